@@ -236,19 +236,28 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
 
 /// Makes a person an owner, for `enroll`.
 pub(super) fn make_owner(person: &PersonId, config: Option<PathBuf>, env: Environment<'_>) -> ExitCode {
+    match add_owner(person, config, false, env) {
+        Ok(answer) => finish(show(&answer)),
+        Err(code) => code,
+    }
+}
+
+/// Makes a person an owner, and prints nothing but errors.
+pub(super) fn add_owner(
+    person: &PersonId,
+    config: Option<PathBuf>,
+    json: bool,
+    env: Environment<'_>,
+) -> Result<Value, ExitCode> {
     let request = AccessRequest::Allow {
         person: person.to_string(),
         role: Some(Role::Owner),
         agents: None,
         chats: None,
     };
-    let called = RemoteArgs::with_config(config)
-        .relay(env)
-        .and_then(|relay| call(&relay, request));
-    match called {
-        Ok(answer) => finish(show(&answer)),
-        Err(code) => code,
-    }
+    let mut remote = RemoteArgs::with_config(config);
+    remote.json = json;
+    call(&remote.relay(env)?, request)
 }
 
 /// Asks the running relay, or changes its files when none runs.

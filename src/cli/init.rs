@@ -1,10 +1,12 @@
-//! `hermes-relay init`: the first run. Chooses an agent, writes the settings file, tests one turn, and offers to enroll and to
-//! install the service.
+//! `hermes-relay init`: the first run. Chooses an agent and how people reach it, writes the settings file, tests one turn, and
+//! offers to enroll and to install the service.
 //!
 //! Everything is asked first, in a terminal, or given by options. The file is written once and only if `run` would accept it;
 //! an existing one is replaced only on request.
 
 mod agent_choice;
+mod menu;
+mod telegram;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,26 +16,32 @@ use clap::Args;
 use serde_json::json;
 
 use self::agent_choice::{ChosenAgent, choose};
+use self::menu::{agrees, ask, list, pick};
+use self::telegram::ChosenBot;
+use super::access;
 use super::agents::{self, TEST_MESSAGE};
 use super::enroll::{self, EnrollVerb};
 use super::exit::{self, ErrorFormat, outln, print};
-use super::format::stdout;
-use super::prompt::{SecretInput as _, Stdin};
+use super::format::{printable, stdout};
 use super::{Environment, ProcessEnv, service};
+use crate::access::PersonId;
 use crate::agent::Permission;
-use crate::config::{self, Flags, Sources};
+use crate::config::{self, Flags, LoadedConfig, Sources};
+use crate::wire::Platform;
 
 /// Choose an agent, write the settings file, and test one turn.
 ///
-/// In a terminal it asks: which of the installed agents answers, in which directory it works, and whether to enroll with a
-/// connector and to install the service. In a script, pass --agent. An existing settings file is kept unless you agree or pass
-/// --force. For an agent that can act on this machine, the file contains `access.mode: pair`: you approve who may write.
+/// In a terminal it asks: which of the installed agents answers, in which directory it works, whether people reach it through a
+/// Telegram bot of your own or through a connector, and whether to install the service. In a script, pass --agent, and
+/// --telegram for a bot. An existing file is kept unless you agree or pass --force. For an agent that can act on this machine,
+/// the settings contain `access.mode: pair`: you approve who may write.
 ///
 /// Exit codes: 0 written and tested, 1 not written or the test failed, 2 nobody to ask or an invalid option, 78 a file or
 /// directory cannot be used.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay init\n  hermes-relay init --agent claude --workdir ~/project --yes\n  \
+                  hermes-relay init --agent claude --telegram --owner 123456 --token-file - < token.txt\n  \
                   hermes-relay init --agent openai --model llama3.2 --config relay.yaml --yes --json"
 )]
 pub(super) struct InitArgs {
@@ -64,6 +72,19 @@ pub(super) struct InitArgs {
     /// Do not test a turn.
     #[arg(long)]
     no_test: bool,
+    /// People reach the agent through a Telegram bot of your own, without a connector.
+    #[arg(long, conflicts_with = "connector_url")]
+    telegram: bool,
+    /// File with the bot's token, which is used where it is; - reads the token from standard input [default:
+    /// `TELEGRAM_BOT_TOKEN`, else asks]. A token without a file is stored in `telegram-token` beside the settings.
+    #[arg(long, value_name = "FILE", requires = "telegram")]
+    token_file: Option<PathBuf>,
+    /// Base URL of the Bot API, for a server of your own.
+    #[arg(long, value_name = "URL", requires = "telegram")]
+    api_base: Option<String>,
+    /// Make the person with this Telegram id an owner, who may do everything and approves others.
+    #[arg(long, value_name = "ID", requires = "telegram", value_parser = telegram_person)]
+    owner: Option<PersonId>,
     /// Then enroll with this connector, as `enroll` does.
     #[arg(long, value_name = "URL")]
     connector_url: Option<String>,
@@ -103,22 +124,55 @@ pub(super) fn run(args: &InitArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Err(failure) => return errors.fail(failure.code, failure.what, failure.hint.as_deref()),
     };
     drop(runtime);
+    if let Some(owner) = &args.owner {
+        let config = Some(prepared.file.clone());
+        let made = access::add_owner(owner, config, args.json, process.env);
+        if let Err(code) = made {
+            return code;
+        }
+        if !args.json {
+            outln!("{owner} is an owner.");
+        }
+    }
     if args.json {
+        let bot = prepared.bot.as_ref();
         let report = json!({
             "config": prepared.file.display().to_string(),
             "agent": prepared.agent.name(),
-            "access": if prepared.agent.acts() { "pair" } else { "upstream" },
+            "access": if prepared.pairs { "pair" } else { "upstream" },
             "tested": !args.no_test,
+            "telegram": bot.map(|bot| json!({
+                "bot": bot.username,
+                "token_file": bot.token_file.display().to_string(),
+                "owner": args.owner.as_ref().map(PersonId::to_string),
+            })),
         });
         return print(report);
     }
     go_on(args, &prepared, process)
 }
 
+/// A person by their Telegram id.
+fn telegram_person(text: &str) -> Result<PersonId, String> {
+    let platform = Platform::TELEGRAM;
+    let prefix = format!("{}:", platform.as_str());
+    let id = text.strip_prefix(&prefix).unwrap_or(text);
+    if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("write the number that Telegram gave you, such as 123456; names can change".to_owned());
+    }
+    PersonId::parse(&format!("{prefix}{id}"))
+}
+
 /// The written settings.
 struct Prepared {
     file: PathBuf,
     agent: ChosenAgent,
+    /// The Telegram bot, if that is how people reach it.
+    bot: Option<ChosenBot>,
+    /// Whether people are approved by code.
+    pairs: bool,
+    /// Whether a connector is to be enrolled with.
+    enrolls: bool,
     /// Whether questions may be asked.
     asks: bool,
     /// Whether `run` finds the file by itself.
@@ -148,14 +202,38 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         ));
     }
     let agent = choose(args, asks, process).await?;
-    let text = agent.settings();
-    write(&file, &text, process.env)?;
+    let draft = Draft::new(&file, &agent.settings(false), process.env)?;
+    let reach = reach(args, asks, &draft.loaded)?;
+    let bot = match reach {
+        Reach::Telegram => Some(telegram::choose(args, asks, &file, &draft.loaded, process.env).await?),
+        Reach::Connector | Reach::Later => None,
+    };
+    let pairs = agent.pairs(bot.is_some());
+    let mut text = agent.settings(pairs);
+    let mut token_written = None;
+    if let Some(bot) = &bot {
+        // Nothing is stored for settings that would be refused.
+        Draft::new(&file, &(text.clone() + &bot.settings(false)), process.env)?;
+        text.push_str(&bot.settings(true));
+        token_written = bot.store()?.then_some(&bot.token_file);
+    }
+    Draft::new(&file, &text, process.env)?.keep(&file)?;
     if !args.json {
         outln!("Wrote {}.", file.display());
+        if let Some(token) = token_written {
+            outln!("Wrote {}, which only you can read.", token.display());
+        }
+        if let Some(bot) = &bot {
+            outln!("Your bot is {}.", bot.name());
+        }
         if agent.acts() {
             outln!(
                 "{} can act on this machine, so `access.mode` is `pair`: you approve who may write.",
                 agent.name()
+            );
+        } else if pairs {
+            outln!(
+                "Everybody on Telegram can find the bot, so `access.mode` is `pair`: you approve who may write."
             );
         }
     }
@@ -165,9 +243,77 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
     Ok(Prepared {
         file,
         agent,
+        bot,
+        pairs,
+        enrolls: matches!(reach, Reach::Connector),
         asks,
         is_default,
     })
+}
+
+/// How people reach the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// Through a Telegram bot of one's own.
+    Telegram,
+    /// Through a connector that is to be enrolled with.
+    Connector,
+    /// As the settings say already, or not yet.
+    Later,
+}
+
+/// Asks how people reach the agent, unless the options or the settings say it.
+fn reach(args: &InitArgs, asks: bool, loaded: &LoadedConfig) -> Result<Reach, InitFailure> {
+    let known = loaded.settings.connector.url.is_some();
+    if args.telegram {
+        if !known {
+            return Ok(Reach::Telegram);
+        }
+        let what = format!(
+            "a connector is configured already ({}), and the relay uses either that or a bot of its own",
+            loaded.origins.of("connector.url")
+        );
+        return Err(InitFailure::new(
+            exit::CONFIGURATION,
+            what,
+            "remove its URL there (GATEWAY_RELAY_URL), or omit --telegram",
+        ));
+    }
+    if args.connector_url.is_some() {
+        return Ok(Reach::Connector);
+    }
+    if !asks {
+        return Ok(Reach::Later);
+    }
+    if known {
+        let question =
+            "Enroll with a connector now? You need its URL and a one-time token from its operator.";
+        return Ok(if agrees(question) {
+            Reach::Connector
+        } else {
+            Reach::Later
+        });
+    }
+    let choices = [
+        (
+            "telegram",
+            "a Telegram bot of your own; you need its token from @BotFather",
+        ),
+        (
+            "connector",
+            "a connector, which holds the bots; you need its URL and a one-time token",
+        ),
+        ("later", ""),
+    ];
+    outln!("How do people reach it?");
+    list(&choices);
+    Ok(
+        match pick("Which one?", &choices, "--telegram or --connector-url URL")? {
+            "telegram" => Reach::Telegram,
+            "connector" => Reach::Connector,
+            _ => Reach::Later,
+        },
+    )
 }
 
 /// The file that `run` would read.
@@ -180,44 +326,59 @@ fn default_file(env: Environment<'_>) -> Option<PathBuf> {
     var("HERMES_RELAY_CONFIG").or_else(|| Some(home()?.join("relay.yaml")))
 }
 
-/// Asks at the terminal; an empty answer, or none, is no.
-fn agrees(question: &str) -> bool {
-    let answer = Stdin.line(&format!("{question} [y/N]")).ok().flatten();
-    answer.is_some_and(|answer| matches!(answer.to_ascii_lowercase().as_str(), "y" | "yes"))
-}
-
-/// Writes the file atomically, once it is known that it can be loaded.
-fn write(file: &Path, text: &str, env: Environment<'_>) -> Result<(), InitFailure> {
-    let failed = |error: io::Error| InitFailure {
-        code: exit::CONFIGURATION,
-        what: format!("cannot write {}: {error}", file.display()),
-        hint: Some("write another file with --config".to_owned()),
-    };
-    let folder = match file.parent() {
+/// The directory of a file.
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
-    };
-    std::fs::create_dir_all(folder).map_err(failed)?;
-    // Readable by its owner only, because people add to it.
-    let mut new = tempfile::Builder::new()
-        .prefix(".relay-")
-        .suffix(".yaml")
-        .tempfile_in(folder)
-        .map_err(failed)?;
-    new.write_all(text.as_bytes())
-        .and_then(|()| new.as_file().sync_all())
-        .map_err(failed)?;
-    let flags = Flags {
-        config: Some(new.path().to_owned()),
-        ..Flags::default()
-    };
-    config::load(&Sources { flags, env }).map_err(|error| InitFailure {
-        code: exit::CONFIGURATION,
-        what: format!("the settings would not be accepted: {error}"),
-        hint: None,
-    })?;
-    new.persist(file).map_err(|error| failed(error.error))?;
-    Ok(())
+    }
+}
+
+/// Settings that `run` would accept, in a temporary file beside the one that they are for.
+struct Draft {
+    new: tempfile::NamedTempFile,
+    loaded: LoadedConfig,
+}
+
+impl Draft {
+    fn new(file: &Path, text: &str, env: Environment<'_>) -> Result<Self, InitFailure> {
+        let failed = |error: io::Error| Self::failure(file, &error);
+        let folder = folder_of(file);
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        // Readable by its owner only, because people add to it.
+        let mut new = tempfile::Builder::new()
+            .prefix(".relay-")
+            .suffix(".yaml")
+            .tempfile_in(folder)
+            .map_err(failed)?;
+        new.write_all(text.as_bytes())
+            .and_then(|()| new.as_file().sync_all())
+            .map_err(failed)?;
+        let flags = Flags {
+            config: Some(new.path().to_owned()),
+            ..Flags::default()
+        };
+        let loaded = config::load(&Sources { flags, env }).map_err(|error| InitFailure {
+            code: exit::CONFIGURATION,
+            what: format!("the settings would not be accepted: {error}"),
+            hint: None,
+        })?;
+        Ok(Self { new, loaded })
+    }
+
+    /// Becomes the file, atomically.
+    fn keep(self, file: &Path) -> Result<(), InitFailure> {
+        let kept = self.new.persist(file);
+        kept.map(drop).map_err(|error| Self::failure(file, &error.error))
+    }
+
+    fn failure(file: &Path, error: &io::Error) -> InitFailure {
+        InitFailure::new(
+            exit::CONFIGURATION,
+            format!("cannot write {}: {error}", file.display()),
+            "write another file with --config",
+        )
+    }
 }
 
 /// Runs one turn as `agents test` does, with the new settings.
@@ -282,9 +443,7 @@ async fn test(
 /// Offers what comes next, or does what the options say, and lists the rest.
 fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> ExitCode {
     let url = args.connector_url.clone().or_else(|| {
-        let question =
-            "Enroll with a connector now? You need its URL and a one-time token from its operator.";
-        let url = (prepared.asks && agrees(question)).then(|| Stdin.line("Connector URL").ok().flatten());
+        let url = (prepared.enrolls).then(|| ask("Connector URL", "--connector-url URL").ok());
         url.flatten().filter(|url| !url.is_empty())
     });
     if let Some(url) = &url {
@@ -315,14 +474,31 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
         "  hermes-relay dev --config {}    # a chat with it on this machine",
         prepared.file.display()
     );
-    if url.is_none() {
+    if url.is_none() && prepared.bot.is_none() {
         outln!("  hermes-relay enroll --connector-url URL    # credentials from a connector");
+        outln!("  hermes-relay init --telegram --force       # or a Telegram bot of your own");
     }
-    if prepared.agent.acts() {
+    if prepared.pairs && prepared.bot.is_none() {
         outln!("  hermes-relay access owner PLATFORM:ID    # yourself; you approve others");
     }
     if !serves {
         outln!("  hermes-relay run{file}    # serve");
+    }
+    if let Some(bot) = &prepared.bot {
+        let link = bot
+            .username
+            .as_deref()
+            .map(|name| format!(" (https://t.me/{})", printable(name)));
+        outln!(
+            "  Write to {} on Telegram{}.",
+            bot.name(),
+            link.unwrap_or_default()
+        );
+        if prepared.pairs && args.owner.is_none() {
+            outln!(
+                "  hermes-relay access approve CODE --role owner{file}    # with the code that it sends you"
+            );
+        }
     }
     outln!("  hermes-relay doctor{file}    # if it does not answer");
     ExitCode::SUCCESS

@@ -59,7 +59,7 @@ mod turns;
 pub use agents::{
     AgentBuildError, AgentEnvironment, AgentSlot, STATE_DIR, agent_keys, build_agents, without_keys,
 };
-pub use builder::{BuildError, Relay, RelayBuilder};
+pub use builder::{BuildError, Relay, RelayBuilder, bot_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use mailbox::{HandRefusal, HandedDelivery, TakenDelivery};

@@ -222,11 +222,12 @@ async fn a_person_chooses_in_the_terminal() {
         .await;
     terminal.keys("echo");
     terminal.keys(ENTER);
-    terminal.until("the test", asked("It answered after")).await;
     terminal
-        .until("an offer", asked("Enroll with a connector now?"))
+        .until("how people reach it", asked("Which one? [1]:"))
         .await;
+    terminal.keys("later");
     terminal.keys(ENTER);
+    terminal.until("the test", asked("It answered after")).await;
     let offered = |lines: &[String]| asked("Next:")(lines) || asked("Run the relay as a service")(lines);
     let lines = terminal
         .until("the end, or the service where there is systemd", offered)
@@ -264,9 +265,9 @@ async fn a_person_chooses_an_installed_agent_and_its_directory() {
     terminal.keys("~/bin");
     terminal.keys(ENTER);
     terminal
-        .until("an offer", asked("Enroll with a connector now?"))
+        .until("how people reach it", asked("Which one? [1]:"))
         .await;
-    terminal.keys("n");
+    terminal.keys("3");
     terminal.keys(ENTER);
     let lines = terminal
         .until("the end", asked("hermes-relay doctor --config"))

@@ -8,6 +8,7 @@ mod doctor;
 mod enroll;
 mod hosting;
 mod identity;
+mod init_telegram;
 mod init_verb;
 mod journal_verb;
 mod operate;

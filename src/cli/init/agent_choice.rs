@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::menu::{ask, list, pick};
 use super::{InitArgs, InitFailure};
 use crate::agent::acp::PRESETS;
 use crate::cli::agents::{self, PresetState};
 use crate::cli::exit::{self, outln};
-use crate::cli::prompt::{SecretInput as _, Stdin};
 use crate::cli::{Environment, ProcessEnv};
 use crate::config::file::nearest;
 
 /// Ollama's address.
 const OLLAMA: &str = "http://127.0.0.1:11434/v1";
-/// Times that a question is asked again after an answer that cannot be used.
-const ATTEMPTS: usize = 3;
+/// What a script passes instead of answering.
+const OPTION: &str = "--agent NAME";
 
 const OPENAI: &str = "openai";
 const ECHO: &str = "echo";
@@ -43,8 +43,17 @@ impl ChosenAgent {
         matches!(self, Self::Preset { .. })
     }
 
-    /// The settings file.
-    pub(super) fn settings(&self) -> String {
+    /// Whether people should be approved before they write: it can act, or everybody on a platform could use it up.
+    pub(super) fn pairs(&self, is_public: bool) -> bool {
+        match self {
+            Self::Preset { .. } => true,
+            Self::OpenAi { .. } => is_public,
+            Self::Echo => false,
+        }
+    }
+
+    /// The settings file, with pairing if `pairs`.
+    pub(super) fn settings(&self, pairs: bool) -> String {
         let name = self.name();
         let mut text =
             "# Written by `hermes-relay init`. `hermes-relay config reference` lists every option.\n"
@@ -66,7 +75,7 @@ impl ChosenAgent {
             Self::Echo => write!(text, "agents:\n  {name}:\n    kind: {name}\n"),
         };
         let _ = writeln!(text, "agent: {name}");
-        if self.acts() {
+        if pairs {
             text.push_str("access:\n  # You approve who may write, by code. Make yourself an owner: `hermes-relay access owner telegram:123456`.\n  mode: pair\n");
         }
         text
@@ -160,9 +169,7 @@ fn ask_for_agent(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
     ));
     choices.push((ECHO, "repeats every message; needs nothing"));
     outln!("Agents:");
-    for (number, (name, what)) in (1..).zip(&choices) {
-        outln!("  {number}) {name:<10} {what}");
-    }
+    list(&choices);
     let missing = presets.iter().filter(|preset| preset.problem.is_some());
     let missing: Vec<_> = missing.map(|preset| preset.name).collect();
     if !missing.is_empty() {
@@ -171,44 +178,7 @@ fn ask_for_agent(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
             missing.join(", ")
         );
     }
-    for _ in 0..ATTEMPTS {
-        let answer = ask("Which one answers? [1]")?;
-        let chosen = match answer.as_str() {
-            "" => choices.first(),
-            answer => {
-                let number = answer
-                    .parse::<usize>()
-                    .ok()
-                    .and_then(|number| number.checked_sub(1));
-                let by_name = || choices.iter().find(|(name, _)| *name == answer);
-                number.and_then(|number| choices.get(number)).or_else(by_name)
-            }
-        };
-        if let Some((name, _)) = chosen {
-            return Ok(name);
-        }
-        outln!("Type a number from 1 to {}.", choices.len());
-    }
-    Err(InitFailure::new(
-        exit::FAILED,
-        "no agent was chosen",
-        "name one with --agent",
-    ))
-}
-
-fn ask(question: &str) -> Result<String, InitFailure> {
-    let failed = |why: String| {
-        InitFailure::new(
-            exit::FAILED,
-            format!("cannot ask: {why}"),
-            "name an agent with --agent",
-        )
-    };
-    match Stdin.line(question) {
-        Ok(Some(answer)) => Ok(answer),
-        Ok(None) => Err(failed("there is no terminal".to_owned())),
-        Err(error) => Err(failed(error.to_string())),
-    }
+    pick("Which one answers?", &choices, OPTION)
 }
 
 fn model(args: &InitArgs, asks: bool) -> Result<String, InitFailure> {
@@ -216,7 +186,7 @@ fn model(args: &InitArgs, asks: bool) -> Result<String, InitFailure> {
         return Ok(model.clone());
     }
     let answer = if asks {
-        ask("Model, such as llama3.2")?
+        ask("Model, such as llama3.2", "--model NAME")?
     } else {
         String::new()
     };
@@ -243,13 +213,16 @@ fn workdir(args: &InitArgs, asks: bool, env: Environment<'_>) -> Result<PathBuf,
     let here = std::env::current_dir().map_err(|error| refused(Path::new("."), error))?;
     let chosen = match &args.workdir {
         Some(path) => path.clone(),
-        None if asks => match ask(&format!("Directory that it works in [{}]", here.display()))?.as_str() {
-            "" => here,
-            answer => match (answer.strip_prefix("~/"), env("HOME")) {
-                (Some(rest), Some(home)) => Path::new(&home).join(rest),
-                _ => PathBuf::from(answer),
-            },
-        },
+        None if asks => {
+            let question = format!("Directory that it works in [{}]", here.display());
+            match ask(&question, "--workdir DIR")?.as_str() {
+                "" => here,
+                answer => match (answer.strip_prefix("~/"), env("HOME")) {
+                    (Some(rest), Some(home)) => Path::new(&home).join(rest),
+                    _ => PathBuf::from(answer),
+                },
+            }
+        }
         None => here,
     };
     let full = chosen.canonicalize().map_err(|error| refused(&chosen, error))?;
@@ -269,10 +242,10 @@ mod tests {
             name: "claude",
             workdir: "/srv/a \"b\": c".into(),
         };
-        let text = preset.settings();
+        let text = preset.settings(preset.pairs(false));
         assert!(text.contains("    workdir: \"/srv/a \\\"b\\\": c\"\n"), "{text}");
         assert!(text.ends_with("  mode: pair\n"), "{text}");
-        let echo = ChosenAgent::Echo.settings();
+        let echo = ChosenAgent::Echo.settings(ChosenAgent::Echo.pairs(true));
         assert!(
             !echo.contains("access") && echo.ends_with("agent: echo\n"),
             "{echo}"

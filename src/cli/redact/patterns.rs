@@ -1,5 +1,5 @@
-//! Secrets by their looks: tokens in the relay's own format, values after `Bearer`, values of names that sound like a
-//! secret, logins and queries of URLs, keys in well-known formats.
+//! Secrets by their looks: tokens in the relay's own format, values after `Bearer`, bot tokens in paths of Telegram's Bot API,
+//! values of names that sound like a secret, logins and queries of URLs, keys in well-known formats.
 
 use std::ops::Range;
 
@@ -55,14 +55,17 @@ const KEY_FORMATS: &[(&str, usize)] = &[
 const JWT: (&str, usize) = ("eyJ", 40);
 /// Length of a Telegram bot token after the bot's number and a colon.
 const BOT_TOKEN: usize = 35;
+/// What precedes the token in a path of the Bot API.
+const BOT_PATH: &[u8] = b"/bot";
 /// Names that are secrets in a query only.
 const QUERY_SECRETS: &[&str] = &["KEY", "SIG", "SIGNATURE", "CODE", "AUTH", "PASS", "PWD"];
 
-/// Finds tokens and bearers, which are certain.
+/// Finds tokens, bearers and the tokens in paths of the Bot API, which are certain.
 pub(super) fn credentials(line: &[u8], found: &mut Vec<Match>) {
     let to_match = |kind| move |range| Match { range, kind };
     found.extend(tokens(line).map(to_match(MatchKind::Token)));
     found.extend(bearers(line).map(to_match(MatchKind::Bearer)));
+    found.extend(bot_paths(line).map(to_match(MatchKind::KeyFormat)));
 }
 
 /// Finds everything else that looks like a secret.
@@ -202,10 +205,28 @@ fn keys(line: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
+/// Tokens in paths of Telegram's Bot API, `/bot<number>:<secret>/`, of any length.
+fn bot_paths(line: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    memmem::find_iter(line, BOT_PATH).filter_map(|at| {
+        let number = run(line, at + BOT_PATH.len(), |byte| byte.is_ascii_digit());
+        let colon = [b":".as_slice(), b"%3A", b"%3a"]
+            .into_iter()
+            .find(|colon| !number.is_empty() && line[number.end..].starts_with(colon))?;
+        let secret = run(line, number.end + colon.len(), |byte| {
+            byte.is_ascii_alphanumeric() || b"_-".contains(&byte)
+        });
+        (!secret.is_empty()).then_some(number.start..secret.end)
+    })
+}
+
 /// The bot token that starts with this word.
 fn bot_token(line: &[u8], word: Range<usize>) -> Option<Range<usize>> {
     let text = &line[word.clone()];
-    // In a URL of the bot API it follows `bot` directly.
+    if line[..word.start].ends_with(b"/") && text.starts_with(b"bot") {
+        // Found by its path.
+        return None;
+    }
+    // In what is left of a URL of the Bot API it follows `bot` directly.
     let number = text.strip_prefix(b"bot").unwrap_or(text);
     let is_number = (8..=10).contains(&number.len()) && number.iter().all(u8::is_ascii_digit);
     if !is_number || line.get(word.end) != Some(&b':') {
@@ -278,6 +299,9 @@ mod tests {
             ),
             (format!("POST /bot{bot}/send"), MatchKind::KeyFormat, &bot),
             (format!("with {bot}"), MatchKind::KeyFormat, &bot),
+            (format!("to bot{bot}/x"), MatchKind::KeyFormat, &bot),
+            ("GET /bot7:Ab_-9/getMe".into(), MatchKind::KeyFormat, "7:Ab_-9"),
+            ("https://a/file/bot123%3Ax/p".into(), MatchKind::KeyFormat, "123%3Ax"),
         ] {
             assert_eq!(found(&line), [(kind, secret)], "{line}");
         }
@@ -305,6 +329,7 @@ mod tests {
             "secret=<hidden> http://<hidden>@host/",
             "session_key=agent:main key=connector.secret",
             "hermes_relay::wire::token: 3 tests",
+            "see /bot, /bots/1:2 and /bot7: none",
             &no_token,
         ] {
             assert!(found(line).is_empty(), "{line}: {:?}", found(line));
