@@ -301,7 +301,11 @@ mod tests {
             (format!("with {bot}"), MatchKind::KeyFormat, &bot),
             (format!("to bot{bot}/x"), MatchKind::KeyFormat, &bot),
             ("GET /bot7:Ab_-9/getMe".into(), MatchKind::KeyFormat, "7:Ab_-9"),
-            ("https://a/file/bot123%3Ax/p".into(), MatchKind::KeyFormat, "123%3Ax"),
+            (
+                "https://a/file/bot123%3Ax/p".into(),
+                MatchKind::KeyFormat,
+                "123%3Ax",
+            ),
         ] {
             assert_eq!(found(&line), [(kind, secret)], "{line}");
         }
