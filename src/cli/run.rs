@@ -231,6 +231,9 @@ async fn serve(
     if let Some(url) = &url {
         service = service.connector(url, watched.clone());
     }
+    if let Some(bot) = &settings.direct.telegram {
+        service = service.telegram(bot);
+    }
     let service = service.log_counts(log.counts()).trace_counts(log.trace_counts());
     let fires = verifier.map(|verifier| fires(verifier, &settings, handle.clone()));
     let serving = fires

@@ -110,6 +110,12 @@ impl TelegramConfig {
         Self::from_file(TelegramFile::default(), token)
     }
 
+    /// The bot's number, which its token starts with.
+    pub fn bot_id(&self) -> Option<i64> {
+        let token = self.token.as_ref()?.expose_secret();
+        token.split_once(':')?.0.parse().ok()
+    }
+
     fn from_file(file: TelegramFile, token: Option<SecretString>) -> Self {
         Self {
             token,

@@ -17,6 +17,7 @@ use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
 use super::receiver::{AnswerCounts, Receiver};
 use crate::agent_connector::contract::{DeliveryPayload, MAX_ID_BYTES};
+use crate::config::TelegramConfig;
 use crate::cron::chronos::ArmState;
 use crate::relay::{
     AgentStatus, Credentials, HandRefusal, HandedDelivery, RelayHandle, SendError, SessionList, Status,
@@ -72,6 +73,7 @@ pub struct ControlService {
     log: Arc<LogCounts>,
     traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
+    telegram: Option<TelegramStatus>,
     fires: Option<Arc<FireEndpoint>>,
     receiver: Option<Arc<Receiver>>,
     waiting: Semaphore,
@@ -90,10 +92,21 @@ struct StatusReport {
     not_ready: Option<String>,
     connector: Option<String>,
     gateway_id: Option<String>,
+    /// Without a connector: the Telegram bot that the relay is.
+    telegram: Option<TelegramStatus>,
     #[serde(flatten)]
     relay: Status,
     agents: Vec<AgentStatus>,
     journal: Option<JournalStatus>,
+}
+
+/// The Telegram bot that the relay is.
+#[derive(Debug, Clone, Serialize)]
+struct TelegramStatus {
+    /// The bot's number.
+    bot_id: Option<i64>,
+    /// Base URL of the Bot API.
+    api: String,
 }
 
 /// Unfinished work in the journal.
@@ -118,6 +131,7 @@ impl ControlService {
             log: Arc::default(),
             traces: Arc::default(),
             connector: None,
+            telegram: None,
             fires: None,
             receiver: None,
             waiting: Semaphore::new(MAX_WAITING),
@@ -163,6 +177,16 @@ impl ControlService {
         credentials: watch::Receiver<Option<Credentials>>,
     ) -> Self {
         self.connector = Some((url.to_string(), credentials));
+        self
+    }
+
+    /// Also reports the Telegram bot that the relay is, without a connector.
+    #[must_use]
+    pub fn telegram(mut self, bot: &TelegramConfig) -> Self {
+        self.telegram = Some(TelegramStatus {
+            bot_id: bot.bot_id(),
+            api: bot.api_base.clone(),
+        });
         self
     }
 
@@ -344,6 +368,7 @@ impl ControlService {
             not_ready,
             connector: self.connector.as_ref().map(|(url, _)| url.clone()),
             gateway_id: self.gateway_id(),
+            telegram: self.telegram.clone(),
             relay,
             agents: agents.ok().flatten().unwrap_or_default(),
             journal,

@@ -84,6 +84,14 @@ impl Report<'_> {
                 gateway.map_or_else(|| ", without credentials".to_owned(), |id| format!(" as {id}"));
             rows.push(StatusRow::plain("connector", format!("{connector}{gateway}")));
         }
+        if let Some(api) = self.text("/telegram/api") {
+            let bot = self.0.pointer("/telegram/bot_id").and_then(Value::as_i64);
+            let bot = bot.map_or_else(|| "a bot".to_owned(), |id| format!("bot {id}"));
+            rows.push(StatusRow::plain(
+                "telegram",
+                format!("{bot} at {api}, without a connector"),
+            ));
+        }
         rows.push(self.link());
         if let Some(loss) = self.text("/last_loss") {
             rows.push(StatusRow::plain("last loss", loss.to_owned()));
@@ -152,7 +160,12 @@ impl Report<'_> {
         let (retry, now) = (self.0["link_retry_at_ms"].as_i64(), self.0["now_ms"].as_i64());
         if let (Some(retry), Some(now)) = (retry, now) {
             let wait = u64::try_from(retry.saturating_sub(now)).unwrap_or(0);
-            let _ = write!(more, ", next dial in {}", duration(wait));
+            let next = if self.0["telegram"].is_object() {
+                "poll"
+            } else {
+                "dial"
+            };
+            let _ = write!(more, ", next {next} in {}", duration(wait));
         }
         if self.0["shutting_down"] == true {
             more += ", shutting down";
@@ -318,6 +331,22 @@ mod tests {
     fn row(status: &Value, label: &str) -> StatusRow {
         let mut rows = status_rows(status).into_iter();
         rows.find(|row| row.label == label).expect("the row")
+    }
+
+    #[test]
+    fn a_telegram_bot_is_shown_in_place_of_a_connector() {
+        let status = json!({"telegram": {"bot_id": 123_456, "api": "https://api.telegram.org"}, "connector": null,
+            "link": "waiting", "link_retry_at_ms": 9_000, "now_ms": 4_000});
+        let text = |label: &str| {
+            let pieces = row(&status, label).pieces.into_iter();
+            pieces.map(|(_, text)| text).collect::<String>()
+        };
+        assert_eq!(
+            text("telegram"),
+            "bot 123456 at https://api.telegram.org, without a connector"
+        );
+        assert_eq!(text("link"), "waiting, next poll in 5 s");
+        assert!(status_rows(&status).iter().all(|row| row.label != "connector"));
     }
 
     #[test]

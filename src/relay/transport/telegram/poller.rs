@@ -276,6 +276,9 @@ impl Receiving {
                 if self.status.borrow().live.is_none() {
                     self.connected();
                 }
+                // A conflict is over: nothing is retried any more.
+                self.status
+                    .send_if_modified(|status| status.retry_at_ms.take().is_some());
                 self.received(&updates).await
             }
             PollStep::Retry(retry) => {
@@ -334,7 +337,10 @@ impl Receiving {
     }
 
     fn publish_live(&mut self) {
-        let descriptor = descriptor(self.has_drafts);
+        let mut descriptor = descriptor(self.has_drafts);
+        if let Some(bot) = self.bot.as_ref().filter(|bot| !bot.username.is_empty()) {
+            descriptor.label = format!("{}, @{}", descriptor.label, bot.username);
+        }
         self.sorter.declare(&descriptor);
         let generation = self.generation;
         self.status.send_modify(|status| {
