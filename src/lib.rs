@@ -2,8 +2,8 @@
 //!
 //! One program, one socket, many conversations. The relay dials out to a *connector* (which holds the bots and their
 //! secrets), learns from capability descriptors what each platform can do, and turns every message into one turn of an
-//! *agent*: durably, in order, stoppable, answered exactly once. It holds no platform secret and listens on no port unless
-//! asked to.
+//! *agent*: durably, in order, stoppable, answered exactly once. It holds no platform secret, except the token of a Telegram
+//! bot when it is asked to be one itself, without a connector. It listens on no port unless asked to.
 //!
 //! # Embedding
 //!

@@ -71,7 +71,7 @@ pub(super) struct RunArgs {
     /// `hermes-relay agents list` lists them.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Talk to Telegram without a connector, as the bot whose token is in TELEGRAM_BOT_TOKEN or in `direct.telegram`.
+    /// Talk to Telegram without a connector, as the bot whose token is in `TELEGRAM_BOT_TOKEN` or in `direct.telegram`.
     #[arg(long)]
     telegram: bool,
     /// Connector URL.

@@ -184,17 +184,14 @@ impl RelayBuilder {
         } else {
             let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
             let (proxies, credentials) = (self.proxies.clone(), credentials.clone());
-            let transport: Arc<dyn RelayTransport> = match &self.settings.direct.telegram {
-                Some(bot) => {
-                    let client = Arc::new(bot_client(bot, tls.clone(), proxies)?);
-                    let files = Arc::new(BotFiles::new(Arc::clone(&client), &media_dir(&self.settings)));
-                    bot_files = Some(Arc::clone(&files));
-                    Arc::new(TelegramTransport::new(bot.clone(), client, files))
-                }
-                None => {
-                    let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
-                    Arc::new(websocket)
-                }
+            let transport: Arc<dyn RelayTransport> = if let Some(bot) = &self.settings.direct.telegram {
+                let client = Arc::new(bot_client(bot, tls.clone(), proxies)?);
+                let files = Arc::new(BotFiles::new(Arc::clone(&client), &media_dir(&self.settings)));
+                bot_files = Some(Arc::clone(&files));
+                Arc::new(TelegramTransport::new(bot.clone(), client, files))
+            } else {
+                let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
+                Arc::new(websocket)
             };
             (transport, Some(tls))
         };

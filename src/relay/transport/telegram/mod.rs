@@ -83,7 +83,7 @@ impl RelayTransport for TelegramTransport {
 
     fn submit(&self, op: Op, results: ResultSender) {
         self.frames.sent("outbound");
-        self.speaker.submit(op, results);
+        self.speaker.submit(&op, results);
     }
 
     fn has_left(&self, op: OpId) -> bool {

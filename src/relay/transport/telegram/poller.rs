@@ -223,12 +223,11 @@ impl Receiving {
         }
         match self.intake.next_poll(now) {
             NextPoll::Now => {}
-            NextPoll::At(_) => return None,
             NextPoll::Wait if now.saturating_sub(self.handed_on_at) > MAX_COMMIT_TIME => {
                 tracing::warn!("updates were not committed in time; asking Telegram for them again");
                 self.start_over();
             }
-            NextPoll::Wait => return None,
+            NextPoll::At(_) | NextPoll::Wait => return None,
         }
         // The first poll of a connection returns at once: only a poll that returned proves that updates come.
         let is_live = self.status.borrow().live.is_some();

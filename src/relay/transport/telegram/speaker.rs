@@ -104,7 +104,7 @@ impl Speaker {
     }
 
     /// Performs an op in a task of its own.
-    pub(super) fn submit(self: &Arc<Self>, op: Op, results: ResultSender) {
+    pub(super) fn submit(self: &Arc<Self>, op: &Op, results: ResultSender) {
         let action = serde_json::from_str::<Action>(op.action.as_str()).ok();
         {
             let mut state = self.lock();
@@ -114,16 +114,16 @@ impl Speaker {
             }
         }
         self.under_way.send_modify(|count| *count += 1);
-        let speaker = Arc::clone(self);
+        let (speaker, id) = (Arc::clone(self), op.id);
+        let within = op.timeout.unwrap_or(OP_TIMEOUT);
         tokio::spawn(async move {
-            let within = op.timeout.unwrap_or(OP_TIMEOUT);
-            let result = match timeout(within, speaker.perform(op.id, action)).await {
+            let result = match timeout(within, speaker.perform(id, action)).await {
                 Ok(result) => result,
-                Err(_) if speaker.has_left(op.id) => SendResult::Answered(Box::new(Outcome::Unknown)),
+                Err(_) if speaker.has_left(id) => SendResult::Answered(Box::new(Outcome::Unknown)),
                 Err(_) => SendResult::NotSent(NotSent::Expired),
             };
-            speaker.lock().unsent.remove(&op.id);
-            let _ = results.try_send((op.id, result));
+            speaker.lock().unsent.remove(&id);
+            let _ = results.try_send((id, result));
             speaker.under_way.send_modify(|count| *count -= 1);
         });
     }
