@@ -12,6 +12,7 @@ mod init_telegram;
 mod init_verb;
 mod journal_verb;
 mod operate;
+mod telegram_manual;
 #[cfg(feature = "otlp")]
 mod traces;
 mod version;
