@@ -124,6 +124,7 @@ pub(super) async fn telegram(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     if let Some(waiting) = waiting {
         let detail = match waiting {
             0 => "no updates wait".to_owned(),
+            1 => "1 update waits for a poll; Telegram keeps it for 24 hours".to_owned(),
             waiting => format!("{waiting} updates wait for a poll; Telegram keeps them for 24 hours"),
         };
         results.push(ProbeResult::ok(detail).about("queue"));

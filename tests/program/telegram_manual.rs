@@ -99,13 +99,24 @@ async fn the_manual_leads_from_a_token_to_the_first_answer() {
         .setting("direct.telegram", &format!("{{api_base: '{}'}}", api.base()))
         .env("TELEGRAM_BOT_TOKEN", &token);
     api.say(ADA, ADA, "am I early?");
-    let relay = setup.args(&with(direct, &[])).start();
+    let setup = setup.args(&with(direct, &["--log-level", "debug"]));
+    let relay = setup.start();
     answer(&api, ADA, "echo: am I early?").await;
     let took: Duration = relay.started.elapsed();
     println!(
         "from `run --telegram` to the first answer: {} ms",
         took.as_millis()
     );
+    let status = setup.verb(&["status"]).output().await.unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    let bot = format!(
+        "telegram  bot {} at {}, without a connector\n",
+        api.bot_id(),
+        api.base()
+    );
+    for part in [&*bot, "platform  telegram (Telegram, @relay_dev_bot): "] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
     assert!(!relay.stderr().contains(&secret), "{}", relay.stderr());
     relay.stop().await;
 }

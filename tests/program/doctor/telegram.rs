@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use axum::http::Response;
+use hermes_relay::dev::{ApiPerson, BotApi, BotApiSettings};
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::doctor::rig::{Report, doctor};
-use crate::support::http_stub::{Seen, Stub, json_reply, nobody, reply};
-use crate::support::relay_process::Setup;
+use crate::support::http_stub::{Seen, Stub, json_reply, nobody, plain_http, reply};
+use crate::support::relay_process::{SOON, Setup};
 
 const TOKEN: &str = "123456:AAbb_cc-DD";
 /// Probes that only a connector has.
@@ -218,4 +220,46 @@ async fn while_a_relay_runs_its_own_conflict_is_reported_and_nothing_is_polled()
         .passes(&["lock"]);
     assert_eq!(polled(), 0, "a second poll would end the relay's");
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_poller_of_a_real_queue_is_found_and_the_queue_stays() {
+    let api = BotApi::start(BotApiSettings::default()).await.unwrap();
+    api.add_person(ApiPerson::named(100, "Ada"));
+    let token = api.token().expose_secret().to_owned();
+    let setup = || setup(&api.base()).env("TELEGRAM_BOT_TOKEN", &token);
+    let poll = format!("{}/bot{token}/getUpdates", api.base());
+    let other = tokio::spawn(async move {
+        let client = plain_http();
+        // Polls again at once, whatever it is told.
+        loop {
+            let _ = client.post(&poll).json(&json!({"timeout": 50})).send().await;
+        }
+    });
+    api.wait_polled(SOON).await.unwrap();
+    let report = doctor(setup(), &[]).await;
+    report.blames(
+        "telegram",
+        "another program polls this bot",
+        "stop the other program",
+    );
+    other.abort();
+
+    api.say(100, 100, "wait for the relay");
+    let report = doctor(setup(), &[]).await;
+    assert_eq!(report.code, 0, "{:?}", report.rows);
+    assert_eq!(api.pending_count(), 1, "the doctor confirms nothing");
+    let text = Value::from(report.rows.clone()).to_string();
+    assert!(
+        text.contains("1 update waits") && !text.contains(&token),
+        "{text}"
+    );
+
+    api.set_webhook(Some("https://other.example/hook"));
+    let report = doctor(setup(), &[]).await;
+    report.warns("telegram", "at other.example", "removes the webhook");
+    assert_eq!(api.webhook().as_deref(), Some("https://other.example/hook"));
+    api.set_revoked(true);
+    let report = doctor(setup(), &[]).await;
+    report.blames("telegram", "does not accept the token", "@BotFather");
 }
