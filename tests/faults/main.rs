@@ -11,3 +11,4 @@ mod disk;
 mod journal_speed;
 mod pressure;
 mod rig;
+mod telegram;

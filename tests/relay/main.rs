@@ -19,3 +19,4 @@ mod media;
 mod prompts;
 mod sessions;
 mod sleep;
+mod telegram;

@@ -7,7 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hermes_relay::dev::Connector;
+use hermes_relay::dev::{BotApi, Connector};
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
@@ -73,6 +73,13 @@ impl Setup {
         self.env("GATEWAY_RELAY_ID", &credentials.gateway_id)
             .env("GATEWAY_RELAY_SECRET", credentials.secret.expose_secret())
             .env("GATEWAY_RELAY_PLATFORMS", "discord")
+    }
+
+    /// With the token of a Telegram bot and the address of its API, and no connector.
+    pub(crate) fn for_bot(api: &BotApi) -> Self {
+        Self::new()
+            .env("TELEGRAM_BOT_TOKEN", api.token().expose_secret())
+            .setting("direct.telegram", &format!("{{api_base: \"{}\"}}", api.base()))
     }
 
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {

@@ -1,0 +1,170 @@
+//! Private chats: what is said, what is answered, and when Telegram is told that it arrived.
+
+use std::time::{Duration, Instant};
+
+use hermes_relay::config::Settings;
+use hermes_relay::dev::PersonMessage;
+use serde_json::json;
+
+use super::{ADA, BOB, Noting, World, number};
+
+#[tokio::test]
+async fn a_private_message_is_answered_in_html_with_a_reply_anchor() {
+    let world = World::new().await;
+    let relay = world.start().await;
+    let asked = world.api.say(ADA, ADA, "**bold** and `code` & <tags>");
+    let answer = world.answer(ADA, "echo: bold and code & <tags>").await;
+    assert_eq!(
+        answer.html,
+        "echo: <b>bold</b> and <code>code</code> &amp; &lt;tags&gt;"
+    );
+    assert_eq!(answer.reply_to, Some(asked));
+    let calls = world.calls("sendMessage", ADA);
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].params["parse_mode"], "HTML");
+    assert_eq!(
+        calls[0].params["reply_parameters"]["allow_sending_without_reply"],
+        true
+    );
+    assert_eq!(
+        calls[0].params["disable_notification"],
+        json!(null),
+        "an answer notifies"
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_update_is_confirmed_only_after_its_commit() {
+    let world = World::new().await;
+    let relay = world.start().await;
+    world.settle("before").await;
+    world.confirmed().await;
+    // Nobody else can write to the journal while this transaction is open.
+    let journal = rusqlite::Connection::open(world.state.path().join("journal.db")).unwrap();
+    journal.execute_batch("BEGIN IMMEDIATE").unwrap();
+    world.api.forget_calls();
+    world.api.say(ADA, ADA, "held");
+    let update = world.api.pending_updates()[0]["update_id"].as_i64().unwrap();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let passed = |world: &World| {
+        let mut polls = world.api.calls_of("getUpdates");
+        polls.retain(|call| number(call, "offset").is_some_and(|offset| offset > update));
+        polls
+    };
+    assert_eq!(passed(&world).len(), 0);
+    assert_eq!(world.api.pending_count(), 1);
+    let released = Instant::now();
+    journal.execute_batch("COMMIT").unwrap();
+    world.answer(ADA, "echo: held").await;
+    world.confirmed().await;
+    assert!(passed(&world)[0].at >= released);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_came_while_nobody_polled_is_answered_once_also_after_a_restart() {
+    let world = World::new().await;
+    world.api.say(ADA, ADA, "early");
+    let relay = world.start().await;
+    world.answer(ADA, "echo: early").await;
+    world.confirmed().await;
+    relay.stop().await;
+    for person in [ADA, BOB] {
+        world.api.say(person, person, "while away");
+    }
+    let agent = Noting::default();
+    let relay = world.start_with(agent.clone(), |_| {}).await;
+    world.answer(ADA, "echo: while away").await;
+    world.answer(BOB, "echo: while away").await;
+    world.confirmed().await;
+    assert_eq!(agent.texts(), ["while away", "while away"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_ends_confirms_what_it_has() {
+    let world = World::new().await;
+    let relay = world.start().await;
+    world.settle("only").await;
+    relay.stop().await;
+    assert_eq!(world.api.pending_count(), 0);
+}
+
+#[tokio::test]
+async fn a_message_has_its_author_its_chat_and_what_it_answers() {
+    let world = World::new().await;
+    let agent = Noting::default();
+    let relay = world.start_with(agent.clone(), |_| {}).await;
+    world.settle("first").await;
+    let first = world.answer(ADA, "echo: first").await;
+    world.api.send(
+        ADA,
+        ADA,
+        PersonMessage::text("and this?").answering(first.message_id),
+    );
+    world.answer(ADA, "echo: and this?").await;
+    let (input, _) = &agent.turns(2).await[1];
+    assert_eq!(input.author.as_deref(), Some("Ada"));
+    assert_eq!(input.author_id.as_deref(), Some("100"));
+    assert_eq!(
+        (
+            input.origin.platform.as_str(),
+            input.origin.chat_id.as_str(),
+            input.origin.chat_type.as_str()
+        ),
+        ("telegram", "100", "dm")
+    );
+    assert_eq!(input.reply_to_text.as_deref(), Some("echo: first"));
+    assert_eq!(input.reply_to_author, None, "it is the bot's own");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_for_another_bot_is_ignored_in_private_chats_too() {
+    let world = World::new().await;
+    let agent = Noting::default();
+    let relay = world.start_with(agent.clone(), |_| {}).await;
+    world.api.say(ADA, ADA, "/stop@other_bot now");
+    world.api.say(ADA, ADA, "/whatever@OTHER_BOT");
+    world.settle("after").await;
+    assert_eq!(agent.texts(), ["after"]);
+    assert_eq!(world.texts(ADA), ["echo: after"]);
+    world.confirmed().await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_edit_is_no_second_turn() {
+    let world = World::new().await;
+    let agent = Noting::default();
+    let everything = |settings: &mut Settings| {
+        let bot = settings.direct.telegram.as_mut().unwrap();
+        bot.allowed_updates.push("edited_message".to_owned());
+    };
+    let relay = world.start_with(agent.clone(), everything).await;
+    let asked = world.api.say(ADA, ADA, "hello");
+    world.answer(ADA, "echo: hello").await;
+    world.api.edit(ADA, asked, "hello again");
+    world.settle("after").await;
+    assert_eq!(agent.texts(), ["hello", "after"]);
+    world.confirmed().await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_long_answer_comes_in_parts_and_whole() {
+    let world = World::new().await;
+    let relay = world.start().await;
+    world.api.say(ADA, ADA, "long=9000 x");
+    let parts = world
+        .until("9000 characters", |api| {
+            let answers = api.answers(ADA);
+            let length: usize = answers.iter().map(|answer| answer.text.chars().count()).sum();
+            (length >= 8_900).then_some(answers)
+        })
+        .await;
+    assert!(parts.len() >= 3, "{}", parts.len());
+    assert!(parts.iter().all(|part| part.text.encode_utf16().count() <= 4096));
+    relay.stop().await;
+}
