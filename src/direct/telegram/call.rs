@@ -1,6 +1,15 @@
 //! One call of the Bot API, and what came back of it.
 
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::text::truncate_bytes;
+
+/// The field of an entry of a list that could not be read; it has the entry as text, cut to a limit.
+pub(super) const UNREADABLE: &str = "unreadable";
+/// As much of such an entry as is kept for people to look at.
+pub(super) const MAX_UNREADABLE_BYTES: usize = 64 * 1024;
 
 /// Whether a call must arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +72,7 @@ impl ApiAnswer {
     /// Reads an HTTP answer. What is no answer of the API says nothing about what became of the call, unless the status
     /// alone does.
     pub fn read(status: u16, body: &[u8]) -> Self {
-        let body: Option<Value> = serde_json::from_slice(body).ok();
+        let body = serde_json::from_slice(body).ok().or_else(|| read_singly(body));
         let field = |name: &str| body.as_ref().and_then(|body| body.get(name));
         if field("ok").and_then(Value::as_bool) == Some(true) && (200..300).contains(&status) {
             return Self::Ok(field("result").cloned().unwrap_or_default());
@@ -86,10 +95,69 @@ impl ApiAnswer {
     }
 }
 
+/// A list, its entries unread.
+#[derive(Deserialize)]
+struct RawList<'b> {
+    ok: bool,
+    #[serde(borrow)]
+    result: Vec<&'b RawValue>,
+}
+
+/// The id of an update, whatever else is in it.
+#[derive(Deserialize)]
+struct UpdateNumber {
+    update_id: i64,
+}
+
+/// Reads a list entry by entry: what cannot be read, because it is nested too deep or has half a character, harms no other.
+fn read_singly(body: &[u8]) -> Option<Value> {
+    let text = String::from_utf8_lossy(body);
+    let list: RawList<'_> = serde_json::from_str(&text).ok()?;
+    let entries = list.result.into_iter().map(|entry| {
+        serde_json::from_str(entry.get()).unwrap_or_else(|_| {
+            let number: Option<UpdateNumber> = serde_json::from_str(entry.get()).ok();
+            json!({
+                "update_id": number.map(|number| number.update_id),
+                UNREADABLE: truncate_bytes(entry.get(), MAX_UNREADABLE_BYTES),
+            })
+        })
+    });
+    let entries: Vec<Value> = entries.collect();
+    Some(json!({ "ok": list.ok, "result": entries }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    #[test]
+    fn an_entry_that_cannot_be_read_harms_no_other() {
+        let deep = format!("{}1{}", "[".repeat(500), "]".repeat(500));
+        let bad = [
+            format!(r#"{{"message":{deep},"update_id":7}}"#),
+            r#"{"update_id":7,"message":{"text":"\ud83d"}}"#.to_owned(),
+        ];
+        for entry in bad {
+            let body = format!(r#"{{"ok":true,"result":[{{"update_id":6}},{entry},{{"update_id":8}}]}}"#);
+            let ApiAnswer::Ok(Value::Array(entries)) = ApiAnswer::read(200, body.as_bytes()) else {
+                panic!("a list");
+            };
+            assert_eq!(entries.len(), 3);
+            assert_eq!(
+                (&entries[0], &entries[2]),
+                (&json!({"update_id": 6}), &json!({"update_id": 8}))
+            );
+            assert_eq!(
+                (&entries[1]["update_id"], &entries[1][UNREADABLE]),
+                (&json!(7), &json!(entry))
+            );
+        }
+        let broken = b"{\"ok\":true,\"result\":[{\"update_id\":1,\"message\":\"\xff\"}]}";
+        let ApiAnswer::Ok(entries) = ApiAnswer::read(200, broken) else {
+            panic!("a list");
+        };
+        assert_eq!(entries[0]["update_id"], 1);
+    }
 
     fn error(code: i64, description: &str, retry_after: Option<u64>, migrate_to: Option<i64>) -> ApiAnswer {
         ApiAnswer::Error {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::bot::Bot;
+use super::call::{MAX_UNREADABLE_BYTES, UNREADABLE};
 use super::entity::CommandAddressee;
 use super::event::{MessageReading, press_event, root_name};
 use super::field;
@@ -19,9 +20,6 @@ pub const ALLOWED_UPDATES: &[&str] = &[
     "my_chat_member",
     "stopped_message_generation",
 ];
-
-/// As much of an unreadable update as is kept for people to look at.
-const MAX_POISON_BYTES: usize = 64 * 1024;
 
 /// Why an update is not for the agent; for the log.
 pub(super) type Ignored = &'static str;
@@ -194,7 +192,7 @@ fn poison(reason: &'static str, update: &Value) -> UpdateMeaning {
     let update = update.to_string();
     UpdateMeaning::Poison {
         reason,
-        update: truncate_bytes(&update, MAX_POISON_BYTES).to_owned(),
+        update: truncate_bytes(&update, MAX_UNREADABLE_BYTES).to_owned(),
     }
 }
 
@@ -202,6 +200,9 @@ impl BatchReader<'_> {
     /// What one update means, or what is wrong with it.
     fn read(&mut self, update: &Value) -> Result<UpdateMeaning, &'static str> {
         let part = |key| update.get(key).filter(|value| !value.is_null());
+        if part(UNREADABLE).is_some() {
+            return Err("nested too deep, or no valid JSON");
+        }
         if let Some(message) = part("message") {
             return self.message(message);
         }

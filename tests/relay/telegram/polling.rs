@@ -109,7 +109,9 @@ async fn polls_that_fail_are_repeated_and_lose_nothing() {
 async fn updates_that_cannot_be_read_are_quarantined_and_passed() {
     let world = World::new().await;
     let relay = world.start().await;
+    let deep = (0..300).fold(json!(1), |inner, _| json!([inner]));
     let poison = [
+        json!({"message": {"chat": {"id": ADA, "type": "private"}, "text": "deep", "x": deep}}),
         json!({"message": {"text": "no chat"}}),
         json!({"message": 7}),
         json!({"message": {"chat": "nowhere", "text": [1]}}),
@@ -130,12 +132,12 @@ async fn updates_that_cannot_be_read_are_quarantined_and_passed() {
     world.settle("after").await;
     world.confirmed().await;
     let status = relay
-        .until("all quarantined", |status| status.tally.quarantined >= 6)
+        .until("all quarantined", |status| status.tally.quarantined >= 7)
         .await;
-    assert_eq!(status.tally.quarantined, 6);
+    assert_eq!(status.tally.quarantined, 7);
     relay.stop().await;
     let journal = Inspector::open(world.state.path()).unwrap();
-    assert_eq!(journal.latest(Section::Quarantine, 20).unwrap().len(), 6);
+    assert_eq!(journal.latest(Section::Quarantine, 20).unwrap().len(), 7);
 }
 
 #[tokio::test]
