@@ -12,8 +12,12 @@ use crate::backoff::{Backoff, jitter};
 
 /// First and longest delay after a failure.
 const FAILURE_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// First and longest delay after a conflict.
-const CONFLICT_DELAYS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// Delay after each of the first conflicts: a program that is being replaced is gone soon.
+const CONFLICT_DELAY: Duration = Duration::from_secs(3);
+/// How many these are.
+const FIRST_CONFLICTS: u32 = 3;
+/// First and longest delay after the others.
+const CONFLICT_DELAYS: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(30));
 /// Failures in a row after which the bot counts as offline.
 const OFFLINE_AFTER: u32 = 2;
 /// Delay before a refused token is tried again.
@@ -74,6 +78,7 @@ pub struct PollRetry {
 pub struct Polling {
     failure: Backoff,
     conflict: Backoff,
+    conflicts: u32,
     failures: u32,
     reported: Option<std::mem::Discriminant<PollTrouble>>,
 }
@@ -83,6 +88,7 @@ impl Default for Polling {
         Self {
             failure: Backoff::new(FAILURE_DELAYS.0, FAILURE_DELAYS.1),
             conflict: Backoff::new(CONFLICT_DELAYS.0, CONFLICT_DELAYS.1),
+            conflicts: 0,
             failures: 0,
             reported: None,
         }
@@ -114,7 +120,12 @@ impl Polling {
         };
         let after = match &trouble {
             PollTrouble::Conflict | PollTrouble::Webhook => {
-                let delay = self.conflict.next_delay();
+                self.conflicts = self.conflicts.saturating_add(1);
+                let delay = if self.conflicts <= FIRST_CONFLICTS {
+                    CONFLICT_DELAY
+                } else {
+                    self.conflict.next_delay()
+                };
                 delay + jitter(delay / 4, random)
             }
             PollTrouble::Refused(_) => REFUSED_DELAY,
@@ -180,7 +191,8 @@ mod tests {
             polls_in_10_s += u32::from(elapsed < Duration::from_secs(10));
             elapsed += retry.after;
         }
-        assert!(polls_in_10_s <= 3, "{polls_in_10_s}");
+        assert!(polls_in_10_s <= 4, "{polls_in_10_s}");
+        assert!(elapsed > Duration::from_secs(300), "slowly: {elapsed:?}");
         assert!(matches!(
             polling.answered(ApiAnswer::Ok(Value::Array(Vec::new())), 0),
             PollStep::Updates(_)

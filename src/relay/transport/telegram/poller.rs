@@ -262,15 +262,15 @@ impl Receiving {
     }
 
     async fn handle_answer(&mut self, answer: PollAnswer) -> Result<(), RelayGone> {
-        let (answer, is_identity) = match answer {
-            PollAnswer::Identity(answer) => (answer, true),
-            PollAnswer::Updates(answer) => (answer, false),
+        let answer = match answer {
+            // Only a poll that returned ends an outage of polls.
+            PollAnswer::Identity(ApiAnswer::Ok(identity)) => {
+                self.identified(&identity).await;
+                return Ok(());
+            }
+            PollAnswer::Identity(answer) | PollAnswer::Updates(answer) => answer,
         };
         match self.polling.answered(answer, self.clock.seed()) {
-            PollStep::Updates(identity) if is_identity => {
-                self.identified(&identity).await;
-                Ok(())
-            }
             PollStep::Updates(updates) => {
                 if self.status.borrow().live.is_none() {
                     self.connected();
