@@ -145,7 +145,6 @@ impl Held {
 
 #[derive(Debug, Default)]
 struct Totals {
-    rounds: usize,
     messages: usize,
     answered: usize,
     interrupted: usize,
@@ -172,10 +171,7 @@ async fn no_message_is_lost_and_none_runs_twice_whenever_the_process_dies() {
         );
     // At how many kills the answer to a message was owed.
     let mut owed: HashMap<i64, usize> = HashMap::new();
-    let mut totals = Totals {
-        rounds,
-        ..Totals::default()
-    };
+    let mut totals = Totals::default();
     for _ in 0..rounds {
         trouble(&town.api, &mut rng);
         let mut relay = setup.start();
@@ -230,7 +226,7 @@ async fn no_message_is_lost_and_none_runs_twice_whenever_the_process_dies() {
     eventually("everything confirmed", async || town.api.pending_count() == 0).await;
     relay.stop().await;
     account(&town, &fs::read_to_string(&notes).unwrap(), &owed, &mut totals);
-    println!("{totals:?}");
+    println!("{rounds} rounds: {totals:?}");
     assert!(totals.messages > rounds * 5, "the load was no load: {totals:?}");
 }
 

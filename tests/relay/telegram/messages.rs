@@ -168,3 +168,17 @@ async fn a_long_answer_comes_in_parts_and_whole() {
     assert!(parts.iter().all(|part| part.text.encode_utf16().count() <= 4096));
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn a_chat_that_wrote_before_can_be_written_to() {
+    let world = World::new().await;
+    let relay = world.start().await;
+    world.settle("hello").await;
+    relay.handle.send("100", "*The backup* is done.").await.unwrap();
+    let sent = world.answer(ADA, "The backup is done.").await;
+    assert_eq!(
+        (sent.reply_to, sent.html.as_str()),
+        (None, "<i>The backup</i> is done.")
+    );
+    relay.stop().await;
+}

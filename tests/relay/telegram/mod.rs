@@ -68,6 +68,8 @@ impl World {
         api.add_chat(SUPERGROUP, ApiChatKind::Supergroup, "Hall");
         api.add_chat(FORUM, ApiChatKind::Forum, "Project");
         api.set_standing(FORUM, ADA, BotStanding::Administrator);
+        // A forum's first message has the number of its General topic.
+        api.say(FORUM, ADA, "opened");
         api.add_chat(CHANNEL, ApiChatKind::Channel, "News");
         api.forget_updates();
         Self {
