@@ -22,8 +22,10 @@ use crate::direct::telegram::ApiAnswer;
 
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of a call: a server may transcode a video before it answers.
-const CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// Timeout of a call without a file.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of an upload or a download: lines are slow, and a server may transcode a video before it answers.
+const FILE_TIMEOUT: Duration = Duration::from_secs(110);
 /// How much longer than the poll itself its exchange may take.
 const POLL_MARGIN: Duration = Duration::from_secs(15);
 /// Maximum size of an answer: a poll returns at most about 4 MiB.
@@ -113,9 +115,10 @@ impl BotClient {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             form = form.text(name.clone(), text);
         }
-        let request = self.calls.request(Method::POST, &parsed);
+        let client = self.calls.clone().with_timeout(FILE_TIMEOUT);
+        let request = client.request(Method::POST, &parsed);
         let request = request.multipart(form.part(file.field.to_owned(), part));
-        let response = match self.calls.execute(request, &parsed).await {
+        let response = match client.execute(request, &parsed).await {
             Ok(response) => response,
             Err(error) => return failed(&error),
         };
@@ -132,8 +135,9 @@ impl BotClient {
     pub(super) async fn file(&self, path: &str) -> Result<Response, HttpError> {
         let url = self.address("file/", path);
         let parsed = self.calls.check(&Request::new(&url, Body::Get))?;
-        let request = self.calls.request(Method::GET, &parsed);
-        self.calls.execute(request, &parsed).await
+        let client = self.calls.clone().with_timeout(FILE_TIMEOUT);
+        let request = client.request(Method::GET, &parsed);
+        client.execute(request, &parsed).await
     }
 
     fn address(&self, folder: &str, rest: &str) -> String {
