@@ -200,7 +200,10 @@ impl Running {
 
 /// Echoes, and keeps what it was given, with the bytes of the files.
 #[derive(Clone, Default)]
-struct Noting(Arc<Mutex<Vec<(TurnInput, Vec<Vec<u8>>)>>>);
+struct Noting(Arc<Mutex<Vec<Noted>>>);
+
+/// A message, and what its files hold.
+type Noted = (TurnInput, Vec<Vec<u8>>);
 
 impl Noting {
     fn inputs(&self) -> Vec<(TurnInput, Vec<Vec<u8>>)> {
