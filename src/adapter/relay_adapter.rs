@@ -128,7 +128,7 @@ impl RelayAdapter {
         actions.into_iter().map(DurableAction::from).collect()
     }
 
-    /// Streams one turn's reply. See [`ReplyStream::new`] for the draft and op ids.
+    /// Streams one turn's reply. See `ReplyStream::new` for the draft and op ids.
     #[expect(
         clippy::too_many_arguments,
         reason = "a chat, a turn and its ids; none of them is optional"

@@ -7,6 +7,7 @@
 
 mod context;
 mod cron;
+mod deliveries;
 mod handshake;
 mod local;
 mod network;
@@ -197,6 +198,20 @@ pub const PROBES: &[Probe] = &[
         needs: &["settings"],
         remedy: "check the `cron` settings",
         run: |context| Box::pin(cron::cron(context)),
+    },
+    Probe {
+        id: "connectors",
+        title: "Connectors",
+        needs: &["settings"],
+        remedy: "correct the entry under `connectors`; `hermes-relay connectors test NAME` checks it again",
+        run: |context| Box::pin(deliveries::connectors(context)),
+    },
+    Probe {
+        id: "receiver",
+        title: "Receiver",
+        needs: &["settings"],
+        remedy: "check the `serve.receiver` settings",
+        run: |context| Box::pin(deliveries::receiver(context)),
     },
     Probe {
         id: "unit",

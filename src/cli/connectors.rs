@@ -11,6 +11,7 @@ use super::remote::RemoteArgs;
 use super::{ProcessEnv, substrates};
 use crate::config::Substrate;
 use crate::config::file::nearest;
+use crate::relay::unhealthy;
 
 /// Timeout of a check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
@@ -124,13 +125,6 @@ fn test(remote: &RemoteArgs, name: &str, process: &ProcessEnv<'_>) -> ExitCode {
         };
         return remote.print(&what, format!("{name}: {text}"));
     }
-    let what = match kind {
-        "webhook" => "a `status_url` did not answer with a 2xx status",
-        "file" => "`dir` is no directory that this user can write to",
-        "tmux" => "tmux does not run here or has no pane like a `target`",
-        "command" => "a program is not installed or cannot be run",
-        "relay" => "no relay runs with these settings; start one with `hermes-relay run`",
-        _ => "it does not work",
-    };
+    let what = unhealthy(&entry.substrate);
     relay.fail(exit::FAILED, format!("{name}: {what}"), None)
 }

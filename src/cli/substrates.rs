@@ -1,27 +1,23 @@
-//! The connectors of the settings as [`AgentConnector`]s: their secrets are read here, and nowhere else.
+//! The connectors of the settings as [`AgentConnector`]s.
 
 use std::pin::Pin;
 use std::time::Duration;
 
-use secrecy::SecretString;
-use zeroize::Zeroizing;
-
 use super::ProcessEnv;
 use super::relay_connector::RelayConnector;
 use super::remote::RemoteRelay;
-use crate::agent::child::EnvPolicy;
 use crate::agent_connector::contract::{
     AgentDescriptor, AgentResponse, CauseKind, DeliveryFailure, DeliveryPayload, DeliveryReceipt,
     StaticCapabilities, WakeOpts, WakeReceipt,
 };
 use crate::agent_connector::{
     AgentConnector, CommandConnector, Delivering, FileConnector, NamedConnector, NoopConnector,
-    TmuxConnector, WebhookConnector, WebhookConnectorSettings, WebhookCredentials,
+    TmuxConnector, WebhookConnector,
 };
-use crate::config::{Settings, Substrate, secret};
+use crate::config::{Settings, Substrate};
 use crate::net::http::HttpEgress;
 use crate::net::proxy::ProxyRules;
-use crate::relay::{USER_AGENT, provisioning, without_keys};
+use crate::relay::{SubstrateContext, USER_AGENT, build_connector, provisioning};
 
 /// All connectors of the settings. One that cannot be used refuses everything, and says why.
 pub(super) fn build_all(relay: &RemoteRelay, process: &ProcessEnv<'_>) -> Vec<NamedConnector> {
@@ -49,51 +45,19 @@ pub(super) fn build(
     settings: &Settings,
     process: &ProcessEnv<'_>,
 ) -> Result<Box<dyn AgentConnector>, String> {
-    let env = || {
-        let variables = settings.connectors.values();
-        let variables = variables.filter_map(|entry| entry.substrate.auth_variable());
-        EnvPolicy::default().apply(&without_keys(settings, &process.base).withhold(variables))
+    let egress = HttpEgress {
+        tls: provisioning::tls(settings),
+        proxies: ProxyRules::from_env(process.env),
+        user_agent: USER_AGENT.to_owned(),
     };
-    Ok(match substrate {
-        Substrate::Webhook(webhook) => {
-            let egress = HttpEgress {
-                tls: provisioning::tls(settings),
-                proxies: ProxyRules::from_env(process.env),
-                user_agent: USER_AGENT.to_owned(),
-            };
-            let credentials = credentials(webhook, process)?;
-            let connector = WebhookConnector::through((**webhook).clone(), credentials, &egress);
-            Box::new(connector.map_err(|error| error.to_string())?)
-        }
-        Substrate::File(file) => Box::new(FileConnector::new(file.clone())),
-        Substrate::Tmux(tmux) => Box::new(TmuxConnector::new(tmux.clone(), env())),
-        Substrate::Command(command) => Box::new(CommandConnector::new(command.clone(), env())),
-        Substrate::Relay => Box::new(RelayConnector::new(settings)),
-        Substrate::Noop => Box::new(NoopConnector),
-    })
-}
-
-fn credentials(
-    webhook: &WebhookConnectorSettings,
-    process: &ProcessEnv<'_>,
-) -> Result<WebhookCredentials, String> {
-    let auth = match &webhook.auth_env {
-        None => webhook.auth.clone(),
-        Some(name) => {
-            let value = (process.env)(name).map(Zeroizing::new);
-            let value = value.filter(|value| !value.trim().is_empty());
-            let value = value.ok_or_else(|| {
-                format!("the variable {name} is not set; set it to the value of `Authorization`")
-            })?;
-            Some(SecretString::from(value.trim()))
-        }
+    let context = SubstrateContext {
+        settings,
+        env: process.env,
+        base: &process.base,
+        egress: &egress,
     };
-    let file = webhook.hmac_secret_file.as_deref();
-    let hmac_secret = file.map(secret::read).transpose();
-    Ok(WebhookCredentials {
-        auth,
-        hmac_secret: hmac_secret.map_err(|error| error.to_string())?,
-    })
+    let built = build_connector(substrate, context)?;
+    Ok(built.unwrap_or_else(|| Box::new(RelayConnector::new(settings))))
 }
 
 /// What a kind can do, without a connector.

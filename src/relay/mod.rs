@@ -51,6 +51,7 @@ mod scheduler;
 mod slash_commands;
 mod sleep;
 mod status;
+mod substrates;
 mod suspend;
 mod transport;
 mod turn_task;
@@ -70,6 +71,7 @@ pub use status::{
     AccessStatus, AgentStatus, CronStatus, DescriptorStatus, RefusedOp, SessionList, SessionStatus, Status,
     Tally,
 };
+pub use substrates::{SubstrateContext, build_connector, unhealthy};
 pub use suspend::Suspender;
 pub use transport::{
     ChatInfo, Credentials, DeliverError, Delivery, DeliveryBody, InboundReceiver, InboundSender,

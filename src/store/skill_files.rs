@@ -13,7 +13,9 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 
 use super::side_file::unix_secs;
-use super::skills::{EMPTY, bad_name, check_approval, full, is_same, next_meta, token, unchanged};
+use super::skills::{
+    EMPTY, bad_name, check_approval, entry, full, is_same, next_meta, restated, token, unchanged,
+};
 use crate::skill::{
     ApprovalMode, MAX_BODY_BYTES, MAX_SKILLS, MAX_VERSIONS, SkillBody, SkillDetails, SkillError,
     SkillErrorReason, SkillFeatures, SkillFilter, SkillManifest, SkillMeta, SkillSource, SkillStatus,
@@ -169,15 +171,7 @@ impl FileSkillStore {
         body: &SkillBody,
         changed_by: Option<&str>,
     ) -> Result<SkillVersion, SkillError> {
-        let version = SkillVersion {
-            name: meta.name.clone(),
-            version: meta.version.clone(),
-            content_hash: meta.content_hash.clone(),
-            status: meta.status,
-            previous_status: before.map(|before| before.meta.status),
-            changed_at: meta.updated_at,
-            changed_by: changed_by.map(str::to_owned),
-        };
+        let version = entry(meta, before.map(|before| before.meta.status), changed_by);
         let mut lines: Vec<HistoryLine> = before.map(|before| before.history.clone()).unwrap_or_default();
         lines.push(HistoryLine {
             version: version.clone(),
@@ -338,15 +332,7 @@ impl SkillStore for FileSkillStore {
             return Ok(unchanged(&before.meta));
         }
         let body = before.body.with_status(status);
-        let now = unix_secs();
-        let meta = SkillMeta {
-            version: body.version(),
-            content_hash: body.content_hash.clone(),
-            status,
-            updated_at: now,
-            status_changed_at: Some(now),
-            ..before.meta.clone()
-        };
+        let meta = restated(&before.meta, &body);
         let stored = self.put(&meta, Some(&before), &body, None);
         drop(lock);
         stored

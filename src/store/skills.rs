@@ -104,15 +104,7 @@ impl SqliteSkillStore {
         body: &SkillBody,
         changed_by: Option<&str>,
     ) -> Result<SkillVersion, SkillError> {
-        let version = SkillVersion {
-            name: meta.name.clone(),
-            version: meta.version.clone(),
-            content_hash: meta.content_hash.clone(),
-            status: meta.status,
-            previous_status: before.map(|before| before.status),
-            changed_at: meta.updated_at,
-            changed_by: changed_by.map(str::to_owned),
-        };
+        let version = entry(meta, before.map(|before| before.status), changed_by);
         self.sql(db.execute("UPDATE revisions SET last = last + 1", []))?;
         let details = serde_json::to_string(&meta.details).unwrap_or_default();
         self.sql(db.execute(
@@ -255,15 +247,7 @@ impl SkillStore for SqliteSkillStore {
                 return Ok(unchanged(&before));
             }
             let body = body.with_status(status);
-            let now = unix_secs();
-            let meta = SkillMeta {
-                version: body.version(),
-                content_hash: body.content_hash.clone(),
-                status,
-                updated_at: now,
-                status_changed_at: Some(now),
-                ..before.clone()
-            };
+            let meta = restated(&before, &body);
             self.put(db, &meta, Some(&before), &body, None)
         })
     }
@@ -357,13 +341,38 @@ pub(super) fn is_same(before: &SkillMeta, after: &SkillMeta) -> bool {
 /// The answer to a change that changes nothing.
 pub(super) fn unchanged(meta: &SkillMeta) -> SkillVersion {
     SkillVersion {
+        changed_at: meta.status_changed_at.unwrap_or(meta.updated_at),
+        ..entry(meta, Some(meta.status), None)
+    }
+}
+
+/// The entry of a skill's history for what it is now.
+pub(super) fn entry(
+    meta: &SkillMeta,
+    previous_status: Option<SkillStatus>,
+    changed_by: Option<&str>,
+) -> SkillVersion {
+    SkillVersion {
         name: meta.name.clone(),
         version: meta.version.clone(),
         content_hash: meta.content_hash.clone(),
         status: meta.status,
-        previous_status: Some(meta.status),
-        changed_at: meta.status_changed_at.unwrap_or(meta.updated_at),
-        changed_by: None,
+        previous_status,
+        changed_at: meta.updated_at,
+        changed_by: changed_by.map(str::to_owned),
+    }
+}
+
+/// What a skill is with this text, whose status is another one.
+pub(super) fn restated(meta: &SkillMeta, body: &SkillBody) -> SkillMeta {
+    let now = unix_secs();
+    SkillMeta {
+        version: body.version(),
+        content_hash: body.content_hash.clone(),
+        status: body.status,
+        updated_at: now,
+        status_changed_at: Some(now),
+        ..meta.clone()
     }
 }
 

@@ -17,8 +17,6 @@ pub use instant::{format, from_millis, parse as parse_instant, plus_secs, zone};
 
 /// How long ago the time of a one-shot may be.
 pub const ONCE_GRACE_SECS: i64 = 120;
-/// The longest grace of a recurring job.
-const MAX_GRACE_SECS: i64 = 7_200;
 /// The longest interval that a record may have, in minutes: a hundred years.
 const MAX_MINUTES: u64 = 36_525 * 24 * 60;
 
@@ -222,21 +220,6 @@ impl Schedule {
         std::iter::successors(Some(first), |last| self.next_after(*last, zone))
             .take(count)
             .collect()
-    }
-
-    /// How late a run may be before it counts as missed: half the period, between two minutes and two hours.
-    pub fn grace_secs(&self, now: Timestamp, zone: &TimeZone) -> i64 {
-        let period = match &self.timing {
-            Timing::Once { .. } => None,
-            Timing::Interval { minutes } => i64::try_from(*minutes)
-                .ok()
-                .and_then(|minutes| minutes.checked_mul(60)),
-            Timing::Cron { .. } => self.next_after(now, zone).and_then(|first| {
-                let second = self.next_after(first, zone)?;
-                Some(second.as_second() - first.as_second())
-            }),
-        };
-        (period.unwrap_or(0) / 2).clamp(ONCE_GRACE_SECS, MAX_GRACE_SECS)
     }
 }
 

@@ -109,21 +109,6 @@ fn the_next_run_is_what_the_vectors_say() {
 }
 
 #[test]
-fn the_grace_is_what_the_vectors_say() {
-    let vectors = vectors();
-    let cases = vectors["grace_vectors"].as_array().unwrap();
-    assert!(cases.len() >= 12);
-    for case in cases {
-        let now = at(case["now"].as_str().unwrap());
-        let schedule = Schedule::from_record(&case["schedule"], &TimeZone::UTC);
-        let grace = schedule.map_or(ONCE_GRACE_SECS, |schedule| {
-            schedule.grace_secs(now, &TimeZone::UTC)
-        });
-        assert_eq!(Some(grace), case["grace_seconds"].as_i64(), "{case}");
-    }
-}
-
-#[test]
 fn phrases_are_understood() {
     let now = at("2026-06-18T10:00:00Z"); // a Thursday
     for (text, next) in [

@@ -2,6 +2,7 @@
 //! to do, blame nothing else, and skip what hangs on it. And one that is not broken.
 
 mod cron;
+mod deliveries;
 mod handshake;
 mod local;
 mod network;

@@ -162,6 +162,13 @@ async fn nobody_has_the_agent() {
     let output = verb_with(&setup, &["notify", "cc", "-", "--json"], Some(&long)).await;
     assert_eq!(output.code, 1);
     assert_eq!(printed(&output)["error"]["cause_kind"], "client_validation");
+    let script = r#"printf '\377' | "$0" notify cc - --json"#;
+    let mut shell = tokio::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_hermes-relay")]);
+    let ended = shell.env("HERMES_HOME", setup.home()).output().await.unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let shown: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(shown["error"]["cause_kind"], "client_validation", "{shown}");
     let output = verb(&setup, &["notify", "ccc", "x"]).await;
     assert_eq!(output.code, 1);
     assert!(output.err.contains("did you mean `cc`?"), "{output:?}");

@@ -1,0 +1,167 @@
+//! Probes of deliveries: the entries of `connectors`, and what other programs hand to this relay.
+
+use futures_util::future::join_all;
+
+use super::context::{CheckContext, RunningRelay, timed_out};
+use super::network;
+use super::probe::ProbeResult;
+use crate::config::secret::{self, SecretError};
+use crate::config::{ReceiverConfig, Settings, Substrate};
+use crate::cron::delivery;
+use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request};
+use crate::relay::{SubstrateContext, build_connector, unhealthy};
+
+/// Checks every entry of `connectors`. Nothing is delivered.
+pub(super) async fn connectors(context: &CheckContext<'_>) -> Vec<ProbeResult> {
+    let (Some(settings), Some(egress)) = (context.settings(), network::egress(context)) else {
+        return Vec::new();
+    };
+    if settings.connectors.is_empty() {
+        return vec![ProbeResult::ok("none")];
+    }
+    let entries = settings.connectors.iter();
+    let checks = entries.map(|(name, entry)| async {
+        let result = connector(context, settings, &entry.substrate, &egress).await;
+        result.about(name.as_str())
+    });
+    join_all(checks).await
+}
+
+async fn connector(
+    context: &CheckContext<'_>,
+    settings: &Settings,
+    substrate: &Substrate,
+    egress: &HttpEgress,
+) -> ProbeResult {
+    let kind = substrate.kind();
+    let with = SubstrateContext {
+        settings,
+        env: context.env,
+        base: &context.base,
+        egress,
+    };
+    let connector = match build_connector(substrate, with) {
+        Ok(Some(connector)) => connector,
+        Ok(None) => {
+            return match &context.running {
+                RunningRelay::None => {
+                    ProbeResult::skipped("the agents of this relay are reached while it runs")
+                }
+                _ => ProbeResult::ok(format!("{kind}: the relay that runs here")),
+            };
+        }
+        Err(reason) => return ProbeResult::failed(reason, ""),
+    };
+    match context.step(connector.health_check()).await {
+        Some(true) => match substrate {
+            Substrate::Webhook(webhook)
+                if webhook.agents.values().all(|agent| agent.status_url.is_none()) =>
+            {
+                ProbeResult::ok("webhook: its settings can be used; no agent has a `status_url` to ask")
+            }
+            _ => ProbeResult::ok(format!("{kind}: it works")),
+        },
+        Some(false) => ProbeResult::failed(unhealthy(substrate), remedy(substrate)),
+        None => ProbeResult::failed(timed_out(kind), remedy(substrate)),
+    }
+}
+
+fn remedy(substrate: &Substrate) -> String {
+    match substrate {
+        Substrate::Webhook(_) => {
+            "check that the receiver runs, its `status_url`, and `auth` or `auth_env`".to_owned()
+        }
+        Substrate::File(file) => {
+            let dir = file.dir.display();
+            format!("create it with `mkdir -p {dir}` and let this user write to it, or correct `dir`")
+        }
+        Substrate::Tmux(_) => {
+            "install tmux, start the session, and correct `target`; `tmux list-panes -a` lists all".to_owned()
+        }
+        Substrate::Command(_) => "install the program, or correct `argv`".to_owned(),
+        Substrate::Relay | Substrate::Noop => String::new(),
+    }
+}
+
+/// Checks what other programs need to hand something to this relay: the secrets, the listener, the target of answers.
+pub(super) async fn receiver(context: &CheckContext<'_>) -> Vec<ProbeResult> {
+    let Some(settings) = context.settings() else {
+        return Vec::new();
+    };
+    let Some(receiver) = &settings.serve.receiver else {
+        return vec![ProbeResult::ok(
+            "off: other programs hand nothing to this relay over HTTP",
+        )];
+    };
+    let files = [&receiver.hmac_secret_file, &receiver.bearer_file];
+    for file in files.into_iter().flatten() {
+        if let Err(error) = secret::read(file) {
+            let remedy = match &error {
+                SecretError::Open { path, .. } => format!("chmod 600 {}", path.display()),
+                _ => format!(
+                    "write a secret into {}, readable for the user that runs the relay only",
+                    file.display()
+                ),
+            };
+            return vec![ProbeResult::failed(error.to_string(), remedy).about("secrets")];
+        }
+    }
+    let mut results = vec![ProbeResult::ok("they can be used").about("secrets")];
+    results.push(listener(context, settings).await.about("listener"));
+    results.extend(target(settings, receiver).map(|result| result.about("deliver")));
+    results
+}
+
+/// Whether the receiver answers where it should.
+async fn listener(context: &CheckContext<'_>, settings: &Settings) -> ProbeResult {
+    let address = settings.serve.http_address().ok().flatten();
+    let Some(address) = address.filter(|address| address.port() != 0) else {
+        return ProbeResult::skipped("`serve.http` names no port");
+    };
+    if context.running == RunningRelay::None {
+        return ProbeResult::skipped("it is checked while a relay runs");
+    }
+    let Some(egress) = network::egress(context) else {
+        return ProbeResult::skipped("the settings are not loaded");
+    };
+    let url = format!("http://{address}/v1/agents");
+    let asked = async {
+        let http = HttpClient::new(&egress, HttpPolicy::default())?;
+        http.send(Request::new(&url, Body::Get)).await
+    };
+    let remedy =
+        "restart the relay so that it uses these settings, and check that nothing else listens there";
+    match context.step(asked).await {
+        None => ProbeResult::failed(timed_out(&url), remedy),
+        Some(Err(error)) => ProbeResult::failed(error.to_string(), remedy),
+        // Without a key there is nothing to see.
+        Some(Ok(response)) if response.status == 401 => ProbeResult::ok(format!("{url} answers")),
+        Some(Ok(response)) => {
+            let detail = format!(
+                "{url} returned HTTP {}: something else answers there",
+                response.status
+            );
+            ProbeResult::failed(detail, remedy)
+        }
+    }
+}
+
+/// Whether answers without a chat can be sent.
+fn target(settings: &Settings, receiver: &ReceiverConfig) -> Option<ProbeResult> {
+    let deliver = receiver.deliver.as_deref()?;
+    let (targets, error) = delivery::targets(deliver, None, &settings.cron.home_channels);
+    let identities = &settings.connector.identities;
+    let unknown = targets.iter().find(|target| {
+        let known = identities.iter();
+        !identities.is_empty() && known.clone().all(|identity| identity.platform != target.platform)
+    });
+    let problem = error.or_else(|| {
+        let platform = &unknown?.platform;
+        Some(format!("this relay has no identity on {platform}"))
+    });
+    let remedy = "correct `serve.receiver.deliver`, such as `discord:1234`";
+    Some(match problem {
+        Some(problem) => ProbeResult::warn(problem, remedy),
+        None => ProbeResult::ok(format!("answers without a chat go to {deliver}")),
+    })
+}
