@@ -202,6 +202,7 @@ pub const PROBES: &[Probe] = &[
     Probe {
         id: "connectors",
         title: "Connectors",
+        only: None,
         needs: &["settings"],
         remedy: "correct the entry under `connectors`; `hermes-relay connectors test NAME` checks it again",
         run: |context| Box::pin(deliveries::connectors(context)),
@@ -209,6 +210,7 @@ pub const PROBES: &[Probe] = &[
     Probe {
         id: "receiver",
         title: "Receiver",
+        only: None,
         needs: &["settings"],
         remedy: "check the `serve.receiver` settings",
         run: |context| Box::pin(deliveries::receiver(context)),
