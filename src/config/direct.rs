@@ -138,7 +138,8 @@ pub fn check_bot_token(token: &SecretString) -> Result<(), &'static str> {
     if number.is_empty() || number.starts_with('0') || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("it does not start with the bot's number");
     }
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    // It becomes a part of a path.
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/\\?#%".contains(&byte);
     if secret.is_empty() || text.len() > MAX_TOKEN || !secret.bytes().all(is_plain) {
         return Err("what follows the colon is not a token's secret");
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +28,10 @@ use crate::wire::{
 const OP_TIMEOUT: Duration = Duration::from_secs(120);
 /// First and longest delay before an op without an answer is reported: the relay then sends it again.
 const FAILURE_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Calls under way that say something; further ones wait.
+const MAX_SPEAKING: usize = 16;
+/// Calls under way that are only for show; further ones are dropped.
+const MAX_SHOWING: usize = 4;
 /// Chats whose failures are counted.
 const MAX_CHATS: usize = 1024;
 /// Attempts to answer a press, and the time between them.
@@ -48,6 +52,8 @@ pub(super) struct Speaker {
     files: Arc<BotFiles>,
     clock: Clock,
     state: Mutex<SpeakerState>,
+    speaking: Semaphore,
+    showing: Semaphore,
     /// Ops under way.
     under_way: watch::Sender<usize>,
     /// The relay ends: nothing waits any more.
@@ -94,6 +100,8 @@ impl Speaker {
                 commands: None,
                 connected: false,
             }),
+            speaking: Semaphore::new(MAX_SPEAKING),
+            showing: Semaphore::new(MAX_SHOWING),
             under_way: watch::channel(0).0,
             closing: CancellationToken::new(),
         }
@@ -200,12 +208,24 @@ impl Speaker {
                     continue;
                 }
             }
+            let Some(_slot) = self.slot(call.kind).await else {
+                speech.dropped(&mut self.lock().spoken);
+                continue;
+            };
             self.lock().unsent.remove(&op);
             let answer = self.make(call).await;
             let learnt = speech.answered(answer, &mut self.lock().spoken);
             if let Some(learnt) = learnt {
                 self.learn(learnt);
             }
+        }
+    }
+
+    /// A place among the calls under way; none for what is only for show when all are taken.
+    async fn slot(&self, kind: CallKind) -> Option<SemaphorePermit<'_>> {
+        match kind {
+            CallKind::Show => self.showing.try_acquire().ok(),
+            CallKind::Speak => self.speaking.acquire().await.ok(),
         }
     }
 
