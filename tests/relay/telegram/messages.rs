@@ -182,3 +182,46 @@ async fn a_chat_that_wrote_before_can_be_written_to() {
     );
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn what_the_journal_could_not_hold_is_taken_once_it_can() {
+    let world = World::new().await;
+    let agent = Noting::default();
+    let relay = world.start_with(agent.clone(), |_| {}).await;
+    world.settle("before").await;
+    world.confirmed().await;
+    let journal = rusqlite::Connection::open(world.state.path().join("journal.db")).unwrap();
+    journal.execute_batch("BEGIN IMMEDIATE").unwrap();
+    world.api.say(ADA, ADA, "held");
+    relay
+        .until("a journal that fails", |status| status.journal_failing.is_some())
+        .await;
+    assert_eq!(world.api.pending_count(), 1);
+    journal.execute_batch("COMMIT").unwrap();
+    world.answer(ADA, "echo: held").await;
+    world.confirmed().await;
+    assert_eq!(agent.texts(), ["before", "held"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn stop_as_a_command_stops_the_turn_and_the_menu_offers_it() {
+    let world = World::new().await;
+    let agent = Noting::default();
+    let relay = world.start_with(agent.clone(), |_| {}).await;
+    world.api.say(ADA, ADA, "sleep=60000 never");
+    agent.turns(1).await;
+    world.api.say(ADA, ADA, "/stop@Relay_Dev_Bot");
+    relay
+        .until("the turn stopped", |status| status.tally.turns_stopped == 1)
+        .await;
+    world.settle("after").await;
+    assert_eq!(agent.texts().len(), 2);
+    let menus = world.api.calls_of("setMyCommands");
+    assert_eq!(menus.len(), 1);
+    assert!(
+        menus[0].params["commands"].to_string().contains("\"stop\""),
+        "{menus:?}"
+    );
+    relay.stop().await;
+}
