@@ -41,7 +41,7 @@ use scheduler::DevScheduler;
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "In the chat: Ctrl-C stops the running turn, Ctrl-D or /quit exits, Tab completes commands, and a number answers a question.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api --connector-only    # a fake Telegram for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
+    after_help = "In the chat: Ctrl-C stops the running turn, Ctrl-D or /quit exits, Tab completes commands, and a number answers a question.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api     # a fake Telegram, without a connector\n  hermes-relay dev --platform telegram --bot-api --connector-only    # the same for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
     #[command(subcommand)]
@@ -63,8 +63,9 @@ pub(super) struct DevArgs {
     /// Start only the connector, and print the environment for a gateway and how to enroll one.
     #[arg(long, conflicts_with_all = ["smoke", "agent"])]
     connector_only: bool,
-    /// Start a fake Telegram Bot API instead of the connector, and print token and address for a bot of another program.
-    #[arg(long, requires = "connector_only", conflicts_with = "record")]
+    /// Simulate Telegram's Bot API instead of a connector, with the relay as the bot; print its token and address. With
+    /// --connector-only, without the relay: for a bot of another program.
+    #[arg(long, conflicts_with = "record")]
     bot_api: bool,
     /// Send one message, wait for the reply, print the time since the start, and exit.
     #[arg(long)]
@@ -154,7 +155,7 @@ fn run_locally<F: Future<Output = ExitCode>>(
 
 async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, began: Instant) -> ExitCode {
     if args.bot_api {
-        return bot_api::serve(args.port).await;
+        return bot_api::serve(args, settings, process, began).await;
     }
     let secrets = RunSecrets::new();
     let mut connector_settings = secrets.connector_settings();
@@ -265,7 +266,10 @@ async fn serve_both(
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let code = match url {
-        None => smoke(args, connector, &relay, &agent, began).await,
+        None => {
+            let trip = round_trip(&args.platform, connector, began).await;
+            smoke(args, trip, &relay, &agent, began).await
+        }
         Some(url) => {
             print_welcome(&url, &args.platform, &agent, hints);
             if args.no_tui {
@@ -317,15 +321,15 @@ async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSec
     ExitCode::SUCCESS
 }
 
-/// One message and its reply.
+/// Reports one message and its reply.
 async fn smoke(
     args: &DevArgs,
-    connector: &Connector,
+    trip: Result<RoundTrip, String>,
     relay: &DevRelay,
     agent: &str,
     began: Instant,
 ) -> ExitCode {
-    let (error, hint) = match round_trip(&args.platform, connector, began).await {
+    let (error, hint) = match trip {
         Ok(trip) if !relay.has_failed().await => {
             if args.json {
                 outln!("{}", trip.to_json());

@@ -1,18 +1,25 @@
-//! `dev --bot-api`: a fake Telegram Bot API, for a bot of another program.
+//! `dev --bot-api`: a fake Telegram Bot API, with the relay as its bot, or for a bot of another program.
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use secrecy::ExposeSecret as _;
 
-use super::port_in_use;
-use crate::cli::exit::{errln, outln};
+use super::relay::{DevRelay, RelayPlan};
+use super::{DevArgs, RoundTrip, SMOKE_TIMEOUT, millis, port_in_use, smoke};
+use crate::cli::ProcessEnv;
+use crate::cli::exit::{self, errln, fail, outln};
+use crate::cli::run::build_agents;
+use crate::config::Settings;
 use crate::dev::{ApiChatKind, ApiPerson, BotApi, BotApiSettings, BotStanding};
 
 /// The only platform that it simulates.
 pub(super) const PLATFORM: &str = "telegram";
 
-/// People of the simulation; the first one has the first private chat.
-const PEOPLE: [(i64, &str); 2] = [(1_001, "Ada"), (1_002, "Grace")];
+/// The person whom the smoke test is, in the first private chat.
+const ADA: i64 = 1_001;
+/// People of the simulation.
+const PEOPLE: [(i64, &str); 2] = [(ADA, "Ada"), (1_002, "Grace")];
 /// Groups and channels of the simulation.
 const CHATS: [(i64, ApiChatKind, &str); 3] = [
     (-2_001, ApiChatKind::Group, "Team"),
@@ -21,31 +28,102 @@ const CHATS: [(i64, ApiChatKind, &str); 3] = [
 ];
 const FORUM: i64 = -1_001_000_000_002;
 
-/// Serves until Ctrl-C.
-pub(super) async fn serve(port: u16) -> ExitCode {
-    let settings = BotApiSettings {
-        port,
+/// Serves until Ctrl-C, or one round trip.
+pub(super) async fn serve(
+    args: &DevArgs,
+    settings: Settings,
+    process: &ProcessEnv<'_>,
+    began: Instant,
+) -> ExitCode {
+    let api_settings = BotApiSettings {
+        port: args.port,
         ..BotApiSettings::default()
     };
-    let username = settings.username.clone();
-    let api = match BotApi::start(settings).await {
+    let username = api_settings.username.clone();
+    let api = match BotApi::start(api_settings).await {
         Ok(api) => api,
-        Err(error) => return port_in_use(port, &error),
+        Err(error) => return port_in_use(args.port, &error),
     };
     populate(&api);
-    let base = api.base();
+    if args.connector_only {
+        print_environment(&api);
+        print_for_others(&api, &username);
+        let _ = tokio::signal::ctrl_c().await;
+        return ExitCode::SUCCESS;
+    }
+    match build_agents(&settings, process).await {
+        Err(error) => fail(exit::CONFIGURATION, error.message, error.hint),
+        Ok(agents) => {
+            let plan = RelayPlan {
+                platforms: vec![PLATFORM.to_owned()],
+                settings,
+                agents,
+            };
+            serve_relay(args, plan, &api, &username, began).await
+        }
+    }
+}
+
+async fn serve_relay(
+    args: &DevArgs,
+    plan: RelayPlan,
+    api: &BotApi,
+    username: &str,
+    began: Instant,
+) -> ExitCode {
+    let agent = plan.settings.agent.clone();
+    let relay = match DevRelay::start_bot(plan, api) {
+        Ok(relay) => relay,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let code = if args.smoke {
+        let trip = round_trip(api, began).await;
+        smoke(args, trip, &relay, &agent, began).await
+    } else {
+        print_environment(api);
+        outln!("\nA fake Telegram serves @{username}, the relay is that bot, and `{agent}` answers. Page:");
+        outln!("\n  {}\n", api.open_page());
+        outln!("Write to the bot there; in the groups, mention it. Ctrl-C ends.");
+        let _ = tokio::signal::ctrl_c().await;
+        ExitCode::SUCCESS
+    };
+    relay.stop(code).await
+}
+
+/// A message of a person, and the bot's answer.
+async fn round_trip(api: &BotApi, began: Instant) -> Result<RoundTrip, String> {
+    let polled = api.wait_polled(SMOKE_TIMEOUT).await;
+    polled.map_err(|error| error.to_string())?;
+    let connected_ms = millis(began);
+    let sent = Instant::now();
+    api.say(ADA, ADA, "hello");
+    let answer = api
+        .wait_for_answer(ADA, "an answer", SMOKE_TIMEOUT, |_| true)
+        .await;
+    Ok(RoundTrip {
+        reply: answer.map_err(|error| error.to_string())?.text,
+        connected_ms,
+        reply_ms: millis(sent),
+        total_ms: millis(began),
+    })
+}
+
+fn print_environment(api: &BotApi) {
     outln!("TELEGRAM_BOT_TOKEN={}", api.token().expose_secret());
-    outln!("TELEGRAM_API_BASE={base}");
+    outln!("TELEGRAM_API_BASE={}", api.base());
+}
+
+fn print_for_others(api: &BotApi, username: &str) {
+    let base = api.base();
     errln!(
         "\nA fake Telegram serves @{username} until it ends, and the token is valid for this run only. Page:"
     );
     errln!("\n  {}\n", api.open_page());
     errln!("Give a bot the token, and this address instead of https://api.telegram.org:");
+    errln!("  hermes-relay: direct.telegram.api_base: {base}");
     errln!("  python-telegram-bot: .base_url(\"{base}/bot\").base_file_url(\"{base}/file/bot\")");
     errln!("  grammY: client: {{ apiRoot: \"{base}\" }}");
     errln!("  anything else: {base}/bot<token>/<method>");
-    let _ = tokio::signal::ctrl_c().await;
-    ExitCode::SUCCESS
 }
 
 /// Adds people and chats, before anybody polls: the bot gets no update of it.
@@ -56,7 +134,7 @@ fn populate(api: &BotApi) {
     for (id, kind, title) in CHATS {
         api.add_chat(id, kind, title);
     }
-    api.set_standing(FORUM, PEOPLE[0].0, BotStanding::Administrator);
-    api.open_topic(FORUM, PEOPLE[0].0, "Releases");
+    api.set_standing(FORUM, ADA, BotStanding::Administrator);
+    api.open_topic(FORUM, ADA, "Releases");
     api.forget_updates();
 }

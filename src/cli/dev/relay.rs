@@ -1,4 +1,4 @@
-//! The relay of `dev`: a real relay over a real socket, restarted when its gateway is reinstated.
+//! The relay of `dev`: a real relay over a real socket, restarted when its gateway is reinstated; or the bot of a fake Bot API.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use super::scheduler::DevScheduler;
 use crate::cli::exit::{self, fail};
 use crate::cli::run::http_client;
-use crate::config::{BotIdentity, ServeConfig, Settings};
-use crate::dev::{Connector, ConnectorSettings, random_token};
+use crate::config::{BotIdentity, ServeConfig, Settings, TelegramConfig};
+use crate::dev::{BotApi, Connector, ConnectorSettings, random_token};
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle};
@@ -107,6 +107,7 @@ impl RelayPlan {
             .map(|scheduler| scheduler.attach(&mut settings))
             .transpose()?;
         let state_dir = settings.state_dir.clone();
+        let bot = settings.direct.telegram.clone();
         let builder = Relay::builder(settings)
             .agents(self.agents.clone())
             .credentials(credentials.clone());
@@ -119,7 +120,10 @@ impl RelayPlan {
             endpoint: Arc::new(FireEndpoint::new(verifier, Box::new(relay.handle()))),
             listener: Some(listener),
         });
-        let service = ControlService::new(relay.handle(), state_dir);
+        let mut service = ControlService::new(relay.handle(), state_dir);
+        if let Some(bot) = &bot {
+            service = service.telegram(bot);
+        }
         let serving = Serving::start(&ServeConfig::default(), service, fires);
         Ok((relay, serving.map_err(|error| error.to_string())?))
     }
@@ -152,6 +156,8 @@ impl DevRelay {
     ) -> Result<Self, String> {
         // Nobody could wake it.
         plan.settings.sleep.enabled = false;
+        // Not the bot of the settings: everything stays on this machine.
+        plan.settings.direct.telegram = None;
         plan.settings.connector.url = Some(connector.url());
         plan.settings.connector.identities = plan
             .platforms
@@ -194,6 +200,40 @@ impl DevRelay {
                 }
                 (relay, serving) = plan.build(&watched, scheduler.as_mut())?;
             }
+        });
+        Ok(Self {
+            handle,
+            stop,
+            running,
+        })
+    }
+
+    /// Starts a relay that is the bot of a fake Bot API.
+    pub(super) fn start_bot(mut plan: RelayPlan, api: &BotApi) -> Result<Self, String> {
+        // Nobody could wake it.
+        plan.settings.sleep.enabled = false;
+        plan.settings.connector.url = None;
+        plan.settings.connector.identities = plan
+            .platforms
+            .iter()
+            .map(|platform| BotIdentity::new(platform.as_str(), ""))
+            .collect();
+        let configured = plan.settings.direct.telegram.take();
+        plan.settings.direct.telegram = Some(TelegramConfig {
+            token: Some(api.token()),
+            api_base: api.base(),
+            ..configured.unwrap_or_else(|| TelegramConfig::new(None))
+        });
+        let (keep, watched) = watch::channel(None);
+        let (relay, serving) = plan.build(&watched, None)?;
+        let (handle_sender, handle) = watch::channel(Some(relay.handle()));
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let running = tokio::spawn(async move {
+            let _keep = (keep, handle_sender);
+            let ended = relay.run(stopped.cancelled_owned()).await;
+            drop(serving);
+            Ok(ended)
         });
         Ok(Self {
             handle,

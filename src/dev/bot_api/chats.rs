@@ -177,7 +177,8 @@ impl ApiChat {
             messages: BTreeMap::new(),
             drafts: BTreeMap::new(),
             action: None,
-            last_message_id: 0,
+            // The first id of a forum is that of its General topic.
+            last_message_id: i64::from(kind == ApiChatKind::Forum),
             version: 1,
         }
     }

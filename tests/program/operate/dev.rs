@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -144,18 +145,105 @@ async fn a_bot_of_another_program_uses_the_lines_that_bot_api_prints() {
 
 #[tokio::test]
 async fn the_fake_bot_api_is_for_telegram() {
-    for (args, says) in [
-        (
-            &["dev", "--bot-api", "--connector-only"][..],
-            "add --platform telegram",
-        ),
-        (
-            &["dev", "--bot-api", "--platform", "telegram"][..],
-            "--connector-only",
-        ),
+    let setup = Setup::new().args(&["dev", "--bot-api", "--connector-only"]);
+    let (code, text) = setup.ends().await;
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("add --platform telegram"), "{text}");
+}
+
+#[tokio::test]
+async fn the_relay_is_the_bot_of_the_fake_telegram() {
+    let setup = Setup::new();
+    let smoke = [
+        "dev",
+        "--platform",
+        "telegram",
+        "--bot-api",
+        "--agent",
+        "echo",
+        "--smoke",
+        "--json",
+    ];
+    let ended = timeout(SOON, setup.verb(&smoke).output())
+        .await
+        .expect("an end in time")
+        .unwrap();
+    let (printed_text, log) = (
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr),
+    );
+    let trip: Value = serde_json::from_str(&printed_text).unwrap_or_else(|_| panic!("{printed_text}{log}"));
+    assert_eq!(
+        (&trip["ok"], &trip["reply"]),
+        (&json!(true), &json!("echo: hello")),
+        "{trip} {log}"
+    );
+
+    let dev = setup
+        .args(&["dev", "--platform", "telegram", "--bot-api", "--agent", "echo"])
+        .start();
+    let token = printed(&dev, "TELEGRAM_BOT_TOKEN=").await;
+    let own = printed(&dev, "TELEGRAM_API_BASE=http://").await;
+    let address: SocketAddr = own.parse().unwrap();
+    let page = printed(&dev, "http://").await;
+    let path = page.strip_prefix(&own).unwrap().to_owned();
+    // A person writes on the page, and the bot answers there.
+    let body = r#"{"chat":1001,"from":1001,"text":"from the page"}"#;
+    let mut request = TcpStream::connect(address).await.unwrap();
+    let text = format!(
+        "POST {path}say HTTP/1.1\r\nHost: {own}\r\nOrigin: http://{own}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    request.write_all(text.as_bytes()).await.unwrap();
+    let mut said = String::new();
+    request.read_to_string(&mut said).await.unwrap();
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    let mut events = TcpStream::connect(address).await.unwrap();
+    let text = format!("GET {path}events HTTP/1.1\r\nHost: {own}\r\n\r\n");
+    events.write_all(text.as_bytes()).await.unwrap();
+    let mut seen = Vec::new();
+    eventually("the answer on the page", async || {
+        let mut part = [0; 16 * 1024];
+        let read = timeout(SOON, events.read(&mut part))
+            .await
+            .expect("events in time")
+            .unwrap();
+        seen.extend_from_slice(&part[..read]);
+        String::from_utf8_lossy(&seen).contains("echo: from the page")
+    })
+    .await;
+    assert!(
+        !String::from_utf8_lossy(&seen).contains(&token),
+        "the page never shows the token"
+    );
+}
+
+#[tokio::test]
+async fn dev_leaves_the_bot_of_the_settings_alone() {
+    // Nothing listens there: a relay that were this bot could not answer.
+    let setup = Setup::new()
+        .setting("direct.telegram", "{api_base: \"http://127.0.0.1:9\"}")
+        .env("TELEGRAM_BOT_TOKEN", "123456:abcdef");
+    for args in [
+        &["dev", "--agent", "echo", "--smoke"][..],
+        &[
+            "dev",
+            "--agent",
+            "echo",
+            "--smoke",
+            "--platform",
+            "telegram",
+            "--bot-api",
+        ],
     ] {
-        let (code, text) = Setup::new().args(args).ends().await;
-        assert_eq!(code, 2, "{text}");
-        assert!(text.contains(says), "{text}");
+        let ended = timeout(SOON, setup.verb(args).output())
+            .await
+            .expect("an end in time")
+            .unwrap();
+        let text = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            ended.status.success() && text.contains("echo: hello"),
+            "{args:?}: {text}"
+        );
     }
 }
