@@ -231,7 +231,7 @@ impl DevRelay {
         let stopped = stop.clone();
         let running = tokio::spawn(async move {
             let _keep = (keep, handle_sender);
-            let ended = relay.run(stopped.cancelled_owned()).await;
+            let ended = Box::pin(relay.run(stopped.cancelled_owned())).await;
             drop(serving);
             Ok(ended)
         });
