@@ -203,7 +203,7 @@ async fn the_relay_is_the_bot_of_the_fake_telegram() {
     events.write_all(text.as_bytes()).await.unwrap();
     let mut seen = Vec::new();
     eventually("the answer on the page", async || {
-        let mut part = [0; 16 * 1024];
+        let mut part = vec![0; 16 * 1024];
         let read = timeout(SOON, events.read(&mut part))
             .await
             .expect("events in time")
