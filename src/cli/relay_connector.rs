@@ -248,20 +248,23 @@ mod tests {
             session_id: Some("s".to_owned()),
             ..WakeOpts::default()
         };
+        let until = async |wanted: AgentActivity| {
+            let began = std::time::Instant::now();
+            while status("echo").await != wanted {
+                assert!(began.elapsed() < Duration::from_secs(20), "it is not {wanted:?}");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
         let woken = rig.connector.wake("echo", &opts).await.unwrap();
         assert_eq!((woken.woken, woken.session_id.as_deref()), (true, Some("s")));
-        assert_eq!(status("echo").await, AgentActivity::Active);
+        until(AgentActivity::Active).await;
         // It is woken again, and the turn before is stopped.
         let next = WakeOpts {
             context: Some("short".to_owned()),
             ..opts
         };
         assert!(rig.connector.wake("echo", &next).await.unwrap().woken);
-        let began = std::time::Instant::now();
-        while status("echo").await != AgentActivity::Idle {
-            assert!(began.elapsed() < Duration::from_secs(20), "it still works");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until(AgentActivity::Idle).await;
     }
 
     #[tokio::test]

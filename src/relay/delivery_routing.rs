@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::effects::{Effects, Handing, Pending};
 use super::event_loop::EventLoop;
@@ -39,6 +40,9 @@ struct DeliveryLine {
     /// Where its answer goes if the session has no chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deliver: Option<String>,
+    /// What its sender said of it, for those who look into the journal.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    meta: Map<String, Value>,
 }
 
 impl Handing {
@@ -98,10 +102,7 @@ impl EventLoop {
                 handing.turn = Some(turn);
             }
             let line = self.line(&handing.delivery);
-            DeliveryBody::Turn {
-                line: serde_json::to_vec(&line).unwrap_or_default(),
-                start: handing.turn.is_some(),
-            }
+            DeliveryBody::Turn(serde_json::to_vec(&line).unwrap_or_default())
         } else {
             DeliveryBody::Context(handing.delivery.payload.text.clone())
         };
@@ -221,9 +222,10 @@ impl EventLoop {
                 agent: delivery.agent,
                 text: delivery.payload.text,
             }),
+            // Whoever has a receipt has it before the turn is marked as running: a crash in between loses nothing.
             (Some(row), Some(turn)) => {
-                let line = self.line(&delivery);
-                self.begin_delivery(turn, row, line);
+                let now_ms = self.clock.unix_ms();
+                self.turns.start_stored(turn, row, now_ms, &mut self.effects);
             }
             (Some(row), None) => {
                 self.turns.enqueue(&session, row);
@@ -254,6 +256,7 @@ impl EventLoop {
             agent: delivery.agent.clone(),
             text: delivery.payload.text.clone(),
             deliver: self.settings.deliver.clone(),
+            meta: delivery.payload.meta.as_object().clone(),
         }
     }
 

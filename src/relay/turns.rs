@@ -435,6 +435,17 @@ impl Turns {
         }
     }
 
+    /// The message of an admitted turn is committed as waiting: it is marked as running, and read back, before its agent starts.
+    pub(super) fn start_stored(&mut self, turn: TurnId, row: InboxSeq, now_ms: i64, effects: &mut Effects) {
+        let Some(live) = self.live.get_mut(&turn) else {
+            return;
+        };
+        live.state = TurnPhase::Loading;
+        self.rows.insert(row, RowState::Loading { turn, early: false });
+        effects.write(Command::Start { seq: row, now_ms });
+        effects.write(Command::Load { seq: row });
+    }
+
     fn load(&mut self, session: SessionKey, row: InboxSeq, turn: TurnId, now_ms: i64, effects: &mut Effects) {
         let span = message_span(&session);
         let origin = TurnOrigin::new(session, &MessageEvent::default(), false, Arc::default(), span);

@@ -404,13 +404,13 @@ impl<'c> JournalDb<'c> {
                 }
                 None
             }
-            DeliveryBody::Turn { line, start } => Some(self.insert(&NewRow {
+            DeliveryBody::Turn(line) => Some(self.insert(&NewRow {
                 kind: InboxKind::Delivery,
                 session: &new.session,
                 dedupe: None,
                 buffer_id: None,
                 line,
-                start: *start,
+                start: false,
                 now_ms: new.now_ms,
             })?),
         };

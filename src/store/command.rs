@@ -303,7 +303,7 @@ impl Command {
             Self::Delivery { command, .. } => match &**command {
                 DeliveryCommand::Take(new) => match &new.body {
                     DeliveryBody::Context(text) => text.len(),
-                    DeliveryBody::Turn { line, .. } => line.len(),
+                    DeliveryBody::Turn(line) => line.len(),
                 },
                 DeliveryCommand::Contexts | DeliveryCommand::Taken(_) => 0,
             },

@@ -52,13 +52,8 @@ pub struct NewDelivery {
 pub enum DeliveryBody {
     /// It waits for the session's next turn.
     Context(String),
-    /// It is a turn: its row's line, and whether the turn starts once it is committed.
-    Turn {
-        /// The line.
-        line: Vec<u8>,
-        /// Store it as running.
-        start: bool,
-    },
+    /// It is a turn, which waits: its row's line.
+    Turn(Vec<u8>),
 }
 
 /// What is done to deliveries.
@@ -135,7 +130,7 @@ pub(super) fn has_room(db: &Connection, session: &str, text: &str) -> Result<boo
 pub(super) fn insert(db: &Connection, new: &NewDelivery) -> Result<()> {
     let context = match &new.body {
         DeliveryBody::Context(text) => Some(text),
-        DeliveryBody::Turn { .. } => None,
+        DeliveryBody::Turn(_) => None,
     };
     db.prepare_cached(
         "INSERT INTO deliveries (dispatch_id, agent, session, has_session, received_at, context)
@@ -207,10 +202,7 @@ mod tests {
             let body = if number == 1 {
                 DeliveryBody::Context("wait".to_owned())
             } else {
-                DeliveryBody::Turn {
-                    line: Vec::new(),
-                    start: false,
-                }
+                DeliveryBody::Turn(Vec::new())
             };
             let new = NewDelivery {
                 dispatch_id: format!("d{number}"),

@@ -523,9 +523,14 @@ async fn a_wake_over_http_interrupts_the_turn_that_runs_and_runs_itself() {
         answer.json()["status"].clone()
     };
     eventually("a turn", async || status().await == "active").await;
-    // The `relay` kind of connector sees the same.
     let shown = verb(&rig.setup, &["status", "--json"]).await.json();
     assert_eq!(shown["turns_running"], 1);
+    // What waits is kept with all that its sender said of it.
+    assert_eq!(rig.deliver(&template("d1", "afterwards")).await.status, 200);
+    let args = ["journal", "show", "message:2", "--text", "--json"];
+    let kept = verb(&rig.setup, &args).await.json();
+    let kept: Value = serde_json::from_str(kept["line"].as_str().unwrap()).unwrap();
+    assert_eq!(kept["meta"], meta("d1"), "{kept}");
     let wake = json!({"agent_id": format!("echo@{SESSION}"), "context": "get up"}).to_string();
     let woken = rig.post("/v1/agents/echo/wake", &wake).await;
     assert_eq!(
