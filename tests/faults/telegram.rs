@@ -149,6 +149,8 @@ struct Totals {
     answered: usize,
     interrupted: usize,
     twice: usize,
+    /// Those of which no call was without an answer at a kill: the answer came, and was not in the journal yet.
+    twice_though_answered: usize,
     owed_at_kills: usize,
 }
 
@@ -171,6 +173,7 @@ async fn no_message_is_lost_and_none_runs_twice_whenever_the_process_dies() {
         );
     // At how many kills the answer to a message was owed.
     let mut owed: HashMap<i64, usize> = HashMap::new();
+    let mut under_way: HashSet<i64> = HashSet::new();
     let mut totals = Totals::default();
     for _ in 0..rounds {
         trouble(&town.api, &mut rng);
@@ -189,6 +192,7 @@ async fn no_message_is_lost_and_none_runs_twice_whenever_the_process_dies() {
             relay.stderr()
         );
         relay.kill().await;
+        under_way.extend(unanswered(&town.api));
         let held = Held::read(&setup.state_dir());
         let confirmed = town.api.confirmed_offset().unwrap_or(0);
         for said in town.said.iter().filter(|said| said.update_id < confirmed) {
@@ -225,7 +229,13 @@ async fn no_message_is_lost_and_none_runs_twice_whenever_the_process_dies() {
     .await;
     eventually("everything confirmed", async || town.api.pending_count() == 0).await;
     relay.stop().await;
-    account(&town, &fs::read_to_string(&notes).unwrap(), &owed, &mut totals);
+    account(
+        &town,
+        &fs::read_to_string(&notes).unwrap(),
+        &owed,
+        &under_way,
+        &mut totals,
+    );
     println!("{rounds} rounds: {totals:?}");
     assert!(totals.messages > rounds * 5, "the load was no load: {totals:?}");
 }
@@ -244,6 +254,16 @@ fn trouble(api: &BotApi, rng: &mut Rng) {
     api.script(BotApiRule::on("getUpdates", poll).once());
 }
 
+/// The messages that calls without an answer answer.
+fn unanswered(api: &BotApi) -> Vec<i64> {
+    let mut calls = api.calls_of("sendMessage");
+    calls.retain(|call| call.status.is_none());
+    let anchors = calls
+        .iter()
+        .filter_map(|call| call.params["reply_parameters"]["message_id"].as_i64());
+    anchors.collect()
+}
+
 /// The bot's messages, by the message that they answer.
 fn shown(api: &BotApi) -> BTreeMap<i64, Vec<String>> {
     let mut shown: BTreeMap<i64, Vec<String>> = BTreeMap::new();
@@ -256,7 +276,13 @@ fn shown(api: &BotApi) -> BTreeMap<i64, Vec<String>> {
     shown
 }
 
-fn account(town: &Town, notes: &str, owed: &HashMap<i64, usize>, totals: &mut Totals) {
+fn account(
+    town: &Town,
+    notes: &str,
+    owed: &HashMap<i64, usize>,
+    under_way: &HashSet<i64>,
+    totals: &mut Totals,
+) {
     let mut runs: HashMap<&str, usize> = HashMap::new();
     for line in notes.lines() {
         *runs.entry(line).or_default() += 1;
@@ -297,6 +323,7 @@ fn account(town: &Town, notes: &str, owed: &HashMap<i64, usize>, totals: &mut To
         totals.interrupted += usize::from(notices > 0);
         if texts.len() > 1 {
             totals.twice += 1;
+            totals.twice_though_answered += usize::from(!under_way.contains(&said.message_id));
             let kills = owed.get(&said.message_id).copied().unwrap_or_default();
             assert!(
                 texts.len() - 1 <= kills,

@@ -187,12 +187,12 @@ async fn a_file_that_was_not_uploaded_before_a_crash_is_uploaded_after_it() {
     std::fs::write(work.join("notes.txt"), "some notes").unwrap();
     world
         .api
-        .script(BotApiRule::on("sendDocument", BotApiAnswer::HangBefore));
+        .script(BotApiRule::on("sendDocument", BotApiAnswer::too_many(60)));
     let relay = world.start_with(Sending, |_| {}).await;
     world.api.say(ADA, ADA, "notes.txt");
-    world
-        .until("an upload under way", |api| {
-            (!api.calls_of("sendDocument").is_empty()).then_some(())
+    relay
+        .until("an upload that has to wait", |status| {
+            status.tally.ops_limited == 1
         })
         .await;
     world.confirmed().await;
