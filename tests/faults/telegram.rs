@@ -209,6 +209,7 @@ async fn no_message_is_lost_and_none_runs_twice_whenever_the_process_dies() {
     }
     town.api.clear_script();
     let relay = setup.start();
+    relay.wait_for_log(CONNECTED).await;
     eventually_within(
         Duration::from_secs(180),
         "every message answered or reported",
