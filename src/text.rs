@@ -138,6 +138,20 @@ pub fn megabytes(bytes: u64) -> String {
     format!("{}.{} MB", tenths / 10, tenths % 10)
 }
 
+/// The text as one segment of a path: letters, digits and `-_~.` stay, everything else is encoded.
+pub fn percent_encode(text: &str) -> impl Iterator<Item = char> {
+    text.bytes().flat_map(|byte| {
+        let is_plain = byte.is_ascii_alphanumeric() || b"-_~.".contains(&byte);
+        let digit = |digit: u8| char::from(b"0123456789ABCDEF"[usize::from(digit)]);
+        let all = [
+            if is_plain { char::from(byte) } else { '%' },
+            digit(byte >> 4),
+            digit(byte & 15),
+        ];
+        all.into_iter().take(if is_plain { 1 } else { 3 })
+    })
+}
+
 /// Decodes `%41` to `A`; other text stays, and invalid UTF-8 is replaced.
 pub fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();

@@ -82,7 +82,7 @@ impl BotClient {
     /// Calls a method.
     pub async fn call(&self, method: &str, body: &Map<String, Value>) -> ApiAnswer {
         let url = self.address("", method);
-        answer(post(&self.calls, &url, body).await)
+        self.answer(post(&self.calls, &url, body).await)
     }
 
     /// Asks for updates; the server waits up to `wait` for one.
@@ -90,7 +90,7 @@ impl BotClient {
         let url = self.address("", "getUpdates");
         let client = self.polls.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let client = client.with_timeout(wait + POLL_MARGIN);
-        answer(post(&client, &url, body).await)
+        self.answer(post(&client, &url, body).await)
     }
 
     /// Polls on a connection of its own from now on: the last one may be dead without knowing it.
@@ -108,7 +108,15 @@ impl BotClient {
         };
         let part = match Part::file(file.path).await {
             Ok(part) => part.file_name(file.name.to_owned()),
-            Err(error) => return ApiAnswer::NotSent(format!("cannot read the file: {error}")),
+            // Trying again would not bring it back.
+            Err(error) => {
+                return ApiAnswer::Error {
+                    code: 400,
+                    description: format!("the file cannot be read: {error}"),
+                    retry_after: None,
+                    migrate_to: None,
+                };
+            }
         };
         let mut form = Form::new();
         for (name, value) in body {
@@ -124,7 +132,7 @@ impl BotClient {
         };
         let status = response.status().as_u16();
         let body = ResponseStream::new(response, policy()).body(CALL_TIMEOUT).await;
-        answer(body.map(|body| HttpResponse {
+        self.answer(body.map(|body| HttpResponse {
             status,
             body,
             date: None,
@@ -138,6 +146,21 @@ impl BotClient {
         let client = self.calls.clone().with_timeout(FILE_TIMEOUT);
         let request = client.request(Method::GET, &parsed);
         client.execute(request, &parsed).await
+    }
+
+    /// What a response says; a server or proxy that quotes the address gives the token away to nobody.
+    fn answer(&self, response: Result<HttpResponse, HttpError>) -> ApiAnswer {
+        let mut answer = match response {
+            Ok(response) => ApiAnswer::read(response.status, &response.body),
+            Err(error) => failed(&error),
+        };
+        if let ApiAnswer::Error { description, .. } = &mut answer {
+            let token = self.token.expose_secret();
+            if description.contains(token) {
+                *description = description.replace(token, "<hidden>");
+            }
+        }
+        answer
     }
 
     fn address(&self, folder: &str, rest: &str) -> String {
@@ -169,13 +192,6 @@ async fn post(client: &HttpClient, url: &str, body: &Map<String, Value>) -> Resu
     let body = serde_json::to_vec(body).unwrap_or_default();
     let request = Request::new(url, Body::Json(body)).accept("application/json");
     client.send(request).await
-}
-
-fn answer(response: Result<HttpResponse, HttpError>) -> ApiAnswer {
-    match response {
-        Ok(response) => ApiAnswer::read(response.status, &response.body),
-        Err(error) => failed(&error),
-    }
 }
 
 /// What a call without a response means. Only what never left this machine may be repeated safely.

@@ -81,7 +81,8 @@ impl ApiAnswer {
             .and_then(Value::as_i64)
             .unwrap_or_else(|| i64::from(status));
         let described = field("description").and_then(Value::as_str);
-        let is_answer = described.is_some() || matches!(code, 400..500);
+        // Something in between may know neither the token nor the method.
+        let is_answer = described.is_some() || matches!(code, 400..500 if !matches!(code, 401 | 403 | 404));
         if !is_answer || code >= 500 {
             return Self::Unknown;
         }

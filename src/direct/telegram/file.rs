@@ -1,11 +1,11 @@
 //! The addresses of files: what a message has on Telegram's servers, and what an agent sends, kept on this machine until it
 //! is uploaded. Neither holds the bot's token.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use url::Url;
 
-use crate::text::percent_decode;
+use crate::text::{percent_decode, percent_encode};
 
 /// The scheme of these addresses.
 const SCHEME: &str = "telegram";
@@ -71,22 +71,12 @@ impl fmt::Display for FileAddress {
     }
 }
 
-/// Writes a text as one segment of a path.
+/// Writes a text as one segment of a path. Dots alone would be a step in it, also encoded.
 fn write_segment(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    // Dots alone would be a step in the path, also encoded.
-    let text = if text.bytes().all(|byte| byte == b'.') {
-        ""
-    } else {
-        text
-    };
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_~.".contains(&byte) {
-            write!(f, "{}", char::from(byte))?;
-        } else {
-            write!(f, "%{byte:02X}")?;
-        }
+    if text.bytes().all(|byte| byte == b'.') {
+        return Ok(());
     }
-    Ok(())
+    percent_encode(text).try_for_each(|letter| f.write_char(letter))
 }
 
 /// Whether a text can be the id of a file on Telegram's servers.

@@ -357,7 +357,7 @@ impl Planner<'_> {
         if new.is_empty() {
             return Err(refused("empty", "there is no text to show"));
         }
-        let last = parts.len().min(new.len()) - 1;
+        let last = parts.len().min(new.len()).saturating_sub(1);
         let mut steps = VecDeque::new();
         let extra: Vec<i64> = parts.iter().skip(new.len()).map(|shown| shown.id).collect();
         for (at, part) in new.into_iter().enumerate() {

@@ -80,7 +80,8 @@ pub struct Polling {
     conflict: Backoff,
     conflicts: u32,
     failures: u32,
-    reported: Option<std::mem::Discriminant<PollTrouble>>,
+    /// What people were told in this outage.
+    reported: Vec<std::mem::Discriminant<PollTrouble>>,
 }
 
 impl Default for Polling {
@@ -90,7 +91,7 @@ impl Default for Polling {
             conflict: Backoff::new(CONFLICT_DELAYS.0, CONFLICT_DELAYS.1),
             conflicts: 0,
             failures: 0,
-            reported: None,
+            reported: Vec::new(),
         }
     }
 }
@@ -142,13 +143,16 @@ impl Polling {
     }
 
     fn limited(&mut self, retry_after: Option<u64>) -> PollStep {
-        let asked = Duration::from_secs(retry_after.unwrap_or(1)) + Duration::from_secs(1);
-        self.retry(asked.min(MAX_RETRY_AFTER), PollTrouble::RateLimited)
+        let asked = Duration::from_secs(retry_after.unwrap_or(1)).min(MAX_RETRY_AFTER);
+        self.retry(asked + Duration::from_secs(1), PollTrouble::RateLimited)
     }
 
     fn retry(&mut self, after: Duration, trouble: PollTrouble) -> PollStep {
         let kind = std::mem::discriminant(&trouble);
-        let is_news = self.reported.replace(kind) != Some(kind);
+        let is_news = !self.reported.contains(&kind);
+        if is_news {
+            self.reported.push(kind);
+        }
         PollStep::Retry(PollRetry {
             after,
             is_news,
@@ -236,7 +240,8 @@ mod tests {
             migrate_to: None,
         };
         assert_eq!(retry(&mut polling, limited(7)).after, Duration::from_secs(8));
-        assert_eq!(retry(&mut polling, limited(1_000_000)).after, MAX_RETRY_AFTER);
+        let longest = retry(&mut polling, limited(u64::MAX)).after;
+        assert_eq!(longest, MAX_RETRY_AFTER + Duration::from_secs(1));
     }
 
     #[test]

@@ -125,6 +125,17 @@ impl Speech {
         call.map_or(SpeechStep::Done(Outcome::Unknown), SpeechStep::Call)
     }
 
+    /// The call is about to be made. A Stop button may be pressed before its draft is known to be shown, and no longer
+    /// once a message takes its place.
+    pub fn leaves(&self, spoken: &mut Spoken) {
+        let SpeechTarget { chat, thread, .. } = self.target;
+        match (&self.end, self.steps.front()) {
+            (SpeechEnd::Draft { id }, _) => spoken.draft_shown(chat, thread, *id),
+            (_, Some(Utterance::Send { .. })) => spoken.draft_gone(chat, thread),
+            _ => {}
+        }
+    }
+
     /// The flood budget has no room for a call that is only for show. What nobody would miss counts as done.
     pub fn dropped(&mut self, spoken: &mut Spoken) {
         if let SpeechEnd::Text(_) | SpeechEnd::Media { .. } = self.end {

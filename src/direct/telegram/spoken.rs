@@ -170,6 +170,12 @@ impl Spoken {
         })
     }
 
+    /// Whether a message is known to have buttons.
+    pub fn has_buttons(&mut self, chat: i64, id: i64) -> bool {
+        let chat = self.chat_now(chat);
+        self.texts.get(&(chat, id)).is_some_and(|text| text.has_buttons)
+    }
+
     pub(super) fn remember(&mut self, chat: i64, id: i64, text: ShownText) {
         self.texts.insert((chat, id), text);
     }

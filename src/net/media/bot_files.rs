@@ -1,7 +1,7 @@
 //! Files of a Telegram bot: downloads by file id, and files of agents that wait on this machine until they are uploaded.
 //!
 //! An op that sends a file outlives the turn and the process, so the file is copied at once. The copy is removed when it was
-//! sent; what is left of ops that never were is removed by age at the next start.
+//! sent; what is left of ops that never were is removed by age.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -17,6 +17,7 @@ use super::error::MediaError;
 use super::files::OutgoingFile;
 use crate::direct::telegram::{ApiAnswer, FileAddress, FilePlace};
 use crate::net::telegram::BotClient;
+use crate::text::percent_encode;
 
 /// The directory of copies, beside those of turns.
 const DIRECTORY: &str = "outgoing";
@@ -45,6 +46,10 @@ impl BotFiles {
             .recursive(true)
             .mode(0o700)
             .create(&self.outgoing)?;
+        self.sweep()
+    }
+
+    fn sweep(&self) -> io::Result<()> {
         let old = SystemTime::now().checked_sub(KEEP);
         for entry in fs::read_dir(&self.outgoing)? {
             let entry = entry?;
@@ -67,7 +72,7 @@ impl BotFiles {
             ApiAnswer::NotSent(why) => return Err(MediaError::Unreachable(why)),
             ApiAnswer::Unknown => return Err(MediaError::Unreachable("no usable answer".to_owned())),
         };
-        let path = path.filter(|path| is_plain(path)).ok_or(MediaError::NoId)?;
+        let path = path.as_deref().and_then(encoded).ok_or(MediaError::NoId)?;
         let response = self.client.file(&path).await?;
         if !response.status().is_success() {
             return Err(MediaError::Status(response.status().as_u16()));
@@ -78,6 +83,7 @@ impl BotFiles {
     /// Copies a file of an agent and returns the address of the copy. Blocks on the disk.
     pub(super) fn keep(&self, outgoing: OutgoingFile, name: &str) -> Result<String, MediaError> {
         let disk = MediaError::Disk;
+        self.sweep().map_err(disk)?;
         let mut total = outgoing.length;
         for entry in fs::read_dir(&self.outgoing).map_err(disk)? {
             total = total.saturating_add(entry.and_then(|entry| entry.metadata()).map_err(disk)?.len());
@@ -114,40 +120,34 @@ impl BotFiles {
     }
 }
 
-/// Whether a path of the server stays below its folder and has no query.
-fn is_plain(path: &str) -> bool {
-    let plain = |segment: &str| {
-        !segment.is_empty()
-            && !segment.bytes().all(|byte| byte == b'.')
-            && segment
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
-    };
-    path.split('/').all(plain)
+/// A path of the server, encoded for an address; `None` if it leads out of its folder.
+fn encoded(path: &str) -> Option<String> {
+    let mut encoded = String::with_capacity(path.len());
+    for (index, segment) in path.split('/').enumerate() {
+        if segment.is_empty() || segment.bytes().all(|byte| byte == b'.') {
+            return None;
+        }
+        encoded.push_str(if index == 0 { "" } else { "/" });
+        encoded.extend(percent_encode(segment));
+    }
+    Some(encoded)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_plain;
+    use super::encoded;
 
     #[test]
     fn a_path_from_the_server_leads_nowhere_else() {
-        for good in ["photos/file_1.jpg", "file", "a/b-c/d.e"] {
-            assert!(is_plain(good), "{good}");
-        }
-        for bad in [
-            "",
-            "/etc/passwd",
-            "../x",
-            "a/../b",
-            "a?b",
-            "a#b",
-            "a//b",
-            "a%2e",
-            "a\\b",
-            "a b",
+        for (path, address) in [
+            ("photos/file_1.jpg", "photos/file_1.jpg"),
+            ("a b/Zürich+1?.pdf", "a%20b/Z%C3%BCrich%2B1%3F.pdf"),
+            ("a%2e%2e/b\\c", "a%252e%252e/b%5Cc"),
         ] {
-            assert!(!is_plain(bad), "{bad}");
+            assert_eq!(encoded(path).as_deref(), Some(address));
+        }
+        for bad in ["", "/etc/passwd", "../x", "a/../b", "a//b", "a/.", "a/"] {
+            assert_eq!(encoded(bad), None, "{bad}");
         }
     }
 }

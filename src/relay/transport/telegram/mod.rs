@@ -28,6 +28,9 @@ use crate::wire::OpId;
 /// Commands that wait for the poller: more than one batch of acknowledgements.
 const MAX_COMMANDS: usize = 1024;
 
+/// How long the poller may take to end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A transport that is a Telegram bot.
 #[derive(Debug)]
 pub struct TelegramTransport {
@@ -117,14 +120,9 @@ impl RelayTransport for TelegramTransport {
         })
     }
 
+    /// Telegram keeps messages, but wakes nobody.
     fn go_dormant(&self) -> TransportFuture<'_, Result<(), DormancyRefused>> {
-        Box::pin(async {
-            if self.ask(PollerCommand::Pause).await {
-                Ok(())
-            } else {
-                Err(DormancyRefused::NotLive)
-            }
-        })
+        Box::pin(std::future::ready(Err(DormancyRefused::NotBuffering)))
     }
 
     fn wake(&self) {
@@ -138,7 +136,8 @@ impl RelayTransport for TelegramTransport {
     fn disconnect(&self, within: Duration) -> TransportFuture<'_, ()> {
         Box::pin(async move {
             self.speaker.drain(within).await;
-            self.ask(PollerCommand::Close).await;
+            // A poller that is stuck ends with the process.
+            let _ = timeout(CLOSE_TIMEOUT, self.ask(PollerCommand::Close)).await;
         })
     }
 }

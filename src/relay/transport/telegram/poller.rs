@@ -17,6 +17,7 @@ use crate::direct::telegram::{
     Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
 };
 use crate::link::{Descriptors, End, Generation};
+use crate::net::telegram::BotClient;
 use crate::relay::clock::Clock;
 use crate::relay::transport::{
     Delivery, FrameCounters, FrameSorter, InboundSender, LinkStatus, RelayFrame, RelayGone,
@@ -29,8 +30,9 @@ const BATCH: u64 = 100;
 const MAX_COMMIT_TIME: Duration = Duration::from_secs(60);
 /// Timeout of the last call, which confirms what was committed.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the bot's own name is read again.
+/// How often the bot's own name is read again, and how long a poll waits for it.
 const IDENTIFY_EVERY: Duration = Duration::from_secs(300);
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What the transport asks of its poller.
 #[derive(Debug)]
@@ -76,6 +78,7 @@ impl Poller {
             bot: None,
             identified_at: Duration::ZERO,
             has_drafts: true,
+            has_webhook: false,
             topics: TopicNames::new(),
             polling: Polling::default(),
             intake: Intake::new(),
@@ -102,6 +105,8 @@ struct Receiving {
     identified_at: Duration,
     /// Whether the server streams drafts.
     has_drafts: bool,
+    /// Whether a webhook is to be removed before the next poll.
+    has_webhook: bool,
     topics: TopicNames,
     polling: Polling,
     intake: Intake,
@@ -123,9 +128,20 @@ enum PollerWakeup {
 
 /// What a request of the poller brought.
 enum PollAnswer {
+    /// The bot, at the start.
+    Introduced(Introduction),
+    /// Updates, and the bot again when it was asked for.
+    Updates(ApiAnswer, Option<Value>),
+}
+
+/// What is learnt at the start.
+struct Introduction {
     /// The bot describes itself.
-    Identity(ApiAnswer),
-    Updates(ApiAnswer),
+    identity: ApiAnswer,
+    /// Whether a webhook was set, which has been removed.
+    had_webhook: bool,
+    /// Whether the server streams drafts.
+    has_drafts: bool,
 }
 
 type Request = std::pin::Pin<Box<dyn Future<Output = PollAnswer> + Send>>;
@@ -181,6 +197,7 @@ impl Receiving {
             }
             PollerCommand::Reconnect => {
                 *request = None;
+                self.paused = false;
                 self.start_over();
             }
             PollerCommand::Pause(done) => {
@@ -215,10 +232,10 @@ impl Receiving {
             return None;
         }
         let speaker = Arc::clone(&self.speaker);
-        if self.bot.is_none() || now.saturating_sub(self.identified_at) > IDENTIFY_EVERY {
+        if self.bot.is_none() {
             self.status.send_modify(|status| status.counters.dials += 1);
             return Some(Box::pin(async move {
-                PollAnswer::Identity(speaker.client.call("getMe", &Map::new()).await)
+                PollAnswer::Introduced(introduce(&speaker.client).await)
             }));
         }
         match self.intake.next_poll(now) {
@@ -244,8 +261,22 @@ impl Receiving {
         if let Some(offset) = self.intake.begin_poll(now) {
             body.insert("offset".to_owned(), offset.into());
         }
+        let is_rename_due = now.saturating_sub(self.identified_at) > IDENTIFY_EVERY;
+        if is_rename_due {
+            self.identified_at = now;
+        }
+        let has_webhook = std::mem::take(&mut self.has_webhook);
         Some(Box::pin(async move {
-            PollAnswer::Updates(speaker.client.poll(&body, Duration::from_secs(wait)).await)
+            let client = &speaker.client;
+            if has_webhook {
+                delete_webhook(client).await;
+            }
+            let bot = if is_rename_due {
+                identity(client).await
+            } else {
+                None
+            };
+            PollAnswer::Updates(client.poll(&body, Duration::from_secs(wait)).await, bot)
         }))
     }
 
@@ -264,11 +295,20 @@ impl Receiving {
     async fn handle_answer(&mut self, answer: PollAnswer) -> Result<(), RelayGone> {
         let answer = match answer {
             // Only a poll that returned ends an outage of polls.
-            PollAnswer::Identity(ApiAnswer::Ok(identity)) => {
-                self.identified(&identity).await;
+            PollAnswer::Introduced(Introduction {
+                identity: ApiAnswer::Ok(bot),
+                had_webhook,
+                has_drafts,
+            }) => {
+                self.introduced(&bot, had_webhook, has_drafts);
                 return Ok(());
             }
-            PollAnswer::Identity(answer) | PollAnswer::Updates(answer) => answer,
+            PollAnswer::Introduced(introduction) => introduction.identity,
+            PollAnswer::Updates(answer, bot) => {
+                // Its name may have changed; whatever else is wrong with the answer, the old one does.
+                self.bot = bot.as_ref().and_then(Bot::from_value).or(self.bot.take());
+                answer
+            }
         };
         match self.polling.answered(answer, self.clock.seed()) {
             PollStep::Updates(updates) => {
@@ -281,45 +321,27 @@ impl Receiving {
                 self.received(&updates).await
             }
             PollStep::Retry(retry) => {
-                self.troubled(retry).await;
+                self.troubled(retry);
                 Ok(())
             }
         }
     }
 
     /// Telegram described the bot.
-    async fn identified(&mut self, identity: &Value) {
-        let is_first = self.bot.is_none();
+    fn introduced(&mut self, bot: &Value, had_webhook: bool, has_drafts: bool) {
         self.identified_at = self.clock.mono();
-        let Some(bot) = Bot::from_value(identity) else {
+        self.bot = Bot::from_value(bot);
+        if self.bot.is_none() {
             tracing::warn!("Telegram did not describe the bot");
             self.not_before = self.clock.mono() + Duration::from_secs(5);
-            return;
-        };
-        self.bot = Some(bot);
-        if is_first {
-            let info = self.speaker.client.call("getWebhookInfo", &Map::new()).await;
-            let url = match &info {
-                ApiAnswer::Ok(info) => info.get("url").and_then(Value::as_str).unwrap_or_default(),
-                _ => "",
-            };
-            if !url.is_empty() {
-                tracing::warn!("{}", PollTrouble::Webhook);
-                self.delete_webhook().await;
-            }
-            // Without parameters it draws nothing: a server that knows the method says what is missing.
-            let probed = self.speaker.client.call("sendMessageDraft", &Map::new()).await;
-            self.has_drafts = !matches!(probed, ApiAnswer::Error { code: 404, .. });
-            if !self.has_drafts {
-                self.speaker.no_drafts();
-            }
         }
-    }
-
-    /// Removes a webhook; what waits for it stays.
-    async fn delete_webhook(&self) {
-        let body = Map::from_iter([("drop_pending_updates".to_owned(), false.into())]);
-        let _ = self.speaker.client.call("deleteWebhook", &body).await;
+        if had_webhook {
+            tracing::warn!("{}", PollTrouble::Webhook);
+        }
+        self.has_drafts = has_drafts;
+        if !has_drafts {
+            self.speaker.no_drafts();
+        }
     }
 
     /// A poll returned: from now on messages come, and answers can be sent.
@@ -353,7 +375,7 @@ impl Receiving {
     }
 
     /// A poll brought nothing.
-    async fn troubled(&mut self, retry: PollRetry) {
+    fn troubled(&mut self, retry: PollRetry) {
         let PollRetry {
             after,
             trouble,
@@ -366,9 +388,7 @@ impl Receiving {
         }
         self.not_before = self.clock.mono() + after;
         self.speaker.client.renew_polls();
-        if trouble == PollTrouble::Webhook {
-            self.delete_webhook().await;
-        }
+        self.has_webhook |= trouble == PollTrouble::Webhook;
         let retry_at_ms = self.clock.unix_ms() + i64::try_from(after.as_millis()).unwrap_or_default();
         self.status.send_modify(|status| {
             status.last_loss = Some(trouble.to_string());
@@ -394,8 +414,15 @@ impl Receiving {
         let now = self.clock.mono();
         // A press is answered before anything else happens: whoever pressed waits for it.
         for incoming in &batch {
-            if let UpdateMeaning::Press { query_id, event, .. } = &incoming.meaning {
-                self.speaker.answer_press(query_id, event.is_some());
+            if let UpdateMeaning::Press {
+                query_id,
+                event,
+                chat_id,
+                message_id,
+            } = &incoming.meaning
+            {
+                let button = chat_id.zip(*message_id);
+                self.speaker.answer_press(query_id, event.as_ref(), button);
             }
         }
         let ready = self.intake.receive(batch, now);
@@ -512,6 +539,45 @@ impl Receiving {
             status.ended = Some(End::Closed);
         });
     }
+}
+
+/// Asks for what has to be known before the first poll.
+async fn introduce(client: &BotClient) -> Introduction {
+    let identity = client.call("getMe", &Map::new()).await;
+    let mut introduction = Introduction {
+        identity,
+        had_webhook: false,
+        has_drafts: true,
+    };
+    if !matches!(introduction.identity, ApiAnswer::Ok(_)) {
+        return introduction;
+    }
+    if let ApiAnswer::Ok(info) = client.call("getWebhookInfo", &Map::new()).await {
+        let url = info.get("url").and_then(Value::as_str);
+        introduction.had_webhook = url.is_some_and(|url| !url.is_empty());
+    }
+    if introduction.had_webhook {
+        delete_webhook(client).await;
+    }
+    // Without parameters it draws nothing: a server that knows the method says what is missing.
+    let probed = client.call("sendMessageDraft", &Map::new()).await;
+    introduction.has_drafts = !matches!(probed, ApiAnswer::Error { code: 404, .. });
+    introduction
+}
+
+/// The bot, if Telegram describes it soon.
+async fn identity(client: &BotClient) -> Option<Value> {
+    let answer = timeout(IDENTIFY_TIMEOUT, client.call("getMe", &Map::new())).await;
+    match answer.ok()? {
+        ApiAnswer::Ok(bot) => Some(bot),
+        ApiAnswer::Error { .. } | ApiAnswer::NotSent(_) | ApiAnswer::Unknown => None,
+    }
+}
+
+/// Removes a webhook; what waits for it stays.
+async fn delete_webhook(client: &BotClient) {
+    let body = Map::from_iter([("drop_pending_updates".to_owned(), false.into())]);
+    let _ = client.call("deleteWebhook", &body).await;
 }
 
 async fn pending(request: &mut Option<Request>) -> PollAnswer {

@@ -24,8 +24,9 @@ use crate::wire::{
     Action, Grouping, NoAliases, OpId, OpResult, Outcome, Platform, SessionKey, SessionSource,
 };
 
-/// Longest life of an op that names no timeout, with its waits.
-const OP_TIMEOUT: Duration = Duration::from_secs(120);
+/// Attempts of an op that the relay does not send again by itself, and the longest wait between two.
+const MAX_ATTEMPTS: u32 = 4;
+const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 /// First and longest delay before an op without an answer is reported: the relay then sends it again.
 const FAILURE_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Calls under way that say something; further ones wait.
@@ -34,9 +35,9 @@ const MAX_SPEAKING: usize = 16;
 const MAX_SHOWING: usize = 4;
 /// Chats whose failures are counted.
 const MAX_CHATS: usize = 1024;
-/// Attempts to answer a press, and the time between them.
+/// Attempts to answer a press, and how long one may take: whoever pressed waits for seconds only.
 const PRESS_ATTEMPTS: u32 = 4;
-const PRESS_INTERVAL: Duration = Duration::from_secs(1);
+const PRESS_TIMEOUT: Duration = Duration::from_millis(1_100);
 /// Commands that a bot can offer, and the longest description of one.
 const MAX_COMMANDS: usize = 100;
 const MAX_DESCRIPTION: usize = 256;
@@ -44,6 +45,8 @@ const MAX_DESCRIPTION: usize = 256;
 const CALLBACK_PURPOSE: &str = "hermes-relay callback data";
 /// Shown to whoever presses a button that is not this bot's, or was altered.
 const INVALID_BUTTON: &str = "This button is not valid.";
+/// Shown to whoever presses a button of an earlier run.
+const OLD_BUTTON: &str = "This question is over.";
 
 /// The sending half of a bot.
 pub(super) struct Speaker {
@@ -77,6 +80,10 @@ struct SpeakerState {
     failures: BoundedCache<i64, Backoff>,
     /// The last op that reacts to a message: an earlier one that has not gone out would undo it.
     reactions: BoundedCache<(String, String), OpId>,
+    /// The questions that were asked.
+    prompts: BoundedCache<String, ()>,
+    /// The presses that were answered.
+    presses: BoundedCache<String, ()>,
     /// Ops that wait and of which nothing has left this process.
     unsent: HashSet<OpId>,
     /// The commands to offer, and whether Telegram has them.
@@ -96,6 +103,8 @@ impl Speaker {
                 flood: Flood::new(),
                 failures: BoundedCache::new(MAX_CHATS),
                 reactions: BoundedCache::new(MAX_CHATS),
+                prompts: BoundedCache::new(MAX_CHATS),
+                presses: BoundedCache::new(MAX_CHATS),
                 unsent: HashSet::new(),
                 commands: None,
                 connected: false,
@@ -122,10 +131,15 @@ impl Speaker {
             }
         }
         self.under_way.send_modify(|count| *count += 1);
-        let (speaker, id) = (Arc::clone(self), op.id);
-        let within = op.timeout.unwrap_or(OP_TIMEOUT);
+        let (speaker, id, within) = (Arc::clone(self), op.id, op.timeout);
         tokio::spawn(async move {
-            let result = match timeout(within, speaker.perform(id, action)).await {
+            let performing = speaker.perform(id, action);
+            // Every call has a timeout; an op of many parts may take many of them.
+            let result = match within {
+                Some(within) => timeout(within, performing).await,
+                None => Ok(performing.await),
+            };
+            let result = match result {
                 Ok(result) => result,
                 Err(_) if speaker.has_left(id) => SendResult::Answered(Box::new(Outcome::Unknown)),
                 Err(_) => SendResult::NotSent(NotSent::Expired),
@@ -163,11 +177,54 @@ impl Speaker {
                 ..OpResult::default()
             });
         }
-        let begun = Speech::new(&action, &self.callbacks, &mut self.lock().spoken);
+        let mut attempts = 1;
+        loop {
+            let result = self.attempt(op, &action).await;
+            if attempts == MAX_ATTEMPTS || !self.is_on_its_own(&action) {
+                return result;
+            }
+            attempts += 1;
+            let wait = match &result {
+                // It waited already.
+                SendResult::Lost => Duration::ZERO,
+                SendResult::Answered(outcome) => match &**outcome {
+                    Outcome::Refused { result: refused, .. } => match refused.rate_limited() {
+                        Some(wait) => wait.unwrap_or_default().min(MAX_RETRY_WAIT),
+                        None => return result,
+                    },
+                    Outcome::Applied(_) | Outcome::Unknown => return result,
+                },
+                SendResult::NotSent(_) => return result,
+            };
+            if !self.wait_until(self.clock.mono() + wait).await {
+                return result;
+            }
+        }
+    }
+
+    /// Whether the relay sends an op once only: a question, the end of its buttons, a file. What becomes of it is up to us.
+    fn is_on_its_own(&self, action: &Action) -> bool {
+        match action {
+            Action::Prompt { .. } | Action::SendMedia { .. } => true,
+            Action::Edit {
+                chat_id, message_id, ..
+            } => match (chat_id.parse(), message_id.parse()) {
+                (Ok(chat), Ok(message)) => self.lock().spoken.has_buttons(chat, message),
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    async fn attempt(&self, op: OpId, action: &Action) -> SendResult {
+        let begun = Speech::new(action, &self.callbacks, &mut self.lock().spoken);
         let mut speech = match begun {
             Ok(speech) => speech,
             Err(refused) => return answered(refused.into()),
         };
+        if let Action::Prompt { prompt_id, .. } = action {
+            self.lock().prompts.insert(prompt_id.clone(), ());
+        }
         let mut kind = CallKind::Show;
         loop {
             let call = match speech.step() {
@@ -178,7 +235,7 @@ impl Speaker {
                 }
                 SpeechStep::Done(outcome) => {
                     if let Outcome::Applied(_) = &outcome {
-                        self.succeeded(&action, speech.chat()).await;
+                        self.succeeded(action, speech.chat()).await;
                     }
                     return SendResult::Answered(Box::new(outcome));
                 }
@@ -212,7 +269,11 @@ impl Speaker {
                 speech.dropped(&mut self.lock().spoken);
                 continue;
             };
-            self.lock().unsent.remove(&op);
+            {
+                let mut state = self.lock();
+                state.unsent.remove(&op);
+                speech.leaves(&mut state.spoken);
+            }
             let answer = self.make(call).await;
             let learnt = speech.answered(answer, &mut self.lock().spoken);
             if let Some(learnt) = learnt {
@@ -304,20 +365,53 @@ impl Speaker {
         }
     }
 
-    /// Answers a press, so that the button stops waiting.
-    pub(super) fn answer_press(self: &Arc<Self>, query_id: &str, is_valid: bool) {
+    /// Answers a press, once, so that the button stops waiting. The buttons of an earlier run go: nobody waits for them.
+    pub(super) fn answer_press(
+        self: &Arc<Self>,
+        query_id: &str,
+        event: Option<&Value>,
+        button: Option<(i64, i64)>,
+    ) {
+        let prompt = event.and_then(|event| event.pointer("/prompt_response/prompt_id")?.as_str());
+        let prompt = prompt.map(str::to_owned);
+        let is_open = {
+            let mut state = self.lock();
+            if state.presses.insert(query_id.to_owned(), ()).is_some() {
+                return;
+            }
+            let asked = prompt.as_ref().and_then(|prompt| state.prompts.get(prompt));
+            asked.is_some()
+        };
         let mut body = Map::from_iter([("callback_query_id".to_owned(), Value::from(query_id))]);
-        if !is_valid {
-            body.insert("text".to_owned(), INVALID_BUTTON.into());
+        let text = match prompt {
+            None => Some(INVALID_BUTTON),
+            Some(_) if !is_open => Some(OLD_BUTTON),
+            Some(_) => None,
+        };
+        if let Some(text) = text {
+            body.insert("text".to_owned(), text.into());
         }
+        let old_keyboard = button.filter(|_| prompt.is_some() && !is_open);
         let speaker = Arc::clone(self);
         tokio::spawn(async move {
             for _ in 0..PRESS_ATTEMPTS {
-                let answer = speaker.client.call("answerCallbackQuery", &body).await;
-                let again = speaker.clock.mono() + PRESS_INTERVAL;
-                match answer {
-                    ApiAnswer::NotSent(_) | ApiAnswer::Unknown if speaker.wait_until(again).await => {}
-                    _ => return,
+                let again = speaker.clock.mono() + PRESS_TIMEOUT;
+                let calling = speaker.client.call("answerCallbackQuery", &body);
+                match timeout(PRESS_TIMEOUT, calling).await {
+                    Err(_) => {}
+                    Ok(ApiAnswer::NotSent(_) | ApiAnswer::Unknown) => {
+                        if !speaker.wait_until(again).await {
+                            return;
+                        }
+                    }
+                    Ok(ApiAnswer::Ok(_) | ApiAnswer::Error { .. }) => break,
+                }
+            }
+            if let Some((chat, message)) = old_keyboard {
+                let body =
+                    json!({"chat_id": chat, "message_id": message, "reply_markup": {"inline_keyboard": []}});
+                if let Value::Object(body) = body {
+                    let _ = speaker.client.call("editMessageReplyMarkup", &body).await;
                 }
             }
         });
