@@ -5,7 +5,6 @@ use std::sync::Arc;
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, EchoAgent, Media, MediaLocation, Turn, TurnEnd,
 };
-use hermes_relay::config::ResendUnknown;
 use hermes_relay::dev::{BotApiAnswer, BotApiRule, PersonFile, PersonMessage, SeenFile};
 use secrecy::ExposeSecret as _;
 
@@ -239,17 +238,13 @@ impl Agent for Renaming {
 }
 
 #[tokio::test]
-async fn an_upload_of_unknown_outcome_is_sent_again_where_that_is_set() {
+async fn an_upload_of_unknown_outcome_is_sent_again() {
     let world = World::new().await;
     world
         .api
         .script(BotApiRule::on("sendDocument", BotApiAnswer::BadGateway).once());
     let file = Arc::new(world.work.path().join("x.txt"));
-    let relay = world
-        .start_with(Renaming(file), |settings| {
-            settings.sessions.resend_unknown = ResendUnknown::All;
-        })
-        .await;
+    let relay = world.start_with(Renaming(file), |_| {}).await;
     world.api.say(ADA, ADA, "go");
     world.answer(ADA, "done").await;
     let files = sent(&world);

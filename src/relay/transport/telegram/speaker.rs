@@ -188,9 +188,10 @@ impl Speaker {
                 // It waited already.
                 SendResult::Lost => Duration::ZERO,
                 SendResult::Answered(outcome) => match &**outcome {
-                    Outcome::Refused { result: refused, .. } => match refused.rate_limited() {
-                        Some(wait) => wait.unwrap_or_default().min(MAX_RETRY_WAIT),
-                        None => return result,
+                    // Questions and files are held by the relay.
+                    Outcome::Refused { result: refused, .. } => match (&action, refused.rate_limited()) {
+                        (Action::Edit { .. }, Some(wait)) => wait.unwrap_or_default().min(MAX_RETRY_WAIT),
+                        _ => return result,
                     },
                     Outcome::Applied(_) | Outcome::Unknown => return result,
                 },
