@@ -188,7 +188,12 @@ impl RelayBuilder {
                 let client = Arc::new(bot_client(bot, tls.clone(), proxies)?);
                 let files = Arc::new(BotFiles::new(Arc::clone(&client), &media_dir(&self.settings)));
                 bot_files = Some(Arc::clone(&files));
-                Arc::new(TelegramTransport::new(bot.clone(), client, files))
+                Arc::new(TelegramTransport::new(
+                    bot.clone(),
+                    client,
+                    files,
+                    &self.settings.state_dir,
+                ))
             } else {
                 let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
                 Arc::new(websocket)

@@ -76,6 +76,6 @@ pub use suspend::Suspender;
 pub use transport::{
     ChatInfo, Credentials, DeliverError, Delivery, DeliveryBody, InboundReceiver, InboundSender,
     InterruptRequest, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayGone, RelayTransport,
-    ReplyMode, ResultSender, SeenOp, TransportFuture, USER_AGENT, WebSocketSettings, WebSocketTransport,
-    inbound_channel,
+    ReplyMode, ResultSender, SeenOp, TelegramTransport, TransportFuture, USER_AGENT, WebSocketSettings,
+    WebSocketTransport, inbound_channel,
 };

@@ -39,6 +39,7 @@
 //! retried until it succeeds, and counts against the queue's capacity meanwhile.
 
 mod access;
+mod applied_ops;
 mod apply;
 mod audit;
 mod command;
@@ -67,6 +68,7 @@ mod writer;
 mod tests;
 
 pub use access::{AccessFiles, AccessRow, UsageRow};
+pub use applied_ops::AppliedOps;
 pub use audit::{AuditFile, AuditLog};
 pub use command::Command;
 pub use completion::{

@@ -10,6 +10,7 @@ mod polling;
 mod process;
 mod prompts;
 mod refusals;
+mod repeats;
 mod streaming;
 mod unknown_outcomes;
 

@@ -7,6 +7,7 @@
 mod poller;
 mod speaker;
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ use crate::wire::OpId;
 /// Commands that wait for the poller: more than one batch of acknowledgements.
 const MAX_COMMANDS: usize = 1024;
 
+/// The file of applied ops, in the state directory.
+const APPLIED: &str = "telegram-applied";
 /// How long the poller may take to end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -38,13 +41,20 @@ pub struct TelegramTransport {
     commands: mpsc::Sender<PollerCommand>,
     status: watch::Receiver<LinkStatus>,
     frames: Arc<FrameCounters>,
+    /// Where applied ops are noted.
+    applied: PathBuf,
     /// The poller, until `connect` is called.
     poller: Mutex<Option<Poller>>,
 }
 
 impl TelegramTransport {
-    /// A transport that polls once `connect` is called.
-    pub fn new(settings: TelegramConfig, client: Arc<BotClient>, files: Arc<BotFiles>) -> Self {
+    /// A transport that polls once `connect` is called. By then the caller holds the lock of `state_dir`.
+    pub fn new(
+        settings: TelegramConfig,
+        client: Arc<BotClient>,
+        files: Arc<BotFiles>,
+        state_dir: &Path,
+    ) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let frames = Arc::new(FrameCounters::default());
@@ -61,6 +71,7 @@ impl TelegramTransport {
             commands,
             status,
             frames,
+            applied: state_dir.join(APPLIED),
             poller: Mutex::new(Some(poller)),
         }
     }
@@ -76,6 +87,7 @@ impl RelayTransport for TelegramTransport {
     fn connect(&self, inbound: InboundSender) {
         let poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(poller) = poller {
+            self.speaker.recall(&self.applied);
             tokio::spawn(poller.run(inbound).instrument(tracing::info_span!("link")));
         }
     }

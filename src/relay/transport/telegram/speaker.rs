@@ -1,6 +1,7 @@
 //! Sends: ops as calls, in the pace that the server allows. Each op runs in a task of its own; the relay keeps their order.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::net::media::BotFiles;
 use crate::net::telegram::{BotClient, FilePart};
 use crate::relay::clock::Clock;
 use crate::relay::transport::ResultSender;
+use crate::store::AppliedOps;
 use crate::wire::{
     Action, Grouping, NoAliases, OpId, OpResult, Outcome, Platform, SessionKey, SessionSource,
 };
@@ -84,6 +86,8 @@ struct SpeakerState {
     prompts: BoundedCache<String, ()>,
     /// The presses that were answered.
     presses: BoundedCache<String, ()>,
+    /// Ops that Telegram has applied, also in earlier runs; `None` before the start, or when they cannot be noted.
+    applied: Option<AppliedOps>,
     /// Ops that wait and of which nothing has left this process.
     unsent: HashSet<OpId>,
     /// The commands to offer, and whether Telegram has them.
@@ -105,6 +109,7 @@ impl Speaker {
                 reactions: BoundedCache::new(MAX_CHATS),
                 prompts: BoundedCache::new(MAX_CHATS),
                 presses: BoundedCache::new(MAX_CHATS),
+                applied: None,
                 unsent: HashSet::new(),
                 commands: None,
                 connected: false,
@@ -177,6 +182,14 @@ impl Speaker {
                 ..OpResult::default()
             });
         }
+        if let Some(message) = self.lock().applied.as_ref().and_then(|applied| applied.find(op)) {
+            tracing::info!(%op, "an op was applied before the restart");
+            return answered(OpResult {
+                success: true,
+                message_id: (!message.is_empty()).then(|| message.into()),
+                ..OpResult::default()
+            });
+        }
         let mut attempts = 1;
         loop {
             let result = self.attempt(op, &action).await;
@@ -235,7 +248,8 @@ impl Speaker {
                     return SendResult::Lost;
                 }
                 SpeechStep::Done(outcome) => {
-                    if let Outcome::Applied(_) = &outcome {
+                    if let Outcome::Applied(result) = &outcome {
+                        self.note(op, action, result);
                         self.succeeded(action, speech.chat()).await;
                     }
                     return SendResult::Answered(Box::new(outcome));
@@ -332,6 +346,29 @@ impl Speaker {
             Learnt::MarkupRefused => {
                 tracing::warn!("Telegram did not understand the markup of a text; sending it as plain text");
             }
+        }
+    }
+
+    /// Reads which ops were applied in earlier runs. Telegram knows no op ids and would show an op twice that is sent twice.
+    pub(super) fn recall(&self, path: &Path) {
+        let applied = AppliedOps::open(path)
+            .inspect_err(|error| tracing::warn!(%error, "a kill may make the bot repeat an answer"));
+        self.lock().applied = applied.ok();
+    }
+
+    /// Notes that an op which creates or changes a message was applied: the journal learns of it with its next commit only.
+    fn note(&self, op: OpId, action: &Action, result: &OpResult) {
+        let speaks = matches!(
+            action,
+            Action::Send { .. } | Action::Edit { .. } | Action::Draft { .. } | Action::SendMedia { .. }
+        );
+        let message = result.message_id.as_ref().map_or("", |id| id.as_str());
+        let mut state = self.lock();
+        if let Some(applied) = state.applied.as_mut().filter(|_| speaks)
+            && let Err(error) = applied.note(op, message)
+        {
+            tracing::warn!(%error, "a kill may make the bot repeat an answer");
+            state.applied = None;
         }
     }
 
