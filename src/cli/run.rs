@@ -45,7 +45,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_RELOADS: usize = 4;
 /// The hint without a connector URL.
 const NO_URL: &str = "use a Telegram bot of your own with `hermes-relay run --telegram`, enroll with a connector (`hermes-relay \
-                      enroll --connector-url URL`), or try everything on this machine with `hermes-relay dev`";
+                      enroll --connector-url URL`), set GATEWAY_RELAY_URL, or try everything on this machine with \
+                      `hermes-relay dev`";
 
 /// Dial the connector and answer messages with an agent until stopped.
 ///
@@ -203,7 +204,8 @@ async fn serve(
     let manager = ServiceManager::from_env(env, std::process::id());
     manager.notify(&Notification::Ready).await;
     let http = || http_client_with(&tls, &settings, &proxies);
-    if let (Some(url), true) = (&url, credentials.borrow().is_none()) {
+    let has_credentials = credentials.borrow().is_some();
+    if let Some(url) = url.as_ref().filter(|_| !has_credentials) {
         let http = match http() {
             Ok(http) => http,
             Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
