@@ -238,8 +238,15 @@ pub(crate) fn trace() -> Value {
     serde_json::from_str::<Value>(text).expect("a JSON trace")["http"].clone()
 }
 
-/// A client for loopback. It never meets TLS, but is not built without someone to do it.
+/// A client for loopback. It never meets TLS, but is not built without someone to do it; nothing is installed for the whole
+/// process, which another test checks.
 pub(crate) fn plain_http() -> reqwest::Client {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().build().unwrap()
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("versions that the provider knows")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
+    builder.no_proxy().build().expect("a client")
 }
