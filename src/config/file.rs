@@ -314,6 +314,12 @@ fn unknown_key(key: &str, known: &[&'static str]) -> String {
                     name that with `client_secret_file`, or set GATEWAY_RELAY_IDP_CLIENT_SECRET"
                 .to_owned();
         }
+        "token" | "bot_token" if known.contains(&"token_file") => {
+            return format!(
+                "`{key}`: this file must not contain secrets; put it in a separate file and name that with `token_file`, or \
+                 set TELEGRAM_BOT_TOKEN"
+            );
+        }
         _ => {}
     }
     if let Some(near) = nearest(key, known.iter().copied()) {

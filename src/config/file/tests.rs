@@ -84,6 +84,7 @@ fn a_literal_secret_is_refused_without_being_shown() {
     for (text, remedy) in [
         ("connector:\n  secret: hunter2\n", "GATEWAY_RELAY_SECRET"),
         ("idp:\n  client_secret: hunter2\n", "client_secret_file"),
+        ("direct:\n  telegram: {token: '1:hunter2'}\n", "`token_file`"),
     ] {
         let shown = refusal(text);
         assert!(
