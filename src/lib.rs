@@ -80,7 +80,7 @@
 //! | L5 | `relay` | the running relay: an event loop over parts; the only module that spawns |
 //! | | `serve` | the owner's control socket, and the optional HTTP listener |
 //! | L4 | `config` | settings and where each came from; every option and variable in one list |
-//! | L3 | `store` | the journal, skills and data on SQLite; the only module that names the database crate |
+//! | L3 | `store` | the journal, skills and data on SQLite, and a bot's applied ops; the only module that names the database crate |
 //! | | `net` | dialling, TLS, proxies, HTTP; the only module that names those crates |
 //! | | `agent` | the agent trait, one file per backend, and the process supervision they share |
 //! | | `agent_connector` | ways to hand an agent something: webhooks, terminals, directories, this relay |

@@ -170,7 +170,7 @@ impl BotApi {
         self.hub.react(chat_id, message_id, person_id, emoji);
     }
 
-    /// Makes the bot something else in a chat, and tells it: blocked, removed, promoted, back again.
+    /// Changes what the bot is in a chat, and sends the update: blocked, removed, promoted, back again.
     pub fn set_standing(&self, chat_id: i64, person_id: i64, standing: BotStanding) {
         self.hub.change(|state| {
             let now = unix_now();

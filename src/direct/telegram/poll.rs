@@ -1,4 +1,4 @@
-//! What follows the answer of a poll: the next one at once, or after a while, and what people are told about it.
+//! What follows the answer of a poll: the next one at once, or after a while, and what is reported.
 //!
 //! A bot has one poller. A conflict means that somebody else polled after us, so hurrying would only end their polls and ours
 //! for ever; it is reported once, and retried slowly. Answers can still be sent meanwhile.
@@ -67,7 +67,7 @@ pub struct PollRetry {
     pub after: Duration,
     /// Why.
     pub trouble: PollTrouble,
-    /// Whether this is the first of an outage, so that people are told.
+    /// Whether this is the first of an outage, so that it is reported.
     pub is_news: bool,
     /// Whether answers cannot be sent either.
     pub is_offline: bool,
@@ -80,7 +80,7 @@ pub struct Polling {
     conflict: Backoff,
     conflicts: u32,
     failures: u32,
-    /// What people were told in this outage.
+    /// What was reported in this outage.
     reported: Vec<std::mem::Discriminant<PollTrouble>>,
 }
 

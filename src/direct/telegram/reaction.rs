@@ -1,7 +1,7 @@
 //! The reactions that Telegram allows bots, and what replaces others.
 
 /// What a bot may react with. Variation selectors are left out, as in Telegram's own list.
-pub(super) const ALLOWED: [&str; 73] = [
+pub const ALLOWED_REACTIONS: [&str; 73] = [
     "❤",
     "👍",
     "👎",
@@ -128,7 +128,7 @@ pub fn allowed_reaction(emoji: &str) -> Option<&'static str> {
         .chars()
         .filter(|c| !matches!(c, '\u{fe0e}' | '\u{fe0f}' | '\u{1f3fb}'..='\u{1f3ff}'))
         .collect();
-    let known = |name: &str| ALLOWED.into_iter().find(|allowed| *allowed == name);
+    let known = |name: &str| ALLOWED_REACTIONS.into_iter().find(|allowed| *allowed == name);
     known(&bare).or_else(|| {
         let (_, nearest) = NEAREST.iter().find(|(other, _)| *other == bare)?;
         known(nearest)
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn all_73_reactions_are_allowed_with_and_without_a_variation_selector() {
-        assert_eq!(ALLOWED.iter().collect::<HashSet<_>>().len(), 73);
-        for emoji in ALLOWED {
+        assert_eq!(ALLOWED_REACTIONS.iter().collect::<HashSet<_>>().len(), 73);
+        for emoji in ALLOWED_REACTIONS {
             assert!(!emoji.contains('\u{fe0f}'), "{emoji}");
             assert_eq!(allowed_reaction(emoji), Some(emoji));
             assert_eq!(allowed_reaction(&format!("{emoji}\u{fe0f}")), Some(emoji));
@@ -156,14 +156,14 @@ mod tests {
     #[test]
     fn others_are_replaced_by_the_nearest_one_or_refused() {
         for (emoji, nearest) in NEAREST {
-            assert!(!ALLOWED.contains(emoji), "{emoji} needs no replacement");
-            assert!(ALLOWED.contains(nearest), "{nearest} is not allowed");
+            assert!(!ALLOWED_REACTIONS.contains(emoji), "{emoji} needs no replacement");
+            assert!(ALLOWED_REACTIONS.contains(nearest), "{nearest} is not allowed");
             assert_eq!(allowed_reaction(emoji), Some(*nearest));
         }
         assert_eq!(allowed_reaction("✅"), Some("👍"));
         assert_eq!(allowed_reaction("❌"), Some("👎"));
         assert_eq!(allowed_reaction("⏳"), Some("👀"));
-        assert!(ALLOWED.contains(&RUNNING));
+        assert!(ALLOWED_REACTIONS.contains(&RUNNING));
         for other in ["", "🍕", "thumbsup", "👍👍", &"👍".repeat(1000)] {
             assert_eq!(allowed_reaction(other), None, "{other}");
         }

@@ -7,89 +7,13 @@ use crate::dev::bot_api::markup::ApiText;
 use crate::dev::bot_api::params::ApiParams;
 use crate::dev::bot_api::refusal::{ApiRefusal, ApiResult};
 use crate::dev::bot_api::state::{Author, BotApiState};
+use crate::direct::telegram::ALLOWED_REACTIONS;
 
 /// Characters of a topic's name.
 const MAX_TOPIC_NAME: usize = 128;
 /// Topics of one chat.
 const MAX_TOPICS: usize = 10_000;
 const ICON_COLOR: i64 = 7_322_096;
-
-/// Reactions that bots may use.
-const REACTIONS: [&str; 73] = [
-    "❤",
-    "👍",
-    "👎",
-    "🔥",
-    "🥰",
-    "👏",
-    "😁",
-    "🤔",
-    "🤯",
-    "😱",
-    "🤬",
-    "😢",
-    "🎉",
-    "🤩",
-    "🤮",
-    "💩",
-    "🙏",
-    "👌",
-    "🕊",
-    "🤡",
-    "🥱",
-    "🥴",
-    "😍",
-    "🐳",
-    "❤\u{200d}🔥",
-    "🌚",
-    "🌭",
-    "💯",
-    "🤣",
-    "⚡",
-    "🍌",
-    "🏆",
-    "💔",
-    "🤨",
-    "😐",
-    "🍓",
-    "🍾",
-    "💋",
-    "🖕",
-    "😈",
-    "😴",
-    "😭",
-    "🤓",
-    "👻",
-    "👨\u{200d}💻",
-    "👀",
-    "🎃",
-    "🙈",
-    "😇",
-    "😨",
-    "🤝",
-    "✍",
-    "🤗",
-    "🫡",
-    "🎅",
-    "🎄",
-    "☃",
-    "💅",
-    "🤪",
-    "🗿",
-    "🆒",
-    "💘",
-    "🙉",
-    "🦄",
-    "😘",
-    "💊",
-    "🙊",
-    "😎",
-    "👾",
-    "🤷\u{200d}♂",
-    "🤷",
-    "🤷\u{200d}♀",
-    "😡",
-];
 
 pub(super) fn react(state: &mut BotApiState, params: &ApiParams) -> ApiResult {
     let chat_id = state.joined_chat(params)?;
@@ -102,7 +26,7 @@ pub(super) fn react(state: &mut BotApiState, params: &ApiParams) -> ApiResult {
     let mut emoji = Vec::new();
     for reaction in &given {
         let shown = reaction["emoji"].as_str().unwrap_or_default();
-        if reaction["type"] != "emoji" || !REACTIONS.contains(&shown) {
+        if reaction["type"] != "emoji" || !ALLOWED_REACTIONS.contains(&shown) {
             return Err(ApiRefusal::bad("REACTION_INVALID"));
         }
         emoji.push(shown.to_owned());

@@ -14,7 +14,7 @@ use crate::backoff::Backoff;
 use crate::collections::BoundedCache;
 use crate::direct::telegram::{
     ApiAnswer, Call, CallFile, CallKind, CallbackKey, FileAddress, Flood, FloodPermit, Learnt, Speech,
-    SpeechStep, Spoken,
+    SpeechStep, Spoken, wait_to_repeat,
 };
 use crate::link::{NotSent, Op, SendResult};
 use crate::net::media::BotFiles;
@@ -26,9 +26,6 @@ use crate::wire::{
     Action, Grouping, NoAliases, OpId, OpResult, Outcome, Platform, SessionKey, SessionSource,
 };
 
-/// Attempts of an op that the relay does not send again by itself, and the longest wait between two.
-const MAX_ATTEMPTS: u32 = 4;
-const MAX_RETRY_WAIT: Duration = Duration::from_secs(60);
 /// First and longest delay before an op without an answer is reported: the relay then sends it again.
 const FAILURE_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Calls under way that say something; further ones wait.
@@ -40,6 +37,8 @@ const MAX_CHATS: usize = 1024;
 /// Attempts to answer a press, and how long one may take: whoever pressed waits for seconds only.
 const PRESS_ATTEMPTS: u32 = 4;
 const PRESS_TIMEOUT: Duration = Duration::from_millis(1_100);
+/// Presses that are being answered; in a flood of more, the rest stays unanswered, and is decided all the same.
+const MAX_PRESSES: usize = 64;
 /// Commands that a bot can offer, and the longest description of one.
 const MAX_COMMANDS: usize = 100;
 const MAX_DESCRIPTION: usize = 256;
@@ -59,6 +58,7 @@ pub(super) struct Speaker {
     state: Mutex<SpeakerState>,
     speaking: Semaphore,
     showing: Semaphore,
+    pressing: Arc<Semaphore>,
     /// Ops under way.
     under_way: watch::Sender<usize>,
     /// The relay ends: nothing waits any more.
@@ -116,6 +116,7 @@ impl Speaker {
             }),
             speaking: Semaphore::new(MAX_SPEAKING),
             showing: Semaphore::new(MAX_SHOWING),
+            pressing: Arc::new(Semaphore::new(MAX_PRESSES)),
             under_way: watch::channel(0).0,
             closing: CancellationToken::new(),
         }
@@ -190,36 +191,26 @@ impl Speaker {
                 ..OpResult::default()
             });
         }
-        let mut attempts = 1;
+        let mut attempts = 0;
         loop {
-            let result = self.attempt(op, &action).await;
-            if attempts == MAX_ATTEMPTS || !self.is_on_its_own(&action) {
-                return result;
-            }
             attempts += 1;
-            let wait = match &result {
-                // It waited already.
-                SendResult::Lost => Duration::ZERO,
-                SendResult::Answered(outcome) => match &**outcome {
-                    // Questions and files are held by the relay.
-                    Outcome::Refused { result: refused, .. } => match (&action, refused.rate_limited()) {
-                        (Action::Edit { .. }, Some(wait)) => wait.unwrap_or_default().min(MAX_RETRY_WAIT),
-                        _ => return result,
-                    },
-                    Outcome::Applied(_) | Outcome::Unknown => return result,
-                },
+            let result = self.attempt(op, &action).await;
+            let outcome = match &result {
+                SendResult::Answered(outcome) => &**outcome,
+                SendResult::Lost => &Outcome::Unknown,
                 SendResult::NotSent(_) => return result,
             };
-            if !self.wait_until(self.clock.mono() + wait).await {
-                return result;
+            let wait = wait_to_repeat(&action, self.edits_buttons(&action), outcome, attempts);
+            match wait.map(|wait| self.clock.mono() + wait) {
+                Some(at) if self.wait_until(at).await => {}
+                Some(_) | None => return result,
             }
         }
     }
 
-    /// Whether the relay sends an op once only: a question, the end of its buttons, a file. What becomes of it is up to us.
-    fn is_on_its_own(&self, action: &Action) -> bool {
+    /// Whether an op edits a message with buttons.
+    fn edits_buttons(&self, action: &Action) -> bool {
         match action {
-            Action::Prompt { .. } | Action::SendMedia { .. } => true,
             Action::Edit {
                 chat_id, message_id, ..
             } => match (chat_id.parse(), message_id.parse()) {
@@ -430,8 +421,12 @@ impl Speaker {
             body.insert("text".to_owned(), text.into());
         }
         let old_keyboard = button.filter(|_| prompt.is_some() && !is_open);
+        let Ok(slot) = Arc::clone(&self.pressing).try_acquire_owned() else {
+            return;
+        };
         let speaker = Arc::clone(self);
         tokio::spawn(async move {
+            let _slot = slot;
             for _ in 0..PRESS_ATTEMPTS {
                 let again = speaker.clock.mono() + PRESS_TIMEOUT;
                 let calling = speaker.client.call("answerCallbackQuery", &body);
@@ -501,7 +496,7 @@ impl Speaker {
         self.announce_commands(false);
     }
 
-    /// Tells Telegram the commands that it does not have yet; `connected` once calls can be made.
+    /// Sends the command menu to Telegram if it has changed; `connected` once calls can be made.
     pub(super) fn announce_commands(self: &Arc<Self>, connected: bool) {
         let body = {
             let mut state = self.lock();
