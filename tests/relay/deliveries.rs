@@ -11,6 +11,7 @@ use hermes_relay::config::ReceiverConfig;
 use hermes_relay::relay::{HandRefusal, HandedDelivery};
 
 use crate::support::memory_relay::{Running, session, start_with};
+use crate::support::wait::eventually;
 
 fn handed(id: &str, kind: DeliveryKind, session: Option<&str>, text: &str) -> HandedDelivery {
     HandedDelivery {
@@ -95,16 +96,21 @@ async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
     relay.stop().await;
 }
 
+/// A turn counts as running before its agent has it, so the agent's activity is waited for.
+async fn wait_for_activity(relay: &Running, wanted: AgentActivity) {
+    eventually("the agent's activity", async || {
+        let activity = relay.handle.activity("tested").await;
+        if activity == Some(Some(wanted)) { Ok(()) } else { Err(activity) }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_wake_interrupts_the_turn_and_runs() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path()).await;
     relay.deliver("c1", "m1", "sleep=60000 slow").await;
-    relay.wait_for_turns(1).await;
-    assert_eq!(
-        relay.handle.activity("tested").await,
-        Some(Some(AgentActivity::Active))
-    );
+    wait_for_activity(&relay, AgentActivity::Active).await;
     let mut wake = template("d1", &session("c1"), "look at this first");
     wake.wake = true;
     assert!(relay.handle.hand(wake).await.unwrap().is_ok());
@@ -116,10 +122,7 @@ async fn a_wake_interrupts_the_turn_and_runs() {
     relay
         .wait_for_status("the turn was stopped", |status| status.tally.turns_stopped == 1)
         .await;
-    assert_eq!(
-        relay.handle.activity("tested").await,
-        Some(Some(AgentActivity::Idle))
-    );
+    wait_for_activity(&relay, AgentActivity::Idle).await;
     assert_eq!(relay.handle.activity("nobody").await, Some(None));
     relay.stop().await;
 }
