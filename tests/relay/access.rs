@@ -446,6 +446,7 @@ async fn with_approvers_owners_the_question_goes_to_an_owners_direct_message() {
 async fn only_owners_are_offered_always() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        settings.shutdown.drain_secs = 0;
         only(
             settings,
             vec![rule("user-of-boss", Role::Owner), rule("user-of-a", Role::User)],
@@ -460,7 +461,7 @@ async fn only_owners_are_offered_always() {
     relay.stop().await;
     // Without rules it stays as it was.
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_asking(dir.path(), BUTTONS, |_| {}).await;
+    let relay = start_asking(dir.path(), BUTTONS, |settings| settings.shutdown.drain_secs = 0).await;
     relay.deliver("a", "1", "ask one").await;
     assert!(labels(&question(&relay, "a", "May I").await).contains("Always"));
     relay.stop().await;

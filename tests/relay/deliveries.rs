@@ -100,7 +100,11 @@ async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
 async fn wait_for_activity(relay: &Running, wanted: AgentActivity) {
     eventually("the agent's activity", async || {
         let activity = relay.handle.activity("tested").await;
-        if activity == Some(Some(wanted)) { Ok(()) } else { Err(activity) }
+        if activity == Some(Some(wanted)) {
+            Ok(())
+        } else {
+            Err(activity)
+        }
     })
     .await;
 }

@@ -163,6 +163,13 @@ impl Intake {
         Some(offset)
     }
 
+    /// The offset of a last call that confirms more than the latest poll did; `None` when there is nothing more. A poll
+    /// that got lost costs little: its updates come again, and the journal knows them.
+    pub fn left_to_confirm(&self) -> Option<i64> {
+        let polled = self.poll.and_then(|(_, offset)| offset);
+        self.offset().filter(|offset| Some(*offset) != polled)
+    }
+
     /// When to poll next.
     pub fn next_poll(&self, now: Duration) -> NextPoll {
         let paced = match self.poll.map(|(began, _)| began + PACE) {

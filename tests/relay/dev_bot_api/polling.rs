@@ -195,7 +195,7 @@ async fn only_wanted_kinds_are_queued() {
 }
 
 #[tokio::test]
-async fn a_hundred_thousand_updates_pass_through_bounded_records() {
+async fn many_updates_pass_through_bounded_records() {
     let stage = Stage::set(BotApiSettings {
         call_limit: 50,
         message_limit: 20,
@@ -204,7 +204,7 @@ async fn a_hundred_thousand_updates_pass_through_bounded_records() {
     .await;
     let mut offset = 0;
     let mut read = 0;
-    for batch in 0..1_000 {
+    for batch in 0..200 {
         for number in 0..100 {
             stage.api.say(ADA, ADA, &format!("message {batch} {number}"));
         }
@@ -212,9 +212,9 @@ async fn a_hundred_thousand_updates_pass_through_bounded_records() {
         read += updates.len();
         offset = updates.last().unwrap() + 1;
     }
-    assert_eq!(read, 100_000);
+    assert_eq!(read, 20_000);
     assert_eq!(stage.api.calls().len(), 50);
-    assert_eq!(stage.api.call_count(), 1_000);
+    assert_eq!(stage.api.call_count(), 200);
     assert_eq!(stage.api.messages(ADA).len(), 20);
     assert_eq!(stage.api.dropped_updates(), 0);
 }

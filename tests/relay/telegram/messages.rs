@@ -83,12 +83,14 @@ async fn what_came_while_nobody_polled_is_answered_once_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn a_relay_that_ends_confirms_what_it_has() {
+async fn a_relay_that_ends_polls_no_more_when_all_is_confirmed() {
     let world = World::new().await;
     let relay = world.start().await;
     world.settle("only").await;
+    world.confirmed().await;
+    let polls = world.api.calls_of("getUpdates").len();
     relay.stop().await;
-    assert_eq!(world.api.pending_count(), 0);
+    assert_eq!(world.api.calls_of("getUpdates").len(), polls);
 }
 
 #[tokio::test]

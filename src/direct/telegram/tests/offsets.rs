@@ -44,6 +44,26 @@ fn the_offset_passes_what_is_acknowledged_with_all_before_it() {
 }
 
 #[test]
+fn the_last_call_confirms_only_what_no_poll_has_confirmed() {
+    let mut intake = Intake::new();
+    assert_eq!(intake.left_to_confirm(), None, "nothing came");
+    poll(&mut intake, 0, &[text(5), text(6)]);
+    intake.acknowledge(6);
+    assert_eq!(
+        intake.left_to_confirm(),
+        Some(5),
+        "5 itself is not confirmed by it"
+    );
+    intake.acknowledge(5);
+    assert_eq!(intake.left_to_confirm(), Some(7));
+    intake.begin_poll(ms(10));
+    assert_eq!(intake.left_to_confirm(), None, "the poll does it");
+    poll(&mut intake, 20, &[text(7), text(8)]);
+    intake.acknowledge(7);
+    assert_eq!(intake.left_to_confirm(), Some(8), "although 8 is in flight");
+}
+
+#[test]
 fn what_needs_no_acknowledgement_is_confirmed_at_once() {
     let mut intake = Intake::new();
     let stop =

@@ -524,8 +524,7 @@ impl Receiving {
 
     /// Confirms what was committed, so that the next start does not see it again.
     async fn close(&mut self) {
-        let confirmed = self.intake.next_poll(self.clock.mono()) == NextPoll::Now;
-        if let Some(offset) = self.intake.offset().filter(|_| confirmed) {
+        if let Some(offset) = self.intake.left_to_confirm() {
             let body = Map::from_iter([
                 ("offset".to_owned(), offset.into()),
                 ("limit".to_owned(), 1.into()),
