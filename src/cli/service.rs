@@ -478,10 +478,12 @@ fn print_next_steps(user: bool, name: &str, rendered: &str) {
     }
     if let Some(secret) = secret_of(rendered).filter(|secret| !Path::new(secret).exists()) {
         outln!(
-            "  install -d /etc/hermes-relay\n  install -m 600 /dev/stdin {secret}          # enter or pipe the gateway's secret\n  editor /etc/hermes-relay/config.yaml        # connector.url, connector.gateway_id, agents"
+            "  install -d /etc/hermes-relay\n  install -m 600 /dev/stdin {secret}          # enter or pipe the gateway's secret\n  editor /etc/hermes-relay/config.yaml        # connector.url, connector.gateway_id, agents\n  # with a Telegram bot of your own: docs/telegram.md, \"The token\", says what to store instead of the secret"
         );
     } else if user {
-        outln!("  hermes-relay enroll --connector-url URL     # unless ~/.hermes/.env contains credentials");
+        outln!(
+            "  hermes-relay enroll --connector-url URL     # unless ~/.hermes/.env contains credentials, or you have a bot of your own"
+        );
     }
     outln!("  {systemctl} daemon-reload\n  {systemctl} enable --now {name}\n  {systemctl} status {name}");
     if user {
