@@ -186,21 +186,33 @@ fn query(args: &DataQueryArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
         let hint = "name at least one word, such as `hermes-relay data query router`";
         return Err(relay.fail(exit::USAGE, "there is nothing to search for", Some(hint)));
     }
-    let mut filters: Map<String, Value> = Map::new();
-    for (key, value) in &args.filters {
-        let values = filters.entry(key.clone()).or_insert_with(|| json!([]));
-        if let Value::Array(values) = values {
-            values.push(value.clone().into());
-        }
-    }
-    let wanted = QueryFilters {
+    let mut wanted = QueryFilters {
         query,
         limit: usize::try_from(args.limit).unwrap_or(MAX_LIMIT),
         offset: args.offset,
         permissive_filters: args.permissive_filters,
-        filters,
         ..QueryFilters::default()
     };
+    for (key, value) in &args.filters {
+        // The contract's own keys are never filters of a store.
+        match key.as_str() {
+            "mode" => wanted.mode.clone_from(value),
+            "query" | "limit" | "offset" | "permissive_filters" => {
+                let option = key.replace('_', "-");
+                let hint = match key.as_str() {
+                    "query" => "write the words without an option".to_owned(),
+                    _ => format!("use --{option}"),
+                };
+                return Err(relay.fail(exit::USAGE, format!("`{key}` is no filter"), Some(&hint)));
+            }
+            _ => {
+                let values = wanted.filters.entry(key.clone()).or_insert_with(|| json!([]));
+                if let Value::Array(values) = values {
+                    values.push(value.clone().into());
+                }
+            }
+        }
+    }
     let items = store(&relay)
         .query(&wanted)
         .map_err(|error| report(&relay, &error))?;

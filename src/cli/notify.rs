@@ -1,5 +1,6 @@
 //! `hermes-relay notify`: hands something to an agent, through every connector that has it.
 
+use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::exit::{self, errln, outln};
 use super::remote::{RemoteArgs, RemoteRelay};
-use super::skills::{self, SkillRefusal};
+use super::skills;
 use super::{ProcessEnv, substrates};
 use crate::agent_connector::contract::{
     AgentAddress, CauseKind, DeliveryFailure, DeliveryKind, DeliveryOrigin, TriggerKind,
@@ -47,14 +48,9 @@ pub(super) struct NotifyArgs {
     /// Hand over the text of this skill, as a playbook; it must be Approved.
     #[arg(long, value_name = "NAME")]
     skill: Option<String>,
-    /// What a delivery is for: context to take in, or a playbook to carry out.
-    #[arg(
-        long,
-        value_name = "KIND",
-        default_value = "augment",
-        conflicts_with = "skill"
-    )]
-    kind: KindOption,
+    /// What a delivery is for: context to take in, or a playbook to carry out, as a skill always is [default: augment].
+    #[arg(long, value_name = "KIND")]
+    kind: Option<KindOption>,
     /// Word that receivers route by; without it the skill's own (`# Event-type:` in its header).
     #[arg(long, value_name = "TYPE")]
     event_type: Option<String>,
@@ -83,9 +79,9 @@ impl From<KindOption> for DeliveryKind {
 
 /// Runs the verb.
 pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
-    let relay = match args.remote.relay(process.env) {
+    let relay = match args.remote.load(process.env) {
         Ok(relay) => relay,
-        Err(code) => return code,
+        Err(error) => return refused(args, exit::CONFIGURATION, &error.to_string(), None),
     };
     let skill = match args
         .skill
@@ -94,15 +90,24 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
     {
         None => None,
         Some(Ok(skill)) => Some(skill),
-        Some(Err(refusal)) => return refused(args, &refusal),
+        Some(Err(refusal)) => return refused(args, refusal.code, &refusal.what, refusal.hint.as_deref()),
     };
+    if skill.is_some() && matches!(args.kind, Some(KindOption::Augment)) {
+        let hint = "omit --kind with --skill";
+        return refused(
+            args,
+            exit::USAGE,
+            "a skill is a playbook, not context",
+            Some(hint),
+        );
+    }
     let skill_name = skill.as_ref().map(|skill| skill.name.clone());
     let header = skill.as_ref();
     let header = header.and_then(|skill| SkillBody::read(skill.source.clone()).event_type());
     let kind = if skill.is_some() {
         DeliveryKind::Template
     } else {
-        args.kind.into()
+        args.kind.map_or(DeliveryKind::Augment, DeliveryKind::from)
     };
     let text = match skill {
         Some(skill) => Ok(skill.source),
@@ -112,12 +117,11 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Ok(text) => text,
         Err(error) => {
             let what = format!("cannot read the text from standard input: {error}");
-            let (code, hint) = (exit::FAILED, None);
-            return refused(args, &SkillRefusal { code, what, hint });
+            return refused(args, exit::FAILED, &what, None);
         }
     };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
-        return relay.fail(exit::INTERNAL, "cannot start the runtime", None);
+        return refused(args, exit::INTERNAL, "cannot start the runtime", None);
     };
     let notice = Notice {
         address: args.address.clone(),
@@ -148,18 +152,57 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
 }
 
 /// Reports why there is nothing to hand over, as the object of a notice that nobody got.
-fn refused(args: &NotifyArgs, refusal: &SkillRefusal) -> ExitCode {
+fn refused(args: &NotifyArgs, code: u8, what: &str, hint: Option<&str>) -> ExitCode {
     if args.remote.json {
-        let error = DeliveryFailure::new(CauseKind::ClientValidation, &args.address, refusal.what.as_str());
-        let dispatched = Dispatched {
-            agent: args.address.clone(),
-            dispatched: Vec::new(),
-            error: Some(error),
-        };
-        // A closed standard output changes nothing about the exit code.
-        let _ = exit::print(serde_json::to_value(&dispatched).unwrap_or_default());
+        print_refusal(&args.address, what);
     }
-    exit::fail(refusal.code, &refusal.what, refusal.hint.as_deref())
+    exit::fail(code, what, hint)
+}
+
+/// Prints the object of a notice that nobody got.
+fn print_refusal(address: &str, what: &str) {
+    let error = DeliveryFailure::new(CauseKind::ClientValidation, address, what);
+    let dispatched = Dispatched {
+        agent: address.to_owned(),
+        dispatched: Vec::new(),
+        error: Some(error),
+    };
+    // A closed standard output changes nothing about the exit code.
+    let _ = exit::print(serde_json::to_value(&dispatched).unwrap_or_default());
+}
+
+/// The same for a command line that cannot be parsed, if it is one of `notify --json`. `words` are those after the program's name.
+pub(super) fn report_usage(words: impl IntoIterator<Item = OsString>, error: &clap::Error) {
+    let words: Vec<String> = (words.into_iter())
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if let Some(address) = address_of_json(&words) {
+        let text = error.render().to_string();
+        let first = text.lines().next().unwrap_or_default();
+        print_refusal(address, first.strip_prefix("error: ").unwrap_or(first));
+    }
+}
+
+/// The address in a command line of `notify --json`, empty if it has none; `None` for other command lines.
+fn address_of_json(words: &[String]) -> Option<&str> {
+    let (_, words) = words.split_first().filter(|(verb, _)| *verb == "notify")?;
+    let (options, rest) = match words.iter().position(|word| word == "--") {
+        Some(end) => (&words[..end], &words[end + 1..]),
+        None => (words, &[][..]),
+    };
+    if !options.iter().any(|word| word == "--json") {
+        return None;
+    }
+    let mut address = None;
+    let mut is_value = false;
+    for word in options {
+        let is_option = word.starts_with("--");
+        if !is_option && !is_value {
+            address = address.or(Some(word.as_str()));
+        }
+        is_value = is_option && word != "--json" && !word.contains('=');
+    }
+    address.or(rest.first().map(String::as_str)).or(Some(""))
 }
 
 fn show(dispatched: &Dispatched, relay: &RemoteRelay) {
@@ -249,4 +292,29 @@ fn read_text(text: &str) -> io::Result<String> {
         text.truncate(text.trim_end_matches(['\n', '\r']).len());
     }
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_found_in_a_command_line_that_cannot_be_parsed() {
+        let address = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            address_of_json(&words).map(str::to_owned)
+        };
+        let found = |address: &str| Some(address.to_owned());
+        assert_eq!(address("notify ops --json"), found("ops"));
+        assert_eq!(address("notify --json --kind binary ops text"), found("ops"));
+        assert_eq!(
+            address("notify --kind=x --wait 0 ops@s text --json"),
+            found("ops@s")
+        );
+        assert_eq!(address("notify --json --bogus -- ops text"), found("ops"));
+        assert_eq!(address("notify --json"), found(""));
+        assert_eq!(address("notify ops"), None);
+        assert_eq!(address("notify ops -- --json"), None);
+        assert_eq!(address("send notify --json"), None);
+    }
 }

@@ -6,6 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::VERSION;
 use super::exit::{self, fail, print};
+use super::notify;
 
 /// Reports the error, or prints what was asked for: help and the version are errors of the parser, too.
 pub(super) fn report(error: &clap::Error) -> ExitCode {
@@ -21,6 +22,9 @@ pub(super) fn report(error: &clap::Error) -> ExitCode {
         if let Some(hint) = meant(word, is_first, is_service) {
             return fail(exit::USAGE, format!("there is no verb `{word}`"), Some(&hint));
         }
+    }
+    if error.use_stderr() {
+        notify::report_usage(std::env::args_os().skip(1), error);
     }
     // Nothing can be done if the terminal is gone.
     let _ = error.print();

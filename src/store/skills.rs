@@ -151,22 +151,28 @@ impl SqliteSkillStore {
 
 impl SkillStore for SqliteSkillStore {
     fn load(&self, name: &str, version: Option<&str>) -> Result<SkillSource, SkillError> {
-        self.about(name, |db, metadata| {
-            let wanted = version.unwrap_or(&metadata.version);
-            let sql = "SELECT content_hash FROM versions WHERE name = ?1 AND version = ?2 ORDER BY seq DESC LIMIT 1";
-            let hash: Option<String> =
-                self.sql(db.query_row(sql, [name, wanted], |row| row.get(0)).optional())?;
+        self.about(name, |db, mut metadata| {
+            let wanted = version.unwrap_or(&metadata.version).to_owned();
+            let sql = "SELECT content_hash, status FROM versions WHERE name = ?1 AND version = ?2 \
+                       ORDER BY seq DESC LIMIT 1";
+            let found = db.query_row(sql, [name, &wanted], |row| Ok((row.get(0)?, row.get(1)?)));
+            let found: Option<(String, String)> = self.sql(found.optional())?;
             let missing = || {
                 fail(SkillErrorReason::VersionNotFound {
                     name: name.to_owned(),
-                    version: wanted.to_owned(),
+                    version: wanted.clone(),
                 })
             };
-            let hash = hash.ok_or_else(missing)?;
+            let (hash, status) = found.ok_or_else(missing)?;
             let source = self.body(db, name, &hash)?.ok_or_else(missing)?;
+            if wanted != metadata.version {
+                metadata.version.clone_from(&wanted);
+                metadata.content_hash.clone_from(&hash);
+                metadata.status = status_of(&status);
+            }
             Ok(SkillSource {
                 name: name.to_owned(),
-                version: wanted.to_owned(),
+                version: wanted,
                 content_hash: hash,
                 source,
                 metadata,

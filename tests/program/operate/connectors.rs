@@ -288,3 +288,47 @@ async fn connectors_are_listed_and_checked() {
         "{shown:?}"
     );
 }
+
+#[tokio::test]
+async fn the_object_is_printed_for_every_refusal() {
+    let receiver = Stub::always(200, "").await;
+    let good = setup(&hooks(&receiver, ""));
+    let bad = setup("  a: {kind: webhok}\n");
+    let cases: [(&Setup, &[&str], u8); 8] = [
+        (&bad, &["notify", "cc", "x", "--json"], 78),
+        (
+            &good,
+            &["notify", "cc", "x", "--json", "--config", "/none/relay.yaml"],
+            78,
+        ),
+        (&good, &["notify", "cc", "--json"], 2),
+        (&good, &["notify", "cc", "x", "--kind", "binary", "--json"], 2),
+        (&good, &["notify", "--json", "--wait", "0", "cc", "x"], 2),
+        (&good, &["notify", "cc", "x", "--skill", "s", "--json"], 2),
+        (&good, &["notify", "cc", "x", "y", "--json"], 2),
+        (&good, &["notify", "cc", "--skill", "s", "--json"], 1),
+    ];
+    for (setup, args, code) in cases {
+        let output = verb(setup, args).await;
+        assert_eq!(output.code, i32::from(code), "{args:?} {output:?}");
+        let shown = printed(&output);
+        assert_eq!(
+            (
+                &shown["agent"],
+                &shown["dispatched"],
+                &shown["error"]["cause_kind"]
+            ),
+            (&json!("cc"), &json!([]), &json!("client_validation")),
+            "{args:?}"
+        );
+        assert!(
+            shown["error"]["message"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty())
+        );
+        assert!(output.err.starts_with("error: "), "{output:?}");
+    }
+    let output = verb(&good, &["notify", "cc"]).await;
+    assert_eq!((output.code, output.out.as_str()), (2, ""));
+    assert_eq!(receiver.seen().len(), 0);
+}

@@ -135,6 +135,20 @@ async fn filters_narrow_and_unknown_ones_fail_loudly() {
     );
     let passed = ["needle", "--filter", "tenant=x", "--permissive-filters"];
     assert_eq!(found(&setup, &passed).await.len(), 2);
+    // The contract's own keys are never dropped without a word.
+    assert_eq!(found(&setup, &["needle", "--filter", "mode=fts"]).await.len(), 2);
+    let refused = data(&setup, &["query", "needle", "--filter", "mode=semantic"]).await;
+    assert!(
+        refused.code == 1 && refused.err.contains("no mode `semantic`"),
+        "{refused:?}"
+    );
+    for (filter, wanted) in [("limit=1", "--limit"), ("query=x", "without an option")] {
+        let refused = data(&setup, &["query", "needle", "--filter", filter]).await;
+        assert!(
+            refused.code == 2 && refused.err.contains("is no filter") && refused.err.contains(wanted),
+            "{refused:?}"
+        );
+    }
     assert_eq!(
         data(&setup, &["query", "needle", "--filter", "tags"]).await.code,
         2

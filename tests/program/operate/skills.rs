@@ -107,6 +107,19 @@ async fn a_skill_is_added_read_approved_changed_disabled_and_deleted() {
             .collect();
         assert_eq!(statuses, ["Draft", "Approved", "Draft", "Disabled"]);
 
+        let first = versions["versions"][1]["version"].as_str().unwrap();
+        let earlier = skills(&setup, &["show", "inbox", "--version", first, "--json"]).await;
+        // The filesystem keeps the current text only.
+        if earlier.code == 0 {
+            let earlier = earlier.json();
+            assert_eq!(earlier["source"], source);
+            assert_eq!(earlier["version"], first);
+            for key in ["version", "content_hash"] {
+                assert_eq!(earlier["metadata"][key], earlier[key], "{earlier}");
+            }
+            assert_eq!(earlier["metadata"]["status"], "Approved");
+        }
+
         let kept = skills(&setup, &["delete", "inbox"]).await;
         refused(&kept, &["not a terminal", "--yes"]);
         let deleted = skills_json(&setup, &["delete", "inbox", "--yes"]).await;
@@ -372,9 +385,24 @@ async fn an_approved_skill_is_handed_to_an_agent_as_a_playbook() {
     assert_eq!(fs::read_dir(&inbox).unwrap().count(), 0, "nothing was delivered");
 
     skills_json(&setup, &["approve", "rotate"]).await;
-    let sent = verb(&setup, &["notify", "ops", "--skill", "rotate", "--json"])
-        .await
-        .json();
+    let context = [
+        "notify", "ops", "--skill", "rotate", "--kind", "augment", "--json",
+    ];
+    let output = verb(&setup, &context).await;
+    let refusal: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(
+        (output.code, &refusal["dispatched"]),
+        (2, &json!([])),
+        "a skill is a playbook"
+    );
+    let sent = verb(
+        &setup,
+        &[
+            "notify", "ops", "--skill", "rotate", "--kind", "template", "--json",
+        ],
+    )
+    .await
+    .json();
     assert_eq!(sent["dispatched"][0]["ok"], true, "{sent}");
     let file = fs::read_dir(&inbox).unwrap().next().unwrap().unwrap().path();
     let body: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
