@@ -72,7 +72,7 @@ impl Approver {
     /// Asks through the sink of the same turn.
     pub fn new(sink: &EventSink, permission: Permission) -> Self {
         Self {
-            sender: sink.0.clone(),
+            sender: sink.signals.clone(),
             permission,
         }
     }

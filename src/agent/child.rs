@@ -17,7 +17,7 @@ pub use env::{NotInstalled, program_exists};
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -25,6 +25,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::AsyncReadExt;
 use tokio::io::unix::AsyncFd;
@@ -49,6 +50,21 @@ pub struct Program {
     pub cwd: Option<PathBuf>,
     /// Its whole environment.
     pub env: BTreeMap<OsString, OsString>,
+}
+
+/// Writes as much as a pipe takes without waiting.
+fn fill(mut pipe: &io::PipeWriter, input: &[u8]) -> io::Result<usize> {
+    fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
+    let mut fed = 0;
+    while fed < input.len() {
+        match pipe.write(&input[fed..]) {
+            Ok(length) => fed += length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(fed)
 }
 
 /// Why a process did not start.
@@ -153,23 +169,48 @@ impl Child {
     /// Starts a program in a process group of its own, with all three pipes; what it writes to standard error is read
     /// from now on. Must be called within a Tokio runtime.
     pub fn spawn(program: &Program) -> Result<Self, SpawnError> {
-        Self::start(program, Stdio::piped)
+        Self::start(program, Stdio::piped(), Stdio::piped(), || ())
+    }
+
+    /// The same with the beginning of this input in the pipe before it starts, so that it never starts without; returns how much
+    /// that is. `before` is called right before it starts.
+    pub fn spawn_fed(
+        program: &Program,
+        input: &[u8],
+        before: impl FnOnce(),
+    ) -> Result<(Self, usize), SpawnError> {
+        let refused = |source| SpawnError::Refused {
+            program: program.argv.first().map(PathBuf::from).unwrap_or_default(),
+            source,
+        };
+        let (reader, writer) = io::pipe().map_err(refused)?;
+        let fed = fill(&writer, input).map_err(refused)?;
+        let stdin = std::process::ChildStdin::from(OwnedFd::from(writer));
+        let stdin = ChildStdin::from_std(stdin).map_err(refused)?;
+        let mut child = Self::start(program, Stdio::from(reader), Stdio::piped(), before)?;
+        child.stdin = Some(stdin);
+        Ok((child, fed))
     }
 
     /// Starts a program without pipes: no standard input, and standard output is discarded.
     pub fn spawn_detached_output(program: &Program) -> Result<Self, SpawnError> {
-        Self::start(program, Stdio::null)
+        Self::start(program, Stdio::null(), Stdio::null(), || ())
     }
 
-    fn start(program: &Program, stdio: fn() -> Stdio) -> Result<Self, SpawnError> {
+    fn start(
+        program: &Program,
+        stdin: Stdio,
+        stdout: Stdio,
+        before: impl FnOnce(),
+    ) -> Result<Self, SpawnError> {
         let file = program.find()?;
         let mut command = tokio::process::Command::new(&file);
         command
             .args(&program.argv[1..])
             .env_clear()
             .envs(&program.env)
-            .stdin(stdio())
-            .stdout(stdio())
+            .stdin(stdin)
+            .stdout(stdout)
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
@@ -180,6 +221,7 @@ impl Child {
             program: file.clone(),
             source,
         };
+        before();
         let mut leader = command.spawn().map_err(refused)?;
         let group = leader
             .id()

@@ -169,11 +169,15 @@ impl CommandAgent {
         if turn.cancel.is_cancelled() || self.closing.is_cancelled() {
             return TurnEnd::Cancelled { confirmed: true };
         }
-        let mut child = match Child::spawn(&self.program(&turn)) {
-            Ok(child) => child,
+        let mut prompt = prompt::prompt(&turn, self.settings.input, memory.as_deref());
+        let started = Child::spawn_fed(&self.program(&turn), &prompt, || turn.events.handing_over());
+        let mut child = match started {
+            Ok((child, fed)) => {
+                prompt.drain(..fed);
+                child
+            }
             Err(error) => return TurnEnd::Failed(not_started(&error)),
         };
-        let prompt = prompt::prompt(&turn, self.settings.input, memory.as_deref());
         let mut exchange = Exchange::new(&turn, self.settings.output);
         // Dropping the exchange closes the pipes; the process is stopped right after.
         let talked = tokio::select! {
@@ -229,6 +233,7 @@ impl Agent for CommandAgent {
             name: self.name.clone(),
             kind: "command",
             repeatable: self.settings.repeatable,
+            hands_over: true,
             steers: false,
             asks: self.settings.is_interactive(),
             remembers: self.settings.is_interactive(),

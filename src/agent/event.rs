@@ -1,6 +1,8 @@
 //! Events of a running agent, and the sink for them.
 
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -125,7 +127,20 @@ pub enum AgentSignal {
 /// Sends an agent's events to the relay. Bounded: a full sink makes the agent wait. Text is never dropped; progress
 /// may be.
 #[derive(Clone, Debug)]
-pub struct EventSink(pub(super) mpsc::Sender<AgentSignal>);
+pub struct EventSink {
+    pub(super) signals: mpsc::Sender<AgentSignal>,
+    handover: Option<Handover>,
+}
+
+/// What is done right before an agent is given the text of a turn.
+#[derive(Clone)]
+struct Handover(Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Handover")
+    }
+}
 
 /// Receiving end of an [`EventSink`].
 pub type SignalReceiver = mpsc::Receiver<AgentSignal>;
@@ -134,7 +149,38 @@ impl EventSink {
     /// Creates a sink and its receiver.
     pub fn new() -> (Self, SignalReceiver) {
         let (sender, receiver) = mpsc::channel(SINK_CAPACITY);
-        (Self(sender), receiver)
+        let sink = Self {
+            signals: sender,
+            handover: None,
+        };
+        (sink, receiver)
+    }
+
+    /// The same sink, which does this in [`EventSink::handing_over`].
+    pub(crate) fn with_handover(self, handover: impl Fn() + Send + Sync + 'static) -> Self {
+        let handover = Some(Handover(Arc::new(handover)));
+        Self { handover, ..self }
+    }
+
+    /// A sink of its own for the same turn, and its receiver.
+    pub(super) fn nested(&self) -> (Self, SignalReceiver) {
+        let (mut sink, receiver) = Self::new();
+        sink.handover = self.handover.clone();
+        (sink, receiver)
+    }
+
+    /// Whether somebody wants to know when the text of the turn leaves.
+    pub(crate) fn awaits_handover(&self) -> bool {
+        self.handover.is_some()
+    }
+
+    /// Notes that the text of the turn leaves for whoever acts on it. Until then a crash leaves a turn that can run again; from
+    /// then on it is reported as interrupted. Agents with [`AgentInfo::hands_over`](super::AgentInfo::hands_over) call it; for others the
+    /// relay does, before they run.
+    pub fn handing_over(&self) {
+        if let Some(Handover(handover)) = &self.handover {
+            handover();
+        }
     }
 
     /// Appends text to the answer. No effect after the turn has ended.
@@ -145,23 +191,23 @@ impl EventSink {
     /// Sends an event that must not be dropped.
     pub async fn emit(&self, event: AgentEvent) {
         // An error means that the turn was abandoned; its future is dropped or cancelled anyway.
-        let _ = self.0.send(AgentSignal::Event(event)).await;
+        let _ = self.signals.send(AgentSignal::Event(event)).await;
     }
 
     /// Sends progress without waiting; dropped when the sink is full.
     pub fn progress(&self, event: AgentEvent) {
-        let _ = self.0.try_send(AgentSignal::Event(event));
+        let _ = self.signals.try_send(AgentSignal::Event(event));
     }
 
     /// Persists state for later turns of this session, across restarts; empty clears it.
     pub async fn save_state(&self, memory: Vec<u8>) {
-        let _ = self.0.send(AgentSignal::SaveState(memory)).await;
+        let _ = self.signals.send(AgentSignal::SaveState(memory)).await;
     }
 
     /// Loads the state saved last in this session.
     pub async fn load_state(&self) -> Option<Vec<u8>> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(AgentSignal::LoadState(answer)).await.ok()?;
+        self.signals.send(AgentSignal::LoadState(answer)).await.ok()?;
         answered.await.ok().flatten()
     }
 }

@@ -104,7 +104,11 @@ impl EventLoop {
             let line = self.line(&handing.delivery);
             DeliveryBody::Turn(serde_json::to_vec(&line).unwrap_or_default())
         } else {
-            DeliveryBody::Context(handing.delivery.payload.text.clone())
+            let payload = &handing.delivery.payload;
+            DeliveryBody::Context {
+                text: payload.text.clone(),
+                meta: serde_json::to_string(payload.meta.as_object()).unwrap_or_default(),
+            }
         };
         let new = NewDelivery {
             dispatch_id: handing.delivery.payload.meta.dispatch_id().to_owned(),
@@ -138,7 +142,16 @@ impl EventLoop {
                 }
             }
             (Some(handing), DeliveryReply::Stored(row)) => self.delivery_stored(*handing, row),
-            (Some(handing), DeliveryReply::Known { received_at, session }) => {
+            (Some(handing), DeliveryReply::Known { agent, .. }) if agent != handing.delivery.agent => {
+                self.cancel_delivery(&handing);
+                handing.reply.refuse(HandRefusal::OtherAgent);
+            }
+            (
+                Some(handing),
+                DeliveryReply::Known {
+                    received_at, session, ..
+                },
+            ) => {
                 self.note_delivery(&handing, true);
                 self.cancel_delivery(&handing);
                 let id = handing.delivery.payload.meta.dispatch_id().to_owned();
@@ -186,6 +199,10 @@ impl EventLoop {
 
     fn delivery_stored(&mut self, handing: Handing, row: Option<InboxSeq>) {
         self.note_delivery(&handing, false);
+        if let Some(row) = row {
+            // Before anybody has a receipt.
+            self.handovers.expect(row);
+        }
         let Handing {
             delivery,
             session,
@@ -260,8 +277,17 @@ impl EventLoop {
         }
     }
 
-    /// A delivery's turn was running when an earlier run ended.
+    /// A delivery's turn was running when an earlier run ended. It runs again if no agent had been given it, or if that does no
+    /// harm.
     pub(super) fn delivery_interrupted(&mut self, row: &InboxRow) {
+        let line = decode(row);
+        let agent = line.as_ref().map(|line| line.agent.as_str());
+        let agent = agent.and_then(|agent| self.agents.for_job(Some(agent), None));
+        let is_repeatable = agent.is_some_and(|selection| selection.agent.agent.info().repeatable);
+        if line.is_some() && (is_repeatable || self.handovers.is_left(row.seq)) {
+            let now_ms = self.clock.unix_ms();
+            return self.turns.run_again(row, now_ms, &mut self.effects);
+        }
         self.turns.count_interrupted();
         tracing::warn!(
             row = row.seq.0,
@@ -273,7 +299,7 @@ impl EventLoop {
                 self.plan_text(&notice, &session, &chat, &facts, OpGroup::Message(row.seq))
             }
             (None, Some(notice)) => {
-                let deliver = decode(row).and_then(|line| line.deliver);
+                let deliver = line.and_then(|line| line.deliver);
                 self.plan_target(deliver.as_deref(), &session, &notice)
             }
             (_, None) => Vec::new(),
@@ -310,6 +336,7 @@ impl EventLoop {
             forgotten: self.agents.pending_forget(&origin.session),
             media: self.media.clone(),
             accepts_attachments: has_chat && adapter.accepts_attachments(),
+            handover: self.handovers.mark(row),
         };
         let delivery = RunningDelivery {
             row,

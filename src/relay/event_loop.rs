@@ -42,11 +42,13 @@ use crate::link::{End, SendResult};
 use crate::net::media::MediaClient;
 use crate::session::{OutstandingWork, SessionLimits, StopReason, TurnId};
 use crate::skill::SkillStore;
-use crate::store::{Batch, Health, OpSeq, Opened};
+use crate::store::{Batch, Handovers, Health, OpSeq, Opened};
 use crate::wire::{OpId, OpIds};
 
 /// Maximum length of one turn's answer, in bytes.
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+/// The file in the state directory that says which deliveries no agent has been given.
+const HANDOVERS: &str = "handovers";
 /// Threads of the connector's own that are remembered.
 const MAX_THREADS: usize = 1024;
 /// Requests of turns that may wait for the loop.
@@ -138,6 +140,8 @@ pub(super) struct EventLoop {
     pub(super) agents: AgentRegistry,
     pub(super) scheduler: Scheduler,
     pub(super) mailbox: Mailbox,
+    /// Which deliveries no agent has been given yet.
+    pub(super) handovers: Handovers,
     /// Where the outputs of jobs are written.
     pub(super) state_dir: PathBuf,
     /// Where the skills of jobs are.
@@ -240,6 +244,7 @@ impl EventLoop {
             agents,
             scheduler: Scheduler::new(&settings.cron, None, clock.seed()),
             mailbox: Mailbox::default(),
+            handovers: Handovers::open(&settings.state_dir.join(HANDOVERS)),
             state_dir: settings.state_dir.clone(),
             skills: settings.skills.store_in(&settings.state_dir),
             journal: JournalIo::new(opened.journal, opened.health.clone()),
@@ -527,6 +532,7 @@ impl EventLoop {
             sleeper: _,
             commits: _,
             mailbox: _,
+            handovers: _,
             state_dir: _,
             skills: _,
             settings: _,

@@ -340,6 +340,7 @@ impl EventLoop {
             forgotten: self.agents.pending_forget(session),
             media: self.media.clone(),
             accepts_attachments: false,
+            handover: None,
         };
         tracing::info!(
             job = run.job.id(),

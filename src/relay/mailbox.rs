@@ -44,6 +44,11 @@ pub enum HandRefusal {
     /// The session is one of the relay's own.
     #[error("sessions that begin with `cron:` are those of scheduled jobs")]
     ReservedSession,
+    /// Another agent was given a delivery with this id.
+    #[error(
+        "another agent was given a delivery with this `dispatch_id`; every delivery needs one of its own"
+    )]
+    OtherAgent,
     /// Too much waits for the session's next turn, or for all of them.
     #[error("too much waits for the next turn of this session, or of all sessions together")]
     Full,

@@ -520,6 +520,7 @@ impl EventLoop {
             forgotten: self.agents.pending_forget(&origin.session),
             media: self.media.clone(),
             accepts_attachments: adapter.accepts_attachments(),
+            handover: None,
         };
         let mut input = turn_input(event, selection.text, &adapter);
         self.add_context(turn, &origin.session, &selection.agent.name, &mut input);
@@ -910,6 +911,7 @@ impl EventLoop {
 
     /// The end of a message is committed: its ops take their place, and behind them the indicators.
     fn message_ended(&mut self, row: InboxSeq, rows: OpSeqs) {
+        self.handovers.forget(row);
         let Some(ending) = self.turns.committed(row) else {
             return;
         };

@@ -22,6 +22,7 @@ use crate::agent::{
 };
 use crate::net::media::MediaClient;
 use crate::session::TurnId;
+use crate::store::HandoverMark;
 use crate::text::truncate_bytes;
 use crate::wire::OpId;
 
@@ -109,6 +110,8 @@ pub(super) struct TurnContext {
     pub(super) media: Option<Arc<MediaClient>>,
     /// Whether its platform accepts attachments.
     pub(super) accepts_attachments: bool,
+    /// Notes that the agent is given the turn.
+    pub(super) handover: Option<HandoverMark>,
 }
 
 /// Runs the agent until it ends, or until it has not stopped within the grace period after being cancelled.
@@ -131,6 +134,9 @@ pub(super) async fn run_turn(
             files.download(&mut turn).await;
             if turn.cancel.is_cancelled() {
                 return TurnEnd::Cancelled { confirmed: true };
+            }
+            if turn.events.awaits_handover() && !agent.info().hands_over {
+                turn.events.handing_over();
             }
             agent.run(turn).await
         };

@@ -614,7 +614,7 @@ impl Turns {
         row: InboxSeq,
         agent: SelectedAgent,
         input: TurnInput,
-        context: TurnContext,
+        mut context: TurnContext,
     ) {
         let Some(live) = self.live.get_mut(&id) else {
             return;
@@ -646,7 +646,10 @@ impl Turns {
                 .push(Ok(TurnReport::without_text(id, context.stream, end)));
             return;
         }
-        let (events, signals) = EventSink::new();
+        let (mut events, signals) = EventSink::new();
+        if let Some(mark) = context.handover.take() {
+            events = events.with_handover(move || mark.note());
+        }
         let turn = Turn {
             id,
             session: live.origin.session.clone(),

@@ -349,7 +349,7 @@ impl Receiver {
             match refused {
                 HandRefusal::UnknownAgent => unknown_agent(),
                 HandRefusal::Full => later(StatusCode::TOO_MANY_REQUESTS, &why, RETRY_SOON),
-                HandRefusal::ReservedSession => malformed(&why),
+                HandRefusal::ReservedSession | HandRefusal::OtherAgent => malformed(&why),
                 HandRefusal::TooLarge => refusal(StatusCode::PAYLOAD_TOO_LARGE, &why),
                 HandRefusal::Draining => unavailable(&why, RETRY_SOON),
                 HandRefusal::NotStored | HandRefusal::NoAnswer => unavailable(&why, RETRY_FAILED),

@@ -462,7 +462,7 @@ impl ControlService {
 fn refused(refusal: HandRefusal) -> ControlError {
     let code = match refusal {
         HandRefusal::UnknownAgent => "unknown_agent",
-        HandRefusal::ReservedSession => "bad_request",
+        HandRefusal::ReservedSession | HandRefusal::OtherAgent => "bad_request",
         HandRefusal::Full => "full",
         HandRefusal::TooLarge => "too_large",
         HandRefusal::Draining => "draining",

@@ -398,8 +398,8 @@ impl<'c> JournalDb<'c> {
             return Ok(known);
         }
         let row = match &new.body {
-            DeliveryBody::Context(text) => {
-                if !deliveries::has_room(self.db, &new.session, text)? {
+            DeliveryBody::Context { text, meta } => {
+                if !deliveries::has_room(self.db, &new.session, text, meta)? {
                     return Ok(DeliveryReply::Full);
                 }
                 None

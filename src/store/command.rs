@@ -302,7 +302,7 @@ impl Command {
             Self::OpChanged { body, .. } | Self::OpDropped { body, .. } => body.len(),
             Self::Delivery { command, .. } => match &**command {
                 DeliveryCommand::Take(new) => match &new.body {
-                    DeliveryBody::Context(text) => text.len(),
+                    DeliveryBody::Context { text, meta } => text.len() + meta.len(),
                     DeliveryBody::Turn(line) => line.len(),
                 },
                 DeliveryCommand::Contexts | DeliveryCommand::Taken(_) => 0,

@@ -30,6 +30,11 @@ pub(super) const SCHEMA: &str = "
     CREATE INDEX deliveries_waiting ON deliveries (session, received_at) WHERE context IS NOT NULL;
 ";
 
+/// What a sender said of context that waits, as JSON: for those who look into the journal.
+pub(super) const META: &str = "
+    ALTER TABLE deliveries ADD COLUMN meta TEXT;
+";
+
 /// A delivery to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDelivery {
@@ -51,7 +56,12 @@ pub struct NewDelivery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeliveryBody {
     /// It waits for the session's next turn.
-    Context(String),
+    Context {
+        /// The text.
+        text: String,
+        /// What its sender said of it, as JSON.
+        meta: String,
+    },
     /// It is a turn, which waits: its row's line.
     Turn(Vec<u8>),
 }
@@ -74,6 +84,8 @@ pub enum DeliveryReply {
     Stored(Option<InboxSeq>),
     /// It came before.
     Known {
+        /// The agent that it was for.
+        agent: String,
         /// When, in Unix milliseconds.
         received_at: i64,
         /// The session, if the sender named it.
@@ -102,39 +114,43 @@ pub struct PendingContext {
 
 /// The delivery that came before under this id.
 pub(super) fn find(db: &Connection, dispatch_id: &str) -> Result<Option<DeliveryReply>> {
-    db.prepare_cached("SELECT received_at, session, has_session FROM deliveries WHERE dispatch_id = ?1")?
-        .query_row([dispatch_id], |row| {
-            let has_session: bool = row.get(2)?;
-            Ok(DeliveryReply::Known {
-                received_at: row.get(0)?,
-                session: has_session.then(|| row.get(1)).transpose()?,
-            })
+    db.prepare_cached(
+        "SELECT received_at, session, has_session, agent FROM deliveries WHERE dispatch_id = ?1",
+    )?
+    .query_row([dispatch_id], |row| {
+        let has_session: bool = row.get(2)?;
+        Ok(DeliveryReply::Known {
+            agent: row.get(3)?,
+            received_at: row.get(0)?,
+            session: has_session.then(|| row.get(1)).transpose()?,
         })
-        .optional()
+    })
+    .optional()
 }
 
 /// Whether there is room for this context.
-pub(super) fn has_room(db: &Connection, session: &str, text: &str) -> Result<bool> {
+pub(super) fn has_room(db: &Connection, session: &str, text: &str, meta: &str) -> Result<bool> {
     let (waiting, total, own): (i64, i64, i64) = db
         .prepare_cached(
-            "SELECT count(*), ifnull(sum(length(CAST(context AS BLOB))), 0),
+            "SELECT count(*), ifnull(sum(length(CAST(context AS BLOB)) + ifnull(length(CAST(meta AS BLOB)), 0)), 0),
                  ifnull(sum(length(CAST(context AS BLOB))) FILTER (WHERE session = ?1), 0)
              FROM deliveries WHERE context IS NOT NULL",
         )?
         .query_row([session], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     let with_text = |bytes: i64| usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes + text.len());
-    Ok(waiting < MAX_WAITING && with_text(total) <= MAX_TOTAL_BYTES && with_text(own) <= MAX_CONTEXT_BYTES)
+    let fits_in_all = with_text(total).saturating_add(meta.len()) <= MAX_TOTAL_BYTES;
+    Ok(waiting < MAX_WAITING && fits_in_all && with_text(own) <= MAX_CONTEXT_BYTES)
 }
 
 /// Stores a delivery, and forgets those that are too old.
 pub(super) fn insert(db: &Connection, new: &NewDelivery) -> Result<()> {
-    let context = match &new.body {
-        DeliveryBody::Context(text) => Some(text),
-        DeliveryBody::Turn(_) => None,
+    let (context, meta) = match &new.body {
+        DeliveryBody::Context { text, meta } => (Some(text), Some(meta)),
+        DeliveryBody::Turn(_) => (None, None),
     };
     db.prepare_cached(
-        "INSERT INTO deliveries (dispatch_id, agent, session, has_session, received_at, context)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT INTO deliveries (dispatch_id, agent, session, has_session, received_at, context, meta)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?
     .execute(params![
         new.dispatch_id,
@@ -142,7 +158,8 @@ pub(super) fn insert(db: &Connection, new: &NewDelivery) -> Result<()> {
         new.session,
         new.has_session,
         new.now_ms,
-        context
+        context,
+        meta
     ])?;
     db.prepare_cached("DELETE FROM deliveries WHERE context IS NULL AND received_at < ?1")?
         .execute([new.now_ms - KEEP_MS])?;
@@ -183,7 +200,8 @@ pub(super) fn contexts(db: &Connection) -> Result<Vec<PendingContext>> {
 
 /// A turn has taken this context; its ids are still recognised.
 pub(super) fn taken(db: &Connection, dispatch_ids: &[String]) -> Result<()> {
-    let mut update = db.prepare_cached("UPDATE deliveries SET context = NULL WHERE dispatch_id = ?1")?;
+    let mut update =
+        db.prepare_cached("UPDATE deliveries SET context = NULL, meta = NULL WHERE dispatch_id = ?1")?;
     for id in dispatch_ids {
         update.execute([id])?;
     }
@@ -195,12 +213,48 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_was_said_of_context_is_kept_as_long_as_it_waits_and_takes_room() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        db.execute_batch(META).unwrap();
+        let meta = r#"{"dispatch_id":"d","novel":[1]}"#;
+        let new = NewDelivery {
+            dispatch_id: "d".to_owned(),
+            agent: "a".to_owned(),
+            session: "s".to_owned(),
+            has_session: true,
+            body: DeliveryBody::Context {
+                text: "wait".to_owned(),
+                meta: meta.to_owned(),
+            },
+            now_ms: 1,
+        };
+        insert(&db, &new).unwrap();
+        let kept = || -> Option<String> {
+            db.query_row("SELECT meta FROM deliveries", [], |row| row.get(0))
+                .unwrap()
+        };
+        assert_eq!(kept().as_deref(), Some(meta));
+        assert!(has_room(&db, "s", "text", meta).unwrap());
+        let huge = "x".repeat(MAX_TOTAL_BYTES - meta.len() - 8);
+        assert!(has_room(&db, "t", "text", &huge).unwrap());
+        assert!(!has_room(&db, "t", "text!", &huge).unwrap());
+        taken(&db, &["d".to_owned()]).unwrap();
+        assert_eq!(kept(), None);
+        assert!(find(&db, "d").unwrap().is_some(), "it is still recognised");
+    }
+
+    #[test]
     fn too_many_are_forgotten_from_the_oldest_on_and_context_that_waits_stays() {
         let db = Connection::open_in_memory().unwrap();
         db.execute_batch(SCHEMA).unwrap();
+        db.execute_batch(META).unwrap();
         for number in 0..10 {
             let body = if number == 1 {
-                DeliveryBody::Context("wait".to_owned())
+                DeliveryBody::Context {
+                    text: "wait".to_owned(),
+                    meta: "{}".to_owned(),
+                }
             } else {
                 DeliveryBody::Turn(Vec::new())
             };

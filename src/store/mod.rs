@@ -51,6 +51,7 @@ mod dedupe;
 mod deliveries;
 mod endings;
 mod fault;
+mod handover;
 mod inspect;
 mod journal;
 mod lock;
@@ -85,6 +86,7 @@ pub use deliveries::{
     DeliveryBody, DeliveryCommand, DeliveryReply, MAX_CONTEXT_BYTES, NewDelivery, PendingContext,
 };
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
+pub use handover::{HandoverMark, Handovers};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};
 pub use lock::{check_state_dir, held_by, make_private};

@@ -155,3 +155,60 @@ async fn no_delivery_is_lost_silently_and_none_runs_twice_whenever_the_process_d
     );
     relay.stop().await;
 }
+
+/// Between its receipt and its agent's start a delivery is neither lost nor run twice: the turns wait for a process, and the relay is
+/// killed before there is one for them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_agent_was_given_yet_runs_once_after_a_kill() {
+    let _shared = loading().await;
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let notes = folder.path().join("runs");
+    fs::write(&notes, "").unwrap();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    // The first turn holds the only process until it is killed.
+    let script = "read -r line; echo \\\"$line\\\" >> \\\"NOTES\\\"; case $line in *-0) exec sleep 30;; esac";
+    let script = script.replace("NOTES", &notes.display().to_string());
+    let setup = setup(&connector, &notes, port).setting(
+        "agents.mark",
+        &format!("{{kind: command, argv: [/bin/sh, -c, \"{script}\"], max_parallel: 1}}"),
+    );
+    let client = plain_http();
+    let lines = || -> Vec<String> {
+        let text = fs::read_to_string(&notes).unwrap();
+        text.lines().map(str::to_owned).collect()
+    };
+    let mut relay = setup.start();
+    for number in 0..5 {
+        eventually_within(Duration::from_secs(30), "a receipt", async || {
+            post(&client, port, number).await.then_some(())
+        })
+        .await;
+        eventually_within(Duration::from_secs(30), "the first turn runs", async || {
+            (lines() == ["delivery-0"]).then_some(())
+        })
+        .await;
+    }
+    relay.kill().await;
+    let relay = setup.start();
+    let mut ran = eventually_within(Duration::from_secs(60), "the others run", async || {
+        let ran = lines();
+        if ran.len() >= 5 { Ok(ran) } else { Err(ran) }
+    })
+    .await;
+    for number in 0..5 {
+        assert!(post(&client, port, number).await, "the same receipt again");
+    }
+    assert_eq!(
+        relay.count("a delivery was interrupted"),
+        1,
+        "the one that had begun"
+    );
+    ran.sort();
+    let wanted: Vec<String> = (0..5).map(|number| format!("delivery-{number}")).collect();
+    assert_eq!(ran, wanted);
+    relay.stop().await;
+    assert_eq!(lines().len(), 5);
+}

@@ -325,3 +325,83 @@ async fn the_target_for_answers_without_a_chat_is_kept_with_the_delivery() {
     assert_eq!(texts[1], "echo: next");
     relay.stop().await;
 }
+
+/// Echoes, but its first turn hangs: before it hands the text over, or after.
+#[derive(Clone)]
+struct CutShort {
+    turns: Arc<AtomicUsize>,
+    info: AgentInfo,
+    is_given: bool,
+}
+
+impl Agent for CutShort {
+    fn info(&self) -> AgentInfo {
+        self.info.clone()
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        if self.is_given {
+            turn.events.handing_over();
+        }
+        if self.turns.fetch_add(1, Ordering::SeqCst) > 0 {
+            return EchoAgent.run(turn);
+        }
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or_that_does_no_harm() {
+    let info = |hands_over, repeatable| AgentInfo {
+        hands_over,
+        repeatable,
+        ..EchoAgent.info()
+    };
+    for (info, is_given, runs_again) in [
+        (info(true, false), false, true),
+        (info(true, false), true, false),
+        (info(false, false), false, false),
+        (info(false, true), true, true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let receiver = ReceiverConfig {
+            deliver: Some("discord:c9".to_owned()),
+            ..ReceiverConfig::default()
+        };
+        let turns = Arc::<AtomicUsize>::default();
+        let agent = CutShort {
+            turns: Arc::clone(&turns),
+            info: info.clone(),
+            is_given,
+        };
+        let relay = start_with(dir.path(), agent.clone(), |settings| {
+            settings.serve.receiver = Some(receiver);
+        })
+        .await;
+        for (id, text) in [("d1", "first"), ("d2", "second")] {
+            let taken = relay.handle.hand(template(id, "hook", text)).await;
+            taken.unwrap().unwrap();
+        }
+        eventually("its turn has begun", async || {
+            (turns.load(Ordering::SeqCst) == 1).then_some(())
+        })
+        .await;
+        relay.crash().await;
+        let relay = start_with(dir.path(), agent, |_| {}).await;
+        let texts = relay.replies("c9", 2).await;
+        if runs_again {
+            assert_eq!(texts[..2], ["echo: first", "echo: second"], "{info:?}");
+        } else {
+            assert!(texts[0].contains("restarted"), "{info:?} {texts:?}");
+            assert_eq!(texts[1], "echo: second", "{info:?}");
+        }
+        let known = relay.handle.hand(template("d1", "hook", "first")).await;
+        assert!(known.unwrap().is_ok());
+        relay.stop().await;
+        assert_eq!(
+            turns.load(Ordering::SeqCst),
+            if runs_again { 3 } else { 2 },
+            "{info:?}"
+        );
+    }
+}

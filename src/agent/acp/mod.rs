@@ -306,6 +306,7 @@ impl Agent for AcpAgent {
             name: self.name.clone(),
             kind: "acp",
             repeatable: false,
+            hands_over: false,
             steers: false,
             asks: true,
             remembers: true,

@@ -111,7 +111,7 @@ impl Prompt<'_> {
         let mut asking = Asking::new();
         let mut held: Option<AgentEvent> = None;
         let mut deadline = Instant::now();
-        let sink = &self.turn.events.0;
+        let sink = &self.turn.events.signals;
         loop {
             tokio::select! {
                 biased;

@@ -49,7 +49,7 @@ impl TurnTimeout {
     }
 
     async fn run_limited(&self, turn: Turn) -> TurnEnd {
-        let (events, inside) = EventSink::new();
+        let (events, inside) = turn.events.nested();
         let over = CancellationToken::new();
         let inner = Turn {
             id: turn.id,
@@ -217,11 +217,11 @@ async fn forward(
                     activity.note(1);
                     open.push(forward_answer(answered, answer));
                     // An error means that the turn was abandoned.
-                    let _ = outside.0.send(AgentSignal::Question(question, sender)).await;
+                    let _ = outside.signals.send(AgentSignal::Question(question, sender)).await;
                 }
                 Some(signal) => {
                     activity.note(0);
-                    let _ = outside.0.send(signal).await;
+                    let _ = outside.signals.send(signal).await;
                     activity.note(0);
                 }
             },

@@ -622,3 +622,28 @@ async fn many_requests_at_once_are_bounded_and_a_slow_body_costs_only_its_own_co
     assert!(late.status == 400 && late.body.contains("in time"), "{late:?}");
     rig.relay.stop().await;
 }
+
+#[tokio::test]
+async fn an_id_is_for_one_agent() {
+    let connector = connector().await;
+    let setup =
+        with_receiver(Setup::for_connector(&connector), KEYED).setting("agents.second", "{kind: echo}");
+    let relay = connected(&setup).await;
+    let here = address(&relay).await;
+    let key = bearer();
+    let post = async |agent: &str| {
+        let body = json!({"agent_id": agent, "kind": "augment", "content": "hi", "meta": meta("d1")});
+        let path = format!("/v1/agents/{agent}/deliver");
+        let headers = [("Authorization", key.as_str())];
+        ask(here, "POST", &path, &headers, &body.to_string()).await
+    };
+    let first = post("echo").await;
+    assert_eq!(first.status, 200, "{first:?}");
+    let other = post("second").await;
+    assert!(
+        other.status == 400 && other.body.contains("another agent"),
+        "{other:?}"
+    );
+    assert_eq!(post("echo").await.body, first.body, "the same receipt");
+    relay.stop().await;
+}
