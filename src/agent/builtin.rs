@@ -46,6 +46,7 @@ impl Agent for EchoAgent {
         AgentInfo {
             name: "echo".to_owned(),
             kind: "echo",
+            hands_over: true,
             asks: true,
             ..AgentInfo::default()
         }
@@ -58,6 +59,9 @@ impl Agent for EchoAgent {
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
             let script = Script::parse(&turn.input.text);
+            if !script.is_plain() {
+                turn.events.handing_over();
+            }
             tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: true },
@@ -126,6 +130,16 @@ impl<'a> Script<'a> {
             _ => return None,
         }
         Some(())
+    }
+
+    /// Whether nothing of it is seen before its end: cut short, it does no harm to do it again.
+    fn is_plain(&self) -> bool {
+        let text = self.text;
+        *self
+            == Self {
+                text,
+                ..Self::default()
+            }
     }
 
     /// Whether it takes long: much text, or a file lookup.

@@ -165,7 +165,7 @@ impl EventSink {
     /// A sink of its own for the same turn, and its receiver.
     pub(super) fn nested(&self) -> (Self, SignalReceiver) {
         let (mut sink, receiver) = Self::new();
-        sink.handover = self.handover.clone();
+        sink.handover.clone_from(&self.handover);
         (sink, receiver)
     }
 

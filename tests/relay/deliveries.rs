@@ -243,7 +243,10 @@ struct HangsFirst(Arc<AtomicUsize>);
 
 impl Agent for HangsFirst {
     fn info(&self) -> AgentInfo {
-        EchoAgent.info()
+        AgentInfo {
+            hands_over: false,
+            ..EchoAgent.info()
+        }
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {

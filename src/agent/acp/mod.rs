@@ -306,7 +306,7 @@ impl Agent for AcpAgent {
             name: self.name.clone(),
             kind: "acp",
             repeatable: false,
-            hands_over: false,
+            hands_over: true,
             steers: false,
             asks: true,
             remembers: true,

@@ -81,6 +81,7 @@ impl Prompt<'_> {
         let peer = self.process.peer();
         let (_routed, mailbox) = self.process.routes.turn(self.id);
         let params = json!({"sessionId": self.id, "prompt": blocks});
+        self.turn.events.handing_over();
         let begun = tokio::select! {
             biased;
             () = self.turn.cancel.cancelled() => return None,
