@@ -313,10 +313,11 @@ pub mod notify {
 
 /// The types of [`RelayTransport`]'s methods, for those who write a transport of their own.
 pub mod transport {
+    pub use crate::adapter::stream::ShownDraft;
     pub use crate::link::{DormancyRefused, End, Generation, NotSent, Op, SendResult};
     pub use crate::relay::{
-        ChatInfo, Delivery, DeliveryBody, InboundSender, InterruptRequest, LinkStatus, ResultSender,
-        TransportFuture,
+        ChatInfo, Delivery, DeliveryBody, InboundSender, InterruptRequest, InterruptTarget, LinkStatus,
+        ResultSender, TransportFuture,
     };
     pub use crate::wire::{Action, MessageEvent, OpId, Outcome};
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::effects::{Accepting, Effect, Effects, Intent, Pending};
-use super::transport::InterruptRequest;
+use super::transport::{InterruptRequest, InterruptTarget};
 use crate::adapter::prompt::ButtonPress;
 use crate::config::{AliasFiles, Settings};
 use crate::link::Generation;
@@ -225,10 +225,12 @@ impl Inbound {
     }
 
     /// An interrupt came. Interrupts pass deliveries; one that found no turn is kept until the deliveries that came
-    /// before it are taken, because one of them may start the turn that it is about.
+    /// before it are taken, because one of them may start the turn that it is about. One that names a draft is not: its
+    /// turn ran before the draft was shown.
     pub(super) fn interrupted(&mut self, interrupt: InterruptRequest, stopped: bool) {
         self.counters.interrupts += 1;
-        if !stopped && !self.has_taken(&interrupt) && self.passed.len() < MAX_PASSED {
+        let may_come = matches!(interrupt.target, InterruptTarget::Session(_));
+        if may_come && !stopped && !self.has_taken(&interrupt) && self.passed.len() < MAX_PASSED {
             self.passed.push_back(interrupt);
         }
     }
@@ -246,7 +248,10 @@ impl Inbound {
             due.extend(self.passed.pop_front());
         }
         due.into_iter()
-            .map(|interrupt| SessionKey::from_text(interrupt.session_key))
+            .filter_map(|interrupt| match interrupt.target {
+                InterruptTarget::Session(key) => Some(SessionKey::from_text(key)),
+                InterruptTarget::Draft(_) => None,
+            })
             .collect()
     }
 
@@ -328,12 +333,14 @@ pub(super) fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::ChatId;
+    use crate::adapter::stream::ShownDraft;
 
     fn interrupt(after: u64) -> InterruptRequest {
         InterruptRequest {
             generation: Generation::first(),
             after,
-            session_key: "s".to_owned(),
+            target: InterruptTarget::Session("s".to_owned()),
         }
     }
 
@@ -354,6 +361,25 @@ mod tests {
         for _ in 0..3 {
             assert!(inbound.taken(Generation::first()).is_empty());
         }
+    }
+
+    #[test]
+    fn an_interrupt_that_names_a_draft_waits_for_no_later_turn() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        let chat = ChatId {
+            platform: "telegram".to_owned(),
+            chat: "1".to_owned(),
+        };
+        let target = InterruptTarget::Draft(ShownDraft { chat, draft_id: 1024 });
+        inbound.interrupted(
+            InterruptRequest {
+                target,
+                ..interrupt(2)
+            },
+            false,
+        );
+        assert!(inbound.passed.is_empty());
+        assert_eq!(inbound.counters().interrupts, 1);
     }
 
     #[test]

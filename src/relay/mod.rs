@@ -75,7 +75,7 @@ pub use substrates::{SubstrateContext, build_connector, unhealthy};
 pub use suspend::Suspender;
 pub use transport::{
     ChatInfo, Credentials, DeliverError, Delivery, DeliveryBody, InboundReceiver, InboundSender,
-    InterruptRequest, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayGone, RelayTransport,
-    ReplyMode, ResultSender, SeenOp, TelegramTransport, TransportFuture, USER_AGENT, WebSocketSettings,
-    WebSocketTransport, inbound_channel,
+    InterruptRequest, InterruptTarget, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayGone,
+    RelayTransport, ReplyMode, ResultSender, SeenOp, TelegramTransport, TransportFuture, USER_AGENT,
+    WebSocketSettings, WebSocketTransport, inbound_channel,
 };

@@ -18,13 +18,13 @@ use super::scheduler::ArmWaiter;
 use super::slash_commands::SlashCommand;
 use super::sleep::SleepStep;
 use super::status::HealthCheck;
-use super::transport::{Delivery, DeliveryBody, InterruptRequest, LinkStatus};
+use super::transport::{Delivery, DeliveryBody, InterruptRequest, InterruptTarget, LinkStatus};
 use super::turn_task::{TurnContext, TurnReport, TurnRequest};
 use super::turns::{Ending, Finished, Loaded, TurnOrigin, Turns, decode_row, message_span};
 use crate::access::{AccessError, AccessRequest, Author, EventKind, PersonId, Reason};
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::prompt::Approvers;
-use crate::adapter::stream::{OpOutcome, Priority, ReplyStream};
+use crate::adapter::stream::{OpOutcome, Priority, ReplyStream, first_draft_id};
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter, interaction_event};
 use crate::agent::{Meaning, PromptAnswer, Question, RouteInput, TurnInput};
 use crate::config::BusyMode;
@@ -412,8 +412,22 @@ impl EventLoop {
     }
 
     pub(super) fn handle_interrupt(&mut self, interrupt: InterruptRequest) {
-        let session = SessionKey::from_text(interrupt.session_key.clone());
-        let stopped = self.stop_turn(&session, None, StopReason::Asked);
+        let stopped = match &interrupt.target {
+            InterruptTarget::Session(key) => {
+                let session = SessionKey::from_text(key.clone());
+                self.stop_turn(&session, None, StopReason::Asked)
+            }
+            InterruptTarget::Draft(draft) => match self.turns.showing(draft) {
+                Some((turn, session)) => self.stop_turn(&session, Some(turn), StopReason::Asked),
+                None => {
+                    tracing::debug!(
+                        draft = draft.draft_id,
+                        "ignored a stop of a turn that does not run any more"
+                    );
+                    false
+                }
+            },
+        };
         self.inbound.interrupted(interrupt, stopped);
     }
 
@@ -540,7 +554,7 @@ impl EventLoop {
             Arc::clone(&origin.facts),
             origin.session.shared(),
             is_interaction.then(|| FOLLOW_UP.to_owned()),
-            row.0.unsigned_abs().wrapping_mul(ReplyStream::DRAFT_IDS),
+            first_draft_id(row.0.unsigned_abs()),
             self.outbox.split_ids(),
             self.clock.mono(),
         )

@@ -35,7 +35,7 @@ use super::metrics::TurnMetrics;
 use super::ops::{DurableOp, OpGroup};
 use super::turn_task::{TurnContext, TurnReport, TurnRequest, run_turn};
 use crate::access::Author;
-use crate::adapter::stream::TurnResult;
+use crate::adapter::stream::{ShownDraft, TurnResult};
 use crate::adapter::{ChatFacts, ChatId, interaction_event};
 use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput, Usage};
 use crate::collections::IdMap;
@@ -771,6 +771,15 @@ impl Turns {
             live.cancel.cancel();
         }
         Some(turn)
+    }
+
+    /// The turn that shows a draft, while it runs, and its session.
+    pub(super) fn showing(&self, draft: &ShownDraft) -> Option<(TurnId, SessionKey)> {
+        let (turn, live) = self.live.iter().find(|(_, live)| match &live.state {
+            TurnPhase::Running(running) => draft.is_of(&live.origin.chat, running.row.0.unsigned_abs()),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Choosing(..) => false,
+        })?;
+        Some((*turn, live.origin.session.clone()))
     }
 
     /// Every turn with an author: its session and who wrote its message.

@@ -11,6 +11,7 @@
 //! - An op refused for lack of permission ends the stream: no further op, and nothing at the end.
 //! - Ops of text are an interval apart, however fast the agent writes.
 
+mod draft_ids;
 mod final_ops;
 mod indicators;
 mod pending_text;
@@ -21,6 +22,7 @@ mod tests;
 mod text_stream;
 mod types;
 
+pub use draft_ids::{ShownDraft, first_draft_id};
 pub use settings::{StreamMode, StreamSettings};
 pub use types::{
     DurableAction, FinalOps, OpOutcome, PlanLine, PlannedOp, Position, Priority, StepState, StreamTarget,
@@ -52,10 +54,7 @@ pub struct ReplyStream {
 }
 
 impl ReplyStream {
-    /// Draft ids that one stream may use, counted from its first.
-    pub const DRAFT_IDS: u64 = 1024;
-
-    /// A turn that starts `now`. It may use [`Self::DRAFT_IDS`] draft ids from `draft_id` on.
+    /// A turn that starts `now`. `draft_id` is the first of its own draft ids ([`first_draft_id`]).
     #[expect(clippy::needless_pass_by_value, reason = "the indicators share the settings")]
     pub fn new(
         settings: Arc<StreamSettings>,

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::ReplyStream;
+use super::draft_ids::DRAFT_IDS;
 use super::pending_text::{Boundary, PendingText, Shown, Trail};
 use super::settings::StreamSettings;
 use super::strategy::{Drafts, Strategies, Strategy};
@@ -107,7 +107,7 @@ impl TextStream {
             strategies,
             notices: VecDeque::new(),
             draft_id,
-            last_draft_id: draft_id.saturating_add(ReplyStream::DRAFT_IDS - 1),
+            last_draft_id: draft_id.saturating_add(DRAFT_IDS - 1),
             pace: EditPace::new(settings.interval_ms, settings.max_interval_ms, now),
             in_flight: None,
             cursor: cursor.to_owned(),

@@ -103,7 +103,7 @@ pub(super) enum SpeechEnd {
     /// A message that is gone.
     Deleted { id: i64 },
     /// A draft that is shown.
-    Draft { id: i64 },
+    Draft,
     /// A chat's name and type.
     ChatInfo,
     /// A new topic.
@@ -442,7 +442,7 @@ impl Planner<'_> {
             body.insert("message_thread_id".to_owned(), thread.into());
         }
         let step = other("sendMessageDraft", body, CallKind::Show);
-        Ok(single(target, step, SpeechEnd::Draft { id }))
+        Ok(single(target, step, SpeechEnd::Draft))
     }
 
     fn typing(self, metadata: &Metadata, content: Option<&str>) -> Result<SpeechPlan, SpeechRefused> {

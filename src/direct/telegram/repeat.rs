@@ -1,5 +1,5 @@
-//! Ops that the relay sends once only: a question, the end of its buttons, a file. Whether one is made again is decided here;
-//! all others the relay repeats by itself.
+//! Ops that are repeated, and ops that must not be. A question, the end of its buttons and a file the relay sends once only:
+//! whether one is made again is decided here. All others the relay repeats by itself.
 
 use std::time::Duration;
 
@@ -33,6 +33,14 @@ pub fn wait_to_repeat(
         }
         Outcome::Refused { .. } | Outcome::Applied(_) => None,
     }
+}
+
+/// Whether a repetition of an op would be seen: the bot notes such an op once it was applied, because Telegram knows no op ids.
+pub fn is_noted(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Send { .. } | Action::Edit { .. } | Action::Draft { .. } | Action::SendMedia { .. }
+    )
 }
 
 #[cfg(test)]
@@ -78,6 +86,33 @@ mod tests {
             assert_eq!(wait(&limited(), 1), limit, "{action:?}");
             assert_eq!(wait(&Outcome::Unknown, MAX_ATTEMPTS), None, "{action:?}");
             assert_eq!(wait(&Outcome::from(OpResult::default()), 1), None, "{action:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_repetition_would_show_twice_is_noted() {
+        for (op, noted) in [
+            (json!({"op": "send", "chat_id": "1", "content": "x"}), true),
+            (
+                json!({"op": "edit", "chat_id": "1", "message_id": "2", "content": "x"}),
+                true,
+            ),
+            (
+                json!({"op": "draft", "chat_id": "1", "draft_id": 3, "content": "x", "final": true}),
+                true,
+            ),
+            (
+                json!({"op": "send_media", "chat_id": "1", "media_kind": "document", "source_url": "u", "content": ""}),
+                true,
+            ),
+            (json!({"op": "typing", "chat_id": "1"}), false),
+            (json!({"op": "delete", "chat_id": "1", "message_id": "2"}), false),
+            (
+                json!({"op": "react", "chat_id": "1", "message_id": "2", "emoji": "👍", "remove": false}),
+                false,
+            ),
+        ] {
+            assert_eq!(is_noted(&action(op.clone())), noted, "{op}");
         }
     }
 }

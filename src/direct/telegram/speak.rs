@@ -125,17 +125,6 @@ impl Speech {
         call.map_or(SpeechStep::Done(Outcome::Unknown), SpeechStep::Call)
     }
 
-    /// The call is about to be made. A Stop button may be pressed before its draft is known to be shown, and no longer
-    /// once a message takes its place.
-    pub fn leaves(&self, spoken: &mut Spoken) {
-        let SpeechTarget { chat, thread, .. } = self.target;
-        match (&self.end, self.steps.front()) {
-            (SpeechEnd::Draft { id }, _) => spoken.draft_shown(chat, thread, *id),
-            (_, Some(Utterance::Send { .. })) => spoken.draft_gone(chat, thread),
-            _ => {}
-        }
-    }
-
     /// The flood budget has no room for a call that is only for show. What nobody would miss counts as done.
     pub fn dropped(&mut self, spoken: &mut Spoken) {
         if let SpeechEnd::Text(_) | SpeechEnd::Media { .. } = self.end {
@@ -197,8 +186,6 @@ impl Speech {
                 self.target.reply_to = None;
                 let content = (!plain).then(|| content_hash(&part));
                 self.shown.push(ShownPart { id, content });
-                let Self { target, .. } = self;
-                spoken.draft_gone(target.chat, target.thread);
             }
             Some(Utterance::Media { .. }) => self.shown.push(ShownPart::known(id)),
             Some(Utterance::Edit { id, part, plain, .. }) => {
@@ -254,8 +241,8 @@ impl Speech {
             fault => {
                 let code = code_of(fault);
                 match (&self.end, fault) {
-                    (SpeechEnd::Draft { .. }, ApiFault::NoMethod) => spoken.no_drafts(),
-                    (SpeechEnd::Draft { .. }, ApiFault::NoDrafts) => spoken.no_drafts_in(chat),
+                    (SpeechEnd::Draft, ApiFault::NoMethod) => spoken.no_drafts(),
+                    (SpeechEnd::Draft, ApiFault::NoDrafts) => spoken.no_drafts_in(chat),
                     _ => {}
                 }
                 self.refuse(code, description, spoken);
@@ -500,7 +487,6 @@ impl Speech {
                 spoken.forget(chat, *id);
                 result.message_id = Some(id.to_string().into());
             }
-            SpeechEnd::Draft { id } => spoken.draft_shown(chat, self.target.thread, *id),
             SpeechEnd::ChatInfo => result.chat_info = Some(chat_info(&self.result)),
             SpeechEnd::TopicOpened { name } => {
                 let thread = self.result.get("message_thread_id").and_then(Value::as_i64);
@@ -510,7 +496,7 @@ impl Speech {
                 }
             }
             SpeechEnd::TopicNamed { thread, name } => spoken.topic_named(chat, *thread, name),
-            SpeechEnd::Bare => {}
+            SpeechEnd::Draft | SpeechEnd::Bare => {}
         }
         result
     }

@@ -1,4 +1,4 @@
-//! What is remembered between ops: the messages of texts, texts that were cut short, topics, drafts, chats that moved.
+//! What is remembered between ops: the messages of texts, texts that were cut short, topics, chats that moved.
 //!
 //! All of it is bounded, and none of it is needed for correctness: what is forgotten costs a call or a repeated part.
 
@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use super::styled::Styled;
 use crate::collections::BoundedCache;
 
+use crate::wire::Action;
 /// Texts whose messages are remembered.
 const MAX_TEXTS: usize = 4096;
 /// Texts that were cut short.
@@ -69,8 +70,6 @@ pub struct Spoken {
     cut: BoundedCache<u64, Vec<ShownPart>>,
     moved: BoundedCache<i64, i64>,
     topics: BoundedCache<(i64, i64), TopicEntry>,
-    /// The draft that is shown in a chat and topic.
-    drafts: BoundedCache<(i64, Option<i64>), i64>,
     /// Chats without drafts.
     without_drafts: BoundedCache<i64, ()>,
     server_has_drafts: bool,
@@ -90,7 +89,6 @@ impl Spoken {
             cut: BoundedCache::new(MAX_CUT),
             moved: BoundedCache::new(MAX_CHATS),
             topics: BoundedCache::new(MAX_CHATS),
-            drafts: BoundedCache::new(MAX_CHATS),
             without_drafts: BoundedCache::new(MAX_CHATS),
             server_has_drafts: true,
         }
@@ -129,24 +127,6 @@ impl Spoken {
         self.topics.get(&(chat, thread)).is_some_and(|topic| topic.own)
     }
 
-    /// Whether this draft is the one that is shown; once. A press of its Stop button counts only then.
-    pub fn take_draft(&mut self, chat: i64, thread: Option<i64>, draft: i64) -> bool {
-        let live = self.drafts.get(&(chat, thread)) == Some(&draft);
-        if live {
-            self.drafts.remove(&(chat, thread));
-        }
-        live
-    }
-
-    pub(super) fn draft_shown(&mut self, chat: i64, thread: Option<i64>, draft: i64) {
-        self.drafts.insert((chat, thread), draft);
-    }
-
-    /// A message replaces the draft.
-    pub(super) fn draft_gone(&mut self, chat: i64, thread: Option<i64>) {
-        self.drafts.remove(&(chat, thread));
-    }
-
     /// Whether a chat can have drafts: private ones can, as far as is known.
     pub fn has_drafts(&self, chat: i64) -> bool {
         chat > 0 && self.server_has_drafts && self.without_drafts.peek(&chat).is_none()
@@ -170,8 +150,17 @@ impl Spoken {
         })
     }
 
-    /// Whether a message is known to have buttons.
-    pub fn has_buttons(&mut self, chat: i64, id: i64) -> bool {
+    /// Whether an op edits a message that is known to have buttons.
+    pub fn edits_buttons(&mut self, action: &Action) -> bool {
+        let Action::Edit {
+            chat_id, message_id, ..
+        } = action
+        else {
+            return false;
+        };
+        let (Ok(chat), Ok(id)) = (chat_id.parse(), message_id.parse()) else {
+            return false;
+        };
         let chat = self.chat_now(chat);
         self.texts.get(&(chat, id)).is_some_and(|text| text.has_buttons)
     }

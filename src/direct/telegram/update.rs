@@ -56,10 +56,8 @@ pub enum UpdateMeaning {
     Stop {
         /// The chat.
         chat_id: i64,
-        /// The topic.
-        thread_id: Option<i64>,
         /// The draft.
-        draft_id: i64,
+        draft_id: u64,
     },
     /// A group became a supergroup and has a new id.
     Migrated {
@@ -323,7 +321,6 @@ fn member(change: &Value) -> Option<UpdateMeaning> {
 fn stopped(stop: &Value) -> Option<UpdateMeaning> {
     Some(UpdateMeaning::Stop {
         chat_id: field::integer(field::object(stop, "chat")?, "id")?,
-        thread_id: field::integer(stop, "message_thread_id").filter(|id| *id > 0),
-        draft_id: field::integer(stop, "draft_id")?,
+        draft_id: u64::try_from(field::integer(stop, "draft_id")?).ok()?,
     })
 }

@@ -547,7 +547,7 @@ impl Writer {
 mod tests {
     use tokio_util::task::AbortOnDropHandle;
 
-    use super::super::{InboundReceiver, inbound_channel};
+    use super::super::{InboundReceiver, InterruptTarget, inbound_channel};
     use super::*;
     use crate::net::ws_io::in_memory;
 
@@ -654,7 +654,10 @@ mod tests {
             .await
             .unwrap()
             .unwrap();
-        assert_eq!((stop.session_key.as_str(), stop.after), ("7", 4));
+        assert_eq!(
+            (stop.target, stop.after),
+            (InterruptTarget::Session("7".to_owned()), 4)
+        );
         let mut lines = Vec::new();
         while lines.len() < 4 {
             lines.append(&mut fixture.batch().await);
@@ -673,7 +676,10 @@ mod tests {
             .await
             .unwrap()
             .unwrap();
-        assert_eq!((stop.session_key.as_str(), stop.after), ("1", 600));
+        assert_eq!(
+            (stop.target, stop.after),
+            (InterruptTarget::Session("1".to_owned()), 600)
+        );
         let mut taken = 0;
         while taken < 600 {
             taken += fixture.batch().await.len();

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::clock::Clock;
 use super::metrics::{LabelCounts, LinkMetrics};
+use crate::adapter::stream::ShownDraft;
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
 use crate::wire::{
     Action, ActionText, CapabilityDescriptor, ConnectorFrame, GatewayFrame, MessageEvent, Metadata, OpId,
@@ -85,15 +86,24 @@ impl DeliveryBody {
     }
 }
 
-/// A request to stop the turn of one session.
+/// What an interrupt is to stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InterruptTarget {
+    /// Whichever turn runs in the session with this key.
+    Session(String),
+    /// The turn that shows this draft, and no other.
+    Draft(ShownDraft),
+}
+
+/// A request to stop a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterruptRequest {
     /// The connection that brought it.
     pub generation: Generation,
     /// Deliveries that this connection brought before it.
     pub after: u64,
-    /// The session.
-    pub session_key: String,
+    /// What it is to stop.
+    pub target: InterruptTarget,
 }
 
 /// A frame that is the relay's business.
@@ -136,11 +146,8 @@ impl FrameSorter {
                 DeliveryBody::Forward { forward, buffer_id }
             }
             ConnectorFrame::InterruptInbound { session_key, .. } => {
-                return Some(RelayFrame::Interrupt(InterruptRequest {
-                    generation: self.generation,
-                    after: self.deliveries,
-                    session_key,
-                }));
+                let target = InterruptTarget::Session(session_key);
+                return Some(RelayFrame::Interrupt(self.interrupt(target)));
             }
             ConnectorFrame::Descriptor(_)
             | ConnectorFrame::OutboundResult { .. }
@@ -148,6 +155,15 @@ impl FrameSorter {
             | ConnectorFrame::Unknown { .. } => return None,
         };
         Some(RelayFrame::Delivery(self.delivery(body, line)))
+    }
+
+    /// An interrupt, after the deliveries so far.
+    fn interrupt(&self, target: InterruptTarget) -> InterruptRequest {
+        InterruptRequest {
+            generation: self.generation,
+            after: self.deliveries,
+            target,
+        }
     }
 
     /// A line that cannot be decoded.

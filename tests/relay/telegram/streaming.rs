@@ -173,6 +173,45 @@ async fn a_stop_after_the_answer_hits_nothing() {
 }
 
 #[tokio::test]
+async fn a_stop_while_the_answer_waits_for_a_limit_does_not_stop_the_next_turn() {
+    let world = World::new().await;
+    let relay = world.start_with(Noting::default(), eager).await;
+    world.api.say(ADA, ADA, &slow(12));
+    let draft = world
+        .until("a draft", |api| api.drafts(ADA).into_iter().next())
+        .await;
+    let limit = BotApiAnswer::too_many(10);
+    world
+        .api
+        .script(BotApiRule::on("sendMessageDraft", limit).in_chat(ADA).once());
+    relay
+        .until("the turn ended", |status| status.tally.turns_done == 1)
+        .await;
+    world.api.say(ADA, ADA, "sleep=2500 next");
+    relay
+        .until("the next turn", |status| status.turns_running == 1)
+        .await;
+    assert!(
+        world.texts(ADA).is_empty(),
+        "the answer waits, the draft is shown"
+    );
+    world.api.push_update(json!({
+        "stopped_message_generation": {
+            "chat": {"id": ADA, "type": "private", "first_name": "Ada"},
+            "draft_id": draft.draft_id.to_string(),
+        },
+    }));
+    relay
+        .until("the stop arrived", |status| status.tally.interrupts == 1)
+        .await;
+    world.answer(ADA, "echo: next").await;
+    let status = relay.status().await;
+    assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (0, 2));
+    assert!(world.texts(ADA)[0].ends_with("word11"), "{:?}", world.texts(ADA));
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn an_edit_of_a_growing_text_that_fails_is_not_repeated_and_the_answer_arrives() {
     let world = World::with(BotApiSettings {
         drafts: false,

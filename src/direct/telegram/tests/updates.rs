@@ -49,7 +49,6 @@ fn every_kind_has_its_meaning() {
         } });
         let expected = UpdateMeaning::Stop {
             chat_id: 5,
-            thread_id: Some(7),
             draft_id: 31,
         };
         assert_eq!(meaning(stop), expected);

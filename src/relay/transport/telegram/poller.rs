@@ -11,6 +11,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::speaker::Speaker;
+use crate::adapter::ChatId;
+use crate::adapter::stream::ShownDraft;
 use crate::config::TelegramConfig;
 use crate::direct::telegram::{
     ApiAnswer, BatchReader, Bot, Incoming, Intake, NextPoll, PollRetry, PollStep, PollTrouble, Polling,
@@ -20,9 +22,9 @@ use crate::link::{Descriptors, End, Generation};
 use crate::net::telegram::BotClient;
 use crate::relay::clock::Clock;
 use crate::relay::transport::{
-    Delivery, FrameCounters, FrameSorter, InboundSender, LinkStatus, RelayFrame, RelayGone,
+    Delivery, FrameCounters, FrameSorter, InboundSender, InterruptTarget, LinkStatus, RelayFrame, RelayGone,
 };
-use crate::wire::ConnectorFrame;
+use crate::wire::{ConnectorFrame, Platform};
 
 /// Updates per poll.
 const BATCH: u64 = 100;
@@ -461,11 +463,14 @@ impl Receiving {
                 continue;
             }
             match incoming.meaning {
-                UpdateMeaning::Stop {
-                    chat_id,
-                    thread_id,
-                    draft_id,
-                } => self.stop(chat_id, thread_id, draft_id).await?,
+                UpdateMeaning::Stop { chat_id, draft_id } => {
+                    let chat = ChatId {
+                        platform: Platform::TELEGRAM.as_str().to_owned(),
+                        chat: chat_id.to_string(),
+                    };
+                    let target = InterruptTarget::Draft(ShownDraft { chat, draft_id });
+                    self.inbound.interrupt(self.sorter.interrupt(target)).await?;
+                }
                 UpdateMeaning::Migrated { from, to } => self.speaker.migrated(from, to),
                 UpdateMeaning::Member { chat_id, can_write } => {
                     tracing::info!(
@@ -507,21 +512,6 @@ impl Receiving {
         }
     }
 
-    /// Somebody pressed Stop on a draft: the turn that writes it is stopped, and no other.
-    async fn stop(&mut self, chat: i64, thread: Option<i64>, draft: i64) -> Result<(), RelayGone> {
-        let Some(session_key) = self.speaker.stopped(chat, thread, draft) else {
-            return Ok(());
-        };
-        let frame = ConnectorFrame::InterruptInbound {
-            session_key,
-            chat_id: chat.to_string(),
-        };
-        match self.sorter.sort(frame, &[]) {
-            Some(RelayFrame::Interrupt(interrupt)) => self.inbound.interrupt(interrupt).await,
-            Some(RelayFrame::Delivery(_)) | None => Ok(()),
-        }
-    }
-
     /// Confirms what was committed, so that the next start does not see it again.
     async fn close(&mut self) {
         if let Some(offset) = self.intake.left_to_confirm() {
@@ -558,7 +548,7 @@ async fn introduce(client: &BotClient) -> Introduction {
     if introduction.had_webhook {
         delete_webhook(client).await;
     }
-    // Without parameters it draws nothing: a server that knows the method says what is missing.
+    // Without parameters nothing is sent: a server that knows the method says what is missing.
     let probed = client.call("sendMessageDraft", &Map::new()).await;
     introduction.has_drafts = !matches!(probed, ApiAnswer::Error { code: 404, .. });
     introduction

@@ -5,16 +5,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::Backoff;
-use crate::collections::BoundedCache;
 use crate::direct::telegram::{
-    ApiAnswer, Call, CallFile, CallKind, CallbackKey, FileAddress, Flood, FloodPermit, Learnt, Speech,
-    SpeechStep, Spoken, wait_to_repeat,
+    ApiAnswer, Call, CallFile, CallKind, CallbackKey, ChatFailures, FileAddress, Flood, FloodPermit,
+    LatestReactions, Learnt, PressAnswer, PressNext, Presses, Speech, SpeechStep, Spoken,
+    after_press, command_menu, is_noted, wait_to_repeat,
 };
 use crate::link::{NotSent, Op, SendResult};
 use crate::net::media::BotFiles;
@@ -22,32 +21,18 @@ use crate::net::telegram::{BotClient, FilePart};
 use crate::relay::clock::Clock;
 use crate::relay::transport::ResultSender;
 use crate::store::AppliedOps;
-use crate::wire::{
-    Action, Grouping, NoAliases, OpId, OpResult, Outcome, Platform, SessionKey, SessionSource,
-};
+use crate::wire::{Action, OpId, OpResult, Outcome};
 
-/// First and longest delay before an op without an answer is reported: the relay then sends it again.
-const FAILURE_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Calls under way that say something; further ones wait.
 const MAX_SPEAKING: usize = 16;
 /// Calls under way that are only for show; further ones are dropped.
 const MAX_SHOWING: usize = 4;
-/// Chats whose failures are counted.
-const MAX_CHATS: usize = 1024;
-/// Attempts to answer a press, and how long one may take: whoever pressed waits for seconds only.
-const PRESS_ATTEMPTS: u32 = 4;
+/// How long an attempt to answer a press may take: whoever pressed waits for seconds only.
 const PRESS_TIMEOUT: Duration = Duration::from_millis(1_100);
 /// Presses that are being answered; in a flood of more, the rest stays unanswered, and is decided all the same.
 const MAX_PRESSES: usize = 64;
-/// Commands that a bot can offer, and the longest description of one.
-const MAX_COMMANDS: usize = 100;
-const MAX_DESCRIPTION: usize = 256;
 /// What the callback data of buttons is signed for.
 const CALLBACK_PURPOSE: &str = "hermes-relay callback data";
-/// Shown to whoever presses a button that is not this bot's, or was altered.
-const INVALID_BUTTON: &str = "This button is not valid.";
-/// Shown to whoever presses a button of an earlier run.
-const OLD_BUTTON: &str = "This question is over.";
 
 /// The sending half of a bot.
 pub(super) struct Speaker {
@@ -78,14 +63,9 @@ impl std::fmt::Debug for Speaker {
 struct SpeakerState {
     spoken: Spoken,
     flood: Flood,
-    /// Failures in a row, by chat.
-    failures: BoundedCache<i64, Backoff>,
-    /// The last op that reacts to a message: an earlier one that has not gone out would undo it.
-    reactions: BoundedCache<(String, String), OpId>,
-    /// The questions that were asked.
-    prompts: BoundedCache<String, ()>,
-    /// The presses that were answered.
-    presses: BoundedCache<String, ()>,
+    failures: ChatFailures,
+    reactions: LatestReactions,
+    presses: Presses,
     /// Ops that Telegram has applied, also in earlier runs; `None` before the start, or when they cannot be noted.
     applied: Option<AppliedOps>,
     /// Ops that wait and of which nothing has left this process.
@@ -105,10 +85,9 @@ impl Speaker {
             state: Mutex::new(SpeakerState {
                 spoken: Spoken::new(),
                 flood: Flood::new(),
-                failures: BoundedCache::new(MAX_CHATS),
-                reactions: BoundedCache::new(MAX_CHATS),
-                prompts: BoundedCache::new(MAX_CHATS),
-                presses: BoundedCache::new(MAX_CHATS),
+                failures: ChatFailures::default(),
+                reactions: LatestReactions::default(),
+                presses: Presses::default(),
                 applied: None,
                 unsent: HashSet::new(),
                 commands: None,
@@ -132,8 +111,8 @@ impl Speaker {
         {
             let mut state = self.lock();
             state.unsent.insert(op.id);
-            if let Some(message) = action.as_ref().and_then(reacted_to) {
-                state.reactions.insert(message, op.id);
+            if let Some(action) = &action {
+                state.reactions.submitted(op.id, action);
             }
         }
         self.under_way.send_modify(|count| *count += 1);
@@ -175,9 +154,7 @@ impl Speaker {
                 ..OpResult::default()
             });
         };
-        if let Some(message) = reacted_to(&action)
-            && self.lock().reactions.get(&message) != Some(&op)
-        {
+        if self.lock().reactions.is_superseded(op, &action) {
             return answered(OpResult {
                 success: true,
                 ..OpResult::default()
@@ -200,24 +177,12 @@ impl Speaker {
                 SendResult::Lost => &Outcome::Unknown,
                 SendResult::NotSent(_) => return result,
             };
-            let wait = wait_to_repeat(&action, self.edits_buttons(&action), outcome, attempts);
+            let edits_buttons = self.lock().spoken.edits_buttons(&action);
+            let wait = wait_to_repeat(&action, edits_buttons, outcome, attempts);
             match wait.map(|wait| self.clock.mono() + wait) {
                 Some(at) if self.wait_until(at).await => {}
                 Some(_) | None => return result,
             }
-        }
-    }
-
-    /// Whether an op edits a message with buttons.
-    fn edits_buttons(&self, action: &Action) -> bool {
-        match action {
-            Action::Edit {
-                chat_id, message_id, ..
-            } => match (chat_id.parse(), message_id.parse()) {
-                (Ok(chat), Ok(message)) => self.lock().spoken.has_buttons(chat, message),
-                _ => false,
-            },
-            _ => false,
         }
     }
 
@@ -228,7 +193,7 @@ impl Speaker {
             Err(refused) => return answered(refused.into()),
         };
         if let Action::Prompt { prompt_id, .. } = action {
-            self.lock().prompts.insert(prompt_id.clone(), ());
+            self.lock().presses.asked(prompt_id);
         }
         let mut kind = CallKind::Show;
         loop {
@@ -275,11 +240,7 @@ impl Speaker {
                 speech.dropped(&mut self.lock().spoken);
                 continue;
             };
-            {
-                let mut state = self.lock();
-                state.unsent.remove(&op);
-                speech.leaves(&mut state.spoken);
-            }
+            self.lock().unsent.remove(&op);
             let answer = self.make(call).await;
             let learnt = speech.answered(answer, &mut self.lock().spoken);
             if let Some(learnt) = learnt {
@@ -347,15 +308,11 @@ impl Speaker {
         self.lock().applied = applied.ok();
     }
 
-    /// Notes that an op which creates or changes a message was applied: the journal learns of it with its next commit only.
+    /// Notes that an op was applied: the journal learns of it with its next commit only.
     fn note(&self, op: OpId, action: &Action, result: &OpResult) {
-        let speaks = matches!(
-            action,
-            Action::Send { .. } | Action::Edit { .. } | Action::Draft { .. } | Action::SendMedia { .. }
-        );
         let message = result.message_id.as_ref().map_or("", |id| id.as_str());
         let mut state = self.lock();
-        if let Some(applied) = state.applied.as_mut().filter(|_| speaks)
+        if let Some(applied) = state.applied.as_mut().filter(|_| is_noted(action))
             && let Err(error) = applied.note(op, message)
         {
             tracing::warn!(%error, "a kill may make the bot repeat an answer");
@@ -365,7 +322,7 @@ impl Speaker {
 
     /// An op was done: its chat works, and the copy of its file is not needed any more.
     async fn succeeded(&self, action: &Action, chat: i64) {
-        self.lock().failures.remove(&chat);
+        self.lock().failures.succeeded(chat);
         if let Action::SendMedia { source_url, .. } = action
             && let Some((path, _)) = self.files.copy_of(source_url)
         {
@@ -373,17 +330,10 @@ impl Speaker {
         }
     }
 
-    /// Waits after a failure, longer after each in a row, so that an outage does not use up the attempts of an answer.
+    /// Waits after a failure, before the relay learns of it and sends the op again.
     async fn wait_after_failure(&self, chat: i64) {
-        let delay = {
-            let mut state = self.lock();
-            let first = Backoff::new(FAILURE_DELAYS.0, FAILURE_DELAYS.1);
-            let mut backoff = state.failures.get(&chat).copied().unwrap_or(first);
-            let delay = backoff.next_delay();
-            state.failures.insert(chat, backoff);
-            delay
-        };
-        self.wait_until(self.clock.mono() + delay).await;
+        let wait = self.lock().failures.failed(chat);
+        self.wait_until(self.clock.mono() + wait).await;
     }
 
     /// Waits until a time; `false` if the relay ends first.
@@ -394,77 +344,46 @@ impl Speaker {
         }
     }
 
-    /// Answers a press, once, so that the button stops waiting. The buttons of an earlier run go: nobody waits for them.
+    /// Answers a press, once, so that the button stops waiting.
     pub(super) fn answer_press(
         self: &Arc<Self>,
         query_id: &str,
         event: Option<&Value>,
         button: Option<(i64, i64)>,
     ) {
-        let prompt = event.and_then(|event| event.pointer("/prompt_response/prompt_id")?.as_str());
-        let prompt = prompt.map(str::to_owned);
-        let is_open = {
-            let mut state = self.lock();
-            if state.presses.insert(query_id.to_owned(), ()).is_some() {
-                return;
-            }
-            let asked = prompt.as_ref().and_then(|prompt| state.prompts.get(prompt));
-            asked.is_some()
+        let Some(answer) = self.lock().presses.pressed(query_id, event, button) else {
+            return;
         };
-        let mut body = Map::from_iter([("callback_query_id".to_owned(), Value::from(query_id))]);
-        let text = match prompt {
-            None => Some(INVALID_BUTTON),
-            Some(_) if !is_open => Some(OLD_BUTTON),
-            Some(_) => None,
-        };
-        if let Some(text) = text {
-            body.insert("text".to_owned(), text.into());
-        }
-        let old_keyboard = button.filter(|_| prompt.is_some() && !is_open);
         let Ok(slot) = Arc::clone(&self.pressing).try_acquire_owned() else {
             return;
         };
         let speaker = Arc::clone(self);
         tokio::spawn(async move {
             let _slot = slot;
-            for _ in 0..PRESS_ATTEMPTS {
-                let again = speaker.clock.mono() + PRESS_TIMEOUT;
-                let calling = speaker.client.call("answerCallbackQuery", &body);
-                match timeout(PRESS_TIMEOUT, calling).await {
-                    Err(_) => {}
-                    Ok(ApiAnswer::NotSent(_) | ApiAnswer::Unknown) => {
-                        if !speaker.wait_until(again).await {
-                            return;
-                        }
-                    }
-                    Ok(ApiAnswer::Ok(_) | ApiAnswer::Error { .. }) => break,
-                }
-            }
-            if let Some((chat, message)) = old_keyboard {
-                let body =
-                    json!({"chat_id": chat, "message_id": message, "reply_markup": {"inline_keyboard": []}});
-                if let Value::Object(body) = body {
-                    let _ = speaker.client.call("editMessageReplyMarkup", &body).await;
-                }
-            }
+            speaker.send_press_answer(&answer).await;
         });
     }
 
-    /// Somebody pressed Stop on a draft: the session of the turn that writes it, once, while it is shown.
-    pub(super) fn stopped(&self, chat: i64, thread: Option<i64>, draft: i64) -> Option<String> {
-        if !self.lock().spoken.take_draft(chat, thread, draft) {
-            return None;
+    async fn send_press_answer(&self, answer: &PressAnswer) {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let again = self.clock.mono() + PRESS_TIMEOUT;
+            let calling = self.client.call("answerCallbackQuery", &answer.body);
+            let brought = timeout(PRESS_TIMEOUT, calling).await.ok();
+            match after_press(brought.as_ref(), attempts) {
+                PressNext::Over => break,
+                PressNext::Now => {}
+                PressNext::Later => {
+                    if !self.wait_until(again).await {
+                        return;
+                    }
+                }
+            }
         }
-        let source = json!({
-            "platform": Platform::TELEGRAM.as_str(),
-            "chat_type": "dm",
-            "chat_id": chat.to_string(),
-            "user_id": chat.to_string(),
-            "thread_id": thread.map(|thread| thread.to_string()),
-        });
-        let source = SessionSource::from_value(&source).ok()?;
-        let key = SessionKey::build(&source, Grouping::default(), None, &NoAliases);
-        Some(key.to_string())
+        if let Some(body) = &answer.without_buttons {
+            let _ = self.client.call("editMessageReplyMarkup", body).await;
+        }
     }
 
     /// A group became a supergroup.
@@ -480,19 +399,7 @@ impl Speaker {
 
     /// The commands to offer from now on.
     pub(super) fn offer_commands(self: &Arc<Self>, manifest: &[Value]) {
-        let usable = |name: &str| {
-            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-            (1..=32).contains(&name.len()) && name.bytes().all(plain)
-        };
-        let text = |command: &Value, key: &str| command.get(key).and_then(Value::as_str).map(str::to_owned);
-        let offered = manifest.iter().filter_map(|command| {
-            let name = text(command, "name").filter(|name| usable(name))?;
-            let description = text(command, "description").filter(|text| !text.is_empty());
-            let description: String = description?.chars().take(MAX_DESCRIPTION).collect();
-            Some(json!({"command": name, "description": description}))
-        });
-        let offered = offered.take(MAX_COMMANDS).collect();
-        self.lock().commands = Some((offered, false));
+        self.lock().commands = Some((command_menu(manifest), false));
         self.announce_commands(false);
     }
 
@@ -519,16 +426,6 @@ impl Speaker {
                 tracing::info!("the bot's command menu was not changed");
             }
         });
-    }
-}
-
-/// The message that an op reacts to.
-fn reacted_to(action: &Action) -> Option<(String, String)> {
-    match action {
-        Action::React {
-            chat_id, message_id, ..
-        } => Some((chat_id.clone(), message_id.clone())),
-        _ => None,
     }
 }
 
