@@ -11,7 +11,7 @@ use super::file::section;
 use super::layers::Layers;
 use super::settings::{BotIdentity, ConnectorConfig, hidden};
 use super::{ConfigError, LoadedConfig, Origin, env};
-use crate::direct::telegram::ALLOWED_UPDATES;
+use crate::direct::telegram::{ALLOWED_UPDATES, RichMessages};
 use crate::net::proxy::is_loopback;
 use crate::wire::RelevancePolicy;
 
@@ -61,6 +61,8 @@ pub struct TelegramFile {
     pub poll_timeout_secs: u64,
     /// The kinds of updates to ask for.
     pub allowed_updates: Vec<String>,
+    /// When answers are sent as rich messages.
+    pub rich_messages: RichMessages,
 }
 
 impl Default for TelegramFile {
@@ -70,6 +72,7 @@ impl Default for TelegramFile {
             api_base: API_BASE.to_owned(),
             poll_timeout_secs: 30,
             allowed_updates: ALLOWED_UPDATES.iter().map(|kind| (*kind).to_owned()).collect(),
+            rich_messages: RichMessages::Never,
         }
     }
 }
@@ -93,6 +96,8 @@ pub struct TelegramConfig {
     pub poll_timeout_secs: u64,
     /// The kinds of updates to ask for.
     pub allowed_updates: Vec<String>,
+    /// When answers are sent as rich messages.
+    pub rich_messages: RichMessages,
     /// Whether messages in groups must mention or answer the bot.
     #[serde(skip)]
     pub require_mention: bool,
@@ -122,6 +127,7 @@ impl TelegramConfig {
             api_base: file.api_base,
             poll_timeout_secs: file.poll_timeout_secs,
             allowed_updates: file.allowed_updates,
+            rich_messages: file.rich_messages,
             require_mention: true,
             free_chats: Vec::new(),
             allow_bots: false,

@@ -24,6 +24,8 @@ pub struct BotApiSettings {
     pub has_topics: bool,
     /// Whether the server knows `sendMessageDraft`. An older one answers 404.
     pub drafts: bool,
+    /// Whether the server knows `sendRichMessage`, and `rich_message` in an edit. An older one answers 404.
+    pub rich_messages: bool,
     /// The id of the first update.
     pub first_update_id: i64,
     /// Whether a poll that repeats its offset at once is slowed down, as the server does.
@@ -48,6 +50,7 @@ impl Default for BotApiSettings {
             reads_all_group_messages: true,
             has_topics: false,
             drafts: true,
+            rich_messages: true,
             first_update_id: 500_000_001,
             hot_loop_guard: true,
             press_deadline: Duration::from_secs(15),

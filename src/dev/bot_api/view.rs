@@ -46,8 +46,10 @@ pub struct SeenMessage {
     pub message_id: i64,
     /// Whether the bot wrote it.
     pub is_by_bot: bool,
-    /// Its text or caption.
+    /// Its text or caption; of a rich message its Markdown.
     pub text: String,
+    /// Whether it is a rich message.
+    pub is_rich: bool,
     /// The same in HTML, as it was understood.
     pub html: String,
     /// Its entities.
@@ -290,6 +292,7 @@ fn seen(state: &BotApiState, message_id: i64, message: &ApiMessage) -> SeenMessa
         message_id,
         is_by_bot: message.is_by_bot,
         text: message.text.text(),
+        is_rich: object.get("rich_message").is_some(),
         html: message.text.to_html(),
         entities: message.text.entities(),
         buttons: buttons(object),
@@ -372,6 +375,7 @@ pub(super) fn page_chat(state: &BotApiState, chat: &ApiChat, shown: usize) -> Va
             "thread": object["message_thread_id"],
             "service": service(object),
             "edited": object.get("edit_date").is_some(),
+            "rich": object.get("rich_message").is_some(),
             "reactions": message.reactions.values().flatten().collect::<Vec<_>>(),
         })
     });

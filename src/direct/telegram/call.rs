@@ -69,6 +69,11 @@ pub enum ApiAnswer {
 }
 
 impl ApiAnswer {
+    /// Whether a server says that it does not have the method.
+    pub fn lacks_method(&self) -> bool {
+        matches!(self, Self::Error { code: 404, .. })
+    }
+
     /// Reads an HTTP answer. What is no answer of the API says nothing about what became of the call, unless the status
     /// alone does.
     pub fn read(status: u16, body: &[u8]) -> Self {

@@ -151,6 +151,15 @@ impl ApiFault {
         }
     }
 
+    /// Whether a text that was refused as a rich message may be taken as a text.
+    pub fn is_about_rich(self) -> bool {
+        match self {
+            Self::NoMethod | Self::Markup | Self::TooLong | Self::NoText | Self::NoMessage => true,
+            Self::Refused(code) => RICH_ONLY.contains(&code),
+            _ => false,
+        }
+    }
+
     /// Whether nothing can be sent to this chat until its members or their rights change.
     pub fn closes_chat(self) -> bool {
         matches!(
@@ -169,6 +178,9 @@ impl ApiFault {
         )
     }
 }
+
+/// Reasons for which the same text may be refused as a rich message only.
+const RICH_ONLY: [&str; 5] = ["bad_request", "empty", "too_large", "not_fetched", "refused"];
 
 /// The wait that a description names.
 fn spelled(description: &str) -> Option<Duration> {

@@ -55,7 +55,7 @@ pub fn render(source: &str) -> Styled {
 }
 
 /// Whether a line begins with too many marks of quotes and lists, or is the head of too wide a table.
-fn nests_too_deep(source: &str) -> bool {
+pub(super) fn nests_too_deep(source: &str) -> bool {
     source.lines().any(|line| {
         let mut depth = 0;
         for word in line.split_whitespace() {
@@ -439,7 +439,7 @@ impl Writer {
 }
 
 /// Whether Telegram makes a link of an address: only of the web, and only of one that is not too long.
-fn is_web_address(url: &str) -> bool {
+pub(super) fn is_web_address(url: &str) -> bool {
     let has_scheme = |scheme: &str| {
         let head = url.get(..scheme.len());
         head.is_some_and(|head| head.eq_ignore_ascii_case(scheme)) && url.len() > scheme.len()
@@ -458,7 +458,7 @@ pub(super) fn url_bytes(url: &str) -> usize {
 }
 
 /// The language of a fenced block: the first word of its info string, if it looks like a name.
-fn language(info: &str) -> Option<String> {
+pub(super) fn language(info: &str) -> Option<String> {
     let word = info.split([' ', ',', '\t', '{']).next().unwrap_or_default();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '#' | '.' | '-');
     let fits = !word.is_empty() && word.len() <= MAX_LANGUAGE && word.chars().all(is_name);

@@ -8,6 +8,7 @@ use super::call::CallKind;
 use super::callback::CallbackKey;
 use super::markdown::render;
 use super::reaction::{RUNNING, allowed_reaction};
+use super::rich::rich_markdown;
 use super::split::{CAPTION_CHARS, MESSAGE_CHARS};
 use super::spoken::{ShownPart, ShownText, Spoken, hash_of};
 use super::styled::Styled;
@@ -63,6 +64,13 @@ pub(super) enum Utterance {
         part: Styled,
         plain: bool,
         keyboard: Option<Value>,
+    },
+    /// A rich message, new or in place of the one with this id. It is the first step, and `instead` is all that is done if
+    /// the server does not take it.
+    Rich {
+        id: Option<i64>,
+        markdown: String,
+        instead: VecDeque<Utterance>,
     },
     /// New text, or a new caption, of a message.
     Edit {
@@ -296,6 +304,16 @@ impl Planner<'_> {
             return Err(refused("empty", "there is no text to send"));
         };
         *last = keyboard;
+        if !has_buttons
+            && !is_set(metadata, "expect_edits")
+            && let Some(markdown) = self.rich(content)
+        {
+            steps = VecDeque::from([Utterance::Rich {
+                id: None,
+                markdown,
+                instead: steps,
+            }]);
+        }
         let end = SpeechEnd::Text(TextEnd {
             edited: None,
             cut: Some(cut),
@@ -304,6 +322,12 @@ impl Planner<'_> {
             for_show: false,
         });
         Ok(self.resumed(cut, target, steps, end))
+    }
+
+    /// The Markdown of a complete text that is sent as a rich message.
+    fn rich(&self, content: &str) -> Option<String> {
+        let markdown = self.spoken.has_rich().then(|| rich_markdown(content))??;
+        (!self.spoken.is_rich_refused(&markdown)).then_some(markdown)
     }
 
     /// Goes on where the same text was cut short.
@@ -383,6 +407,20 @@ impl Planner<'_> {
             steps.push_back(Utterance::Delete { ids: extra });
         }
         let is_final = !target.silent;
+        if is_final
+            && !has_buttons
+            && let Some(markdown) = self.rich(content)
+        {
+            let left_over: Vec<i64> = parts.iter().skip(1).map(|shown| shown.id).collect();
+            steps = VecDeque::from([Utterance::Rich {
+                id: Some(parts.first().map_or(id, |shown| shown.id)),
+                markdown,
+                instead: steps,
+            }]);
+            if !left_over.is_empty() {
+                steps.push_back(Utterance::Delete { ids: left_over });
+            }
+        }
         let end = SpeechEnd::Text(TextEnd {
             edited: Some(id),
             cut: None,

@@ -14,6 +14,7 @@ use super::fault::ApiFault;
 use super::plan::{
     DOCUMENT, GENERAL, SpeechEnd, SpeechPlan, SpeechRefused, SpeechTarget, TextEnd, Utterance, plan, sends,
 };
+use super::rich::RichMessages;
 use super::split::{CAPTION_CHARS, MESSAGE_CHARS};
 use super::spoken::{ShownPart, ShownText, Spoken, content_hash};
 use super::styled::Styled;
@@ -62,6 +63,10 @@ pub enum Learnt {
     },
     /// The server did not understand our markup: a fault of ours, to be counted.
     MarkupRefused,
+    /// The server did not take a rich message; its text goes out another way.
+    RichRefused,
+    /// The server has no rich messages.
+    NoRich,
 }
 
 /// Fixes that were applied to the call at hand.
@@ -188,6 +193,10 @@ impl Speech {
                 self.shown.push(ShownPart { id, content });
             }
             Some(Utterance::Media { .. }) => self.shown.push(ShownPart::known(id)),
+            Some(Utterance::Rich { id: edited, .. }) => {
+                self.target.reply_to = None;
+                self.shown.push(ShownPart::known(edited.unwrap_or(id)));
+            }
             Some(Utterance::Edit { id, part, plain, .. }) => {
                 let content = (!plain).then(|| content_hash(&part));
                 self.shown.push(ShownPart { id, content });
@@ -226,6 +235,13 @@ impl Speech {
                 self.target.chat = to;
                 return Some(Learnt::Migrated { from: chat, to });
             }
+            fault if fault.is_about_rich() && self.without_rich(spoken) => {
+                if fault == ApiFault::NoMethod {
+                    spoken.use_rich(RichMessages::Never);
+                    return Some(Learnt::NoRich);
+                }
+                return Some(Learnt::RichRefused);
+            }
             ApiFault::Markup => {
                 if !self.without_markup() {
                     self.refuse("bad_markup", description, spoken);
@@ -262,6 +278,20 @@ impl Speech {
     fn refuse(&mut self, code: &str, description: &str, spoken: &mut Spoken) {
         let result = refused(code, &printable(description, MAX_ERROR_CHARS));
         self.cut(SpeechStep::Done(result.into()), spoken);
+    }
+
+    /// Sends a rich message the other way; `false` if there is none at hand.
+    fn without_rich(&mut self, spoken: &mut Spoken) -> bool {
+        let Some(Utterance::Rich {
+            markdown, instead, ..
+        }) = self.steps.front_mut()
+        else {
+            return false;
+        };
+        spoken.rich_refused(markdown);
+        self.steps = std::mem::take(instead);
+        self.go_on(spoken);
+        true
     }
 
     /// Sends the text at hand without markup; `false` if it has none.
@@ -434,7 +464,9 @@ impl Speech {
                 let mut parts = std::mem::take(&mut self.shown);
                 for step in &self.steps {
                     match step {
-                        Utterance::Edit { id, .. } => parts.push(ShownPart::known(*id)),
+                        Utterance::Edit { id, .. } | Utterance::Rich { id: Some(id), .. } => {
+                            parts.push(ShownPart::known(*id));
+                        }
                         Utterance::Keep { shown, .. } => parts.push(*shown),
                         Utterance::Delete { ids } if !self.replaced => {
                             parts.extend(ids.iter().copied().map(ShownPart::known));
@@ -538,6 +570,16 @@ impl Speech {
                     put_text(&mut body, "text", part, *plain, MESSAGE_CHARS);
                     body.insert("link_preview_options".to_owned(), json!({ "is_disabled": true }));
                     "editMessageText"
+                }
+            }
+            Utterance::Rich { id, markdown, .. } => {
+                body.insert("rich_message".to_owned(), json!({ "markdown": markdown }));
+                if let Some(id) = id {
+                    body.insert("message_id".to_owned(), (*id).into());
+                    "editMessageText"
+                } else {
+                    self.put_place(&mut body);
+                    "sendRichMessage"
                 }
             }
             Utterance::Media {

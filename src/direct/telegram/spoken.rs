@@ -4,10 +4,11 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
+use super::rich::RichMessages;
 use super::styled::Styled;
 use crate::collections::BoundedCache;
-
 use crate::wire::Action;
+
 /// Texts whose messages are remembered.
 const MAX_TEXTS: usize = 4096;
 /// Texts that were cut short.
@@ -73,6 +74,9 @@ pub struct Spoken {
     /// Chats without drafts.
     without_drafts: BoundedCache<i64, ()>,
     server_has_drafts: bool,
+    rich: RichMessages,
+    /// Rich messages that the server did not take, by a hash of their Markdown.
+    refused_rich: BoundedCache<u64, ()>,
 }
 
 impl Default for Spoken {
@@ -91,6 +95,8 @@ impl Spoken {
             topics: BoundedCache::new(MAX_CHATS),
             without_drafts: BoundedCache::new(MAX_CHATS),
             server_has_drafts: true,
+            rich: RichMessages::Never,
+            refused_rich: BoundedCache::new(MAX_CUT),
         }
     }
 
@@ -141,6 +147,25 @@ impl Spoken {
         self.server_has_drafts = false;
     }
 
+    /// When texts are sent as rich messages from now on.
+    pub fn use_rich(&mut self, rich: RichMessages) {
+        self.rich = rich;
+    }
+
+    /// Whether some texts are sent as rich messages.
+    pub fn has_rich(&self) -> bool {
+        self.rich == RichMessages::Tables
+    }
+
+    /// The server did not take a rich message: its text goes another way, also when it is sent again.
+    pub(super) fn rich_refused(&mut self, markdown: &str) {
+        self.refused_rich.insert(hash_of(&markdown), ());
+    }
+
+    pub(super) fn is_rich_refused(&self, markdown: &str) -> bool {
+        self.refused_rich.peek(&hash_of(&markdown)).is_some()
+    }
+
     /// The messages of a text, by the id that its op was answered with.
     pub(super) fn text(&mut self, chat: i64, id: i64) -> ShownText {
         let known = self.texts.get(&(chat, id)).cloned();
@@ -187,6 +212,6 @@ impl Spoken {
     /// Entries of all kinds, which are bounded.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.texts.len() + self.cut.len() + self.moved.len() + self.topics.len() + self.drafts.len()
+        self.texts.len() + self.cut.len() + self.moved.len() + self.topics.len() + self.refused_rich.len()
     }
 }

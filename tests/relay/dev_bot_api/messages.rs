@@ -276,6 +276,58 @@ async fn drafts_are_for_private_chats_and_vanish_with_the_message() {
 }
 
 #[tokio::test]
+async fn rich_messages_are_markdown_within_limits() {
+    let stage = Stage::new().await;
+    let rich = |markdown: &str| json!({ "chat_id": ADA, "rich_message": { "markdown": markdown } });
+    let sent = stage.ok("sendRichMessage", rich("| a |\n|---|\n| 1 |")).await;
+    assert!(sent.get("text").is_none() && sent["rich_message"]["markdown"].is_string());
+    assert!(stage.api.answers(ADA)[0].is_rich);
+    let id = sent["message_id"].as_i64().unwrap();
+    let mut edit = rich("![x](https://a.example/b.png)");
+    edit["message_id"] = json!(id);
+    let edited = stage.ok("editMessageText", edit.clone()).await;
+    assert_eq!(
+        edited["rich_message"]["fetched"],
+        json!(["https://a.example/b.png"])
+    );
+    let again = stage.refused("editMessageText", edit).await;
+    assert!(again.1.contains("not modified"), "{}", again.1);
+    let text = json!({ "chat_id": ADA, "message_id": id, "text": "plain" });
+    let edited = stage.ok("editMessageText", text).await;
+    assert!(edited.get("rich_message").is_none() && edited["text"] == "plain");
+    for (body, why) in [
+        (json!({ "chat_id": ADA }), "empty"),
+        (rich(" "), "empty"),
+        (rich(&"x".repeat(32_769)), "too long"),
+        (rich(&"x\n\n".repeat(501)), "too long"),
+        (
+            rich(&format!("{}|\n{}|", "| x ".repeat(21), "|---".repeat(21))),
+            "too long",
+        ),
+        (
+            json!({ "chat_id": ADA, "rich_message": { "markdown": "x", "html": "x" } }),
+            "exactly one",
+        ),
+    ] {
+        let refused = stage.refused("sendRichMessage", body).await;
+        assert!(refused.0 == 400 && refused.1.contains(why), "{refused:?}");
+    }
+    let older = Stage::set(BotApiSettings {
+        rich_messages: false,
+        ..BotApiSettings::default()
+    })
+    .await;
+    let refused = older.refused("sendRichMessage", rich("x")).await;
+    assert_eq!(refused, (404, "Not Found: method not found".to_owned()));
+    let sent = older
+        .ok("sendMessage", json!({ "chat_id": ADA, "text": "x" }))
+        .await;
+    let edit =
+        json!({ "chat_id": ADA, "message_id": sent["message_id"], "rich_message": { "markdown": "y" } });
+    assert_eq!(older.refused("editMessageText", edit).await.0, 400);
+}
+
+#[tokio::test]
 async fn topics_have_their_own_rules() {
     let stage = Stage::new().await;
     let topic = stage

@@ -11,6 +11,7 @@ mod process;
 mod prompts;
 mod refusals;
 mod repeats;
+mod rich_messages;
 mod streaming;
 mod unknown_outcomes;
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::formatted;
 use super::keyboard::inline_keyboard;
 use super::media::MAX_CAPTION;
+use super::rich::RichContent;
 use super::send::{MAX_TEXT, put_text};
 use crate::dev::bot_api::chats::{ApiChatKind, ApiMessage, BotStanding};
 use crate::dev::bot_api::markup::ApiText;
@@ -18,11 +19,17 @@ const DELETABLE_SECS: i64 = 48 * 60 * 60;
 /// What an edit changes.
 enum Edit {
     Text(ApiText),
+    Rich(RichContent),
     Caption(ApiText),
     Keyboard,
 }
 
 pub(super) fn text(state: &mut BotApiState, params: &ApiParams, now: i64) -> ApiResult {
+    if state.settings.rich_messages
+        && let Some(content) = RichContent::read(params)?
+    {
+        return edit(state, params, Edit::Rich(content), now);
+    }
     let text = formatted(params, "text", "entities")?;
     if text.length() == 0 {
         return Err(ApiRefusal::bad("message text is empty"));
@@ -63,7 +70,7 @@ fn edit(state: &mut BotApiState, params: &ApiParams, edit: Edit, now: i64) -> Ap
     let mut object = message.object.as_object().cloned().unwrap_or_default();
     let mut text = message.text.clone();
     match edit {
-        Edit::Text(_) if message.has_media() => {
+        Edit::Text(_) | Edit::Rich(_) if message.has_media() => {
             return Err(ApiRefusal::bad("there is no text in the message to edit"));
         }
         Edit::Caption(_) if !message.has_media() => {
@@ -71,7 +78,13 @@ fn edit(state: &mut BotApiState, params: &ApiParams, edit: Edit, now: i64) -> Ap
         }
         Edit::Text(new) => {
             put_text(&mut object, &new, false);
+            object.remove("rich_message");
             text = new;
+        }
+        Edit::Rich(new) => {
+            put_text(&mut object, &ApiText::default(), false);
+            object.insert("rich_message".to_owned(), new.object);
+            text = new.text;
         }
         Edit::Caption(new) => {
             put_text(&mut object, &new, true);

@@ -5,6 +5,7 @@ mod chat;
 mod edit;
 mod keyboard;
 mod media;
+mod rich;
 mod send;
 
 pub(super) use chat::{member_of, open_topic};
@@ -18,7 +19,7 @@ use super::refusal::{ApiRefusal, ApiResult};
 use super::state::BotApiState;
 
 /// Every method, as the documentation writes it.
-const METHODS: [&str; 38] = [
+const METHODS: [&str; 39] = [
     "getMe",
     "getUpdates",
     "getWebhookInfo",
@@ -29,6 +30,7 @@ const METHODS: [&str; 38] = [
     "getMyCommands",
     "deleteMyCommands",
     "sendMessage",
+    "sendRichMessage",
     "sendMessageDraft",
     "sendChatAction",
     "sendPhoto",
@@ -64,7 +66,12 @@ pub(super) fn method_named(name: &str, state: &BotApiState) -> Option<&'static s
     let found = METHODS
         .into_iter()
         .find(|method| method.eq_ignore_ascii_case(name))?;
-    (found != "sendMessageDraft" || state.settings.drafts).then_some(found)
+    let is_there = match found {
+        "sendMessageDraft" => state.settings.drafts,
+        "sendRichMessage" => state.settings.rich_messages,
+        _ => true,
+    };
+    is_there.then_some(found)
 }
 
 /// Carries out a call.
@@ -79,6 +86,7 @@ pub(super) fn perform(state: &mut BotApiState, method: &str, params: &ApiParams,
         "getMyCommands" => Ok(bot::commands(state, params)),
         "deleteMyCommands" => Ok(bot::delete_commands(state, params)),
         "sendMessage" => send::message(state, params, now),
+        "sendRichMessage" => rich::send(state, params, now),
         "sendMessageDraft" => send::draft(state, params, now),
         "sendChatAction" => send::action(state, params, now),
         "sendMediaGroup" => media::group(state, params, now),

@@ -100,6 +100,7 @@ function draw(chat, message) {
       el("b", {}, message.from ?? "?"),
       message.bot && el("span", { class: "tag" }, "bot"),
       topic && el("span", { class: "tag" }, topic.name),
+      message.rich && el("span", { class: "tag" }, "rich"),
       el("time", { datetime: date.toISOString() }, date.toLocaleTimeString()),
       el("small", {}, `#${message.id}`),
       message.edited && el("span", { class: "edited" }, "edited")));

@@ -171,6 +171,40 @@ const ROWS: &[(i64, &str, ApiFault)] = &[
 ];
 
 #[test]
+fn a_text_goes_another_way_only_where_that_may_help() {
+    for fault in [
+        NoMethod,
+        Markup,
+        TooLong,
+        NoText,
+        NoMessage,
+        Refused("bad_request"),
+        Refused("too_large"),
+    ] {
+        assert!(fault.is_about_rich(), "{fault:?}");
+    }
+    for fault in [
+        Done,
+        Unknown,
+        Later,
+        Misdirected,
+        Conflict,
+        NoThread,
+        NoAnchor,
+        ApiFault::Limited(Duration::from_secs(1)),
+        ApiFault::Migrated(MIGRATED),
+        Refused("blocked"),
+        Refused("kicked"),
+        Refused("no_rights"),
+        Refused("topic_closed"),
+        Refused("unauthorized"),
+        Refused("not_found"),
+    ] {
+        assert!(!fault.is_about_rich(), "{fault:?}");
+    }
+}
+
+#[test]
 fn every_known_error_has_its_meaning() {
     for (code, description, fault) in ROWS {
         assert_eq!(

@@ -6,6 +6,7 @@ use super::*;
 mod calls;
 mod faults;
 mod parts;
+mod rich;
 
 const PERSON: &str = "42";
 const CLUB: &str = "-1001";

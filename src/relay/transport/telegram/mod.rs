@@ -58,7 +58,7 @@ impl TelegramTransport {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let frames = Arc::new(FrameCounters::default());
-        let speaker = Arc::new(Speaker::new(client, files));
+        let speaker = Arc::new(Speaker::new(client, files, settings.rich_messages));
         let poller = Poller {
             speaker: Arc::clone(&speaker),
             settings,

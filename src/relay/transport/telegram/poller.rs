@@ -144,6 +144,8 @@ struct Introduction {
     had_webhook: bool,
     /// Whether the server streams drafts.
     has_drafts: bool,
+    /// Whether the server has rich messages, as far as it was asked.
+    has_rich: bool,
 }
 
 type Request = std::pin::Pin<Box<dyn Future<Output = PollAnswer> + Send>>;
@@ -237,7 +239,7 @@ impl Receiving {
         if self.bot.is_none() {
             self.status.send_modify(|status| status.counters.dials += 1);
             return Some(Box::pin(async move {
-                PollAnswer::Introduced(introduce(&speaker.client).await)
+                PollAnswer::Introduced(introduce(&speaker.client, speaker.has_rich()).await)
             }));
         }
         match self.intake.next_poll(now) {
@@ -301,7 +303,11 @@ impl Receiving {
                 identity: ApiAnswer::Ok(bot),
                 had_webhook,
                 has_drafts,
+                has_rich,
             }) => {
+                if !has_rich {
+                    self.speaker.no_rich();
+                }
                 self.introduced(&bot, had_webhook, has_drafts);
                 return Ok(());
             }
@@ -531,12 +537,13 @@ impl Receiving {
 }
 
 /// Asks for what has to be known before the first poll.
-async fn introduce(client: &BotClient) -> Introduction {
+async fn introduce(client: &BotClient, uses_rich: bool) -> Introduction {
     let identity = client.call("getMe", &Map::new()).await;
     let mut introduction = Introduction {
         identity,
         had_webhook: false,
         has_drafts: true,
+        has_rich: true,
     };
     if !matches!(introduction.identity, ApiAnswer::Ok(_)) {
         return introduction;
@@ -550,7 +557,11 @@ async fn introduce(client: &BotClient) -> Introduction {
     }
     // Without parameters nothing is sent: a server that knows the method says what is missing.
     let probed = client.call("sendMessageDraft", &Map::new()).await;
-    introduction.has_drafts = !matches!(probed, ApiAnswer::Error { code: 404, .. });
+    introduction.has_drafts = !probed.lacks_method();
+    if uses_rich {
+        let probed = client.call("sendRichMessage", &Map::new()).await;
+        introduction.has_rich = !probed.lacks_method();
+    }
     introduction
 }
 

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::direct::telegram::{
     ApiAnswer, Call, CallFile, CallKind, CallbackKey, ChatFailures, FileAddress, Flood, FloodPermit,
-    LatestReactions, Learnt, PressAnswer, PressNext, Presses, Speech, SpeechStep, Spoken,
+    LatestReactions, Learnt, PressAnswer, PressNext, Presses, RichMessages, Speech, SpeechStep, Spoken,
     after_press, command_menu, is_noted, wait_to_repeat,
 };
 use crate::link::{NotSent, Op, SendResult};
@@ -76,14 +76,16 @@ struct SpeakerState {
 }
 
 impl Speaker {
-    pub(super) fn new(client: Arc<BotClient>, files: Arc<BotFiles>) -> Self {
+    pub(super) fn new(client: Arc<BotClient>, files: Arc<BotFiles>, rich: RichMessages) -> Self {
+        let mut spoken = Spoken::new();
+        spoken.use_rich(rich);
         Self {
             callbacks: CallbackKey::new(&client.derived_key(CALLBACK_PURPOSE)),
             client,
             files,
             clock: Clock::start(),
             state: Mutex::new(SpeakerState {
-                spoken: Spoken::new(),
+                spoken,
                 flood: Flood::new(),
                 failures: ChatFailures::default(),
                 reactions: LatestReactions::default(),
@@ -295,6 +297,12 @@ impl Speaker {
             Learnt::Closed { chat, reason } => {
                 tracing::warn!(chat, reason, "the bot can say nothing in a chat any more");
             }
+            Learnt::RichRefused => {
+                tracing::info!("Telegram did not take a rich message; sending it as formatted text");
+            }
+            Learnt::NoRich => {
+                tracing::info!("the Bot API server has no rich messages; sending formatted text");
+            }
             Learnt::MarkupRefused => {
                 tracing::warn!("Telegram did not understand the markup of a text; sending it as plain text");
             }
@@ -395,6 +403,17 @@ impl Speaker {
     /// The server has no drafts.
     pub(super) fn no_drafts(&self) {
         self.lock().spoken.no_drafts();
+    }
+
+    /// Whether some texts are sent as rich messages.
+    pub(super) fn has_rich(&self) -> bool {
+        self.lock().spoken.has_rich()
+    }
+
+    /// The server has no rich messages.
+    pub(super) fn no_rich(&self) {
+        self.learn(Learnt::NoRich);
+        self.lock().spoken.use_rich(RichMessages::Never);
     }
 
     /// The commands to offer from now on.
