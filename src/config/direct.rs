@@ -84,6 +84,16 @@ pub struct DirectConfig {
     pub telegram: Option<TelegramConfig>,
 }
 
+impl DirectConfig {
+    /// Who performs the relay's ops, for people.
+    pub fn peer(&self) -> &'static str {
+        match self.telegram {
+            Some(_) => "Telegram",
+            None => "the connector",
+        }
+    }
+}
+
 /// A Telegram bot of one's own.
 #[derive(Debug, Clone, Serialize)]
 pub struct TelegramConfig {

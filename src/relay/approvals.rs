@@ -77,6 +77,8 @@ pub(super) struct Approvals {
     /// When closed questions of agents are looked for next.
     check_at: Duration,
     ids: OpIds,
+    /// Who shows the questions, for the log.
+    peer: &'static str,
     counters: ApprovalCounters,
 }
 
@@ -127,7 +129,7 @@ pub(super) struct DecidedQuestion {
 
 impl Approvals {
     /// No questions yet. The seed tells those of this process from those of others and of earlier ones.
-    pub(super) fn new(settings: &PromptSettings, seed: u64, ids: OpIds) -> Self {
+    pub(super) fn new(settings: &PromptSettings, seed: u64, ids: OpIds, peer: &'static str) -> Self {
         let [first, second, third, ..] = seed.to_le_bytes();
         let number = u32::try_from(seed >> 32).unwrap_or_default();
         Self {
@@ -136,6 +138,7 @@ impl Approvals {
             last_question: 0,
             check_at: Duration::ZERO,
             ids,
+            peer,
             counters: ApprovalCounters::default(),
         }
     }
@@ -307,7 +310,7 @@ impl Approvals {
             SendResult::Lost => self.prompts.op_finished(&prompt, &Outcome::Unknown, now),
             SendResult::Answered(outcome) => {
                 if let Outcome::Refused { result, declined } = &**outcome {
-                    tracing::warn!(declined, code = ?result.code, "the connector refused to show a question");
+                    tracing::warn!(declined, code = ?result.code, "{} refused to show a question", self.peer);
                     // As text it would be rate limited as well.
                     if result.rate_limited().is_some() && !declined {
                         cancel(&mut self.prompts)

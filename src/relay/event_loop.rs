@@ -88,6 +88,8 @@ pub(super) struct LoopSettings {
     pub(super) undelivered_notice: Option<String>,
     /// Where the answers of deliveries go whose session has no chat.
     pub(super) deliver: Option<String>,
+    /// Whether other instances may run turns of the same sessions.
+    pub(super) has_other_instances: bool,
     /// The identities that are announced: platform and bot id.
     pub(super) identities: Vec<(String, String)>,
     pub(super) stream: Arc<StreamSettings>,
@@ -108,6 +110,7 @@ impl LoopSettings {
             overflow_notice: notice(&sessions.overflow_notice),
             undelivered_notice: notice(&sessions.undelivered_notice),
             deliver: (settings.serve.receiver.as_ref()).and_then(|receiver| receiver.deliver.clone()),
+            has_other_instances: settings.direct.telegram.is_none(),
             identities: identities
                 .map(|identity| (identity.platform.clone(), identity.bot_id.clone()))
                 .collect(),
@@ -229,11 +232,17 @@ impl EventLoop {
             ),
             inbound: Inbound::new(settings),
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
-            approvals: Approvals::new(&settings.prompts, clock.seed(), ids.split()),
+            approvals: Approvals::new(
+                &settings.prompts,
+                clock.seed(),
+                ids.split(),
+                settings.direct.peer(),
+            ),
             outbox: Outbox::new(
                 RateLimiter::new(&settings.budget),
                 ids,
                 RetrySettings::new(&settings.sessions),
+                settings.direct.peer(),
             ),
             commands: SlashCommands::new(
                 settings.sessions.commands.clone(),

@@ -159,9 +159,7 @@ impl JournalIo {
                 self.failing = None;
                 let rejected = std::mem::take(&mut self.rejected);
                 if rejected {
-                    tracing::info!(
-                        "the journal works again; asking the connector for what was not acknowledged"
-                    );
+                    tracing::info!("the journal works again; asking for what was not acknowledged");
                 }
                 rejected
             }

@@ -125,6 +125,8 @@ pub(super) struct Outbox {
     retry_at: Option<Duration>,
     ids: OpIds,
     retry: RetrySettings,
+    /// Who performs the ops, for the log.
+    peer: &'static str,
     counters: OutboxCounters,
     metrics: OpMetrics,
     last_refusal: Option<RefusedOp>,
@@ -178,7 +180,7 @@ impl OpKind {
 
 impl Outbox {
     /// Nothing to send yet.
-    pub(super) fn new(limiter: RateLimiter, ids: OpIds, retry: RetrySettings) -> Self {
+    pub(super) fn new(limiter: RateLimiter, ids: OpIds, retry: RetrySettings, peer: &'static str) -> Self {
         Self {
             ops: IdMap::default(),
             lanes: Lanes::new(),
@@ -190,6 +192,7 @@ impl Outbox {
             retry_at: None,
             ids,
             retry,
+            peer,
             counters: OutboxCounters::default(),
             metrics: OpMetrics::default(),
             last_refusal: None,
@@ -647,8 +650,8 @@ impl Outbox {
                     .error
                     .as_ref()
                     .map(|error| printable(error.as_str(), MAX_LOGGED_ERROR));
-                let kind = &*op.body.name;
-                tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "the connector refused an op");
+                let (kind, peer) = (&*op.body.name, self.peer);
+                tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "{peer} refused an op");
                 self.last_refusal = Some(RefusedOp {
                     op: kind.to_owned(),
                     error: error.clone().unwrap_or_default(),
@@ -703,7 +706,7 @@ impl Outbox {
         false
     }
 
-    /// The connector refused an op: its fallback takes its place, or it is tried again a few times.
+    /// An op was refused: its fallback takes its place, or it is tried again a few times.
     fn refused(&mut self, id: OpId, error: &str, now: Moment, effects: &mut Effects) {
         let fresh = self.ids.next();
         let Some((row, op)) = durable(&mut self.ops, id) else {
@@ -721,7 +724,7 @@ impl Outbox {
         op.refusals += 1;
         self.rename(id, fresh);
         if refusals >= self.retry.refused_retries {
-            let reason = format!("the connector refused it: {error}");
+            let reason = format!("{} refused it: {error}", self.peer);
             return self.drop_answer(fresh, &reason, now.unix_ms, effects);
         }
         effects.write(Command::OpChanged { op: row, body });

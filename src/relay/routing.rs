@@ -446,10 +446,10 @@ impl EventLoop {
         true
     }
 
-    /// Asks the connector to stop a session's turn that does not run here; returns whether there is a connection. Never in
-    /// answer to an interrupt: two instances would ask each other for ever.
+    /// Asks the connector to stop a session's turn that does not run here; returns whether there is a connection to one. Never
+    /// in answer to an interrupt: two instances would ask each other for ever.
     fn stop_elsewhere(&mut self, session: &SessionKey) -> bool {
-        let live = self.is_live();
+        let live = self.settings.has_other_instances && self.is_live();
         if live {
             tracing::info!(
                 session = session.as_str(),

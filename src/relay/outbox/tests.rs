@@ -54,7 +54,7 @@ impl World {
             refused_retries: 3,
         };
         Self {
-            outbox: Outbox::new(RateLimiter::new(&limits), OpIds::new(1), retry),
+            outbox: Outbox::new(RateLimiter::new(&limits), OpIds::new(1), retry, "the connector"),
             now: Moment {
                 mono: Duration::from_secs(10_000),
                 unix_ms: 1_800_000_000_000,

@@ -219,6 +219,9 @@ async fn stop_as_a_command_stops_the_turn_and_the_menu_offers_it() {
         .await;
     world.settle("after").await;
     assert_eq!(agent.texts().len(), 2);
+    // Nobody else runs turns of this bot.
+    world.api.say(ADA, ADA, "/stop");
+    world.answer(ADA, "Nothing is running.").await;
     let menus = world.api.calls_of("setMyCommands");
     assert_eq!(menus.len(), 1);
     assert!(

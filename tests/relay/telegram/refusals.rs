@@ -2,6 +2,7 @@
 
 use hermes_relay::config::Settings;
 use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotStanding};
+use hermes_relay::store::{Inspector, Section};
 
 use super::{ADA, BOB, GROUP, Noting, World};
 
@@ -31,6 +32,13 @@ async fn a_blocked_bot_is_refused_with_the_reason_and_other_chats_go_on() {
     world.api.say(BOB, BOB, "back again");
     world.answer(BOB, "echo: back again").await;
     relay.stop().await;
+    let ops = Inspector::open(world.state.path())
+        .unwrap()
+        .list(Section::Ops, 0, 10)
+        .unwrap();
+    let dropped = ops.into_iter().find(|op| op.state == "dropped").unwrap();
+    let reason = dropped.reason.unwrap();
+    assert!(reason.starts_with("Telegram refused it: Forbidden"), "{reason}");
 }
 
 #[tokio::test]

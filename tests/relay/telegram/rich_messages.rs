@@ -1,8 +1,12 @@
 //! Rich messages: off unless they are asked for, and then only for answers that gain by them.
 
+use std::sync::Arc;
+
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotApiSettings, SeenMessage};
 use hermes_relay::direct::telegram::RichMessages;
+use tokio::sync::Notify;
 
 use super::{ADA, GROUP, Noting, World};
 
@@ -44,7 +48,7 @@ async fn an_answer_with_a_table_is_one_and_nothing_in_it_is_fetched() {
             .is_empty()
     );
     assert_eq!(answer.reply_to, Some(asked));
-    world.settle("plain **text**").await;
+    world.api.say(ADA, ADA, "plain **text**");
     let plain = world.answer(ADA, "echo: plain text").await;
     assert!(!plain.is_rich);
     // Once to find out whether the server has them, once to send.
@@ -63,30 +67,50 @@ async fn by_default_there_are_none() {
     relay.stop().await;
 }
 
+/// Writes a text, and its end when it is told to.
+#[derive(Clone, Default)]
+struct InTwoParts(Arc<Notify>);
+
+impl Agent for InTwoParts {
+    fn info(&self) -> AgentInfo {
+        EchoAgent.info()
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            turn.events.text("The plan is as follows.").await;
+            self.0.notified().await;
+            turn.events.text("\n\n- [x] done\n- [ ] open").await;
+            TurnEnd::Completed
+        })
+    }
+}
+
 #[tokio::test]
 async fn in_a_group_the_text_that_grew_becomes_one_at_the_end() {
     let world = World::new().await;
+    let agent = InTwoParts::default();
     let relay = world
-        .start_with(Noting::default(), |settings| {
+        .start_with(agent.clone(), |settings| {
             rich(settings);
             settings.streaming.interval_ms = 100;
             settings.streaming.first_chars = 1;
             settings.streaming.buffer_chars = 1;
         })
         .await;
-    let words: Vec<String> = (0..20).map(|number| format!("word{number}")).collect();
-    let text = format!("stream=250 {}\n\n- [x] done\n- [ ] open", words.join(" "));
-    world.api.say(GROUP, ADA, &text);
+    world.api.say(GROUP, ADA, "plan");
+    let growing = world
+        .until("a text that grows", |api| api.answers(GROUP).into_iter().next())
+        .await;
+    assert!(!growing.is_rich);
+    agent.0.notify_one();
     let answer = world
         .until("a rich message", |api| {
             api.answers(GROUP).into_iter().find(|answer| answer.is_rich)
         })
         .await;
-    assert!(
-        answer.is_edited && answer.text.ends_with("- [x] done\n- [ ] open"),
-        "{}",
-        answer.text
-    );
+    assert_eq!(answer.text, "The plan is as follows.\n\n- [x] done\n- [ ] open");
+    assert_eq!(answer.message_id, growing.message_id);
     assert_eq!(world.api.answers(GROUP).len(), 1);
     relay.stop().await;
 }
