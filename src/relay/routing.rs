@@ -417,16 +417,13 @@ impl EventLoop {
                 let session = SessionKey::from_text(key.clone());
                 self.stop_turn(&session, None, StopReason::Asked)
             }
-            InterruptTarget::Draft(draft) => match self.turns.showing(draft) {
-                Some((turn, session)) => self.stop_turn(&session, Some(turn), StopReason::Asked),
-                None => {
-                    tracing::debug!(
-                        draft = draft.draft_id,
-                        "ignored a stop of a turn that does not run any more"
-                    );
-                    false
-                }
-            },
+            InterruptTarget::Draft(draft) => {
+                let shown = self.turns.showing(draft);
+                let stopped = shown
+                    .is_some_and(|(turn, session)| self.stop_turn(&session, Some(turn), StopReason::Asked));
+                tracing::debug!(draft = draft.draft_id, stopped, "a draft was stopped");
+                stopped
+            }
         };
         self.inbound.interrupted(interrupt, stopped);
     }

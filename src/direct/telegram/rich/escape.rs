@@ -1,5 +1,7 @@
 //! Text that a Markdown parser reads as text.
 
+use std::fmt::Write as _;
+
 /// Appends a text of one line. `line` is where the line begins: some characters mean something only there.
 pub(super) fn push_text(text: &str, line: usize, out: &mut String) {
     let mut rest = text.chars().peekable();
@@ -63,8 +65,8 @@ pub(super) fn push_address(url: &str, out: &mut String) {
     for c in url.chars() {
         match c {
             '(' | ')' | '<' | '>' | '\\' | '`' | '|' | '"' | '\'' | '*' | '[' | ']' | '$' => {
-                out.push('%');
-                out.push_str(&format!("{:02X}", u32::from(c)));
+                // Writing to a string cannot fail.
+                let _ = write!(out, "%{:02X}", u32::from(c));
             }
             c => out.push(c),
         }

@@ -82,12 +82,12 @@ impl FoldReader {
                 }
                 (FoldPiece::Tag(FoldTag::OpenSummary), FoldNext::Summary) => FoldNext::SummaryText(0),
                 (FoldPiece::Text(_), FoldNext::SummaryText(0)) => FoldNext::SummaryText(1),
-                (FoldPiece::Tag(FoldTag::CloseSummary), FoldNext::SummaryText(1)) => FoldNext::Anything,
                 (FoldPiece::Tag(FoldTag::Close), FoldNext::Anything) => {
                     self.is_broken |= self.open.pop() != Some(level);
                     FoldNext::Anything
                 }
-                (FoldPiece::Text(_), FoldNext::Anything) => FoldNext::Anything,
+                (FoldPiece::Tag(FoldTag::CloseSummary), FoldNext::SummaryText(1))
+                | (FoldPiece::Text(_), FoldNext::Anything) => FoldNext::Anything,
                 _ => {
                     self.is_broken = true;
                     FoldNext::Anything

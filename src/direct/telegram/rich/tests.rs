@@ -136,8 +136,9 @@ fn shown(source: &str, options: Options) -> (String, Vec<String>) {
     let mut dangers = Vec::new();
     for event in Parser::new_ext(source, options) {
         match event {
-            Event::Text(part) | Event::Code(part) => text.push_str(&part),
-            Event::InlineMath(part) | Event::DisplayMath(part) => text.push_str(&part),
+            Event::Text(part) | Event::Code(part) | Event::InlineMath(part) | Event::DisplayMath(part) => {
+                text.push_str(&part);
+            }
             Event::Html(part) | Event::InlineHtml(part) => {
                 let tag = part.trim();
                 let is_fold = folds::fold_pieces(tag)
@@ -231,7 +232,7 @@ fn whatever_an_agent_writes_is_neither_fetched_nor_read_as_html() {
         for _ in 0..(next(&mut seed) % 24) {
             source.push_str(PIECES[next(&mut seed) % PIECES.len()]);
         }
-        if next(&mut seed) % 2 == 0 {
+        if next(&mut seed).is_multiple_of(2) {
             source.push_str("\n\n- [ ] x");
         }
         let Some(markdown) = rich_markdown(&source) else {
