@@ -18,6 +18,8 @@ const LAST_YEAR: u32 = 2099;
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
 ];
+/// The last day of the week; 7 is another name for Sunday, which is 0.
+const SATURDAY: u32 = 6;
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
 /// A parsed cron expression.
@@ -106,7 +108,7 @@ const COLUMNS: [Column; 7] = [
     Column {
         name: "day of week",
         min: 0,
-        max: 7,
+        max: SATURDAY,
         names: &WEEKDAYS,
     },
     Column {
@@ -139,10 +141,7 @@ impl CronFields {
         for ((column, text), bits) in COLUMNS.iter().zip(&columns).zip(&mut parsed) {
             *bits = column.parse(text)?;
         }
-        let [minutes, hours, days, months, mut weekdays, seconds, years] = parsed;
-        if weekdays.has(7) {
-            weekdays.bits = (weekdays.bits | 1) & 0x7f;
-        }
+        let [minutes, hours, days, months, weekdays, seconds, years] = parsed;
         if minutes.count() * seconds.count() > 60 {
             return Err(ScheduleError::TooOften);
         }
@@ -246,6 +245,12 @@ impl Column {
             };
             let (low, high) = match range.split_once('-') {
                 _ if range == "*" => (self.min, self.max),
+                // From Sunday as 0 to Sunday as 7 is the whole week.
+                Some((low, high))
+                    if self.is_weekday() && number(low) == Some(0) && number(high) == Some(7) =>
+                {
+                    (self.min, self.max)
+                }
                 Some((low, high)) => (
                     self.value(low).ok_or_else(wrong)?,
                     self.value(high).ok_or_else(wrong)?,
@@ -275,12 +280,19 @@ impl Column {
         self.max.saturating_sub(127)
     }
 
+    fn is_weekday(&self) -> bool {
+        self.max == SATURDAY
+    }
+
     fn value(&self, text: &str) -> Option<u32> {
         let named = || {
             let at = (self.names.iter()).position(|name| name.eq_ignore_ascii_case(text))?;
             u32::try_from(at).ok().map(|at| at + self.min)
         };
-        let value = number(text).or_else(named)?;
+        let value = match number(text).or_else(named)? {
+            7 if self.is_weekday() => 0,
+            value => value,
+        };
         (self.min..=self.max).contains(&value).then_some(value)
     }
 }
@@ -337,6 +349,25 @@ mod tests {
         }
         assert_eq!(next("0 9 30 2 *", "2026-06-18T10:00"), None);
         assert_eq!(next("0 9 * * * 0 2020", "2026-06-18T10:00"), None);
+    }
+
+    #[test]
+    fn steps_over_weekdays_count_sunday_once() {
+        let days = |column: &str| {
+            let fields = CronFields::parse(&format!("0 9 * * {column}")).unwrap();
+            (0..7).filter(|day| fields.weekdays.has(*day)).collect::<Vec<_>>()
+        };
+        assert_eq!(days("1/3"), [1, 4]);
+        assert_eq!(days("2/5"), [2]);
+        assert_eq!(days("5-1/2"), [0, 5]);
+        assert_eq!(days("FRI-MON/2"), [0, 5]);
+        assert_eq!(days("6-2/2"), [1, 6]);
+        assert_eq!(days("5-7"), [0, 5, 6]);
+        assert_eq!(days("7-2"), [0, 1, 2]);
+        assert_eq!(days("0-7"), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(days("1-7"), [0, 1, 2, 3, 4, 5, 6]);
+        assert_eq!(days("7"), [0]);
+        assert_eq!(days("*/2"), [0, 2, 4, 6]);
     }
 
     #[test]

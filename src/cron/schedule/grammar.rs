@@ -52,8 +52,11 @@ pub(super) fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Sched
     let dated = text.len() >= 10 && text.is_char_boundary(10) && is_date(&text.as_bytes()[..10]);
     if text.contains('T') || dated {
         let wrong = || ScheduleError::Timestamp(clip(text));
-        let at = instant::parse(text, zone).ok_or_else(wrong)?;
         let (wall, _) = instant::read(text).ok_or_else(wrong)?;
+        let at = instant::parse(text, zone).ok_or(ScheduleError::TooFar)?;
+        if at > plus_secs(now, i64::try_from(MAX_SECS).unwrap_or(i64::MAX)) {
+            return Err(ScheduleError::TooFar);
+        }
         let shown = wall.strftime("%Y-%m-%d %H:%M");
         return Ok(Schedule {
             timing: Timing::Once { run_at: at },

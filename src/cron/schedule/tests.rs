@@ -155,6 +155,23 @@ fn phrases_are_understood() {
 }
 
 #[test]
+fn more_than_a_hundred_years_ahead_is_refused() {
+    let now = at("2026-06-18T10:00:00Z");
+    for absurd in [
+        "2126-07-18T10:00",
+        "9999-12-31T23:59:59",
+        "in 36526d",
+        "every 99999999999999999999m",
+    ] {
+        let parsed = Schedule::parse(absurd, now, &TimeZone::UTC);
+        assert_eq!(parsed, Err(ScheduleError::TooFar), "{absurd}");
+    }
+    for far in ["2126-05-18T10:00", "in 36525d"] {
+        assert!(Schedule::parse(far, now, &TimeZone::UTC).is_ok(), "{far}");
+    }
+}
+
+#[test]
 fn a_change_of_the_clocks_moves_no_daily_job() {
     let zone = zone("America/New_York").unwrap();
     let daily = Schedule::parse("30 1 * * *", at("2026-10-30T00:00:00Z"), &zone).unwrap();
