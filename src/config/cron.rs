@@ -5,13 +5,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use url::{Host, Url};
 
 use super::env;
 use super::layers::{Layers, non_empty};
 use super::sections::{UnknownChoice, choice, listen_address};
 use super::{Origin, file};
+use crate::cron::schedule;
 use crate::wire::Platform;
 
 /// The portal of the managed scheduler, unless another one is set.
@@ -35,7 +36,7 @@ choice!(
 #[serde(default, deny_unknown_fields)]
 pub struct CronConfig {
     /// What starts jobs.
-    #[serde(deserialize_with = "file::section")]
+    #[serde(deserialize_with = "provider")]
     pub provider: CronProvider,
     /// The managed scheduler.
     #[serde(deserialize_with = "file::section")]
@@ -126,6 +127,27 @@ impl ChronosConfig {
     }
 }
 
+impl CronProvider {
+    /// The provider of this name. An empty one and the reference's other names for its timer mean the timer.
+    fn named(text: &str) -> Result<Self, UnknownChoice> {
+        match text.trim() {
+            "" | "in-process" | "inprocess" => Ok(Self::Builtin),
+            text => text.parse(),
+        }
+    }
+}
+
+/// The provider in our own file, where a wrong name is refused.
+fn provider<'de, D: Deserializer<'de>>(deserializer: D) -> Result<CronProvider, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    CronProvider::named(&text).map_err(|_| de::Error::unknown_variant(&text, CronProvider::CHOICES))
+}
+
+/// Why there is no such time zone.
+pub(super) fn zone_error(name: &str) -> Option<String> {
+    schedule::zone(name).err().map(|error| error.to_string())
+}
+
 impl CronConfig {
     /// The address of the listener for fires, if there is one; else why it is invalid.
     pub fn listen_address(&self) -> Result<Option<SocketAddr>, String> {
@@ -136,6 +158,9 @@ impl CronConfig {
     pub(super) fn violation(&self) -> Option<(&'static str, String)> {
         if let Err(rule) = self.listen_address() {
             return Some(("cron.listen", rule));
+        }
+        if let Some(error) = self.timezone.as_deref().and_then(zone_error) {
+            return Some(("cron.timezone", format!("cannot be used: {error}")));
         }
         let chronos = &self.chronos;
         [
@@ -179,12 +204,7 @@ impl Layers<'_> {
         let mut cron = self.tree().cron;
         let from_hermes = Origin::HermesConfig(self.hermes.path.clone());
         if let Some(text) = self.hermes_only("cron.provider") {
-            // The reference takes every other name for its own timer.
-            let provider = match text.as_str() {
-                "in-process" | "inprocess" => Ok(CronProvider::Builtin),
-                text => text.parse(),
-            };
-            match provider {
+            match CronProvider::named(&text) {
                 Ok(provider) => cron.provider = self.record("cron.provider", from_hermes.clone(), provider),
                 Err(error) => self.warn_hermes("cron.provider", &error.to_string()),
             }
@@ -208,9 +228,7 @@ impl Layers<'_> {
             cron.wrap_response = self.record("cron.wrap_response", from_hermes, flag);
         }
         self.chronos(&mut cron.chronos);
-        let own = cron.timezone.take();
-        let zone = self.lookup(env::TIMEZONE, own.as_ref(), Some("timezone"));
-        cron.timezone = self.record_value("cron.timezone", zone);
+        cron.timezone = self.time_zone(cron.timezone.take());
         self.home_channels(&mut cron.home_channels);
         if cron.provider == CronProvider::Chronos {
             let missing = cron.chronos.missing();
@@ -222,6 +240,21 @@ impl Layers<'_> {
             }
         }
         cron
+    }
+
+    /// The zone of jobs without their own. One that does not exist can come from elsewhere than our own file, which is checked.
+    fn time_zone(&mut self, own: Option<String>) -> Option<String> {
+        const KEY: &str = "cron.timezone";
+        let own = own.and_then(non_empty).or_else(|| self.tree().timezone);
+        let zone = self.lookup(env::TIMEZONE, own.as_ref(), Some("timezone"));
+        if let Some((name, origin)) = &zone
+            && let Some(error) = zone_error(name)
+        {
+            let what = format!("the time zone of schedules is UTC, because {error} ({origin})");
+            self.warnings.push(what);
+            return self.record_value(KEY, None);
+        }
+        self.record_value(KEY, zone)
     }
 
     fn chronos(&mut self, chronos: &mut ChronosConfig) {
@@ -365,6 +398,66 @@ mod tests {
             home.load().settings.cron.timezone.as_deref(),
             Some("America/Lima")
         );
+    }
+
+    #[test]
+    fn the_name_of_hermes_for_the_time_zone_holds_in_our_own_file_too() {
+        let zone = |text| {
+            let home = TestHome::new().file("relay.yaml", text);
+            home.load().settings.cron.timezone
+        };
+        assert_eq!(zone("timezone: Asia/Tokyo\n").as_deref(), Some("Asia/Tokyo"));
+        let both = "timezone: Asia/Tokyo\ncron: {timezone: Europe/Berlin}\n";
+        assert_eq!(zone(both).as_deref(), Some("Europe/Berlin"));
+    }
+
+    #[test]
+    fn an_unknown_time_zone_is_refused_in_our_own_file_and_reported_elsewhere() {
+        for (text, key) in [
+            ("cron: {timezone: europe/berlin}\n", "`cron.timezone`"),
+            ("timezone: europe/berlin\n", "`timezone`"),
+        ] {
+            let error = TestHome::new()
+                .file("relay.yaml", text)
+                .try_load()
+                .unwrap_err()
+                .to_string();
+            assert!(
+                error.contains(key) && error.contains("did you mean `Europe/Berlin`"),
+                "{error}"
+            );
+        }
+        for home in [
+            TestHome::new().env("HERMES_TIMEZONE", "Mars/Base"),
+            TestHome::new().file("config.yaml", "timezone: Mars/Base\n"),
+        ] {
+            let loaded = home.load();
+            assert_eq!(loaded.settings.cron.timezone, None);
+            let warnings = loaded.warnings.join("\n");
+            assert!(
+                warnings.contains("UTC") && warnings.contains("`Mars/Base`"),
+                "{warnings}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_names_of_the_reference_for_its_timer_are_read() {
+        for name in ["''", "builtin", "in-process", "inprocess"] {
+            for file in ["relay.yaml", "config.yaml"] {
+                let home = TestHome::new().file(file, &format!("cron: {{provider: {name}}}\n"));
+                let loaded = home.load();
+                assert_eq!(
+                    loaded.settings.cron.provider,
+                    CronProvider::Builtin,
+                    "{name} in {file}"
+                );
+                assert_eq!(loaded.warnings, Vec::<String>::new(), "{name} in {file}");
+            }
+        }
+        let home = TestHome::new().file("relay.yaml", "cron: {provider: chronso}\n");
+        let error = home.try_load().unwrap_err().to_string();
+        assert!(error.contains("did you mean `chronos`?"), "{error}");
     }
 
     #[test]

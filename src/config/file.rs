@@ -121,6 +121,8 @@ pub struct FileTree {
     /// Traces.
     #[serde(deserialize_with = "section")]
     pub telemetry: TelemetryFile,
+    /// Time zone of schedules, by Hermes' name for it; `cron.timezone` wins.
+    pub timezone: Option<String>,
     /// Directory of the journal.
     pub state_dir: Option<PathBuf>,
 }

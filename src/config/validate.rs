@@ -4,6 +4,7 @@
 
 use super::agents::{AgentChoice, Backend};
 use super::connectors;
+use super::cron::zone_error;
 use super::file::{FileTree, nearest};
 use crate::adapter::media::AllowedHosts;
 use crate::agent::acp::PRESETS;
@@ -204,6 +205,12 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
     }
     if let Some((key, rule)) = tree.cron.violation() {
         return Some(Violation { key, rule });
+    }
+    if let Some(error) = tree.timezone.as_deref().and_then(zone_error) {
+        return Some(Violation {
+            key: "timezone",
+            rule: format!("cannot be used: {error}"),
+        });
     }
     if let Some((key, rule)) = tree.direct.violation() {
         return Some(Violation { key, rule });
