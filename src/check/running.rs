@@ -82,6 +82,7 @@ fn evaluate(holder: &str, status: &Value) -> Vec<ProbeResult> {
         ));
     }
     results.extend(refusals(status));
+    results.extend(jobs(status));
     for agent in status["agents"].as_array().into_iter().flatten() {
         let text = |key: &str| agent[key].as_str().map(excerpt).unwrap_or_default();
         if text("state") != "ready" {
@@ -102,6 +103,18 @@ fn evaluate(holder: &str, status: &Value) -> Vec<ProbeResult> {
         results.push(ProbeResult::warn(what, "restart it"));
     }
     results
+}
+
+/// The managed scheduler, if the running relay does not use it.
+fn jobs(status: &Value) -> Option<ProbeResult> {
+    let why = status["cron"]["unavailable"].as_str().map(excerpt)?;
+    let remedy = if why.contains("invalid_client") {
+        "ask who runs the scheduler whether it knows this agent, then restart the relay"
+    } else {
+        "correct that, then restart the relay"
+    };
+    let what = format!("it does not use the managed scheduler, and its own timer starts jobs: {why}");
+    Some(ProbeResult::warn(what, remedy))
 }
 
 /// Messages from platforms that it does not announce, and the op that the connector refused last.
@@ -187,6 +200,19 @@ mod tests {
             found[2]
                 .1
                 .contains("refused 4 ops, `send` last: platform not fronted"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_scheduler_that_is_not_used_becomes_a_finding() {
+        let why = "POST /api/agent-cron/provision: HTTP 403: {\"error\": \"invalid_client\"}";
+        let status =
+            json!({"link": "live", "version": env!("CARGO_PKG_VERSION"), "cron": {"unavailable": why}});
+        let found = evaluated(&status);
+        assert_eq!(found[1].0, ProbeOutcome::Warn);
+        assert!(
+            found[1].1.contains("own timer starts jobs") && found[1].1.contains("invalid_client"),
             "{found:?}"
         );
     }

@@ -116,11 +116,15 @@ fn row(finding: &Finding) -> serde_json::Value {
 }
 
 fn summary(failed: usize, warned: usize) -> String {
+    let warnings = match warned {
+        1 => "1 warning".to_owned(),
+        warned => format!("{warned} warnings"),
+    };
     match (failed, warned) {
         (0, 0) => "No problems found.".to_owned(),
-        (0, warned) => format!("No probe failed; {warned} warnings."),
+        (0, _) => format!("No probe failed; {warnings}."),
         (failed, 0) => format!("{failed} failed."),
-        (failed, warned) => format!("{failed} failed, {warned} warnings."),
+        (failed, _) => format!("{failed} failed, {warnings}."),
     }
 }
 

@@ -126,8 +126,8 @@ pub struct EnrollArgs {
     /// Dial the connector once with the new credentials
     #[arg(long)]
     pub check: bool,
-    /// Check everything that can be checked without the token, the connector's route included; writes nothing
-    #[arg(long, conflicts_with_all = ["check", "print", "token"])]
+    /// Check everything that can be checked without the token, the connector's route included; uses no token and writes nothing
+    #[arg(long, conflicts_with_all = ["check", "print"])]
     pub dry_run: bool,
 }
 

@@ -15,7 +15,7 @@ const BURST: f64 = 200.0;
 /// Longest retry time that a response asks for.
 const MAX_RETRY: Duration = Duration::from_secs(60 * 60);
 /// How much of a body is read at least before its connection is closed.
-const MIN_DRAIN_BYTES: usize = 64 * 1024;
+const MIN_DRAIN_BYTES: usize = 4 * 1024 * 1024;
 
 /// Why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

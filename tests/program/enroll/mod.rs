@@ -67,7 +67,9 @@ async fn the_checks_come_in_order_token_url_identity() {
 async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
     let stub = Stub::always(200, ACCEPTED).await;
     let mut fixture = Fixture::new().await;
-    let output = fixture.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    // The whole command line for an enrolment, with one word more.
+    let args = ["--dry-run", "--connector-url", &stub.base(), "--token", "t1"];
+    let output = fixture.run(&args).await;
     assert!(matches!(output.outcome, EnrollOutcome::Checked), "{}", output.err);
     assert_eq!(output.outcome.exit_code(), 0);
     assert!(

@@ -196,6 +196,10 @@ async fn verbs_of_other_programs_lead_to_ours() {
             &["start"][..],
             &["`start`", "hermes-relay run", "service install --user --now"][..],
         ),
+        (
+            &["stop"],
+            &["hermes-relay sessions", "systemctl --user stop hermes-relay"],
+        ),
         (&["restart"], &["systemctl --user restart hermes-relay", "reload"]),
         (&["restart", "--now"], &["systemctl --user restart hermes-relay"]),
         (&["service", "stop"], &["systemctl --user stop hermes-relay"]),

@@ -202,6 +202,12 @@ async fn a_body_without_a_job_is_refused_after_the_token() {
     assert_eq!(rig.fire(&token(), &long).await.json()["status"], "gone");
     assert_eq!(rig.admitted(), [], "none of these is a fire");
     let huge = format!(r#"{{"job_id": "a", "pad": "{}"}}"#, "x".repeat(20_000));
+    let large = "x".repeat(2_000_000);
+    assert_eq!(
+        rig.fire(&token(), &large).await.status,
+        413,
+        "the sender reads the answer"
+    );
     assert_eq!(rig.fire(&token(), &huge).await.status, 413);
     assert_eq!(rig.fire(&forged(), &huge).await.status, 401);
     rig.relay.stop().await;
