@@ -156,7 +156,7 @@ pub(crate) fn jobs(data: &[u8]) {
     let Ok(mut file) = jobs_file::parse(data) else {
         return;
     };
-    let exported = jobs_file::export(file.jobs.clone(), now, &zone).to_string();
+    let exported = jobs_file::export(file.jobs.clone(), file.rest.clone(), now, &zone).to_string();
     // What is nested to the very limit is too deep inside of another object.
     if let Ok(again) = jobs_file::parse(exported.as_bytes()) {
         let sorted = |jobs: &[hermes_relay::cron::job::Job]| {

@@ -40,7 +40,7 @@
 //!
 //! | the process | the turn |
 //! |---|---|
-//! | code 0 | is completed; without output, with `(no reply)` |
+//! | code 0 | is completed; without output, with `(no reply)`, unless a scheduled job runs it |
 //! | code 75 | failed; the command promises that it did nothing and may be tried again |
 //! | any other code, or a signal | failed; earlier output stays |
 //! | `final` or `error` first | ends with that, whatever the code |
@@ -185,7 +185,8 @@ impl CommandAgent {
             () = &mut stopped => None,
             talked = exchange.run(&mut child, &self.settings, prompt) => Some(talked),
         };
-        let spoke = exchange.spoke;
+        // A scheduled job without an answer has failed, and its relay says so.
+        let is_mute = !exchange.spoke && !turn.session.is_job();
         drop(exchange);
         match talked {
             None => {
@@ -195,7 +196,7 @@ impl CommandAgent {
                 }
             }
             Some(OutputEnd::Exited(Exit::Code(0))) => {
-                if !spoke {
+                if is_mute {
                     turn.events.text(NO_REPLY).await;
                 }
                 TurnEnd::Completed
@@ -207,7 +208,7 @@ impl CommandAgent {
             }
             Some(OutputEnd::Closed) => {
                 child.stop(self.settings.schedule()).await;
-                if !spoke {
+                if is_mute {
                     turn.events.text(NO_REPLY).await;
                 }
                 TurnEnd::Completed

@@ -26,6 +26,9 @@ use crate::cron::job::{self, JobState};
 use crate::serve::ControlRequest;
 use crate::store::{JobChange, JobRow, MAX_LISTED_RUNS};
 
+/// Jobs that `cron status` names for each thing that is wrong.
+const MAX_SHOWN: usize = 5;
+
 /// Schedule prompts: an agent runs them at their time, and the answer goes to a chat. Changes work with the relay running or
 /// stopped. Without a verb: `list`.
 ///
@@ -207,6 +210,7 @@ fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<Ex
             let arm = store.armed(&row, &answer);
             let mut json = view.to_json();
             json["armed"] = arm.armed.into();
+            json["arm_error"] = arm.error.into();
             json["note"] = arm.note.clone().into();
             let next = view.next_for_people();
             args.remote
@@ -282,6 +286,12 @@ fn status(remote: &RemoteArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
     let failed: Vec<_> = failed
         .map(|row| json!({"id": row.job.id(), "name": row.job.name(), "error": row.job.last_error()}))
         .collect();
+    let unarmed: Vec<(&JobView<'_>, &str)> = (views.iter())
+        .filter_map(|view| Some((view, view.arm_error()?)))
+        .collect();
+    let not_armed: Vec<_> = (unarmed.iter())
+        .map(|(view, why)| json!({"id": view.id(), "name": view.name(), "error": why}))
+        .collect();
     let running = rows.iter().filter(|row| row.is_running).count();
     let armed = views.iter().filter(|view| view.is_armed()).count();
     let json = json!({
@@ -298,6 +308,7 @@ fn status(remote: &RemoteArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
         "next_run_at": first.and_then(JobView::next_text),
         "next_job": first.map(JobView::id),
         "failed": failed,
+        "not_armed": not_armed,
     });
     if remote.json {
         return Ok(exit::print(json));
@@ -328,10 +339,14 @@ fn status(remote: &RemoteArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
             first.id()
         ));
     }
+    for (view, why) in unarmed.iter().take(MAX_SHOWN) {
+        let (id, name) = (view.id(), printable(view.name()));
+        lines.push(format!("not armed   {id} ({name}): {}", printable(why)));
+    }
     for row in rows
         .iter()
         .filter(|row| row.job.last_status() == Some("error"))
-        .take(5)
+        .take(MAX_SHOWN)
     {
         let (id, name) = (row.job.id(), printable(row.job.name()));
         let why = printable(row.job.last_error().unwrap_or_default());

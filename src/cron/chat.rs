@@ -173,7 +173,7 @@ fn line(job: &Job, zone: &TimeZone) -> String {
         "{} {}: {}, {state}{failed}",
         job.id(),
         one_line(job.name(), NAME_CHARS),
-        one_line(job.schedule_display(), NAME_CHARS)
+        one_line(&job.schedule_display(), NAME_CHARS)
     )
 }
 
@@ -189,7 +189,7 @@ pub fn added(job: &Job, zone: &TimeZone) -> String {
     format!(
         "Added job {}: {}. {next} {}. The answer comes here. To undo this: /cron remove {}",
         job.id(),
-        one_line(job.schedule_display(), NAME_CHARS),
+        one_line(&job.schedule_display(), NAME_CHARS),
         runs.join(", "),
         job.id()
     )

@@ -88,6 +88,26 @@ impl ArmState {
     }
 }
 
+impl ArmState {
+    /// For people in a chat, without what only an operator can do something about.
+    pub fn for_chat(&self) -> &'static str {
+        match self {
+            Self::Armed => "armed",
+            Self::Pending => "saved, not armed yet",
+            Self::NotArmed { .. } => "saved, not armed: the scheduler has not taken it yet; will retry",
+            Self::Unavailable { .. } => "saved, not armed with the scheduler: it runs while I am running",
+        }
+    }
+
+    /// Why it is not armed.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Armed | Self::Pending => None,
+            Self::NotArmed { why, .. } | Self::Unavailable { why } => Some(why),
+        }
+    }
+}
+
 /// Where arming stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArmReport {

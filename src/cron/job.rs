@@ -2,6 +2,8 @@
 //!
 //! Fields of ours beside Hermes': `agent`, `timezone` and `timeout_secs`.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
@@ -305,10 +307,24 @@ impl Job {
         Schedule::from_record(self.record.get("schedule")?, &self.zone(default_zone))
     }
 
-    /// Its schedule for people.
-    pub fn schedule_display(&self) -> &str {
-        let nested = || self.record.get("schedule")?.get("display")?.as_str();
-        self.text("schedule_display").or_else(nested).unwrap_or_default()
+    /// Its schedule for people; where the record says none, as its values say.
+    pub fn schedule_display(&self) -> Cow<'_, str> {
+        let schedule = self.record.get("schedule");
+        let nested = |name: &str| schedule.and_then(|schedule| schedule.get(name)?.as_str());
+        let written = [self.text("schedule_display"), nested("display"), nested("expr")];
+        let mut written = written
+            .into_iter()
+            .chain([schedule.and_then(Value::as_str)])
+            .flatten();
+        if let Some(text) = written.find(|text| !text.trim().is_empty()) {
+            return Cow::Borrowed(text);
+        }
+        let minutes = schedule.and_then(|schedule| schedule.get("minutes")?.as_u64());
+        match (minutes, nested("run_at")) {
+            (Some(minutes), _) => Cow::Owned(format!("every {minutes}m")),
+            (None, Some(run_at)) => Cow::Owned(format!("once at {run_at}")),
+            (None, None) => Cow::Borrowed(""),
+        }
     }
 
     /// The next run as stored.
@@ -453,6 +469,12 @@ impl Job {
         Ok(())
     }
 
+    /// Notes that the answer of the last run did not reach one of its targets.
+    pub fn note_undelivered(&mut self, error: &str) {
+        let error = joined(self.text("last_delivery_error"), error);
+        self.set("last_delivery_error", error);
+    }
+
     /// Notes how a run ended and computes the next one. `consumed` is the latest occurrence that has run; `counts` whether
     /// the run was scheduled and so counts for `repeat`.
     pub fn finish(
@@ -563,10 +585,20 @@ fn name_of(name: Option<&str>, prompt: &str) -> String {
     name.trim().to_owned()
 }
 
+/// An error after others, each once.
+pub fn joined(before: Option<&str>, error: &str) -> String {
+    match before.filter(|before| !before.is_empty()) {
+        Some(before) if before.split("; ").any(|known| known == error) => before.to_owned(),
+        Some(before) => format!("{before}; {error}"),
+        None => error.to_owned(),
+    }
+}
+
 /// The job that a person means: by id, else by its unique name, whatever its case. Else the ids that have that name.
 pub fn find<'a>(jobs: impl Iterator<Item = &'a Job> + Clone, wanted: &str) -> Result<&'a Job, Vec<String>> {
     let wanted = wanted.trim();
-    if let Some(job) = jobs.clone().find(|job| job.id() == wanted) {
+    let by_id = |is_it: fn(&str, &str) -> bool| jobs.clone().find(|job| is_it(job.id(), wanted));
+    if let Some(job) = by_id(|id, wanted| id == wanted).or_else(|| by_id(str::eq_ignore_ascii_case)) {
         return Ok(job);
     }
     let lower = wanted.to_lowercase();

@@ -1,14 +1,15 @@
 //! Hermes' own file of jobs, `cron/jobs.json`: read as Hermes reads it, and written so that nothing is lost. Pure.
 //!
-//! The file is `{"jobs": [...], "updated_at": "..."}`, or a bare list. A record keeps its id and every field, known or not.
+//! The file is `{"jobs": [...], "updated_at": "..."}`, or a bare list. A record keeps its id and every field, known or not, and
+//! so does the file itself.
 
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
-use super::job::Job;
+use super::job::{Job, MAX_RECORD_BYTES};
 use super::schedule::{ONCE_GRACE_SECS, Timing, format, parse_instant, plus_secs};
 
 /// Maximum size of the file in bytes.
@@ -31,6 +32,9 @@ pub enum JobsFileError {
     /// It has too many jobs.
     #[error("it has {0} jobs, at most {MAX_ENTRIES} can be imported")]
     TooMany(usize),
+    /// What is beside the jobs is too large.
+    #[error("its fields beside `jobs` are larger than {} KiB", MAX_RECORD_BYTES >> 10)]
+    TooMuchBeside,
 }
 
 /// A record of the file that cannot be used.
@@ -51,6 +55,8 @@ pub struct JobsFile {
     pub jobs: Vec<Job>,
     /// What cannot be used.
     pub bad: Vec<BadEntry>,
+    /// The fields of the file that this program does not know.
+    pub rest: Map<String, Value>,
 }
 
 /// Reads the file. A byte order mark and raw control characters in texts are accepted, as Hermes does; a record that cannot be
@@ -64,18 +70,27 @@ pub fn parse(bytes: &[u8]) -> Result<JobsFile, JobsFileError> {
     let value: Value = serde_json::from_str(text)
         .or_else(|error| serde_json::from_str(&with_escaped_controls(text)).map_err(|_| error))
         .map_err(|error| JobsFileError::Json(error.to_string()))?;
-    let records = match value {
-        Value::Array(records) => records,
+    let (records, rest) = match value {
+        Value::Array(records) => (records, Map::new()),
         Value::Object(mut file) => match file.remove("jobs") {
-            Some(Value::Array(records)) => records,
+            Some(Value::Array(records)) => {
+                file.remove("updated_at");
+                (records, file)
+            }
             _ => return Err(JobsFileError::NotAList),
         },
         _ => return Err(JobsFileError::NotAList),
     };
+    if serde_json::to_string(&rest).map_or(0, |text| text.len()) > MAX_RECORD_BYTES {
+        return Err(JobsFileError::TooMuchBeside);
+    }
     if records.len() > MAX_ENTRIES {
         return Err(JobsFileError::TooMany(records.len()));
     }
-    let mut file = JobsFile::default();
+    let mut file = JobsFile {
+        rest,
+        ..JobsFile::default()
+    };
     for (number, record) in (1..).zip(records) {
         let label = ["id", "name"].iter().find_map(|key| record.get(key)?.as_str());
         let label = label.map(str::to_owned);
@@ -94,15 +109,18 @@ pub fn parse(bytes: &[u8]) -> Result<JobsFile, JobsFileError> {
     Ok(file)
 }
 
-/// The file with these jobs, the oldest first.
-pub fn export(mut jobs: Vec<Job>, now: Timestamp, zone: &TimeZone) -> Value {
+/// The file with these jobs, the oldest first, and with these other fields.
+pub fn export(mut jobs: Vec<Job>, rest: Map<String, Value>, now: Timestamp, zone: &TimeZone) -> Value {
     let created = |job: &Job| {
         let text = job.record().get("created_at").and_then(Value::as_str);
         text.and_then(|text| parse_instant(text, zone))
     };
     jobs.sort_by(|a, b| created(a).cmp(&created(b)).then_with(|| a.id().cmp(b.id())));
     let jobs: Vec<Value> = jobs.iter().map(Job::to_value).collect();
-    json!({"jobs": jobs, "updated_at": format(now, zone)})
+    let mut file = rest;
+    file.insert("jobs".to_owned(), jobs.into());
+    file.insert("updated_at".to_owned(), format(now, zone).into());
+    Value::Object(file)
 }
 
 /// What is worth knowing about an imported job.
@@ -196,6 +214,8 @@ fn with_escaped_controls(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn now() -> Timestamp {
@@ -219,14 +239,23 @@ mod tests {
         let mut second = record("aaaaaaaaaaaa", "2030-01-02T09:00:00+09:00");
         second["created_at"] = json!("2026-02-01T00:00:00+00:00");
         let jobs = json!([record("ffffffffffff", "2030-01-01T09:00:00+00:00"), second]);
-        let text = json!({"jobs": jobs, "updated_at": "2026-01-01T00:00:00+00:00"}).to_string();
+        let updated = "2026-01-01T00:00:00+00:00";
+        let text = json!({"jobs": jobs, "updated_at": updated, "version": 3, "x": {"y": [null]}}).to_string();
+        let file = parse(text.as_bytes()).unwrap();
+        let exported = export(file.jobs, file.rest, now(), &TimeZone::UTC);
+        assert_eq!(
+            (&exported["version"], &exported["x"]),
+            (&json!(3), &json!({"y": [null]}))
+        );
+        assert_ne!(exported["updated_at"], updated);
         for text in [text.clone(), format!("\u{feff}{text}"), jobs.to_string()] {
             let mut file = parse(text.as_bytes()).unwrap();
             assert!(file.bad.is_empty());
             for job in &mut file.jobs {
                 assert_eq!(prepare(job, now(), &TimeZone::UTC), []);
             }
-            assert_eq!(export(file.jobs, now(), &TimeZone::UTC)["jobs"], jobs);
+            let exported = export(file.jobs, Map::new(), now(), &TimeZone::UTC);
+            assert_eq!(exported["jobs"], jobs);
         }
     }
 

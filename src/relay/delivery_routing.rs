@@ -17,7 +17,6 @@ use super::mailbox::{
 };
 use super::ops::{DurableOp, OpGroup};
 use super::routing::turn_input;
-use super::scheduler::JOB_SESSION;
 use super::turn_task::{TurnContext, TurnReport};
 use super::turns::{EndedTurn, message_span};
 use crate::adapter::{ChatFacts, ChatId};
@@ -30,7 +29,7 @@ use crate::store::{
     Command, DeliveryBody, DeliveryCommand, DeliveryReply, InboxRow, InboxSeq, MAX_CONTEXT_BYTES,
     NewDelivery, TurnState as RowOutcome,
 };
-use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
+use crate::wire::{JOB_SESSION, MessageEvent, Platform, Scalar, SessionKey, SessionSource};
 
 /// A delivery as its row keeps it.
 #[derive(Debug, Clone, Serialize, Deserialize)]

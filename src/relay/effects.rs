@@ -51,12 +51,16 @@ pub(super) enum Effect {
     QuestionOpRenamed(QuestionId, OpId),
     /// The connector declined an op: nothing else of its group is sent.
     Declined(OpGroup),
-    /// Part of the answer to a message could not be delivered to this chat.
+    /// Part of an answer could not be delivered to this chat.
     Undelivered {
         /// The chat's key.
         chat: Arc<str>,
-        /// The session of the message.
+        /// The session.
         session: Arc<str>,
+        /// Why.
+        reason: String,
+        /// Whether it answered a message, whose chat is then notified.
+        is_reply: bool,
     },
     /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
     TurnDeclined(TurnId),

@@ -15,7 +15,7 @@ use super::effects::{ChatJobRequest, JobStep, Pending};
 use super::event_loop::EventLoop;
 use super::ops::DurableOp;
 use super::routing::{route_input, turn_input};
-use super::scheduler::{ArmWaiter, JOB_SESSION, JobRun, instant};
+use super::scheduler::{ArmWaiter, JobRun, instant};
 use super::turn_task::{TurnContext, TurnReport};
 use super::turns::{EndedTurn, message_span};
 use crate::access::{Author, EventKind, Reason};
@@ -33,7 +33,7 @@ use crate::store::{
     TurnState as RowOutcome,
 };
 use crate::text::one_line;
-use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
+use crate::wire::{JOB_SESSION, MessageEvent, Platform, Scalar, SessionKey, SessionSource};
 
 /// What chats read where jobs never run.
 const OFF: &str = "Scheduled jobs are switched off here.";
@@ -475,6 +475,16 @@ impl EventLoop {
             let (ops, _) = self.plan_delivery(job, Some(&message));
             self.add_ops(ops, None);
         }
+    }
+
+    /// The answer of a session did not reach a chat; a job's record says so.
+    pub(super) fn job_undelivered(&mut self, chat: &str, session: &str, reason: &str) {
+        let target = match ChatId::from_key(chat) {
+            Some(ChatId { platform, chat }) => format!("{platform}:{chat}"),
+            None => chat.to_owned(),
+        };
+        self.scheduler
+            .not_delivered(session, &target, reason, &mut self.effects);
     }
 
     /// Ops that deliver a text to every target of a job, and why it could not be delivered everywhere.

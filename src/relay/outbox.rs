@@ -746,12 +746,12 @@ impl Outbox {
             return;
         };
         let group = op.group;
-        if let OpGroup::Message(_) = group {
-            effects.push(Effect::Undelivered {
-                chat: Arc::clone(&op.body.lane),
-                session: Arc::clone(&op.session),
-            });
-        }
+        effects.push(Effect::Undelivered {
+            chat: Arc::clone(&op.body.lane),
+            session: Arc::clone(&op.session),
+            reason: reason.to_owned(),
+            is_reply: matches!(group, OpGroup::Message(_)),
+        });
         self.drop_op(id, reason, now_ms, effects);
         for id in self.waiting_ops_of(group) {
             self.drop_op(

@@ -1107,7 +1107,17 @@ impl EventLoop {
                 }
                 Effect::QuestionOpRenamed(question, op) => self.approvals.op_renamed(question, op),
                 Effect::Declined(group) => self.decline(group),
-                Effect::Undelivered { chat, session } => self.notify_undelivered(&chat, &session),
+                Effect::Undelivered {
+                    chat,
+                    session,
+                    reason,
+                    is_reply,
+                } => {
+                    if is_reply {
+                        self.notify_undelivered(&chat, &session);
+                    }
+                    self.job_undelivered(&chat, &session, &reason);
+                }
                 Effect::TurnDeclined(turn) => {
                     if let Some(row) = self.turns.row_of(turn) {
                         self.decline(OpGroup::Message(row));

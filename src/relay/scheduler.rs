@@ -27,7 +27,7 @@ use crate::cron::schedule;
 use crate::link::Moment;
 use crate::net::chronos::ArmedJob;
 use crate::store::{Command, CronCommand, JobChange, JobRow, RunRow, RunSource, current_owner};
-use crate::wire::SessionKey;
+use crate::wire::{JOB_SESSION, SessionKey};
 
 /// How long to wait before a job is claimed again whose claim failed, or was not due after all.
 const CLAIM_RETRY_MS: i64 = 5_000;
@@ -37,9 +37,6 @@ const READ_RETRY: Duration = Duration::from_secs(5);
 const ARM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time between two looks at the jobs, so that a changed clock or suspended machine is noticed.
 const MAX_LOOK: Duration = Duration::from_secs(30);
-
-/// What the sessions of jobs begin with.
-pub(super) const JOB_SESSION: &str = "cron:";
 
 /// The connection to the managed scheduler.
 #[derive(Debug)]
@@ -293,7 +290,7 @@ impl Scheduler {
                 ArmWaiter::Chat { request, job, answer } => {
                     let state = report.jobs.get(&job).map(|arm| &arm.state);
                     let answer = match state.filter(|state| **state != ArmState::Armed) {
-                        Some(state) => format!("{answer}\nNote: {}.", state.summary()),
+                        Some(state) => format!("{answer}\nNote: {}.", state.for_chat()),
                         None => answer,
                     };
                     self.answers.push((request, answer));
@@ -507,6 +504,20 @@ impl Scheduler {
     /// A run is over: gives its slot back.
     pub(super) fn end(&mut self, session: &SessionKey) -> Option<JobRun> {
         self.running.remove(session.as_str())
+    }
+
+    /// Notes in the journal that an answer of this session did not reach a target, if the session is a job's.
+    pub(super) fn not_delivered(&mut self, session: &str, target: &str, reason: &str, effects: &mut Effects) {
+        let Some(id) = session.strip_prefix(JOB_SESSION) else {
+            return;
+        };
+        let error = format!("{target}: {reason}");
+        self.last_failure = Some((id.to_owned(), format!("not delivered to {error}")));
+        let note = CronCommand::NotDelivered {
+            job: id.to_owned(),
+            error,
+        };
+        request(JobStep::Noted, note, effects);
     }
 
     /// Notes in the journal how a run ended.

@@ -345,7 +345,8 @@ impl ControlService {
         let jobs: serde_json::Map<String, Value> = (report.jobs.iter())
             .map(|(id, arm)| {
                 let is_armed = arm.state == ArmState::Armed;
-                let arm = json!({"armed": is_armed, "fire_at": arm.fire_at, "state": arm.state.summary()});
+                let (state, error) = (arm.state.summary(), arm.state.error());
+                let arm = json!({"armed": is_armed, "fire_at": arm.fire_at, "state": state, "error": error});
                 (id.clone(), arm)
             })
             .collect();

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::fault::OpenError;
 use super::inspect::InspectError;
@@ -219,6 +219,8 @@ pub enum JobChange {
     Import {
         /// The records.
         records: Vec<Value>,
+        /// The fields of their file beside the jobs; kept for an export.
+        rest: Map<String, Value>,
     },
 }
 
@@ -234,6 +236,8 @@ pub enum CronCommand {
         /// Maximum.
         limit: u32,
     },
+    /// The fields of imported files beside the jobs: [`CronReply::FileFields`].
+    FileFields,
     /// Runs that somebody asked for and nobody has taken, oldest first: [`CronReply::Runs`].
     Requested,
     /// A person's change: [`CronReply::Changed`] or [`CronReply::Refused`]. If `only_from` is set, jobs made elsewhere do not exist.
@@ -317,6 +321,13 @@ pub enum CronCommand {
         /// Now.
         now: Timestamp,
     },
+    /// Note that the answer of a job's last run did not reach a target: [`CronReply::Held`].
+    NotDelivered {
+        /// The job's id.
+        job: String,
+        /// The target, and why.
+        error: String,
+    },
     /// Note what the managed scheduler has for a job: [`CronReply::Held`].
     SetArmed {
         /// The job's id.
@@ -331,7 +342,10 @@ pub enum CronCommand {
 impl CronCommand {
     /// Whether it changes nothing.
     pub fn only_reads(&self) -> bool {
-        matches!(self, Self::Jobs | Self::Runs { .. } | Self::Requested)
+        matches!(
+            self,
+            Self::Jobs | Self::Runs { .. } | Self::Requested | Self::FileFields
+        )
     }
 
     /// Whether it must not be lost when the disk fails.
@@ -347,6 +361,8 @@ pub enum CronReply {
     Jobs(Vec<JobRow>),
     /// Runs.
     Runs(Vec<RunRow>),
+    /// Fields of imported files.
+    FileFields(Map<String, Value>),
     /// The change is made.
     Changed {
         /// The job after it; before it, if it was deleted. None for an import.
@@ -463,6 +479,8 @@ pub(super) fn apply(db: &Connection, command: &CronCommand) -> Result<CronReply>
     Ok(match command {
         CronCommand::Jobs => CronReply::Jobs(jobs(db)?),
         CronCommand::Runs { job, limit } => CronReply::Runs(runs(db, job.as_deref(), *limit)?),
+        CronCommand::FileFields => CronReply::FileFields(file_fields(db)?),
+        CronCommand::NotDelivered { job, error } => CronReply::Held(not_delivered(db, job, &clip(error))?),
         CronCommand::Requested => CronReply::Runs(with_status(db, "status = 'requested'")?),
         CronCommand::Change {
             change,
@@ -547,7 +565,10 @@ fn make_change(
             }
             return add(db, new, *random, zone, now);
         }
-        JobChange::Import { records } => return import(db, records),
+        JobChange::Import { records, rest } => {
+            keep_file_fields(db, rest)?;
+            return import(db, records);
+        }
         JobChange::Edit { job, .. }
         | JobChange::Pause { job }
         | JobChange::Resume { job }
@@ -671,6 +692,58 @@ fn import(db: &Connection, records: &[Value]) -> Result<std::result::Result<Chan
         });
     }
     Ok(Ok((None, imported)))
+}
+
+/// The name under which the fields of imported files are kept.
+const FILE_FIELDS: &str = "cron_file";
+
+fn file_fields(db: &Connection) -> Result<Map<String, Value>> {
+    let text: Option<String> = db
+        .prepare_cached("SELECT value FROM meta WHERE name = ?1")?
+        .query_row([FILE_FIELDS], |row| row.get(0))
+        .optional()?;
+    Ok(text
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default())
+}
+
+fn keep_file_fields(db: &Connection, rest: &Map<String, Value>) -> Result<()> {
+    if rest.is_empty() {
+        return Ok(());
+    }
+    let mut fields = file_fields(db)?;
+    fields.extend(rest.clone());
+    let text = Value::Object(fields).to_string();
+    // A second file can bring other fields; the newest count.
+    let text = if text.len() > MAX_RECORD_BYTES {
+        Value::Object(rest.clone()).to_string()
+    } else {
+        text
+    };
+    db.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?
+        .execute(params![FILE_FIELDS, text])?;
+    Ok(())
+}
+
+/// Adds an error to the last run that ended and to the job; false if there is no such job.
+fn not_delivered(db: &Connection, id: &str, error: &str) -> Result<bool> {
+    let last: Option<(i64, Option<String>)> = db
+        .prepare_cached(
+            "SELECT seq, delivery_error FROM cron_runs WHERE job = ?1 AND ended_at IS NOT NULL
+             ORDER BY ended_at DESC, seq DESC LIMIT 1",
+        )?
+        .query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    if let Some((seq, before)) = last {
+        db.prepare_cached("UPDATE cron_runs SET delivery_error = ?2 WHERE seq = ?1")?
+            .execute(params![seq, clip(&job::joined(before.as_deref(), error))])?;
+    }
+    let Some(mut row) = one(db, id)? else {
+        return Ok(false);
+    };
+    row.job.note_undelivered(error);
+    put(db, &row.job)?;
+    Ok(true)
 }
 
 fn claim_occurrence(

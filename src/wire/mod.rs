@@ -34,7 +34,7 @@ pub use op::{OpId, OpIds, OpResult, Outcome};
 pub use policy::RelevancePolicy;
 pub use scalar::{Loose, Scalar, is_truthy, text_of};
 pub use session_key::{
-    Grouping, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id, whatsapp_ids,
+    Grouping, JOB_SESSION, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id, whatsapp_ids,
 };
 pub use slack::CommandMap;
 pub use source::{OwnPlatforms, Platform, SessionSource};

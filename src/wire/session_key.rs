@@ -75,10 +75,18 @@ impl WhatsAppAliases for NoAliases {
     }
 }
 
+/// What the keys of scheduled jobs begin with.
+pub const JOB_SESSION: &str = "cron:";
+
 /// Bytes that nearly every key has room in.
 const ROOM: usize = 128;
 
 impl SessionKey {
+    /// Whether a scheduled job runs in it.
+    pub fn is_job(&self) -> bool {
+        self.as_str().starts_with(JOB_SESSION)
+    }
+
     /// Builds the key of the conversation that `source` belongs to.
     pub fn build(
         source: &SessionSource,

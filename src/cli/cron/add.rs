@@ -27,9 +27,9 @@ const MAX_TIMEOUT_SECS: u64 = 7 * 86_400;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Schedules (in quotes):\n  \"every 30m\", \"every 2h\"          again and again, by elapsed time\n  \
-                  \"in 30m\", \"30m\", \"+90s\"         once\n  \"2026-12-24T18:00\"               once\n  \
+                  \"in 30m\", \"30m\", \"+90s\"          once\n  \"2026-12-24T18:00\"               once\n  \
                   \"weekdays at 9am\", \"every monday 14:00\", \"noon\"\n  \
-                  \"0 9 * * 1-5\"                  cron: minute hour day month weekday [second [year]]\n\nExamples:\n  \
+                  \"0 9 * * 1-5\"                    cron: minute hour day month weekday [second [year]]\n\nExamples:\n  \
                   hermes-relay cron add \"weekdays at 9am\" \"What is new in my inbox?\" --name inbox\n  \
                   hermes-relay cron add \"0 8 * * *\" \"Weather for Oslo\" --timezone Europe/Oslo --deliver discord:123,local\n  \
                   hermes-relay cron add \"every 2h\" - < prompt.txt\n  \
@@ -54,8 +54,8 @@ pub(super) struct CronAddArgs {
     /// [default: the chat of the running turn, else the home channel, else local].
     #[arg(long, value_name = "TARGETS")]
     deliver: Option<String>,
-    /// How often it runs; 0 for ever [default: for ever, or once for a schedule that has one time].
-    #[arg(long, value_name = "N")]
+    /// How often it runs; 0 or `forever` for ever [default: for ever, or once for a schedule that has one time].
+    #[arg(long, value_name = "N", value_parser = parse_repeat, allow_negative_numbers = true)]
     repeat: Option<u64>,
     /// Agent that runs it [default: the relay's default agent].
     #[arg(long, value_name = "NAME")]
@@ -103,8 +103,8 @@ struct CronChanges {
     /// Where the answer goes, as for `cron add`.
     #[arg(long, value_name = "TARGETS")]
     deliver: Option<String>,
-    /// How often it runs in all; 0 for ever.
-    #[arg(long, value_name = "N")]
+    /// How often it runs in all; 0 or `forever` for ever.
+    #[arg(long, value_name = "N", value_parser = parse_repeat, allow_negative_numbers = true)]
     repeat: Option<u64>,
     /// Agent that runs it; empty for the default one.
     #[arg(long, value_name = "NAME")]
@@ -115,6 +115,18 @@ struct CronChanges {
     /// Maximum time of a run, such as 90s, 30m or 2h; 0 for the default.
     #[arg(long, value_name = "TIME", value_parser = parse_timeout)]
     timeout: Option<u64>,
+}
+
+/// A number of runs; Hermes' words and negative numbers mean what they mean there.
+fn parse_repeat(text: &str) -> Result<u64, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "forever" => Ok(0),
+        "once" => Ok(1),
+        number => match number.parse::<i64>() {
+            Ok(number) => Ok(u64::try_from(number).unwrap_or(0)),
+            Err(_) => Err("write a number, 0 for ever".to_owned()),
+        },
+    }
 }
 
 fn parse_timeout(text: &str) -> Result<u64, String> {
@@ -223,6 +235,7 @@ fn report(
     if remote.json {
         let mut json = view.to_json();
         json["armed"] = arm.armed.into();
+        json["arm_error"] = arm.error.into();
         json["note"] = arm.note.into();
         json["next_runs"] = view.runs_ahead_text().into();
         json["warnings"] = warnings.into();
@@ -418,6 +431,16 @@ mod tests {
         assert_eq!(parse_timeout("7d"), Ok(MAX_TIMEOUT_SECS));
         for wrong in ["", "m", "8d", "-1", "1w", "99999999999999999999"] {
             assert!(parse_timeout(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_number_of_runs_is_read_as_hermes_reads_it() {
+        for (text, times) in [("3", 3), ("0", 0), ("-1", 0), ("Forever", 0), ("once", 1)] {
+            assert_eq!(parse_repeat(text), Ok(times), "{text}");
+        }
+        for wrong in ["", "x", "1.5", "99999999999999999999"] {
+            assert!(parse_repeat(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -79,6 +79,12 @@ impl<'a> JobView<'a> {
         }
     }
 
+    /// Why nobody will start it although it should run.
+    pub(super) fn arm_error(&self) -> Option<&str> {
+        let is_wanted = self.next.is_some() && !self.is_armed;
+        self.row.arm_error.as_deref().filter(|_| is_wanted)
+    }
+
     /// Whether somebody will start it.
     pub(super) fn is_armed(&self) -> bool {
         self.is_armed
@@ -139,6 +145,7 @@ impl<'a> JobView<'a> {
         let when = match (job.state(), self.next) {
             _ if self.row.is_running => "running".to_owned(),
             (_, Some(next)) => for_people(next, &self.zone),
+            (JobState::Scheduled, None) => "does not run".to_owned(),
             (state, None) => state.as_str().to_owned(),
         };
         let name: String = printable(job.name()).chars().take(MAX_SHOWN).collect();
@@ -146,7 +153,7 @@ impl<'a> JobView<'a> {
             "{:<12}  {when:<27}  {}  [{}]  to {}",
             job.id(),
             name,
-            printable(job.schedule_display()),
+            printable(&job.schedule_display()),
             printable(&job.deliver())
         );
         let mut below = |what: &str, why: Option<&str>| {
@@ -155,6 +162,12 @@ impl<'a> JobView<'a> {
                 let _ = write!(lines, "\n{:14}{what}{}", "", printable(why));
             }
         };
+        if self.schedule.is_none() {
+            below(
+                "",
+                Some("its schedule cannot be used; give it another one with `cron edit`"),
+            );
+        }
         below("last run failed: ", job.last_error());
         let delivery = job.record().get("last_delivery_error").and_then(Value::as_str);
         below("not delivered: ", delivery);
@@ -173,12 +186,12 @@ impl<'a> JobView<'a> {
             Some(Timing::Interval { minutes }) => format!("every {minutes} min, by elapsed time"),
             Some(Timing::Cron { expression, .. }) => {
                 let shown = self.row.job.schedule_display();
-                let expression = if shown == expression {
+                let expression = if shown == expression.as_str() {
                     String::new()
                 } else {
                     format!(" = `{}`", printable(expression))
                 };
-                format!("{}{expression}, by the clock of {zone}", printable(shown))
+                format!("{}{expression}, by the clock of {zone}", printable(&shown))
             }
         }
     }

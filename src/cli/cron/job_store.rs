@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::id_of;
 use crate::cli::exit;
@@ -39,6 +39,8 @@ pub(super) enum RelayAnswer {
 pub(super) struct ArmedNote {
     pub(super) armed: bool,
     pub(super) note: String,
+    /// Why the managed scheduler does not have it.
+    pub(super) error: Option<String>,
 }
 
 impl ArmedNote {
@@ -46,6 +48,7 @@ impl ArmedNote {
         Self {
             armed: true,
             note: note.into(),
+            error: None,
         }
     }
 
@@ -53,6 +56,7 @@ impl ArmedNote {
         Self {
             armed: false,
             note: note.into(),
+            error: None,
         }
     }
 }
@@ -111,6 +115,14 @@ impl<'r> JobStore<'r> {
         match self.read(&CronCommand::Jobs)? {
             Some(CronReply::Jobs(rows)) => Ok(rows),
             _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The fields of an imported file of jobs beside the jobs.
+    pub(super) fn file_fields(&self) -> Result<Map<String, Value>, ExitCode> {
+        match self.read(&CronCommand::FileFields)? {
+            Some(CronReply::FileFields(fields)) => Ok(fields),
+            _ => Ok(Map::new()),
         }
     }
 
@@ -203,9 +215,10 @@ impl<'r> JobStore<'r> {
                         ArmedNote::no("saved, not armed: `cron.provider` is off, so nothing starts jobs")
                     }
                     (_, Some(true)) => ArmedNote::yes("armed with the managed scheduler"),
-                    (_, Some(false)) => {
-                        ArmedNote::no(arm["state"].as_str().map(printable).unwrap_or_default())
-                    }
+                    (_, Some(false)) => ArmedNote {
+                        error: arm["error"].as_str().map(str::to_owned),
+                        ..ArmedNote::no(arm["state"].as_str().map(printable).unwrap_or_default())
+                    },
                     (Some("builtin"), None) if answer["unavailable"].is_null() => {
                         ArmedNote::yes("armed: the running relay starts it")
                     }
@@ -322,7 +335,7 @@ fn job_hint(error: &JobError) -> Option<String> {
             Some(format!("did you mean `{near}`?"))
         }
         JobError::Schedule(ScheduleError::Past(_)) => {
-            Some("give it a time ahead: `hermes-relay cron edit JOB --schedule \"in 30m\"`".to_owned())
+            Some("give it a time ahead, such as \"in 30m\"; for a job that exists: `hermes-relay cron edit JOB --schedule \"in 30m\"`".to_owned())
         }
         JobError::Schedule(ScheduleError::Zone { .. })
         | JobError::TooLong(..)

@@ -41,10 +41,11 @@ pub(super) fn import(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> 
     let mut skipped: Vec<Value> = (parsed.bad.iter())
         .map(|bad| json!({"entry": bad.number, "id": bad.label, "why": bad.why}))
         .collect();
-    if !records.is_empty()
+    let rest = std::mem::take(&mut parsed.rest);
+    if !(records.is_empty() && rest.is_empty())
         && let CronReply::Changed {
             imported: results, ..
-        } = store.change(JobChange::Import { records })?
+        } = store.change(JobChange::Import { records, rest })?
     {
         for (result, job) in results.into_iter().zip(&parsed.jobs) {
             match result {
@@ -73,13 +74,10 @@ pub(super) fn import(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> 
     }
     for bad in &skipped {
         let text = |key: &str| bad[key].as_str().map(printable).unwrap_or_default();
-        let entry = bad["entry"].as_u64().map(|number| format!("entry {number} "));
-        lines.push(format!(
-            "skipped: {}{}: {}",
-            entry.unwrap_or_default(),
-            text("id"),
-            text("why")
-        ));
+        let entry = bad["entry"].as_u64().map(|number| format!("entry {number}"));
+        let named = Some(text("id")).filter(|name| !name.is_empty());
+        let which: Vec<String> = entry.into_iter().chain(named).collect();
+        lines.push(format!("skipped: {}: {}", which.join(" "), text("why")));
     }
     Ok(printed(exit::print(lines.join("\n")), code))
 }
@@ -99,7 +97,7 @@ pub(super) fn export(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> 
     let store = JobStore::new(&relay);
     let jobs: Vec<_> = store.jobs()?.into_iter().map(|row| row.job).collect();
     let count = jobs.len();
-    let content = jobs_file::export(jobs, store.now(), store.zone());
+    let content = jobs_file::export(jobs, store.file_fields()?, store.now(), store.zone());
     if file == Path::new("-") {
         return Ok(if remote.json {
             exit::print(content)
@@ -152,9 +150,10 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 /// Writes a file that only its owner can read, all of it or nothing.
 fn write(file: &Path, text: &str) -> io::Result<()> {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut temporary = tempfile::Builder::new()
-        .prefix(".jobs")
-        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    let folder = folder.unwrap_or(Path::new("."));
+    // Otherwise the error would name the temporary file.
+    fs::metadata(folder)?;
+    let mut temporary = tempfile::Builder::new().prefix(".jobs").tempfile_in(folder)?;
     temporary.write_all(text.as_bytes())?;
     temporary.as_file().sync_all()?;
     temporary.persist(file).map_err(|error| error.error)?;

@@ -100,9 +100,9 @@ impl World {
                     seen.sent
                         .push((op.id, action["content"].as_str().unwrap().to_owned()));
                 }
-                Effect::Undelivered { chat, .. } => {
+                Effect::Undelivered { chat, is_reply, .. } => {
                     assert_eq!(&*chat, CHAT);
-                    seen.notices += 1;
+                    seen.notices += usize::from(is_reply);
                 }
                 _ => {}
             }

@@ -124,7 +124,11 @@ async fn a_job_is_changed_paused_run_and_removed_while_no_relay_runs() {
         (&edited["kind"], &edited["repeat"]["times"]),
         (&json!("interval"), &json!(5))
     );
-    let paused = cron_json(&setup, &["pause", "mail"]).await;
+    for (times, stored) in [("-1", Value::Null), ("once", json!(1)), ("forever", Value::Null)] {
+        let edited = cron_json(&setup, &["edit", "mail", "--repeat", times]).await;
+        assert_eq!(edited["repeat"]["times"], stored, "{times}");
+    }
+    let paused = cron_json(&setup, &["pause", &id.to_uppercase()]).await;
     assert_eq!((&paused["id"], &paused["state"]), (&json!(id), &json!("paused")));
     let listed = jobs(&setup, &[]).await;
     assert_eq!(
@@ -241,7 +245,11 @@ async fn what_cannot_be_is_refused_with_what_can() {
     );
     refused(&add(&["every 10s", "x"]).await, &["minutes", "every 2m"]);
     refused(&add(&["0 9 30 2 *", "x"]).await, &["never runs"]);
-    refused(&add(&["2020-01-01T00:00", "x"]).await, &["in the past"]);
+    refused(
+        &add(&["2020-01-01T00:00", "x"]).await,
+        &["in the past", "give it a time ahead, such as \"in 30m\""],
+    );
+    refused(&add(&["9999-12-31T00:00", "x"]).await, &["a hundred years"]);
     refused(
         &add(&["every 1h", " "]).await,
         &["prompt is empty", "standard input"],
@@ -337,7 +345,7 @@ async fn hermes_jobs_are_imported_and_exported_as_they_are() {
         },
         {
             "id": "ba9876543210", "name": "old", "prompt": "x", "enabled": false, "state": "paused",
-            "schedule": {"kind": "interval", "minutes": 30, "display": "every 30m"},
+            "schedule": {"kind": "interval", "minutes": 30},
             "created_at": "2026-02-01T00:00:00+00:00", "next_run_at": "2026-02-01T00:30:00+00:00",
             "paused_reason": "because", "attach_to_session": 7,
         },
@@ -345,7 +353,8 @@ async fn hermes_jobs_are_imported_and_exported_as_they_are() {
     let file = setup.home().join("jobs.json");
     fs::write(
         &file,
-        json!({"jobs": hermes, "updated_at": "2026-02-01T00:00:00+00:00"}).to_string(),
+        json!({"jobs": hermes, "updated_at": "2026-02-01T00:00:00+00:00", "version": 3, "x": {"y": [null]}})
+            .to_string(),
     )
     .unwrap();
     let path = file.to_str().unwrap();
@@ -363,8 +372,17 @@ async fn hermes_jobs_are_imported_and_exported_as_they_are() {
         listed[0]["next_run_at"], "2035-01-01T09:00:00+09:00",
         "a time ahead stays"
     );
+    assert_eq!(
+        listed[1]["schedule"], "every 30m",
+        "also where the record has no text for it"
+    );
     let printed = cron_json(&setup, &["export", "-"]).await;
     assert_eq!(printed["jobs"], hermes);
+    assert_eq!(
+        (&printed["version"], &printed["x"]),
+        (&json!(3), &json!({"y": [null]})),
+        "fields of the file itself"
+    );
     let pretty = cron(&setup, &["export", "-"]).await.out;
     assert!(!pretty.contains('\u{202e}'), "{pretty}");
     assert_eq!(serde_json::from_str::<Value>(&pretty).unwrap()["jobs"], hermes);
@@ -435,6 +453,19 @@ async fn an_import_names_what_it_cannot_use_and_makes_up_for_nothing() {
             "{part}: {output:?}"
         );
     }
+    let useless =
+        json!([{"id": "cccccccccccc", "name": "odd", "prompt": "x", "schedule": {"kind": "weekly"}}]);
+    let output = import(&useless.to_string(), &[]).await;
+    assert!(
+        output.code == 0 && output.out.contains("its schedule cannot be used"),
+        "{output:?}"
+    );
+    let shown = cron(&setup, &["list"]).await.out;
+    let odd = shown
+        .lines()
+        .find(|line| line.starts_with("cccccccccccc"))
+        .unwrap();
+    assert!(odd.contains("does not run"), "{shown}");
     let missing = cron(&setup, &["import", "nowhere.json"]).await;
     assert!(
         missing.code == 78 && missing.err.contains("nowhere.json"),

@@ -252,10 +252,27 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
         note.starts_with("saved, not armed: ") && note.ends_with("; will retry"),
         "{note}"
     );
+    let why = job["arm_error"].as_str().unwrap();
+    assert!(note.contains(why) && why.contains("HTTP 503"), "{job}");
+    eventually("the status names it", async || {
+        let status = cron_json(&setup, &["status"]).await;
+        let named = status["not_armed"][0]["id"] == job["id"];
+        if named { Ok(()) } else { Err(status) }
+    })
+    .await;
+    // A chat reads that it is not armed, and nothing that only an operator understands.
+    answered(&connector, "m1", "/cron add every 3h hello").await;
+    let said = texts(&connector, "c1", 1).await.remove(0);
+    assert!(
+        said.contains("saved, not armed") && said.contains("will retry") && !said.contains("HTTP"),
+        "{said}"
+    );
     nas.mend(NasFault::Outage);
-    eventually("it is armed after all", async || nas.view().armed.len() == 3).await;
+    eventually("they are armed after all", async || nas.view().armed.len() == 4).await;
     let status = cron_json(&setup, &["status"]).await;
     assert_eq!(status["provider"], "chronos");
+    answered(&connector, "m2", &format!("/cron remove {}", id_in(&said))).await;
+    eventually("its arm is cancelled", async || nas.view().armed.len() == 3).await;
     cron_json(&setup, &["remove", "good"]).await;
     eventually("its arm is cancelled", async || nas.view().armed.len() == 2).await;
     relay.stop().await;
@@ -288,6 +305,69 @@ async fn a_scheduler_that_does_not_answer_keeps_nobody_waiting_for_long() {
     // Chats do not wait for it either.
     answered(&connector, "m1", "hello").await;
     relay.terminate();
+}
+
+/// The id in the answer to `/cron add`.
+fn id_in(said: &str) -> &str {
+    let rest = said.split_once("Added job ").unwrap().1;
+    rest.split_once(':').unwrap().0
+}
+
+#[tokio::test]
+async fn an_answer_that_the_connector_refuses_for_good_is_noted() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector).setting("sessions.refused_retries", "0");
+    let relay = connected(&setup).await;
+    let id = added(&setup, &["every 2h", "hi", "--deliver", "discord:c9,telegram:5"]).await;
+    cron_json(&setup, &["run", &id]).await;
+    let job = eventually("the job says so", async || {
+        let job = jobs(&setup, &[]).await.remove(0);
+        if job["last_delivery_error"].is_string() {
+            Ok(job)
+        } else {
+            Err(job)
+        }
+    })
+    .await;
+    let why = job["last_delivery_error"].as_str().unwrap();
+    assert!(
+        why.starts_with("telegram:5: ") && why.contains("not fronted"),
+        "{job}"
+    );
+    assert_eq!(job["last_status"], "ok", "the agent did its part");
+    let runs = ended(&setup, &id, 1).await;
+    assert_eq!(runs[0]["delivery_error"], why);
+    assert!(texts(&connector, "c9", 1).await[0].contains("echo: hi"));
+    let status = verb(&setup, &["status"]).await.out;
+    assert!(status.contains("not delivered to telegram:5"), "{status}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_without_output_is_no_answer_of_a_job() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector)
+        .setting(
+            "agents.mute",
+            "{kind: command, argv: [/bin/sh, -c, 'cat > /dev/null']}",
+        )
+        .args(&["run", "--agent", "mute"]);
+    let relay = connected(&setup).await;
+    answered(&connector, "m1", "hello").await;
+    assert_eq!(texts(&connector, "c1", 1).await, ["(no reply)"]);
+    let id = added(&setup, &["every 2h", "hi", "--deliver", "discord:c9"]).await;
+    cron_json(&setup, &["run", &id]).await;
+    let runs = ended(&setup, &id, 1).await;
+    assert_eq!(
+        (&runs[0]["status"], &runs[0]["error"]),
+        (&json!("failed"), &json!("the agent gave no answer"))
+    );
+    let texts = texts(&connector, "c9", 1).await;
+    assert!(
+        texts[0].contains("gave no answer") && !texts[0].contains("(no reply)"),
+        "{texts:?}"
+    );
+    relay.stop().await;
 }
 
 /// A relay whose agent is a script that runs `hermes-relay` as an agent would from its shell.

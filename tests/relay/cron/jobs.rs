@@ -418,6 +418,7 @@ async fn an_imported_job_does_not_run_an_occurrence_again() {
     let import = || CronCommand::Change {
         change: JobChange::Import {
             records: vec![record.clone()],
+            rest: serde_json::Map::new(),
         },
         only_from: None,
         zone: TimeZone::UTC,
