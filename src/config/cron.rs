@@ -230,16 +230,29 @@ impl Layers<'_> {
         self.chronos(&mut cron.chronos);
         cron.timezone = self.time_zone(cron.timezone.take());
         self.home_channels(&mut cron.home_channels);
-        if cron.provider == CronProvider::Chronos {
-            let missing = cron.chronos.missing();
-            if !missing.is_empty() {
-                self.warnings.push(format!(
-                    "`cron.provider` is chronos, but the relay's own timer starts jobs until these are set: {}",
-                    missing.join(", ")
-                ));
-            }
-        }
+        self.warn_of_unreachable(&cron);
         cron
+    }
+
+    /// Warns where the managed scheduler is half set up.
+    fn warn_of_unreachable(&mut self, cron: &CronConfig) {
+        let missing = cron.chronos.missing();
+        let is_listening = cron.listen.is_some() || self.tree().serve.http.is_some();
+        let warning = match cron.provider {
+            CronProvider::Chronos if !missing.is_empty() => format!(
+                "`cron.provider` is chronos, but the relay's own timer starts jobs until these are set: {}",
+                missing.join(", ")
+            ),
+            CronProvider::Chronos if !is_listening => {
+                "nothing listens for the fires of the managed scheduler; set `cron.listen` or `serve.http`".to_owned()
+            }
+            CronProvider::Builtin | CronProvider::Off if cron.listen.is_some() => {
+                "`cron.listen` is not used: it serves fires of the managed scheduler, and `cron.provider` is not chronos"
+                    .to_owned()
+            }
+            CronProvider::Chronos | CronProvider::Builtin | CronProvider::Off => return,
+        };
+        self.warnings.push(warning);
     }
 
     /// The zone of jobs without their own. One that does not exist can come from elsewhere than our own file, which is checked.
@@ -439,6 +452,30 @@ mod tests {
                 "{warnings}"
             );
         }
+    }
+
+    #[test]
+    fn a_scheduler_whose_fires_arrive_nowhere_is_reported() {
+        let chronos = "cron: {provider: chronos, chronos: {callback_url: 'https://a.example', expected_audience: 'agent:i', \
+                       nas_jwks_url: 'https://nas.example/jwks'}";
+        let warned = |text: &str| {
+            let home = TestHome::new().file("relay.yaml", text);
+            home.load().warnings.join("\n")
+        };
+        let nowhere = warned(&format!("{chronos}}}\n"));
+        assert!(nowhere.contains("set `cron.listen` or `serve.http`"), "{nowhere}");
+        assert_eq!(warned(&format!("{chronos}, listen: '127.0.0.1:8080'}}\n")), "");
+        let beside = format!("{chronos}}}\nserve: {{http: '127.0.0.1:8080'}}\n");
+        assert_eq!(warned(&beside), "");
+        let unused = warned("cron: {listen: '127.0.0.1:8080'}\n");
+        assert!(unused.contains("`cron.listen` is not used"), "{unused}");
+        let same = format!("{chronos}, listen: '127.0.0.1:80'}}\nserve: {{http: '127.0.0.1:80'}}\n");
+        let home = TestHome::new().file("relay.yaml", &same);
+        let error = home.try_load().unwrap_err().to_string();
+        assert!(
+            error.contains("`cron.listen`") && error.contains("`serve.http`"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -206,6 +206,18 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
     if let Some((key, rule)) = tree.cron.violation() {
         return Some(Violation { key, rule });
     }
+    let listen = tree
+        .cron
+        .listen
+        .as_deref()
+        .map(str::trim)
+        .filter(|address| !address.is_empty());
+    if listen.is_some() && listen == tree.serve.http.as_deref().map(str::trim) {
+        return Some(Violation {
+            key: "cron.listen",
+            rule: "is the address of `serve.http`, which serves fires too; remove one of them".to_owned(),
+        });
+    }
     if let Some(error) = tree.timezone.as_deref().and_then(zone_error) {
         return Some(Violation {
             key: "timezone",

@@ -193,6 +193,7 @@ impl Scheduler {
                 Provider::Timer | Provider::Managed(_) => "builtin",
             },
             unavailable: report.as_ref().and_then(|report| report.unavailable.clone()),
+            timezone: self.zone.iana_name().unwrap_or("UTC").to_owned(),
             jobs: pending.len(),
             armed: report.map(|report| report.armed()),
             running: self.running.len(),

@@ -84,6 +84,8 @@ pub struct CronStatus {
     pub provider: &'static str,
     /// Why the managed scheduler is not used although it is configured.
     pub unavailable: Option<String>,
+    /// The time zone of jobs without their own.
+    pub timezone: String,
     /// Jobs that will run.
     pub jobs: usize,
     /// Jobs that the managed scheduler has; none without it.

@@ -66,6 +66,8 @@ pub enum ControlRequest {
     Health,
     /// Read the scheduled jobs again, which were changed in the journal, and report whether each is armed.
     JobsChanged,
+    /// Report the time zone of jobs without their own.
+    JobsZone,
     /// Report which chat and person the turn of a session answers.
     TurnOrigin {
         /// The session key.
@@ -257,6 +259,7 @@ mod tests {
                 text: "hi".to_owned(),
             },
             ControlRequest::JobsChanged,
+            ControlRequest::JobsZone,
             ControlRequest::Activity {
                 agent: "a".to_owned(),
             },

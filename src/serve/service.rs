@@ -274,6 +274,10 @@ impl ControlService {
                 Ok(json!({"ready": why.is_none(), "link": status.link, "why": why}))
             }
             ControlRequest::JobsChanged => self.jobs_changed().await.ok_or_else(no_response),
+            ControlRequest::JobsZone => {
+                let status = self.status().await.ok_or_else(no_response)?;
+                Ok(json!({"timezone": status.cron.timezone}))
+            }
             ControlRequest::TurnOrigin { session } => {
                 let session = SessionKey::from_text(session);
                 let origin = timeout(RELAY_TIMEOUT, self.handle.turn_origin(session)).await;

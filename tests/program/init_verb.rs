@@ -242,6 +242,39 @@ async fn a_person_chooses_in_the_terminal() {
 }
 
 #[tokio::test]
+async fn a_person_who_names_no_model_is_asked_again() {
+    let setup = Setup::new();
+    let file = setup.home().join("mine.yaml");
+    let args = [
+        "init",
+        "--agent",
+        "openai",
+        "--no-test",
+        "--config",
+        file.to_str().unwrap(),
+    ];
+    let mut terminal = Terminal::start(setup.verb(&args));
+    let asked = |part: &'static str, times: usize| {
+        move |lines: &[String]| lines.iter().filter(|line| line.contains(part)).count() == times
+    };
+    terminal.until("the model", asked("Model, such as", 1)).await;
+    terminal.keys(ENTER);
+    terminal
+        .until("the model again", asked("Model, such as", 2))
+        .await;
+    terminal.keys("llama3.2");
+    terminal.keys(ENTER);
+    terminal
+        .until("how people reach it", asked("Which one? [1]:", 1))
+        .await;
+    terminal.keys("later");
+    terminal.keys(ENTER);
+    assert_eq!(terminal.ends().await, (Some(0), true));
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.contains("llama3.2"), "{text}");
+}
+
+#[tokio::test]
 async fn a_person_chooses_an_installed_agent_and_its_directory() {
     let setup = Setup::new();
     let programs = setup.home().join("bin");

@@ -72,13 +72,19 @@ pub(super) struct JobStore<'r> {
 impl<'r> JobStore<'r> {
     pub(super) fn new(relay: &'r RemoteRelay) -> Self {
         let settings = relay.settings();
-        let zone = settings.cron.timezone.as_deref().map(schedule::zone);
+        let relay_runs = held_by(&settings.state_dir).is_ok_and(|holder| holder.is_some());
+        // A running relay may have another environment than this terminal.
+        let running = relay_runs
+            .then(|| relay.call(&ControlRequest::JobsZone).ok())
+            .flatten();
+        let running = running.as_ref().and_then(|answer| answer["timezone"].as_str());
+        let zone = running.or(settings.cron.timezone.as_deref()).map(schedule::zone);
         Self {
             relay,
             // As the relay itself.
             zone: zone.and_then(Result::ok).unwrap_or(TimeZone::UTC),
             now: Timestamp::now(),
-            relay_runs: held_by(&settings.state_dir).is_ok_and(|holder| holder.is_some()),
+            relay_runs,
         }
     }
 

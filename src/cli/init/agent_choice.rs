@@ -181,15 +181,19 @@ fn ask_for_agent(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
     pick("Which one answers?", &choices, OPTION)
 }
 
+/// How often the model is asked for.
+const MODEL_ATTEMPTS: usize = 3;
+
 fn model(args: &InitArgs, asks: bool) -> Result<String, InitFailure> {
     if let Some(model) = &args.model {
         return Ok(model.clone());
     }
-    let answer = if asks {
-        ask("Model, such as llama3.2", "--model NAME")?
-    } else {
-        String::new()
-    };
+    let mut answer = String::new();
+    for _ in 0..MODEL_ATTEMPTS {
+        if asks && answer.is_empty() {
+            answer = ask("Model, such as llama3.2", "--model NAME")?;
+        }
+    }
     if answer.is_empty() {
         return Err(InitFailure::new(
             exit::USAGE,

@@ -122,6 +122,28 @@ async fn a_job_is_armed_runs_at_its_time_and_is_delivered() {
 }
 
 #[tokio::test]
+async fn a_verb_reads_schedules_in_the_zone_of_the_running_relay() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector).setting("cron.timezone", "Asia/Tokyo");
+    let relay = connected(&setup).await;
+    let other = setup.home().join("other.yaml");
+    fs::write(&other, "agent: echo\n").unwrap();
+    let (file, state) = (
+        other.display().to_string(),
+        setup.state_dir().display().to_string(),
+    );
+    let here = ["--config", &file, "--state-dir", &state];
+    let job = cron_json(&setup, &[&["add", "0 9 * * *", "x"], &here[..]].concat()).await;
+    assert_eq!(job["timezone"], "Asia/Tokyo", "{job}");
+    for at in job["next_runs"].as_array().unwrap() {
+        assert!(at.as_str().unwrap().ends_with("T09:00:00+09:00"), "{job}");
+    }
+    relay.stop().await;
+    let status = cron_json(&setup, &[&["status"], &here[..]].concat()).await;
+    assert_eq!(status["timezone"], "UTC", "its own settings, when none runs");
+}
+
+#[tokio::test]
 async fn a_run_that_is_asked_for_while_the_job_runs_comes_after_it() {
     let connector = connector().await;
     let setup = Setup::for_connector(&connector);
