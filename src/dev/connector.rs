@@ -10,16 +10,14 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
-use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
-use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::buffer::{BufferId, BufferedDelivery, NotBuffered};
 use super::faults::ResultRule;
 use super::gateway_frames::{answer, text};
 use super::http::router;
-use super::listener::accept;
+use super::listener::{ServerPort, accept};
 use super::nas::Nas;
 use super::state::Hub;
 use crate::relay::{RelayHandle, TakenDelivery};
@@ -27,13 +25,7 @@ use crate::relay::{RelayHandle, TakenDelivery};
 /// A running connector on 127.0.0.1. Dropping it resets its sockets and frees its port.
 pub struct Connector {
     pub(super) hub: Arc<Hub>,
-    listening: Mutex<Option<Listening>>,
-}
-
-/// The open port.
-struct Listening {
-    down: CancellationToken,
-    task: JoinHandle<()>,
+    port: Mutex<ServerPort>,
 }
 
 impl Drop for Connector {
@@ -48,10 +40,10 @@ impl Connector {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
         let addr = listener.local_addr()?;
         let hub = Arc::new(Hub::new(settings, addr, tokio::runtime::Handle::current()));
-        let listening = listen(&hub, listener);
+        let port = listen(&hub, listener);
         Ok(Self {
             hub,
-            listening: Mutex::new(Some(listening)),
+            port: Mutex::new(port),
         })
     }
 
@@ -67,20 +59,18 @@ impl Connector {
         self.take_down().await;
     }
 
-    /// Frees the port and resets every socket: dials are refused by the system. What is buffered stays.
+    /// Closes the port and resets every socket: dials are refused by the system. The port is not given to anybody else, and
+    /// what is buffered stays.
     pub async fn take_down(&self) {
-        if let Some(Listening { down, task }) = self.listening.lock().await.take() {
-            down.cancel();
-            let _ = task.await;
-        }
+        self.port.lock().await.close(self.hub.addr).await;
         self.drop_sockets();
     }
 
     /// Takes [`take_down`](Self::take_down) back, on the same port.
     pub async fn bring_up(&self) -> io::Result<()> {
-        let mut listening = self.listening.lock().await;
-        if listening.is_none() {
-            *listening = Some(listen(&self.hub, TcpListener::bind(self.hub.addr).await?));
+        let mut port = self.port.lock().await;
+        if let Some(listener) = port.reopen(self.hub.addr).await? {
+            *port = listen(&self.hub, listener);
         }
         Ok(())
     }
@@ -252,10 +242,10 @@ pub fn text_event(platform: &str, chat_id: &str, message_id: &str, text: &str) -
     })
 }
 
-fn listen(hub: &Arc<Hub>, listener: TcpListener) -> Listening {
+fn listen(hub: &Arc<Hub>, listener: TcpListener) -> ServerPort {
     let down = hub.stop.child_token();
     let task = hub.runtime.spawn(accept(listener, router(hub), down.clone()));
-    Listening { down, task }
+    ServerPort::Open { down, task }
 }
 
 /// A gateway that may dial, and the secret it signs with.

@@ -13,7 +13,7 @@ use crate::rig::process::{Home, Relay};
 use crate::rig::state::{DialFate, Ending, Fate, Packing, State};
 use crate::rig::{Rng, env_number};
 use crate::support::load::loading;
-use crate::support::wait::{eventually, eventually_within};
+use crate::support::wait::{SOON, eventually, eventually_within};
 use hermes_relay::store::Inspector;
 
 const CHATS: usize = 50;
@@ -30,7 +30,7 @@ struct Totals {
     missing: usize,
     /// Replies that came and whose result was never handed to the socket.
     unanswered_ops: usize,
-    /// Results that were handed to a socket which went soon after.
+    /// Results that were handed to a socket which went before the relay was seen to have read them.
     doubtful: usize,
     repeated: usize,
     unknown_to_the_relay: usize,
@@ -143,7 +143,7 @@ async fn every_answer_arrives_however_often_the_link_is_cut() {
                 blow(&connector, &mut rng);
             }
         }
-        eventually_within(Duration::from_secs(60), "every answer", async || {
+        eventually_within(SOON * 2, "every answer", async || {
             let state = connector.state();
             let answered =
                 |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
@@ -153,7 +153,7 @@ async fn every_answer_arrives_however_often_the_link_is_cut() {
         let took = started.elapsed();
         relay.terminate();
         let mut relay = relay;
-        assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
+        assert_eq!(relay.exit_code(SOON).await, Some(0));
         connector.all_read().await;
         let totals = account(&connector, &relay);
         println!("seed {seed}: {CUTS} cuts in {took:.1?}: {totals:?}");
@@ -184,7 +184,7 @@ async fn a_clean_close_loses_nothing() {
         .await;
         connector.end_all(Ending::Close(if close % 2 == 0 { 1001 } else { 1012 }));
     }
-    eventually_within(Duration::from_secs(60), "every answer", async || {
+    eventually_within(SOON * 2, "every answer", async || {
         let state = connector.state();
         let answered = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
         state.messages.iter().all(answered).then_some(())
@@ -232,19 +232,19 @@ async fn run(seed: u64, settings: &str) -> (Connector, Relay, Home) {
     }
     // Ops whose result never comes run into their deadline; a last reset settles them sooner.
     connector.end_all(Ending::Reset);
-    eventually_within(Duration::from_secs(60), "everything settled", async || {
+    eventually_within(SOON * 2, "everything settled", async || {
         let unknown = relay.log_count(UNKNOWN);
         let state = connector.state();
         let settled = state.messages.iter().all(|message| message.acked);
         let missing = state.messages.iter().filter(|m| m.replies.is_empty()).count();
         let last = state.messages.iter().filter_map(|message| message.replies.last());
-        let unanswered = last.filter(|reply| reply.answering_at.is_none()).count();
+        let unanswered = last.filter(|reply| reply.result_line.is_none()).count();
         (settled && missing + unanswered <= unknown).then_some(())
     })
     .await;
     relay.terminate();
     let mut relay = relay;
-    assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
+    assert_eq!(relay.exit_code(SOON).await, Some(0));
     connector.all_read().await;
     let left = Inspector::open(&home.state_dir).unwrap().counts().unwrap();
     assert_eq!((left.queued, left.running, left.ops), (0, 0, 0), "{left:?}");
@@ -326,11 +326,9 @@ fn account_chats(connector: &Connector, relay: &Relay, chats: usize) -> Totals {
                 reply.request_id, first.request_id,
                 "m{number} came twice as two ops"
             );
-            match (reply.answering_at, state.ended.get(&reply.connection)) {
+            match (reply.result_line, state.ended.get(&reply.connection)) {
                 (None, _) => totals.unanswered_ops += 1,
-                (Some(at), Some(end)) if end.duration_since(at) < Duration::from_millis(100) => {
-                    totals.doubtful += 1;
-                }
+                (Some(line), Some(read)) if line > *read => totals.doubtful += 1,
                 _ => {}
             }
         }

@@ -23,7 +23,7 @@ use crate::rig::process::{Home, Relay};
 use crate::rig::state::{Fate, State};
 use crate::rig::{Rng, env_number, line};
 use crate::support::load::loading;
-use crate::support::wait::{eventually, eventually_within};
+use crate::support::wait::{SOON, eventually, eventually_within};
 use hermes_relay::store::{InspectError, Inspector, Section};
 use serde_json::Value;
 
@@ -142,18 +142,14 @@ async fn die_again_and_again(settings: &str, rounds: usize) -> Totals {
     connector.answer_with(Box::new(|_, _| Fate::Answer));
     let mut relay = history.begin(&connector, &mut home);
     connector.wake();
-    eventually_within(
-        Duration::from_secs(60),
-        "every message acknowledged and answered",
-        async || {
-            let state = connector.state();
-            let done = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
-            state.messages.iter().all(done).then_some(())
-        },
-    )
+    eventually_within(SOON * 2, "every message acknowledged and answered", async || {
+        let state = connector.state();
+        let done = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
+        state.messages.iter().all(done).then_some(())
+    })
     .await;
     relay.terminate();
-    assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
+    assert_eq!(relay.exit_code(SOON).await, Some(0));
     connector.all_read().await;
     history.end(&relay);
 
@@ -213,7 +209,7 @@ async fn every_interrupted_turn_is_reported_however_long_their_messages_are() {
     for chat in 0..TURNS {
         connector.push(chat, format!("sleep=600000 {long}"));
     }
-    eventually_within(Duration::from_secs(30), "every message accepted", async || {
+    eventually("every message accepted", async || {
         (connector.state().acked == TURNS).then_some(())
     })
     .await;
@@ -227,7 +223,7 @@ async fn every_interrupted_turn_is_reported_however_long_their_messages_are() {
             .filter(|message| message.replies.len() == 1 && message.replies[0].content.starts_with(NOTICE));
         reported.count()
     };
-    eventually_within(Duration::from_secs(30), "every chat told", async || {
+    eventually("every chat told", async || {
         (reported(&connector.state()) == TURNS).then_some(())
     })
     .await;

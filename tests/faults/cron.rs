@@ -12,7 +12,6 @@
 //! `CRASH_SEED` chooses another course.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use jiff::tz::TimeZone;
 
 use crate::rig::{Rng, env_number};
 use crate::support::load::loading;
+use crate::support::port::free_port;
 use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually_within;
 
@@ -82,11 +82,7 @@ fn jobs(files: &mut CronFiles) -> Vec<JobRow> {
 }
 
 fn setup(nas: &Nas, connector: &Connector, notes: &Path) -> Setup {
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let chronos = format!(
         "{{portal_url: \"{}\", callback_url: \"http://127.0.0.1:{port}\", expected_audience: \"{}\", nas_jwks_url: \"{}\"}}",
         nas.portal_url(),
@@ -131,7 +127,13 @@ async fn no_job_is_lost_silently_and_none_runs_twice_whenever_the_process_dies()
             all.insert(name, id);
         }
         let mut relay = setup.start();
-        tokio::time::sleep(Duration::from_millis(100 + rng.below(900))).await;
+        // Some die while they start; the others at work, however long this machine takes to start them.
+        if rng.percent(80) {
+            relay.wait_for_log("connected to the connector").await;
+            tokio::time::sleep(Duration::from_millis(rng.below(700))).await;
+        } else {
+            tokio::time::sleep(Duration::from_millis(rng.below(300))).await;
+        }
         relay.kill().await;
     }
     let relay = setup.start();

@@ -8,7 +8,6 @@
 //! `CRASH_SEED` chooses another course.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
@@ -19,6 +18,7 @@ use serde_json::json;
 use crate::rig::{Rng, env_number};
 use crate::support::http_stub::plain_http;
 use crate::support::load::loading;
+use crate::support::port::free_port;
 use crate::support::relay_process::Setup;
 use crate::support::wait::eventually_within;
 
@@ -74,9 +74,7 @@ async fn no_delivery_is_lost_silently_and_none_runs_twice_whenever_the_process_d
     let notes = tempfile::tempdir().unwrap();
     let notes = notes.path().join("runs");
     fs::write(&notes, "").unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port();
     let setup = setup(&connector, &notes, port);
     let client = plain_http();
     let (mut unconfirmed, mut interrupted, mut confirmed) = (Vec::new(), 0, 0);

@@ -94,7 +94,7 @@ async fn a_small_disk_is_not_used_up_by_the_journals_own_log() {
     for number in 0..MESSAGES {
         connector.push(number % 7, "hello");
     }
-    eventually_within(SOON * 2, "every message acknowledged and answered", async || {
+    eventually_within(SOON * 3, "every message acknowledged and answered", async || {
         let state = connector.state();
         let done = |message: &crate::rig::state::Message| message.acked && message.replies.len() == 1;
         state.messages.iter().all(done).then_some(())

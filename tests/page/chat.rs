@@ -115,7 +115,7 @@ async fn stop_stops_the_turn_and_the_next_message_is_answered() {
     assert_eq!(never, false);
     // An answer that had begun says so too, and a Stop that finds nothing to stop leaves no mark.
     stage
-        .say("stream=400 one two three four five six seven eight nine ten")
+        .say("stream=1500 one two three four five six seven eight nine ten")
         .await;
     stage.wait_for_reply("echo: one").await;
     page.click("#stop").await;

@@ -17,6 +17,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, ToSocketAddrs};
 use tokio::sync::mpsc;
 
+use super::port::free_port;
+
 /// One request as it arrived.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
@@ -211,8 +213,7 @@ pub(crate) async fn silent() -> SocketAddr {
 
 /// A base address on which nothing listens.
 pub(crate) fn nobody() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
+    format!("http://127.0.0.1:{}", free_port())
 }
 
 pub(crate) fn client() -> HttpClient {

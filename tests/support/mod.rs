@@ -2,9 +2,11 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+pub(crate) mod alone;
 pub(crate) mod http_stub;
 pub(crate) mod load;
 pub(crate) mod memory_relay;
+pub(crate) mod port;
 pub(crate) mod raw_http;
 pub(crate) mod relay_process;
 pub(crate) mod skip;

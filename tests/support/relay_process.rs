@@ -212,6 +212,16 @@ impl RelayProcess {
         self.exited(SOON).await;
     }
 
+    /// Freezes it, and waits until it stands still: a signal that was sent has not arrived yet.
+    pub(crate) async fn freeze(&self) {
+        self.signal(Signal::STOP);
+        eventually("the relay stands still", async || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("procfs");
+            stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" T"))
+        })
+        .await;
+    }
+
     /// Asks it to stop.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);

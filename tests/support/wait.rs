@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Far more than anything takes that should happen soon, even on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 /// How often a condition is checked.
 const INTERVAL: Duration = Duration::from_millis(2);

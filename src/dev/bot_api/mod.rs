@@ -48,8 +48,6 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 pub use calls::BotApiCall;
 pub use chats::{ApiChatKind, ApiPerson, BotStanding};
@@ -59,20 +57,14 @@ pub use rules::{BotApiAnswer, BotApiRule};
 pub use settings::BotApiSettings;
 pub use view::{BotApiNotSeen, SeenButton, SeenDraft, SeenFile, SeenMessage, SeenPress};
 
-use super::listener::accept;
+use super::listener::{ServerPort, accept};
 use server::{BotApiHub, router};
 use state::{BotApiState, OTHER_POLL};
 
 /// A running fake Bot API on 127.0.0.1. Dropping it cuts its connections and frees its port.
 pub struct BotApi {
     hub: Arc<BotApiHub>,
-    listening: Mutex<Option<ApiListening>>,
-}
-
-/// The open port.
-struct ApiListening {
-    down: CancellationToken,
-    task: JoinHandle<()>,
+    port: Mutex<ServerPort>,
 }
 
 impl Drop for BotApi {
@@ -87,26 +79,23 @@ impl BotApi {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
         let addr = listener.local_addr()?;
         let hub = Arc::new(BotApiHub::new(addr, BotApiState::new(settings)));
-        let listening = listen(&hub, listener);
+        let port = listen(&hub, listener);
         Ok(Self {
             hub,
-            listening: Mutex::new(Some(listening)),
+            port: Mutex::new(port),
         })
     }
 
-    /// Frees the port and cuts every connection. Chats and updates stay.
+    /// Closes the port and cuts every connection. The port is not given to anybody else; chats and updates stay.
     pub async fn take_down(&self) {
-        if let Some(ApiListening { down, task }) = self.listening.lock().await.take() {
-            down.cancel();
-            let _ = task.await;
-        }
+        self.port.lock().await.close(self.hub.addr).await;
     }
 
     /// Takes [`take_down`](Self::take_down) back, on the same port.
     pub async fn bring_up(&self) -> io::Result<()> {
-        let mut listening = self.listening.lock().await;
-        if listening.is_none() {
-            *listening = Some(listen(&self.hub, TcpListener::bind(self.hub.addr).await?));
+        let mut port = self.port.lock().await;
+        if let Some(listener) = port.reopen(self.hub.addr).await? {
+            *port = listen(&self.hub, listener);
         }
         Ok(())
     }
@@ -202,8 +191,8 @@ impl BotApi {
     }
 }
 
-fn listen(hub: &Arc<BotApiHub>, listener: TcpListener) -> ApiListening {
+fn listen(hub: &Arc<BotApiHub>, listener: TcpListener) -> ServerPort {
     let down = hub.stop.child_token();
     let task = tokio::spawn(accept(listener, router(hub), down.clone()));
-    ApiListening { down, task }
+    ServerPort::Open { down, task }
 }

@@ -108,7 +108,7 @@ async fn an_agent_with_another_protocol_is_reported() {
 async fn one_that_keeps_failing_rests() {
     let rig = Rig::with("", |settings| {
         settings.argv = vec!["/bin/false".to_owned()];
-        settings.start_timeout_secs = 1;
+        settings.start_timeout_secs = 20;
     });
     for _ in 0..2 {
         assert!(rig.fails("a", "hello").await.detail.contains("code 1"));

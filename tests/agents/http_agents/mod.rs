@@ -12,18 +12,19 @@ mod openai_memory;
 mod server;
 
 use std::future::Future;
-use std::time::Duration;
 
 use hermes_relay::net::http::HttpEgress;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
+
+use crate::support::wait::SOON;
 
 /// A key that must show up nowhere but in the header.
 pub(crate) const KEY: &str = "sk-very-secret-0123456789";
 
 /// Waits for something that must happen.
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future)
+    tokio::time::timeout(SOON, future)
         .await
         .unwrap_or_else(|_| panic!("never happened: {what}"))
 }

@@ -1,7 +1,6 @@
 //! Hermes as a gateway with an API server, which the relay is told the address of.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -14,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use crate::real_hermes::home::{Home, OFFLINE};
 use crate::real_hermes::install::Hermes;
 use crate::real_hermes::{conversation, install, model, processes};
+use crate::support::port::free_port;
 use crate::support::relay_process::Setup;
 use crate::support::wait::eventually_within;
 
@@ -133,14 +133,6 @@ impl Gateway {
     fn reply_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
-}
-
-/// A free port below those that connections are given: whoever knocks at one of those in a loop may be connected to
-/// itself, and hold the port.
-fn free_port() -> u16 {
-    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
-    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    (first..32_000).find(is_free).expect("a free port")
 }
 
 impl Drop for Gateway {

@@ -3,7 +3,7 @@
 //! It hears a connection to its very end even when it can no longer speak on it, so that nothing that a dying
 //! gateway managed to say goes unnoticed.
 
-use crate::support::wait::eventually_within;
+use crate::support::wait::eventually;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -115,11 +115,9 @@ impl Connector {
 
     /// Waits until every connection was heard to its end.
     pub(crate) async fn all_read(&self) {
-        eventually_within(
-            Duration::from_secs(10),
-            "every connection read to its end",
-            async || self.state().open.is_empty().then_some(()),
-        )
+        eventually("every connection read to its end", async || {
+            self.state().open.is_empty().then_some(())
+        })
         .await;
     }
 }
@@ -285,7 +283,7 @@ fn outbound(hub: &Arc<Hub>, connection: u64, request_id: &str, action: &str) {
 async fn write_frames(hub: &Hub, connection: u64, sink: &mut SplitSink<WebSocketStream<TcpStream>, Message>) {
     loop {
         let woken = hub.wake.notified();
-        let (texts, answers) = lock(hub).outgoing(connection);
+        let texts = lock(hub).outgoing(connection);
         if texts.is_empty() {
             woken.await;
             continue;
@@ -298,7 +296,6 @@ async fn write_frames(hub: &Hub, connection: u64, sink: &mut SplitSink<WebSocket
         if sink.flush().await.is_err() {
             return std::future::pending().await;
         }
-        lock(hub).answered(&answers);
     }
 }
 

@@ -67,10 +67,8 @@ pub(crate) struct Reply {
     pub(crate) at: Instant,
     /// Place among all ops.
     pub(crate) order: usize,
-    /// When the result was about to be handed to the socket.
-    pub(crate) answering_at: Option<Instant>,
-    /// When it had been.
-    pub(crate) answered_at: Option<Instant>,
+    /// Which of the lines of its connection the result is, once it is handed to the socket.
+    pub(crate) result_line: Option<u64>,
 }
 
 /// What decides on ops: the chat and the text.
@@ -89,7 +87,8 @@ pub(crate) struct State {
     pub(crate) dialed: u64,
     pub(crate) greeted: u64,
     pub(crate) open: HashMap<u64, Live>,
-    pub(crate) ended: HashMap<u64, Instant>,
+    /// Connections that have ended, and how many of their lines the gateway is known to have read.
+    pub(crate) ended: HashMap<u64, u64>,
     pub(crate) strange_ops: Vec<String>,
     pub(crate) acked: usize,
     ops: usize,
@@ -104,6 +103,12 @@ pub(crate) struct Live {
     cursor: usize,
     in_flight: usize,
     outgoing: VecDeque<Outgoing>,
+    /// Lines that were handed to the socket.
+    lines: u64,
+    /// The line with which each message was first delivered here.
+    delivered: HashMap<usize, u64>,
+    /// Lines that the gateway has surely read: it acknowledged the last of them, and reads in order.
+    lines_read: u64,
 }
 
 struct Outgoing {
@@ -156,14 +161,18 @@ impl State {
                 cursor: self.floor,
                 in_flight: 0,
                 outgoing: VecDeque::new(),
+                lines: 0,
+                delivered: HashMap::new(),
+                lines_read: 0,
             },
         );
         self.dialed
     }
 
     pub(crate) fn close_connection(&mut self, connection: u64) {
-        self.open.remove(&connection);
-        self.ended.insert(connection, Instant::now());
+        if let Some(live) = self.open.remove(&connection) {
+            self.ended.insert(connection, live.lines_read);
+        }
     }
 
     pub(crate) fn hello(&mut self, connection: u64, platform: &str) {
@@ -175,7 +184,15 @@ impl State {
     }
 
     pub(crate) fn ack(&mut self, connection: u64, buffer_id: &str) {
-        let Some(message) = line::number(buffer_id).and_then(|number| self.messages.get_mut(number)) else {
+        let Some(number) = line::number(buffer_id) else {
+            return;
+        };
+        if let Some(live) = self.open.get_mut(&connection)
+            && let Some(line) = live.delivered.get(&number)
+        {
+            live.lines_read = live.lines_read.max(*line);
+        }
+        let Some(message) = self.messages.get_mut(number) else {
             return;
         };
         if std::mem::replace(&mut message.acked, true) {
@@ -209,8 +226,7 @@ impl State {
                 content: content.to_owned(),
                 at: Instant::now(),
                 order: self.ops,
-                answering_at: None,
-                answered_at: None,
+                result_line: None,
             });
             number.map(|number| (number, message.replies.len() - 1))
         } else {
@@ -234,40 +250,37 @@ impl State {
         self.answer(connection, line, None);
     }
 
-    /// The messages to write now, as texts, and what they answer.
-    pub(crate) fn outgoing(&mut self, connection: u64) -> (Vec<String>, Vec<(usize, usize)>) {
+    /// The messages to write now, as texts.
+    pub(crate) fn outgoing(&mut self, connection: u64) -> Vec<String> {
         let Some(live) = self.open.get_mut(&connection) else {
-            return (Vec::new(), Vec::new());
+            return Vec::new();
         };
-        let (mut lines, mut answers) = (Vec::new(), Vec::new());
+        let mut lines = Vec::new();
         for outgoing in live.outgoing.drain(..) {
             lines.push(outgoing.line);
+            live.lines += 1;
             if let Some((message, reply)) = outgoing.answers {
-                self.messages[message].replies[reply].answering_at = Some(Instant::now());
-                answers.push((message, reply));
+                self.messages[message].replies[reply].result_line = Some(live.lines);
             }
         }
         while live.greeted && live.in_flight < self.window && lines.len() < 1024 {
             let Some(message) = self.messages.get(live.cursor) else {
                 break;
             };
+            let number = live.cursor;
             live.cursor += 1;
             if !message.acked {
                 live.in_flight += 1;
                 lines.push(message.line.clone());
+                live.lines += 1;
+                live.delivered.insert(number, live.lines);
                 if self.rng.percent(self.repeat_percent) {
                     lines.push(message.line.clone());
+                    live.lines += 1;
                 }
             }
         }
-        (self.pack(lines), answers)
-    }
-
-    pub(crate) fn answered(&mut self, answers: &[(usize, usize)]) {
-        let now = Instant::now();
-        for (message, reply) in answers {
-            self.messages[*message].replies[*reply].answered_at = Some(now);
-        }
+        self.pack(lines)
     }
 
     fn pack(&mut self, lines: Vec<String>) -> Vec<String> {

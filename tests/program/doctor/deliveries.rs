@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::doctor::rig::{Report, connector, doctor};
 use crate::support::http_stub::Stub;
+use crate::support::port::free_port;
 use crate::support::relay_process::Setup;
 
 /// The row of a probe about this subject.
@@ -107,9 +108,7 @@ async fn each_fault_of_a_connector_has_a_remedy() {
 #[tokio::test]
 async fn the_receiver_is_checked_with_its_secrets_its_listener_and_its_target() {
     let connector = connector().await;
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let address = format!("127.0.0.1:{}", free_port());
     let setup = |deliver: &str| {
         let setup = Setup::for_connector(&connector)
             .setting("serve.http", &format!("\"{address}\""))

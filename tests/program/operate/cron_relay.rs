@@ -150,7 +150,7 @@ async fn a_run_that_is_asked_for_while_the_job_runs_comes_after_it() {
     let relay = connected(&setup).await;
     let id = added(
         &setup,
-        &["every 3h", "sleep=1500 slow", "--deliver", "discord:home"],
+        &["every 3h", "sleep=4000 slow", "--deliver", "discord:home"],
     )
     .await;
     cron_json(&setup, &["run", &id]).await;

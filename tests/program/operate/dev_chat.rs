@@ -134,7 +134,7 @@ async fn messages_after_a_stopped_turn_are_answered() {
 #[tokio::test]
 async fn a_streamed_answer_grows_in_place_above_what_is_typed() {
     let mut terminal = chat(&["dev"]);
-    terminal.enter("stream=250 one two three four five six").await;
+    terminal.enter("stream=700 one two three four five six").await;
     terminal.keys("half a li");
     let grows = |lines: &[String]| {
         let answer = lines.iter().find(|line| line.starts_with("discord: echo: one"));
@@ -158,7 +158,7 @@ async fn a_streamed_answer_grows_in_place_above_what_is_typed() {
 async fn a_line_typed_while_an_answer_grows_stays_between_the_answers() {
     let mut terminal = chat(&["dev"]);
     terminal
-        .enter("stream=300 one two three four five six seven eight nine ten eleven twelve")
+        .enter("stream=600 one two three four five six seven eight nine ten eleven twelve")
         .await;
     terminal
         .until("half an answer", |lines| {
@@ -174,7 +174,7 @@ async fn a_line_typed_while_an_answer_grows_stays_between_the_answers() {
         .position(|line| line.starts_with("> stream"))
         .unwrap();
     let wanted = [
-        "> stream=300 one two three four five six seven eight nine ten eleven twelve",
+        "> stream=600 one two three four five six seven eight nine ten eleven twelve",
         "> next",
         "discord: echo: one two three four five six seven eight nine ten eleven twelve",
         "discord: echo: next",
@@ -342,7 +342,7 @@ async fn a_gateway_enrolls_with_the_dev_connector_and_its_streamed_answer_is_sho
     let again = verb(&setup, args).await;
     assert_ne!(again.code, 0, "the token is good once");
     let relay = crate::operate::connected(&setup).await;
-    dev.enter("stream=300 one two three four five six seven").await;
+    dev.enter("stream=700 one two three four five six seven").await;
     dev.until("half an answer", |lines| {
         lines
             .iter()

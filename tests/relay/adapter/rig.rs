@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use crate::support::wait::SOON;
 use crate::support::wait::eventually;
 use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{BotIdentity, Settings};
@@ -13,9 +14,6 @@ use hermes_relay::relay::{Credentials, ExitReason, Relay, RelayHandle};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-
-/// How long anything may take that should be quick.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 type Play = dyn Fn(Turn) -> Pin<Box<dyn Future<Output = TurnEnd> + Send>> + Send + Sync;
 

@@ -158,7 +158,7 @@ async fn another_start_finds_what_is_armed_whatever_the_list_looks_like() {
 }
 
 #[tokio::test]
-async fn an_arm_fails_honestly_and_is_repeated_within_five_seconds() {
+async fn an_arm_fails_honestly_and_is_repeated_soon() {
     let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
         nas.fault(NasFault::Outage);
     })
@@ -179,7 +179,8 @@ async fn an_arm_fails_honestly_and_is_repeated_within_five_seconds() {
     );
     assert!(!failed.is_settled() && failed.unavailable.is_none());
     rig.nas.mend(NasFault::Outage);
-    let within = Duration::from_secs(5);
+    // The first retry comes after three seconds and the second after six more.
+    let within = Duration::from_secs(8);
     eventually_within(within, "armed after the outage", async || {
         rig.report.borrow().armed() == 1
     })

@@ -1,7 +1,6 @@
 //! The whole way with the real program, the embedded NAS and the embedded connector: arm, sleep, fire, wake, run, deliver, arm
 //! anew.
 
-use std::net::TcpListener;
 use std::path::Path;
 
 use hermes_relay::cron::job::{JobOrigin, NewJob};
@@ -10,6 +9,7 @@ use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRunSt
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use crate::support::port::free_port;
 use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually;
 
@@ -19,15 +19,11 @@ struct Hosted {
     setup: Setup,
 }
 
-/// A hosted relay that sleeps after a second of silence.
-async fn hosted() -> Hosted {
+/// A hosted relay that sleeps after so many seconds of silence.
+async fn hosted(idle_secs: u32) -> Hosted {
     let nas = Nas::start(NasSettings::default()).await.unwrap();
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = free_port();
     let chronos = format!(
         "{{portal_url: \"{}\", callback_url: \"http://127.0.0.1:{port}\", expected_audience: \"{}\", nas_jwks_url: \"{}\"}}",
         nas.portal_url(),
@@ -37,7 +33,7 @@ async fn hosted() -> Hosted {
     let setup = Setup::for_connector(&connector)
         .env("GATEWAY_RELAY_WAKE_URL", "http://127.0.0.1:9/wake")
         .env("HERMES_SCALE_TO_ZERO", "1")
-        .setting("sleep.idle_secs", "1")
+        .setting("sleep.idle_secs", &idle_secs.to_string())
         .setting("cron.provider", "chronos")
         .setting("cron.listen", &format!("\"127.0.0.1:{port}\""))
         .setting("cron.wrap_response", "false")
@@ -101,7 +97,8 @@ impl Hosted {
 
 #[tokio::test]
 async fn a_job_is_armed_before_a_sleep_fired_after_it_runs_once_and_is_armed_anew() {
-    let hosted = hosted().await;
+    // It is fired at while it is idle, before it sleeps.
+    let hosted = hosted(4).await;
     let state_dir = hosted.setup.state_dir();
     // Sixty seconds ahead at most, so that a fire owns it at once.
     let id = add(&state_dir, "every 1m", "the hourly look");
@@ -156,9 +153,10 @@ async fn a_job_is_armed_before_a_sleep_fired_after_it_runs_once_and_is_armed_ane
 
 #[tokio::test]
 async fn a_job_of_a_relay_that_was_down_runs_when_it_is_up_again() {
-    let hosted = hosted().await;
+    let hosted = hosted(1).await;
     let state_dir = hosted.setup.state_dir();
-    let at = Timestamp::now().as_second() + 4;
+    // Late enough for a busy machine to start it, and for it to sleep before that.
+    let at = Timestamp::now().as_second() + 15;
     let at = Timestamp::from_second(at).unwrap().to_string();
     add(&state_dir, &at, "once");
     let mut relay = hosted.setup.start();
@@ -183,7 +181,7 @@ async fn a_job_of_a_relay_that_was_down_runs_when_it_is_up_again() {
 
 #[tokio::test]
 async fn a_fire_under_keys_that_were_rotated_is_accepted() {
-    let hosted = hosted().await;
+    let hosted = hosted(1).await;
     let setup = hosted.setup.without_env("HERMES_SCALE_TO_ZERO");
     let state_dir = setup.state_dir();
     let id = add(&state_dir, "every 1m", "rotated");

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::signing::{OTHER, P256};
 use crate::support::http_stub::{Stub, egress, reply};
 use crate::support::memory_relay::{Running, start_with};
+use crate::support::port::free_port;
 use crate::support::raw_http::{Answer, ask, exchange};
 
 const PORTAL: &str = "https://portal.example";
@@ -69,9 +70,7 @@ impl FireRig {
         let rules = FireTokenRules::new(portal, audience);
         let verifier = FireVerifier::new(rules, source, &egress()).unwrap();
         let endpoint = Arc::new(FireEndpoint::new(verifier, Box::new(admitting.clone())));
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let http = free.local_addr().unwrap();
-        drop(free);
+        let http = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let settings = ServeConfig {
             http: Some(http.to_string()),
             control: false,

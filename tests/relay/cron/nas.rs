@@ -92,15 +92,12 @@ async fn a_fire_that_is_deferred_comes_again_when_it_was_asked_to() {
     nas.rig.answer(FireAdmission::Early {
         retry_after: Duration::from_secs(2),
     });
+    let began = std::time::Instant::now();
     nas.arm("a", 0).await;
     nas.attempts(1).await;
-    let began = std::time::Instant::now();
     nas.rig.answer(FireAdmission::Accepted);
     let attempts = nas.attempts(2).await;
-    assert!(
-        began.elapsed() > Duration::from_millis(1500),
-        "it waited as asked"
-    );
+    assert!(began.elapsed() >= Duration::from_secs(2), "it waited as asked");
     let statuses: Vec<_> = attempts.iter().map(|attempt| attempt.status).collect();
     assert_eq!(statuses, [Some(503), Some(202)]);
     nas.rig.relay.stop().await;

@@ -5,16 +5,14 @@ mod messages;
 mod people;
 mod polling;
 
-use std::time::Duration;
-
 use hermes_relay::dev::{ApiChatKind, ApiPerson, BotApi, BotApiSettings, BotStanding};
 use reqwest::Client;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::support::http_stub::plain_http;
+use crate::support::wait::SOON;
 
-const SOON: Duration = Duration::from_secs(20);
 const ADA: i64 = 100;
 const GROUP: i64 = -200;
 const FORUM: i64 = -1_000_300;

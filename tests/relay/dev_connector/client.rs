@@ -13,8 +13,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::handshake::client::Response;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// Far more than anything here takes.
-pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) use crate::support::wait::SOON;
 /// How long nothing must come before it is believed that nothing comes.
 pub(crate) const QUIET: Duration = Duration::from_millis(150);
 
@@ -138,9 +137,11 @@ impl Client {
         }
     }
 
-    /// Reads, and so answers pings, for a while in which no frame comes.
-    pub(crate) async fn quiet_but_reading(&mut self) {
-        let reading = async { while let Some(Ok(Message::Ping(_))) = self.socket.next().await {} };
-        assert!(timeout(QUIET * 2, reading).await.is_err(), "something came");
+    /// Reads, and so answers pings, for so many of them, between which no frame comes.
+    pub(crate) async fn answer_pings(&mut self, pings: usize) {
+        for _ in 0..pings {
+            let next = timeout(SOON, self.socket.next()).await.expect("a ping");
+            assert!(matches!(next, Some(Ok(Message::Ping(_)))), "not a ping: {next:?}");
+        }
     }
 }

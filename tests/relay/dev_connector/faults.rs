@@ -66,7 +66,18 @@ async fn dials_are_refused_redirected_or_left_hanging() {
     connector.answer_next_dials(1, &DialRule::Hang);
     let response = refused(&connector).await;
     assert_eq!(response.headers()["location"], "http://127.0.0.1:1/relay");
-    assert!(timeout(QUIET, dial(&connector)).await.is_err());
+    {
+        let hanging = dial(&connector);
+        tokio::pin!(hanging);
+        let arrived = connector.until("the dial that hangs", SOON, |connector| {
+            (connector.dials().len() == 3).then_some(())
+        });
+        tokio::select! {
+            _ = &mut hanging => panic!("it was answered"),
+            arrived = arrived => arrived.unwrap(),
+        }
+        assert!(timeout(QUIET, hanging).await.is_err());
+    }
     greeted(&connector, "discord").await;
     let answers: Vec<_> = connector
         .dials()
@@ -180,12 +191,13 @@ async fn nonsense_is_counted_and_a_message_over_the_limit_ends_the_connection() 
 #[tokio::test]
 async fn a_gateway_that_does_not_pong_is_dropped() {
     let settings = ConnectorSettings {
-        ping_interval: Some(Duration::from_millis(50)),
+        // It gives up on whoever is silent for twice as long.
+        ping_interval: Some(Duration::from_millis(800)),
         ..ConnectorSettings::default()
     };
     let connector = Connector::start(settings).await.unwrap();
     let mut client = greeted(&connector, "discord").await;
-    client.quiet_but_reading().await;
+    client.answer_pings(4).await;
     assert_eq!(connector.open_connections().len(), 1, "pongs keep it");
     let ended = connector
         .until("its end", SOON, |connector| connector.closed().pop())

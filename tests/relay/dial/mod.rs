@@ -11,11 +11,11 @@ use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::socket::{DialError, DialRequest, Dialer, Stage};
 use hermes_relay::net::tls::{TlsSettings, client_config};
 use secrecy::SecretString;
-use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use server::{Answer, PATIENCE, Server, assert_echoes, dialer, header, request};
+use crate::support::port::free_port;
+use server::{Answer, PATIENCE, SILENCE, Server, assert_echoes, dialer, header, request};
 
 const DATE: &str = "Date: Tue, 15 Nov 1994 12:00:00 GMT\r\n";
 const DATE_SECS: u64 = 784_900_800;
@@ -195,7 +195,7 @@ async fn urls_that_cannot_be_dialled_are_refused_without_being_quoted() {
 async fn silence_ends_in_a_timeout_that_names_the_stage() {
     let server = Server::start(Answer::Silence).await;
     let tls = client_config(&TlsSettings::default()).expect("TLS settings");
-    let dialer = Dialer::new(tls, ProxyRules::none(), Duration::from_millis(200));
+    let dialer = Dialer::new(tls, ProxyRules::none(), SILENCE);
     for (scheme, expected) in [("ws", Stage::Upgrade), ("wss", Stage::Tls)] {
         let url = format!("{scheme}://localhost:{}/relay", server.port);
         let dial = timeout(PATIENCE, dialer.dial(request(&url)));
@@ -209,10 +209,7 @@ async fn silence_ends_in_a_timeout_that_names_the_stage() {
 
 #[tokio::test]
 async fn a_closed_port_is_a_connect_error() {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    drop(listener);
-    let url = format!("ws://localhost:{port}/relay");
+    let url = format!("ws://localhost:{}/relay", free_port());
     let error = dialer().dial(request(&url)).await.expect_err("nobody there");
     assert!(matches!(error, DialError::Connect { .. }), "{error}");
 }

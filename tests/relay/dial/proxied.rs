@@ -1,14 +1,13 @@
 //! Dialling through a proxy.
 
-use std::time::Duration;
-
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::socket::{DialError, DialRequest, Dialer, Stage};
 use hermes_relay::net::tls::{TlsSettings, client_config};
 use secrecy::SecretString;
 use tokio::time::timeout;
 
-use crate::dial::server::{Answer, PATIENCE, Server, assert_echoes, dialer_with, header, request};
+use crate::dial::server::{Answer, PATIENCE, SILENCE, Server, assert_echoes, dialer_with, header, request};
+use crate::support::port::free_port;
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
@@ -162,12 +161,8 @@ async fn data_ahead_of_the_tunnel_is_refused() {
 
 #[tokio::test]
 async fn a_proxy_that_is_not_there_is_named() {
-    let gone = Server::connect_proxy("", 0).await;
-    let port = gone.port;
-    drop(gone);
     let bearer = SecretString::from("token");
-    // The listener goes when its task does; a proxy that hangs up is as little use as none.
-    let error = dialing(&[("ALL_PROXY", format!("http://localhost:{port}"))])
+    let error = dialing(&[("ALL_PROXY", format!("http://localhost:{}", free_port()))])
         .dial(behind_proxy(&bearer))
         .await
         .expect_err("no proxy");
@@ -230,7 +225,7 @@ async fn a_silent_proxy_ends_in_a_timeout() {
     let proxy = Server::start(Answer::Silence).await;
     let tls = client_config(&TlsSettings::default()).expect("TLS settings");
     let rules = rules(&[("ALL_PROXY", format!("http://127.0.0.1:{}", proxy.port))]);
-    let dialer = Dialer::new(tls, rules, Duration::from_millis(200));
+    let dialer = Dialer::new(tls, rules, SILENCE);
     let bearer = SecretString::from("token");
     let dial = timeout(PATIENCE, dialer.dial(behind_proxy(&bearer)));
     let error = dial.await.expect("no hang").expect_err("silence");

@@ -19,7 +19,10 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 /// The longest a test waits for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a dial waits for somebody who says nothing; a busy machine gets past the stages before that in this time.
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 
 /// How a server answers an upgrade.
 #[derive(Clone)]

@@ -2,6 +2,7 @@
 
 use super::{NOW, accept, ask, next, op, open};
 use crate::support::small_disk::SmallDisk;
+use crate::support::wait::SOON;
 use hermes_relay::store::{
     Command, Completion, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp,
     OpSeq, OpState, OpenError, Section, TurnState,
@@ -9,7 +10,6 @@ use hermes_relay::store::{
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
 use tokio::time::timeout;
 
 #[tokio::test]
@@ -197,13 +197,10 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
         matches!(done[..], [Completion::Ended { seq: InboxSeq(1), .. }]),
         "{done:?}"
     );
-    timeout(
-        Duration::from_secs(5),
-        opened.health.wait_for(|health| *health == Health::Ok),
-    )
-    .await
-    .unwrap()
-    .unwrap();
+    timeout(SOON, opened.health.wait_for(|health| *health == Health::Ok))
+        .await
+        .unwrap()
+        .unwrap();
     let done = ask(&mut opened, vec![accept(3, "s", Some("second"), true)], 1).await;
     assert!(
         matches!(done[..], [Completion::Accepted { seq: InboxSeq(2), .. }]),

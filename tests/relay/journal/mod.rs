@@ -3,12 +3,12 @@
 mod contents;
 mod files;
 
+use crate::support::wait::SOON;
 use hermes_relay::store::{
     ChatRow, Command, Completion, DedupeKey, InboxKind, Journal, JournalSettings, NewOp, Opened,
 };
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 use tokio::time::timeout;
 
 pub(crate) const NOW: i64 = 1_790_000_000_000;
@@ -48,7 +48,7 @@ pub(crate) fn open(dir: &Path) -> Opened {
 }
 
 pub(crate) async fn next(opened: &mut Opened) -> Vec<Completion> {
-    timeout(Duration::from_secs(20), opened.batches.recv())
+    timeout(SOON, opened.batches.recv())
         .await
         .expect("a batch in time")
         .unwrap()

@@ -22,7 +22,7 @@ async fn a_relay_that_was_stopped_for_longer_than_the_silence_it_allows_is_back_
         .setting("link.dead_after_secs", "2")
         .start();
     connector.wait_connected(SOON).await.unwrap();
-    relay.signal(Signal::STOP);
+    relay.freeze().await;
     connector
         .deliver(&text_event("discord", "c1", "m1", "while it slept"))
         .unwrap();

@@ -97,7 +97,8 @@ async fn a_connector_that_never_answers_the_hello_is_abandoned_and_dialled_again
 async fn an_op_that_is_never_answered_holds_up_its_own_chat_and_no_other() {
     let connector = connector().await;
     let relay = Setup::for_connector(&connector)
-        .setting("link.request_timeout_secs", "3")
+        // The other chats have this long to be answered.
+        .setting("link.request_timeout_secs", "10")
         .start();
     connector.wait_connected(SOON).await.unwrap();
     connector.script(ResultRule::on("send", OpAnswer::Never).once());
@@ -151,10 +152,10 @@ async fn a_quiet_connector_that_answers_pings_is_left_alone() {
     let connector = Connector::start(settings).await.unwrap();
     let relay = Setup::for_connector(&connector)
         .setting("link.ping_interval_secs", "1")
-        .setting("link.dead_after_secs", "3")
+        .setting("link.dead_after_secs", "6")
         .start();
     connector.wait_connected(SOON).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(4500)).await;
+    tokio::time::sleep(Duration::from_millis(7500)).await;
     assert_eq!(
         (connector.dials().len(), relay.count("stopped responding")),
         (1, 0)
@@ -165,13 +166,14 @@ async fn a_quiet_connector_that_answers_pings_is_left_alone() {
 #[tokio::test]
 async fn a_connector_that_pings_hears_from_a_relay_whose_agent_is_busy() {
     let settings = ConnectorSettings {
-        ping_interval: Some(Duration::from_secs(1)),
+        // It gives up on whoever is silent for twice as long.
+        ping_interval: Some(Duration::from_secs(3)),
         ..ConnectorSettings::default()
     };
     let connector = Connector::start(settings).await.unwrap();
     let relay = Setup::for_connector(&connector).start();
     connector
-        .deliver(&text_event("discord", "c1", "m1", "sleep=4500 done"))
+        .deliver(&text_event("discord", "c1", "m1", "sleep=10000 done"))
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert_eq!(connector.dials().len(), 1, "{:?}", connector.closed());

@@ -11,7 +11,7 @@ use crate::media::server::{Rig, Script, Server, access, answer, file, redirect};
 
 fn allowing(hosts: &[&str]) -> MediaSettings {
     MediaSettings {
-        timeout_secs: 2,
+        timeout_secs: 20,
         allow_hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         ..MediaSettings::default()
     }

@@ -16,8 +16,10 @@ const NOTICE: &str = "cut short";
 async fn a_running_turn_finishes_and_the_connector_gets_going_idle() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.deliver("a", "1", "sleep=300 done").await;
-    relay.wait_for_turns(1).await;
+    relay.deliver("a", "1", "sleep=1000 done").await;
+    relay
+        .wait_for_status("a turn", |status| status.tally.turns_started == 1)
+        .await;
     let seen = relay.stop().await;
     assert_eq!(seen.texts("a"), ["echo: done"]);
     assert_eq!((seen.idles, seen.closed, seen.in_flight), (1, true, 0));

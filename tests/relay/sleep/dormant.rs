@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::wait::eventually;
+use crate::support::wait::{SOON, eventually};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{BotIdentity, Durability, Settings, SleepAction};
 use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
@@ -12,8 +12,6 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
-
-const SOON: Duration = Duration::from_secs(30);
 
 struct Sleepy {
     connector: Connector,
@@ -186,8 +184,10 @@ async fn a_message_together_with_the_ack_keeps_the_relay_awake() {
     let breath = format!("{inbound}\n{{\"type\":\"going_idle_ack\"}}\n");
     assert!(sleepy.connector.send_raw(&breath));
     sleepy.connector.reply_to(SOON, "m1").await.unwrap();
-    let status = sleepy.handle.status().await.unwrap();
-    assert_eq!((status.tally.sleeps, status.tally.sleeps_refused), (0, 1));
+    let status = sleepy
+        .wait_for_status("a refusal", |status| status.tally.sleeps_refused == 1)
+        .await;
+    assert_eq!(status.tally.sleeps, 0);
     sleepy.ends().await;
 }
 

@@ -75,7 +75,7 @@ async fn a_suspend_is_requested_once_and_a_machine_that_stays_up_connects_again_
         .setting("sleep.command", &command);
     let relay = setup.start();
     relay.wait_for_log("about to be suspended").await;
-    assert!(!connector.is_connected());
+    disconnected(&connector).await;
     assert_eq!(std::fs::read_to_string(&mark).unwrap(), "slept\n");
     deliver(&connector, "m1", "are you there?");
     assert_eq!(connector.waiting(), 1, "within the fence nobody dials");

@@ -36,7 +36,7 @@ async fn work_between_going_idle_and_the_ack_cancels_the_sleep() {
     .await;
     relay.connector.hold_idle();
     relay.seen("the question", |seen| seen.idles == 1).await;
-    relay.deliver("c1", "m1", "sleep=500 hello").await;
+    relay.deliver("c1", "m1", "sleep=2000 hello").await;
     relay.wait_for_turns(1).await;
     relay.connector.answer_idle();
     let status = relay
@@ -138,7 +138,7 @@ impl RelayTransport for Meddler {
     fn go_dormant(&self) -> TransportFuture<'_, Result<(), DormancyRefused>> {
         Box::pin(async {
             if !self.meddled.swap(true, Ordering::SeqCst) {
-                let event = event("c1", "m1", "sleep=400 hello");
+                let event = event("c1", "m1", "sleep=2000 hello");
                 self.connector.deliver_buffered("b1", event).await.unwrap();
                 let taken = self.connector.wait_for(SOON, |seen| seen.acked("b1") == 1).await;
                 taken.expect("the message is taken");

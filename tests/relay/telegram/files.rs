@@ -9,6 +9,7 @@ use hermes_relay::dev::{BotApiAnswer, BotApiRule, PersonFile, PersonMessage, See
 use secrecy::ExposeSecret as _;
 
 use super::{ADA, Noting, World};
+use crate::support::wait::eventually;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
 
@@ -139,10 +140,11 @@ async fn documents_and_photos_of_the_agent_are_uploaded_with_their_names_and_cap
     );
     let texts = world.texts(ADA);
     assert!(texts.contains(&"this is notes.txt".to_owned()), "{texts:?}");
-    let left = std::fs::read_dir(world.state.path().join("media/outgoing"))
-        .unwrap()
-        .count();
-    assert_eq!(left, 0, "the copies are gone");
+    let outgoing = world.state.path().join("media/outgoing");
+    eventually("the copies are gone", async || {
+        std::fs::read_dir(&outgoing).unwrap().count() == 0
+    })
+    .await;
     relay.stop().await;
 }
 

@@ -16,7 +16,6 @@ mod streaming;
 mod unknown_outcomes;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use hermes_relay::agent::{
     Agent, AgentFuture, AgentInfo, EchoAgent, MediaLocation, Turn, TurnEnd, TurnInput,
@@ -33,10 +32,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::support::wait::eventually;
-
-/// Long enough for a busy machine and for what the relay waits on purpose.
-const SOON: Duration = Duration::from_secs(40);
+use crate::support::wait::{SOON, eventually};
 
 const ADA: i64 = 100;
 const BOB: i64 = 101;

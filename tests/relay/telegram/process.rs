@@ -281,7 +281,8 @@ async fn what_cannot_be_read_is_listed_and_refusals_are_in_status_and_log() {
     let setup = Setup::for_bot(&api).setting("sessions.refused_retries", "0");
     let relay = started(&setup).await;
     api.push_update(json!({"message": {"text": "no chat"}}));
-    api.say(BOB, BOB, "sleep=500 bye");
+    // Long enough for a look from another process.
+    api.say(BOB, BOB, "sleep=6000 bye");
     eventually("the turn", async || {
         json_of(&setup, &["status", "--json"]).await["turns_running"] == 1
     })
@@ -299,7 +300,7 @@ async fn what_cannot_be_read_is_listed_and_refusals_are_in_status_and_log() {
             .contains("blocked"),
         "{status}"
     );
-    assert!(relay.stderr().contains("blocked by the user"));
+    relay.wait_for_log("blocked by the user").await;
     let (code, listed, err) = verb(&setup, &["journal", "list", "--section", "quarantine"]).await;
     assert_eq!(code, 0, "{err}");
     assert!(listed.contains("quarantine:1"), "{listed}");

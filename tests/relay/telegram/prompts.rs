@@ -28,11 +28,14 @@ fn press_of(api: &BotApi, query: &str) -> Option<SeenPress> {
     api.presses().into_iter().find(|press| press.query_id == query)
 }
 
+/// Telegram forgets a press for which it got no answer in about this time.
+const IN_TIME: Duration = Duration::from_secs(15);
+
 /// Waits for the answer to a press, and checks that it came in time.
 async fn press_answered(world: &World, query: &str) -> String {
     let answer = world
         .api
-        .until("an answer to the press", Duration::from_secs(5), |api| {
+        .until("an answer to the press", IN_TIME, |api| {
             press_of(api, query).and_then(|press| press.answer)
         })
         .await;

@@ -18,7 +18,7 @@ async fn a_blocked_bot_is_refused_with_the_reason_and_other_chats_go_on() {
     let world = World::new().await;
     let agent = Noting::default();
     let relay = world.start_with(agent.clone(), stubborn).await;
-    world.api.say(BOB, BOB, "sleep=500 bye");
+    world.api.say(BOB, BOB, "sleep=1500 bye");
     agent.turns(1).await;
     world.api.block(BOB);
     let status = relay
@@ -51,7 +51,7 @@ async fn kicked_and_muted_bots_are_refused_with_the_reason() {
         let world = World::new().await;
         let agent = Noting::default();
         let relay = world.start_with(agent.clone(), stubborn).await;
-        world.api.say(GROUP, BOB, "sleep=300 bye");
+        world.api.say(GROUP, BOB, "sleep=1500 bye");
         agent.turns(1).await;
         world.api.set_standing(GROUP, ADA, standing);
         let status = relay

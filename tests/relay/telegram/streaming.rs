@@ -159,7 +159,7 @@ async fn a_stop_after_the_answer_hits_nothing() {
         .await;
     world.api.say(ADA, ADA, "sleep=1500 late");
     relay
-        .until("the next turn", |status| status.turns_running == 1)
+        .until("the next turn", |status| status.tally.turns_started == 2)
         .await;
     world.api.push_update(json!({
         "stopped_message_generation": {

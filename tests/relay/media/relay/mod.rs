@@ -6,9 +6,8 @@ mod outgoing;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::support::wait::eventually;
+use crate::support::wait::{SOON, eventually};
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
@@ -21,9 +20,6 @@ use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// Long enough for a busy machine, short enough for a test.
-const SOON: Duration = Duration::from_secs(30);
 
 /// An agent that does what the test says.
 struct Scripted<F>(F);
