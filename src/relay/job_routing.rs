@@ -467,7 +467,7 @@ impl EventLoop {
         self.scheduler.finish(&run, outcome, now, &mut self.effects);
     }
 
-    /// A run ended with an earlier process: the journal has noted that, and the targets learn it.
+    /// A run ended with an earlier process: that goes into the journal together with what tells its targets.
     fn run_interrupted(&mut self, run: &RunRow, job: Option<&Job>) {
         tracing::warn!(job = run.job, "a job was interrupted by the end of the last run");
         if let Some(job) = job {
@@ -475,6 +475,8 @@ impl EventLoop {
             let (ops, _) = self.plan_delivery(job, Some(&message));
             self.add_ops(ops, None);
         }
+        let now = self.clock.now();
+        self.scheduler.interrupted(run.seq, now, &mut self.effects);
     }
 
     /// The answer of a session did not reach a chat; a job's record says so.

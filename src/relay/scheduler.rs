@@ -227,7 +227,6 @@ impl Scheduler {
     pub(super) fn start(&mut self, now: Moment, effects: &mut Effects) {
         let recover = CronCommand::Recover {
             owner: self.next_owner(),
-            zone: self.zone.clone(),
             now: instant(now),
         };
         request(JobStep::Recover, recover, effects);
@@ -538,6 +537,16 @@ impl Scheduler {
             now: instant(now),
         };
         request(JobStep::Finished, finish, effects);
+    }
+
+    /// Notes in the journal that a run ended with an earlier process.
+    pub(super) fn interrupted(&self, seq: i64, now: Moment, effects: &mut Effects) {
+        let interrupted = CronCommand::Interrupted {
+            seq,
+            zone: self.zone.clone(),
+            now: instant(now),
+        };
+        request(JobStep::Finished, interrupted, effects);
     }
 
     /// The end of a run is stored: the job as it is now.

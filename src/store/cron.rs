@@ -304,11 +304,19 @@ pub enum CronCommand {
         /// Now.
         now: Timestamp,
     },
-    /// At the start of the relay, which holds the state directory's lock, so that no other relay runs: end the runs that earlier ones
-    /// left, and take over those that had not begun: [`CronReply::Recovered`].
+    /// At the start of the relay, which holds the state directory's lock, so that no other relay runs: find the runs that earlier
+    /// ones left, and take over those that had not begun: [`CronReply::Recovered`].
     Recover {
         /// This process; each claim that is taken over gets a random part of its own from this one on.
         owner: ClaimOwner,
+        /// Now.
+        now: Timestamp,
+    },
+    /// Note that a run ended with an earlier process: [`CronReply::Finished`]. It is written together with what tells people, so
+    /// that a relay that dies before that finds the run once more.
+    Interrupted {
+        /// The run.
+        seq: i64,
         /// The default zone.
         zone: TimeZone,
         /// Now.
@@ -350,7 +358,7 @@ impl CronCommand {
 
     /// Whether it must not be lost when the disk fails.
     pub(super) fn must_last(&self) -> bool {
-        matches!(self, Self::Finish { .. })
+        matches!(self, Self::Finish { .. } | Self::Interrupted { .. })
     }
 }
 
@@ -385,7 +393,8 @@ pub enum CronReply {
     },
     /// What a start found.
     Recovered {
-        /// Runs that ended with their process, and their status is unknown; with their job, unless it was deleted.
+        /// Runs that ended with their process, still to be noted as [`CronCommand::Interrupted`]; with their job, unless it was
+        /// deleted.
         interrupted: Vec<(RunRow, Option<JobRow>)>,
         /// Runs that had not begun, now claimed by this process: run them.
         taken_over: Vec<(RunRow, JobRow)>,
@@ -530,7 +539,8 @@ pub(super) fn apply(db: &Connection, command: &CronCommand) -> Result<CronReply>
             zone,
             now,
         } => finish(db, *seq, owner, outcome, zone, *now)?,
-        CronCommand::Recover { owner, zone, now } => recover(db, owner, zone, *now)?,
+        CronCommand::Recover { owner, now } => recover(db, owner, *now)?,
+        CronCommand::Interrupted { seq, zone, now } => interrupted(db, *seq, zone, *now)?,
         CronCommand::Repair { zone, now } => {
             for mut row in jobs(db)? {
                 if let NextRun::Repair(next) = row.next_run(*now, zone) {
@@ -902,7 +912,7 @@ fn note_end(
     put(db, &row.job)
 }
 
-fn recover(db: &Connection, owner: &ClaimOwner, zone: &TimeZone, now: Timestamp) -> Result<CronReply> {
+fn recover(db: &Connection, owner: &ClaimOwner, now: Timestamp) -> Result<CronReply> {
     let (mut interrupted, mut taken_over) = (Vec::new(), Vec::new());
     let mut random = owner.random;
     for run in with_status(db, "status IN ('claimed', 'running')")? {
@@ -914,21 +924,33 @@ fn recover(db: &Connection, owner: &ClaimOwner, zone: &TimeZone, now: Timestamp)
                 continue;
             }
         }
-        end_unknown(db, run.seq, now)?;
-        let outcome = RunOutcome {
-            error: Some(INTERRUPTED.to_owned()),
-            ..RunOutcome::default()
-        };
-        note_end(db, &run, &outcome, zone, now)?;
-        if let Some(run) = run_at(db, run.seq)? {
-            let job = one(db, &run.job)?;
-            interrupted.push((run, job));
-        }
+        let job = one(db, &run.job)?;
+        interrupted.push((run, job));
     }
     Ok(CronReply::Recovered {
         interrupted,
         taken_over,
     })
+}
+
+fn interrupted(db: &Connection, seq: i64, zone: &TimeZone, now: Timestamp) -> Result<CronReply> {
+    // A fire may have found that its process is gone, and ended it.
+    let run = run_at(db, seq)?;
+    let Some(run) = run.filter(|run| matches!(run.status, JobRunStatus::Claimed | JobRunStatus::Running))
+    else {
+        return Ok(CronReply::Finished {
+            held: false,
+            job: None,
+        });
+    };
+    end_unknown(db, seq, now)?;
+    let outcome = RunOutcome {
+        error: Some(INTERRUPTED.to_owned()),
+        ..RunOutcome::default()
+    };
+    note_end(db, &run, &outcome, zone, now)?;
+    let job = one(db, &run.job)?.map(Box::new);
+    Ok(CronReply::Finished { held: true, job })
 }
 
 const INTERRUPTED: &str = "the relay ended while this ran";

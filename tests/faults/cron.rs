@@ -152,10 +152,15 @@ async fn no_job_is_lost_silently_and_none_runs_twice_whenever_the_process_dies()
         let texts: Vec<String> = (connector.messages_in("home").into_iter())
             .map(|sent| sent.text)
             .collect();
-        if texts.len() >= all.len() {
+        let told = |name: &str| {
+            let (answer, quoted) = (format!("ran {name}"), format!("\"{name}\""));
+            texts.iter().any(|text| *text == answer || text.contains(&quoted))
+        };
+        let missing: Vec<&String> = all.keys().filter(|name| !told(name)).collect();
+        if missing.is_empty() {
             Ok(texts)
         } else {
-            Err(texts.len())
+            Err(format!("{missing:?}"))
         }
     })
     .await;

@@ -266,6 +266,52 @@ async fn a_claim_without_a_run_is_taken_over_and_a_run_without_an_end_is_reporte
     );
 }
 
+#[test]
+fn a_run_that_was_cut_short_is_found_again_until_that_is_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let id = add(&mut files, new_job(&in_seconds(1), "cut short"));
+    let mut gone = current_owner(7);
+    gone.start = "earlier".into();
+    let claim = CronCommand::Claim {
+        job: id,
+        fire_at: None,
+        source: RunSource::Chronos,
+        owner: gone.clone(),
+        zone: TimeZone::UTC,
+        now: now(),
+    };
+    let CronReply::Claim(ClaimReply::Claimed { run, .. }) = files.run(&claim).unwrap() else {
+        panic!("not claimed")
+    };
+    let (seq, owner) = (run.seq, gone);
+    let begin = CronCommand::Begin {
+        seq,
+        owner,
+        now: now(),
+    };
+    assert_eq!(files.run(&begin).unwrap(), CronReply::Held(true));
+
+    let found = |files: &mut CronFiles| {
+        let owner = current_owner(8);
+        match files.run(&CronCommand::Recover { owner, now: now() }).unwrap() {
+            CronReply::Recovered { interrupted, .. } => interrupted.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // A relay that dies before it has told anybody leaves it to the next one.
+    assert_eq!((found(&mut files), found(&mut files)), (1, 1));
+    let (zone, now) = (TimeZone::UTC, now());
+    let noted = CronCommand::Interrupted { seq, zone, now };
+    let is_noted = |files: &mut CronFiles| match files.run(&noted).unwrap() {
+        CronReply::Finished { held, .. } => held,
+        other => panic!("{other:?}"),
+    };
+    assert!(is_noted(&mut files) && !is_noted(&mut files), "once");
+    assert_eq!(found(&mut files), 0);
+    assert_eq!(runs(&mut files)[0].status, JobRunStatus::Unknown);
+}
+
 #[tokio::test]
 async fn a_job_is_listed_can_be_stopped_and_times_out() {
     let dir = tempfile::tempdir().unwrap();
