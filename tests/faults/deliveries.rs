@@ -163,9 +163,7 @@ async fn what_no_agent_was_given_yet_runs_once_after_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     let notes = folder.path().join("runs");
     fs::write(&notes, "").unwrap();
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    let port = free_port();
     // The first turn holds the only process until it is killed.
     let script = "read -r line; echo \\\"$line\\\" >> \\\"NOTES\\\"; case $line in *-0) exec sleep 30;; esac";
     let script = script.replace("NOTES", &notes.display().to_string());
