@@ -98,6 +98,7 @@ const BAD_REQUESTS: &[(&str, ApiFault)] = &[
     ),
     ("file is too big", ApiFault::Refused("too_large")),
     ("file is temporarily unavailable", ApiFault::Later),
+    ("too big for a photo", ApiFault::AsDocument),
     ("photo_invalid_dimensions", ApiFault::AsDocument),
     ("image_process_failed", ApiFault::AsDocument),
     ("voice_messages_forbidden", ApiFault::AsDocument),

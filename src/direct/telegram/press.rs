@@ -1,5 +1,7 @@
 //! Presses of buttons: whether one is answered, with which text, and what becomes of its buttons.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::call::ApiAnswer;
@@ -9,6 +11,8 @@ use crate::collections::BoundedCache;
 const MAX_REMEMBERED: usize = 1024;
 /// Attempts to answer one press.
 const MAX_ATTEMPTS: u32 = 4;
+/// Longest limit of the server that is waited for: whoever pressed waits no longer.
+const MAX_LIMIT_SECS: u64 = 3;
 /// Shown to whoever presses a button that is not this bot's, or was altered.
 const INVALID_BUTTON: &str = "This button is not valid.";
 /// Shown to whoever presses a button of an earlier run.
@@ -39,6 +43,8 @@ pub enum PressNext {
     Now,
     /// Another attempt when the time of this one is over.
     Later,
+    /// Another attempt after this time.
+    After(Duration),
 }
 
 impl Default for Presses {
@@ -95,8 +101,12 @@ impl Presses {
 /// What follows this many attempts to answer a press; the last one brought this answer, or none in its time.
 pub fn after_press(answer: Option<&ApiAnswer>, attempts: u32) -> PressNext {
     match answer {
-        Some(ApiAnswer::Ok(_) | ApiAnswer::Error { .. }) => PressNext::Over,
         _ if attempts >= MAX_ATTEMPTS => PressNext::Over,
+        Some(ApiAnswer::Error {
+            retry_after: Some(secs),
+            ..
+        }) if *secs <= MAX_LIMIT_SECS => PressNext::After(Duration::from_secs(*secs)),
+        Some(ApiAnswer::Ok(_) | ApiAnswer::Error { .. }) => PressNext::Over,
         None => PressNext::Now,
         Some(ApiAnswer::NotSent(_) | ApiAnswer::Unknown) => PressNext::Later,
     }
@@ -146,16 +156,19 @@ mod tests {
 
     #[test]
     fn an_answer_that_did_not_arrive_is_sent_again() {
-        let refused = ApiAnswer::Error {
-            code: 400,
-            description: "Bad Request: query is too old".to_owned(),
-            retry_after: None,
+        let error = |code, retry_after| ApiAnswer::Error {
+            code,
+            description: String::new(),
+            retry_after,
             migrate_to: None,
         };
+        let (refused, limited, closed) = (error(400, None), error(429, Some(2)), error(429, Some(30)));
         let not_sent = ApiAnswer::NotSent("no route".to_owned());
         for (answer, next) in [
             (Some(&ApiAnswer::Ok(Value::Bool(true))), PressNext::Over),
             (Some(&refused), PressNext::Over),
+            (Some(&limited), PressNext::After(Duration::from_secs(2))),
+            (Some(&closed), PressNext::Over),
             (Some(&not_sent), PressNext::Later),
             (Some(&ApiAnswer::Unknown), PressNext::Later),
             (None, PressNext::Now),

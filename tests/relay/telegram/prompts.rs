@@ -110,6 +110,21 @@ async fn a_strangers_press_is_answered_and_decides_nothing() {
 }
 
 #[tokio::test]
+async fn a_hundred_presses_at_once_are_all_answered() {
+    let world = World::new().await;
+    let message = world.api.say(ADA, ADA, "hi");
+    let queries: Vec<String> = (0..99)
+        .map(|number| world.api.press_forged(ADA, message, ADA, &format!("x{number}")))
+        .collect();
+    let relay = started(&world).await;
+    for query in &queries {
+        assert_eq!(press_answered(&world, query).await, "This button is not valid.");
+    }
+    assert_eq!(world.api.calls_of("answerCallbackQuery").len(), 99, "each once");
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn an_altered_press_is_answered_and_decides_nothing() {
     let world = World::new().await;
     let relay = started(&world).await;

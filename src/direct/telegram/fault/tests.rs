@@ -15,6 +15,11 @@ const ROWS: &[(i64, &str, ApiFault)] = &[
         Refused("chat_not_found"),
     ),
     (400, "Bad Request: message thread not found", NoThread),
+    (
+        400,
+        "Bad Request: file of size 12000000 bytes is too big for a photo; the maximum size is 10485760 bytes",
+        AsDocument,
+    ),
     (400, "Bad Request: TOPIC_CLOSED", Refused("topic_closed")),
     (400, "Bad Request: TOPIC_DELETED", Refused("topic_deleted")),
     (400, "Bad Request: message to be replied not found", NoAnchor),

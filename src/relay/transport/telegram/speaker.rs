@@ -29,8 +29,11 @@ const MAX_SPEAKING: usize = 16;
 const MAX_SHOWING: usize = 4;
 /// How long an attempt to answer a press may take: whoever pressed waits for seconds only.
 const PRESS_TIMEOUT: Duration = Duration::from_millis(1_100);
-/// Presses that are being answered; in a flood of more, the rest stays unanswered, and is decided all the same.
+/// Presses that are being answered at a time; further ones wait this long, which is as long as whoever pressed.
 const MAX_PRESSES: usize = 64;
+const PRESS_WAIT: Duration = Duration::from_secs(3);
+/// Presses that are answered or wait for it; in a flood of more, the rest stays unanswered, and is decided all the same.
+const MAX_WAITING_PRESSES: usize = 1024;
 /// What the callback data of buttons is signed for.
 const CALLBACK_PURPOSE: &str = "hermes-relay callback data";
 
@@ -43,7 +46,8 @@ pub(super) struct Speaker {
     state: Mutex<SpeakerState>,
     speaking: Semaphore,
     showing: Semaphore,
-    pressing: Arc<Semaphore>,
+    pressing: Semaphore,
+    waiting_presses: Arc<Semaphore>,
     /// Ops under way.
     under_way: watch::Sender<usize>,
     /// The relay ends: nothing waits any more.
@@ -97,7 +101,8 @@ impl Speaker {
             }),
             speaking: Semaphore::new(MAX_SPEAKING),
             showing: Semaphore::new(MAX_SHOWING),
-            pressing: Arc::new(Semaphore::new(MAX_PRESSES)),
+            pressing: Semaphore::new(MAX_PRESSES),
+            waiting_presses: Arc::new(Semaphore::new(MAX_WAITING_PRESSES)),
             under_way: watch::channel(0).0,
             closing: CancellationToken::new(),
         }
@@ -362,13 +367,15 @@ impl Speaker {
         let Some(answer) = self.lock().presses.pressed(query_id, event, button) else {
             return;
         };
-        let Ok(slot) = Arc::clone(&self.pressing).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&self.waiting_presses).try_acquire_owned() else {
             return;
         };
         let speaker = Arc::clone(self);
         tokio::spawn(async move {
-            let _slot = slot;
-            speaker.send_press_answer(&answer).await;
+            let _place = place;
+            if let Ok(Ok(_slot)) = timeout(PRESS_WAIT, speaker.pressing.acquire()).await {
+                speaker.send_press_answer(&answer).await;
+            }
         });
     }
 
@@ -379,14 +386,14 @@ impl Speaker {
             let again = self.clock.mono() + PRESS_TIMEOUT;
             let calling = self.client.call("answerCallbackQuery", &answer.body);
             let brought = timeout(PRESS_TIMEOUT, calling).await.ok();
-            match after_press(brought.as_ref(), attempts) {
+            let until = match after_press(brought.as_ref(), attempts) {
                 PressNext::Over => break,
-                PressNext::Now => {}
-                PressNext::Later => {
-                    if !self.wait_until(again).await {
-                        return;
-                    }
-                }
+                PressNext::Now => continue,
+                PressNext::Later => again,
+                PressNext::After(wait) => self.clock.mono() + wait,
+            };
+            if !self.wait_until(until).await {
+                return;
             }
         }
         if let Some(body) = &answer.without_buttons {
