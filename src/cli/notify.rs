@@ -177,9 +177,11 @@ pub(super) fn report_usage(words: impl IntoIterator<Item = OsString>, error: &cl
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     if let Some(address) = address_of_json(&words) {
+        // The error without the usage, which follows an empty line.
         let text = error.render().to_string();
-        let first = text.lines().next().unwrap_or_default();
-        print_refusal(address, first.strip_prefix("error: ").unwrap_or(first));
+        let lines = text.lines().take_while(|line| !line.is_empty());
+        let what = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+        print_refusal(address, what.strip_prefix("error: ").unwrap_or(&what));
     }
 }
 

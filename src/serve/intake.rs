@@ -14,8 +14,11 @@ const RATE_PER_SEC: f64 = 100.0;
 const BURST: f64 = 200.0;
 /// Longest retry time that a response asks for.
 const MAX_RETRY: Duration = Duration::from_secs(60 * 60);
-/// How much of a body is read at least before its connection is closed.
-const MIN_DRAIN_BYTES: usize = 4 * 1024 * 1024;
+/// How much of a body that is not kept is read before its connection is closed: a sender that writes all of it before it reads
+/// would not see the response.
+const MAX_DRAIN_BYTES: usize = 64 * 1024 * 1024;
+/// How long the next part of such a body is waited for.
+const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,10 +35,18 @@ pub(super) async fn read_body<B: Body + Unpin>(
     limit: usize,
     within: Duration,
 ) -> Result<Vec<u8>, BodyError> {
-    let drained = (4 * limit).max(MIN_DRAIN_BYTES);
+    // Of a body whose length is too large, nothing needs to come.
+    let is_announced = body.size_hint().lower() > limit as u64;
     let reading = async {
         let (mut bytes, mut total) = (Vec::new(), 0);
-        while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+        loop {
+            let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
+            let next = if is_announced || total > limit {
+                timeout(DRAIN_PAUSE, next).await.unwrap_or(None)
+            } else {
+                next.await
+            };
+            let Some(frame) = next else { break };
             let Ok(frame) = frame else {
                 return Err(BodyError::Broken);
             };
@@ -51,16 +62,21 @@ pub(super) async fn read_body<B: Body + Unpin>(
                 let read = chunk.len();
                 data.advance(read);
             }
-            if total > drained {
+            if total > MAX_DRAIN_BYTES {
                 break;
             }
         }
-        if total > limit {
+        if is_announced || total > limit {
             return Err(BodyError::TooLarge);
         }
         Ok(bytes)
     };
-    timeout(within, reading).await.unwrap_or(Err(BodyError::Broken))
+    let late = if is_announced {
+        BodyError::TooLarge
+    } else {
+        BodyError::Broken
+    };
+    timeout(within, reading).await.unwrap_or(Err(late))
 }
 
 /// The token of the one `Authorization` header.
@@ -121,7 +137,47 @@ impl RateGate {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::task::{Context, Poll};
+
+    use hyper::body::{Frame, SizeHint};
+
     use super::*;
+
+    /// A body of which nothing comes.
+    struct Announced(Option<u64>);
+
+    impl Body for Announced {
+        type Data = &'static [u8];
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Self::Data>, Infallible>>> {
+            Poll::Pending
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.0.map_or_else(SizeHint::default, SizeHint::with_exact)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_too_large_is_read_to_its_end_and_not_waited_for_if_it_does_not_come() {
+        let within = Duration::from_secs(10);
+        let read = async |body: &str, limit| read_body(body.to_owned(), limit, within).await;
+        assert_eq!(read("four", 4).await, Ok(b"four".to_vec()));
+        assert_eq!(read("five!", 4).await, Err(BodyError::TooLarge));
+        let waited = async |length| {
+            let start = tokio::time::Instant::now();
+            let error = read_body(Announced(length), 4, within).await.unwrap_err();
+            (error, start.elapsed().as_secs())
+        };
+        assert_eq!(waited(Some(5)).await, (BodyError::TooLarge, 1));
+        assert_eq!(waited(Some(4)).await, (BodyError::Broken, 10));
+        assert_eq!(waited(None).await, (BodyError::Broken, 10));
+    }
 
     #[test]
     fn the_rate_limit_lets_a_hundred_a_second_pass() {

@@ -328,6 +328,11 @@ async fn the_object_is_printed_for_every_refusal() {
         );
         assert!(output.err.starts_with("error: "), "{output:?}");
     }
+    let shown = printed(&verb(&good, &["notify", "cc", "--json"]).await);
+    assert_eq!(
+        shown["error"]["message"],
+        "the following required arguments were not provided: <TEXT>"
+    );
     let output = verb(&good, &["notify", "cc"]).await;
     assert_eq!((output.code, output.out.as_str()), (2, ""));
     assert_eq!(receiver.seen().len(), 0);

@@ -262,6 +262,11 @@ async fn every_answer_has_its_status() {
     assert_eq!(encoded.status, 200, "{encoded:?}");
     let large = augment("d6", &"x".repeat(1024 * 1024)).to_string();
     assert_eq!(rig.post(path, &large).await.status, 413);
+    // Whoever writes everything before reading sees the status, too.
+    let huge = "x".repeat(16 << 20);
+    assert_eq!(rig.post(path, &huge).await.status, 413);
+    let strange = ask(rig.here, "POST", path, &[("Authorization", "Bearer no")], &huge).await;
+    assert_eq!(strange.status, 401);
     // There is room for 256 KiB of context before the session's next turn.
     let much = "x".repeat(200_000);
     assert_eq!(rig.deliver(&augment("d7", &much)).await.status, 200);
