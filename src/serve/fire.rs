@@ -21,6 +21,8 @@ use crate::cron::fire_verifier::FireVerifier;
 
 /// The path below `cron.chronos.callback_url`.
 pub const FIRE_PATH: &str = "/api/cron/fire";
+/// Requests that may come together.
+const MAX_BURST: u16 = 200;
 /// Largest body that is read.
 const MAX_BODY_BYTES: usize = 16 * 1024;
 /// Longest job id that can exist, in bytes.
@@ -87,7 +89,7 @@ impl FireEndpoint {
         Self {
             verifier,
             admission,
-            gate: Mutex::new(RateGate::new(Instant::now())),
+            gate: Mutex::new(RateGate::new(MAX_BURST, Instant::now())),
             counts: FireCounts::default(),
         }
     }

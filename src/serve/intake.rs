@@ -9,9 +9,8 @@ use hyper::body::{Body, Buf as _};
 use serde_json::Value;
 use tokio::time::timeout;
 
-/// Requests per second, and how many may come together. What comes above this is refused for later.
+/// Requests per second.
 const RATE_PER_SEC: f64 = 100.0;
-const BURST: f64 = 200.0;
 /// Longest retry time that a response asks for.
 const MAX_RETRY: Duration = Duration::from_secs(60 * 60);
 /// How much of a body that is not kept is read before its connection is closed: a sender that writes all of it before it reads
@@ -107,17 +106,21 @@ pub(super) fn retry_after(mut response: Response<String>, wait: Duration) -> Res
     response
 }
 
-/// A token bucket for all senders together.
+/// A token bucket for all senders together. What comes above it is refused for later.
 #[derive(Debug)]
 pub(super) struct RateGate {
+    burst: f64,
     tokens: f64,
     at: Instant,
 }
 
 impl RateGate {
-    pub(super) fn new(now: Instant) -> Self {
+    /// A hundred requests per second, and so many together.
+    pub(super) fn new(burst: u16, now: Instant) -> Self {
+        let burst = f64::from(burst);
         Self {
-            tokens: BURST,
+            burst,
+            tokens: burst,
             at: now,
         }
     }
@@ -125,7 +128,7 @@ impl RateGate {
     /// Takes one request, or says when the next one can be taken.
     pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * RATE_PER_SEC).min(BURST);
+        self.tokens = (self.tokens + elapsed * RATE_PER_SEC).min(self.burst);
         self.at = now.max(self.at);
         if self.tokens < 1.0 {
             return Err(Duration::from_secs_f64((1.0 - self.tokens) / RATE_PER_SEC));
@@ -182,7 +185,7 @@ mod tests {
     #[test]
     fn the_rate_limit_lets_a_hundred_a_second_pass() {
         let start = Instant::now();
-        let mut gate = RateGate::new(start);
+        let mut gate = RateGate::new(200, start);
         let passed = (0..1000).filter(|_| gate.admit(start).is_ok()).count();
         assert_eq!(passed, 200, "the burst");
         let wait = gate.admit(start).unwrap_err();
@@ -190,7 +193,7 @@ mod tests {
         let second = start + Duration::from_secs(1);
         let passed = (0..1000).filter(|_| gate.admit(second).is_ok()).count();
         assert_eq!(passed, 100);
-        let mut steady = RateGate::new(start);
+        let mut steady = RateGate::new(200, start);
         for tick in 0..2000 {
             let now = start + Duration::from_millis(50 * tick);
             assert_eq!(steady.admit(now), Ok(()), "twenty a second always pass");

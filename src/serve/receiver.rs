@@ -32,6 +32,8 @@ use crate::wire::sign_bytes;
 const PATH: &str = "/v1/agents";
 /// Largest body that is read.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// Requests that may come together.
+const MAX_BURST: u16 = 1000;
 /// Timeout for the body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the relay to say what it knows of an agent.
@@ -148,7 +150,7 @@ impl Receiver {
             handle,
             hmac_secret: read(settings.hmac_secret_file.as_deref())?,
             bearer: read(settings.bearer_file.as_deref())?,
-            gate: Mutex::new(RateGate::new(Instant::now())),
+            gate: Mutex::new(RateGate::new(MAX_BURST, Instant::now())),
             counts: AnswerCounts::default(),
         })
     }
