@@ -50,6 +50,8 @@ pub use skills::{SkillStoreKind, SkillsConfig};
 pub use telemetry::TelemetryConfig;
 pub use whatsapp::AliasFiles;
 
+pub use crate::direct::telegram::RichMessages;
+
 /// The default agent.
 pub const DEFAULT_AGENT: &str = "echo";
 

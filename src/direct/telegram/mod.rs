@@ -5,7 +5,8 @@
 //! has not committed.
 //!
 //! Outbound: a [`Speech`] is one op as calls and answers; [`Flood`] says when a call may go out, and [`Spoken`] is what
-//! is remembered between ops.
+//! is remembered between ops. [`Presses`] says how a press is answered, [`LatestReactions`] which reaction counts, and
+//! [`rich_markdown`] which text becomes a rich message.
 
 mod album;
 mod bot;

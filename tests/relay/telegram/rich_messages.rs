@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
-use hermes_relay::config::Settings;
+use hermes_relay::config::{RichMessages, Settings};
 use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotApiSettings, SeenMessage};
-use hermes_relay::direct::telegram::RichMessages;
 use tokio::sync::Notify;
 
 use super::{ADA, GROUP, Noting, World};
