@@ -237,9 +237,7 @@ async fn serve(
         service = service.telegram(bot);
     }
     let service = service.log_counts(log.counts()).trace_counts(log.trace_counts());
-    let fires = verifier.map(|verifier| fires(verifier, &settings, handle.clone()));
-    let serving = fires
-        .transpose()
+    let serving = fires(verifier, &settings, handle.clone())
         .and_then(|fires| Serving::start(&settings.serve, service, fires));
     let serving = match serving {
         Ok(serving) => serving,

@@ -244,10 +244,7 @@ impl Layers<'_> {
                 missing.join(", ")
             ),
             CronProvider::Chronos if !is_listening => {
-                "nothing listens for the fires of the managed scheduler; set `cron.listen` or `serve.http`".to_owned()
-            }
-            CronProvider::Builtin | CronProvider::Off if cron.listen.is_some() => {
-                "`cron.listen` is not used: it serves fires of the managed scheduler, and `cron.provider` is not chronos"
+                "nothing listens for the fires of the managed scheduler; set `cron.listen` or `serve.http`"
                     .to_owned()
             }
             CronProvider::Chronos | CronProvider::Builtin | CronProvider::Off => return,
@@ -467,8 +464,8 @@ mod tests {
         assert_eq!(warned(&format!("{chronos}, listen: '127.0.0.1:8080'}}\n")), "");
         let beside = format!("{chronos}}}\nserve: {{http: '127.0.0.1:8080'}}\n");
         assert_eq!(warned(&beside), "");
-        let unused = warned("cron: {listen: '127.0.0.1:8080'}\n");
-        assert!(unused.contains("`cron.listen` is not used"), "{unused}");
+        let free = format!("{chronos}, listen: '127.0.0.1:0'}}\nserve: {{http: '127.0.0.1:0'}}\n");
+        assert_eq!(warned(&free), "");
         let same = format!("{chronos}, listen: '127.0.0.1:80'}}\nserve: {{http: '127.0.0.1:80'}}\n");
         let home = TestHome::new().file("relay.yaml", &same);
         let error = home.try_load().unwrap_err().to_string();

@@ -206,13 +206,12 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
     if let Some((key, rule)) = tree.cron.violation() {
         return Some(Violation { key, rule });
     }
-    let listen = tree
-        .cron
-        .listen
-        .as_deref()
-        .map(str::trim)
-        .filter(|address| !address.is_empty());
-    if listen.is_some() && listen == tree.serve.http.as_deref().map(str::trim) {
+    // Port 0 is another one each time.
+    let (fires, monitoring) = (tree.cron.listen_address(), tree.serve.http_address());
+    if let (Ok(Some(fires)), Ok(Some(monitoring))) = (fires, monitoring)
+        && fires == monitoring
+        && fires.port() != 0
+    {
         return Some(Violation {
             key: "cron.listen",
             rule: "is the address of `serve.http`, which serves fires too; remove one of them".to_owned(),

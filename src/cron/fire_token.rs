@@ -53,6 +53,9 @@ pub enum TokenRefusal {
     /// The scheduler's keys cannot be fetched, and none are known that are recent enough.
     #[error("the scheduler's keys are not available")]
     NoKeys,
+    /// The settings name no scheduler whose tokens count.
+    #[error("the managed scheduler is not set up; see `cron.provider` and `cron.chronos`")]
+    NotSetUp,
     /// The key is for another algorithm.
     #[error("the token's key is for another algorithm")]
     WrongKey,

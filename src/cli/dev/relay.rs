@@ -117,7 +117,7 @@ impl RelayPlan {
         };
         let relay = builder.build().map_err(|error| error.to_string())?;
         let fires = fires.map(|(verifier, listener)| Fires {
-            endpoint: Arc::new(FireEndpoint::new(verifier, Box::new(relay.handle()))),
+            endpoint: Arc::new(FireEndpoint::new(Some(verifier), Box::new(relay.handle()))),
             listener: Some(listener),
         });
         let mut service = ControlService::new(relay.handle(), state_dir);

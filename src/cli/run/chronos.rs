@@ -54,17 +54,22 @@ impl ManagedScheduler {
     }
 }
 
-/// The endpoint that passes verified fires on to the relay, and its own listener where the settings have one.
+/// The endpoint that passes verified fires on to the relay, and its own listener where the settings have one. A scheduler that is
+/// not or only half set up has an endpoint that refuses, so that it retries, and a container has its health check.
 pub(super) fn fires(
-    verifier: FireVerifier,
+    verifier: Option<FireVerifier>,
     settings: &Settings,
     handle: RelayHandle,
-) -> Result<Fires, ServeError> {
+) -> Result<Option<Fires>, ServeError> {
+    let is_wanted = settings.cron.provider == CronProvider::Chronos || settings.cron.listen.is_some();
+    if verifier.is_none() && !is_wanted {
+        return Ok(None);
+    }
     let key = "cron.listen";
     let address = settings.cron.listen_address();
     let address = address.map_err(|why| ServeError::Address { key, why })?;
-    Ok(Fires {
+    Ok(Some(Fires {
         endpoint: Arc::new(FireEndpoint::new(verifier, Box::new(handle))),
         listener: address.map(FireListener::bind).transpose()?,
-    })
+    }))
 }

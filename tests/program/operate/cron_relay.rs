@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::operate::cron::{added, cron, cron_json, jobs};
 use crate::operate::{answered, connected, connector, verb};
+use crate::support::raw_http::ask;
 use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually;
 
@@ -203,6 +204,30 @@ async fn several_processes_make_jobs_at_the_same_time() {
     for (answer, prompt) in answers.iter().zip(&prompts) {
         assert!(answer.contains(&format!("echo: {prompt}")), "{answers:?}");
     }
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_listener_without_a_scheduler_is_healthy_and_refuses_every_fire() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector)
+        .setting("cron.provider", "chronos")
+        .setting("cron.listen", "127.0.0.1:0");
+    let relay = connected(&setup).await;
+    let line = relay.wait_for_log("serving fires of the managed scheduler").await;
+    let address = line.split("address=").nth(1).unwrap();
+    let address = address.split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(ask(address, ("GET", "/healthz"), &[], "").await.status, 200);
+    let token = [("Authorization", "Bearer a.b.c")];
+    let fire = ask(address, ("POST", "/api/cron/fire"), &token, r#"{"job_id": "x"}"#).await;
+    assert_eq!(
+        (fire.status, fire.json()),
+        (401, json!({"error": "invalid fire token"}))
+    );
+    relay.wait_for_log("the managed scheduler is not set up").await;
+    // The relay's own timer starts jobs meanwhile.
+    let id = added(&setup, &["in 0s", "hi"]).await;
+    ended(&setup, &id, 1).await;
     relay.stop().await;
 }
 

@@ -69,7 +69,7 @@ impl FireRig {
         let source = KeySource::parse(jwks_url).unwrap();
         let rules = FireTokenRules::new(portal, audience);
         let verifier = FireVerifier::new(rules, source, &egress()).unwrap();
-        let endpoint = Arc::new(FireEndpoint::new(verifier, Box::new(admitting.clone())));
+        let endpoint = Arc::new(FireEndpoint::new(Some(verifier), Box::new(admitting.clone())));
         let http = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let settings = ServeConfig {
             http: Some(http.to_string()),
