@@ -298,11 +298,15 @@ impl Report<'_> {
             StatusRow::plain(
                 "ops",
                 format!(
-                    "{} done, {} refused, {} unknown, {} dropped",
+                    "{} done, {} refused, {} unknown, {} dropped{}",
                     tally("ops_applied"),
                     tally("ops_refused"),
                     tally("ops_unknown"),
-                    tally("cosmetics_shed")
+                    tally("ops_dropped"),
+                    match tally("cosmetics_shed") {
+                        0 => String::new(),
+                        shed => format!("; {shed} indicators left out"),
+                    }
                 ),
             ),
         ];
@@ -362,6 +366,19 @@ mod tests {
         assert_eq!(row(&live, "link").pieces[0], (Tone::Good, "live".to_owned()));
         let revoked = json!({"link": "revoked", "ready": false});
         assert_eq!(row(&revoked, "link").pieces[0].0, Tone::Bad);
+    }
+
+    #[test]
+    fn lost_answers_and_indicators_that_were_left_out_are_told_apart() {
+        let ops = |tally: Value| row(&json!({ "tally": tally }), "ops").pieces[0].1.clone();
+        assert_eq!(
+            ops(json!({"ops_applied": 3, "ops_dropped": 2})),
+            "3 done, 0 refused, 0 unknown, 2 dropped"
+        );
+        assert_eq!(
+            ops(json!({"ops_applied": 3, "cosmetics_shed": 9})),
+            "3 done, 0 refused, 0 unknown, 0 dropped; 9 indicators left out"
+        );
     }
 
     #[test]
