@@ -165,8 +165,8 @@ impl FireEndpoint {
     async fn verify(&self, headers: &HeaderMap) -> Result<(), TokenRefusal> {
         let token = bearer(headers).ok_or(TokenRefusal::Missing)?;
         let verifier = self.verifier.as_ref().ok_or(TokenRefusal::NotSetUp)?;
-        let verified = timeout(VERIFY_TIMEOUT, verifier.verify(token)).await;
-        verified.unwrap_or(Err(TokenRefusal::NoKeys))
+        let verdict = timeout(VERIFY_TIMEOUT, verifier.verify(token)).await;
+        verdict.unwrap_or(Err(TokenRefusal::NoKeys))
     }
 
     async fn admit(&self, job_id: String, fire_at: &Value) -> Response<String> {
