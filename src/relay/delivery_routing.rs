@@ -341,6 +341,7 @@ impl EventLoop {
             row,
             is_collected: context.collect,
             deliver: line.deliver,
+            handover: context.handover.clone(),
         };
         self.mailbox.begun(turn, delivery);
         self.turns.begin(turn, row, selection.agent, input, context);
@@ -385,7 +386,8 @@ impl EventLoop {
         }
     }
 
-    /// A delivery's turn whose text was collected has ended; `false` if this was none.
+    /// A delivery's turn has ended whose text was collected, or which has not begun before the relay stops; `false` if this was
+    /// none.
     pub(super) fn finish_delivery(
         &mut self,
         given: GivenTurn,
@@ -395,6 +397,18 @@ impl EventLoop {
         let Some(delivery) = given.delivery else {
             return false;
         };
+        if ended.outcome == RowOutcome::Interrupted && delivery.is_unbegun() {
+            // The relay stops: it runs at the next start.
+            self.answer_waiter(ended.row, None);
+            let command = Box::new(DeliveryCommand::PutBack(ended.row));
+            self.effects
+                .request(Pending::Delivery(None), |token| Command::Delivery {
+                    token,
+                    command,
+                });
+            self.run_effects();
+            return true;
+        }
         if !delivery.is_collected {
             self.answer_waiter(ended.row, None);
             return false;

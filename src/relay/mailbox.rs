@@ -13,7 +13,7 @@ use crate::agent_connector::contract::{
     AgentActivity, AgentResponse, DeliveryKind, DeliveryPayload, DeliveryReceipt,
 };
 use crate::session::TurnId;
-use crate::store::{InboxSeq, PendingContext};
+use crate::store::{HandoverMark, InboxSeq, PendingContext};
 
 /// Deliveries that are remembered for those who look.
 const MAX_RECENT: usize = 100;
@@ -99,6 +99,15 @@ pub(super) struct RunningDelivery {
     pub(super) is_collected: bool,
     /// Where the answer goes if the session has no chat.
     pub(super) deliver: Option<String>,
+    /// Whether its agent was given it; none if that is not known.
+    pub(super) handover: Option<HandoverMark>,
+}
+
+impl RunningDelivery {
+    /// Whether its agent was surely not given it.
+    pub(super) fn is_unbegun(&self) -> bool {
+        self.handover.as_ref().is_some_and(|mark| !mark.is_given())
+    }
 }
 
 /// What a turn has of others: context, and the delivery that it is itself, if it is one.

@@ -392,6 +392,10 @@ impl<'c> JournalDb<'c> {
                 deliveries::taken(self.db, ids)?;
                 return Ok(DeliveryReply::Done);
             }
+            DeliveryCommand::PutBack(row) => {
+                deliveries::put_back(self.db, *row)?;
+                return Ok(DeliveryReply::Done);
+            }
             DeliveryCommand::Take(new) => new,
         };
         if let Some(known) = deliveries::find(self.db, &new.dispatch_id)? {

@@ -213,7 +213,7 @@ impl Command {
             Self::Delivery { command, .. } => match **command {
                 DeliveryCommand::Take(_) => FailurePolicy::Fail,
                 DeliveryCommand::Contexts => FailurePolicy::Read,
-                DeliveryCommand::Taken(_) => FailurePolicy::Retry,
+                DeliveryCommand::Taken(_) | DeliveryCommand::PutBack(_) => FailurePolicy::Retry,
             },
             Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } | Self::Cron { .. } => {
                 FailurePolicy::Fail
@@ -305,7 +305,7 @@ impl Command {
                     DeliveryBody::Context { text, meta } => text.len() + meta.len(),
                     DeliveryBody::Turn(line) => line.len(),
                 },
-                DeliveryCommand::Contexts | DeliveryCommand::Taken(_) => 0,
+                DeliveryCommand::Contexts | DeliveryCommand::Taken(_) | DeliveryCommand::PutBack(_) => 0,
             },
             Self::SetAccess(row) => row.value.as_ref().map_or(0, String::len),
             Self::Ignore { .. }

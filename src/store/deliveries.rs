@@ -75,6 +75,8 @@ pub enum DeliveryCommand {
     Contexts,
     /// A turn has taken this context: [`DeliveryReply::Done`].
     Taken(Vec<String>),
+    /// The turn of a delivery has not begun and waits again: [`DeliveryReply::Done`].
+    PutBack(InboxSeq),
 }
 
 /// The answer to a [`DeliveryCommand`].
@@ -205,6 +207,13 @@ pub(super) fn taken(db: &Connection, dispatch_ids: &[String]) -> Result<()> {
     for id in dispatch_ids {
         update.execute([id])?;
     }
+    Ok(())
+}
+
+/// A row that was marked as running waits again.
+pub(super) fn put_back(db: &Connection, row: InboxSeq) -> Result<()> {
+    db.prepare_cached("UPDATE inbox SET state = 0, started_at = NULL WHERE seq = ?1 AND state = 1")?
+        .execute([row.0])?;
     Ok(())
 }
 

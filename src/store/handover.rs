@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::completion::InboxSeq;
 
@@ -57,6 +58,7 @@ struct Notes {
 pub struct HandoverMark {
     notes: Arc<Notes>,
     place: u64,
+    is_given: Arc<AtomicBool>,
 }
 
 impl Handovers {
@@ -158,6 +160,7 @@ impl Handovers {
         Some(HandoverMark {
             place: self.places.get(&row)?.number,
             notes: Arc::clone(self.notes.as_ref()?),
+            is_given: Arc::default(),
         })
     }
 
@@ -188,8 +191,14 @@ impl Handovers {
 }
 
 impl HandoverMark {
+    /// Whether the agent was given the delivery.
+    pub fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::SeqCst)
+    }
+
     /// The agent is given the delivery now.
     pub fn note(&self) {
+        self.is_given.store(true, Ordering::SeqCst);
         if let Err(error) = (self.notes.file).write_all_at(&[GIVEN], offset(self.place) + STATE) {
             tracing::warn!(%error, "cannot note that a delivery has begun: after a crash all count as begun");
             let _ = fs::remove_file(&self.notes.path);

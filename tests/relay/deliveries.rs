@@ -418,3 +418,54 @@ async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or
         );
     }
 }
+
+/// Echoes, but its first turns wait for a place and are not handed over until they are stopped.
+#[derive(Clone, Default)]
+struct WaitsFirst(Arc<AtomicUsize>);
+
+impl Agent for WaitsFirst {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            hands_over: true,
+            ..EchoAgent.info()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        if self.0.fetch_add(1, Ordering::SeqCst) > 1 {
+            return EchoAgent.run(turn);
+        }
+        Box::pin(async move {
+            turn.cancel.cancelled().await;
+            TurnEnd::Cancelled { confirmed: true }
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_playbook_that_has_not_begun_when_the_relay_stops_runs_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = WaitsFirst::default();
+    let relay = start_with(dir.path(), agent.clone(), |settings| {
+        settings.shutdown.drain_secs = 0;
+        settings.serve.receiver = Some(ReceiverConfig {
+            deliver: Some("discord:c9".to_owned()),
+            ..ReceiverConfig::default()
+        });
+    })
+    .await;
+    for (id, session) in [("d1", "one"), ("d2", "two")] {
+        let taken = relay.handle.hand(template(id, session, id)).await;
+        taken.unwrap().unwrap();
+    }
+    eventually("both turns wait", async || {
+        (agent.0.load(Ordering::SeqCst) == 2).then_some(())
+    })
+    .await;
+    relay.stop().await;
+    let relay = start_with(dir.path(), agent, |_| {}).await;
+    let mut texts = relay.replies("c9", 2).await;
+    texts.sort();
+    assert_eq!(texts, ["echo: d1", "echo: d2"]);
+    relay.stop().await;
+}
