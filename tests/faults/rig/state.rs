@@ -107,7 +107,10 @@ pub(crate) struct Live {
     lines: u64,
     /// The line with which each message was first delivered here.
     delivered: HashMap<usize, u64>,
-    /// Lines that the gateway has surely read: it acknowledged the last of them, and reads in order.
+    /// The line with the last result of each chat.
+    results: HashMap<String, u64>,
+    /// Lines that the gateway has surely read: it acknowledged the last of them, or sent the next op of a chat, for which it waits
+    /// for the result of the one before. It reads in order.
     lines_read: u64,
 }
 
@@ -163,6 +166,7 @@ impl State {
                 outgoing: VecDeque::new(),
                 lines: 0,
                 delivered: HashMap::new(),
+                results: HashMap::new(),
                 lines_read: 0,
             },
         );
@@ -217,6 +221,11 @@ impl State {
         content: &str,
     ) -> Option<(Duration, Option<(usize, usize)>)> {
         self.ops += 1;
+        if let Some(live) = self.open.get_mut(&connection)
+            && let Some(line) = live.results.get(chat)
+        {
+            live.lines_read = live.lines_read.max(*line);
+        }
         let number = reply_to.and_then(line::number);
         let answers = if let Some(message) = number.and_then(|number| self.messages.get_mut(number)) {
             message.replies.push(Reply {
@@ -260,7 +269,9 @@ impl State {
             lines.push(outgoing.line);
             live.lines += 1;
             if let Some((message, reply)) = outgoing.answers {
-                self.messages[message].replies[reply].result_line = Some(live.lines);
+                let reply = &mut self.messages[message].replies[reply];
+                reply.result_line = Some(live.lines);
+                live.results.insert(reply.chat.clone(), live.lines);
             }
         }
         while live.greeted && live.in_flight < self.window && lines.len() < 1024 {
