@@ -17,6 +17,8 @@ pub struct DesiredArms {
     pub jobs: Vec<ArmedJob>,
     /// Another number than before: ask the scheduler what it has, since it may have lost something.
     pub relist: u64,
+    /// The jobs have not been read yet, so that nothing may be armed or cancelled.
+    pub is_unread: bool,
 }
 
 /// Arms jobs with the managed scheduler.
@@ -41,6 +43,9 @@ impl Arming {
 
     /// Arms what `desired` says, reports after every change, and ends when nobody says any more what is desired.
     pub async fn run(mut self, mut desired: watch::Receiver<DesiredArms>, report: watch::Sender<ArmReport>) {
+        if desired.wait_for(|desired| !desired.is_unread).await.is_err() {
+            return;
+        }
         loop {
             self.take(&desired.borrow_and_update().clone());
             report.send_replace(self.plan.report());

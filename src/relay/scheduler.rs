@@ -48,7 +48,11 @@ pub(super) struct Arms {
 impl Arms {
     /// The relay's end, and that of whoever makes the calls.
     pub(super) fn channel() -> (Self, watch::Receiver<DesiredArms>, watch::Sender<ArmReport>) {
-        let (desired, desired_receiver) = watch::channel(DesiredArms::default());
+        let unread = DesiredArms {
+            is_unread: true,
+            ..DesiredArms::default()
+        };
+        let (desired, desired_receiver) = watch::channel(unread);
         let (report_sender, report) = watch::channel(ArmReport::default());
         (Self { desired, report }, desired_receiver, report_sender)
     }
@@ -115,6 +119,8 @@ pub(super) struct Scheduler {
     zone: TimeZone,
     owner: ClaimOwner,
     jobs: BTreeMap<String, JobRow>,
+    /// Whether all of them have been read; before, nothing is armed or cancelled.
+    is_loaded: bool,
     reads: Reads,
     /// Jobs that are not claimed before then, in Unix milliseconds: a claim is under way, or the last one failed.
     held: BTreeMap<String, i64>,
@@ -156,6 +162,7 @@ impl Scheduler {
             settings: settings.clone(),
             owner: current_owner(random),
             jobs: BTreeMap::new(),
+            is_loaded: false,
             reads: Reads::default(),
             held: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -424,6 +431,7 @@ impl Scheduler {
     /// The jobs as they are stored now.
     pub(super) fn loaded(&mut self, rows: Vec<JobRow>) {
         self.reads.pending = false;
+        self.is_loaded = true;
         self.jobs = rows
             .into_iter()
             .map(|row| (row.job.id().to_owned(), row))
@@ -638,6 +646,9 @@ impl Scheduler {
         let Provider::Managed(arms) = &self.provider else {
             return;
         };
+        if !self.is_loaded {
+            return;
+        }
         let wanted = |row: &JobRow| {
             Some(ArmedJob {
                 job_id: row.job.id().to_owned(),
@@ -646,8 +657,9 @@ impl Scheduler {
         };
         let jobs: Vec<ArmedJob> = self.jobs.values().filter_map(wanted).collect();
         arms.desired.send_if_modified(|desired| {
-            let changed = desired.jobs != jobs;
+            let changed = desired.jobs != jobs || desired.is_unread;
             desired.jobs = jobs;
+            desired.is_unread = false;
             changed
         });
     }

@@ -112,7 +112,7 @@ fn arm(
     let login = PortalLogin::new(home, &|_| None).trusting(&nas.portal_url());
     let (desired, watched) = watch::channel(DesiredArms {
         jobs: arms(jobs),
-        relist: 0,
+        ..DesiredArms::default()
     });
     let (reporting, report) = watch::channel(ArmReport::default());
     let task = tokio::spawn(Arming::new(client, login).run(watched, reporting));
@@ -196,7 +196,7 @@ async fn a_portal_that_does_not_answer_is_an_outage() {
     let client = ChronosClient::new(&egress(), &nobody, CALLBACK).unwrap();
     let (_desired, watched) = watch::channel(DesiredArms {
         jobs: arms(&[("a", FAR)]),
-        relist: 0,
+        ..DesiredArms::default()
     });
     let (reporting, report) = watch::channel(ArmReport::default());
     tokio::spawn(Arming::new(client, PortalLogin::new(home.path(), &|_| None)).run(watched, reporting));
@@ -304,6 +304,27 @@ async fn an_ended_session_is_written_down_and_not_tried_again() {
         rig.report.borrow().armed() == 1
     })
     .await;
+}
+
+#[tokio::test]
+async fn nothing_is_asked_or_cancelled_before_the_jobs_are_read() {
+    let rig = ArmRig::start(&[("a", FAR)]).await;
+    rig.settled().await;
+    let asked = rig.paths().len();
+    let client = ChronosClient::new(&egress(), &rig.nas.portal_url(), CALLBACK).unwrap();
+    let login = PortalLogin::new(rig.home.path(), &|_| None).trusting(&rig.nas.portal_url());
+    let (desired, watched) = watch::channel(DesiredArms {
+        is_unread: true,
+        ..DesiredArms::default()
+    });
+    let (reporting, _report) = watch::channel(ArmReport::default());
+    tokio::spawn(Arming::new(client, login).run(watched, reporting));
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(rig.paths().len(), asked, "a start knows no jobs yet");
+    desired.send_modify(|desired| desired.is_unread = false);
+    eventually("there is no such job", async || rig.armed().is_empty()).await;
 }
 
 #[tokio::test]
