@@ -10,6 +10,7 @@ use axum::http::Response;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
+use crate::support::executable::write_script;
 use crate::support::http_stub::{Seen, Stub, json_reply, nobody};
 use crate::support::relay_process::Setup;
 use crate::support::terminal::{ENTER, Terminal};
@@ -257,8 +258,7 @@ async fn telegram_is_offered_first_and_an_agent_that_acts_gets_pairing() {
     let home = NewHome::new();
     let programs = home.setup.home().join("bin");
     fs::create_dir(&programs).unwrap();
-    fs::write(programs.join("gemini"), "#!/bin/sh\n").unwrap();
-    fs::set_permissions(programs.join("gemini"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&programs.join("gemini"), "#!/bin/sh\n");
     let file = home.setup.home().join("mine.yaml");
     let setup = home.setup.env("PATH", programs.to_str().unwrap());
     let args = ["init", "--no-test", "--config", file.to_str().unwrap()];

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 
+use crate::support::executable::write_script;
 use crate::support::http_stub::Stub;
 use crate::support::relay_process::{SOON, Setup};
 use crate::support::terminal::{ENTER, Terminal};
@@ -15,8 +16,7 @@ use crate::support::terminal::{ENTER, Terminal};
 fn install(folder: &Path, name: &str, script: &str) {
     fs::create_dir_all(folder).unwrap();
     let program = folder.join(name);
-    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, &format!("#!/bin/sh\n{script}\n"));
 }
 
 /// A home without a settings file, and a directory of programs.

@@ -1,13 +1,13 @@
 //! The units say what the program does, systemd finds no fault with them, and the verb that writes them is careful.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
 use hermes_relay::config::Settings;
 
 use crate::hosting::{BINARY, has, repository, run_command};
+use crate::support::executable::write_script;
 
 const UNITS: [&str; 3] = [
     "systemd/hermes-relay.service",
@@ -196,8 +196,7 @@ fn recording_systemctl(home: &Path, fails: &str) -> String {
         log = home.join("asked").display()
     );
     let program = folder.join("systemctl");
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&program, &script);
     format!("{}:/usr/bin:/bin", folder.display())
 }
 

@@ -11,6 +11,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use crate::operate::{answered, connected, connector, verb};
+use crate::support::executable::copy_program;
 use crate::support::relay_process::{SOON, Setup};
 
 fn mode(path: &Path) -> u32 {
@@ -122,7 +123,7 @@ async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
     let (state, home) = (setup.state_dir(), setup.home());
     let folder = home.parent().unwrap();
     let binary = folder.join("hermes-relay");
-    std::fs::copy(env!("CARGO_BIN_EXE_hermes-relay"), &binary).unwrap();
+    copy_program(Path::new(env!("CARGO_BIN_EXE_hermes-relay")), &binary);
     let open = |path: &Path, mode: u32| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };

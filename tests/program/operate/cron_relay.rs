@@ -1,7 +1,6 @@
 //! `hermes-relay cron` beside a running relay: jobs are armed, run, and delivered; agents make them from their shells.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use hermes_relay::dev::{Connector, Nas, NasFault, NasSettings, text_event};
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::operate::cron::{added, cron, cron_json, jobs};
 use crate::operate::{answered, connected, connector, verb};
+use crate::support::executable::write_script;
 use crate::support::raw_http::ask;
 use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually;
@@ -424,8 +424,7 @@ fn with_shell(setup: Setup, script: &str) -> Setup {
         "#!/bin/sh\nread -r message\nexec {} {script}\n",
         env!("CARGO_BIN_EXE_hermes-relay")
     );
-    fs::write(&program, text).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    write_script(&program, &text);
     let agent = format!("{{kind: command, argv: [{}]}}", program.display());
     setup
         .setting("agents.shell", &agent)
