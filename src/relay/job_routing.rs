@@ -467,7 +467,7 @@ impl EventLoop {
         self.scheduler.finish(&run, outcome, now, &mut self.effects);
     }
 
-    /// A run ended with an earlier process: that goes into the journal together with what tells its targets.
+    /// A run ended with an earlier process. The journal notes that in the same commit as the notices to its targets.
     fn run_interrupted(&mut self, run: &RunRow, job: Option<&Job>) {
         tracing::warn!(job = run.job, "a job was interrupted by the end of the last run");
         if let Some(job) = job {

@@ -34,7 +34,7 @@ pub(super) async fn read_body<B: Body + Unpin>(
     limit: usize,
     within: Duration,
 ) -> Result<Vec<u8>, BodyError> {
-    // Of a body whose length is too large, nothing needs to come.
+    // A body that announces too large a length need not arrive.
     let is_announced = body.size_hint().lower() > limit as u64;
     let reading = async {
         let (mut bytes, mut total) = (Vec::new(), 0);

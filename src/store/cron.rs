@@ -312,8 +312,8 @@ pub enum CronCommand {
         /// Now.
         now: Timestamp,
     },
-    /// Note that a run ended with an earlier process: [`CronReply::Finished`]. It is written together with what tells people, so
-    /// that a relay that dies before that finds the run once more.
+    /// Note that a run ended with an earlier process: [`CronReply::Finished`]. It is committed together with the
+    /// notices, so that a relay that dies before finds the run again.
     Interrupted {
         /// The run.
         seq: i64,

@@ -205,6 +205,25 @@ fn a_run_that_takes_too_long_is_reported_once() {
 }
 
 #[test]
+fn nothing_is_armed_or_cancelled_before_the_jobs_are_read() {
+    let (arms, desired, _report) = Arms::channel();
+    let settings = CronConfig {
+        provider: CronProvider::Chronos,
+        ..CronConfig::default()
+    };
+    let mut scheduler = Scheduler::new(&settings, Some(arms), 7);
+    let mut effects = Effects::default();
+    scheduler.step(at(1), true, &mut effects);
+    assert!(
+        desired.borrow().is_unread,
+        "an empty list would cancel every alarm"
+    );
+    scheduler.loaded(Vec::new());
+    scheduler.step(at(2), true, &mut effects);
+    assert!(!desired.borrow().is_unread);
+}
+
+#[test]
 fn a_verb_learns_whether_its_job_is_armed_and_waits_a_while_at_most() {
     let (arms, desired, report) = Arms::channel();
     let mut scheduler = scheduler(CronProvider::Chronos, Some(arms));

@@ -66,7 +66,7 @@ async fn by_default_there_are_none() {
     relay.stop().await;
 }
 
-/// Writes a text, and its end when it is told to.
+/// Writes a text, and its end on request.
 #[derive(Clone, Default)]
 struct InTwoParts(Arc<Notify>);
 
