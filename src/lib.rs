@@ -292,10 +292,10 @@ pub use store::{FileSkillStore, SqliteDataStore, SqliteSkillStore};
 pub use wire::{CapabilityDescriptor, SessionKey};
 
 /// Hand an agent something, from any program: the contract `AgentConnector` as a trait, the bundled connectors, and [`dispatch`],
-/// which routes one notice to those that have the agent. [`RelayHandle::hand`] takes a [`HandedDelivery`] for an agent of a relay in
+/// which routes one notice to those that have the agent. [`RelayHandle::hand`] takes a [`HandedItem`] for an agent of a relay in
 /// this process.
 ///
-/// [`HandedDelivery`]: notify::HandedDelivery
+/// [`HandedItem`]: notify::HandedItem
 /// [`dispatch`]: notify::dispatch
 pub mod notify {
     #[cfg(feature = "conformance")]
@@ -308,7 +308,7 @@ pub mod notify {
         RegistrationError, TmuxAgent, TmuxConnector, TmuxConnectorSettings, WebhookAgent, WebhookConnector,
         WebhookConnectorSettings, WebhookCredentials, dispatch, new_dispatch_id,
     };
-    pub use crate::relay::{HandRefusal, HandedDelivery, TakenDelivery};
+    pub use crate::relay::{HandedItem, SubmitError, TakenItem};
 }
 
 /// The types of [`RelayTransport`]'s methods, for those who write a transport of their own.
@@ -316,7 +316,7 @@ pub mod transport {
     pub use crate::adapter::stream::ShownDraft;
     pub use crate::link::{DormancyRefused, End, Generation, NotSent, Op, SendResult};
     pub use crate::relay::{
-        ChatInfo, Delivery, DeliveryBody, InboundSender, InterruptRequest, InterruptTarget, LinkStatus,
+        ChatInfo, FrameBody, InboundFrame, InboundSender, InterruptRequest, InterruptTarget, LinkStatus,
         ResultSender, TransportFuture,
     };
     pub use crate::wire::{Action, MessageEvent, OpId, Outcome};

@@ -91,10 +91,6 @@ impl Limits {
     pub fn check(&mut self, person: &PersonId, role: Role, kind: EventKind, now_ms: i64) -> Option<Exceeded> {
         let limit = |limit: &Option<ByRole>| limit.as_ref().and_then(|limit| limit.of(role));
         let per_minute = limit(&self.settings.per_user_per_minute);
-        let (turns, tokens) = (
-            limit(&self.settings.turns_per_day),
-            limit(&self.settings.tokens_per_day),
-        );
         let state = self.state(person);
         state.roll(now_ms);
         match kind {
@@ -118,9 +114,21 @@ impl Limits {
                     .then_some("You are sending messages too fast. Wait a minute; this message was dropped."),
             });
         }
-        if kind == EventKind::Inquiry {
-            return None;
+        match kind {
+            EventKind::Inquiry => None,
+            _ => self.check_day(person, role, now_ms),
         }
+    }
+
+    /// A turn of theirs is about to begin: whether they have used up a limit of the day.
+    pub fn check_day(&mut self, person: &PersonId, role: Role, now_ms: i64) -> Option<Exceeded> {
+        let limit = |limit: &Option<ByRole>| limit.as_ref().and_then(|limit| limit.of(role));
+        let (turns, tokens) = (
+            limit(&self.settings.turns_per_day),
+            limit(&self.settings.tokens_per_day),
+        );
+        let state = self.state(person);
+        state.roll(now_ms);
         let used_up =
             turns.is_some_and(|most| state.turns >= most) || tokens.is_some_and(|most| state.tokens >= most);
         used_up.then(|| Exceeded {
@@ -161,12 +169,14 @@ impl Limits {
         state.turns += 1;
     }
 
-    /// A turn of theirs has ended, with so many tokens.
-    pub fn turn_ended(&mut self, person: &PersonId, tokens: u64, now_ms: i64) {
+    /// A turn of theirs has ended, with so many tokens. Only what follows the answer to a message may be an answer to it.
+    pub fn turn_ended(&mut self, person: &PersonId, tokens: u64, is_reply: bool, now_ms: i64) {
         let state = self.state(person);
         state.roll(now_ms);
         state.tokens += tokens;
-        state.answered_ms = Some(now_ms);
+        if is_reply {
+            state.answered_ms = Some(now_ms);
+        }
     }
 
     /// They start a new conversation: whoever was paused goes on.

@@ -418,7 +418,7 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
     let bot = person("bot");
     let round = |limits: &mut Limits, now: i64| {
         let exceeded = limits.check(&bot, Role::User, EventKind::Message, now);
-        limits.turn_ended(&bot, 0, now + 500);
+        limits.turn_ended(&bot, 0, true, now + 500);
         exceeded.map(|exceeded| (exceeded.reason, exceeded.notice.is_some()))
     };
     for at in 0..6 {
@@ -444,7 +444,15 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
             None,
             "{at}"
         );
-        limits.turn_ended(&ann, 0, now + 1_000);
+        limits.turn_ended(&ann, 0, true, now + 1_000);
+    }
+    // Somebody whose jobs end while they write is no program either.
+    let bea = person("bea");
+    for at in 0..16 {
+        let now = NOW + at * 1_000;
+        limits.turn_ended(&bea, 0, false, now);
+        let exceeded = limits.check(&bea, Role::User, EventKind::Message, now + 100);
+        assert_eq!(exceeded, None, "{at}");
     }
 }
 

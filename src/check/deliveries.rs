@@ -7,7 +7,7 @@ use super::network;
 use super::probe::ProbeResult;
 use crate::config::secret::{self, SecretError};
 use crate::config::{ReceiverConfig, Settings, Substrate};
-use crate::cron::delivery;
+use crate::cron::target;
 use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request};
 use crate::relay::{SubstrateContext, build_connector, unhealthy};
 
@@ -149,7 +149,7 @@ async fn listener(context: &CheckContext<'_>, settings: &Settings) -> ProbeResul
 /// Whether answers without a chat can be sent.
 fn target(settings: &Settings, receiver: &ReceiverConfig) -> Option<ProbeResult> {
     let deliver = receiver.deliver.as_deref()?;
-    let (targets, error) = delivery::targets(deliver, None, &settings.cron.home_channels);
+    let (targets, error) = target::targets(deliver, None, &settings.cron.home_channels);
     let identities = &settings.connector.identities;
     let unknown = targets.iter().find(|target| {
         let known = identities.iter();

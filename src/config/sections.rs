@@ -10,7 +10,7 @@ use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::adapter::OfferedCommand;
-use crate::cron::delivery;
+use crate::cron::target;
 
 /// A value that is not a valid choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -529,7 +529,7 @@ impl ServeConfig {
                 return Some((key, "is empty; name a file".to_owned()));
             }
         }
-        if let Some(Err(why)) = receiver.deliver.as_deref().map(delivery::platforms) {
+        if let Some(Err(why)) = receiver.deliver.as_deref().map(target::platforms) {
             let rule =
                 format!("is no target: {why}; write `platform:chat`, such as `discord:1234`, or `local`");
             return Some(("serve.receiver.deliver", rule));

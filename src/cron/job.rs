@@ -60,6 +60,15 @@ pub struct JobOrigin {
     /// The person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
+    /// Further ids of the person.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub other_ids: Vec<String>,
+    /// `dm`, `group` and so on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_type: Option<String>,
+    /// The chat that this one is a thread of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_chat_id: Option<String>,
 }
 
 /// What a person asks for.

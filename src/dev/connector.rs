@@ -20,7 +20,7 @@ use super::http::router;
 use super::listener::{ServerPort, accept};
 use super::nas::Nas;
 use super::state::Hub;
-use crate::relay::{RelayHandle, TakenDelivery};
+use crate::relay::{RelayHandle, TakenItem};
 
 /// A running connector on 127.0.0.1. Dropping it resets its sockets and frees its port.
 pub struct Connector {
@@ -113,7 +113,7 @@ impl Connector {
     }
 
     /// Shows on the page what was handed to an agent.
-    pub fn show_delivery(&self, taken: &TakenDelivery) {
+    pub fn show_delivery(&self, taken: &TakenItem) {
         let what = serde_json::to_value(taken).unwrap_or_default();
         self.hub.change(|state| state.feed.publish("handed", what));
     }

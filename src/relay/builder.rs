@@ -7,15 +7,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::agents::{AgentRegistry, AgentSlot};
-use super::attachments::{media_dir, open_client};
 use super::clock::unix_ms;
-use super::event_loop::{Channels, EventLoop, ExitReason};
+use super::event_loop::{Assembly, Channels, EventLoop, ExitReason};
 use super::handle::{MAX_REQUESTS, RelayHandle};
+use super::parts::agents::{AgentRegistry, AgentSlot};
+use super::parts::attachments::{media_dir, open_client};
+use super::parts::scheduler::Arms;
+use super::parts::suspend::Suspender;
 use super::provisioning::{pinned_credentials, tls};
-use super::scheduler::{Arms, Scheduler};
-use super::sleep::Sleeper;
-use super::suspend::Suspender;
 use super::transport::{
     Credentials, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT, WebSocketSettings,
     WebSocketTransport,
@@ -217,20 +216,28 @@ impl RelayBuilder {
         };
         let now_ms = unix_ms(std::time::SystemTime::now());
         let opened = Journal::open(&self.settings.state_dir, journal, now_ms)?;
-        let (requests, request_queue) = mpsc::channel(MAX_REQUESTS);
-        let link = transport.status();
-        let (mut event_loop, channels) =
-            EventLoop::new(&self.settings, agents, transport, opened, request_queue);
-        event_loop.sleeper = Sleeper::new(&self.settings, self.suspender, event_loop.clock.now());
-        let arming = self.arming.map(|arming| {
-            let (arms, desired, report) = Arms::channel();
-            let seed = event_loop.clock.seed();
-            event_loop.scheduler = Scheduler::new(&self.settings.cron, Some(arms), seed);
-            (arming, desired, report)
-        });
         // The journal holds the state directory's lock from here on.
-        event_loop.media =
+        let link = transport.status();
+        let media =
             tls.and_then(|tls| open_client(&self.settings, tls, self.proxies, credentials, link, bot_files));
+        let (requests, request_queue) = mpsc::channel(MAX_REQUESTS);
+        let (arms, arming) = match self.arming {
+            None => (None, None),
+            Some(arming) => {
+                let (arms, desired, report) = Arms::channel();
+                (Some(arms), Some((arming, desired, report)))
+            }
+        };
+        let assembly = Assembly {
+            agents,
+            transport,
+            media,
+            suspender: self.suspender,
+            arms,
+            journal: opened,
+            requests: request_queue,
+        };
+        let (event_loop, channels) = EventLoop::new(&self.settings, assembly);
         Ok(Relay {
             event_loop,
             channels,
@@ -272,7 +279,7 @@ impl Relay {
 
     /// The state of the connection; watchers are notified of changes.
     pub fn link(&self) -> watch::Receiver<LinkStatus> {
-        self.event_loop.transport.status()
+        self.event_loop.link.watch()
     }
 
     /// Serves until `shutdown` resolves, then ends in order within the shutdown budget. Dropped while it runs, it ends

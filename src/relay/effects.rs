@@ -11,9 +11,9 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::handle::SendError;
-use super::mailbox::{HandReply, HandedDelivery};
-use super::ops::{DurableOp, EphemeralOp, OpGroup};
-use super::slash_commands::SlashCommand;
+use super::ops::{EphemeralOp, OpGroup};
+use super::parts::handed::{HandedItem, SubmissionReply};
+use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, Reason, Role};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
@@ -21,8 +21,8 @@ use crate::agent::{Agent, Permission};
 use crate::cron::chat::JobCommand;
 use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Op, SendResult};
-use crate::session::TurnId;
-use crate::store::{Command, InboxSeq};
+use crate::session::{Admission, TurnId};
+use crate::store::{Command, HandoverMark, InboxSeq};
 use crate::wire::{MessageEvent, OpId, SessionKey};
 
 /// What the parts want done, in order.
@@ -85,32 +85,48 @@ pub(super) enum Effect {
 /// Who waits for the completion of a journal command.
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// A message is being accepted.
-    Message(Box<Accepting>),
+    /// A message, a run of a job or a handed-over item is being accepted.
+    Accept(Box<Accepting>),
     /// A line that nobody can use is being quarantined.
     Quarantine(Generation),
     /// Rows of a session are being read.
     SessionRows(SessionKey),
     /// Waiting rows of sessions that are not in memory are being read, after this one.
     WaitingRows(InboxSeq),
-    /// Ops outside a turn's end are being committed.
-    Ops(Vec<DurableOp>, Option<oneshot::Sender<Result<(), SendError>>>),
+    /// Ops outside a turn's end are being committed; the outbox holds them.
+    Ops(Option<oneshot::Sender<Result<(), SendError>>>),
     /// A turn waits to learn which agent was chosen for its session.
     AgentChoice(TurnId, SessionKey),
-    /// A verb waits until its change of the rules is stored; then it gets this answer.
+    /// A command line waits until its change of the rules is stored; then it gets this answer.
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
     /// A step of scheduled jobs.
     Job(JobStep),
-    /// A delivery is being stored; none for what nobody waits for.
-    Delivery(Option<Box<Handing>>),
+    /// The context that waits for turns is being read, or a change of handed-over items is being stored.
+    Handed,
 }
 
-/// What the journal is asked about scheduled jobs.
+impl Pending {
+    /// What is waited for, for the log, which must not show any text of people.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Accept(_) => "accept",
+            Self::Quarantine(_) => "quarantine",
+            Self::SessionRows(_) | Self::WaitingRows(_) => "rows",
+            Self::Ops(_) => "ops",
+            Self::AgentChoice(..) | Self::AgentState(_) => "state",
+            Self::Access(..) => "access",
+            Self::Job(_) => "job",
+            Self::Handed => "handed",
+        }
+    }
+}
+
+/// A question to the journal about scheduled jobs.
 #[derive(Debug)]
 pub(super) enum JobStep {
-    /// What an earlier run left.
+    /// The runs that an earlier process left.
     Recover,
     /// The jobs.
     Jobs,
@@ -118,15 +134,13 @@ pub(super) enum JobStep {
     Requested,
     /// Claim an occurrence of this job; a fire may wait for that.
     Claim(String, Option<oneshot::Sender<FireAdmission>>),
-    /// Store the row of a run, whose turn holds its place unless it waits.
-    Accept(SessionKey, Option<TurnId>),
-    /// Mark a run as begun before its turn starts.
-    Begin(SessionKey, TurnId, InboxSeq),
+    /// Mark a run as begun before its agent starts.
+    Begin(TurnId, RunSeq),
     /// Store how a run ended.
     Finished,
     /// Change a job, as somebody asked in a chat.
     Change(Box<ChatJobRequest>),
-    /// Something that nobody waits for.
+    /// A note that nobody waits for.
     Noted,
 }
 
@@ -140,33 +154,104 @@ pub(super) struct ChatJobRequest {
     pub(super) facts: ChatFacts,
 }
 
-/// Something that was handed to an agent, on its way into the journal.
+/// The number of a run of a job, as the journal keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RunSeq(pub(super) i64);
+
+/// The task of a turn. Accepting, loading, beginning, interrupting and finishing a turn is the same for all three, except
+/// where they match on it.
 #[derive(Debug)]
-pub(super) struct Handing {
-    pub(super) delivery: HandedDelivery,
-    pub(super) session: SessionKey,
-    /// Its turn, if it is one that starts once it is committed.
-    pub(super) turn: Option<TurnId>,
-    pub(super) reply: HandReply,
-    pub(super) received_at: i64,
+pub(super) enum Task {
+    /// Answer a message. The message is here until the agent has it.
+    Message(Option<Box<MessageEvent>>),
+    /// Run a scheduled job.
+    Job(JobTask),
+    /// Work on an item that a program handed over.
+    Handed(Box<HandedTask>),
 }
 
-/// A message on its way into the journal.
+/// A run of a job, as a turn knows it; the scheduler has the rest.
+#[derive(Debug)]
+pub(super) struct JobTask {
+    pub(super) run: RunSeq,
+    /// The texts of its skills and its own, once they are read.
+    pub(super) prompt: String,
+}
+
+/// An item that a program handed over, as a turn of its own.
+#[derive(Debug)]
+pub(super) struct HandedTask {
+    pub(super) agent: String,
+    pub(super) text: String,
+    /// Where the answer goes if the session has no chat.
+    pub(super) deliver: Option<String>,
+    /// Whether the answer is collected for the end of the turn.
+    pub(super) is_collected: bool,
+    /// Whether the agent was given the item; none if that is not known.
+    pub(super) mark: Option<HandoverMark>,
+}
+
+impl HandedTask {
+    /// Whether the agent was surely not given the item.
+    pub(super) fn is_unbegun(&self) -> bool {
+        self.mark.as_ref().is_some_and(|mark| !mark.is_given())
+    }
+}
+
+/// A message, a run of a job or a handed-over item on its way into the journal.
 #[derive(Debug)]
 pub(super) struct Accepting {
-    pub(super) generation: Generation,
     pub(super) session: SessionKey,
-    pub(super) intent: Intent,
+    pub(super) place: Place,
+    pub(super) work: Work,
+}
+
+/// The place in its session that work holds until it is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A turn, which begins once the work is committed.
+    Turn(TurnId),
+    /// The end of the queue, behind the turn that ran when the work came.
+    Queue(Option<TurnId>),
+    /// None: the work is no turn.
+    None,
+}
+
+impl From<Admission> for Place {
+    fn from(admission: Admission) -> Self {
+        match admission {
+            Admission::Start(turn) => Self::Turn(turn),
+            Admission::Wait { behind } => Self::Queue(behind),
+        }
+    }
+}
+
+/// The work that is being accepted.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// A message, from the connection that brought it.
+    Message(Generation, Intent),
+    /// A run of a job.
+    Job(RunSeq),
+    /// An item that a program handed over.
+    Handed(Box<Submission>),
+}
+
+/// An item that a program handed over, and who waits for its receipt.
+#[derive(Debug)]
+pub(super) struct Submission {
+    pub(super) item: HandedItem,
+    pub(super) reply: SubmissionReply,
+    pub(super) received_at: i64,
 }
 
 /// What a message does once it is committed.
 #[derive(Debug)]
 pub(super) enum Intent {
-    /// Start this turn, whose place it holds.
-    Start(TurnId, Box<MessageEvent>),
+    /// Start the turn whose place it holds.
+    Start,
     /// Wait behind a turn, possibly stop it, or be handed to it.
     Wait {
-        behind: Option<TurnId>,
         chat: Box<ChatId>,
         facts: Box<ChatFacts>,
         /// The message, when the running turn may take it.
@@ -260,11 +345,12 @@ impl Effects {
         self.commands.push(command);
     }
 
-    /// A journal command under a token of its own, and who waits for its completion.
-    pub(super) fn request(&mut self, pending: Pending, command: impl FnOnce(u64) -> Command) {
+    /// A journal command under a token of its own, which is returned, and who waits for its completion.
+    pub(super) fn request(&mut self, pending: Pending, command: impl FnOnce(u64) -> Command) -> u64 {
         let token = self.token();
         self.commands.push(command(token));
         self.pending.push((token, pending));
+        token
     }
 
     /// A token that no other command has.

@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use serde_json::Value;
 
-use super::mailbox::{HandRefusal, HandReply, HandedDelivery, TakenDelivery};
 use super::metrics::Metrics;
+use super::parts::handed::{HandedItem, SubmissionReply, SubmitError, TakenItem};
 use super::status::{AgentStatus, HealthCheck, SessionList, Status};
 use crate::access::{AccessError, AccessRequest};
 use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryReceipt};
@@ -34,9 +34,9 @@ pub(super) enum HandleRequest {
     Fire(FireRequest, oneshot::Sender<FireAdmission>),
     JobsChanged(oneshot::Sender<ArmReport>),
     TurnOrigin(SessionKey, oneshot::Sender<Option<JobOrigin>>),
-    Hand(Box<HandedDelivery>, HandReply),
+    Submit(Box<HandedItem>, SubmissionReply),
     Activity(String, oneshot::Sender<Option<AgentActivity>>),
-    Deliveries(u64, oneshot::Sender<Vec<TakenDelivery>>),
+    HandedAfter(u64, oneshot::Sender<Vec<TakenItem>>),
 }
 
 /// A chat by its id, on this platform or on whichever knows it.
@@ -158,18 +158,18 @@ impl RelayHandle {
             .flatten()
     }
 
-    /// Hands something to one of the agents. The receipt means that it is on disk; the same `dispatch_id` again gets the same
+    /// Submits an item for one of the agents. The receipt means that it is on disk; the same `dispatch_id` again gets the same
     /// receipt, and nothing happens twice. `None` when the relay is not running.
-    pub async fn hand(&self, delivery: HandedDelivery) -> Option<Result<DeliveryReceipt, HandRefusal>> {
-        let delivery = Box::new(delivery);
-        self.ask(|reply| HandleRequest::Hand(delivery, HandReply::Receipt(reply)))
+    pub async fn submit(&self, item: HandedItem) -> Option<Result<DeliveryReceipt, SubmitError>> {
+        let item = Box::new(item);
+        self.ask(|reply| HandleRequest::Submit(item, SubmissionReply::Receipt(reply)))
             .await
     }
 
-    /// Hands something to one of the agents, as a turn, and waits for its answer. `None` when the relay is not running.
-    pub async fn request(&self, delivery: HandedDelivery) -> Option<Result<AgentResponse, HandRefusal>> {
-        let delivery = Box::new(delivery);
-        self.ask(|reply| HandleRequest::Hand(delivery, HandReply::Response(reply)))
+    /// Submits an item for one of the agents, as a turn, and waits for its answer. `None` when the relay is not running.
+    pub async fn request(&self, item: HandedItem) -> Option<Result<AgentResponse, SubmitError>> {
+        let item = Box::new(item);
+        self.ask(|reply| HandleRequest::Submit(item, SubmissionReply::Response(reply)))
             .await
     }
 
@@ -179,10 +179,10 @@ impl RelayHandle {
         self.ask(|reply| HandleRequest::Activity(agent, reply)).await
     }
 
-    /// What was handed to the agents after the delivery of this number, the oldest first, and at most the latest 100. `None` when
+    /// What was handed to the agents after the item of this number, the oldest first, and at most the latest 100. `None` when
     /// the relay is not running.
-    pub async fn deliveries_after(&self, number: u64) -> Option<Vec<TakenDelivery>> {
-        self.ask(|reply| HandleRequest::Deliveries(number, reply)).await
+    pub async fn handed_after(&self, number: u64) -> Option<Vec<TakenItem>> {
+        self.ask(|reply| HandleRequest::HandedAfter(number, reply)).await
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest) -> Option<T> {

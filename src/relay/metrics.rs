@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::mailbox::DeliveryCounts;
+use super::parts::handed::HandedCounts;
 use super::status::{CronStatus, Tally};
 use crate::link::{Counters, Loss, SendResult};
 use crate::store::Commit;
@@ -266,7 +266,7 @@ pub struct Metrics {
     /// Scheduled jobs.
     pub cron: CronStatus,
     /// What others handed to the agents.
-    pub deliveries: DeliveryCounts,
+    pub handed: HandedCounts,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
 }

@@ -25,56 +25,39 @@
 //!
 //! `routing`, `job_routing`, `delivery_routing` and `recovery` say what each event means to the parts; `reports` asks them for status and metrics.
 
-mod access;
-mod agents;
-mod approvals;
-mod attachments;
 mod builder;
 mod clock;
-mod delivery_routing;
 mod effects;
 mod event_loop;
 mod handle;
-mod inbound;
-mod job_routing;
-mod journal_io;
-mod lifecycle;
-mod mailbox;
 mod metrics;
 mod ops;
-mod outbox;
+mod parts;
 pub mod provisioning;
-mod recovery;
 mod reports;
-mod routing;
-mod scheduler;
-mod slash_commands;
-mod sleep;
 mod status;
 mod substrates;
-mod suspend;
 mod transport;
-mod turn_task;
-mod turns;
+mod walk;
 
-pub use agents::{
-    AgentBuildError, AgentEnvironment, AgentSlot, STATE_DIR, agent_keys, build_agents, without_keys,
-};
 pub use builder::{BuildError, Relay, RelayBuilder, bot_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
-pub use mailbox::{HandRefusal, HandedDelivery, TakenDelivery};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
+pub use parts::agents::{
+    AgentBuildError, AgentEnvironment, AgentSlot, STATE_DIR, agent_keys, build_agents, without_keys,
+};
+pub use parts::handed::{HandedItem, SubmitError, TakenItem};
 #[cfg(feature = "dev")]
-pub(crate) use slash_commands::command_names;
+pub(crate) use parts::slash_commands::command_names;
+pub use parts::suspend::Suspender;
 pub use status::{
     AccessStatus, AgentStatus, CronStatus, DescriptorStatus, RefusedOp, SessionList, SessionStatus, Status,
     Tally,
 };
 pub use substrates::{SubstrateContext, build_connector, unhealthy};
-pub use suspend::Suspender;
 pub use transport::{
-    ChatInfo, Credentials, DeliverError, Delivery, DeliveryBody, InboundReceiver, InboundSender,
+    ChatInfo, Credentials, DeliverError, FrameBody, InboundFrame, InboundReceiver, InboundSender,
     InterruptRequest, InterruptTarget, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayGone,
     RelayTransport, ReplyMode, ResultSender, SeenOp, TelegramTransport, TransportFuture, USER_AGENT,
     WebSocketSettings, WebSocketTransport, inbound_channel,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::event_loop::EventLoop;
 use super::metrics::Metrics;
-use super::sleep::Sleeper;
+use super::parts::sleep::Sleeper;
 use super::status::{DescriptorStatus, SessionList, SessionStatus, Status, Tally};
 
 /// Sessions that run or wait.
@@ -56,8 +56,8 @@ fn tally(parts: &EventLoop) -> Tally {
         ops_resent: ops.resent,
         ops_dropped: ops.dropped,
         ops_limited: ops.rate_limited,
-        cosmetics_shed: ops.indicators_dropped,
-        cosmetics_failed: ops.indicators_failed,
+        indicators_dropped: ops.indicators_dropped,
+        indicators_failed: ops.indicators_failed,
         ops_recovered: ops.recovered,
         sleeps: sleep.sleeps,
         wakes: sleep.wakes,
@@ -68,16 +68,17 @@ fn tally(parts: &EventLoop) -> Tally {
 /// Everything that is counted and measured.
 pub(super) fn metrics(parts: &EventLoop) -> Metrics {
     let sessions = parts.turns.sessions();
-    let (frames_received, frames_sent) = parts.transport.frames();
+    let (link, commits) = (parts.link.status(), parts.journal.metrics());
+    let (frames_received, frames_sent) = parts.link.transport().frames();
     Metrics {
         tally: tally(parts),
-        link: parts.link.counters,
-        link_metrics: parts.link.metrics.clone(),
-        link_state: parts.link.state.clone(),
+        link: link.counters,
+        link_metrics: link.metrics.clone(),
+        link_state: link.state.clone(),
         frames_received,
         frames_sent,
-        commit_commands: parts.commits.commands.clone(),
-        commit_seconds: parts.commits.seconds.clone(),
+        commit_commands: commits.commands.clone(),
+        commit_seconds: commits.seconds.clone(),
         turn_seconds: parts.turns.metrics().turn_seconds.clone(),
         first_text_seconds: parts.turns.metrics().first_text_seconds.clone(),
         ops: parts.outbox.metrics().snapshot(),
@@ -94,24 +95,24 @@ pub(super) fn metrics(parts: &EventLoop) -> Metrics {
         journal_failing: parts.journal.failing().is_some(),
         access: parts.access.counts(),
         cron: parts.scheduler.status(parts.clock.now()),
-        deliveries: parts.mailbox.counts(),
+        handed: parts.handed.counts(),
     }
 }
 
 /// The state of the relay.
 pub(super) fn status(parts: &EventLoop) -> Status {
     let sessions = parts.turns.sessions();
-    let declared = parts.link.descriptors.iter();
+    let link = parts.link.status();
+    let declared = link.descriptors.iter();
     let wake = parts.sleeper.as_ref().and_then(Sleeper::last_wake);
     Status {
-        link: parts.link.state.clone(),
-        link_since_ms: parts.link_since_ms,
-        link_retry_at_ms: parts.link.retry_at_ms,
-        last_loss: parts.link.last_loss.clone(),
-        clock_skew_ms: parts.link.clock_skew_ms,
+        link: link.state.clone(),
+        link_since_ms: parts.link.since_ms(),
+        link_retry_at_ms: link.retry_at_ms,
+        last_loss: link.last_loss.clone(),
+        clock_skew_ms: link.clock_skew_ms,
         platforms: declared.map(|(platform, _)| platform.to_owned()).collect(),
-        descriptors: parts
-            .link
+        descriptors: link
             .descriptors
             .iter()
             .map(|(platform, descriptor)| DescriptorStatus {
@@ -123,7 +124,7 @@ pub(super) fn status(parts: &EventLoop) -> Status {
         undeclared_platforms: parts
             .inbound
             .undeclared()
-            .filter(|platform| parts.link.descriptors.iter().all(|(known, _)| known != *platform))
+            .filter(|platform| link.descriptors.iter().all(|(known, _)| known != *platform))
             .map(str::to_owned)
             .collect(),
         last_refusal: parts.outbox.last_refusal().cloned(),
@@ -132,10 +133,10 @@ pub(super) fn status(parts: &EventLoop) -> Status {
         sessions_active: sessions.active(),
         messages_waiting: sessions.queued(),
         cron: parts.scheduler.status(parts.clock.now()),
-        prompts_open: parts.approvals.open(),
-        ops_owed: parts.outbox.durable(),
+        prompts_open: parts.approvals.count(),
+        ops_durable: parts.outbox.durable(),
         ends_uncommitted: parts.turns.ending(),
-        ops_passing: parts.outbox.ephemeral(),
+        ops_ephemeral: parts.outbox.ephemeral(),
         chats_known: parts.chats.len(),
         last_wake_ms: wake.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
         journal_failing: parts.journal.failing().cloned(),

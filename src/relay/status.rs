@@ -64,9 +64,9 @@ pub struct Tally {
     /// Ops that could not be delivered.
     pub ops_dropped: u64,
     /// Indicators (typing, reactions) that were dropped for lack of room.
-    pub cosmetics_shed: u64,
+    pub indicators_dropped: u64,
     /// Indicators that failed.
-    pub cosmetics_failed: u64,
+    pub indicators_failed: u64,
     /// Ops that an earlier run left and that were sent.
     pub ops_recovered: u64,
     /// Times that the socket was closed to sleep.
@@ -140,11 +140,11 @@ pub struct Status {
     /// Questions that wait for people.
     pub prompts_open: usize,
     /// Durable ops that are not settled.
-    pub ops_owed: usize,
+    pub ops_durable: usize,
     /// Ends of turns on their way into the journal.
     pub ends_uncommitted: usize,
     /// Ephemeral ops that wait or are in flight.
-    pub ops_passing: usize,
+    pub ops_ephemeral: usize,
     /// Chats remembered.
     pub chats_known: usize,
     /// From the last wake to the first acknowledgement after it, in milliseconds.

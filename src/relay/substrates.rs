@@ -3,7 +3,7 @@
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-use super::agents::without_keys;
+use super::parts::agents::without_keys;
 use crate::agent::child::{BaseEnv, EnvPolicy};
 use crate::agent_connector::{
     AgentConnector, CommandConnector, FileConnector, NoopConnector, TmuxConnector, WebhookConnector,

@@ -218,7 +218,7 @@ fn write_ops(page: &mut MetricsPage, metrics: &Metrics) {
     page.counter(
         "ops_shed_total",
         "Ephemeral ops dropped because a queue was full.",
-        tally.cosmetics_shed,
+        tally.indicators_dropped,
     );
     page.counter(
         "ops_resent_total",
@@ -274,7 +274,7 @@ fn write_jobs(page: &mut MetricsPage, metrics: &Metrics, process: &ProcessInfo) 
 }
 
 fn write_deliveries(page: &mut MetricsPage, metrics: &Metrics, process: &ProcessInfo) {
-    let counts = metrics.deliveries;
+    let counts = metrics.handed;
     page.family(
         "deliveries_total",
         "counter",

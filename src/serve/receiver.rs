@@ -24,7 +24,7 @@ use crate::agent_connector::contract::{
 use crate::agent_connector::{WakeTurnError, descriptor, wake_payload, wake_receipt};
 use crate::config::ReceiverConfig;
 use crate::config::secret::{self, SecretError};
-use crate::relay::{HandRefusal, HandedDelivery, RelayHandle};
+use crate::relay::{HandedItem, RelayHandle, SubmitError};
 use crate::text::is_unprintable;
 use crate::wire::sign_bytes;
 
@@ -335,26 +335,26 @@ impl Receiver {
         payload: DeliveryPayload,
         wake: bool,
     ) -> Result<DeliveryReceipt, Refused> {
-        let delivery = HandedDelivery {
+        let delivery = HandedItem {
             agent,
             session,
             payload,
             wake,
         };
         let unavailable = |why: &str, wait| later(StatusCode::SERVICE_UNAVAILABLE, why, wait);
-        let Ok(handed) = timeout(HAND_TIMEOUT, self.handle.hand(delivery)).await else {
+        let Ok(handed) = timeout(HAND_TIMEOUT, self.handle.submit(delivery)).await else {
             let what = "the journal has not stored it yet; send it again";
             return Err(unavailable(what, RETRY_FAILED));
         };
         handed.ok_or_else(not_running)?.map_err(|refused| {
             let why = refused.to_string();
             match refused {
-                HandRefusal::UnknownAgent => unknown_agent(),
-                HandRefusal::Full => later(StatusCode::TOO_MANY_REQUESTS, &why, RETRY_SOON),
-                HandRefusal::ReservedSession | HandRefusal::OtherAgent => malformed(&why),
-                HandRefusal::TooLarge => refusal(StatusCode::PAYLOAD_TOO_LARGE, &why),
-                HandRefusal::Draining => unavailable(&why, RETRY_SOON),
-                HandRefusal::NotStored | HandRefusal::NoAnswer => unavailable(&why, RETRY_FAILED),
+                SubmitError::UnknownAgent => unknown_agent(),
+                SubmitError::Full => later(StatusCode::TOO_MANY_REQUESTS, &why, RETRY_SOON),
+                SubmitError::OtherAgent => malformed(&why),
+                SubmitError::TooLarge => refusal(StatusCode::PAYLOAD_TOO_LARGE, &why),
+                SubmitError::Draining => unavailable(&why, RETRY_SOON),
+                SubmitError::NotStored | SubmitError::NoAnswer => unavailable(&why, RETRY_FAILED),
             }
         })
     }

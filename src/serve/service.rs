@@ -20,8 +20,8 @@ use crate::agent_connector::contract::{DeliveryPayload, MAX_ID_BYTES};
 use crate::config::TelegramConfig;
 use crate::cron::chronos::ArmState;
 use crate::relay::{
-    AgentStatus, Credentials, HandRefusal, HandedDelivery, RelayHandle, SendError, SessionList, Status,
-    StopOutcome,
+    AgentStatus, Credentials, HandedItem, RelayHandle, SendError, SessionList, Status, StopOutcome,
+    SubmitError,
 };
 use crate::store::Inspector;
 use crate::wire::{ConnectorUrl, SessionKey};
@@ -299,7 +299,7 @@ impl ControlService {
                     return Err(invalid(why));
                 }
                 let payload = DeliveryPayload::from_body(body).map_err(|error| invalid(error.to_string()))?;
-                let delivery = HandedDelivery {
+                let delivery = HandedItem {
                     agent,
                     session,
                     payload,
@@ -314,15 +314,15 @@ impl ControlService {
                 let activity = timeout(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
                 match activity.ok().flatten().ok_or_else(no_response)? {
                     Some(activity) => Ok(json!({"status": activity})),
-                    None => Err(refused(HandRefusal::UnknownAgent)),
+                    None => Err(refused(SubmitError::UnknownAgent)),
                 }
             }
         }
     }
 
     /// Hands something to an agent; answers with the receipt.
-    async fn hand(&self, delivery: HandedDelivery) -> ControlResult {
-        let Ok(handed) = timeout(SEND_TIMEOUT, self.handle.hand(delivery)).await else {
+    async fn hand(&self, delivery: HandedItem) -> ControlResult {
+        let Ok(handed) = timeout(SEND_TIMEOUT, self.handle.submit(delivery)).await else {
             let message = "the journal has not stored the delivery yet; it may still reach the agent";
             return Err(ControlError::new("busy", message));
         };
@@ -330,7 +330,7 @@ impl ControlService {
     }
 
     /// Hands something to an agent; answers with the agent's answer.
-    async fn request(&self, delivery: HandedDelivery, wait: Duration) -> ControlResult {
+    async fn request(&self, delivery: HandedItem, wait: Duration) -> ControlResult {
         let Ok(_permit) = self.waiting.try_acquire() else {
             let message = format!("{MAX_WAITING} callers wait for agents already; try again later");
             return Err(ControlError::new("full", message));
@@ -464,15 +464,15 @@ impl ControlService {
     }
 }
 
-fn refused(refusal: HandRefusal) -> ControlError {
+fn refused(refusal: SubmitError) -> ControlError {
     let code = match refusal {
-        HandRefusal::UnknownAgent => "unknown_agent",
-        HandRefusal::ReservedSession | HandRefusal::OtherAgent => "bad_request",
-        HandRefusal::Full => "full",
-        HandRefusal::TooLarge => "too_large",
-        HandRefusal::Draining => "draining",
-        HandRefusal::NotStored => "not_stored",
-        HandRefusal::NoAnswer => "no_answer",
+        SubmitError::UnknownAgent => "unknown_agent",
+        SubmitError::OtherAgent => "bad_request",
+        SubmitError::Full => "full",
+        SubmitError::TooLarge => "too_large",
+        SubmitError::Draining => "draining",
+        SubmitError::NotStored => "not_stored",
+        SubmitError::NoAnswer => "no_answer",
     };
     ControlError::new(code, refusal.to_string())
 }

@@ -303,7 +303,7 @@ impl Report<'_> {
                     tally("ops_refused"),
                     tally("ops_unknown"),
                     tally("ops_dropped"),
-                    match tally("cosmetics_shed") {
+                    match tally("indicators_dropped") {
                         0 => String::new(),
                         shed => format!("; {shed} indicators left out"),
                     }
@@ -376,7 +376,7 @@ mod tests {
             "3 done, 0 refused, 0 unknown, 2 dropped"
         );
         assert_eq!(
-            ops(json!({"ops_applied": 3, "cosmetics_shed": 9})),
+            ops(json!({"ops_applied": 3, "indicators_dropped": 9})),
             "3 done, 0 refused, 0 unknown, 0 dropped; 9 indicators left out"
         );
     }

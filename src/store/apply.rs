@@ -5,14 +5,14 @@
 
 use super::access;
 use super::command::Command;
-use super::completion::{ChatRow, Completion, Failed, InboxKind, TurnState};
+use super::completion::{ChatRow, Completion, Failed, InboxKind, RowState};
 use super::completion::{Committed, InboxSeq, OpSeq, OpSeqs};
 use super::cron;
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
-use super::deliveries::{self, DeliveryBody, DeliveryCommand, DeliveryReply};
 use super::fault::Fault;
+use super::handed::{self, HandedBody, HandedCommand, HandedReply};
 use super::reads;
 use super::reads::WriterState;
 use super::retention::{Quarantine, ResumeStates};
@@ -239,7 +239,7 @@ impl<'c> JournalDb<'c> {
                 token: *token,
                 reply: cron::apply(self.db, command)?,
             }),
-            Command::Delivery { token, command } => CommandOutcome::Read(Completion::Delivery {
+            Command::Handed { token, command } => CommandOutcome::Read(Completion::Handed {
                 token: *token,
                 reply: self.deliver(command)?,
             }),
@@ -385,31 +385,31 @@ impl<'c> JournalDb<'c> {
         Ok(seq)
     }
 
-    fn deliver(&mut self, command: &DeliveryCommand) -> Result<DeliveryReply> {
+    fn deliver(&mut self, command: &HandedCommand) -> Result<HandedReply> {
         let new = match command {
-            DeliveryCommand::Contexts => return Ok(DeliveryReply::Contexts(deliveries::contexts(self.db)?)),
-            DeliveryCommand::Taken(ids) => {
-                deliveries::taken(self.db, ids)?;
-                return Ok(DeliveryReply::Done);
+            HandedCommand::Contexts => return Ok(HandedReply::Contexts(handed::contexts(self.db)?)),
+            HandedCommand::Taken(ids) => {
+                handed::taken(self.db, ids)?;
+                return Ok(HandedReply::Done);
             }
-            DeliveryCommand::PutBack(row) => {
-                deliveries::put_back(self.db, *row)?;
-                return Ok(DeliveryReply::Done);
+            HandedCommand::PutBack(row) => {
+                handed::put_back(self.db, *row)?;
+                return Ok(HandedReply::Done);
             }
-            DeliveryCommand::Take(new) => new,
+            HandedCommand::Take(new) => new,
         };
-        if let Some(known) = deliveries::find(self.db, &new.dispatch_id)? {
+        if let Some(known) = handed::find(self.db, &new.dispatch_id)? {
             return Ok(known);
         }
         let row = match &new.body {
-            DeliveryBody::Context { text, meta } => {
-                if !deliveries::has_room(self.db, &new.session, text, meta)? {
-                    return Ok(DeliveryReply::Full);
+            HandedBody::Context { text, meta } => {
+                if !handed::has_room(self.db, &new.session, text, meta)? {
+                    return Ok(HandedReply::Full);
                 }
                 None
             }
-            DeliveryBody::Turn(line) => Some(self.insert(&NewRow {
-                kind: InboxKind::Delivery,
+            HandedBody::Turn(line) => Some(self.insert(&NewRow {
+                kind: InboxKind::Handed,
                 session: &new.session,
                 dedupe: None,
                 buffer_id: None,
@@ -418,8 +418,8 @@ impl<'c> JournalDb<'c> {
                 now_ms: new.now_ms,
             })?),
         };
-        deliveries::insert(self.db, new)?;
-        Ok(DeliveryReply::Stored(row))
+        handed::insert(self.db, new)?;
+        Ok(HandedReply::Stored(row))
     }
 
     /// A message that is not acted on ends as it comes, without its text.
@@ -449,7 +449,7 @@ impl<'c> JournalDb<'c> {
                 session,
                 key,
                 buffer_id,
-                TurnState::Ignored.code(),
+                RowState::Ignored.code(),
                 now_ms
             ])?;
         self.counters.inbox += 1;

@@ -1,11 +1,11 @@
 //! The journal's commands.
 
 use super::access::{AccessRow, UsageRow};
-use super::completion::{ChatRow, InboxKind, NewOp, Subject, TurnState};
+use super::completion::{ChatRow, InboxKind, NewOp, RowState, Subject};
 use super::completion::{InboxSeq, OpSeq};
 use super::cron::CronCommand;
 use super::dedupe::DedupeKey;
-use super::deliveries::{DeliveryBody, DeliveryCommand};
+use super::handed::{HandedBody, HandedCommand};
 use std::sync::Arc;
 
 /// One command. Commands that nobody waits for are lazy (those without a completion, and the end of a finished turn
@@ -57,12 +57,12 @@ pub enum Command {
         /// What to do.
         command: Box<CronCommand>,
     },
-    /// Take or read what others hand to the agents: [`Completion::Delivery`](super::Completion::Delivery).
-    Delivery {
+    /// Take or read what others hand to the agents: [`Completion::Handed`](super::Completion::Handed).
+    Handed {
         /// Returned in the completion.
         token: u64,
         /// What to do.
-        command: Box<DeliveryCommand>,
+        command: Box<HandedCommand>,
     },
     /// Quarantine a line that cannot be decoded, so that it can be acknowledged: [`Completion::Quarantined`](super::Completion::Quarantined).
     Quarantine {
@@ -124,7 +124,7 @@ pub enum Command {
         /// The message.
         seq: InboxSeq,
         /// How it ended.
-        state: TurnState,
+        state: RowState,
         /// The ops to send.
         ops: Vec<NewOp>,
         /// Unix milliseconds.
@@ -210,10 +210,10 @@ impl Command {
         match self {
             Self::Cron { command, .. } if command.only_reads() => FailurePolicy::Read,
             Self::Cron { command, .. } if command.must_last() => FailurePolicy::Retry,
-            Self::Delivery { command, .. } => match **command {
-                DeliveryCommand::Take(_) => FailurePolicy::Fail,
-                DeliveryCommand::Contexts => FailurePolicy::Read,
-                DeliveryCommand::Taken(_) | DeliveryCommand::PutBack(_) => FailurePolicy::Retry,
+            Self::Handed { command, .. } => match **command {
+                HandedCommand::Take(_) => FailurePolicy::Fail,
+                HandedCommand::Contexts => FailurePolicy::Read,
+                HandedCommand::Taken(_) | HandedCommand::PutBack(_) => FailurePolicy::Retry,
             },
             Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } | Self::Cron { .. } => {
                 FailurePolicy::Fail
@@ -249,11 +249,11 @@ impl Command {
             | Self::SetResume { .. }
             | Self::DropResume { .. } => true,
             Self::End { state, ops, .. } => {
-                ops.is_empty() && matches!(state, TurnState::Done | TurnState::Ignored)
+                ops.is_empty() && matches!(state, RowState::Done | RowState::Ignored)
             }
             Self::Accept { .. }
             | Self::Cron { .. }
-            | Self::Delivery { .. }
+            | Self::Handed { .. }
             | Self::Ignore { .. }
             | Self::SetAccess(_)
             | Self::Quarantine { .. }
@@ -271,7 +271,7 @@ impl Command {
         match self {
             Self::Accept { token, .. }
             | Self::Cron { token, .. }
-            | Self::Delivery { token, .. }
+            | Self::Handed { token, .. }
             | Self::Ignore { token, .. }
             | Self::Quarantine { token, .. }
             | Self::NextQueued { token, .. }
@@ -300,12 +300,12 @@ impl Command {
             Self::RememberChat(chat) => chat.memory.len(),
             Self::SetResume { blob, .. } => blob.len(),
             Self::OpChanged { body, .. } | Self::OpDropped { body, .. } => body.len(),
-            Self::Delivery { command, .. } => match &**command {
-                DeliveryCommand::Take(new) => match &new.body {
-                    DeliveryBody::Context { text, meta } => text.len() + meta.len(),
-                    DeliveryBody::Turn(line) => line.len(),
+            Self::Handed { command, .. } => match &**command {
+                HandedCommand::Take(new) => match &new.body {
+                    HandedBody::Context { text, meta } => text.len() + meta.len(),
+                    HandedBody::Turn(line) => line.len(),
                 },
-                DeliveryCommand::Contexts | DeliveryCommand::Taken(_) | DeliveryCommand::PutBack(_) => 0,
+                HandedCommand::Contexts | HandedCommand::Taken(_) | HandedCommand::PutBack(_) => 0,
             },
             Self::SetAccess(row) => row.value.as_ref().map_or(0, String::len),
             Self::Ignore { .. }
@@ -337,7 +337,7 @@ impl Command {
             Self::RememberChat(chat) => Some(chat.last_used),
             Self::SetAccess(_)
             | Self::Cron { .. }
-            | Self::Delivery { .. }
+            | Self::Handed { .. }
             | Self::AddUsage(_)
             | Self::Load { .. }
             | Self::NextQueued { .. }

@@ -1,8 +1,8 @@
 //! The journal's completions, its rows and their ids.
 
 use super::cron::CronReply;
-use super::deliveries::DeliveryReply;
 use super::fault::Fault;
+use super::handed::HandedReply;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,12 +97,12 @@ pub enum InboxKind {
     /// A run of a scheduled job.
     Job,
     /// Something that was handed to an agent.
-    Delivery,
+    Handed,
 }
 
 /// State of a message's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnState {
+pub enum RowState {
     /// Waiting for its turn.
     Queued,
     /// The agent was started.
@@ -229,11 +229,11 @@ pub enum Completion {
         reply: CronReply,
     },
     /// About what others hand to the agents.
-    Delivery {
+    Handed {
         /// The command's token.
         token: u64,
         /// The answer.
-        reply: DeliveryReply,
+        reply: HandedReply,
     },
     /// The command failed. For an accept: do not acknowledge.
     Failed(Failed),
@@ -275,7 +275,7 @@ pub struct InboxRow {
     /// The frame as received; `None` in a recovery that reached its byte limit (load it).
     pub line: Option<Vec<u8>>,
     /// Queued or running.
-    pub state: TurnState,
+    pub state: RowState,
     /// Number of starts.
     pub attempt: u32,
     /// Unix milliseconds.
@@ -349,7 +349,7 @@ impl InboxKind {
             Self::Inbound => 0,
             Self::Forward => 1,
             Self::Job => 2,
-            Self::Delivery => 3,
+            Self::Handed => 3,
         }
     }
 
@@ -357,13 +357,13 @@ impl InboxKind {
         match code {
             1 => Self::Forward,
             2 => Self::Job,
-            3 => Self::Delivery,
+            3 => Self::Handed,
             _ => Self::Inbound,
         }
     }
 }
 
-impl TurnState {
+impl RowState {
     pub(super) fn code(self) -> i64 {
         match self {
             Self::Queued => 0,

@@ -6,7 +6,7 @@
 use super::apply::{CommandOutcome, JournalDb};
 use super::command::Command;
 use super::completion::{InboxKind, InboxSeq, OpSeqs};
-use super::completion::{NewOp, TurnState};
+use super::completion::{NewOp, RowState};
 use rusqlite::{Result, params};
 
 impl JournalDb<'_> {
@@ -26,7 +26,7 @@ impl JournalDb<'_> {
         else {
             return Ok(0);
         };
-        if state == TurnState::Interrupted {
+        if state == RowState::Interrupted {
             // One by one: their lines are kept.
             return Ok(0);
         }
@@ -66,7 +66,7 @@ impl JournalDb<'_> {
         if self.statements.finish.execute(finish)? == 0 {
             return Ok(CommandOutcome::Missing(*seq));
         }
-        let is_kept = *state == TurnState::Interrupted
+        let is_kept = *state == RowState::Interrupted
             && self
                 .statements
                 .keep
@@ -115,7 +115,7 @@ impl JournalDb<'_> {
 struct EndingRun<'a> {
     first: InboxSeq,
     last: InboxSeq,
-    state: TurnState,
+    state: RowState,
     now_ms: i64,
     endings: &'a [Command],
 }
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    fn end(seq: i64, state: TurnState, ops: usize, now_ms: i64) -> Command {
+    fn end(seq: i64, state: RowState, ops: usize, now_ms: i64) -> Command {
         let op = NewOp {
             session: "s".into(),
             chat: "c".into(),
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_run_comes_to_what_its_commands_come_to_one_by_one() {
-        use TurnState::{Done, Failed};
+        use RowState::{Done, Failed};
         let held: Vec<Command> = (0..12).map(accept).collect();
         let endings = [
             end(1, Done, 1, NOW),
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn only_settled_ops_are_forgotten() {
         let settle = |op| Command::OpSettled { op: OpSeq(op) };
-        let held = [accept(0), end(1, TurnState::Done, 8, NOW)];
+        let held = [accept(0), end(1, RowState::Done, 8, NOW)];
         let settled = [settle(2), settle(6), settle(3), settle(8), settle(2), settle(99)];
         let (_, _, outbox, _) = carried_out(&[&held, &settled]);
         let left: Vec<i64> = outbox.into_iter().map(|(seq, _)| seq).collect();

@@ -45,6 +45,14 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// A command that cannot be carried out, and would not be the next time.
+    pub fn refused(detail: &str) -> Self {
+        Self {
+            kind: FaultKind::Refused,
+            detail: detail.into(),
+        }
+    }
+
     pub(super) fn from_error(error: &rusqlite::Error) -> Self {
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => FaultKind::Full,

@@ -5,7 +5,7 @@
 //! ids and keys in memory.
 
 use super::access::{self, UsageRow};
-use super::completion::{InboxSeq, OpSeq, TurnState};
+use super::completion::{InboxSeq, OpSeq, RowState};
 use super::fault::{Fault, OpenError};
 use super::journal::JournalSettings;
 use super::lock::StateLock;
@@ -261,7 +261,7 @@ impl Inspector {
             Item::Message(seq) => {
                 let reset = db.execute(
                     "UPDATE inbox SET state = 0, started_at = NULL WHERE seq = ?1 AND state IN (1, ?2)",
-                    params![seq.0, TurnState::Interrupted.code()],
+                    params![seq.0, RowState::Interrupted.code()],
                 )?;
                 if reset > 0 {
                     db.execute("DELETE FROM done WHERE seq = ?1", [seq.0])?;

@@ -48,9 +48,9 @@ mod cron;
 mod data;
 mod days;
 mod dedupe;
-mod deliveries;
 mod endings;
 mod fault;
+mod handed;
 mod handover;
 mod inspect;
 mod journal;
@@ -74,7 +74,7 @@ pub use audit::{AuditFile, AuditLog};
 pub use command::Command;
 pub use completion::{
     Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, OpRow,
-    OpSeq, OpSeqs, OpState, Subject, TurnState, WaitingRow,
+    OpSeq, OpSeqs, OpState, RowState, Subject, WaitingRow,
 };
 pub use cron::{
     ChangeRefusal, ClaimReply, CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus,
@@ -82,10 +82,8 @@ pub use cron::{
 };
 pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;
-pub use deliveries::{
-    DeliveryBody, DeliveryCommand, DeliveryReply, MAX_CONTEXT_BYTES, NewDelivery, PendingContext,
-};
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
+pub use handed::{HandedBody, HandedCommand, HandedReply, MAX_CONTEXT_BYTES, NewHandedItem, PendingContext};
 pub use handover::{HandoverMark, Handovers};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};

@@ -3,7 +3,7 @@
 use super::access::{self, AccessRow, UsageRow};
 use super::apply::NextIds;
 use super::command::Command;
-use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingRow};
+use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, RowState, WaitingRow};
 use super::completion::{InboxSeq, OpSeq};
 use super::cron;
 use super::days::Calendar;
@@ -147,7 +147,7 @@ fn inbox_row(row: &Row<'_>) -> Result<InboxRow> {
         kind: InboxKind::from_code(row.get(1)?),
         session: text(row, 2)?,
         buffer_id: row.get(3)?,
-        state: TurnState::from_code(row.get(4)?),
+        state: RowState::from_code(row.get(4)?),
         attempt: row.get(5)?,
         received_at: row.get(6)?,
         started_at: row.get(7)?,

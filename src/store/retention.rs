@@ -4,9 +4,9 @@
 //! is returned to the file system in slices (incremental vacuum).
 
 use super::apply::JournalDb;
-use super::completion::TurnState;
+use super::completion::RowState;
 use super::days::Calendar;
-use super::deliveries;
+use super::handed;
 use super::journal::JournalSettings;
 use super::reads::indexed_upto;
 use crate::timestamp::DAY_MS;
@@ -76,7 +76,7 @@ impl Upkeep {
         more |= self.sweep_keys(db, settings, today.day)?;
         more |= delete_dropped(db, settings, now_ms, over_limit)? > 0;
         more |= delete_chats(db, settings)? > 0;
-        more |= deliveries::forget_oldest(db, deliveries::MAX_KEPT, DONE_SLICE)? > 0;
+        more |= handed::forget_oldest(db, handed::MAX_KEPT, DONE_SLICE)? > 0;
         if settings.resume_days > 0 {
             let older_than = today.now_ms(now_ms) - i64::from(settings.resume_days) * DAY_MS;
             more |= journal_db.resume.delete_older(db, older_than)? > 0;
@@ -208,7 +208,7 @@ fn delete_finished(
     if deleted > 0 {
         // The line of an interrupted message is kept as long as its record.
         db.prepare_cached("DELETE FROM inbox WHERE seq < (SELECT min(seq) FROM done) AND state = ?1")?
-            .execute([TurnState::Interrupted.code()])?;
+            .execute([RowState::Interrupted.code()])?;
     }
     Ok(deleted)
 }

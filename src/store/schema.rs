@@ -81,7 +81,7 @@ const MIGRATIONS: &[&str] = &["
         dropped_at INTEGER NOT NULL,
         reason TEXT NOT NULL
     ) STRICT;
-", ACCESS, super::cron::SCHEMA, super::deliveries::SCHEMA, super::deliveries::META];
+", ACCESS, super::cron::SCHEMA, super::handed::SCHEMA, super::handed::META];
 
 /// Who may drive an agent, by verbs and pairings, and how much people have used by day.
 const ACCESS: &str = "

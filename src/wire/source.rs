@@ -243,6 +243,16 @@ impl Platform {
         )
     }
 
+    /// A platform by a name that this relay wrote down itself: one of the contract's, one of these in its own spelling, or
+    /// the name as it is.
+    pub fn named(name: &str, own: &OwnPlatforms) -> Self {
+        let known = find_known(name).map(Self::known);
+        known.unwrap_or_else(|| Self {
+            name: Cow::Owned(own.find(name).unwrap_or(name).to_owned()),
+            mapped: None,
+        })
+    }
+
     /// Makes the name on the wire a platform of its own, if it is one of these.
     pub fn adopt(&mut self, own: &OwnPlatforms) {
         if let Some(name) = self.mapped.as_deref().and_then(|name| own.find(name)) {

@@ -1,7 +1,7 @@
 //! How fast the journal takes messages. Prints rates; run with `--ignored --nocapture`.
 
 use hermes_relay::store::{
-    Command, Completion, DedupeKey, Durability, InboxKind, Journal, JournalSettings, NewOp, TurnState,
+    Command, Completion, DedupeKey, Durability, InboxKind, Journal, JournalSettings, NewOp, RowState,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
                     };
                     next.push(Command::End {
                         seq,
-                        state: TurnState::Done,
+                        state: RowState::Done,
                         ops,
                         now_ms: NOW,
                     });

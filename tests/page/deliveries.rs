@@ -80,7 +80,7 @@ async fn the_form_hands_something_to_the_relay_in_this_process() {
     ] {
         assert_eq!(hand(wrong.clone()).await.0, expected, "{wrong}");
     }
-    let taken = handle.deliveries_after(0).await.unwrap();
+    let taken = handle.handed_after(0).await.unwrap();
     let routes: Vec<Value> = taken
         .iter()
         .map(|taken| json!([taken.route, taken.text]))

@@ -2,7 +2,7 @@
 
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::store::{
-    self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, TurnState,
+    self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, RowState,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -97,7 +97,7 @@ async fn filled(dir: &Path) -> Opened {
         store::Command::OpSent { op: OpSeq(1) },
         store::Command::End {
             seq: InboxSeq(3),
-            state: TurnState::Failed,
+            state: RowState::Failed,
             ops: vec![],
             now_ms: NOW,
         },

@@ -288,7 +288,7 @@ async fn a_flood_of_strangers_gets_few_replies_and_delays_nobody() {
     assert_eq!(relay.replies("a", 1).await, ["echo: me too"]);
     relay.seen("acks", |seen| seen.unacknowledged == 0).await;
     let status = relay
-        .wait_for_status("all replies out", |status| status.ops_owed == 0)
+        .wait_for_status("all replies out", |status| status.ops_durable == 0)
         .await;
     assert_eq!(
         (status.tally.turns_started, status.chats_known),
@@ -596,7 +596,7 @@ async fn walks_let_nobody_do_anything_who_is_not_let_in() {
             relay.seen("acks", |seen| seen.unacknowledged == 0).await;
             relay
                 .wait_for_status("everything said", |status| {
-                    status.sessions_active == 0 && status.ops_owed == 0 && status.ends_uncommitted == 0
+                    status.sessions_active == 0 && status.ops_durable == 0 && status.ends_uncommitted == 0
                 })
                 .await;
         }

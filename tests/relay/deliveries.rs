@@ -8,13 +8,13 @@ use hermes_relay::agent_connector::contract::{
     AgentActivity, DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload,
 };
 use hermes_relay::config::ReceiverConfig;
-use hermes_relay::relay::{HandRefusal, HandedDelivery};
+use hermes_relay::relay::{HandedItem, SubmitError};
 
 use crate::support::memory_relay::{Running, session, start_with};
 use crate::support::wait::eventually;
 
-fn handed(id: &str, kind: DeliveryKind, session: Option<&str>, text: &str) -> HandedDelivery {
-    HandedDelivery {
+fn handed(id: &str, kind: DeliveryKind, session: Option<&str>, text: &str) -> HandedItem {
+    HandedItem {
         agent: "tested".to_owned(),
         session: session.map(str::to_owned),
         payload: DeliveryPayload {
@@ -26,11 +26,11 @@ fn handed(id: &str, kind: DeliveryKind, session: Option<&str>, text: &str) -> Ha
     }
 }
 
-fn augment(id: &str, session: &str, text: &str) -> HandedDelivery {
+fn augment(id: &str, session: &str, text: &str) -> HandedItem {
     handed(id, DeliveryKind::Augment, Some(session), text)
 }
 
-fn template(id: &str, session: &str, text: &str) -> HandedDelivery {
+fn template(id: &str, session: &str, text: &str) -> HandedItem {
     handed(id, DeliveryKind::Template, Some(session), text)
 }
 
@@ -43,11 +43,11 @@ async fn context_waits_for_the_sessions_next_turn_and_starts_none() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path()).await;
     let key = session("c1");
-    let first = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    let first = relay.handle.submit(augment("d1", &key, "the build is red")).await;
     let first = first.unwrap().unwrap();
     assert_eq!(first.delivery_id.as_deref(), Some("d1"));
     assert_eq!(first.session_id.as_deref(), Some(&*key));
-    let again = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    let again = relay.handle.submit(augment("d1", &key, "the build is red")).await;
     assert_eq!(again.unwrap().unwrap(), first, "the same receipt");
     let status = relay.handle.status().await.unwrap();
     assert_eq!(status.tally.turns_started, 0);
@@ -67,7 +67,7 @@ async fn context_waits_for_the_sessions_next_turn_and_starts_none() {
     relay.stop().await;
 
     let relay = start(dir.path()).await;
-    let late = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    let late = relay.handle.submit(augment("d1", &key, "the build is red")).await;
     assert_eq!(late.unwrap().unwrap(), first, "also after it was taken");
     relay.deliver("c1", "m3", "still?").await;
     assert_eq!(relay.replies("c1", 1).await, ["echo: still?"]);
@@ -84,7 +84,7 @@ async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
     for _ in 0..2 {
         let receipt = relay
             .handle
-            .hand(template("d1", &key, "review the pull request"))
+            .submit(template("d1", &key, "review the pull request"))
             .await;
         assert!(receipt.unwrap().is_ok());
     }
@@ -117,7 +117,7 @@ async fn a_wake_interrupts_the_turn_and_runs() {
     wait_for_activity(&relay, AgentActivity::Active).await;
     let mut wake = template("d1", &session("c1"), "look at this first");
     wake.wake = true;
-    assert!(relay.handle.hand(wake).await.unwrap().is_ok());
+    assert!(relay.handle.submit(wake).await.unwrap().is_ok());
     relay
         .seen("the answer of the wake", |seen| {
             seen.texts("c1").contains(&"echo: look at this first")
@@ -145,8 +145,8 @@ async fn a_request_gets_the_agents_answer_also_without_a_chat() {
     let mut unknown = handed("d2", DeliveryKind::Template, None, "hi");
     unknown.agent = "nobody".to_owned();
     assert_eq!(
-        relay.handle.hand(unknown).await.unwrap(),
-        Err(HandRefusal::UnknownAgent)
+        relay.handle.submit(unknown).await.unwrap(),
+        Err(SubmitError::UnknownAgent)
     );
     let record = relay.stop().await;
     assert!(record.texts("").is_empty(), "nobody else gets it");
@@ -161,20 +161,20 @@ async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
     assert!(
         relay
             .handle
-            .hand(augment("d1", &key, &large))
+            .submit(augment("d1", &key, &large))
             .await
             .unwrap()
             .is_ok()
     );
-    let refused = relay.handle.hand(augment("d2", &key, &large)).await.unwrap();
-    assert_eq!(refused, Err(HandRefusal::Full));
+    let refused = relay.handle.submit(augment("d2", &key, &large)).await.unwrap();
+    assert_eq!(refused, Err(SubmitError::Full));
     let endless = "x".repeat(300 << 10);
-    let refused = relay.handle.hand(augment("d4", &key, &endless)).await.unwrap();
-    assert_eq!(refused, Err(HandRefusal::TooLarge), "it never fits");
+    let refused = relay.handle.submit(augment("d4", &key, &endless)).await.unwrap();
+    assert_eq!(refused, Err(SubmitError::TooLarge), "it never fits");
     assert!(
         relay
             .handle
-            .hand(augment("d3", &key, "small"))
+            .submit(augment("d3", &key, "small"))
             .await
             .unwrap()
             .is_ok()
@@ -188,7 +188,7 @@ async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
     assert!(
         relay
             .handle
-            .hand(augment("d2", &key, &large))
+            .submit(augment("d2", &key, &large))
             .await
             .unwrap()
             .is_ok()
@@ -203,7 +203,7 @@ async fn a_playbook_that_waits_survives_a_crash() {
     relay.deliver("c1", "m1", "sleep=60000 slow").await;
     relay.wait_for_turns(1).await;
     let key = session("c1");
-    let receipt = relay.handle.hand(template("d1", &key, "afterwards")).await;
+    let receipt = relay.handle.submit(template("d1", &key, "afterwards")).await;
     assert!(receipt.unwrap().is_ok());
     relay.crash().await;
     let relay = start(dir.path()).await;
@@ -216,24 +216,33 @@ async fn a_playbook_that_waits_survives_a_crash() {
 }
 
 #[tokio::test]
-async fn what_waits_in_all_sessions_together_is_bounded_and_jobs_keep_their_sessions() {
+async fn what_waits_in_all_sessions_together_is_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path()).await;
     let large = "x".repeat(250 << 10);
     let mut taken = 0;
     while taken < 100 {
         let (id, session) = (format!("d{taken}"), format!("s{taken}"));
-        match relay.handle.hand(augment(&id, &session, &large)).await.unwrap() {
+        match relay.handle.submit(augment(&id, &session, &large)).await.unwrap() {
             Ok(_) => taken += 1,
             Err(refusal) => {
-                assert_eq!(refusal, HandRefusal::Full);
+                assert_eq!(refusal, SubmitError::Full);
                 break;
             }
         }
     }
     assert_eq!(taken, (16 << 20) / (250 << 10), "16 MiB");
-    let foreign = relay.handle.hand(template("j", "cron:0123456789ab", "hi")).await;
-    assert_eq!(foreign.unwrap(), Err(HandRefusal::ReservedSession));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_item_for_the_session_of_a_job_is_a_turn_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    let mut item = template("j", "cron:0123456789ab", "hi");
+    item.payload.kind = DeliveryKind::Template;
+    let response = relay.handle.request(item).await.unwrap().unwrap();
+    assert_eq!(response.content, "echo: hi");
     relay.stop().await;
 }
 
@@ -276,7 +285,7 @@ async fn context_of_a_turn_that_was_stopped_waits_for_the_next_one() {
     })
     .await;
     let key = session("c1");
-    let taken = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    let taken = relay.handle.submit(augment("d1", &key, "the build is red")).await;
     taken.unwrap().unwrap();
     relay.deliver("c1", "m1", "what is new?").await;
     agent.hangs().await;
@@ -298,7 +307,7 @@ async fn context_of_a_turn_that_a_crash_cut_short_waits_for_the_next_run() {
     let agent = HangsFirst::default();
     let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
     let key = session("c1");
-    let taken = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    let taken = relay.handle.submit(augment("d1", &key, "the build is red")).await;
     taken.unwrap().unwrap();
     relay.deliver("c1", "m1", "what is new?").await;
     agent.hangs().await;
@@ -326,7 +335,7 @@ async fn the_target_for_answers_without_a_chat_is_kept_with_the_delivery() {
     })
     .await;
     for (id, text) in [("d1", "slow"), ("d2", "next")] {
-        let taken = relay.handle.hand(template(id, "hook", text)).await;
+        let taken = relay.handle.submit(template(id, "hook", text)).await;
         taken.unwrap().unwrap();
     }
     agent.hangs().await;
@@ -392,7 +401,7 @@ async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or
         })
         .await;
         for (id, text) in [("d1", "first"), ("d2", "second")] {
-            let taken = relay.handle.hand(template(id, "hook", text)).await;
+            let taken = relay.handle.submit(template(id, "hook", text)).await;
             taken.unwrap().unwrap();
         }
         eventually("its turn has begun", async || {
@@ -408,7 +417,7 @@ async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or
             assert!(texts[0].contains("restarted"), "{info:?} {texts:?}");
             assert_eq!(texts[1], "echo: second", "{info:?}");
         }
-        let known = relay.handle.hand(template("d1", "hook", "first")).await;
+        let known = relay.handle.submit(template("d1", "hook", "first")).await;
         assert!(known.unwrap().is_ok());
         relay.stop().await;
         assert_eq!(
@@ -455,7 +464,7 @@ async fn a_playbook_that_has_not_begun_when_the_relay_stops_runs_at_the_next_sta
     })
     .await;
     for (id, session) in [("d1", "one"), ("d2", "two")] {
-        let taken = relay.handle.hand(template(id, session, id)).await;
+        let taken = relay.handle.submit(template(id, session, id)).await;
         taken.unwrap().unwrap();
     }
     eventually("both turns wait", async || {

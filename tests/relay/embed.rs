@@ -69,7 +69,7 @@ async fn two_relays_in_one_process_are_independent() {
     );
     assert_eq!((first.chats_known, second.chats_known), (1, 2));
     assert_eq!(
-        (first.turns_running, first.messages_waiting, first.ops_owed),
+        (first.turns_running, first.messages_waiting, first.ops_durable),
         (0, 0, 0)
     );
     assert_eq!(

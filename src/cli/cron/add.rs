@@ -15,8 +15,8 @@ use crate::cli::remote::{RemoteArgs, RemoteRelay};
 use crate::cli::skills;
 use crate::config::file::nearest;
 use crate::config::settings::nearest_platform;
-use crate::cron::delivery;
 use crate::cron::job::{JobEdit, JobOrigin, MAX_PROMPT_BYTES, NewJob};
+use crate::cron::target;
 use crate::serve::ControlRequest;
 use crate::store::{JobChange, JobRow};
 
@@ -347,7 +347,7 @@ fn check_targets(
     const HINT: &str =
         "write origin, local, all, PLATFORM, PLATFORM:CHAT or PLATFORM:CHAT:THREAD; several with commas";
     let settings = relay.settings();
-    let platforms = delivery::platforms(deliver).map_err(|why| {
+    let platforms = target::platforms(deliver).map_err(|why| {
         let what = format!("cannot deliver to `{}`: {}", printable(deliver), printable(&why));
         relay.fail(exit::FAILED, what, Some(HINT))
     })?;
@@ -381,7 +381,7 @@ fn check_targets(
         chat_id: "here".to_owned(),
         ..JobOrigin::default()
     });
-    let (targets, error) = delivery::targets(deliver, here.as_ref(), &settings.cron.home_channels);
+    let (targets, error) = target::targets(deliver, here.as_ref(), &settings.cron.home_channels);
     warnings.extend(error);
     let wants_chat = deliver
         .split(',')
@@ -404,9 +404,9 @@ fn turn_origin(relay: &RemoteRelay, env: Environment<'_>) -> Option<JobOrigin> {
     let origin = JobOrigin {
         platform: text("RELAY_PLATFORM")?,
         chat_id: text("RELAY_CHAT_ID")?,
-        chat_name: None,
         thread_id: text("RELAY_THREAD_ID"),
         user_id: text("RELAY_USER_ID"),
+        ..JobOrigin::default()
     };
     let is_hidden = |id: &str| is_pseudonym(id, "chat_") || is_pseudonym(id, "user_");
     let is_usable = !is_hidden(&origin.chat_id) && !origin.user_id.as_deref().is_some_and(is_hidden);

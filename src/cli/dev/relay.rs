@@ -247,10 +247,9 @@ impl DevRelay {
         let handle = self.handle.borrow().clone();
         match handle {
             None => true,
-            Some(handle) => handle
-                .status()
-                .await
-                .is_none_or(|status| status.sessions_active + status.ends_uncommitted + status.ops_owed == 0),
+            Some(handle) => handle.status().await.is_none_or(|status| {
+                status.sessions_active + status.ends_uncommitted + status.ops_durable == 0
+            }),
         }
     }
 
@@ -269,7 +268,7 @@ impl DevRelay {
                 .any(|listed| listed.session == session.as_str())
         });
         status.map_or_else(ChatSession::default, |status| ChatSession {
-            is_busy: is_listed || status.ends_uncommitted + status.ops_owed > 0,
+            is_busy: is_listed || status.ends_uncommitted + status.ops_durable > 0,
             turns_stopped: status.tally.turns_stopped,
         })
     }
@@ -321,7 +320,7 @@ async fn show_deliveries(handle: &RelayHandle, connector: &Connector) -> std::co
     let mut shown = 0;
     loop {
         tick.tick().await;
-        for taken in handle.deliveries_after(shown).await.unwrap_or_default() {
+        for taken in handle.handed_after(shown).await.unwrap_or_default() {
             connector.show_delivery(&taken);
             shown = taken.number;
         }

@@ -32,11 +32,12 @@ const UNLIMITED: &[&str] = &[
     // State changes of the link. Only the last one holds; backoff keeps them few.
     "hermes_relay::relay::transport::driver",
     "hermes_relay::relay::event_loop",
-    "hermes_relay::relay::sleep",
+    "hermes_relay::relay::parts::sleep",
     // Outcomes of replies.
-    "hermes_relay::relay::outbox",
+    "hermes_relay::relay::parts::outbox",
     // What an earlier run left, row by row.
-    "hermes_relay::relay::recovery",
+    "hermes_relay::relay::walk::recovery",
+    "hermes_relay::relay::walk::turn",
     // Whether the journal can be written.
     "hermes_relay::store::writer",
 ];

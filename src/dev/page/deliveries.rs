@@ -15,7 +15,7 @@ use crate::agent_connector::contract::{
 use crate::agent_connector::{new_dispatch_id, wake_payload, wake_receipt};
 use crate::dev::http::{plain, reply};
 use crate::dev::state::Hub;
-use crate::relay::{HandedDelivery, RelayHandle};
+use crate::relay::{HandedItem, RelayHandle};
 
 const MAX_BODY_BYTES: usize = 256 * 1024;
 
@@ -76,7 +76,7 @@ pub(super) async fn hand(hub: &Hub, request: Request) -> Response {
         Err(error) => return plain(StatusCode::BAD_REQUEST, &error),
     };
     let is_wake = delivery.wake;
-    match relay.hand(delivery).await {
+    match relay.submit(delivery).await {
         None => plain(StatusCode::CONFLICT, "the relay does not respond"),
         Some(Err(refusal)) => plain(StatusCode::CONFLICT, &refusal.to_string()),
         Some(Ok(receipt)) if is_wake => reply(&json!(wake_receipt(receipt))),
@@ -84,7 +84,7 @@ pub(super) async fn hand(hub: &Hub, request: Request) -> Response {
     }
 }
 
-fn delivery(hub: &Hub, command: HandCommand) -> Result<HandedDelivery, String> {
+fn delivery(hub: &Hub, command: HandCommand) -> Result<HandedItem, String> {
     let session = match &command.chat {
         None => None,
         Some(chat) => {
@@ -119,7 +119,7 @@ fn delivery(hub: &Hub, command: HandCommand) -> Result<HandedDelivery, String> {
             meta: DeliveryMeta::new(&id, now, &origin),
         }
     };
-    Ok(HandedDelivery {
+    Ok(HandedItem {
         agent: command.agent,
         session,
         payload,

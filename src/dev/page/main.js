@@ -42,7 +42,7 @@ function bar() {
   pill.dataset.state = kind;
   pill.title = relay?.last_loss ? `the last connection went: ${relay.last_loss}` : "";
   $("backlog").textContent = link?.waiting ?? 0;
-  $("journal").textContent = relay?.messages_waiting === undefined ? "–" : relay.messages_waiting + (relay.ops_owed ?? 0);
+  $("journal").textContent = relay?.messages_waiting === undefined ? "–" : relay.messages_waiting + (relay.ops_durable ?? 0);
   $("turns").textContent = relay?.turns_running ?? "–";
   $("stop").classList.toggle("on", (relay?.turns_running ?? 0) > 0);
 }

@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
-    Delivery, DeliveryBody, FrameCounters, FrameSorter, InboundSender, InterruptRequest, RelayFrame,
+    FrameBody, FrameCounters, FrameSorter, InboundFrame, InboundSender, InterruptRequest, RelayFrame,
 };
 use crate::collections::IdMap;
 use crate::link::{ControlFrame, Generation};
@@ -237,7 +237,7 @@ struct Reader {
     events: mpsc::Sender<ReaderEvent>,
     inbound: InboundSender,
     frames: Arc<FrameCounters>,
-    backlog: VecDeque<Delivery>,
+    backlog: VecDeque<InboundFrame>,
     backlog_bytes: usize,
     /// Resolves when the writer has ended.
     writer_ended: oneshot::Receiver<()>,
@@ -295,7 +295,7 @@ impl Reader {
                     None => break None,
                 }
             };
-            if !self.hand_on(slice, closed.is_some(), rest.is_some()).await {
+            if !self.forward(slice, closed.is_some(), rest.is_some()).await {
                 return;
             }
             if let Some(closed) = closed {
@@ -311,7 +311,7 @@ impl Reader {
     /// Waits for the next thing from the socket, handing the backlog over meanwhile. `None` when the relay is gone.
     async fn next_event(&mut self, socket: &mut SocketReader) -> Option<ReadEvent> {
         loop {
-            let deliveries = self.inbound.deliveries.clone();
+            let deliveries = self.inbound.frames.clone();
             tokio::select! {
                 biased;
                 // Cancel-safe: a permit that is not used is given back, and a read that is dropped loses nothing.
@@ -327,7 +327,7 @@ impl Reader {
     }
 
     /// Hands on what a slice brought; `false` when nobody takes it any more.
-    async fn hand_on(&mut self, slice: Slice, closed: bool, mid_message: bool) -> bool {
+    async fn forward(&mut self, slice: Slice, closed: bool, mid_message: bool) -> bool {
         for interrupt in slice.interrupts {
             if self.inbound.interrupt(interrupt).await.is_err() {
                 return false;
@@ -357,7 +357,7 @@ impl Reader {
 
     /// Hands the backlog over as far as the relay takes it now, and waits while there is more than `max`.
     async fn flush_backlog(&mut self, max: usize) -> bool {
-        let deliveries = self.inbound.deliveries.clone();
+        let deliveries = self.inbound.frames.clone();
         while !self.backlog.is_empty() {
             match deliveries.try_reserve() {
                 Ok(permit) => permit.send(self.next_batch()),
@@ -384,9 +384,9 @@ impl Reader {
         true
     }
 
-    fn next_batch(&mut self) -> Vec<Delivery> {
+    fn next_batch(&mut self) -> Vec<InboundFrame> {
         let count = self.backlog.len().min(BATCH);
-        let batch: Vec<Delivery> = self.backlog.drain(..count).collect();
+        let batch: Vec<InboundFrame> = self.backlog.drain(..count).collect();
         self.backlog_bytes -= batch.iter().map(|delivery| delivery.line.len()).sum::<usize>();
         batch
     }
@@ -419,7 +419,7 @@ impl Reader {
                     None
                 }
                 Ok(Err(frame)) => match sorter.sort(frame, line) {
-                    Some(RelayFrame::Delivery(delivery)) => Some(delivery),
+                    Some(RelayFrame::Inbound(delivery)) => Some(delivery),
                     Some(RelayFrame::Interrupt(interrupt)) => {
                         slice.interrupts.push(interrupt);
                         None
@@ -427,8 +427,8 @@ impl Reader {
                     None => None,
                 },
                 Err(error) => match backlog.back_mut().filter(|last| is_noise(last)) {
-                    Some(Delivery {
-                        body: DeliveryBody::Undecodable { lines, .. },
+                    Some(InboundFrame {
+                        body: FrameBody::Undecodable { lines, .. },
                         ..
                     }) if error.buffer_id.is_none() => {
                         *lines += 1;
@@ -457,8 +457,8 @@ async fn expired(writer_ended: &mut oneshot::Receiver<()>, read_until: &mut Opti
 }
 
 /// Whether these are lines that cannot be decoded and need no acknowledgement.
-fn is_noise(delivery: &Delivery) -> bool {
-    matches!(&delivery.body, DeliveryBody::Undecodable { first, .. } if first.buffer_id.is_none())
+fn is_noise(delivery: &InboundFrame) -> bool {
+    matches!(&delivery.body, FrameBody::Undecodable { first, .. } if first.buffer_id.is_none())
 }
 
 struct Writer {
@@ -602,13 +602,13 @@ mod tests {
 
         /// How many lines each delivery of the next batch stands for.
         async fn batch(&mut self) -> Vec<u64> {
-            let batch = timeout(DEADLINE, self.inbound.deliveries.recv())
+            let batch = timeout(DEADLINE, self.inbound.frames.recv())
                 .await
                 .unwrap()
                 .unwrap();
             assert!(batch.len() <= BATCH, "{} deliveries in one batch", batch.len());
-            let lines = |delivery: &Delivery| match delivery.body {
-                DeliveryBody::Undecodable { lines, .. } => lines,
+            let lines = |delivery: &InboundFrame| match delivery.body {
+                FrameBody::Undecodable { lines, .. } => lines,
                 _ => 1,
             };
             batch.iter().map(lines).collect()
@@ -696,7 +696,7 @@ mod tests {
         for _ in 0..1_000 {
             yield_now().await;
         }
-        let most = (super::super::MAX_DELIVERY_BATCHES + 1) * BATCH + MAX_BACKLOG;
+        let most = (super::super::MAX_FRAME_BATCHES + 1) * BATCH + MAX_BACKLOG;
         assert!(
             fixture.lines_read() <= most,
             "{} lines read ahead",

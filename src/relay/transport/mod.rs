@@ -31,8 +31,8 @@ use crate::wire::{
     OpIds, Outcome, OwnPlatforms, PassthroughForward, Scalar, Undecodable,
 };
 
-/// Batches of deliveries that may wait for the relay.
-const MAX_DELIVERY_BATCHES: usize = 4;
+/// Batches of frames that may wait for the relay.
+const MAX_FRAME_BATCHES: usize = 4;
 /// Interrupts that may wait for the relay.
 const MAX_INTERRUPTS: usize = 1024;
 
@@ -41,18 +41,18 @@ pub type TransportFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Something that arrived for the relay.
 #[derive(Debug)]
-pub struct Delivery {
+pub struct InboundFrame {
     /// The connection that brought it. It is acknowledged on that connection or not at all.
     pub generation: Generation,
     /// What it is.
-    pub body: DeliveryBody,
+    pub body: FrameBody,
     /// The line exactly as it came; empty where the journal does not keep it.
     pub line: Vec<u8>,
 }
 
 /// What arrived.
 #[derive(Debug)]
-pub enum DeliveryBody {
+pub enum FrameBody {
     /// A message.
     Message {
         /// The message.
@@ -76,7 +76,7 @@ pub enum DeliveryBody {
     },
 }
 
-impl DeliveryBody {
+impl FrameBody {
     /// Whether the journal keeps the line.
     fn keeps_line(&self) -> bool {
         match self {
@@ -108,7 +108,7 @@ pub struct InterruptRequest {
 
 /// A frame that is the relay's business.
 enum RelayFrame {
-    Delivery(Delivery),
+    Inbound(InboundFrame),
     Interrupt(InterruptRequest),
 }
 
@@ -140,10 +140,10 @@ impl FrameSorter {
         let body = match frame {
             ConnectorFrame::Inbound { mut event, buffer_id } => {
                 event.source.platform.adopt(&self.declared);
-                DeliveryBody::Message { event, buffer_id }
+                FrameBody::Message { event, buffer_id }
             }
             ConnectorFrame::PassthroughForward { forward, buffer_id } => {
-                DeliveryBody::Forward { forward, buffer_id }
+                FrameBody::Forward { forward, buffer_id }
             }
             ConnectorFrame::InterruptInbound { session_key, .. } => {
                 let target = InterruptTarget::Session(session_key);
@@ -154,7 +154,7 @@ impl FrameSorter {
             | ConnectorFrame::GoingIdleAck
             | ConnectorFrame::Unknown { .. } => return None,
         };
-        Some(RelayFrame::Delivery(self.delivery(body, line)))
+        Some(RelayFrame::Inbound(self.delivery(body, line)))
     }
 
     /// An interrupt, after the deliveries so far.
@@ -167,18 +167,18 @@ impl FrameSorter {
     }
 
     /// A line that cannot be decoded.
-    fn undecodable(&mut self, first: Undecodable, line: &[u8]) -> Delivery {
-        self.delivery(DeliveryBody::Undecodable { first, lines: 1 }, line)
+    fn undecodable(&mut self, first: Undecodable, line: &[u8]) -> InboundFrame {
+        self.delivery(FrameBody::Undecodable { first, lines: 1 }, line)
     }
 
-    fn delivery(&mut self, body: DeliveryBody, line: &[u8]) -> Delivery {
+    fn delivery(&mut self, body: FrameBody, line: &[u8]) -> InboundFrame {
         self.deliveries += 1;
         let line = if body.keeps_line() {
             line.to_vec()
         } else {
             Vec::new()
         };
-        Delivery {
+        InboundFrame {
             generation: self.generation,
             body,
             line,
@@ -189,7 +189,7 @@ impl FrameSorter {
 /// Where a transport puts what arrives: deliveries in order, and interrupts past them.
 #[derive(Clone, Debug)]
 pub struct InboundSender {
-    deliveries: mpsc::Sender<Vec<Delivery>>,
+    frames: mpsc::Sender<Vec<InboundFrame>>,
     interrupts: mpsc::Sender<InterruptRequest>,
 }
 
@@ -197,23 +197,20 @@ pub struct InboundSender {
 #[derive(Debug)]
 pub struct InboundReceiver {
     /// Deliveries, in order.
-    pub deliveries: mpsc::Receiver<Vec<Delivery>>,
-    /// Interrupts; taken before deliveries.
+    pub frames: mpsc::Receiver<Vec<InboundFrame>>,
+    /// Interrupts; taken before other frames.
     pub interrupts: mpsc::Receiver<InterruptRequest>,
 }
 
 /// Both ends of the way from a transport to its relay.
 pub fn inbound_channel() -> (InboundSender, InboundReceiver) {
-    let (delivery_sender, deliveries) = mpsc::channel(MAX_DELIVERY_BATCHES);
+    let (frame_sender, frames) = mpsc::channel(MAX_FRAME_BATCHES);
     let (interrupt_sender, interrupts) = mpsc::channel(MAX_INTERRUPTS);
     let sender = InboundSender {
-        deliveries: delivery_sender,
+        frames: frame_sender,
         interrupts: interrupt_sender,
     };
-    let receiver = InboundReceiver {
-        deliveries,
-        interrupts,
-    };
+    let receiver = InboundReceiver { frames, interrupts };
     (sender, receiver)
 }
 
@@ -223,12 +220,12 @@ pub fn inbound_channel() -> (InboundSender, InboundReceiver) {
 pub struct RelayGone;
 
 impl InboundSender {
-    /// Hands deliveries over, in order. Waits while the relay is behind, which slows the connector down.
-    pub async fn deliver(&self, deliveries: Vec<Delivery>) -> Result<(), RelayGone> {
-        self.deliveries.send(deliveries).await.map_err(|_| RelayGone)
+    /// Forwards frames, in order. Waits while the relay is behind, which slows the connector down.
+    pub async fn forward(&self, frames: Vec<InboundFrame>) -> Result<(), RelayGone> {
+        self.frames.send(frames).await.map_err(|_| RelayGone)
     }
 
-    /// Hands an interrupt over, past all deliveries.
+    /// Forwards an interrupt, past all other frames.
     pub async fn interrupt(&self, interrupt: InterruptRequest) -> Result<(), RelayGone> {
         self.interrupts.send(interrupt).await.map_err(|_| RelayGone)
     }

@@ -29,7 +29,7 @@ fn accept(token: u64, session: &str, key: Option<&str>) -> Command {
 fn end(seq: i64, now_ms: i64) -> Command {
     Command::End {
         seq: InboxSeq(seq),
-        state: TurnState::Done,
+        state: RowState::Done,
         ops: Vec::new(),
         now_ms,
     }
@@ -81,7 +81,7 @@ async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
     }];
     let ending = Command::End {
         seq: InboxSeq(1),
-        state: TurnState::Done,
+        state: RowState::Done,
         ops,
         now_ms: NOW,
     };
@@ -349,7 +349,7 @@ fn the_line_of_an_interrupted_message_is_kept_as_long_as_its_record() {
         journal_db.transact(&batch, NOW).unwrap();
         let interrupted = |seq| Command::End {
             seq: InboxSeq(seq),
-            state: TurnState::Interrupted,
+            state: RowState::Interrupted,
             ops: Vec::new(),
             now_ms: NOW,
         };

@@ -155,7 +155,7 @@ async fn a_session_ends_after_its_last_op() {
     agent.0.notify_one();
     relay
         .wait_for_status("its end", |status| {
-            status.tally.turns_done == 1 && status.ops_owed == 2
+            status.tally.turns_done == 1 && status.ops_durable == 2
         })
         .await;
     assert!(relay.connector.answer(file, &json!({"success": true})));
@@ -187,7 +187,7 @@ async fn every_session_ends_whenever_its_answer_is_declined() {
         assert!(relay.connector.answer(file, &declined));
         relay
             .wait_for_status("its end", |status| {
-                status.turns_running == 0 && status.ops_owed == 0
+                status.turns_running == 0 && status.ops_durable == 0
             })
             .await;
     }

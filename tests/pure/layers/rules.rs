@@ -310,21 +310,27 @@ impl File {
         wrong
     }
 
-    /// The part of `relay` that the file belongs to, and those that it imports from.
+    /// The room of `relay` that the file belongs to, and those that it imports from. A part is a room of its own:
+    /// `parts::turns`.
     pub(crate) fn relay_imports(&self) -> Option<(String, Vec<String>)> {
-        let [relay, part, ..] = self.module.as_slice() else {
-            return None;
-        };
+        fn room(path: &[String]) -> Option<String> {
+            match path {
+                [folder, part, ..] if folder == "parts" => Some(format!("parts::{part}")),
+                [room, ..] => Some(room.clone()),
+                [] => None,
+            }
+        }
+        let (relay, own) = self.module.split_first()?;
+        let own = room(own)?;
         let imports = self
             .paths
             .iter()
             .filter_map(|path| match path.segments.as_slice() {
-                [root, module, to, _, ..] if root == "crate" && module == "relay" && to != part => {
-                    Some(to.clone())
-                }
+                [root, module, to @ .., _] if root == "crate" && module == "relay" => room(to),
                 _ => None,
             });
-        (relay == "relay").then(|| (part.clone(), imports.collect()))
+        let others = imports.filter(|to| *to != own).collect();
+        (relay == "relay").then_some((own, others))
     }
 
     /// Whether the file is the module, or below it.

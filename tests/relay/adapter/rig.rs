@@ -130,7 +130,8 @@ impl Rig {
             let tally = &status.tally;
             let ended = tally.turns_done + tally.turns_stopped + tally.turns_failed;
             let at_rest =
-                status.turns_running + status.ends_uncommitted + status.ops_owed + status.ops_passing == 0;
+                status.turns_running + status.ends_uncommitted + status.ops_durable + status.ops_ephemeral
+                    == 0;
             if ended >= turns && at_rest {
                 Ok(())
             } else {

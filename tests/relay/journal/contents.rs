@@ -3,8 +3,8 @@
 use super::{NOW, accept, ask, chat, copy, next, op, open};
 use crate::support::wait::eventually;
 use hermes_relay::store::{
-    Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, SubmitError,
-    TurnState,
+    Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, RowState,
+    SubmitError,
 };
 use std::fs;
 
@@ -39,7 +39,7 @@ async fn a_message_is_held_once_and_recognised_after_reopening() {
     );
     let end = Command::End {
         seq: *seq,
-        state: TurnState::Stopped,
+        state: RowState::Stopped,
         ops: vec![],
         now_ms: NOW,
     };
@@ -104,7 +104,7 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
     ask(&mut opened, accepts, 3).await;
     let end = |ops| Command::End {
         seq: InboxSeq(1),
-        state: TurnState::Done,
+        state: RowState::Done,
         ops,
         now_ms: NOW,
     };
@@ -150,7 +150,7 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
     };
     assert_eq!(
         (row.state, row.attempt, row.line.as_deref()),
-        (TurnState::Queued, 0, Some(&b"line 2"[..]))
+        (RowState::Queued, 0, Some(&b"line 2"[..]))
     );
     assert_eq!(
         ops.iter().map(|op| op.op.clone()).collect::<Vec<_>>(),
@@ -178,7 +178,7 @@ async fn a_crash_leaves_waiting_running_and_pending_work_to_the_next_run() {
         },
         Command::End {
             seq: InboxSeq(2),
-            state: TurnState::Done,
+            state: RowState::Done,
             ops: vec![op("one"), op("two"), op("three")],
             now_ms: NOW,
         },

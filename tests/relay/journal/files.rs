@@ -5,7 +5,7 @@ use crate::support::small_disk::SmallDisk;
 use crate::support::wait::SOON;
 use hermes_relay::store::{
     Command, Completion, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp,
-    OpSeq, OpState, OpenError, Section, TurnState,
+    OpSeq, OpState, OpenError, RowState, Section,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -104,7 +104,7 @@ async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
     ask(&mut opened, accepts, 5).await;
     let end = Command::End {
         seq: InboxSeq(3),
-        state: TurnState::Failed,
+        state: RowState::Failed,
         ops: vec![],
         now_ms: NOW,
     };
@@ -178,7 +178,7 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
     disk.fill();
     let ended = Command::End {
         seq: InboxSeq(1),
-        state: TurnState::Done,
+        state: RowState::Done,
         ops: vec![NewOp {
             session: "s".into(),
             chat: "c".into(),
@@ -234,7 +234,7 @@ async fn cut_short(dir: &Path) -> Vec<i64> {
     let running: Vec<_> = opened.recovered.running.iter().map(|row| row.seq).collect();
     let ends = running.iter().map(|seq| Command::End {
         seq: *seq,
-        state: TurnState::Interrupted,
+        state: RowState::Interrupted,
         ops: vec![op("cut short")],
         now_ms: NOW,
     });
@@ -268,7 +268,7 @@ async fn the_number_of_a_message_is_not_given_again_while_something_is_pending_f
     ask(&mut opened, vec![accept(0, "s", None, true)], 1).await;
     let end = Command::End {
         seq: InboxSeq(1),
-        state: TurnState::Done,
+        state: RowState::Done,
         ops: vec![op("owed")],
         now_ms: NOW,
     };

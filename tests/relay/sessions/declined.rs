@@ -102,7 +102,7 @@ async fn decline_first(relay: &Running) {
 async fn received_later(relay: Running, expected: &[&str]) {
     relay
         .wait_for_status("nothing pending", |status| {
-            status.turns_running == 0 && status.ops_owed == 0
+            status.turns_running == 0 && status.ops_durable == 0
         })
         .await;
     relay.deliver("a", "later", "later").await;
@@ -190,13 +190,13 @@ async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
     relay.deliver("a", "1", "picture words picture more").await;
     relay
         .wait_for_status("four pending", |status| {
-            status.tally.turns_done == 1 && status.ops_owed == 4
+            status.tally.turns_done == 1 && status.ops_durable == 4
         })
         .await;
     relay.crash().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     let status = relay
-        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;
     assert_eq!((status.tally.ops_recovered, status.tally.ops_refused), (4, 1));
     relay.connector.set_reply_mode(ReplyMode::Apply);
@@ -213,7 +213,7 @@ async fn a_file_declined_after_a_restart_drops_the_notice_of_the_interrupted_tur
     relay.crash().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     let status = relay
-        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;
     assert_eq!(status.tally.turns_interrupted, 1);
     relay.connector.set_reply_mode(ReplyMode::Apply);
@@ -231,7 +231,7 @@ async fn a_turn_that_was_declined_before_a_restart_is_not_reported_as_interrupte
     relay.crash().await;
     let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
     let status = relay
-        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;
     assert_eq!(status.tally.turns_interrupted, 0);
     received_later(relay, &[]).await;
@@ -254,17 +254,17 @@ async fn what_is_sent_unasked_is_one_delivery_too() {
     relay.deliver("a", "1", "words").await;
     relay.replies("a", 1).await;
     relay
-        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .wait_for_status("settled", |status| status.ops_durable == 0)
         .await;
     relay.connector.drop_connection();
     relay.handle.send("a", &"many words ".repeat(200)).await.unwrap();
     relay
-        .wait_for_status("some pending", |status| status.ops_owed > 2)
+        .wait_for_status("some pending", |status| status.ops_durable > 2)
         .await;
     relay.stop().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     relay
-        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.handle.send("a", "another").await.unwrap();

@@ -3,7 +3,7 @@
 use crate::support::memory_relay::{SOON, event};
 use hermes_relay::link::{DormancyRefused, End, NotSent, SendResult};
 use hermes_relay::relay::{
-    DeliverError, Delivery, DeliveryBody, MemoryTransport, RelayTransport, ReplyMode, inbound_channel,
+    DeliverError, FrameBody, InboundFrame, MemoryTransport, RelayTransport, ReplyMode, inbound_channel,
 };
 use hermes_relay::wire::{Action, CapabilityDescriptor, Outcome};
 use serde_json::json;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-async fn next(deliveries: &mut mpsc::Receiver<Vec<Delivery>>) -> Vec<Delivery> {
+async fn next(deliveries: &mut mpsc::Receiver<Vec<InboundFrame>>) -> Vec<InboundFrame> {
     timeout(SOON, deliveries.recv()).await.expect("in time").unwrap()
 }
 
@@ -26,7 +26,7 @@ async fn a_new_connection_brings_again_what_the_old_one_did_not_acknowledge() {
         CapabilityDescriptor::placeholder("slack"),
     ]);
     let (sender, inbound) = inbound_channel();
-    let mut deliveries = inbound.deliveries;
+    let mut deliveries = inbound.frames;
     connector
         .deliver_buffered("b1", event("a", "1", "kept"))
         .await
@@ -38,7 +38,7 @@ async fn a_new_connection_brings_again_what_the_old_one_did_not_acknowledge() {
     assert_eq!(transport.status().borrow().descriptors.iter().count(), 2);
 
     let first = next(&mut deliveries).await.remove(0);
-    assert!(matches!(&first.body, DeliveryBody::Message { buffer_id: Some(id), .. } if id == "b1"));
+    assert!(matches!(&first.body, FrameBody::Message { buffer_id: Some(id), .. } if id == "b1"));
     transport.reconnect();
     let again = next(&mut deliveries).await.remove(0);
     assert!(again.generation > first.generation && again.line == first.line);
@@ -54,8 +54,8 @@ async fn a_new_connection_brings_again_what_the_old_one_did_not_acknowledge() {
     let batch = next(&mut deliveries).await;
     assert!(matches!(
         &batch[..],
-        [Delivery {
-            body: DeliveryBody::Message { buffer_id: None, .. },
+        [InboundFrame {
+            body: FrameBody::Message { buffer_id: None, .. },
             ..
         }]
     ));
@@ -111,7 +111,7 @@ async fn it_sleeps_only_once_the_connector_buffers_and_wakes_with_what_was_kept(
     assert_eq!(transport.go_dormant().await, Err(DormancyRefused::NotLive));
     assert!(!transport.go_idle(SOON).await);
     let (sender, inbound) = inbound_channel();
-    let mut deliveries = inbound.deliveries;
+    let mut deliveries = inbound.frames;
     transport.connect(sender);
     assert_eq!(transport.go_dormant().await, Err(DormancyRefused::NotBuffering));
     connector.hold_idle();

@@ -48,7 +48,7 @@ async fn an_answer_that_is_refused_for_good_is_reported_and_kept_for_a_retry() {
         ]
     );
     relay
-        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .wait_for_status("settled", |status| status.ops_durable == 0)
         .await;
     relay.stop().await;
     let dropped = |dir: &std::path::Path| {
@@ -74,7 +74,7 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
     }
     relay
         .wait_for_status("three pending", |status| {
-            status.tally.turns_done == 3 && status.ops_owed == 3
+            status.tally.turns_done == 3 && status.ops_durable == 3
         })
         .await;
     let seen = relay.seen("two ops", |seen| seen.in_flight == 2).await;
@@ -88,7 +88,7 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
         relay.connector.answer(op.id, &json!({"success": true}));
     }
     relay
-        .wait_for_status("all settled", |status| status.ops_owed == 0)
+        .wait_for_status("all settled", |status| status.ops_durable == 0)
         .await;
     relay.stop().await;
 }
@@ -104,7 +104,7 @@ async fn what_may_have_been_done_is_not_repeated_where_that_is_not_wanted() {
     let status = relay
         .wait_for_status("it is unknown", |status| status.tally.ops_unknown == 1)
         .await;
-    assert_eq!(status.ops_owed, 0);
+    assert_eq!(status.ops_durable, 0);
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.connector.restore();
     relay.deliver("a", "2", "two").await;
@@ -144,7 +144,7 @@ async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
     }
     relay
         .wait_for_status("three pending", |status| {
-            status.tally.turns_done == 3 && status.ops_owed == 3
+            status.tally.turns_done == 3 && status.ops_durable == 3
         })
         .await;
     relay.seen("the first", |seen| seen.in_flight == 1).await;
@@ -154,7 +154,7 @@ async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
         .await;
     relay.handle.send("a", "said offline").await.unwrap();
     let status = relay.handle.status().await.unwrap();
-    assert_eq!((status.ops_owed, status.link.as_str()), (3, "waiting"));
+    assert_eq!((status.ops_durable, status.link.as_str()), (3, "waiting"));
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.deliver("a", "4", "4").await;
     relay.connector.restore();
@@ -173,7 +173,7 @@ async fn what_is_pending_outlives_the_relay() {
     relay.deliver("a", "1", "one").await;
     relay.replies("a", 1).await;
     relay
-        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .wait_for_status("settled", |status| status.ops_durable == 0)
         .await;
     relay.connector.drop_connection();
     for text in ["two", "three"] {
@@ -183,7 +183,7 @@ async fn what_is_pending_outlives_the_relay() {
     let relay = start(dir.path(), |_| {}).await;
     assert_eq!(relay.replies("a", 2).await, ["two", "three"]);
     let status = relay
-        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .wait_for_status("settled", |status| status.ops_durable == 0)
         .await;
     assert_eq!(status.tally.ops_recovered, 2);
     relay.stop().await;
@@ -211,7 +211,7 @@ async fn an_op_that_was_in_flight_at_a_crash_is_sent_again_where_that_is_wanted(
         relay.deliver("b", "1", "other").await;
         relay.replies("b", 1).await;
         let status = relay
-            .wait_for_status("settled", |status| status.ops_owed == 0)
+            .wait_for_status("settled", |status| status.ops_durable == 0)
             .await;
         assert_eq!(status.tally.ops_unknown, 1 - expected);
         let seen = relay.stop().await;

@@ -89,7 +89,7 @@ async fn after_a_crash_interrupted_turns_are_reported_queued_ones_run_and_nothin
     relay.deliver("a", "1", "answered").await;
     relay.replies("a", 1).await;
     relay
-        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .wait_for_status("settled", |status| status.ops_durable == 0)
         .await;
     relay.deliver("a", "2", HANG).await;
     relay.deliver("b", "1", HANG).await;
@@ -121,7 +121,7 @@ async fn after_a_crash_interrupted_turns_are_reported_queued_ones_run_and_nothin
         assert_eq!(relay.replies("b", 1).await, [NOTICE]);
         relay.seen("acks", |seen| seen.unacknowledged == 0).await;
         let status = relay
-            .wait_for_status("settled", |status| status.ops_owed == 0)
+            .wait_for_status("settled", |status| status.ops_durable == 0)
             .await;
         assert_eq!((status.tally.turns_interrupted, status.tally.duplicates), (2, 4));
         assert_eq!(agent.ran(), ["3", "4"]);

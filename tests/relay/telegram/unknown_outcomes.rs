@@ -24,7 +24,9 @@ async fn shown_after(fate: BotApiAnswer) -> usize {
             (calls.len() == 2 && calls[1].is_ok()).then_some(())
         })
         .await;
-    let status = relay.until("nothing owed", |status| status.ops_owed == 0).await;
+    let status = relay
+        .until("nothing owed", |status| status.ops_durable == 0)
+        .await;
     assert_eq!((status.tally.ops_dropped, status.tally.turns_started), (0, 1));
     world.settle("after").await;
     let shown = world

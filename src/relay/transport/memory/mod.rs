@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::{
-    Delivery, FrameSorter, InboundSender, LinkStatus, RelayFrame, RelayTransport, ResultSender,
+    FrameSorter, InboundFrame, InboundSender, LinkStatus, RelayFrame, RelayTransport, ResultSender,
     TransportFuture,
 };
 use crate::collections::IdMap;
@@ -213,13 +213,13 @@ impl LiveConnection {
 fn decode(sorter: &mut FrameSorter, line: &[u8]) -> Option<RelayFrame> {
     match ConnectorFrame::decode(line) {
         Ok(frame) => sorter.sort(frame, line),
-        Err(error) => Some(RelayFrame::Delivery(sorter.undecodable(error, line))),
+        Err(error) => Some(RelayFrame::Inbound(sorter.undecodable(error, line))),
     }
 }
 
 /// Hands frames to the relay: interrupts past deliveries, deliveries in batches at the relay's pace.
 async fn pump(mut frames: mpsc::Receiver<RelayFrame>, inbound: InboundSender) {
-    let mut batch: Vec<Delivery> = Vec::new();
+    let mut batch: Vec<InboundFrame> = Vec::new();
     loop {
         let frame = if batch.is_empty() {
             frames.recv().await
@@ -227,7 +227,7 @@ async fn pump(mut frames: mpsc::Receiver<RelayFrame>, inbound: InboundSender) {
             tokio::select! {
                 biased;
                 frame = frames.recv(), if batch.len() < BATCH => frame,
-                permit = inbound.deliveries.reserve() => {
+                permit = inbound.frames.reserve() => {
                     let Ok(permit) = permit else { return };
                     permit.send(std::mem::take(&mut batch));
                     continue;
@@ -235,14 +235,14 @@ async fn pump(mut frames: mpsc::Receiver<RelayFrame>, inbound: InboundSender) {
             }
         };
         match frame {
-            Some(RelayFrame::Delivery(delivery)) => batch.push(delivery),
+            Some(RelayFrame::Inbound(delivery)) => batch.push(delivery),
             Some(RelayFrame::Interrupt(interrupt)) => {
                 if inbound.interrupt(interrupt).await.is_err() {
                     return;
                 }
             }
             None => {
-                let _ = inbound.deliver(batch).await;
+                let _ = inbound.forward(batch).await;
                 return;
             }
         }

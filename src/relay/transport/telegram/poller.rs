@@ -22,7 +22,8 @@ use crate::link::{Descriptors, End, Generation};
 use crate::net::telegram::BotClient;
 use crate::relay::clock::Clock;
 use crate::relay::transport::{
-    Delivery, FrameCounters, FrameSorter, InboundSender, InterruptTarget, LinkStatus, RelayFrame, RelayGone,
+    FrameCounters, FrameSorter, InboundFrame, InboundSender, InterruptTarget, LinkStatus, RelayFrame,
+    RelayGone,
 };
 use crate::wire::{ConnectorFrame, Platform};
 
@@ -462,7 +463,7 @@ impl Receiving {
     }
 
     async fn hand_on(&mut self, ready: Vec<Incoming>) -> Result<(), RelayGone> {
-        let mut deliveries: Vec<Delivery> = Vec::new();
+        let mut deliveries: Vec<InboundFrame> = Vec::new();
         for incoming in ready {
             if let Some(line) = incoming.to_line() {
                 deliveries.extend(self.delivery(line.as_bytes()));
@@ -498,16 +499,16 @@ impl Receiving {
             return Ok(());
         }
         self.handed_on_at = self.clock.mono();
-        self.inbound.deliver(deliveries).await
+        self.inbound.forward(deliveries).await
     }
 
     /// The frame of an update, as a connector would have sent it.
-    fn delivery(&mut self, line: &[u8]) -> Option<Delivery> {
+    fn delivery(&mut self, line: &[u8]) -> Option<InboundFrame> {
         match ConnectorFrame::decode(line) {
             Ok(frame) => {
                 self.frames.received(Some(&frame));
                 match self.sorter.sort(frame, line)? {
-                    RelayFrame::Delivery(delivery) => Some(delivery),
+                    RelayFrame::Inbound(delivery) => Some(delivery),
                     RelayFrame::Interrupt(_) => None,
                 }
             }

@@ -1,0 +1,191 @@
+//! The parts of a relay, put together from its settings.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::{EventLoop, MAX_TURN_REQUESTS};
+use crate::adapter::stream::StreamSettings;
+use crate::adapter::{Adapters, RateLimiter};
+use crate::config::{BusyMode, Settings};
+use crate::link::SendResult;
+use crate::net::media::MediaClient;
+use crate::relay::clock::Clock;
+use crate::relay::effects::Effects;
+use crate::relay::handle::HandleRequest;
+use crate::relay::parts::access::AccessControl;
+use crate::relay::parts::agents::AgentRegistry;
+use crate::relay::parts::approvals::Approvals;
+use crate::relay::parts::chats::Chats;
+use crate::relay::parts::handed::Handed;
+use crate::relay::parts::inbound::Inbound;
+use crate::relay::parts::job_files::JobFiles;
+use crate::relay::parts::journal_io::JournalIo;
+use crate::relay::parts::lifecycle::Lifecycle;
+use crate::relay::parts::link::RelayLink;
+use crate::relay::parts::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
+use crate::relay::parts::scheduler::{Arms, Scheduler};
+use crate::relay::parts::slash_commands::SlashCommands;
+use crate::relay::parts::sleep::Sleeper;
+use crate::relay::parts::suspend::Suspender;
+use crate::relay::parts::turn_task::TurnRequest;
+use crate::relay::parts::turns::Turns;
+use crate::relay::transport::{LinkStatus, RelayTransport};
+use crate::session::{SessionLimits, TurnId};
+use crate::store::{Batch, Handovers, Health, OpSeq, Opened};
+use crate::wire::{OpId, OpIds};
+
+/// Maximum length of one turn's answer, in bytes.
+const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+/// The file in the state directory that says which handed-over items no agent has been given.
+const HANDOVERS: &str = "handovers";
+
+/// The settings that the walk itself needs.
+pub(in crate::relay) struct LoopSettings {
+    pub(in crate::relay) busy_mode: BusyMode,
+    pub(in crate::relay) grace: Duration,
+    pub(in crate::relay) max_output: usize,
+    pub(in crate::relay) interrupted_notice: Option<String>,
+    pub(in crate::relay) overflow_notice: Option<String>,
+    pub(in crate::relay) undelivered_notice: Option<String>,
+    /// Where the answers of handed-over items go whose session has no chat.
+    pub(in crate::relay) deliver: Option<String>,
+    /// The identities that are announced: platform and bot id.
+    pub(in crate::relay) identities: Vec<(String, String)>,
+    pub(in crate::relay) stream: Arc<StreamSettings>,
+}
+
+impl LoopSettings {
+    fn new(settings: &Settings) -> Self {
+        let sessions = &settings.sessions;
+        let notice = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
+        let identities = settings.connector.identities.iter();
+        Self {
+            busy_mode: sessions.busy_mode,
+            grace: Duration::from_secs(sessions.grace_secs),
+            max_output: MAX_OUTPUT_BYTES,
+            interrupted_notice: notice(&sessions.interrupted_notice),
+            overflow_notice: notice(&sessions.overflow_notice),
+            undelivered_notice: notice(&sessions.undelivered_notice),
+            deliver: (settings.serve.receiver.as_ref()).and_then(|receiver| receiver.deliver.clone()),
+            identities: identities
+                .map(|identity| (identity.platform.clone(), identity.bot_id.clone()))
+                .collect(),
+            stream: Arc::new(settings.streaming.clone()),
+        }
+    }
+}
+
+/// What a relay is built from, beside its settings.
+pub(in crate::relay) struct Assembly {
+    pub(in crate::relay) agents: AgentRegistry,
+    pub(in crate::relay) transport: Arc<dyn RelayTransport>,
+    pub(in crate::relay) media: Option<Arc<MediaClient>>,
+    pub(in crate::relay) suspender: Option<Suspender>,
+    /// The connection to the managed scheduler.
+    pub(in crate::relay) arms: Option<Arms>,
+    pub(in crate::relay) journal: Opened,
+    pub(in crate::relay) requests: mpsc::Receiver<HandleRequest>,
+}
+
+/// The channels that the loop reads.
+pub(in crate::relay) struct Channels {
+    pub(in crate::relay) batches: mpsc::Receiver<Batch>,
+    pub(in crate::relay) health: watch::Receiver<Health>,
+    pub(in crate::relay) requests: mpsc::Receiver<HandleRequest>,
+    pub(in crate::relay) turn_requests: mpsc::Receiver<(TurnId, TurnRequest)>,
+    pub(in crate::relay) results: mpsc::Receiver<(OpId, SendResult)>,
+    /// From where on what an earlier run left is to be read.
+    pub(in crate::relay) recovery: Cursor,
+}
+
+/// How far what an earlier run left has been read; each kind is done when it is empty.
+#[derive(Debug, Default)]
+pub(in crate::relay) struct Cursor {
+    pub(in crate::relay) last_op: Option<OpSeq>,
+    /// Messages that wait.
+    pub(in crate::relay) waiting: u64,
+}
+
+impl EventLoop {
+    /// The parts, and the channels that they are reached by.
+    pub(in crate::relay) fn new(settings: &Settings, assembly: Assembly) -> (Self, Channels) {
+        let Assembly {
+            agents,
+            transport,
+            media,
+            suspender,
+            arms,
+            journal: opened,
+            requests,
+        } = assembly;
+        let (result_sender, results) = mpsc::channel(MAX_IN_FLIGHT);
+        let (turn_sender, turn_requests) = mpsc::channel(MAX_TURN_REQUESTS);
+        let clock = Clock::start();
+        let mut ids = OpIds::new(clock.seed());
+        let limits = SessionLimits {
+            running: settings.sessions.max_concurrent_turns,
+            queued: settings.sessions.max_queue,
+            waiting: settings.sessions.max_waiting,
+        };
+        let loop_settings = LoopSettings::new(settings);
+        let platforms = settings.connector.identities.iter();
+        let (peer, recovered) = (settings.direct.peer(), opened.recovered);
+        let is_direct = settings.direct.telegram.is_some();
+        let mut event_loop = Self {
+            adapters: adapters(&loop_settings, &LinkStatus::default()),
+            chats: Chats::new(settings),
+            access: AccessControl::new(settings, &recovered.access, &recovered.usage, clock.unix_ms()),
+            inbound: Inbound::new(settings),
+            turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
+            approvals: Approvals::new(&settings.prompts, clock.seed(), ids.split(), peer),
+            outbox: Outbox::new(
+                RateLimiter::new(&settings.budget),
+                ids,
+                RetrySettings::new(&settings.sessions),
+                peer,
+            ),
+            commands: SlashCommands::new(
+                settings.sessions.commands.clone(),
+                settings.discord.commands.clone(),
+                platforms.map(|identity| identity.platform.as_str()),
+                is_direct,
+            ),
+            agents,
+            scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
+            job_files: JobFiles::new(settings),
+            handed: Handed::new(Handovers::open(&settings.state_dir.join(HANDOVERS))),
+            journal: JournalIo::new(opened.journal, opened.health.clone()),
+            lifecycle: Lifecycle::new(settings),
+            sleeper: Sleeper::new(settings, suspender, clock.now()),
+            settings: loop_settings,
+            link: RelayLink::new(transport, result_sender, !is_direct, clock.unix_ms()),
+            clock,
+            media,
+            effects: Effects::default(),
+        };
+        // Before the turns of an earlier process begin again.
+        Self::read_contexts(&mut event_loop.effects);
+        let recovery = event_loop.recover(&recovered);
+        let channels = Channels {
+            batches: opened.batches,
+            health: opened.health,
+            requests,
+            turn_requests,
+            results,
+            recovery,
+        };
+        (event_loop, channels)
+    }
+}
+
+/// The adapters of the identities, as the connector described their platforms.
+pub(in crate::relay) fn adapters(settings: &LoopSettings, link: &LinkStatus) -> Adapters {
+    let owned = |(platform, descriptor): (&str, &Arc<_>)| (platform.to_owned(), Arc::clone(descriptor));
+    let primary = link.descriptors.primary();
+    let primary = primary.map(|descriptor| (descriptor.platform.as_str(), descriptor));
+    let descriptors = primary.into_iter().chain(link.descriptors.iter()).map(owned);
+    let identities = settings.identities.iter().cloned();
+    Adapters::new(identities, descriptors, Arc::clone(&settings.stream))
+}

@@ -1,0 +1,468 @@
+//! The event loop: one task that waits for whatever happens next, routes it to the part it concerns, and carries the parts'
+//! effects to the others.
+//!
+//! It owns the parts and decides nothing that a part can decide. It waits for no turn, no commit, no op and no file; what is to
+//! be written is submitted together, and while the journal is behind, no frames are taken. Interrupts have a channel of their
+//! own and come first. After every event the effects of the parts are carried to the others ([`EventLoop::handle`]). What each
+//! event means is in [`walk`](super::walk).
+
+mod assembly;
+
+pub(super) use assembly::{Assembly, Channels, Cursor, LoopSettings, adapters};
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::clock::Clock;
+use super::effects::Effects;
+use super::handle::{HandleRequest, MAX_REQUESTS};
+use super::parts::access::AccessControl;
+use super::parts::agents::AgentRegistry;
+use super::parts::approvals::Approvals;
+use super::parts::chats::Chats;
+use super::parts::handed::Handed;
+use super::parts::inbound::Inbound;
+use super::parts::job_files::{JobFiles, Prompt};
+use super::parts::journal_io::JournalIo;
+use super::parts::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Lifecycle, Step};
+use super::parts::link::RelayLink;
+use super::parts::outbox::{MAX_IN_FLIGHT, Outbox};
+use super::parts::scheduler::Scheduler;
+use super::parts::slash_commands::SlashCommands;
+use super::parts::sleep::{SleepEvent, SleepStep, SleepTask, Sleeper};
+use super::parts::turn_task::TurnRequest;
+use super::parts::turns::{Finished, Turns};
+use super::transport::{InboundFrame, InboundReceiver, InterruptRequest, LinkStatus, inbound_channel};
+use crate::adapter::Adapters;
+use crate::link::SendResult;
+use crate::net::media::MediaClient;
+use crate::session::{OutstandingWork, StopReason, TurnId};
+use crate::store::{Batch, Health};
+use crate::wire::OpId;
+
+/// Requests of turns that may wait for the loop.
+const MAX_TURN_REQUESTS: usize = 1024;
+/// The longest time without a look around.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// Why the relay ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExitReason {
+    /// It was asked to.
+    Shutdown,
+    /// It was idle, and the connector buffers until the next start.
+    Slept,
+    /// The connector has revoked this gateway.
+    Revoked {
+        /// The connector's reason.
+        reason: String,
+    },
+    /// The journal's writer is gone.
+    JournalLost,
+}
+
+/// The parts of a running relay.
+pub(super) struct EventLoop {
+    pub(super) clock: Clock,
+    pub(super) settings: LoopSettings,
+    pub(super) link: RelayLink,
+    /// One adapter for each identity, rebuilt at every handshake.
+    pub(super) adapters: Adapters,
+    pub(super) chats: Chats,
+    /// Downloads and uploads attachments; none over an embedder's own transport.
+    pub(super) media: Option<Arc<MediaClient>>,
+    pub(super) access: AccessControl,
+    pub(super) inbound: Inbound,
+    pub(super) turns: Turns,
+    pub(super) outbox: Outbox,
+    pub(super) approvals: Approvals,
+    pub(super) commands: SlashCommands,
+    pub(super) agents: AgentRegistry,
+    pub(super) scheduler: Scheduler,
+    pub(super) job_files: JobFiles,
+    pub(super) handed: Handed,
+    pub(super) journal: JournalIo,
+    pub(super) lifecycle: Lifecycle,
+    /// The way to sleep; none for a relay that stays awake.
+    pub(super) sleeper: Option<Sleeper>,
+    pub(super) effects: Effects,
+}
+
+/// Something that happened.
+enum Event {
+    Shutdown,
+    Interrupt(InterruptRequest),
+    IdleAnswered,
+    Sleep(SleepEvent),
+    Committed(Option<Batch>),
+    Submitted,
+    Result(OpId, SendResult),
+    TurnRequest(Option<(TurnId, TurnRequest)>),
+    TurnFinished(Box<Finished>),
+    PromptRead(TurnId, Prompt),
+    Arms,
+    Link(LinkStatus),
+    Health(Health),
+    Request(Option<HandleRequest>),
+    Frames(Option<Vec<InboundFrame>>),
+    Deadline,
+}
+
+impl EventLoop {
+    /// Serves until `shutdown` resolves, the gateway is revoked, or the journal is lost.
+    pub(super) async fn run(
+        mut self,
+        mut channels: Channels,
+        shutdown: impl Future<Output = ()>,
+    ) -> ExitReason {
+        let mut link = self.link.watch();
+        let (sender, mut inbound) = inbound_channel();
+        let recovery = std::mem::take(&mut channels.recovery);
+        self.recover_rest(recovery, &mut channels.batches).await;
+        self.scheduler.start(self.clock.now(), &mut self.effects);
+        self.offer_commands();
+        let transport = Arc::clone(self.link.transport());
+        transport.connect(sender);
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
+        let mut sleep_task: Option<SleepTask<'_>> = None;
+        let reason = loop {
+            self.finish_inline(&mut channels.turn_requests);
+            self.inbound.set_waiting(!inbound.frames.is_empty());
+            self.advance();
+            if let Some(reason) = self.exit_reason() {
+                break reason;
+            }
+            if let Some(task) = self
+                .sleeper
+                .as_mut()
+                .and_then(|sleeper| sleeper.next_task(&*transport))
+            {
+                sleep_task = Some(task);
+            }
+            let deadline = self.deadline();
+            let serving = self.lifecycle.is_serving();
+            let takes_frames = self.takes_frames();
+            let event = tokio::select! {
+                biased;
+                () = &mut shutdown, if serving => Event::Shutdown,
+                // Cancel-safe, as all of these: nothing is taken out unless the branch is chosen.
+                Some(interrupt) = inbound.interrupts.recv() => Event::Interrupt(interrupt),
+                _ = maybe(&mut idle) => Event::IdleAnswered,
+                event = maybe(&mut sleep_task) => Event::Sleep(event),
+                batch = channels.batches.recv() => Event::Committed(batch),
+                () = self.journal.submitted() => Event::Submitted,
+                Some((op, result)) = channels.results.recv() => Event::Result(op, result),
+                request = channels.turn_requests.recv() => Event::TurnRequest(request),
+                () = self.scheduler.arms_changed() => Event::Arms,
+                finished = self.turns.next_finished() => Event::TurnFinished(Box::new(finished)),
+                (turn, prompt) = self.job_files.next_prompt() => Event::PromptRead(turn, prompt),
+                Ok(()) = link.changed() => Event::Link(link.borrow_and_update().clone()),
+                Ok(()) = channels.health.changed() => Event::Health(channels.health.borrow_and_update().clone()),
+                request = channels.requests.recv() => Event::Request(request),
+                frames = inbound.frames.recv(), if takes_frames => Event::Frames(frames),
+                () = tokio::time::sleep_until(deadline) => Event::Deadline,
+            };
+            match &event {
+                Event::Shutdown => {
+                    // Whether it would have slept no longer matters.
+                    sleep_task = None;
+                    idle = Some(transport.go_idle(self.begin_shutdown()));
+                }
+                Event::IdleAnswered => idle = None,
+                Event::Sleep(_) => {
+                    sleep_task = None;
+                    self.inbound.set_waiting(!inbound.frames.is_empty());
+                }
+                // A turn requests before it ends.
+                Event::TurnFinished(_) => self.take_turn_requests(&mut channels.turn_requests),
+                _ => {}
+            }
+            self.handle(event);
+            self.drain(&mut channels, &mut inbound);
+        };
+        self.shut_down(&mut channels).await;
+        reason
+    }
+
+    /// Handles one event, and then what the parts ask of each other because of it.
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Interrupt(interrupt) => self.handle_interrupt(interrupt),
+            Event::IdleAnswered => self.lifecycle.idle_answered(),
+            Event::Sleep(event) => self.handle_sleep(event),
+            Event::Committed(Some(batch)) => self.handle_batch(batch),
+            Event::Committed(None) => self.journal.lost(),
+            Event::Result(op, result) => self.handle_result(op, result),
+            Event::TurnRequest(Some((turn, request))) => self.handle_turn_request(turn, request),
+            Event::TurnFinished(finished) => self.finish_turn(*finished),
+            Event::PromptRead(turn, prompt) => self.prompt_read(turn, prompt),
+            Event::Arms => self.scheduler.note_arms(&mut self.effects),
+            Event::Link(status) => self.handle_link(status),
+            Event::Health(health) => self.handle_health(health),
+            Event::Request(Some(request)) => self.handle_request(request),
+            Event::Frames(Some(frames)) => self.handle_frames(frames),
+            Event::Frames(None) => self.lifecycle.frames_closed(),
+            Event::Shutdown
+            | Event::Submitted
+            | Event::TurnRequest(None)
+            | Event::Request(None)
+            | Event::Deadline => {}
+        }
+        self.run_effects();
+    }
+
+    /// Takes what has come beside that which woke the loop, so that one round of writes serves all of it. Each channel is
+    /// bounded, and so is what a round takes.
+    fn drain(&mut self, channels: &mut Channels, inbound: &mut InboundReceiver) {
+        while let Ok(interrupt) = inbound.interrupts.try_recv() {
+            self.handle(Event::Interrupt(interrupt));
+        }
+        while let Ok(batch) = channels.batches.try_recv() {
+            self.handle(Event::Committed(Some(batch)));
+        }
+        for _ in 0..MAX_IN_FLIGHT {
+            let Ok((op, result)) = channels.results.try_recv() else {
+                break;
+            };
+            self.handle(Event::Result(op, result));
+        }
+        self.take_turn_requests(&mut channels.turn_requests);
+        // However busy the relay is, whoever asks for its status is answered.
+        for _ in 0..MAX_REQUESTS {
+            let Ok(request) = channels.requests.try_recv() else {
+                break;
+            };
+            self.handle(Event::Request(Some(request)));
+        }
+        while let Some(finished) = self.turns.try_finished() {
+            self.take_turn_requests(&mut channels.turn_requests);
+            self.handle(Event::TurnFinished(Box::new(finished)));
+        }
+        while self.takes_frames()
+            && let Ok(frames) = inbound.frames.try_recv()
+        {
+            self.handle(Event::Frames(Some(frames)));
+        }
+    }
+
+    /// Takes the requests of turns. A turn requests before it ends, so this is done before an end is taken.
+    fn take_turn_requests(&mut self, requests: &mut mpsc::Receiver<(TurnId, TurnRequest)>) {
+        for _ in 0..2 * MAX_TURN_REQUESTS {
+            let Ok(request) = requests.try_recv() else {
+                return;
+            };
+            self.handle(Event::TurnRequest(Some(request)));
+        }
+    }
+
+    /// Ends the turns that ended inline.
+    fn finish_inline(&mut self, requests: &mut mpsc::Receiver<(TurnId, TurnRequest)>) {
+        let finished = self.turns.take_inline();
+        if !finished.is_empty() {
+            self.take_turn_requests(requests);
+            for finished in finished {
+                self.handle(Event::TurnFinished(Box::new(finished)));
+            }
+        }
+    }
+
+    /// Everything that may go on goes on: rows are read, turns started, ops handed to the transport, writes submitted.
+    fn advance(&mut self) {
+        let now = self.clock.now();
+        self.step_lifecycle(now.mono);
+        if self.lifecycle.is_serving() {
+            self.turns.set_paused(self.outbox.is_full());
+        }
+        self.turns.read_again(now.mono, &mut self.effects);
+        if self.lifecycle.is_reconnect_due(now.mono, self.outbox.in_flight()) {
+            self.link.reconnect();
+        }
+        self.approvals.expire(&self.adapters, now.mono, &mut self.effects);
+        self.step_jobs();
+        self.turns.refill(&mut self.effects);
+        self.turns.start_waiting(now.unix_ms, &mut self.effects);
+        self.outbox.release(now.mono);
+        self.run_effects();
+        if self.link.is_live() {
+            self.outbox.hand_out(now, &mut self.effects);
+        }
+        let transport = self.link.transport();
+        self.outbox
+            .mark_sent(now.mono, false, |op| transport.has_left(op), &mut self.effects);
+        self.run_effects();
+        self.step_sleep();
+        self.journal.submit(&mut self.effects);
+    }
+
+    fn step_lifecycle(&mut self, now: Duration) {
+        // Counting what is uncommitted costs a look at each entry, which only a shutdown needs.
+        if self.lifecycle.is_serving() {
+            return;
+        }
+        let committed = self.journal.uncommitted() == 0 && self.turns.ending() == 0;
+        let sent = !self.link.is_live() || !self.outbox.is_busy();
+        let flushed = committed && sent && !self.inbound.has_waiting();
+        if self.lifecycle.step(now, self.turns.is_empty(), flushed) == Step::StopTurns {
+            for turn in self.turns.stop_all(StopReason::Shutdown) {
+                self.approvals
+                    .withdraw_turn(turn, &self.adapters, &mut self.effects);
+            }
+        }
+    }
+
+    fn step_sleep(&mut self) {
+        if self.sleeper.is_none() || !self.lifecycle.is_serving() {
+            return;
+        }
+        let (now, live, work) = (self.clock.now(), self.link.is_live(), self.outstanding());
+        if let Some(sleeper) = &mut self.sleeper
+            && sleeper.step(now, live, &work) == SleepStep::Wake
+        {
+            self.link.wake();
+        }
+    }
+
+    fn handle_sleep(&mut self, event: SleepEvent) {
+        let (now, work) = (self.clock.now(), self.outstanding());
+        let Some(sleeper) = self.sleeper.as_mut().filter(|_| self.lifecycle.is_serving()) else {
+            return;
+        };
+        match sleeper.task_ended(event, now, &work) {
+            SleepStep::Wake => self.link.wake(),
+            SleepStep::CallOff if self.link.is_live() => self.lifecycle.reconnect_now(now.mono),
+            SleepStep::CallOff | SleepStep::Nothing => {}
+        }
+    }
+
+    /// Everything that is still to be done, in whichever part it is: what sleep and drain go by. Every field is named, so
+    /// that a new part cannot be forgotten.
+    fn outstanding(&mut self) -> OutstandingWork {
+        let Self {
+            turns,
+            outbox,
+            approvals,
+            agents,
+            scheduler,
+            job_files,
+            journal,
+            lifecycle,
+            inbound,
+            clock,
+            effects,
+            access: _,
+            commands: _,
+            chats: _,
+            adapters: _,
+            media: _,
+            sleeper: _,
+            handed: _,
+            settings: _,
+            link: _,
+        } = self;
+        OutstandingWork {
+            turns: turns.outstanding() + scheduler.outstanding() + job_files.outstanding(),
+            queued: turns.sessions().active() + usize::from(turns.sessions().has_elsewhere()),
+            ops: outbox.outstanding(),
+            uncommitted: journal.outstanding()
+                + agents.forgetting()
+                + effects.commands()
+                + usize::from(inbound.has_waiting()),
+            prompts: approvals.count(),
+            unseen: journal.is_unwell() || lifecycle.is_reconnecting(),
+            next_due: scheduler.next_due(clock.now()),
+        }
+    }
+
+    fn takes_frames(&self) -> bool {
+        self.journal.has_room() && self.lifecycle.takes_frames()
+    }
+
+    fn deadline(&self) -> Instant {
+        let moment = self.clock.now();
+        let now = moment.mono;
+        let serving_sleeper = self.sleeper.as_ref().filter(|_| self.lifecycle.is_serving());
+        let due = [
+            self.turns.deadline(),
+            self.outbox.deadline(),
+            self.approvals.deadline(),
+            self.scheduler.deadline(moment),
+            self.lifecycle.deadline(now),
+            serving_sleeper.and_then(|sleeper| sleeper.deadline(now, self.link.is_live())),
+        ];
+        let due = due.into_iter().flatten().min().unwrap_or(now + MAX_WAIT);
+        self.clock.instant(due.min(now + MAX_WAIT))
+    }
+
+    fn exit_reason(&self) -> Option<ExitReason> {
+        if self.journal.is_lost() {
+            return Some(ExitReason::JournalLost);
+        }
+        if self.lifecycle.is_over() {
+            return Some(ExitReason::Shutdown);
+        }
+        if self.sleeper.as_ref().is_some_and(Sleeper::is_over) {
+            return Some(ExitReason::Slept);
+        }
+        let revoked = self
+            .link
+            .revoked()
+            .filter(|_| self.lifecycle.exits_when_revoked())?;
+        Some(ExitReason::Revoked {
+            reason: revoked.to_owned(),
+        })
+    }
+
+    /// Shutdown begins; returns how long the connector may take to confirm that it buffers.
+    fn begin_shutdown(&mut self) -> Duration {
+        self.turns.set_paused(true);
+        tracing::info!(
+            running = self.turns.sessions().running(),
+            unsent = self.outbox.durable(),
+            "shutting down"
+        );
+        self.lifecycle.begin_shutdown(self.clock.mono())
+    }
+
+    /// Closes everything, in order: the connection, the turns, the agents, the journal.
+    async fn shut_down(&mut self, channels: &mut Channels) {
+        self.turns.abort_all(Duration::ZERO).await;
+        self.link.disconnect(CLOSE_TIMEOUT).await;
+        while let Ok((op, result)) = channels.results.try_recv() {
+            self.handle(Event::Result(op, result));
+        }
+        // Aborting only asks: a turn that releases a run has it stopped, for which its agent must still be there.
+        self.turns.abort_all(ABORT_TIMEOUT).await;
+        if timeout(CLOSE_TIMEOUT, self.agents.shutdown()).await.is_err() {
+            tracing::warn!("the agents did not shut down in time");
+        }
+        let transport = self.link.transport();
+        let now = self.clock.mono();
+        self.outbox
+            .mark_sent(now, true, |op| transport.has_left(op), &mut self.effects);
+        let mut closing = std::pin::pin!(self.journal.close(&mut self.effects, LAST_WRITES_TIMEOUT));
+        let closed = loop {
+            tokio::select! {
+                closed = &mut closing => break closed,
+                batch = channels.batches.recv() => if batch.is_none() { break closing.await },
+            }
+        };
+        self.turns.abort_all(CLOSE_TIMEOUT).await;
+        self.job_files.flush(CLOSE_TIMEOUT).await;
+        if let Err(error) = closed {
+            tracing::error!(%error, "the journal was not closed cleanly");
+        }
+    }
+}
+
+async fn maybe<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}

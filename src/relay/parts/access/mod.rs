@@ -1,0 +1,472 @@
+//! Access: asks the gate about every event, answers strangers, keeps the trail.
+//!
+//! The rules are [`Gate`]'s. Here its decisions are counted and written to the audit log, strangers get what the settings
+//! say, at most [`MAX_NOTICES`] an hour in all, and its changes become rows of the journal.
+
+mod trail;
+
+use trail::event_name;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::access::{
+    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, Limits, PairingStep,
+    PersonId, Reason, Role, StoredRow, Strangers, Verdict,
+};
+use crate::config::{AliasFiles, Settings};
+use crate::relay::effects::Effects;
+use crate::relay::status::AccessStatus;
+use crate::session::TurnId;
+use crate::store::{AccessRow, AuditLog, Command, UsageRow};
+use crate::timestamp::{self, DAY_MS};
+use crate::wire::{NoAliases, Platform, Scalar, SessionKey, SessionSource, WhatsAppAliases};
+
+/// Replies to strangers in an hour, all of them together.
+const MAX_NOTICES: usize = 50;
+const HOUR_MS: i64 = 3_600_000;
+/// The reply to a stranger who cannot be paired.
+const NOT_KNOWN: &str = "You do not have access. Ask the operator of this agent to let you in.";
+
+/// The gate of a running relay.
+pub struct AccessControl {
+    gate: Gate,
+    /// WhatsApp ids that mean the same person.
+    aliases: Option<Arc<AliasFiles>>,
+    warning: Option<String>,
+    audit: Option<AuditLog>,
+    /// When strangers were answered during the last hour.
+    notices: VecDeque<i64>,
+    /// Strangers who were answered during the last hour.
+    answered: BTreeMap<PersonId, i64>,
+    limits: Limits,
+    counts: BTreeMap<(bool, Reason), u64>,
+}
+
+/// What starts a turn, as far as its author is concerned.
+pub enum Starter<'s> {
+    /// A message from this source.
+    Message(&'s SessionSource),
+    /// A job that was made here, if it was made in a chat.
+    Job(Option<&'s MadeIn>),
+    /// A program that knows the secret of the receiver.
+    Program,
+}
+
+/// The chat that a job was made in, and by whom.
+pub struct MadeIn {
+    /// In the platform's own spelling.
+    pub platform: Platform,
+    pub chat_id: String,
+    pub chat_type: Option<String>,
+    pub parent_chat_id: Option<String>,
+    pub user_id: Option<String>,
+    pub other_ids: Vec<String>,
+}
+
+/// Why a turn may not begin.
+#[derive(Debug)]
+pub struct BeginRefusal {
+    pub reason: Reason,
+    /// What the author gets to read.
+    pub notice: Option<String>,
+}
+
+/// What a stranger gets to read.
+pub struct StrangerReply {
+    pub text: String,
+    /// Their code, when they got one.
+    pub code: Option<String>,
+}
+
+impl AccessControl {
+    /// The rules of the settings and of the journal.
+    pub fn new(settings: &Settings, rows: &[AccessRow], usage: &[UsageRow], now_ms: i64) -> Self {
+        let stored = rows.iter().map(|row| StoredRow {
+            kind: row.kind.clone(),
+            person: PersonId {
+                platform: row.platform.clone(),
+                user: row.person.clone(),
+            },
+            value: row.value.clone(),
+        });
+        let home = settings.hermes_home.as_deref();
+        let mut access = Self {
+            gate: Gate::new(settings.access.clone(), stored),
+            aliases: home.map(|home: &Path| Arc::new(AliasFiles::new(home))),
+            warning: settings.access_warning(),
+            audit: None,
+            notices: VecDeque::new(),
+            answered: BTreeMap::new(),
+            limits: Limits::new(
+                settings.access.limits.clone(),
+                settings.access.max_turns_without_human,
+            ),
+            counts: BTreeMap::new(),
+        };
+        for row in usage {
+            let person = PersonId {
+                platform: row.platform.clone(),
+                user: row.person.clone(),
+            };
+            let count = |number: i64| u64::try_from(number).unwrap_or(0);
+            let (turns, tokens) = (count(row.turns), count(row.tokens));
+            access.limits.restore(&person, row.day, turns, tokens);
+        }
+        match AuditLog::start(&settings.state_dir, settings.audit.keep_days) {
+            Ok(audit) => access.audit = Some(audit),
+            Err(error) => tracing::error!(%error, "cannot start the audit log"),
+        }
+        if access.gate.is_active() {
+            access.append(&json!({
+                "time": timestamp::format(now_ms.div_euclid(1000)), "event": "settings",
+                "platform": "", "chat": "", "person": "", "decision": "started", "reason": access.gate.mode(),
+            }));
+        }
+        access
+    }
+
+    /// The author of a turn, by all their ids: who wrote its message, who made its job, or the operator.
+    pub fn author(&self, starter: Starter<'_>) -> Arc<Author> {
+        let aliases: &dyn WhatsAppAliases = self.aliases.as_deref().map_or(&NoAliases, |files| files);
+        Arc::new(match starter {
+            Starter::Message(source) => Author::from_source(source, aliases),
+            // A job that nobody made in a chat is the operator's. Records of other programs may name a chat and nobody in it.
+            Starter::Job(origin) => {
+                match origin.filter(|origin| origin.user_id.is_some() || origin.chat_type.is_some()) {
+                    None => Author::operator(),
+                    Some(origin) => {
+                        let text = |text: &Option<String>| text.as_deref().map(Scalar::from);
+                        let source = SessionSource {
+                            platform: origin.platform.clone(),
+                            chat_id: Some(origin.chat_id.as_str().into()),
+                            chat_type: text(&origin.chat_type),
+                            parent_chat_id: text(&origin.parent_chat_id),
+                            user_id: text(&origin.user_id),
+                            ..SessionSource::default()
+                        };
+                        let mut author = Author::from_source(&source, aliases);
+                        for id in &origin.other_ids {
+                            if !author.ids.contains(id) {
+                                author.ids.push(id.clone());
+                            }
+                        }
+                        author
+                    }
+                }
+            }
+            Starter::Program => Author::operator(),
+        })
+    }
+
+    /// Decides about an event that arrives; with what its author gets to read when a limit refuses it.
+    pub fn decide(
+        &mut self,
+        author: &Author,
+        (kind, command): (EventKind, Option<&'static str>),
+        now_ms: i64,
+    ) -> (Verdict, Option<&'static str>) {
+        let mut verdict = self.gate.decide(author, kind, None);
+        let mut notice = None;
+        if verdict.allowed
+            && self.gate.settings().has_section()
+            && let Some(exceeded) = self.exceeded(author, verdict.role, kind, now_ms)
+        {
+            (verdict.allowed, verdict.reason) = (false, exceeded.reason);
+            notice = exceeded.notice;
+        }
+        match kind {
+            // Written when its turn begins, with the agent.
+            EventKind::Message | EventKind::Interaction if verdict.allowed => self.count(verdict),
+            _ => {
+                self.count(verdict);
+                self.write_decision(author, (event_name(kind), command), verdict, None, now_ms);
+            }
+        }
+        (verdict, notice)
+    }
+
+    fn exceeded(
+        &mut self,
+        author: &Author,
+        role: Option<Role>,
+        kind: EventKind,
+        now_ms: i64,
+    ) -> Option<Exceeded> {
+        let is_message = matches!(kind, EventKind::Message | EventKind::Interaction);
+        let bot = is_message.then(|| self.limits.check_bot(author)).flatten();
+        bot.or_else(|| self.limits.check(&author.person()?, role?, kind, now_ms))
+    }
+
+    /// A turn is about to begin with this agent, whatever its task: whether its author may do that now. The rules may have
+    /// changed since its task came, and limits of the day count turns, not messages.
+    pub fn begin(
+        &mut self,
+        author: &Author,
+        (turn, agent): (TurnId, &str),
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Result<Option<Role>, BeginRefusal> {
+        let mut verdict = self.gate.decide(author, EventKind::Message, Some(agent));
+        let mut notice = None;
+        if verdict.allowed
+            && self.gate.settings().has_section()
+            && let (Some(person), Some(role)) = (author.person(), verdict.role)
+            && let Some(exceeded) = self.limits.check_day(&person, role, now_ms)
+        {
+            (verdict.allowed, verdict.reason) = (false, exceeded.reason);
+            notice = exceeded.notice.map(str::to_owned);
+        }
+        if verdict.allowed {
+            self.turn_started(author, verdict, (turn.0, agent), now_ms, effects);
+            return Ok(verdict.role);
+        }
+        self.record(author, EventKind::Message, verdict, Some(agent), now_ms);
+        if verdict.reason == Reason::Agent {
+            notice = Some(format!("You may not use {agent} here."));
+        }
+        Err(BeginRefusal {
+            reason: verdict.reason,
+            notice,
+        })
+    }
+
+    fn turn_started(
+        &mut self,
+        author: &Author,
+        verdict: Verdict,
+        (turn, agent): (u64, &str),
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        self.write_decision(author, ("turn", None), verdict, Some((agent, Some(turn))), now_ms);
+        if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
+            self.limits.turn_started(&person, now_ms);
+            effects.write(usage_row(author, person, agent, 1, 0, now_ms));
+        }
+    }
+
+    /// A turn of an author has ended, with so many tokens; `is_reply` if it answered a message.
+    pub fn turn_ended(
+        &mut self,
+        author: &Author,
+        agent: &str,
+        (tokens, is_reply): (u64, bool),
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
+            self.limits.turn_ended(&person, tokens, is_reply, now_ms);
+            if tokens > 0 {
+                effects.write(usage_row(author, person, agent, 0, tokens, now_ms));
+            }
+        }
+    }
+
+    /// An author starts a new conversation.
+    pub fn resume(&mut self, author: &Author) {
+        if let Some(person) = author.person() {
+            self.limits.resume(&person);
+        }
+    }
+
+    /// What `/usage` answers.
+    pub fn describe_usage(&mut self, author: &Author, now_ms: i64) -> String {
+        let Some(person) = author.person().filter(|_| self.gate.is_active()) else {
+            return "Nothing is counted here.".to_owned();
+        };
+        let (turns, tokens) = self.limits.today(&person, now_ms);
+        let role = self.gate.role(author).unwrap_or_default();
+        let limits = &self.gate.settings().limits;
+        let of = |limit: &Option<ByRole>| match limit.as_ref().and_then(|limit| limit.of(role)) {
+            Some(most) => format!(" of {most}"),
+            None => String::new(),
+        };
+        let (most_turns, most_tokens) = (of(&limits.turns_per_day), of(&limits.tokens_per_day));
+        format!("Today you have used {turns}{most_turns} turns and {tokens}{most_tokens} tokens.")
+    }
+
+    /// Decides again about an event that the journal kept, or that meets a running turn of this agent: the rules may have
+    /// changed since it came.
+    pub fn decide_again(
+        &mut self,
+        author: &Author,
+        kind: EventKind,
+        agent: Option<&str>,
+        now_ms: i64,
+    ) -> Verdict {
+        let verdict = self.gate.decide(author, kind, agent);
+        if !verdict.allowed {
+            self.record(author, kind, verdict, agent, now_ms);
+        }
+        verdict
+    }
+
+    /// Whether somebody may still talk to the agent.
+    pub fn may_talk(&self, author: &Author) -> bool {
+        self.gate.decide(author, EventKind::Message, None).allowed
+    }
+
+    /// The agents that somebody may use; `None` for all.
+    pub fn agents(&self, author: &Author) -> Option<Vec<String>> {
+        self.gate.agents(author).map(<[String]>::to_vec)
+    }
+
+    /// Whether anybody wrote rules.
+    pub fn is_active(&self) -> bool {
+        self.gate.is_active()
+    }
+
+    /// Whether a person is an owner. The operator is no person who could be asked.
+    pub fn is_owner(&self, author: &Author) -> bool {
+        author.person().is_some() && self.gate.role(author) == Some(Role::Owner)
+    }
+
+    /// Those of these turns whose authors may not talk to an agent any more.
+    pub fn refused<'t>(
+        &self,
+        turns: impl Iterator<Item = (TurnId, &'t SessionKey, &'t Author)>,
+    ) -> Vec<(TurnId, SessionKey)> {
+        turns
+            .filter(|(_, _, author)| !self.may_talk(author))
+            .map(|(turn, session, _)| (turn, session.clone()))
+            .collect()
+    }
+
+    /// What `/whoami` answers.
+    pub fn describe(&self, author: &Author) -> String {
+        let person = author
+            .person()
+            .map_or_else(|| "unknown".to_owned(), |person| person.to_string());
+        let role = self.gate.role(author).map_or("none", Role::as_str);
+        format!("You are {person}. Your role is {role}.")
+    }
+
+    /// A stranger's message is committed as ignored: what they get to read, if anything.
+    pub fn answer_stranger(
+        &mut self,
+        author: &Author,
+        facts: Value,
+        random: u64,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Option<StrangerReply> {
+        // Whoever else is in a group must not learn of it, nor get in by it.
+        let person = author.person().filter(|_| author.direct)?;
+        let strangers = self.gate.strangers();
+        if strangers == Strangers::Silent {
+            return None;
+        }
+        self.forget_notices(now_ms);
+        if self.notices.len() >= MAX_NOTICES || self.answered.contains_key(&person) {
+            return None;
+        }
+        let reply = match strangers {
+            Strangers::Silent => return None,
+            Strangers::Notice => StrangerReply {
+                text: NOT_KNOWN.to_owned(),
+                code: None,
+            },
+            Strangers::Pair => {
+                let pairings = self.gate.pairings();
+                let step = pairings.request(&person, author.chat(), facts, random, now_ms);
+                let PairingStep::Code(code, rows) = step else {
+                    return None;
+                };
+                write_rows(rows, effects);
+                self.write(&person, author.chat(), None, "pairing", "code", now_ms);
+                StrangerReply {
+                    text: format!(
+                        "You do not have access yet. Your pairing code is {code}. Ask the operator of this agent to approve \
+                         it within an hour, then write again:\nhermes-relay access approve {code}"
+                    ),
+                    code: Some(code),
+                }
+            }
+        };
+        self.notices.push_back(now_ms);
+        self.answered.insert(person, now_ms);
+        Some(reply)
+    }
+
+    fn forget_notices(&mut self, now_ms: i64) {
+        let is_recent = |at: &i64| (0..HOUR_MS).contains(&now_ms.saturating_sub(*at));
+        self.notices.retain(is_recent);
+        self.answered.retain(|_, at| is_recent(at));
+    }
+
+    /// Handles a request of a verb: its rows go to the journal.
+    pub fn handle(
+        &mut self,
+        request: AccessRequest,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Result<Handled, AccessError> {
+        let mut handled = self.gate.handle(request, now_ms)?;
+        handled.stored = !handled.rows.is_empty();
+        write_rows(std::mem::take(&mut handled.rows), effects);
+        if let Some((change, person)) = &handled.change {
+            // Whoever is let in again is no stranger any more.
+            self.answered.remove(person);
+            self.write(person, "", None, change, "command", now_ms);
+        }
+        Ok(handled)
+    }
+
+    /// What the relay reports about access.
+    pub fn status(&self) -> AccessStatus {
+        AccessStatus {
+            mode: self.gate.mode().as_str(),
+            warning: self.warning.clone(),
+        }
+    }
+
+    /// How often the gate decided what.
+    pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let counts = self.counts.iter();
+        counts
+            .map(|((allowed, reason), count)| (decision(*allowed), reason.as_str(), *count))
+            .collect()
+    }
+
+    fn count(&mut self, verdict: Verdict) {
+        *self.counts.entry((verdict.allowed, verdict.reason)).or_default() += 1;
+    }
+}
+
+fn write_rows(rows: Vec<StoredRow>, effects: &mut Effects) {
+    for row in rows {
+        effects.write(Command::SetAccess(AccessRow {
+            kind: row.kind,
+            platform: row.person.platform,
+            person: row.person.user,
+            value: row.value,
+        }));
+    }
+}
+
+fn usage_row(
+    author: &Author,
+    person: PersonId,
+    agent: &str,
+    turns: i64,
+    tokens: u64,
+    now_ms: i64,
+) -> Command {
+    Command::AddUsage(UsageRow {
+        day: now_ms.div_euclid(DAY_MS),
+        platform: person.platform,
+        person: person.user,
+        chat: author.chat().to_owned(),
+        agent: agent.to_owned(),
+        turns,
+        tokens: i64::try_from(tokens).unwrap_or(i64::MAX),
+    })
+}
+
+fn decision(allowed: bool) -> &'static str {
+    if allowed { "allowed" } else { "refused" }
+}

@@ -1,0 +1,690 @@
+//! The agents of one relay: the registry, which of them answers a message, and how they are built from the settings.
+//!
+//! Building starts and dials nothing. Keys are read from the variable or file that the settings name, and go nowhere else:
+//! those variables are withheld from every child process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::agent::child::BaseEnv;
+use crate::agent::guard::{BreakerSettings, Guards, TimeLimits};
+use crate::agent::{
+    AcpAgent, Agent, AgentCommand, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent, Permission,
+    Route, RouteInput, UnknownAgent, built_in, fixed_route, match_route,
+};
+use crate::collections::BoundedCache;
+use crate::config::env::TELEGRAM_BOT_TOKEN;
+use crate::config::secret::{self, SecretError};
+use crate::config::{AgentEntry, Backend, DEFAULT_AGENT, Settings};
+use crate::net::http::HttpEgress;
+use crate::net::proxy::ProxyRules;
+use crate::net::tls::Tls;
+use crate::relay::effects::{Effects, SelectedAgent};
+use crate::relay::transport::USER_AGENT;
+use crate::store::Command;
+use crate::text::printable;
+use crate::wire::{MessageEvent, Scalar, SessionKey};
+
+/// Sessions whose chosen agent is cached; others are read from the journal again.
+const MAX_CACHED_CHOICES: usize = 4096;
+/// How long the agents may take to forget a session.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An agent and what holds for it wherever no route says otherwise.
+#[derive(Clone)]
+pub struct AgentSlot {
+    /// The agent.
+    pub agent: Arc<dyn Agent>,
+    /// Who decides what it asks.
+    pub permission: Permission,
+    /// The directory it works in.
+    pub workdir: Option<PathBuf>,
+    /// Whether people may choose it with `/agent`.
+    pub choosable: bool,
+}
+
+impl AgentSlot {
+    /// An agent that asks people, works where it likes and can be chosen.
+    pub fn new(agent: Arc<dyn Agent>) -> Self {
+        Self {
+            agent,
+            permission: Permission::Ask,
+            workdir: None,
+            choosable: true,
+        }
+    }
+}
+
+/// The agent that answers one message.
+pub struct Selection {
+    pub agent: SelectedAgent,
+    /// The text, when a route's prefix was removed.
+    pub text: Option<String>,
+}
+
+impl Selection {
+    /// This agent on its own terms.
+    fn new((name, slot): (&Arc<str>, &AgentSlot)) -> Self {
+        Self {
+            agent: SelectedAgent {
+                name: Arc::clone(name),
+                agent: Arc::clone(&slot.agent),
+                permission: slot.permission,
+                workdir: slot.workdir.clone(),
+            },
+            text: None,
+        }
+    }
+
+    /// The terms that a route sets.
+    fn take_terms(&mut self, route: &Route) {
+        self.agent.permission = route.permission.unwrap_or(self.agent.permission);
+        if let Some(workdir) = &route.workdir {
+            self.agent.workdir = Some(workdir.clone());
+        }
+    }
+}
+
+/// All agents of a relay; there is always one.
+pub struct AgentRegistry {
+    slots: BTreeMap<Arc<str>, AgentSlot>,
+    default: (Arc<str>, AgentSlot),
+    routes: Vec<Route>,
+    /// The agent that people chose for a session, or that they chose none.
+    choices: BoundedCache<SessionKey, Option<Arc<str>>>,
+    /// Sessions that the agents are about to forget; each token is cancelled once they have.
+    forgetting: HashMap<SessionKey, CancellationToken>,
+    forget_tasks: JoinSet<()>,
+}
+
+impl AgentRegistry {
+    /// The agents that were added and those that routes name. `settings.agent` names the one that answers what no route
+    /// takes; the first that was added when it is empty.
+    pub fn new(settings: &Settings, mut agents: Vec<(String, AgentSlot)>) -> Result<Self, UnknownAgent> {
+        let name = match (settings.agent.as_str(), agents.first()) {
+            ("", Some((first, _))) => first.clone(),
+            ("", None) => DEFAULT_AGENT.to_owned(),
+            (named, _) => named.to_owned(),
+        };
+        let default = match agents.iter().position(|(known, _)| *known == name) {
+            Some(at) => agents.swap_remove(at).1,
+            None => AgentSlot::new(built_in(&name)?),
+        };
+        for route in &settings.routes {
+            let known = route.agent == name || agents.iter().any(|(known, _)| *known == route.agent);
+            if !known {
+                agents.push((route.agent.clone(), AgentSlot::new(built_in(&route.agent)?)));
+            }
+        }
+        let default: (Arc<str>, AgentSlot) = (name.into(), default);
+        let mut slots: BTreeMap<Arc<str>, AgentSlot> = agents
+            .into_iter()
+            .map(|(name, slot)| (Arc::from(name), slot))
+            .collect();
+        slots.insert(Arc::clone(&default.0), default.1.clone());
+        Ok(Self {
+            slots,
+            default,
+            routes: settings.routes.clone(),
+            choices: BoundedCache::new(MAX_CACHED_CHOICES),
+            forgetting: HashMap::new(),
+            forget_tasks: JoinSet::new(),
+        })
+    }
+
+    /// Every agent once.
+    pub fn agents(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<dyn Agent>)> {
+        self.slots.iter().map(|(name, slot)| (name, &slot.agent))
+    }
+
+    /// The commands that agents offer.
+    pub fn commands(&self) -> Vec<AgentCommand> {
+        self.agents().flat_map(|(_, agent)| agent.commands()).collect()
+    }
+
+    /// Whether running any turn twice does no harm.
+    pub fn are_repeatable(&self) -> bool {
+        self.agents().all(|(_, agent)| agent.info().repeatable)
+    }
+
+    /// The agent that answers a session's messages without a prefix, as far as it is known.
+    pub fn current(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> Arc<str> {
+        if let Some(fixed) = self.fixed(input) {
+            return fixed;
+        }
+        let chosen = self.choices.get(session).cloned().flatten();
+        chosen.unwrap_or_else(|| Arc::clone(&self.default.0))
+    }
+
+    /// The agent that the operator set for a chat.
+    fn fixed(&self, input: &RouteInput<'_>) -> Option<Arc<str>> {
+        let route = fixed_route(&self.routes, input)?;
+        let known = self.slots.get_key_value(route.agent.as_str());
+        Some(Arc::clone(known.map_or(&self.default.0, |(name, _)| name)))
+    }
+
+    /// The agent that answers a message: by its route, else by what people chose for the session, else the default. `None`
+    /// while it is not known what they chose, and that matters.
+    ///
+    /// A writer who may use only some agents is answered by the one that would answer anybody, when it is among them, else
+    /// by the first of them; a route holds, so that the gate refuses a writer who may not use its agent.
+    pub fn select(
+        &mut self,
+        session: &SessionKey,
+        event: &MessageEvent,
+        allowed: Option<&[String]>,
+    ) -> Option<Selection> {
+        let may_use = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
+        let mut default = (&self.default.0, &self.default.1);
+        if !may_use(default.0)
+            && let Some(first) = allowed
+                .into_iter()
+                .flatten()
+                .find_map(|name| self.slots.get_key_value(name.as_str()))
+        {
+            default = first;
+        }
+        let source = &event.source;
+        let [chat, user, profile] = [&source.chat_id, &source.user_id, &source.profile]
+            .map(|field| field.as_ref().map_or("", Scalar::as_str));
+        let input = RouteInput {
+            platform: source.platform.as_str(),
+            chat,
+            user,
+            profile,
+            text: event.text(),
+        };
+        if let Some((route, rest)) = match_route(&self.routes, &input) {
+            let named = self.slots.get_key_value(route.agent.as_str());
+            let mut routed = Selection::new(named.unwrap_or((&self.default.0, &self.default.1)));
+            routed.take_terms(route);
+            routed.text = route.prefix.is_some().then(|| rest.to_owned());
+            return Some(routed);
+        }
+        if self.slots.len() == 1 {
+            return Some(Selection::new(default));
+        }
+        let chosen = self.choices.get(session)?.as_deref();
+        let chosen = chosen.and_then(|name| self.slots.get_key_value(name).filter(|(name, _)| may_use(name)));
+        Some(Selection::new(chosen.unwrap_or(default)))
+    }
+
+    /// An agent by its name, the default one without a name. Where the operator set an agent for the chat that a job was made
+    /// in, it is that one, on the route's terms.
+    pub fn named(&self, name: Option<&str>, made_in: Option<&RouteInput<'_>>) -> Option<Selection> {
+        let route = made_in.and_then(|made_in| fixed_route(&self.routes, made_in));
+        let slot = match route.map(|route| route.agent.as_str()).or(name) {
+            Some(name) => self.slots.get_key_value(name)?,
+            None => (&self.default.0, &self.default.1),
+        };
+        let mut selection = Selection::new(slot);
+        if let Some(route) = route {
+            selection.take_terms(route);
+        }
+        Some(selection)
+    }
+
+    /// A person lists the agents, or chooses one for a session; returns the answer.
+    pub fn choose(
+        &mut self,
+        session: &SessionKey,
+        name: Option<&str>,
+        allowed: Option<&[String]>,
+        input: &RouteInput<'_>,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> String {
+        if let Some(fixed) = self.fixed(input) {
+            return format!("{fixed} answers here. The operator set this chat's agent.");
+        }
+        let Some(name) = name else {
+            let current = self.current(session, input);
+            let agents = self.choosable(allowed);
+            return format!("{current} answers. Agents: {agents}. Choose one with /agent NAME.");
+        };
+        let may_use =
+            |name: &Arc<str>| allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == **name));
+        let Some(chosen) = self.find(name).filter(may_use) else {
+            let name = printable(name, 40);
+            return format!(
+                "There is no agent named {name}. Agents: {}.",
+                self.choosable(allowed)
+            );
+        };
+        effects.write(Command::SetResume {
+            session: choice_key(session),
+            blob: chosen.as_bytes().to_vec(),
+            now_ms,
+        });
+        let answer = format!("{chosen} answers from now on.");
+        self.choices.insert(session.clone(), Some(chosen));
+        answer
+    }
+
+    /// The names of the agents that people may choose.
+    fn choosable(&self, allowed: Option<&[String]>) -> String {
+        let may_use = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
+        let choosable = (self.slots.iter()).filter(|(name, slot)| slot.choosable && may_use(name));
+        let names: Vec<&str> = choosable.map(|(name, _)| &**name).collect();
+        if names.is_empty() {
+            return "none to choose".to_owned();
+        }
+        names.join(", ")
+    }
+
+    /// What the journal knows of a session's choice; something newer may be known already.
+    pub fn learn_choice(&mut self, session: &SessionKey, saved: Option<Vec<u8>>) {
+        if self.choices.get(session).is_none() {
+            let name = saved.and_then(|name| String::from_utf8(name).ok());
+            let choice = name.and_then(|name| self.find(&name));
+            self.choices.insert(session.clone(), choice);
+        }
+    }
+
+    /// The name, as the settings write it, of an agent that people may choose.
+    fn find(&self, name: &str) -> Option<Arc<str>> {
+        let mut choosable = self.slots.iter().filter(|(_, slot)| slot.choosable);
+        let (known, _) = choosable.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        Some(Arc::clone(known))
+    }
+
+    /// Has the agents forget a session: after the turn that runs in it, and before the next.
+    pub fn forget(
+        &mut self,
+        session: &SessionKey,
+        running: Option<CancellationToken>,
+        effects: &mut Effects,
+    ) {
+        let agents: Vec<Arc<dyn Agent>> = self.slots.values().map(|slot| Arc::clone(&slot.agent)).collect();
+        for name in self.slots.keys() {
+            effects.write(Command::DropResume {
+                session: state_key(session, name),
+            });
+        }
+        while self.forget_tasks.try_join_next().is_some() {}
+        let forgotten = CancellationToken::new();
+        self.forgetting.insert(session.clone(), forgotten.clone());
+        let session = session.clone();
+        self.forget_tasks.spawn(async move {
+            if let Some(running) = running {
+                running.cancelled().await;
+            }
+            let forget = async {
+                for agent in &agents {
+                    agent.forget(&session).await;
+                }
+            };
+            if timeout(FORGET_TIMEOUT, forget).await.is_err() {
+                tracing::warn!(
+                    session = session.as_str(),
+                    "timed out while an agent forgets a conversation"
+                );
+            }
+            forgotten.cancel();
+        });
+    }
+
+    /// What the next turn of a session waits for: that the agents have forgotten it.
+    pub fn pending_forget(&mut self, session: &SessionKey) -> Option<CancellationToken> {
+        self.forgetting.remove(session)
+    }
+
+    /// Sessions that the agents are still about to forget.
+    pub fn forgetting(&mut self) -> usize {
+        self.forgetting.retain(|_, forgotten| !forgotten.is_cancelled());
+        self.forgetting.len()
+    }
+
+    /// Shuts all agents down.
+    pub async fn shutdown(&self) {
+        futures_util::future::join_all(self.agents().map(|(_, agent)| agent.shutdown())).await;
+    }
+}
+
+/// Where the journal keeps the agent that was chosen for a session.
+pub fn choice_key(session: &SessionKey) -> Arc<str> {
+    format!("{}#agent", session.as_str()).into()
+}
+
+/// Where the journal keeps what an agent saved for a session.
+pub fn state_key(session: &SessionKey, agent: &str) -> Arc<str> {
+    format!("{}#memory:{agent}", session.as_str()).into()
+}
+
+/// The variable with the relay's state directory for its children, so that `hermes-relay` in their shells finds it.
+pub const STATE_DIR: &str = "RELAY_STATE_DIR";
+
+/// What agents are built with.
+pub struct AgentEnvironment<'e> {
+    /// One variable of the environment.
+    pub env: &'e dyn Fn(&str) -> Option<String>,
+    /// What child processes inherit.
+    pub base: BaseEnv,
+    /// The certificates that they trust.
+    pub tls: Tls,
+    /// The proxies that they go through.
+    pub proxies: ProxyRules,
+}
+
+/// Why an agent cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentBuildError {
+    /// Its settings cannot be used.
+    #[error("agent `{name}`: {reason}")]
+    Settings {
+        /// Its name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The variable that holds its key is not set.
+    #[error(
+        "agent `{name}`: the variable {variable} is not set; set it to the key, or name a file with `api_key_file`"
+    )]
+    NoKey {
+        /// Its name.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// The file that holds its key cannot be used.
+    #[error("agent `{name}`: {source}")]
+    Key {
+        /// Its name.
+        name: String,
+        /// Why not.
+        source: SecretError,
+    },
+}
+
+/// Builds the agents that the settings name, as far as they are wanted. The keys of all are withheld from all.
+pub fn build_agents(
+    settings: &Settings,
+    environment: &AgentEnvironment<'_>,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
+    let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
+    let base = without_keys(settings, &environment.base).provide(STATE_DIR, state_dir);
+    let base = Arc::new(base);
+    let egress = HttpEgress {
+        tls: environment.tls.clone(),
+        proxies: environment.proxies.clone(),
+        user_agent: USER_AGENT.to_owned(),
+    };
+    let build_slot = |(name, entry): (&String, &AgentEntry)| {
+        let key = read_key(name, &entry.backend, environment.env)?;
+        let agent =
+            build_agent(name, &with_grace(entry, settings), &base, &egress, key).map_err(|reason| {
+                AgentBuildError::Settings {
+                    name: name.clone(),
+                    reason,
+                }
+            })?;
+        let slot = AgentSlot {
+            agent: guards(entry).wrap(agent),
+            permission: entry.permission,
+            workdir: entry.working_dir().cloned(),
+            choosable: entry.choosable,
+        };
+        Ok((name.clone(), slot))
+    };
+    settings
+        .agents
+        .iter()
+        .filter(|(name, _)| wanted(name))
+        .map(build_slot)
+        .collect()
+}
+
+/// The agents' keys by the agents' names, as far as they can be read.
+pub fn agent_keys<'s>(
+    settings: &'s Settings,
+    env: &'s dyn Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = (&'s str, SecretString)> {
+    settings
+        .agents
+        .iter()
+        .filter_map(move |(name, entry)| Some((name.as_str(), read_key(name, &entry.backend, env).ok()??)))
+}
+
+/// The environment that children inherit, without the variables that hold agents' keys and the bot's token.
+pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
+    let entries = settings.agents.values();
+    base.clone()
+        .withhold(entries.filter_map(|entry| entry.backend.key_source().0))
+        .withhold([TELEGRAM_BOT_TOKEN])
+}
+
+/// A backend must have stopped, or been stopped, before the relay drops its turn.
+fn with_grace(entry: &AgentEntry, settings: &Settings) -> AgentEntry {
+    let grace = settings.sessions.grace_secs;
+    let mut entry = entry.clone();
+    match &mut entry.backend {
+        Backend::Acp(acp) => acp.cancel_grace_secs = acp.cancel_grace_secs.min(grace),
+        Backend::Command(command) => command.kill_grace_secs = command.kill_grace_secs.min(grace),
+        Backend::Hermes(hermes) => hermes.stop_grace_secs = hermes.stop_grace_secs.min(grace),
+        Backend::Echo | Backend::Noop | Backend::OpenAi(_) => {}
+    }
+    entry
+}
+
+fn build_agent(
+    name: &str,
+    entry: &AgentEntry,
+    base: &Arc<BaseEnv>,
+    egress: &HttpEgress,
+    key: Option<SecretString>,
+) -> Result<Arc<dyn Agent>, String> {
+    fn reason(error: impl std::fmt::Display) -> String {
+        error.to_string()
+    }
+    let agent: Arc<dyn Agent> = match &entry.backend {
+        Backend::Echo => Arc::new(EchoAgent),
+        Backend::Noop => Arc::new(NoopAgent),
+        Backend::Command(settings) => {
+            CommandAgent::guarded(name, (**settings).clone(), Arc::clone(base)).map_err(reason)?
+        }
+        Backend::Acp(settings) => Arc::new(AcpAgent::new(name, (**settings).clone(), base).map_err(reason)?),
+        Backend::OpenAi(settings) => {
+            Arc::new(OpenAiAgent::new((**settings).clone(), key, egress).map_err(reason)?)
+        }
+        Backend::Hermes(settings) => {
+            Arc::new(HermesAgent::new((**settings).clone(), key, egress).map_err(reason)?)
+        }
+    };
+    Ok(agent)
+}
+
+/// What stands around an agent beside its own limits. One that cannot be reached rests after a few failures.
+fn guards(entry: &AgentEntry) -> Guards {
+    let remote = !matches!(entry.backend, Backend::Echo | Backend::Noop);
+    Guards {
+        breaker: remote.then(BreakerSettings::default),
+        parallel: entry.max_turns_at_once,
+        time: entry
+            .turn_timeout_secs
+            .filter(|secs| *secs > 0)
+            .map(|secs| TimeLimits {
+                wall: Some(Duration::from_secs(secs)),
+                ..TimeLimits::default()
+            }),
+    }
+}
+
+fn read_key(
+    name: &str,
+    backend: &Backend,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<SecretString>, AgentBuildError> {
+    let (variable, file) = backend.key_source();
+    if let Some(file) = file {
+        let key = secret::read(file).map_err(|source| AgentBuildError::Key {
+            name: name.to_owned(),
+            source,
+        })?;
+        return Ok(Some(key));
+    }
+    let Some(variable) = variable else { return Ok(None) };
+    match env(variable).filter(|value| !value.trim().is_empty()) {
+        Some(value) => Ok(Some(SecretString::from(Zeroizing::new(value).trim()))),
+        None => Err(AgentBuildError::NoKey {
+            name: name.to_owned(),
+            variable: variable.to_owned(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Agents `code` and `ops`, and `root`, which nobody may choose; `code` answers what no route takes.
+    fn registry(routes: Vec<Route>) -> AgentRegistry {
+        let mut settings = Settings::embedded("/nowhere");
+        settings.agent = "code".to_owned();
+        settings.routes = routes;
+        let slot = |name: &str, choosable| {
+            let slot = AgentSlot {
+                choosable,
+                ..AgentSlot::new(Arc::new(EchoAgent))
+            };
+            (name.to_owned(), slot)
+        };
+        let agents = vec![slot("code", true), slot("ops", true), slot("root", false)];
+        AgentRegistry::new(&settings, agents).unwrap()
+    }
+
+    fn route(agent: &str, set: impl FnOnce(&mut Route)) -> Route {
+        let mut route = Route {
+            agent: agent.to_owned(),
+            ..Route::default()
+        };
+        set(&mut route);
+        route
+    }
+
+    fn session() -> SessionKey {
+        SessionKey::from_text("s")
+    }
+
+    fn in_chat(chat: &str) -> RouteInput<'_> {
+        RouteInput {
+            platform: "slack",
+            chat,
+            user: "u1",
+            ..RouteInput::default()
+        }
+    }
+
+    fn message(chat: &str, text: &str) -> MessageEvent {
+        let source = json!({"platform": "slack", "chat_id": chat, "user_id": "u1"});
+        MessageEvent::from_value(&json!({"text": text, "source": source})).unwrap()
+    }
+
+    #[test]
+    fn a_route_without_a_prefix_holds_whatever_was_chosen() {
+        let routes = vec![
+            route("code", |route| route.prefix = Some("!code".to_owned())),
+            route("ops", |route| {
+                route.chat = Some("C1".to_owned());
+                route.permission = Some(Permission::Deny);
+                route.workdir = Some("/srv/ops".into());
+            }),
+            route("code", |route| route.prefix = Some("!late".to_owned())),
+        ];
+        for choice in [None, Some("code"), Some("ops"), Some("root"), Some("gone")] {
+            let mut agents = registry(routes.clone());
+            agents.learn_choice(&session(), choice.map(|name| name.as_bytes().to_vec()));
+            let mut selected = |chat, text| {
+                let Selection { agent, text } =
+                    agents.select(&session(), &message(chat, text), None).unwrap();
+                let workdir = agent.workdir.map(|path| path.display().to_string());
+                (agent.name.to_string(), agent.permission, workdir, text)
+            };
+            let fixed = (
+                "ops".to_owned(),
+                Permission::Deny,
+                Some("/srv/ops".to_owned()),
+                None,
+            );
+            assert_eq!(selected("C1", "hi"), fixed, "{choice:?}");
+            assert_eq!(
+                selected("C1", "!late hi"),
+                fixed,
+                "{choice:?}: an earlier route wins"
+            );
+            let prefixed = ("code".to_owned(), Permission::Ask, None, Some("hi".to_owned()));
+            assert_eq!(selected("C1", "!code hi"), prefixed, "{choice:?}");
+            let elsewhere = choice.filter(|name| *name == "ops").unwrap_or("code");
+            let elsewhere = (elsewhere.to_owned(), Permission::Ask, None, None);
+            assert_eq!(selected("C2", "hi"), elsewhere, "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn people_choose_among_choosable_agents_where_no_route_sets_one() {
+        let routes = vec![route("root", |route| route.chat = Some("C1".to_owned()))];
+        for (chat, name, answer, chosen) in [
+            (
+                "C1",
+                None,
+                "root answers here. The operator set this chat's agent.",
+                None,
+            ),
+            (
+                "C1",
+                Some("root"),
+                "root answers here. The operator set this chat's agent.",
+                None,
+            ),
+            (
+                "C1",
+                Some("ops"),
+                "root answers here. The operator set this chat's agent.",
+                None,
+            ),
+            (
+                "C2",
+                None,
+                "code answers. Agents: code, ops. Choose one with /agent NAME.",
+                None,
+            ),
+            ("C2", Some("OPS"), "ops answers from now on.", Some("ops")),
+            (
+                "C2",
+                Some("root"),
+                "There is no agent named root. Agents: code, ops.",
+                None,
+            ),
+            (
+                "C2",
+                Some("nobody"),
+                "There is no agent named nobody. Agents: code, ops.",
+                None,
+            ),
+        ] {
+            let mut agents = registry(routes.clone());
+            let mut effects = Effects::default();
+            let said = agents.choose(&session(), name, None, &in_chat(chat), 1, &mut effects);
+            assert_eq!(said, answer, "{chat} {name:?}");
+            assert_eq!(
+                effects.commands(),
+                usize::from(chosen.is_some()),
+                "{chat} {name:?}"
+            );
+            let current = agents.current(&session(), &in_chat("C2"));
+            assert_eq!(&*current, chosen.unwrap_or("code"), "{chat} {name:?}");
+            assert_eq!(&*agents.current(&session(), &in_chat("C1")), "root");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Who is asked, and with which options.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::{Approvals, Asker, Asking, Decider, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, Recipient, Waiting};
+use crate::access::{Author, PersonId};
+use crate::adapter::prompt::{Approvers, PromptId, PromptOp, PromptOption, PromptRequest, QuestionId};
+use crate::adapter::stream::Priority;
+use crate::adapter::{Adapters, ChatFacts, ChatId, RelayAdapter};
+use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
+use crate::relay::effects::{Effect, Effects};
+use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
+use crate::text::printable;
+
+/// Length of a person's name in a question.
+const MAX_PERSON_CHARS: usize = 120;
+/// What a chat reads whose question went to an owner.
+const ASKED_OWNER: &str = "An owner has been asked to approve this.";
+/// What a chat reads whose question nobody can answer.
+const NO_OWNER: &str = "This needs an owner's approval, and no owner can be reached, so it is denied.";
+
+impl Approvals {
+    /// Who decides a question of this author's turn.
+    pub fn decider(&self, asker: Asker) -> Decider {
+        match self.approvers {
+            Approvers::Owners if !asker.is_owner => Decider::Owner,
+            _ => Decider::Author,
+        }
+    }
+
+    /// Puts an agent's question to the author of its turn. With access rules, only an owner who alone may answer is offered
+    /// what allows an action for ever.
+    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
+    pub fn ask(
+        &mut self,
+        asking: &Asking,
+        asker: Asker,
+        mut question: Question,
+        reply: oneshot::Sender<PromptAnswer>,
+        adapter: &RelayAdapter,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        let is_answered_by_others =
+            self.anyone_in_group && !asker.is_direct && self.approvers == Approvers::Author;
+        if asker.has_rules && (!asker.is_owner || is_answered_by_others) {
+            question
+                .options
+                .retain(|choice| choice.meaning != Meaning::AllowAlways);
+        }
+        self.open(asking, None, question, reply, adapter, now, effects);
+    }
+
+    /// Puts a question of somebody else's turn to an owner; denies it when no owner can be reached.
+    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
+    pub fn ask_owner(
+        &mut self,
+        asking: &Asking,
+        (author, owner): (&Author, Option<OwnerChat>),
+        mut question: Question,
+        reply: oneshot::Sender<PromptAnswer>,
+        adapters: &Adapters,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> OwnerAsked {
+        let title = printable(&question.text, MAX_TITLE_CHARS);
+        let Some(owner) = owner else {
+            let mut options = question.options.into_iter();
+            let denial = options.find(|choice| choice.meaning == Meaning::Deny);
+            let answer = denial.map_or(PromptAnswer::Cancelled, |choice| PromptAnswer::Chosen(choice.id));
+            let _ = reply.send(answer);
+            return OwnerAsked {
+                notice: NO_OWNER,
+                title,
+                recorded: ("denied", "no_owner"),
+            };
+        };
+        let person = format!("{}:{}", author.platform, author.user());
+        let person = printable(&person, MAX_PERSON_CHARS);
+        question.text = format!("{person} asks: {}", question.text);
+        let adapter = adapters.get(&owner.chat.platform);
+        let there = Asking {
+            session: owner.session,
+            chat: Arc::new(owner.chat.clone()),
+            facts: Arc::new(owner.facts.clone()),
+            ..asking.clone()
+        };
+        let owner = Some((owner.chat, owner.facts));
+        self.open(&there, owner, question, reply, &adapter, now, effects);
+        OwnerAsked {
+            notice: ASKED_OWNER,
+            title,
+            recorded: ("asked", "owner"),
+        }
+    }
+
+    /// Opens a question of a turn.
+    #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
+    pub(super) fn open(
+        &mut self,
+        asking: &Asking,
+        owner: Option<(ChatId, ChatFacts)>,
+        question: Question,
+        reply: oneshot::Sender<PromptAnswer>,
+        adapter: &RelayAdapter,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        self.last_question += 1;
+        let id = QuestionId(self.last_question);
+        let option = |choice: &Choice| PromptOption {
+            label: choice.label.clone(),
+            meaning: choice.meaning,
+        };
+        let request = PromptRequest {
+            id,
+            session: asking.session.clone(),
+            chat: (*asking.chat).clone(),
+            facts: (*asking.facts).clone(),
+            author: asking.facts.user_id.clone(),
+            personal: asking.personal,
+            kind: question.kind,
+            options: question.options.iter().map(option).collect(),
+            text: question.text,
+            detail: question.detail,
+            timeout: question.timeout,
+        };
+        let title = printable(&request.text, MAX_TITLE_CHARS);
+        let opened = match self.prompts.open(request, adapter, now) {
+            Ok(opened) => opened,
+            Err(reason) => {
+                tracing::debug!(turn = asking.turn.0, %reason, "question not asked");
+                let _ = reply.send(PromptAnswer::Cancelled);
+                return;
+            }
+        };
+        self.counters.opened += 1;
+        let waiting = Waiting {
+            recipient: Recipient::Agent {
+                turn: asking.turn,
+                choices: question.options.into_iter().map(|choice| choice.id).collect(),
+                reply,
+            },
+            title,
+            owner,
+            op: None,
+        };
+        self.waiting.insert(id, waiting);
+        self.show(id, opened.prompt, &opened.op, adapter, effects);
+    }
+
+    /// Asks an owner whether somebody is let in who has this code.
+    pub fn ask_about_pairing(
+        &mut self,
+        owner: &OwnerChat,
+        person: &PersonId,
+        code: String,
+        adapter: &RelayAdapter,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        self.last_question += 1;
+        let id = QuestionId(self.last_question);
+        let person = printable(&person.to_string(), MAX_PERSON_CHARS);
+        let option = |label: &str, meaning| PromptOption {
+            label: label.to_owned(),
+            meaning,
+        };
+        let request = PromptRequest {
+            id,
+            session: owner.session.clone(),
+            chat: owner.chat.clone(),
+            facts: owner.facts.clone(),
+            author: owner.facts.user_id.clone(),
+            personal: true,
+            kind: QuestionKind::Approval,
+            options: vec![
+                option("Let in", Meaning::AllowOnce),
+                option("Ignore", Meaning::Deny),
+            ],
+            text: format!("May {person} talk to me? Their code is {code}."),
+            detail: None,
+            timeout: None,
+        };
+        let title = printable(&request.text, MAX_TITLE_CHARS);
+        let Ok(opened) = self.prompts.open(request, adapter, now) else {
+            return;
+        };
+        let waiting = Waiting {
+            recipient: Recipient::Pairing(code),
+            title,
+            owner: Some((owner.chat.clone(), owner.facts.clone())),
+            op: None,
+        };
+        self.waiting.insert(id, waiting);
+        self.show(id, opened.prompt, &opened.op, adapter, effects);
+    }
+
+    /// Queues the op that shows a question, whether there is a connection or not.
+    pub(super) fn show(
+        &mut self,
+        question: QuestionId,
+        prompt: PromptId,
+        op: &PromptOp,
+        adapter: &RelayAdapter,
+        effects: &mut Effects,
+    ) {
+        let id = self.ids.next();
+        if let Some(waiting) = self.waiting.get_mut(&question) {
+            waiting.op = Some(id);
+        }
+        effects.push(Effect::Queue(EphemeralOp {
+            id,
+            body: OpBody::new(adapter, op.chat.key().into(), &op.action),
+            priority: Priority::Text,
+            timeout: None,
+            owner: OpOwner::Question(question, prompt),
+        }));
+    }
+}

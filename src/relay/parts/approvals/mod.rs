@@ -1,0 +1,439 @@
+//! Questions of agents to people: asked, shown, answered, withdrawn.
+//!
+//! What a question looks like, who may answer it and when it expires is decided in [`Prompts`]; here its ops are planned, and
+//! its end goes to the agent that waits. Nothing of it is journaled: a question does not outlive the turn that asks it, and no
+//! turn outlives its process. An answer found in the journal at the next start therefore answers nothing.
+//!
+//! | the op that shows a question | the question |
+//! |---|---|
+//! | is applied | waits for an answer |
+//! | finds no connection, or is rate limited | keeps its place in the chat and is sent later (see the outbox) |
+//! | is refused | is tried once more as text; then it is cancelled |
+//! | is declined, or rate limited too often | is cancelled |
+//! | has an unknown outcome | waits: somebody may have seen it |
+//!
+//! Its time runs from the moment it is asked; one that ends before its op went out is never shown.
+
+mod asking;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::adapter::prompt::{
+    Approvers, ButtonPress, Decision, Person, PressResult, PromptId, PromptOp, PromptSettings, PromptStep,
+    Prompts, QuestionId, Resolution, TypedMatch, TypedMessage,
+};
+use crate::adapter::stream::Priority;
+use crate::adapter::{Adapters, ChatFacts, ChatId};
+use crate::agent::PromptAnswer;
+use crate::link::SendResult;
+use crate::relay::effects::{Effect, Effects, QuestionResponse};
+use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
+use crate::session::TurnId;
+use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
+
+/// Length of what a question is about, in the audit log.
+const MAX_TITLE_CHARS: usize = 120;
+/// How often closed questions of agents are looked for.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What has happened to questions so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ApprovalCounters {
+    pub opened: u64,
+    pub answered: u64,
+    pub expired: u64,
+}
+
+/// The direct message of an owner.
+#[derive(Debug)]
+pub struct OwnerChat {
+    pub session: SessionKey,
+    pub chat: ChatId,
+    pub facts: ChatFacts,
+}
+
+impl OwnerChat {
+    /// The owner to ask about something on this platform: one who wrote there, else whoever wrote last.
+    pub fn best(
+        owners: impl Iterator<Item = (ChatId, ChatFacts)>,
+        platform: &str,
+    ) -> Option<(ChatId, ChatFacts)> {
+        let mut elsewhere = None;
+        for owner in owners {
+            if owner.0.platform == platform {
+                return Some(owner);
+            }
+            elsewhere.get_or_insert(owner);
+        }
+        elsewhere
+    }
+}
+
+/// The author of a turn that asks, as far as it matters who decides.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker {
+    pub is_owner: bool,
+    /// Whether the author wrote in a direct message.
+    pub is_direct: bool,
+    /// Whether anybody wrote access rules.
+    pub has_rules: bool,
+}
+
+/// Who decides a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    /// The author of the turn, and whoever else may answer in the chat.
+    Author,
+    /// An owner, in place of the author.
+    Owner,
+}
+
+/// What became of a question to an owner.
+#[derive(Debug)]
+pub struct OwnerAsked {
+    /// What the author's chat reads.
+    pub notice: &'static str,
+    /// What the question is about, for the audit log.
+    pub title: String,
+    /// The decision and its reason, for the audit log.
+    pub recorded: (&'static str, &'static str),
+}
+
+/// Where a turn asks.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    pub turn: TurnId,
+    pub session: SessionKey,
+    pub chat: Arc<ChatId>,
+    pub facts: Arc<ChatFacts>,
+    /// Whether the session belongs to one person.
+    pub personal: bool,
+}
+
+/// The open questions and the agents that wait for their answers.
+#[derive(Debug)]
+pub struct Approvals {
+    prompts: Prompts,
+    approvers: Approvers,
+    anyone_in_group: bool,
+    waiting: HashMap<QuestionId, Waiting>,
+    last_question: u64,
+    /// When closed questions of agents are looked for next.
+    check_at: Duration,
+    ids: OpIds,
+    /// Who shows the questions, for the log.
+    peer: &'static str,
+    counters: ApprovalCounters,
+}
+
+/// An agent that waits.
+#[derive(Debug)]
+struct Waiting {
+    recipient: Recipient,
+    /// What it is about, for the audit log.
+    title: String,
+    /// The owner who was asked in place of the author.
+    owner: Option<(ChatId, ChatFacts)>,
+    /// The op that shows the question, until it has a result.
+    op: Option<OpId>,
+}
+
+/// Who gets the answer.
+#[derive(Debug)]
+enum Recipient {
+    /// The agent of a turn.
+    Agent {
+        turn: TurnId,
+        /// The agent's names for the options, in their order.
+        choices: Vec<String>,
+        reply: oneshot::Sender<PromptAnswer>,
+    },
+    /// Whoever lets people in; by this code.
+    Pairing(String),
+}
+
+impl Recipient {
+    fn is_turn(&self, wanted: TurnId) -> bool {
+        matches!(self, Self::Agent { turn, .. } if *turn == wanted)
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Agent { reply, .. } if reply.is_closed())
+    }
+}
+
+/// A question that a person decided.
+#[derive(Debug)]
+pub struct DecidedQuestion {
+    /// What it is about.
+    pub title: String,
+    /// The name of the answer.
+    pub answer: String,
+}
+
+impl Approvals {
+    /// No questions yet. The seed tells those of this process from those of others and of earlier ones.
+    pub fn new(settings: &PromptSettings, seed: u64, ids: OpIds, peer: &'static str) -> Self {
+        let [first, second, third, ..] = seed.to_le_bytes();
+        let number = u32::try_from(seed >> 32).unwrap_or_default();
+        Self {
+            prompts: Prompts::new(settings.clone(), [first, second, third], number),
+            approvers: settings.approvers,
+            anyone_in_group: settings.anyone_in_group,
+            waiting: HashMap::new(),
+            last_question: 0,
+            check_at: Duration::ZERO,
+            ids,
+            peer,
+            counters: ApprovalCounters::default(),
+        }
+    }
+
+    /// Questions that are open.
+    pub fn count(&self) -> usize {
+        self.prompts.count()
+    }
+
+    pub fn counters(&self) -> ApprovalCounters {
+        self.counters
+    }
+
+    /// When [`Self::expire`] is due.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.prompts.poll_timeout().map(|at| at.min(self.check_at))
+    }
+
+    /// The op that shows a question goes out under another id.
+    pub fn op_renamed(&mut self, question: QuestionId, op: OpId) {
+        if let Some(waiting) = self.waiting.get_mut(&question) {
+            waiting.op = Some(op);
+        }
+    }
+
+    /// The op that shows a question has a result.
+    pub fn op_finished(
+        &mut self,
+        question: QuestionId,
+        prompt: PromptId,
+        result: &SendResult,
+        adapters: &Adapters,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        if let Some(waiting) = self.waiting.get_mut(&question) {
+            waiting.op = None;
+        }
+        let cancel = |prompts: &mut Prompts| {
+            prompts
+                .op_not_sent(&prompt)
+                .map_or(PromptStep::Nothing, PromptStep::Resolved)
+        };
+        let step = match result {
+            SendResult::NotSent(_) => cancel(&mut self.prompts),
+            SendResult::Lost => self.prompts.op_finished(&prompt, &Outcome::Unknown, now),
+            SendResult::Answered(outcome) => {
+                if let Outcome::Refused { result, declined } = &**outcome {
+                    tracing::warn!(declined, code = ?result.code, "{} refused to show a question", self.peer);
+                    // As text it would be rate limited as well.
+                    if result.rate_limited().is_some() && !declined {
+                        cancel(&mut self.prompts)
+                    } else {
+                        self.prompts.op_finished(&prompt, outcome, now)
+                    }
+                } else {
+                    self.prompts.op_finished(&prompt, outcome, now)
+                }
+            }
+        };
+        match step {
+            PromptStep::Nothing => {}
+            PromptStep::Show(op) => {
+                let adapter = adapters.get(&op.chat.platform);
+                self.show(question, prompt, &op, &adapter, effects);
+            }
+            PromptStep::Edit(op) => self.send_about(&op, adapters, effects),
+            PromptStep::Resolved(resolution) => self.resolve(resolution, adapters, effects),
+        }
+    }
+
+    /// What a message says to a question, if it is not for the agent or the relay.
+    pub fn match_response(
+        &self,
+        session: &SessionKey,
+        event: &MessageEvent,
+        now: Duration,
+    ) -> Option<QuestionResponse> {
+        if event.prompt_response.is_some() {
+            let press = ButtonPress::from_event(event);
+            return Some(press.map_or(QuestionResponse::Unreadable, QuestionResponse::Press));
+        }
+        if !event.media_urls.is_empty() {
+            return None;
+        }
+        let person = Person::from_source(&event.source);
+        let message = TypedMessage {
+            session,
+            chat: &ChatId::from_source(&event.source),
+            by: &person,
+            text: event.text(),
+            reply_to: event.reply_to_message_id.as_ref().map(Scalar::as_str),
+        };
+        Some(match self.prompts.match_text(&message, now)? {
+            TypedMatch::Answer(typed) => QuestionResponse::Typed(typed, person),
+            TypedMatch::Undecided(notice) => QuestionResponse::Undecided(notice),
+        })
+    }
+
+    /// Takes a committed response; returns the question that it decided, which may have ended meanwhile.
+    pub fn respond(
+        &mut self,
+        response: &QuestionResponse,
+        adapters: &Adapters,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> Option<DecidedQuestion> {
+        let (resolution, notice) = match response {
+            QuestionResponse::Unreadable => (None, None),
+            QuestionResponse::Undecided(notice) => (None, Some(notice.clone())),
+            QuestionResponse::Typed(typed, person) => (self.prompts.answer(typed, person, now), None),
+            QuestionResponse::Press(press) => match self.prompts.press(press, now) {
+                PressResult::Resolved(resolution) => (Some(resolution), None),
+                PressResult::Expired { resolution, notice } => (resolution, notice),
+                PressResult::NotAllowed(notice) => (None, notice),
+                PressResult::NotOurs | PressResult::Repeated | PressResult::NoSuchOption => (None, None),
+            },
+        };
+        let decided = resolution
+            .as_ref()
+            .and_then(|resolution| self.decided(resolution));
+        if let Some(resolution) = resolution {
+            self.resolve(resolution, adapters, effects);
+        }
+        if let Some(notice) = notice {
+            self.send_about(&notice, adapters, effects);
+        }
+        decided
+    }
+
+    fn decided(&self, resolution: &Resolution) -> Option<DecidedQuestion> {
+        let waiting = self.waiting.get(&resolution.id);
+        let answer = match (resolution.decision, waiting.map(|waiting| &waiting.recipient)) {
+            (Decision::TimedOut, _) => return None,
+            (Decision::Chosen(index), Some(Recipient::Agent { choices, .. })) => choices.get(index).cloned(),
+            (Decision::Chosen(0), Some(Recipient::Pairing(_))) => Some("let in".to_owned()),
+            (Decision::Chosen(_), Some(Recipient::Pairing(_))) => Some("ignore".to_owned()),
+            (Decision::Cancelled, _) | (_, None) => None,
+        };
+        Some(DecidedQuestion {
+            title: waiting.map(|waiting| waiting.title.clone()).unwrap_or_default(),
+            answer: answer.unwrap_or_else(|| "cancelled".to_owned()),
+        })
+    }
+
+    /// A turn stops or is over: its questions are withdrawn.
+    pub fn withdraw_turn(&mut self, turn: TurnId, adapters: &Adapters, effects: &mut Effects) {
+        if !self.waiting.is_empty() {
+            self.withdraw_where(adapters, effects, |waiting| waiting.recipient.is_turn(turn));
+        }
+    }
+
+    /// Withdraws the questions that were put to owners who are none any more.
+    pub fn withdraw_from_owners(
+        &mut self,
+        is_gone: impl Fn(&ChatId, &ChatFacts) -> bool,
+        adapters: &Adapters,
+        effects: &mut Effects,
+    ) {
+        self.withdraw_where(adapters, effects, |waiting| {
+            waiting
+                .owner
+                .as_ref()
+                .is_some_and(|(chat, facts)| is_gone(chat, facts))
+        });
+    }
+
+    /// Ends the questions whose time is over, and those that no agent waits for any more.
+    pub fn expire(&mut self, adapters: &Adapters, now: Duration, effects: &mut Effects) {
+        if self.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        for resolution in self.prompts.expire(now) {
+            self.resolve(resolution, adapters, effects);
+        }
+        self.withdraw_where(adapters, effects, |waiting| waiting.recipient.is_gone());
+        self.check_at = now.saturating_add(CHECK_INTERVAL);
+    }
+
+    fn withdraw_where(
+        &mut self,
+        adapters: &Adapters,
+        effects: &mut Effects,
+        which: impl Fn(&Waiting) -> bool,
+    ) {
+        let questions: Vec<QuestionId> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| which(waiting))
+            .map(|(question, _)| *question)
+            .collect();
+        for question in questions {
+            if let Some(resolution) = self.prompts.withdraw(question) {
+                self.resolve(resolution, adapters, effects);
+            }
+        }
+    }
+
+    /// A question has ended: its agent gets the answer, and its message shows it.
+    fn resolve(&mut self, resolution: Resolution, adapters: &Adapters, effects: &mut Effects) {
+        if let Some(waiting) = self.waiting.remove(&resolution.id) {
+            if let Some(op) = waiting.op {
+                effects.push(Effect::Withdraw(op));
+            }
+            match waiting.recipient {
+                Recipient::Agent { choices, reply, .. } => {
+                    let answer = self.answer(resolution.decision, choices);
+                    // An agent that stopped waiting gets nothing.
+                    let _ = reply.send(answer);
+                }
+                Recipient::Pairing(code) => {
+                    let approved = resolution.decision == Decision::Chosen(0);
+                    effects.push(Effect::PairingDecided { code, approved });
+                }
+            }
+        }
+        if let Some(edit) = resolution.edit {
+            self.send_about(&edit, adapters, effects);
+        }
+    }
+
+    fn answer(&mut self, decision: Decision, choices: Vec<String>) -> PromptAnswer {
+        match decision {
+            Decision::Chosen(index) => {
+                self.counters.answered += 1;
+                let chosen = choices.into_iter().nth(index);
+                chosen.map_or(PromptAnswer::Cancelled, PromptAnswer::Chosen)
+            }
+            Decision::TimedOut => {
+                self.counters.expired += 1;
+                PromptAnswer::TimedOut
+            }
+            Decision::Cancelled => PromptAnswer::Cancelled,
+        }
+    }
+
+    /// Sends something about a question; without a connection it is not sent.
+    fn send_about(&mut self, op: &PromptOp, adapters: &Adapters, effects: &mut Effects) {
+        let adapter = adapters.get(&op.chat.platform);
+        effects.push(Effect::Queue(EphemeralOp {
+            id: self.ids.next(),
+            body: OpBody::new(&adapter, op.chat.key().into(), &op.action),
+            priority: Priority::Text,
+            timeout: None,
+            owner: OpOwner::Nobody,
+        }));
+    }
+}

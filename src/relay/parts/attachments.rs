@@ -1,0 +1,413 @@
+//! The files of a turn: what came with its message, downloaded for as long as the turn lives, and what its agent sends.
+//!
+//! Outgoing files are uploaded one after the other beside the turn. One is handed over once it is uploaded and the chat has
+//! been shown the text before it; from then on it is durable like the text of an answer, and when the connector refuses it,
+//! the chat gets a text instead. What is not handed over when the turn ends is committed with the end, in its place between
+//! the turn's texts. A file whose upload is under way when the process is killed is lost. A file never outlives its turn and
+//! never fails it: what cannot be downloaded becomes a note to the agent. No path of this machine reaches a chat.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::adapter::media::OutgoingAttachment;
+use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, public_url};
+use crate::adapter::stream::Position;
+use crate::agent::{Attachment, Media, MediaLocation, Turn};
+use crate::config::Settings;
+use crate::net::http::HttpEgress;
+use crate::net::media::{
+    BotFiles, DownloadLocation, DownloadRequest, Downloaded, MediaAccess, MediaClient, MediaHost,
+    TokenMinter, TurnDir,
+};
+use crate::net::proxy::ProxyRules;
+use crate::net::tls::Tls;
+use crate::relay::clock::unix_ms;
+use crate::relay::handle::SendError;
+use crate::relay::transport::{Credentials, LinkStatus, USER_AGENT};
+use crate::session::TurnId;
+use crate::text::percent_decode;
+use crate::wire::{ConnectorUrl, TOKEN_TTL_SECS, UpgradeToken};
+
+/// The directory for attachments in the state directory.
+const DIRECTORY: &str = "media";
+/// A connector's clock that differs by more than this is not believed.
+const MAX_SKEW_MS: u64 = 24 * 60 * 60 * 1000;
+/// Files that one turn may send; further ones become text.
+const MAX_FILES: usize = 16;
+/// How long a file on its way into the journal delays what the turn says after it.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+
+/// Opens the client for attachments; none, and a warning, when that fails. The caller holds the state directory's lock.
+pub fn open_client(
+    settings: &Settings,
+    tls: Tls,
+    proxies: ProxyRules,
+    credentials: watch::Receiver<Option<Credentials>>,
+    link: watch::Receiver<LinkStatus>,
+    telegram: Option<Arc<BotFiles>>,
+) -> Option<Arc<MediaClient>> {
+    let host = match telegram {
+        Some(files) => MediaHost::Telegram(files),
+        None => MediaHost::Connector {
+            url: ConnectorUrl::parse(settings.connector.url.as_deref()?).ok()?,
+            mint: token_minter(credentials, link),
+            allow_plaintext: settings.connector.allow_plaintext,
+        },
+    };
+    let access = MediaAccess {
+        host,
+        egress: HttpEgress {
+            tls,
+            proxies,
+            user_agent: USER_AGENT.to_owned(),
+        },
+    };
+    MediaClient::open(&media_dir(settings), settings.media.clone(), access)
+        .inspect_err(|error| tracing::warn!(%error, "attachments are neither downloaded nor sent"))
+        .ok()
+        .map(Arc::new)
+}
+
+/// The directory for attachments.
+pub fn media_dir(settings: &Settings) -> PathBuf {
+    settings.state_dir.join(DIRECTORY)
+}
+
+/// Mints tokens by the connector's clock, as far as it is known.
+fn token_minter(
+    credentials: watch::Receiver<Option<Credentials>>,
+    link: watch::Receiver<LinkStatus>,
+) -> TokenMinter {
+    Arc::new(move || {
+        let credentials = credentials.borrow().clone()?;
+        let skew_ms = link.borrow().clock_skew_ms;
+        let skew_ms = skew_ms.filter(|skew| skew.unsigned_abs() <= MAX_SKEW_MS);
+        let now_ms = unix_ms(SystemTime::now()).saturating_add(skew_ms.unwrap_or(0));
+        Some(UpgradeToken::mint(
+            &credentials.gateway_id,
+            &credentials.secret,
+            TOKEN_TTL_SECS,
+            now_ms / 1000,
+        ))
+    })
+}
+
+/// Where a turn's files are.
+#[derive(Debug)]
+pub struct TurnFiles {
+    client: Option<Arc<MediaClient>>,
+    workdir: Option<PathBuf>,
+    directory: OnceLock<TurnDir>,
+}
+
+impl TurnFiles {
+    pub fn new(client: Option<Arc<MediaClient>>, workdir: Option<PathBuf>) -> Self {
+        Self {
+            client,
+            workdir,
+            directory: OnceLock::new(),
+        }
+    }
+
+    /// Replaces the addresses of what came with the message by files. Ends soon after the turn is cancelled; dropping the
+    /// future leaves nothing behind.
+    pub async fn download(&self, turn: &mut Turn) {
+        let Some(client) = self
+            .client
+            .as_ref()
+            .filter(|_| !turn.input.attachments.is_empty())
+        else {
+            return;
+        };
+        let mut requests = Vec::new();
+        for attachment in std::mem::take(&mut turn.input.attachments) {
+            match attachment.location {
+                MediaLocation::Url(url) => requests.push(DownloadRequest {
+                    url,
+                    mime: attachment.mime,
+                }),
+                MediaLocation::File(_) => turn.input.attachments.push(attachment),
+            }
+        }
+        let mut downloads = client.download(turn.id.0, requests, &turn.cancel).await;
+        turn.input.notes.extend(downloads.note());
+        turn.input
+            .attachments
+            .extend(downloads.files.drain(..).map(attachment));
+        if let Some(directory) = downloads.dir.take() {
+            // A turn downloads once; a second directory would be removed right away, and with it its files.
+            let _ = self.directory.set(directory);
+        }
+    }
+
+    /// The directories that the turn's agent may send from. Relative names are resolved against the first: the agent's
+    /// working directory, else the one with the files that came with the message.
+    fn roots(&self) -> Vec<PathBuf> {
+        let directory = self.directory.get().map(|directory| directory.path().to_owned());
+        self.workdir.clone().into_iter().chain(directory).collect()
+    }
+
+    /// How long one upload may take.
+    pub fn upload_timeout(&self) -> Duration {
+        let client = self.client.as_ref();
+        client.map(|client| client.transfer_timeout()).unwrap_or_default()
+    }
+
+    /// Removes the turn's files. When this is dropped, they are removed all the same.
+    pub async fn clear(self) {
+        if let Some(directory) = self.directory.into_inner() {
+            let _ = tokio::task::spawn_blocking(move || drop(directory)).await;
+        }
+    }
+}
+
+fn attachment(downloaded: Downloaded) -> Attachment {
+    Attachment {
+        location: match downloaded.location {
+            DownloadLocation::File(path) => MediaLocation::File(path),
+            DownloadLocation::Url(url) => MediaLocation::Url(url),
+        },
+        mime: downloaded.mime,
+        name: downloaded.name,
+    }
+}
+
+/// How a turn learns that an attachment has its place in the chat's lane.
+pub type Queued = oneshot::Sender<Result<(), SendError>>;
+
+/// An upload under way.
+struct Upload {
+    position: Position,
+    /// The text that replaces the file when the upload takes too long.
+    fallback: String,
+    work: Pin<Box<dyn Future<Output = OutgoingAttachment> + Send>>,
+}
+
+/// The files that a turn sends.
+pub struct Uploads {
+    turn: TurnId,
+    files: Arc<TurnFiles>,
+    /// Whether the platform accepts attachments, as far as it is known.
+    accepted: bool,
+    count: usize,
+    waiting: VecDeque<(Position, Media)>,
+    current: Option<Upload>,
+    ready: VecDeque<(Position, OutgoingAttachment)>,
+    /// One on its way into its chat's lane, and until when that delays what comes after it.
+    queueing: Option<(oneshot::Receiver<Result<(), SendError>>, Instant)>,
+}
+
+impl Uploads {
+    pub fn new(turn: TurnId, files: Arc<TurnFiles>, accepted: bool) -> Self {
+        Self {
+            turn,
+            files,
+            accepted,
+            count: 0,
+            waiting: VecDeque::new(),
+            current: None,
+            ready: VecDeque::new(),
+            queueing: None,
+        }
+    }
+
+    /// Adds a file to send at a position; returns the text that replaces it when it is one too many.
+    pub fn add(&mut self, media: Media, position: Position) -> Option<String> {
+        if self.count == MAX_FILES {
+            return Some(replacement(&media));
+        }
+        self.count += 1;
+        self.waiting.push_back((position, media));
+        self.start_next();
+        None
+    }
+
+    /// Whether an upload is under way.
+    pub fn is_uploading(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Whether one is on its way into its lane: what is said after it waits.
+    pub fn is_queueing(&self) -> bool {
+        self.queueing.is_some()
+    }
+
+    /// Resolves when one more is uploaded or has its place; never while nothing is under way. Cancel-safe: dropping it
+    /// leaves what it waits for under way.
+    pub async fn progress(&mut self) {
+        let uploaded = tokio::select! {
+            biased;
+            () = queued(&mut self.queueing) => None,
+            uploaded = finished(&mut self.current) => Some(uploaded),
+        };
+        match uploaded {
+            None => self.queueing = None,
+            Some(uploaded) => {
+                self.current = None;
+                self.ready.push_back(uploaded);
+                self.start_next();
+            }
+        }
+    }
+
+    /// The next one to hand over, when `is_due` agrees to its position.
+    pub fn next_ready(
+        &mut self,
+        is_due: impl FnOnce(Position) -> bool,
+    ) -> Option<(OutgoingAttachment, Queued)> {
+        let (position, _) = self.ready.front().filter(|_| self.queueing.is_none())?;
+        if !is_due(*position) {
+            return None;
+        }
+        let (_, attachment) = self.ready.pop_front()?;
+        let (sender, receiver) = oneshot::channel();
+        self.queueing = Some((receiver, Instant::now() + MAX_DELAY));
+        Some((attachment, sender))
+    }
+
+    /// Drops what is under way.
+    pub fn cancel(&mut self) {
+        self.current = None;
+        self.waiting.clear();
+    }
+
+    /// What is under way takes too long and is replaced by text.
+    pub fn time_out(&mut self) {
+        if let Some(Upload {
+            position, fallback, ..
+        }) = self.current.take()
+        {
+            self.ready
+                .push_back((position, OutgoingAttachment::Text(fallback)));
+        }
+        for (position, media) in self.waiting.drain(..) {
+            let text = OutgoingAttachment::Text(replacement(&media));
+            self.ready.push_back((position, text));
+        }
+    }
+
+    /// What was not handed over.
+    pub fn into_rest(self) -> Vec<(Position, OutgoingAttachment)> {
+        self.ready.into()
+    }
+
+    fn start_next(&mut self) {
+        if self.current.is_some() {
+            return;
+        }
+        if let Some((position, media)) = self.waiting.pop_front() {
+            let fallback = replacement(&media);
+            let work = upload(self.turn, Arc::clone(&self.files), self.accepted, media);
+            self.current = Some(Upload {
+                position,
+                fallback,
+                work: Box::pin(work),
+            });
+        }
+    }
+}
+
+async fn queued(queueing: &mut Option<(oneshot::Receiver<Result<(), SendError>>, Instant)>) {
+    match queueing {
+        Some((receiver, deadline)) => drop(timeout_at(*deadline, receiver).await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn finished(upload: &mut Option<Upload>) -> (Position, OutgoingAttachment) {
+    match upload {
+        Some(upload) => (upload.position, upload.work.as_mut().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// The text that replaces a file.
+fn replacement(media: &Media) -> String {
+    match &media.location {
+        MediaLocation::Url(url) => fallback_text(Undelivered::At(url), &media.caption),
+        MediaLocation::File(path) => {
+            let name = media.name.clone().unwrap_or_else(|| file_name(path));
+            fallback_text(Undelivered::Named(&name), &media.caption)
+        }
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+/// Makes a file reachable for the connector, or returns the text that replaces it.
+async fn upload(turn: TurnId, files: Arc<TurnFiles>, accepted: bool, media: Media) -> OutgoingAttachment {
+    let text = OutgoingAttachment::Text(replacement(&media));
+    if !accepted {
+        return text;
+    }
+    let kind = media.kind.as_deref().and_then(MediaKind::from_name);
+    match (media.location, &files.client) {
+        (MediaLocation::Url(url), client) => {
+            let hosted = client.as_ref().is_some_and(|client| client.is_hosted(&url));
+            by_reference(&url, kind, media.caption, media.name, hosted).unwrap_or(text)
+        }
+        (MediaLocation::File(path), Some(client)) => {
+            let uploaded = client
+                .upload(&path, media.name.as_deref(), None, &files.roots())
+                .await;
+            match uploaded {
+                Ok(uploaded) => OutgoingAttachment::File {
+                    kind: kind.unwrap_or(uploaded.kind),
+                    source_url: uploaded.url,
+                    caption: media.caption,
+                    name: Some(uploaded.name),
+                    is_public: false,
+                },
+                Err(error) => {
+                    tracing::warn!(turn = turn.0, %error, "cannot send a file of the agent");
+                    text
+                }
+            }
+        }
+        (MediaLocation::File(_), None) => {
+            tracing::warn!(
+                turn = turn.0,
+                "cannot send a file of the agent: uploads are not available"
+            );
+            text
+        }
+    }
+}
+
+/// A file that stays where it is: one that the connector hosts, or a public picture.
+fn by_reference(
+    url: &str,
+    kind: Option<MediaKind>,
+    caption: String,
+    name: Option<String>,
+    hosted: bool,
+) -> Option<OutgoingAttachment> {
+    let address = public_url(url).filter(|_| !hosted);
+    let last = address
+        .as_ref()
+        .and_then(|address| address.path_segments()?.next_back());
+    let kind = kind.unwrap_or_else(|| media_kind("", &last.map(percent_decode).unwrap_or_default()));
+    let source_url = match address {
+        _ if hosted => url.to_owned(),
+        Some(address) if kind == MediaKind::Image => address.into(),
+        _ => return None,
+    };
+    Some(OutgoingAttachment::File {
+        kind,
+        source_url,
+        caption,
+        name,
+        is_public: !hosted,
+    })
+}

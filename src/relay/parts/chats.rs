@@ -1,0 +1,279 @@
+//! Chats: how a message and its session are named, which chat a session has, what is remembered of each chat, and the
+//! threads that the connector opened.
+//!
+//! A message is named here before anything is derived from it, whether it is fresh or read back from the journal. A platform
+//! of the connector's own keeps its name in every way that leads to a turn.
+
+use std::sync::Arc;
+
+use crate::access::Author;
+use crate::adapter::{Adapters, ChatFacts, ChatId, ChatMemory, ThreadRegistry};
+use crate::config::{AliasFiles, Settings};
+use crate::cron::job::JobOrigin;
+use crate::cron::target::Target;
+use crate::relay::effects::Effects;
+use crate::store::{ChatRow, Command};
+use crate::wire::{
+    Action, CommandMap, Grouping, MessageEvent, NoAliases, OwnPlatforms, Platform, Scalar, SessionKey,
+    SessionSource, WhatsAppAliases,
+};
+
+/// Threads of the connector's own that are remembered.
+const MAX_THREADS: usize = 1024;
+
+/// What is known of chats.
+#[derive(Debug)]
+pub struct Chats {
+    grouping: Grouping,
+    multiplex_profiles: bool,
+    /// A top-level Slack message is a conversation of its own.
+    slack_threads: bool,
+    commands: CommandMap,
+    /// Platforms by the names of our identities, of descriptors, and of chats that are remembered.
+    platforms: OwnPlatforms,
+    /// WhatsApp ids that mean the same person.
+    aliases: Option<Arc<AliasFiles>>,
+    memory: ChatMemory,
+    threads: ThreadRegistry,
+}
+
+/// A chat, and what an op to it has to name.
+#[derive(Clone, Debug)]
+pub struct KnownChat {
+    pub chat: ChatId,
+    pub facts: ChatFacts,
+}
+
+impl Chats {
+    pub fn new(settings: &Settings) -> Self {
+        let sessions = &settings.sessions;
+        let mut platforms = OwnPlatforms::default();
+        for identity in &settings.connector.identities {
+            platforms.add(&identity.platform);
+        }
+        let home = settings.hermes_home.as_deref();
+        Self {
+            grouping: Grouping {
+                group_sessions_per_user: sessions.group_sessions_per_user,
+                thread_sessions_per_user: sessions.thread_sessions_per_user,
+            },
+            multiplex_profiles: sessions.multiplex_profiles,
+            slack_threads: settings.slack.reply_in_thread && settings.slack.dm_top_level_threads_as_sessions,
+            commands: CommandMap::default().with(settings.slack.command_map.clone()),
+            platforms,
+            aliases: home.map(|home| Arc::new(AliasFiles::new(home))),
+            memory: ChatMemory::new(settings.journal.chat_memory),
+            threads: ThreadRegistry::new(MAX_THREADS),
+        }
+    }
+
+    /// Number of chats that are remembered.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// A descriptor declared this platform, or a chat on it is remembered.
+    pub fn add_platform(&mut self, name: &str) {
+        self.platforms.add(name);
+    }
+
+    /// A platform's name in its own spelling.
+    pub fn platform(&self, name: &str) -> Platform {
+        Platform::named(name, &self.platforms)
+    }
+
+    /// Names a message: its platform, its thread, and its session, which is returned.
+    pub fn name(&mut self, event: &mut MessageEvent) -> SessionKey {
+        event.source.platform.adopt(&self.platforms);
+        self.threads.learn(&event.source);
+        self.session_of(event)
+    }
+
+    fn session_of(&self, event: &mut MessageEvent) -> SessionKey {
+        self.commands.rewrite(event);
+        let source = &mut event.source;
+        if self.slack_threads && source.platform == Platform::SLACK && source.thread_id.is_none() {
+            source.thread_id.clone_from(&event.message_id);
+        }
+        let profile = source
+            .profile
+            .as_ref()
+            .map(Scalar::as_str)
+            .filter(|_| self.multiplex_profiles);
+        let aliases: &dyn WhatsAppAliases = self.aliases.as_deref().map_or(&NoAliases, |files| files);
+        SessionKey::build(source, self.grouping, profile, aliases)
+    }
+
+    /// Whether the session of a message, as [`Self::name`] names it, belongs to one person.
+    pub fn is_personal(&self, source: &SessionSource) -> bool {
+        self.grouping.is_personal(source)
+    }
+
+    /// The source of a message in a chat, as far as the chat is known.
+    pub fn source(&self, chat: &ChatId, facts: &ChatFacts) -> SessionSource {
+        let text = |field: &Option<String>| field.as_deref().map(Scalar::from);
+        SessionSource {
+            platform: self.platform(&chat.platform),
+            chat_id: Some(chat.chat.as_str().into()),
+            chat_type: text(&facts.chat_type),
+            user_id: text(&facts.user_id),
+            thread_id: text(&facts.thread_id),
+            scope_id: text(&facts.scope_id),
+            profile: text(&facts.profile),
+            ..SessionSource::default()
+        }
+    }
+
+    /// The session of a message in a chat.
+    pub fn session(&self, chat: &ChatId, facts: &ChatFacts) -> SessionKey {
+        let mut event = MessageEvent {
+            source: self.source(chat, facts),
+            ..MessageEvent::default()
+        };
+        self.session_of(&mut event)
+    }
+
+    /// The chat of a session, as far as one is known: the one whose own key the session's begins with.
+    pub fn of_session(&self, session: &SessionKey) -> Option<KnownChat> {
+        let key = session.as_str();
+        let own = |chat: &ChatId, facts: &ChatFacts| {
+            let anybody = ChatFacts {
+                user_id: None,
+                thread_id: None,
+                ..facts.clone()
+            };
+            let own = self.session(chat, &anybody);
+            let rest = key.strip_prefix(own.as_str())?;
+            (rest.is_empty() || rest.starts_with(':')).then(|| (own.as_str().len(), rest.to_owned()))
+        };
+        let (_, rest, chat, facts) = (self.memory.all())
+            .filter_map(|(chat, facts)| {
+                let (length, rest) = own(chat, facts)?;
+                Some((length, rest, chat, facts))
+            })
+            .max_by_key(|(length, ..)| *length)?;
+        let thread = facts.thread_id.clone();
+        Some(KnownChat {
+            chat: chat.clone(),
+            facts: ChatFacts {
+                message_id: None,
+                thread_id: thread.filter(|thread| rest.split(':').any(|part| part == thread)),
+                ..facts.clone()
+            },
+        })
+    }
+
+    /// The chat that gets a job's answer; it need not have spoken before.
+    pub fn of_target(&self, target: &Target) -> KnownChat {
+        let chat = ChatId {
+            platform: self.platform(&target.platform).as_str().to_owned(),
+            chat: target.chat.clone(),
+        };
+        let known = self.memory.facts(&chat).cloned().unwrap_or_default();
+        KnownChat {
+            facts: ChatFacts {
+                message_id: None,
+                thread_id: target.thread.clone(),
+                ..known
+            },
+            chat,
+        }
+    }
+
+    /// A chat that wrote before, for text that answers none of its messages.
+    pub fn known(&self, chat: ChatId) -> Option<KnownChat> {
+        let facts = ChatFacts {
+            message_id: None,
+            ..self.memory.facts(&chat)?.clone()
+        };
+        Some(KnownChat { chat, facts })
+    }
+
+    /// The chat with that id on any platform, the most recently used one if there are several.
+    pub fn find(&self, chat: &str) -> Option<ChatId> {
+        self.memory.find(chat).cloned()
+    }
+
+    /// The direct messages of those for whom `is_wanted` holds, the most recently used first.
+    pub fn direct(&self, is_wanted: impl Fn(&SessionSource) -> bool) -> impl Iterator<Item = KnownChat> {
+        let direct = self.memory.direct();
+        let wanted = direct.filter(move |(chat, facts)| is_wanted(&self.source(chat, facts)));
+        wanted.map(|(chat, facts)| KnownChat {
+            chat: chat.clone(),
+            facts: facts.clone(),
+        })
+    }
+
+    /// Remembers what a message tells about its chat.
+    pub fn learn(&mut self, chat: &ChatId, facts: &ChatFacts, now_ms: i64, effects: &mut Effects) {
+        if self.memory.learn(chat, facts, now_ms)
+            && let Ok(memory) = serde_json::to_vec(facts)
+        {
+            effects.write(Command::RememberChat(ChatRow {
+                platform: chat.platform.as_str().into(),
+                chat_id: chat.chat.as_str().into(),
+                memory,
+                last_used: now_ms,
+            }));
+        }
+    }
+
+    /// Takes a chat from the journal; call it for the least recently used chat first.
+    pub fn restore(&mut self, row: &ChatRow) {
+        self.add_platform(&row.platform);
+        if let Ok(facts) = serde_json::from_slice::<ChatFacts>(&row.memory) {
+            let chat = ChatId {
+                platform: row.platform.to_string(),
+                chat: row.chat_id.to_string(),
+            };
+            self.memory.restore(chat, facts, row.last_used);
+        }
+    }
+
+    /// The connector opened a thread for an op to the chat with this key.
+    pub fn thread_opened(&mut self, chat: &str, thread: String, name: Option<String>) {
+        if let Some(ChatId { platform, chat }) = ChatId::from_key(chat) {
+            self.threads.opened(&platform, thread, chat, name);
+        }
+    }
+
+    /// Renames a thread of the connector's own, once.
+    pub fn rename_thread(
+        &mut self,
+        adapters: &Adapters,
+        chat: &ChatId,
+        facts: &ChatFacts,
+        title: &str,
+    ) -> Option<Action> {
+        adapters
+            .get(&chat.platform)
+            .rename_thread(&mut self.threads, chat, facts, title)
+    }
+}
+
+/// Where a job is made that the agent of this author's turn makes: in the author's chat; for the operator's turns in the chat
+/// of the turn.
+pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<JobOrigin> {
+    let made_in = match author.is_operator() {
+        true => JobOrigin {
+            platform: chat.platform.clone(),
+            chat_id: chat.chat.clone(),
+            ..JobOrigin::default()
+        },
+        false => JobOrigin {
+            platform: author.platform.clone(),
+            chat_id: author.chat().to_owned(),
+            parent_chat_id: author.chats.get(1).cloned(),
+            chat_type: Some(if author.direct { "dm" } else { "group" }.to_owned()),
+            user_id: author.ids.first().cloned(),
+            other_ids: author.ids.iter().skip(1).cloned().collect(),
+            ..JobOrigin::default()
+        },
+    };
+    let is_here = made_in.platform == chat.platform && made_in.chat_id == chat.chat;
+    let origin = JobOrigin {
+        thread_id: facts.thread_id.clone().filter(|_| is_here),
+        ..made_in
+    };
+    (!origin.platform.is_empty() && !origin.chat_id.is_empty()).then_some(origin)
+}

@@ -1,0 +1,340 @@
+//! Messages that arrive: deduplicated, journaled, and only then acknowledged.
+//!
+//! A message that the journal could not take is not acknowledged, so that it comes again; one that it had before is
+//! acknowledged again and not run again. A line that nobody can use is quarantined, so that it cannot stop the rest.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::adapter::prompt::ButtonPress;
+use crate::config::Settings;
+use crate::link::Generation;
+use crate::relay::effects::{Accepting, Effect, Effects, Intent, Pending, Work};
+use crate::relay::transport::{InterruptRequest, InterruptTarget};
+use crate::store::{Command, Committed, DedupeKey, InboxKind};
+use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, Undecodable};
+
+/// Interrupts that wait for the frames before them; further ones stop only what runs already.
+const MAX_PASSED: usize = 4096;
+/// Platforms that are remembered as not announced.
+const MAX_UNDECLARED: usize = 16;
+
+/// What has arrived so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InboundCounters {
+    pub messages: u64,
+    pub forwards: u64,
+    pub interrupts: u64,
+    pub undecodable: u64,
+    pub quarantined: u64,
+    pub duplicates: u64,
+    pub acks: u64,
+    pub rejected: u64,
+}
+
+/// Accepts messages.
+#[derive(Debug)]
+pub struct Inbound {
+    /// Platforms that this relay announces.
+    announced: Vec<String>,
+    /// Platforms of messages that are not among those, up to [`MAX_UNDECLARED`].
+    undeclared: BTreeSet<String>,
+    /// Frames taken from the current connection.
+    taken: Option<(Generation, u64)>,
+    /// Interrupts that passed frames of their own session.
+    passed: VecDeque<InterruptRequest>,
+    /// Whether frames wait to be taken.
+    has_waiting: bool,
+    counters: InboundCounters,
+}
+
+/// A message that is about to be journaled.
+pub struct NewMessage {
+    pub kind: InboxKind,
+    pub buffer_id: Option<String>,
+    pub line: Vec<u8>,
+    pub dedupe: Option<DedupeKey>,
+    /// Its turn starts as soon as it is committed.
+    pub start: bool,
+    pub now_ms: i64,
+}
+
+impl Inbound {
+    pub fn new(settings: &Settings) -> Self {
+        let identities = settings.connector.identities.iter();
+        Self {
+            announced: identities.map(|identity| identity.platform.clone()).collect(),
+            undeclared: BTreeSet::new(),
+            taken: None,
+            passed: VecDeque::new(),
+            has_waiting: false,
+            counters: InboundCounters::default(),
+        }
+    }
+
+    /// Whether frames wait to be taken.
+    pub fn has_waiting(&self) -> bool {
+        self.has_waiting
+    }
+
+    /// Notes whether frames wait to be taken.
+    pub fn set_waiting(&mut self, has_waiting: bool) {
+        self.has_waiting = has_waiting;
+    }
+
+    pub fn counters(&self) -> InboundCounters {
+        self.counters
+    }
+
+    /// A message or a forwarded request is taken.
+    pub fn count(&mut self, kind: InboxKind) {
+        match kind {
+            InboxKind::Inbound => self.counters.messages += 1,
+            InboxKind::Forward => self.counters.forwards += 1,
+            InboxKind::Job | InboxKind::Handed => {}
+        }
+    }
+
+    /// Notes the platform of a message if this relay does not announce it; `true` the first time.
+    pub fn note_undeclared(&mut self, platform: &str) -> bool {
+        let is_known = platform == Platform::RELAY.as_str()
+            || self.announced.iter().any(|name| name == platform)
+            || self.undeclared.len() >= MAX_UNDECLARED;
+        !is_known && self.undeclared.insert(platform.to_owned())
+    }
+
+    /// Platforms of messages that this relay does not announce.
+    pub fn undeclared(&self) -> impl Iterator<Item = &str> {
+        self.undeclared.iter().map(String::as_str)
+    }
+
+    /// Journals a line that cannot be decoded, where the connector waits for its acknowledgement.
+    pub fn undecodable(
+        &mut self,
+        generation: Generation,
+        first: Undecodable,
+        lines: u64,
+        line: Vec<u8>,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        let Undecodable {
+            kind,
+            buffer_id,
+            error,
+        } = first;
+        self.counters.undecodable += lines;
+        let buffered = buffer_id.is_some();
+        tracing::warn!(kind, lines, %error, buffered, "cannot decode a frame");
+        if buffered {
+            self.quarantine(generation, error.to_string(), buffer_id, line, now_ms, effects);
+        }
+    }
+
+    /// Journals a line that nobody can use, so that it can be acknowledged.
+    pub fn quarantine(
+        &mut self,
+        generation: Generation,
+        reason: String,
+        buffer_id: Option<String>,
+        line: Vec<u8>,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        self.counters.quarantined += 1;
+        effects.request(Pending::Quarantine(generation), |token| Command::Quarantine {
+            token,
+            reason,
+            buffer_id,
+            line,
+            now_ms,
+        });
+    }
+
+    /// Acknowledges a frame; only the journal's receipt leads here. Returns whether the connector waits for it.
+    pub fn acknowledge(&mut self, generation: Generation, receipt: Committed, effects: &mut Effects) -> bool {
+        let Some(buffer_id) = receipt.into_ack_id() else {
+            return false;
+        };
+        self.counters.acks += 1;
+        effects.push(Effect::Acknowledge(generation, buffer_id));
+        true
+    }
+
+    /// The journal had the message before.
+    pub fn count_duplicate(&mut self) {
+        self.counters.duplicates += 1;
+    }
+
+    /// The journal could not take the message.
+    pub fn count_rejected(&mut self) {
+        self.counters.rejected += 1;
+    }
+
+    /// An interrupt came. Interrupts pass other frames; one that found no turn is kept until the frames that came
+    /// before it are taken, because one of them may start the turn that it is about. One that names a draft is not: its
+    /// turn ran before the draft was shown.
+    pub fn interrupted(&mut self, interrupt: InterruptRequest, stopped: bool) {
+        self.counters.interrupts += 1;
+        let may_come = matches!(interrupt.target, InterruptTarget::Session(_));
+        if may_come && !stopped && !self.has_taken(&interrupt) && self.passed.len() < MAX_PASSED {
+            self.passed.push_back(interrupt);
+        }
+    }
+
+    /// A frame was taken. Returns the sessions of interrupts that it was ahead of.
+    pub fn taken(&mut self, generation: Generation) -> Vec<SessionKey> {
+        self.taken = match self.taken {
+            Some((current, count)) if current == generation => Some((current, count + 1)),
+            _ => Some((generation, 1)),
+        };
+        let mut due = Vec::new();
+        while let Some(first) = self.passed.front()
+            && self.has_taken(first)
+        {
+            due.extend(self.passed.pop_front());
+        }
+        due.into_iter()
+            .filter_map(|interrupt| match interrupt.target {
+                InterruptTarget::Session(key) => Some(SessionKey::from_text(key)),
+                InterruptTarget::Draft(_) => None,
+            })
+            .collect()
+    }
+
+    /// Whether every frame that came before an interrupt was taken.
+    fn has_taken(&self, interrupt: &InterruptRequest) -> bool {
+        match self.taken {
+            Some((current, count)) if current == interrupt.generation => count >= interrupt.after,
+            Some((current, _)) => current > interrupt.generation || interrupt.after == 0,
+            None => interrupt.after == 0,
+        }
+    }
+}
+
+/// Journals a message; one that the gate refused without its text.
+pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) {
+    let session = accepting.session.shared();
+    let NewMessage {
+        kind,
+        buffer_id,
+        line,
+        dedupe,
+        start,
+        now_ms,
+    } = message;
+    let refused = matches!(accepting.work, Work::Message(_, Intent::Refused(_)));
+    effects.request(Pending::Accept(Box::new(accepting)), |token| {
+        if refused {
+            return Command::Ignore {
+                token,
+                kind,
+                session,
+                dedupe,
+                buffer_id,
+                now_ms,
+            };
+        }
+        Command::Accept {
+            token,
+            kind,
+            session,
+            dedupe,
+            buffer_id,
+            line,
+            start,
+            now_ms,
+        }
+    });
+}
+
+/// What makes a message the same when it comes again: its id in its chat, else the frame's buffer id.
+pub fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
+    let text = |field: &'_ Option<Scalar>| {
+        let text = field.as_ref().map(|field| field.as_str().to_owned());
+        text.filter(|text| !text.is_empty())
+    };
+    let platform = event.source.platform.as_str();
+    let (chat, message) = (text(&event.source.chat_id), text(&event.message_id));
+    // Presses may have the id of the message with the buttons; they differ by who pressed which.
+    if let (Some(message), Some(press)) = (&message, ButtonPress::from_event(event)) {
+        let (chat, by) = (chat.unwrap_or_default(), press.by.id.unwrap_or_default());
+        let parts = [
+            "press",
+            platform,
+            &chat,
+            message,
+            &by,
+            &press.prompt_id,
+            &press.option_id,
+        ];
+        return Some(DedupeKey::new(&parts));
+    }
+    match (chat, message, buffer_id) {
+        (Some(chat), Some(message), _) => Some(DedupeKey::new(&["message", platform, &chat, &message])),
+        (_, _, Some(buffer_id)) => Some(DedupeKey::new(&["delivery", buffer_id])),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::ChatId;
+    use crate::adapter::stream::ShownDraft;
+
+    fn interrupt(after: u64) -> InterruptRequest {
+        InterruptRequest {
+            generation: Generation::first(),
+            after,
+            target: InterruptTarget::Session("s".to_owned()),
+        }
+    }
+
+    #[test]
+    fn an_interrupt_that_passed_its_message_is_applied_once_more_when_that_is_taken() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        inbound.interrupted(interrupt(2), false);
+        assert!(inbound.taken(Generation::first()).is_empty(), "the first of two");
+        assert_eq!(inbound.taken(Generation::first()), [SessionKey::from_text("s")]);
+        assert!(inbound.taken(Generation::first()).is_empty(), "once");
+    }
+
+    #[test]
+    fn an_interrupt_that_stopped_a_turn_or_passed_nothing_is_not_kept() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        inbound.interrupted(interrupt(2), true);
+        inbound.interrupted(interrupt(0), false);
+        for _ in 0..3 {
+            assert!(inbound.taken(Generation::first()).is_empty());
+        }
+    }
+
+    #[test]
+    fn an_interrupt_that_names_a_draft_waits_for_no_later_turn() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        let chat = ChatId {
+            platform: "telegram".to_owned(),
+            chat: "1".to_owned(),
+        };
+        let target = InterruptTarget::Draft(ShownDraft { chat, draft_id: 1024 });
+        inbound.interrupted(
+            InterruptRequest {
+                target,
+                ..interrupt(2)
+            },
+            false,
+        );
+        assert!(inbound.passed.is_empty());
+        assert_eq!(inbound.counters().interrupts, 1);
+    }
+
+    #[test]
+    fn an_interrupt_of_an_earlier_connection_does_not_wait_for_ever() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        inbound.interrupted(interrupt(9), false);
+        assert_eq!(
+            inbound.taken(Generation::first().next()),
+            [SessionKey::from_text("s")]
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! The files of scheduled jobs, read and written beside the event loop: the skills that a run begins with, and the output
+//! that it leaves.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::config::Settings;
+use crate::cron::job::Job;
+use crate::cron::output::OutputFile;
+use crate::session::TurnId;
+use crate::skill::{SkillErrorReason, SkillStatus, SkillStore};
+use crate::text::one_line;
+
+/// Longest name of a skill in a report, in characters.
+const MAX_SKILL_NAME: usize = 64;
+
+/// The prompt of a run, or why it has none.
+pub type Prompt = Result<String, String>;
+
+/// Reads skills and writes outputs.
+pub struct JobFiles {
+    state_dir: PathBuf,
+    skills: Arc<dyn SkillStore>,
+    reads: JoinSet<Prompt>,
+    /// The turns that wait for a read.
+    reading: HashMap<tokio::task::Id, TurnId>,
+    writes: JoinSet<()>,
+}
+
+impl JobFiles {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            state_dir: settings.state_dir.clone(),
+            skills: Arc::from(settings.skills.store_in(&settings.state_dir)),
+            reads: JoinSet::new(),
+            reading: HashMap::new(),
+            writes: JoinSet::new(),
+        }
+    }
+
+    /// Prompts that are being read.
+    pub fn outstanding(&self) -> usize {
+        self.reading.len()
+    }
+
+    /// The prompt of a run: the texts of its skills, and then its own. Skills are read when the run begins, so that a new text
+    /// and a withdrawn approval count from then on; `None` while they are read, after which [`Self::next_prompt`] has the
+    /// prompt.
+    pub fn prompt(&mut self, turn: TurnId, job: &Job) -> Option<Prompt> {
+        let own = job.prompt().to_owned();
+        if job.skills().is_empty() {
+            let no_prompt = || "the job has no prompt; this relay runs prompts, not scripts".to_owned();
+            return Some(Some(own).filter(|own| !own.is_empty()).ok_or_else(no_prompt));
+        }
+        let names: Vec<String> = job.skills().into_iter().map(str::to_owned).collect();
+        let skills = Arc::clone(&self.skills);
+        let read = self
+            .reads
+            .spawn_blocking(move || with_skills(&*skills, &names, own));
+        self.reading.insert(read.id(), turn);
+        None
+    }
+
+    /// Waits for the next prompt; never resolves while none is read. Cancel-safe.
+    pub async fn next_prompt(&mut self) -> (TurnId, Prompt) {
+        loop {
+            let (task, prompt) = match self.reads.join_next_with_id().await {
+                Some(Ok(read)) => read,
+                Some(Err(error)) => (error.id(), Err("its skills cannot be read".to_owned())),
+                None => std::future::pending().await,
+            };
+            if let Some(turn) = self.reading.remove(&task) {
+                return (turn, prompt);
+            }
+        }
+    }
+
+    /// Writes the output of a run to its file; returns the file's path in the state directory.
+    pub fn save(&mut self, file: OutputFile, page: String, keep: usize) -> String {
+        let path = file.path();
+        let state_dir = self.state_dir.clone();
+        while self.writes.try_join_next().is_some() {}
+        self.writes.spawn_blocking(move || {
+            if let Err(error) = file.save(&state_dir, &page, keep) {
+                tracing::warn!(%error, "cannot save the output of a job");
+            }
+        });
+        path
+    }
+
+    /// Waits until the outputs are written.
+    pub async fn flush(&mut self, within: Duration) {
+        let written = async { while self.writes.join_next().await.is_some() {} };
+        if timeout(within, written).await.is_err() {
+            tracing::warn!("outputs of jobs were not written in time");
+        }
+    }
+}
+
+fn with_skills(skills: &dyn SkillStore, names: &[String], own: String) -> Prompt {
+    let mut parts = Vec::new();
+    for name in names {
+        let shown = one_line(name, MAX_SKILL_NAME);
+        let skill = skills.load(name, None).map_err(|error| {
+            if let SkillErrorReason::NotFound(_) = error.reason {
+                return format!("there is no skill `{shown}`");
+            }
+            tracing::warn!(%error, "cannot read the skill of a job");
+            format!("the skill `{shown}` cannot be read; the relay's log says why")
+        })?;
+        match skill.metadata.status {
+            SkillStatus::Approved => parts.push(skill.source),
+            status => return Err(format!("the skill `{shown}` is {status}, not Approved")),
+        }
+    }
+    parts.extend(Some(own).filter(|own| !own.is_empty()));
+    Ok(parts.join("\n\n"))
+}

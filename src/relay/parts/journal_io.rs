@@ -1,0 +1,213 @@
+//! The journal from the event loop's side: what was submitted, and who waits for it.
+//!
+//! Commands are submitted together; while the journal's queue is full, no frames are taken. Whoever waits for a completion
+//! stands in one table, by the command's token.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use tokio::sync::watch;
+
+use crate::collections::IdMap;
+use crate::relay::effects::{Effects, Pending};
+use crate::relay::metrics::CommitMetrics;
+use crate::store::{Command, Commit, Health, Journal, SubmitError as QueueError};
+
+/// Messages that may wait for their commit; no frames are taken beyond it.
+const MAX_UNCOMMITTED: usize = 4096;
+
+type Submission = Pin<Box<dyn Future<Output = Result<(), QueueError>> + Send>>;
+
+/// The journal's queue, as seen by the event loop.
+pub struct JournalIo {
+    journal: Journal,
+    /// Commands that wait for room in the journal's queue.
+    submission: Option<Submission>,
+    pending: IdMap<u64, Pending>,
+    health: watch::Receiver<Health>,
+    failing: Option<String>,
+    /// Messages were rejected and have to come again.
+    rejected: bool,
+    closed: bool,
+    metrics: CommitMetrics,
+}
+
+impl JournalIo {
+    pub fn new(journal: Journal, health: watch::Receiver<Health>) -> Self {
+        Self {
+            journal,
+            submission: None,
+            pending: IdMap::default(),
+            health,
+            failing: None,
+            rejected: false,
+            closed: false,
+            metrics: CommitMetrics::default(),
+        }
+    }
+
+    /// Submits what the parts want written, unless earlier commands still wait for room.
+    pub fn submit(&mut self, effects: &mut Effects) {
+        if self.submission.is_some() || effects.commands() == 0 {
+            return;
+        }
+        let (commands, pending) = effects.take_commands();
+        self.pending.extend(pending);
+        match self.journal.try_submit(commands) {
+            Ok(()) => {}
+            Err((QueueError::Full, commands)) => {
+                let journal = self.journal.clone();
+                self.submission = Some(Box::pin(async move { journal.submit(commands).await }));
+            }
+            Err((QueueError::Closed, _)) => self.closed = true,
+        }
+    }
+
+    /// Submits commands past everything else, and waits until the journal has taken them.
+    pub async fn submit_now(&mut self, commands: Vec<Command>) {
+        self.closed |= self.journal.submit(commands).await.is_err();
+    }
+
+    /// Waits until the journal has taken the commands that waited for room; never resolves while there are none.
+    pub async fn submitted(&mut self) {
+        match &mut self.submission {
+            Some(submission) => {
+                let result = submission.await;
+                self.submission = None;
+                self.closed |= result.is_err();
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    pub fn metrics(&self) -> &CommitMetrics {
+        &self.metrics
+    }
+
+    /// The journal has committed, and measured it.
+    pub fn committed(&mut self, commits: Vec<Commit>) {
+        for commit in commits {
+            self.metrics.committed(commit);
+        }
+    }
+
+    /// Who waits for the completion with this token.
+    pub fn take(&mut self, token: u64) -> Option<Pending> {
+        self.pending.remove(&token)
+    }
+
+    /// Whether frames may be taken.
+    pub fn has_room(&self) -> bool {
+        self.submission.is_none() && self.pending.len() < MAX_UNCOMMITTED
+    }
+
+    /// Messages and ops that are being committed.
+    pub fn uncommitted(&self) -> usize {
+        let commits = |pending: &&Pending| match pending {
+            Pending::Accept(_)
+            | Pending::Quarantine(_)
+            | Pending::Ops(_)
+            | Pending::Access(..)
+            | Pending::Job(_)
+            | Pending::Handed => true,
+            Pending::SessionRows(_)
+            | Pending::WaitingRows(_)
+            | Pending::AgentChoice(..)
+            | Pending::AgentState(_) => false,
+        };
+        self.pending.values().filter(commits).count()
+    }
+
+    /// Messages that are being committed.
+    pub fn accepting(&self) -> usize {
+        let messages = |pending: &&Pending| matches!(pending, Pending::Accept(_) | Pending::Quarantine(_));
+        self.pending.values().filter(messages).count()
+    }
+
+    /// Messages sent without being asked that are being committed.
+    pub fn adding(&self) -> usize {
+        let ops = |pending: &&Pending| matches!(pending, Pending::Ops(_));
+        self.pending.values().filter(ops).count()
+    }
+
+    /// Everything that is still to be done: requests without a completion, and commands on their way.
+    pub fn outstanding(&self) -> usize {
+        self.pending.len() + usize::from(self.submission.is_some())
+    }
+
+    /// Why the journal cannot be written.
+    pub fn failing(&self) -> Option<&String> {
+        self.failing.as_ref()
+    }
+
+    /// Whether something cannot be seen now, so that the relay must not sleep: a failing journal, or messages that were
+    /// rejected and have to come again.
+    pub fn is_unwell(&self) -> bool {
+        self.failing.is_some() || self.rejected
+    }
+
+    /// Whether the journal's writer is gone.
+    pub fn is_lost(&self) -> bool {
+        self.closed
+    }
+
+    /// The journal's writer is gone.
+    pub fn lost(&mut self) {
+        self.closed = true;
+    }
+
+    /// The journal's health at this moment, which its completions may be behind.
+    pub fn health(&self) -> Health {
+        self.health.borrow().clone()
+    }
+
+    /// A message was rejected: it has to come again once the journal works.
+    pub fn rejected(&mut self) {
+        self.rejected = true;
+    }
+
+    /// The journal's health changed. `true` when it works again and rejected messages have to come again.
+    pub fn on_health(&mut self, health: Health) -> bool {
+        match health {
+            Health::Ok => {
+                self.failing = None;
+                let rejected = std::mem::take(&mut self.rejected);
+                if rejected {
+                    tracing::info!("the journal works again; asking for what was not acknowledged");
+                }
+                rejected
+            }
+            Health::Failing { reason } => {
+                if self.failing.replace(reason.to_string()).is_none() {
+                    tracing::error!(
+                        %reason,
+                        "cannot write the journal; nothing is acknowledged until that works"
+                    );
+                }
+                false
+            }
+        }
+    }
+
+    /// The last commands, after what still waits for room, as a future that also closes the journal.
+    pub fn close(
+        &mut self,
+        effects: &mut Effects,
+        within: std::time::Duration,
+    ) -> impl Future<Output = Result<(), crate::store::CloseError>> + use<> {
+        let submission = self.submission.take();
+        let (commands, _): (Vec<Command>, _) = effects.take_commands();
+        let journal = self.journal.clone();
+        async move {
+            // A journal that cannot write takes nothing more; closing it reports what was lost.
+            let _ = tokio::time::timeout(within, async {
+                if let Some(submission) = submission {
+                    let _ = submission.await;
+                }
+                let _ = journal.submit(commands).await;
+            })
+            .await;
+            journal.close().await
+        }
+    }
+}

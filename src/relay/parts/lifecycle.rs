@@ -1,0 +1,290 @@
+//! Where the relay is in its life: serving, draining, over; and when it reconnects by its own choice.
+//!
+//! Shutdown has stages that share one budget: finish turns, stop turns, flush the outbox, close.
+
+use std::time::Duration;
+
+use crate::backoff::Backoff;
+use crate::config::{OnRevoked, Settings};
+
+/// How long the last writes may wait for room in the journal.
+pub const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long aborted turns may take to release what they hold.
+pub const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the closing handshake and the agents' shutdown may each take.
+pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// The wait before the first reconnect that the journal's recovery asks for; it doubles from there.
+const FIRST_RECONNECT: Duration = Duration::from_secs(1);
+/// The longest such wait.
+const MAX_RECONNECT: Duration = Duration::from_secs(60);
+/// How much longer a due reconnect waits for ops in flight.
+const IN_FLIGHT_GRACE: Duration = Duration::from_secs(5);
+
+/// A stage of the relay's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// No new turns; running ones may finish until then.
+    Draining {
+        until: Duration,
+        end: Duration,
+    },
+    /// Running turns were told to stop, and are dropped then.
+    Stopping {
+        until: Duration,
+        end: Duration,
+    },
+    /// What must reach the chats goes out.
+    Flushing {
+        end: Duration,
+    },
+    /// Nothing is left to do.
+    Over,
+}
+
+/// What the loop is asked to do by a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Nothing,
+    /// Tell every running turn to stop.
+    StopTurns,
+}
+
+/// The relay's stage, and what may still arrive.
+#[derive(Debug)]
+pub struct Lifecycle {
+    phase: Phase,
+    budget: Duration,
+    going_idle: Duration,
+    drain: Duration,
+    grace: Duration,
+    exit_when_revoked: bool,
+    /// The connector was asked to buffer before the shutdown and has not answered.
+    idle_unanswered: bool,
+    /// The transport will deliver nothing any more.
+    frames_closed: bool,
+    reconnect: Reconnect,
+}
+
+impl Lifecycle {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            phase: Phase::Serving,
+            budget: Duration::from_secs(settings.shutdown.budget_secs),
+            going_idle: Duration::from_secs(settings.shutdown.going_idle_secs),
+            drain: Duration::from_secs(settings.shutdown.drain_secs),
+            grace: Duration::from_secs(settings.sessions.grace_secs),
+            exit_when_revoked: settings.link.on_revoked == OnRevoked::Exit,
+            idle_unanswered: false,
+            frames_closed: false,
+            reconnect: Reconnect::default(),
+        }
+    }
+
+    pub fn is_serving(&self) -> bool {
+        self.phase == Phase::Serving
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// Whether deliveries may still come.
+    pub fn takes_frames(&self) -> bool {
+        !self.frames_closed && self.phase != Phase::Over
+    }
+
+    pub fn exits_when_revoked(&self) -> bool {
+        self.exit_when_revoked
+    }
+
+    /// When something is due by itself.
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        let phase = match self.phase {
+            Phase::Serving | Phase::Over => None,
+            Phase::Draining { until, .. } | Phase::Stopping { until, .. } => Some(until),
+            Phase::Flushing { end } => Some(end),
+        };
+        [phase, self.reconnect.deadline(now)].into_iter().flatten().min()
+    }
+
+    /// Shutdown begins: no new turns. Returns how long the connector may take to confirm that it buffers.
+    pub fn begin_shutdown(&mut self, now: Duration) -> Duration {
+        let end = now + self.budget.saturating_sub(CLOSE_TIMEOUT);
+        let until = (now + self.drain).min(end);
+        self.phase = Phase::Draining { until, end };
+        self.idle_unanswered = true;
+        self.going_idle
+    }
+
+    /// The connector has confirmed that it buffers, or will not.
+    pub fn idle_answered(&mut self) {
+        self.idle_unanswered = false;
+    }
+
+    /// The transport will deliver nothing any more.
+    pub fn frames_closed(&mut self) {
+        self.frames_closed = true;
+    }
+
+    /// Moves on to the next stage when this one is through. `idle` says that no turn runs, `flushed` that nothing is on its
+    /// way into the journal or to a chat that can be reached.
+    pub fn step(&mut self, now: Duration, idle: bool, flushed: bool) -> Step {
+        loop {
+            self.phase = match self.phase {
+                Phase::Draining { end, .. } | Phase::Stopping { end, .. } if idle => Phase::Flushing { end },
+                Phase::Draining { until, end } if now >= until => {
+                    let until = (now + self.grace * 2).min(end);
+                    self.phase = Phase::Stopping { until, end };
+                    return Step::StopTurns;
+                }
+                Phase::Stopping { until, end } if now >= until => Phase::Flushing { end },
+                Phase::Flushing { end } if now >= end || (flushed && !self.idle_unanswered) => Phase::Over,
+                Phase::Serving
+                | Phase::Draining { .. }
+                | Phase::Stopping { .. }
+                | Phase::Flushing { .. }
+                | Phase::Over => return Step::Nothing,
+            };
+        }
+    }
+
+    /// Reconnects after a wait, so that the connector delivers again what the journal rejected.
+    pub fn plan_reconnect(&mut self, now: Duration) {
+        self.reconnect.plan(now);
+    }
+
+    /// Reconnects now: nothing is wrong, so it need not wait.
+    pub fn reconnect_now(&mut self, now: Duration) {
+        self.reconnect.plan_now(now);
+    }
+
+    /// Whether a reconnect is planned.
+    pub fn is_reconnecting(&self) -> bool {
+        self.reconnect.at.is_some()
+    }
+
+    /// A message was accepted: the journal works.
+    pub fn accepted(&mut self) {
+        self.reconnect.accepted();
+    }
+
+    /// Whether it is time to reconnect; `true` once.
+    pub fn is_reconnect_due(&mut self, now: Duration, in_flight: usize) -> bool {
+        self.is_serving() && self.reconnect.is_due(now, in_flight)
+    }
+}
+
+/// When to reconnect so that the connector delivers again what the journal rejected.
+///
+/// A journal that fails now and then must not cause a storm of dials: each reconnect waits longer than the one before, until
+/// messages are accepted again, and lets ops in flight finish first.
+#[derive(Debug)]
+struct Reconnect {
+    at: Option<Duration>,
+    backoff: Backoff,
+}
+
+impl Default for Reconnect {
+    fn default() -> Self {
+        Self {
+            at: None,
+            backoff: Backoff::new(FIRST_RECONNECT, MAX_RECONNECT),
+        }
+    }
+}
+
+impl Reconnect {
+    fn plan(&mut self, now: Duration) {
+        if self.at.is_none() {
+            self.at = Some(now + self.backoff.next_delay());
+        }
+    }
+
+    fn plan_now(&mut self, now: Duration) {
+        self.at = Some(self.at.map_or(now, |at| at.min(now)));
+    }
+
+    fn accepted(&mut self) {
+        if self.at.is_none() {
+            self.backoff.reset();
+        }
+    }
+
+    fn is_due(&mut self, now: Duration, in_flight: usize) -> bool {
+        let due = self
+            .at
+            .is_some_and(|at| now >= at && (in_flight == 0 || now >= at + IN_FLIGHT_GRACE));
+        if due {
+            self.at = None;
+        }
+        due
+    }
+
+    fn deadline(&self, now: Duration) -> Option<Duration> {
+        self.at.map(|at| if now < at { at } else { at + IN_FLIGHT_GRACE })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn lifecycle() -> Lifecycle {
+        let mut settings = Settings::embedded("/nowhere");
+        settings.shutdown.budget_secs = 21;
+        settings.shutdown.drain_secs = 10;
+        settings.sessions.grace_secs = 2;
+        Lifecycle::new(&settings)
+    }
+
+    #[test]
+    fn reconnects_keep_their_distance_until_messages_are_accepted_again() {
+        let mut reconnect = Reconnect::default();
+        reconnect.plan(secs(0));
+        reconnect.plan(FIRST_RECONNECT / 2);
+        assert!(!reconnect.is_due(FIRST_RECONNECT / 2, 0));
+        assert!(
+            !reconnect.is_due(FIRST_RECONNECT, 1),
+            "ops in flight finish first"
+        );
+        assert!(reconnect.is_due(FIRST_RECONNECT, 0));
+        assert!(!reconnect.is_due(FIRST_RECONNECT, 0), "reported once");
+        reconnect.plan(secs(0));
+        assert!(!reconnect.is_due(FIRST_RECONNECT, 0) && reconnect.is_due(FIRST_RECONNECT * 2, 0));
+        reconnect.accepted();
+        reconnect.plan(secs(0));
+        assert!(reconnect.is_due(FIRST_RECONNECT + IN_FLIGHT_GRACE, 1));
+    }
+
+    #[test]
+    fn a_shutdown_drains_then_stops_then_flushes_within_its_budget() {
+        let mut lifecycle = lifecycle();
+        assert_eq!(lifecycle.step(secs(0), false, false), Step::Nothing);
+        lifecycle.begin_shutdown(secs(100));
+        assert_eq!(lifecycle.step(secs(109), false, false), Step::Nothing);
+        assert_eq!(lifecycle.step(secs(110), false, false), Step::StopTurns);
+        assert_eq!(lifecycle.step(secs(113), false, false), Step::Nothing);
+        assert_eq!(lifecycle.deadline(secs(113)), Some(secs(114)));
+        lifecycle.step(secs(114), false, false);
+        assert_eq!(lifecycle.deadline(secs(114)), Some(secs(120)), "flushing");
+        assert!(!lifecycle.is_over());
+        lifecycle.step(secs(120), false, false);
+        assert!(lifecycle.is_over());
+    }
+
+    #[test]
+    fn a_shutdown_without_work_waits_only_for_the_connector_to_buffer() {
+        let mut lifecycle = lifecycle();
+        lifecycle.begin_shutdown(secs(0));
+        lifecycle.step(secs(0), true, true);
+        assert!(!lifecycle.is_over(), "messages may still come");
+        lifecycle.idle_answered();
+        lifecycle.step(secs(0), true, true);
+        assert!(lifecycle.is_over());
+    }
+}

@@ -1,0 +1,131 @@
+//! The link, as the event loop sees it: the transport, and what it reported last.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use crate::link::{End, Generation, Op, SendResult};
+use crate::relay::transport::{LinkStatus, RelayTransport};
+use crate::wire::OpId;
+
+/// The transport and its state.
+pub struct RelayLink {
+    transport: Arc<dyn RelayTransport>,
+    results: mpsc::Sender<(OpId, SendResult)>,
+    status: LinkStatus,
+    /// Since when the link has its state, in Unix milliseconds.
+    since_ms: i64,
+    /// Whether other instances may run turns of the same sessions.
+    has_other_instances: bool,
+}
+
+/// What a new status changed.
+pub struct LinkChange {
+    /// There is a connection where there was none, none where there was one, or another one.
+    pub connection: bool,
+    /// The connector described its platforms anew.
+    pub descriptors: bool,
+}
+
+impl RelayLink {
+    pub fn new(
+        transport: Arc<dyn RelayTransport>,
+        results: mpsc::Sender<(OpId, SendResult)>,
+        has_other_instances: bool,
+        now_ms: i64,
+    ) -> Self {
+        Self {
+            transport,
+            results,
+            status: LinkStatus::default(),
+            since_ms: now_ms,
+            has_other_instances,
+        }
+    }
+
+    /// The transport, for what only the loop's lifecycle asks of it.
+    pub fn transport(&self) -> &Arc<dyn RelayTransport> {
+        &self.transport
+    }
+
+    /// The state that the transport reports.
+    pub fn watch(&self) -> watch::Receiver<LinkStatus> {
+        self.transport.status()
+    }
+
+    /// The state that was reported last.
+    pub fn status(&self) -> &LinkStatus {
+        &self.status
+    }
+
+    /// Since when the link has its state, in Unix milliseconds.
+    pub fn since_ms(&self) -> i64 {
+        self.since_ms
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.status.live.is_some()
+    }
+
+    /// Whether the connector described a platform of this name.
+    pub fn describes(&self, platform: &str) -> bool {
+        self.status.descriptors.iter().any(|(known, _)| known == platform)
+    }
+
+    /// Why the connector revoked this gateway, if it did.
+    pub fn revoked(&self) -> Option<&str> {
+        match &self.status.ended {
+            Some(End::Revoked { reason }) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The transport reported a new state.
+    pub fn changed(&mut self, status: LinkStatus, now_ms: i64) -> LinkChange {
+        if status.state != self.status.state {
+            self.since_ms = now_ms;
+        }
+        let change = LinkChange {
+            connection: status.live != self.status.live,
+            descriptors: status.descriptors != self.status.descriptors,
+        };
+        self.status = status;
+        change
+    }
+
+    pub fn submit(&self, op: Op) {
+        self.transport.submit(op, self.results.clone());
+    }
+
+    pub fn acknowledge(&self, generation: Generation, buffer_id: String) {
+        self.transport.acknowledge(generation, buffer_id);
+    }
+
+    /// Asks the connector to stop a session's turn that does not run here; returns whether there is a connection to one. Never
+    /// in answer to an interrupt: two instances would ask each other for ever.
+    pub fn stop_elsewhere(&self, session: &str) -> bool {
+        let is_asked = self.has_other_instances && self.is_live();
+        if is_asked {
+            tracing::info!(
+                session,
+                "asked the connector to stop a turn that does not run here"
+            );
+            self.transport
+                .send_interrupt(session.to_owned(), Some("stop".to_owned()));
+        }
+        is_asked
+    }
+
+    pub fn reconnect(&self) {
+        self.transport.reconnect();
+    }
+
+    pub fn wake(&self) {
+        self.transport.wake();
+    }
+
+    pub async fn disconnect(&self, within: Duration) {
+        self.transport.disconnect(within).await;
+    }
+}

@@ -1,0 +1,318 @@
+//! Walks of durable ops on a made-up clock.
+
+use serde_json::json;
+
+use super::*;
+use crate::adapter::RateLimitSettings;
+use crate::store::InboxSeq;
+use crate::wire::ConnectorFrame;
+
+const CHAT: &str = "discord:c";
+
+/// An outbox and what it asked for.
+struct World {
+    outbox: Outbox,
+    now: Moment,
+    effects: Effects,
+    rows: i64,
+}
+
+/// What came of an event.
+#[derive(Debug, Default)]
+struct Seen {
+    sent: Vec<(OpId, String)>,
+    notices: usize,
+    commands: Vec<Command>,
+}
+
+impl Seen {
+    fn texts(&self) -> Vec<&str> {
+        self.sent.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    /// Rows that were dropped.
+    fn dropped(&self) -> Vec<i64> {
+        let dropped = self.commands.iter().filter_map(|command| match command {
+            Command::OpDropped { op, .. } => Some(op.0),
+            _ => None,
+        });
+        dropped.collect()
+    }
+}
+
+impl World {
+    fn new(resend: ResendUnknown) -> Self {
+        let limits = RateLimitSettings {
+            per_minute: 60_000,
+            burst: 60_000,
+            ..RateLimitSettings::default()
+        };
+        let retry = RetrySettings {
+            resend,
+            max_attempts: 8,
+            max_age: Duration::from_secs(3600),
+            refused_retries: 3,
+        };
+        Self {
+            outbox: Outbox::new(RateLimiter::new(&limits), OpIds::new(1), retry, "the connector"),
+            now: Moment {
+                mono: Duration::from_secs(10_000),
+                unix_ms: 1_800_000_000_000,
+            },
+            effects: Effects::default(),
+            rows: 0,
+        }
+    }
+
+    fn row(&mut self, message: i64, kind: &str, text: &str, state: OpState) -> OpRow {
+        self.rows += 1;
+        let action = json!({"op": kind, "chat_id": "c", "content": text});
+        OpRow {
+            seq: OpSeq(self.rows),
+            session: "s".into(),
+            chat: CHAT.into(),
+            op: json!({"op": kind, "action": action}).to_string().into_bytes(),
+            inbox: Some(InboxSeq(message)),
+            state,
+            created_at: self.now.unix_ms,
+        }
+    }
+
+    /// Part of the answer to a message, committed.
+    fn add(&mut self, message: i64, kind: &str, text: &str) {
+        let row = self.row(message, kind, text, OpState::Pending);
+        self.outbox.recover(&row, self.now, &mut self.effects);
+    }
+
+    fn skip(&mut self, span: Duration) {
+        self.now.mono += span;
+        self.now.unix_ms += i64::try_from(span.as_millis()).unwrap();
+    }
+
+    fn advance(&mut self) -> Seen {
+        self.outbox.release(self.now.mono);
+        self.outbox.hand_out(self.now, &mut self.effects);
+        let mut seen = Seen::default();
+        while let Some(effect) = self.effects.next() {
+            match effect {
+                Effect::Send(op) => {
+                    let action: serde_json::Value = serde_json::from_str(op.action.as_str()).unwrap();
+                    seen.sent
+                        .push((op.id, action["content"].as_str().unwrap().to_owned()));
+                }
+                Effect::Undelivered { chat, is_reply, .. } => {
+                    assert_eq!(&*chat, CHAT);
+                    seen.notices += usize::from(is_reply);
+                }
+                _ => {}
+            }
+        }
+        seen.commands = self.effects.take_commands().0;
+        seen
+    }
+
+    /// The only op that goes out now.
+    fn sent(&mut self) -> (OpId, String) {
+        let mut seen = self.advance();
+        assert_eq!(seen.sent.len(), 1, "{seen:?}");
+        seen.sent.remove(0)
+    }
+
+    fn result(&mut self, op: OpId, result: SendResult) -> Seen {
+        self.outbox
+            .on_result(op, result, true, self.now, &mut self.effects);
+        self.advance()
+    }
+
+    /// The connection ends before an answer, and there is a new one.
+    fn cut(&mut self, op: OpId) -> Seen {
+        self.outbox
+            .on_result(op, SendResult::Lost, false, self.now, &mut self.effects);
+        self.outbox.disconnected();
+        self.outbox.connected();
+        self.advance()
+    }
+
+    fn apply(&mut self, op: OpId) -> Seen {
+        self.result(op, answered(&json!({"success": true})))
+    }
+
+    fn refuse(&mut self, op: OpId) -> Seen {
+        self.result(op, answered(&json!({"success": false, "error": "bad gateway"})))
+    }
+}
+
+fn answered(result: &serde_json::Value) -> SendResult {
+    let frame = json!({"type": "outbound_result", "requestId": "r", "result": result});
+    match ConnectorFrame::decode(frame.to_string().as_bytes()) {
+        Ok(ConnectorFrame::OutboundResult {
+            result: Some(result), ..
+        }) => SendResult::Answered(Box::new(Outcome::from(*result))),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn timed_out() -> SendResult {
+    SendResult::Answered(Box::new(Outcome::Unknown))
+}
+
+#[test]
+fn an_answer_of_unknown_outcome_is_sent_again_under_its_id_and_in_its_place() {
+    let mut world = World::new(ResendUnknown::Answers);
+    world.add(1, "send", "one");
+    world.add(2, "send", "two");
+    let (id, _) = world.sent();
+    for _ in 0..7 {
+        assert_eq!(world.cut(id).sent, [(id, "one".to_owned())]);
+    }
+    assert_eq!(world.apply(id).texts(), ["two"]);
+    assert_eq!(world.outbox.counters().resent, 7);
+}
+
+#[test]
+fn after_its_last_attempt_the_whole_rest_of_the_answer_is_dropped_and_the_chat_notified_once() {
+    let mut world = World::new(ResendUnknown::Answers);
+    for (message, text) in [(1, "part 1"), (1, "part 2"), (1, "part 3"), (2, "other")] {
+        world.add(message, "send", text);
+    }
+    let (first, _) = world.sent();
+    let second = world.apply(first).sent[0].0;
+    for _ in 0..7 {
+        assert_eq!(world.cut(second).texts(), ["part 2"]);
+    }
+    let seen = world.cut(second);
+    assert_eq!(seen.dropped(), [2, 3]);
+    assert_eq!((seen.notices, seen.texts()), (1, vec!["other"]));
+    assert_eq!(world.outbox.durable(), 1);
+}
+
+#[test]
+fn an_answer_that_is_too_old_is_not_sent_again() {
+    let mut world = World::new(ResendUnknown::Answers);
+    world.add(1, "send", "one");
+    let (id, _) = world.sent();
+    world.skip(Duration::from_secs(3599));
+    assert_eq!(world.cut(id).texts(), ["one"]);
+    world.skip(Duration::from_secs(2));
+    let seen = world.cut(id);
+    assert_eq!(
+        (seen.texts().len(), seen.dropped(), seen.notices),
+        (0, vec![1], 1)
+    );
+
+    world.add(2, "send", "never sent");
+    world.skip(Duration::from_secs(7200));
+    assert_eq!(world.advance().texts(), ["never sent"], "only what was sent ages");
+}
+
+#[test]
+fn attempts_and_age_outlive_the_process() {
+    let mut world = World::new(ResendUnknown::Answers);
+    let row = world.row(1, "send", "one", OpState::Sent);
+    world.outbox.recover(&row, world.now, &mut world.effects);
+    let seen = world.advance();
+    assert_eq!(seen.texts(), ["one"]);
+    let Some(Command::OpChanged { body, .. }) = seen.commands.first() else {
+        panic!("{seen:?}");
+    };
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    assert_eq!(body["attempts"], 1);
+
+    let mut old = world.row(2, "send", "too old", OpState::Sent);
+    old.created_at -= 3_600_001;
+    let mut world = World::new(ResendUnknown::Answers);
+    world.outbox.recover(&old, world.now, &mut world.effects);
+    world.skip(Duration::from_millis(1));
+    let seen = world.advance();
+    assert_eq!((seen.texts().len(), seen.dropped().len()), (0, 1));
+}
+
+#[test]
+fn what_is_sent_again_depends_on_the_setting() {
+    use ResendUnknown::{All, Answers, Never};
+    for (kind, resend, again) in [
+        ("send", Answers, true),
+        ("send", All, true),
+        ("send", Never, false),
+        ("follow_up", Answers, true),
+        ("send_media", Answers, false),
+        ("send_media", All, true),
+        ("edit", Never, true),
+        ("react", All, false),
+    ] {
+        let mut world = World::new(resend);
+        world.add(1, kind, "one");
+        world.add(1, "send", "two");
+        let (id, _) = world.sent();
+        let seen = world.cut(id);
+        let expected = if again { "one" } else { "two" };
+        assert_eq!(seen.texts(), [expected], "{kind} {resend}");
+        assert_eq!(seen.notices, 0, "it may have arrived");
+    }
+}
+
+#[test]
+fn a_connector_that_does_not_answer_gets_an_op_twice_at_most() {
+    let mut world = World::new(ResendUnknown::Answers);
+    world.add(1, "send", "one");
+    let (id, _) = world.sent();
+    assert!(world.result(id, timed_out()).sent.is_empty());
+    world.skip(RETRY_AFTER);
+    assert_eq!(world.sent().0, id);
+    assert_eq!(world.result(id, timed_out()).dropped(), [1]);
+}
+
+#[test]
+fn a_refused_answer_is_retried_with_new_ids_and_growing_delays() {
+    let mut world = World::new(ResendUnknown::Answers);
+    for (message, text) in [(1, "part 1"), (1, "part 2"), (2, "other")] {
+        world.add(message, "send", text);
+    }
+    let (mut id, _) = world.sent();
+    for delay in [1, 2, 4] {
+        assert!(world.outbox.is_busy());
+        assert!(world.refuse(id).sent.is_empty(), "its lane waits");
+        assert!(!world.outbox.is_busy(), "a shutdown does not wait for a retry");
+        world.skip(Duration::from_millis(delay * 1000 - 1));
+        assert!(world.advance().sent.is_empty());
+        world.skip(Duration::from_millis(1));
+        let (next, text) = world.sent();
+        assert_eq!(text, "part 1");
+        assert_ne!(next, id, "the first one was answered");
+        id = next;
+    }
+    let seen = world.refuse(id);
+    assert_eq!((seen.dropped(), seen.notices), (vec![1, 2], 1));
+    assert_eq!(seen.texts(), ["other"]);
+}
+
+#[test]
+fn a_refusal_that_passes_loses_nothing() {
+    let mut world = World::new(ResendUnknown::Answers);
+    world.add(1, "send", "part 1");
+    world.add(1, "send", "part 2");
+    let (id, _) = world.sent();
+    world.refuse(id);
+    world.skip(Duration::from_secs(1));
+    let (id, _) = world.sent();
+    assert_eq!(world.apply(id).texts(), ["part 2"]);
+}
+
+#[test]
+fn a_rate_limited_lane_is_held_once_however_often_it_is_retried() {
+    let mut world = World::new(ResendUnknown::Answers);
+    world.add(1, "send", "one");
+    let mut ids = HashSet::new();
+    let limited = answered(&json!({"success": false, "code": "rate_limited", "retry_after": 1}));
+    for _ in 0..50 {
+        let (id, _) = world.sent();
+        assert!(ids.insert(id), "an id that was answered is not used again");
+        world.result(id, limited.clone());
+        for _ in 0..10 {
+            world.outbox.connected();
+            assert!(world.advance().sent.is_empty());
+        }
+        assert_eq!(world.outbox.held.len(), 1);
+        world.skip(Duration::from_secs(2));
+    }
+}

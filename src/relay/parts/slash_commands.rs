@@ -1,0 +1,203 @@
+//! The relay's own slash commands: which there are, how one is read from a message, and what is offered to platforms.
+
+use serde_json::Value;
+
+use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
+use crate::agent::AgentCommand;
+use crate::cron::chat::JobCommand;
+
+/// A command for the relay itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SlashCommand {
+    /// Stop the turn.
+    Stop,
+    /// Start a new conversation.
+    New,
+    /// Show the status.
+    Status,
+    /// Choose the agent that answers from now on, or list the agents.
+    Agent(Option<String>),
+    /// Show the writer's id and role.
+    WhoAmI,
+    /// Show what the writer has used today.
+    Usage,
+    /// List or change the jobs of the chat: what follows the name.
+    Cron(String),
+    /// List the commands.
+    Help,
+}
+
+impl SlashCommand {
+    /// Its name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::New => "new",
+            Self::Status => "status",
+            Self::Agent(_) => "agent",
+            Self::WhoAmI => "whoami",
+            Self::Usage => "usage",
+            Self::Cron(_) => "cron",
+            Self::Help => "help",
+        }
+    }
+
+    /// Whether it only reads.
+    pub fn is_inquiry(&self) -> bool {
+        match self {
+            Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
+            Self::Cron(rest) => JobCommand::is_inquiry(rest),
+            Self::Stop | Self::New | Self::Agent(_) => false,
+        }
+    }
+}
+
+/// Every command: its names, and what it does.
+const COMMANDS: &[(&[&str], &str)] = &[
+    (&["stop"], "stop the running turn"),
+    (&["new", "reset"], "start a new conversation"),
+    (&["status"], "show the status"),
+    (&["agent"], "choose the agent: /agent NAME"),
+    (&["whoami"], "show your id and your role"),
+    (&["usage"], "show what you have used today"),
+    (&["cron"], "list and change the jobs of this chat: /cron help"),
+    (&["help"], "list the commands"),
+];
+
+/// The name of every command, without its slash, and what it does.
+#[cfg_attr(
+    not(feature = "dev"),
+    allow(dead_code, reason = "only the page of `dev` lists them")
+)]
+pub fn command_names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMMANDS
+        .iter()
+        .flat_map(|(names, what)| names.iter().map(|name| (*name, *what)))
+}
+
+/// The relay's commands, as the settings enable them.
+#[derive(Debug)]
+pub struct SlashCommands {
+    enabled: Vec<String>,
+    /// Further commands that the settings offer on the platform.
+    configured: Vec<OfferedCommand>,
+    /// The platform with a command menu, when one is among ours.
+    menu: Option<&'static str>,
+    /// The agents' commands that were offered last.
+    offered: Option<Vec<AgentCommand>>,
+}
+
+impl SlashCommands {
+    pub fn new<'p>(
+        enabled: Vec<String>,
+        configured: Vec<OfferedCommand>,
+        mut platforms: impl Iterator<Item = &'p str>,
+        is_bot: bool,
+    ) -> Self {
+        let has_menu = platforms.any(|platform| platform == MANIFEST_PLATFORM);
+        Self {
+            enabled,
+            configured,
+            menu: if is_bot {
+                Some("telegram")
+            } else {
+                has_menu.then_some(MANIFEST_PLATFORM)
+            },
+            offered: None,
+        }
+    }
+
+    /// Reads an enabled command: the first word without its slash, in lower case, up to an `@`.
+    pub fn parse(&self, text: &str) -> Option<SlashCommand> {
+        let text = text.trim_start().strip_prefix('/')?;
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let word = word.split('@').next()?.to_ascii_lowercase();
+        let (names, _) = self.enabled().find(|(names, _)| names.contains(&word.as_str()))?;
+        Some(match names[0] {
+            "stop" => SlashCommand::Stop,
+            "new" => SlashCommand::New,
+            "status" => SlashCommand::Status,
+            "agent" => SlashCommand::Agent(rest.split_whitespace().next().map(str::to_owned)),
+            "whoami" => SlashCommand::WhoAmI,
+            "usage" => SlashCommand::Usage,
+            "cron" => SlashCommand::Cron(rest.trim().to_owned()),
+            _ => SlashCommand::Help,
+        })
+    }
+
+    /// The text that lists the commands.
+    pub fn help(&self) -> String {
+        let lines: Vec<String> = self
+            .enabled()
+            .map(|(names, what)| format!("/{}: {what}", names.join(" or /")))
+            .collect();
+        format!("{}\nEverything else goes to the agent.", lines.join("\n"))
+    }
+
+    /// The commands to offer on the platform with a command menu, when they have changed.
+    pub fn manifest(
+        &mut self,
+        agents: impl FnOnce() -> Vec<AgentCommand>,
+    ) -> Option<(&'static str, Vec<Value>)> {
+        let menu = self.menu?;
+        let agents = agents();
+        if self.offered.as_ref() == Some(&agents) {
+            return None;
+        }
+        let offer = |name: &str, description: &str| OfferedCommand {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            options: None,
+        };
+        let own = self.enabled().map(|(names, what)| offer(names[0], what));
+        let of_agents = agents
+            .iter()
+            .map(|command| offer(&command.name, &command.description));
+        let manifest = manifest(own.chain(self.configured.iter().cloned()).chain(of_agents));
+        self.offered = Some(agents);
+        Some((menu, manifest))
+    }
+
+    fn enabled(&self) -> impl Iterator<Item = &(&[&str], &str)> {
+        let is_enabled = |names: &[&str]| self.enabled.iter().any(|name| names.contains(&name.as_str()));
+        COMMANDS.iter().filter(move |(names, _)| is_enabled(names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(enabled: &[&str]) -> SlashCommands {
+        let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
+        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), false)
+    }
+
+    #[test]
+    fn a_command_is_the_first_word_in_any_case_when_it_is_enabled() {
+        let commands = commands(&["stop", "reset", "agent"]);
+        assert_eq!(commands.parse(" /STOP@my_bot now"), Some(SlashCommand::Stop));
+        assert_eq!(commands.parse("/new"), Some(SlashCommand::New));
+        assert_eq!(
+            commands.parse("/agent  code x"),
+            Some(SlashCommand::Agent(Some("code".to_owned())))
+        );
+        assert_eq!(commands.parse("/agent"), Some(SlashCommand::Agent(None)));
+        for text in ["/help", "stop", "/stopping", "/", "", "// stop"] {
+            assert_eq!(commands.parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn commands_are_offered_again_only_when_the_agents_change_theirs() {
+        let mut commands = commands(&["stop"]);
+        assert!(commands.manifest(Vec::new).is_some());
+        assert!(commands.manifest(Vec::new).is_none());
+        let review = AgentCommand {
+            name: "review".to_owned(),
+            description: "review the change".to_owned(),
+        };
+        let (platform, offered) = commands.manifest(|| vec![review]).unwrap();
+        assert_eq!((platform, offered.len()), ("discord", 2));
+    }
+}

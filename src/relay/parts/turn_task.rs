@@ -1,0 +1,487 @@
+//! The task that runs one turn: the agent on one side, its chat on the other.
+//!
+//! It reads what the agent emits, lets the turn's [`ReplyStream`] decide what the chat is shown and when, and requests that from
+//! the event loop. It never touches the link, the journal or another turn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::attachments::{Queued, TurnFiles, Uploads};
+use crate::adapter::media::OutgoingAttachment;
+use crate::adapter::stream::{OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
+use crate::agent::{
+    Agent, AgentEvent, AgentSignal, Media, PlanStep, PromptAnswer, Question, SignalReceiver, Turn, TurnEnd,
+    Usage,
+};
+use crate::net::media::MediaClient;
+use crate::relay::clock::Clock;
+use crate::relay::ops::OutcomeSender;
+use crate::session::TurnId;
+use crate::store::HandoverMark;
+use crate::text::truncate_bytes;
+use crate::wire::OpId;
+
+/// Outcomes that wait for a turn's task; it has at most two ops in flight.
+const MAX_OUTCOMES: usize = 8;
+/// Signals read together before what they bring is shown.
+const SIGNAL_BATCH: usize = 64;
+/// How long the outcome of a last op is waited for after the turn; longer than any request lives.
+const LAST_OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long to wait before repeating a request that the event loop had no room for.
+const REQUEST_RETRY: Duration = Duration::from_millis(20);
+
+/// What a turn's task asks of the event loop while it runs.
+#[derive(Debug)]
+pub enum TurnRequest {
+    /// Send this op to the chat.
+    Send(Box<PlannedOp>, OutcomeSender),
+    /// Take back those of its ops that have not gone out.
+    Withdraw(OutcomeSender),
+    /// Ask people this.
+    Ask(Box<Question>, oneshot::Sender<PromptAnswer>),
+    /// Save this for the session.
+    SaveState(Vec<u8>),
+    /// Load what was saved for the session.
+    LoadState(oneshot::Sender<Option<Vec<u8>>>),
+    /// The conversation has this title.
+    Title(String),
+    /// Send this attachment, and report when it has its place.
+    Attach(Box<OutgoingAttachment>, Queued),
+}
+
+/// How a turn went.
+#[derive(Debug)]
+pub struct TurnReport {
+    pub turn: TurnId,
+    /// Its answer, and how much of it the chat has seen.
+    pub stream: Box<ReplyStream>,
+    /// Whether there is any answer.
+    pub has_text: bool,
+    /// Whether the answer was longer than allowed.
+    pub truncated: bool,
+    /// The attachments that were not handed over.
+    pub attachments: Vec<(Position, OutgoingAttachment)>,
+    /// How it ended.
+    pub end: TurnEnd,
+    /// What it used.
+    pub usage: Usage,
+    /// How long the first text took.
+    pub first_text: Option<Duration>,
+    /// The whole answer of a turn that is not shown while it runs.
+    pub collected: String,
+}
+
+impl TurnReport {
+    /// A turn without an answer.
+    pub fn without_text(turn: TurnId, stream: Box<ReplyStream>, end: TurnEnd) -> Self {
+        Self {
+            turn,
+            stream,
+            has_text: false,
+            truncated: false,
+            attachments: Vec::new(),
+            end,
+            usage: Usage::default(),
+            first_text: None,
+            collected: String::new(),
+        }
+    }
+}
+
+/// What a turn's task is given beside the turn.
+#[derive(Debug)]
+pub struct TurnContext {
+    pub stream: Box<ReplyStream>,
+    /// Collect the answer instead of streaming it.
+    pub collect: bool,
+    pub clock: Clock,
+    /// How long a cancelled turn may take to end.
+    pub grace: Duration,
+    /// Maximum length of the answer, in bytes.
+    pub max_output: usize,
+    /// Cancelled when the agents have forgotten the session's last conversation.
+    pub forgotten: Option<CancellationToken>,
+    /// Downloads and uploads attachments.
+    pub media: Option<Arc<MediaClient>>,
+    /// Whether its platform accepts attachments.
+    pub accepts_attachments: bool,
+    /// Notes that the agent is given the turn.
+    pub handover: Option<HandoverMark>,
+}
+
+/// Runs the agent until it ends, or until it has not stopped within the grace period after being cancelled.
+pub async fn run_turn(
+    agent: Arc<dyn Agent>,
+    mut turn: Turn,
+    mut signals: SignalReceiver,
+    requests: mpsc::Sender<(TurnId, TurnRequest)>,
+    context: TurnContext,
+) -> TurnReport {
+    let (cancel, grace) = (turn.cancel.clone(), context.grace);
+    let forgotten = context.forgotten.clone();
+    let files = Arc::new(TurnFiles::new(context.media.clone(), turn.workdir.clone()));
+    let mut output = TurnOutput::new(turn.id, requests, context, Arc::clone(&files));
+    let end = {
+        let running = async {
+            if let Some(forgotten) = forgotten {
+                forgotten.cancelled().await;
+            }
+            files.download(&mut turn).await;
+            if turn.cancel.is_cancelled() {
+                return TurnEnd::Cancelled { confirmed: true };
+            }
+            if turn.events.awaits_handover() && !agent.info().hands_over {
+                turn.events.handing_over();
+            }
+            agent.run(turn).await
+        };
+        let overdue = async {
+            cancel.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        tokio::pin!(running, overdue);
+        loop {
+            let next_poll = output.flush();
+            tokio::select! {
+                biased;
+                end = &mut running => break end,
+                () = &mut overdue => break TurnEnd::Cancelled { confirmed: false },
+                // Cancel-safe: nothing is taken out unless the branch is chosen.
+                () = output.progress() => {}
+                Some(signal) = signals.recv() => output.handle_batch(signal, &mut signals),
+                () = until(next_poll) => {}
+            }
+        }
+    };
+    signals.close();
+    while let Some(signal) = signals.recv().await {
+        output.handle(signal);
+    }
+    output.finish_uploads(&cancel).await;
+    output.flush_requests().await;
+    output.wait_for_outcome().await;
+    let report = TurnReport {
+        turn: output.turn,
+        stream: output.stream,
+        has_text: output.has_text,
+        truncated: output.truncated,
+        attachments: output.uploads.into_rest(),
+        end,
+        usage: output.usage,
+        first_text: output.first_text,
+        collected: output.collected,
+    };
+    if let Some(files) = Arc::into_inner(files) {
+        files.clear().await;
+    }
+    report
+}
+
+/// A turn's output: its reply stream, and the way to the event loop.
+struct TurnOutput {
+    turn: TurnId,
+    stream: Box<ReplyStream>,
+    /// The answer so far, instead of the stream.
+    collect: bool,
+    collected: String,
+    /// Where its last message begins.
+    last_break: usize,
+    requests: mpsc::Sender<(TurnId, TurnRequest)>,
+    clock: Clock,
+    outcomes: Outcomes,
+    /// What the event loop had no room for.
+    unsent: VecDeque<TurnRequest>,
+    uploads: Uploads,
+    upload_timeout: Duration,
+    /// Bytes of output that are still allowed.
+    room: usize,
+    /// Bytes since the last break.
+    since_break: usize,
+    has_text: bool,
+    truncated: bool,
+    usage: Usage,
+    started: Instant,
+    first_text: Option<Duration>,
+}
+
+impl TurnOutput {
+    fn new(
+        turn: TurnId,
+        requests: mpsc::Sender<(TurnId, TurnRequest)>,
+        context: TurnContext,
+        files: Arc<TurnFiles>,
+    ) -> Self {
+        Self {
+            upload_timeout: files.upload_timeout(),
+            uploads: Uploads::new(turn, files, context.accepts_attachments),
+            turn,
+            stream: context.stream,
+            collect: context.collect,
+            collected: String::new(),
+            last_break: 0,
+            requests,
+            clock: context.clock,
+            outcomes: None,
+            unsent: VecDeque::new(),
+            room: context.max_output,
+            since_break: 0,
+            has_text: false,
+            truncated: false,
+            usage: Usage::default(),
+            started: Instant::now(),
+            first_text: None,
+        }
+    }
+
+    /// Requests what is due now; returns when to look again although nothing happened.
+    fn flush(&mut self) -> Option<Instant> {
+        for _ in 0..self.unsent.len() {
+            if let Some(request) = self.unsent.pop_front()
+                && let Err(request) = self.try_request(request)
+            {
+                self.unsent.push_front(request);
+                break;
+            }
+        }
+        let now = self.clock.mono();
+        while !self.collect && self.unsent.is_empty() && !self.uploads.is_queueing() {
+            let next = self.uploads.next_ready(|position| self.stream.is_shown(position));
+            if let Some((attachment, queued)) = next {
+                self.request(TurnRequest::Attach(Box::new(attachment), queued));
+                continue;
+            }
+            let Some(op) = self.stream.poll(now) else {
+                break;
+            };
+            // Most turns have no op before their end, and need no channel.
+            let outcomes = &self.outcomes.get_or_insert_with(|| mpsc::channel(MAX_OUTCOMES)).0;
+            let request = TurnRequest::Send(Box::new(op), outcomes.clone());
+            self.request(request);
+        }
+        if !self.unsent.is_empty() {
+            return Some(Instant::now() + REQUEST_RETRY);
+        }
+        if self.collect || self.uploads.is_queueing() {
+            return None;
+        }
+        self.stream.poll_timeout().map(|at| self.clock.instant(at))
+    }
+
+    /// Requests something, after what could not be requested before.
+    fn request(&mut self, request: TurnRequest) {
+        if !self.unsent.is_empty() {
+            self.unsent.push_back(request);
+        } else if let Err(request) = self.try_request(request) {
+            self.unsent.push_back(request);
+        }
+    }
+
+    fn try_request(&self, request: TurnRequest) -> Result<(), TurnRequest> {
+        match self.requests.try_send((self.turn, request)) {
+            Err(mpsc::error::TrySendError::Full((_, request))) => Err(request),
+            // Closed: the relay is ending, and this turn with it.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
+        }
+    }
+
+    /// Requests what is left, however long that takes. Ops that nobody has seen yet are left to the turn's end.
+    async fn flush_requests(&mut self) {
+        while let Some(request) = self.unsent.pop_front() {
+            if let TurnRequest::Send(op, _) = request {
+                self.op_finished(op.id, &OpOutcome::NotSent);
+            } else if self.requests.send((self.turn, request)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for outcomes and uploads. Cancel-safe: what is waited for stays under way.
+    async fn progress(&mut self) {
+        let outcome = tokio::select! {
+            biased;
+            Some(outcome) = next_outcome(&mut self.outcomes) => Some(outcome),
+            () = self.uploads.progress() => None,
+        };
+        if let Some((op, outcome)) = outcome {
+            self.op_finished(op, &outcome);
+        }
+    }
+
+    fn op_finished(&mut self, op: OpId, outcome: &OpOutcome) {
+        self.stream.op_finished(op, outcome, self.clock.mono());
+    }
+
+    fn handle_batch(&mut self, first: AgentSignal, signals: &mut SignalReceiver) {
+        self.handle(first);
+        for _ in 1..SIGNAL_BATCH {
+            // What could not be requested comes first.
+            if !self.unsent.is_empty() {
+                return;
+            }
+            let Ok(signal) = signals.try_recv() else { return };
+            self.handle(signal);
+        }
+    }
+
+    fn handle(&mut self, signal: AgentSignal) {
+        match signal {
+            AgentSignal::Event(event) => self.handle_event(event),
+            AgentSignal::Question(question, reply) => {
+                // Text before the question stands above it, text after it below.
+                self.break_message(self.clock.mono());
+                self.flush();
+                self.request(TurnRequest::Ask(question, reply));
+            }
+            AgentSignal::SaveState(state) => self.request(TurnRequest::SaveState(state)),
+            AgentSignal::LoadState(reply) => self.request(TurnRequest::LoadState(reply)),
+        }
+    }
+
+    fn handle_event(&mut self, event: AgentEvent) {
+        let now = self.clock.mono();
+        match event {
+            AgentEvent::Text(text) => self.push_text(&text, now),
+            AgentEvent::Replace(text) => {
+                // It replaces the text since the last break.
+                self.collected.truncate(self.last_break);
+                self.room += std::mem::take(&mut self.since_break);
+                self.truncated = false;
+                let text = self.fit(&text);
+                if self.collect {
+                    self.collected.push_str(text);
+                } else {
+                    self.stream.replace_text(text, now);
+                }
+            }
+            AgentEvent::Break => self.break_message(now),
+            AgentEvent::Tool(_) | AgentEvent::Plan(_) | AgentEvent::Notice(_) | AgentEvent::Title(_)
+                if self.collect => {}
+            AgentEvent::Tool(call) => {
+                let line = ToolLine {
+                    id: call.id,
+                    title: call.title,
+                    state: call.state,
+                };
+                self.stream.tool(&line, now);
+            }
+            AgentEvent::Plan(steps) => {
+                let line = |step: PlanStep| PlanLine {
+                    text: step.text,
+                    state: step.state,
+                };
+                let lines: Vec<_> = steps.into_iter().map(line).collect();
+                self.stream.plan(&lines, now);
+            }
+            AgentEvent::Notice(text) => self.stream.notice(&text, now),
+            AgentEvent::Title(title) => self.request(TurnRequest::Title(title)),
+            AgentEvent::Usage(usage) => self.usage = usage,
+            AgentEvent::Media(media) => self.attach(media, now),
+            AgentEvent::Thought(_) => {}
+        }
+    }
+
+    fn push_text(&mut self, text: &str, now: Duration) {
+        let text = self.fit(text);
+        if self.collect {
+            self.collected.push_str(text);
+        } else {
+            self.stream.push_text(text, now);
+        }
+    }
+
+    /// What follows is a message of its own.
+    fn break_message(&mut self, now: Duration) {
+        self.since_break = 0;
+        if !self.collect {
+            return self.stream.break_message(now);
+        }
+        if self.collected.len() > self.last_break {
+            self.collected.push_str("\n\n");
+            self.last_break = self.collected.len();
+        }
+    }
+
+    fn attach(&mut self, media: Media, now: Duration) {
+        let caption = self.fit(&media.caption).to_owned();
+        let media = Media { caption, ..media };
+        let position = self.stream.position(now);
+        if let Some(text) = self.uploads.add(media, position) {
+            self.push_text(&text, now);
+            self.break_message(now);
+        }
+    }
+
+    /// As much of a text as there is room for.
+    fn fit<'t>(&mut self, text: &'t str) -> &'t str {
+        if !self.has_text && !text.trim().is_empty() {
+            self.has_text = true;
+            self.first_text = Some(self.started.elapsed());
+        }
+        let taken = text.len().min(self.room);
+        self.room -= taken;
+        self.since_break += taken;
+        if taken == text.len() {
+            return text;
+        }
+        self.truncated = true;
+        truncate_bytes(text, taken)
+    }
+
+    /// Waits for the uploads under way, within the time that one may take; not after a stop.
+    async fn finish_uploads(&mut self, cancel: &CancellationToken) {
+        if !self.uploads.is_uploading() {
+            return;
+        }
+        let deadline = Instant::now() + self.upload_timeout;
+        while self.uploads.is_uploading() {
+            let next_poll = self.flush();
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => self.uploads.cancel(),
+                () = self.progress() => {}
+                () = tokio::time::sleep_until(deadline) => self.uploads.time_out(),
+                () = until(next_poll) => {}
+            }
+        }
+    }
+
+    /// Waits until the outcome is known that decides how the end is shown.
+    async fn wait_for_outcome(&mut self) {
+        if !self.stream.awaits_outcome() {
+            return;
+        }
+        // An op that only waits in its lane need not be waited for: the end shows its text.
+        if let Some((outcomes, _)) = &self.outcomes {
+            let withdraw = TurnRequest::Withdraw(outcomes.clone());
+            let _ = self.requests.send((self.turn, withdraw)).await;
+        }
+        let deadline = Instant::now() + LAST_OUTCOME_TIMEOUT;
+        while self.stream.awaits_outcome() {
+            match tokio::time::timeout_at(deadline, next_outcome(&mut self.outcomes)).await {
+                Ok(Some((op, outcome))) => self.op_finished(op, &outcome),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}
+
+type Outcomes = Option<(OutcomeSender, mpsc::Receiver<(OpId, OpOutcome)>)>;
+
+async fn next_outcome(outcomes: &mut Outcomes) -> Option<(OpId, OpOutcome)> {
+    match outcomes {
+        Some((_, outcomes)) => outcomes.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

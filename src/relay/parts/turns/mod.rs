@@ -1,0 +1,580 @@
+//! Turns, from the moment one holds a place until its end is committed. A message, a run of a job and a handed-over item are
+//! turns with one life, and differ in their [`Task`] alone.
+//!
+//! | a turn is | where | next |
+//! |---|---|---|
+//! | accepting | it holds its place ([`TurnPhase`]) while its task is committed | preparing; a task that has to wait is queued |
+//! | queued | its row waits in [`Sessions`], or in the journal alone | loading |
+//! | loading | it waits for its row ([`RowWait`]) | preparing |
+//! | preparing | it waits to learn which agent people chose, for the skills of its job, or for the journal's word that the job has begun | running |
+//! | running | the agent runs in a task, or inline when it answers inline | ending |
+//! | ending | its end and its ops are being committed ([`RowWait`]) | over |
+//!
+//! Every turn ends exactly once. A session is free for its next message as soon as its turn has ended, before the end is
+//! committed.
+//!
+//! An agent that panics fails its own turn, in a build that unwinds. The program itself is built with `panic = "abort"`: none of
+//! its own agents runs foreign code in its process, so a panic is a fault of its own, and after the restart the turn is
+//! reported as interrupted.
+
+mod rows;
+mod running;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
+
+use super::turn_task::{TurnReport, TurnRequest};
+use crate::access::Author;
+use crate::adapter::stream::{ShownDraft, TurnResult};
+use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::agent::TurnInput;
+use crate::collections::IdMap;
+use crate::relay::effects::{Effects, Place, RunSeq, SelectedAgent, Task};
+use crate::relay::metrics::TurnMetrics;
+use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
+use crate::store::{Command, InboxKind, InboxRow, InboxSeq, RowState};
+use crate::wire::{ConnectorFrame, MessageEvent, SessionKey, SessionSource};
+
+/// What has happened to turns so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TurnCounters {
+    pub started: u64,
+    pub done: u64,
+    pub stopped: u64,
+    pub failed: u64,
+    pub interrupted: u64,
+    pub steered: u64,
+    pub overflows: u64,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+}
+
+/// Where a turn belongs.
+#[derive(Debug)]
+pub struct TurnOrigin {
+    pub session: SessionKey,
+    pub chat: Arc<ChatId>,
+    pub facts: Arc<ChatFacts>,
+    /// Whether the session belongs to one person.
+    pub personal: bool,
+    /// Who wrote the message or made the job; the operator for a handed-over item.
+    pub author: Arc<Author>,
+    /// The chat's key: its ops go out in order.
+    pub lane: Arc<str>,
+    /// Follows the message through the log.
+    pub span: tracing::Span,
+}
+
+impl TurnOrigin {
+    pub fn new(
+        session: SessionKey,
+        source: &SessionSource,
+        personal: bool,
+        author: Arc<Author>,
+        span: tracing::Span,
+    ) -> Self {
+        let chat = ChatId::from_source(source);
+        Self {
+            session,
+            personal,
+            lane: chat.key().into(),
+            chat: Arc::new(chat),
+            facts: Arc::new(ChatFacts::from_source(source)),
+            author,
+            span,
+        }
+    }
+
+    /// Whether people read along who could be asked.
+    pub fn has_chat(&self) -> bool {
+        !self.chat.chat.is_empty()
+    }
+}
+
+/// A turn that runs, or holds its place until its message is there.
+struct LiveTurn {
+    origin: Arc<TurnOrigin>,
+    /// None while its row is read, and while the task is in the hands of the loop.
+    task: Option<Task>,
+    cancel: CancellationToken,
+    stop: Option<StopReason>,
+    state: TurnPhase,
+}
+
+enum TurnPhase {
+    /// Its task is being committed.
+    Accepting,
+    /// Its row is being read back.
+    Loading,
+    /// Its task is committed as this row, and waits for what it needs to begin.
+    Preparing(InboxSeq),
+    /// Its agent runs.
+    Running(Running),
+}
+
+struct Running {
+    row: InboxSeq,
+    agent: SelectedAgent,
+    started: Instant,
+    /// Follows the agent's run.
+    span: tracing::Span,
+    /// Messages that it was handed while it ran.
+    steered: u64,
+    /// Cancelled when the turn is over; made when somebody waits for that.
+    ended: Option<CancellationToken>,
+    /// The session starts a new conversation: what the agent saves is dropped.
+    forgotten: bool,
+    /// The connector declined its answer: nothing more of it is sent.
+    declined: bool,
+}
+
+/// What the journal was asked about a row.
+#[derive(Debug)]
+enum RowWait {
+    /// It is read back for this turn.
+    Loading {
+        turn: TurnId,
+        /// It was read before the journal had written that it runs: it is read again after that.
+        early: bool,
+    },
+    /// Its turn was running when an earlier process ended; it is read to be reported.
+    Interrupted,
+    /// Its end is being committed.
+    Ending,
+}
+
+/// What a row that was read back is for.
+pub enum Loaded {
+    /// Nobody waits for it.
+    Nothing,
+    /// An earlier run left its turn running.
+    Interrupted,
+    /// This turn waits for it.
+    Turn(TurnId),
+}
+
+/// How a turn's task ended.
+pub type Finished = Result<TurnReport, TurnId>;
+
+/// A turn that has ended, for whoever shows its end.
+pub struct EndedTurn {
+    pub origin: Arc<TurnOrigin>,
+    pub task: Task,
+    pub row: InboxSeq,
+    pub agent: Arc<str>,
+    pub outcome: RowState,
+    pub result: TurnResult,
+    /// The last text of the turn, if any.
+    pub notice: Option<String>,
+    pub declined: bool,
+}
+
+/// One session, as people see it.
+pub struct SessionSnapshot<'t> {
+    pub session: &'t SessionKey,
+    pub state: &'static str,
+    pub agent: Option<&'t str>,
+    pub running_for: Option<Duration>,
+    pub waiting: usize,
+}
+
+/// Sessions, running turns and ends under way.
+pub struct Turns {
+    sessions: Sessions,
+    live: IdMap<TurnId, LiveTurn>,
+    rows: IdMap<InboxSeq, RowWait>,
+    /// Turns that an earlier run left and whose message is still to be read, one after the other.
+    interrupted: VecDeque<InboxSeq>,
+    /// What the journal could not read and is asked for again.
+    unread: Vec<Unread>,
+    /// When that is.
+    read_again_at: Option<Duration>,
+    tasks: JoinSet<TurnReport>,
+    by_task: IdMap<tokio::task::Id, TurnId>,
+    /// Turns that ended inline.
+    inline: Vec<Finished>,
+    requests: mpsc::Sender<(TurnId, TurnRequest)>,
+    interrupted_notice: Option<String>,
+    counters: TurnCounters,
+    metrics: TurnMetrics,
+}
+
+#[derive(Debug)]
+enum Unread {
+    Row(InboxSeq),
+    Session(SessionKey),
+    Waiting(InboxSeq),
+}
+
+impl Turns {
+    /// No turns yet.
+    pub fn new(
+        limits: SessionLimits,
+        requests: mpsc::Sender<(TurnId, TurnRequest)>,
+        interrupted_notice: Option<String>,
+    ) -> Self {
+        Self {
+            sessions: Sessions::new(limits),
+            live: IdMap::default(),
+            rows: IdMap::default(),
+            interrupted: VecDeque::new(),
+            unread: Vec::new(),
+            read_again_at: None,
+            tasks: JoinSet::new(),
+            by_task: IdMap::default(),
+            inline: Vec::new(),
+            requests,
+            interrupted_notice,
+            counters: TurnCounters::default(),
+            metrics: TurnMetrics::default(),
+        }
+    }
+
+    pub fn counters(&self) -> TurnCounters {
+        self.counters
+    }
+
+    pub fn metrics(&self) -> &TurnMetrics {
+        &self.metrics
+    }
+
+    /// The sessions' queues and running turns.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Whether no turn runs or holds a place.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Ends that are being committed.
+    pub fn ending(&self) -> usize {
+        let ending = |state: &&RowWait| matches!(state, RowWait::Ending);
+        self.rows.values().filter(ending).count()
+    }
+
+    /// Everything that is still to be done: turns, tasks, and rows that are read or ended.
+    pub fn outstanding(&self) -> usize {
+        self.live.len() + self.tasks.len() + self.rows.len() + self.interrupted.len() + self.unread.len()
+    }
+
+    /// Sessions with a turn before sessions that wait, the longest-running first.
+    pub fn snapshot(&self) -> impl Iterator<Item = SessionSnapshot<'_>> {
+        let mut live: Vec<&LiveTurn> = self.live.values().collect();
+        let started = |turn: &LiveTurn| match &turn.state {
+            TurnPhase::Running(running) => Some(running.started),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+        };
+        live.sort_by_key(|turn| (started(turn).is_none(), started(turn)));
+        let turns = live.into_iter().map(|turn| {
+            let running = match &turn.state {
+                TurnPhase::Running(running) => Some(running),
+                TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+            };
+            SessionSnapshot {
+                session: &turn.origin.session,
+                state: match (turn.stop, running) {
+                    (Some(_), _) => "stopping",
+                    (None, Some(_)) => "running",
+                    (None, None) => "starting",
+                },
+                agent: running.map(|running| &*running.agent.name),
+                running_for: running.map(|running| running.started.elapsed()),
+                waiting: self.sessions.waiting(&turn.origin.session),
+            }
+        });
+        let waiting = self.sessions.idle().map(|(session, waiting)| SessionSnapshot {
+            session,
+            state: "waiting",
+            agent: None,
+            running_for: None,
+            waiting,
+        });
+        turns.chain(waiting)
+    }
+
+    /// Starts nothing new while `paused`.
+    pub fn set_paused(&mut self, paused: bool) {
+        if paused {
+            self.sessions.pause();
+        } else {
+            self.sessions.resume();
+        }
+    }
+
+    /// A task arrived for a session: whether it may start. [`Self::hold_place`] follows for a turn that may.
+    pub fn admit(&mut self, session: &SessionKey) -> Admission {
+        self.sessions.admit(session)
+    }
+
+    /// An admitted turn holds its place until its task is committed.
+    pub fn hold_place(&mut self, turn: TurnId, origin: TurnOrigin, task: Task) {
+        self.insert(turn, origin, Some(task), TurnPhase::Accepting);
+    }
+
+    fn insert(&mut self, turn: TurnId, origin: TurnOrigin, task: Option<Task>, state: TurnPhase) {
+        let live = LiveTurn {
+            origin: Arc::new(origin),
+            task,
+            cancel: CancellationToken::new(),
+            stop: None,
+            state,
+        };
+        self.live.insert(turn, live);
+    }
+
+    /// The work that held this place was not accepted: it never was there.
+    pub fn release(&mut self, session: &SessionKey, place: Place) {
+        match place {
+            Place::Turn(turn) => {
+                self.live.remove(&turn);
+                self.sessions.cancel_admission(session, turn);
+            }
+            Place::Queue(_) => self.sessions.cancel_waiting(session),
+            Place::None => {}
+        }
+    }
+
+    /// Where a turn belongs.
+    pub fn origin(&self, turn: TurnId) -> Option<Arc<TurnOrigin>> {
+        self.live.get(&turn).map(|live| Arc::clone(&live.origin))
+    }
+
+    /// Where the turn of a session belongs, if it has one.
+    pub fn origin_of(&self, session: &SessionKey) -> Option<Arc<TurnOrigin>> {
+        let mut live = self.live.values().map(|live| &live.origin);
+        live.find(|origin| origin.session == *session).cloned()
+    }
+
+    /// The row of a turn was read back: its task, and where it belongs.
+    pub fn assign(&mut self, turn: TurnId, row: &InboxRow, origin: TurnOrigin, task: Task, now_ms: i64) {
+        if let Some(live) = self.live.get_mut(&turn) {
+            origin.span.record("attempt", row.attempt);
+            origin
+                .span
+                .record("waited_ms", now_ms.saturating_sub(row.received_at));
+            live.origin = Arc::new(origin);
+            live.task = Some(task);
+        }
+    }
+
+    /// The span of a turn that holds its place.
+    pub fn span(&self, turn: TurnId) -> tracing::Span {
+        self.live
+            .get(&turn)
+            .map_or_else(tracing::Span::none, |live| live.origin.span.clone())
+    }
+
+    /// Whether a turn of this agent runs.
+    pub fn is_agent_running(&self, agent: &str) -> bool {
+        let runs = |live: &LiveTurn| match &live.state {
+            TurnPhase::Running(running) => &*running.agent.name == agent,
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => false,
+        };
+        self.live.values().any(runs)
+    }
+
+    /// A turn that never ran is over; its task, unless its row was still being read.
+    pub fn abandon(&mut self, turn: TurnId) -> Option<Task> {
+        let live = self.live.remove(&turn)?;
+        self.sessions.ended(&live.origin.session, turn);
+        live.task
+    }
+
+    /// The task of a turn is committed as this row: it may be prepared.
+    pub fn prepare(&mut self, turn: TurnId, row: InboxSeq) -> Option<(Arc<TurnOrigin>, &mut Task)> {
+        let live = self.live.get_mut(&turn)?;
+        live.state = TurnPhase::Preparing(row);
+        Some((Arc::clone(&live.origin), live.task.as_mut()?))
+    }
+
+    /// A turn that is being prepared: its row, where it belongs, and its task.
+    pub fn preparing(&mut self, turn: TurnId) -> Option<(InboxSeq, Arc<TurnOrigin>, &mut Task)> {
+        let live = self.live.get_mut(&turn)?;
+        let TurnPhase::Preparing(row) = live.state else {
+            return None;
+        };
+        Some((row, Arc::clone(&live.origin), live.task.as_mut()?))
+    }
+
+    /// The turn of a run, and its session.
+    pub fn of_run(&self, run: RunSeq) -> Option<(TurnId, SessionKey)> {
+        let is_it = |live: &LiveTurn| matches!(&live.task, Some(Task::Job(job)) if job.run == run);
+        let (turn, live) = self.live.iter().find(|(_, live)| is_it(live))?;
+        Some((*turn, live.origin.session.clone()))
+    }
+
+    /// Hands a message to the running turn that it met, if nothing older waits and it is for the same agent on the same
+    /// terms. What a turn has taken is the turn's business: its own end answers it.
+    pub fn steer(
+        &mut self,
+        session: &SessionKey,
+        met: TurnId,
+        agent: &SelectedAgent,
+        input: &TurnInput,
+    ) -> bool {
+        if self.sessions.running_turn(session) != Some(met) || self.sessions.has_waiting(session) {
+            return false;
+        }
+        let Some(LiveTurn {
+            state: TurnPhase::Running(running),
+            ..
+        }) = self.live.get_mut(&met)
+        else {
+            return false;
+        };
+        let steered = !running.declined
+            && running.agent.is_same(agent)
+            && running.agent.agent.info().steers
+            && running.agent.agent.steer(session, input);
+        running.steered += u64::from(steered);
+        self.counters.steered += u64::from(steered);
+        steered
+    }
+
+    /// Stops a session's turn: the one given, or whichever runs. Returns it, unless there is none or it is stopping already.
+    pub fn stop(&mut self, session: &SessionKey, only: Option<TurnId>, reason: StopReason) -> Option<TurnId> {
+        if only.is_some() && self.sessions.turn_of(session) != only {
+            return None;
+        }
+        let Interrupt::Cancel(turn) = self.sessions.interrupt(session) else {
+            return None;
+        };
+        if let Some(live) = self.live.get_mut(&turn) {
+            live.stop.get_or_insert(reason);
+            live.cancel.cancel();
+        }
+        Some(turn)
+    }
+
+    /// The turn that shows a draft, while it runs, and its session.
+    pub fn showing(&self, draft: &ShownDraft) -> Option<(TurnId, SessionKey)> {
+        let (turn, live) = self.live.iter().find(|(_, live)| match &live.state {
+            TurnPhase::Running(running) => draft.is_of(&live.origin.chat, running.row.0.unsigned_abs()),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => false,
+        })?;
+        Some((*turn, live.origin.session.clone()))
+    }
+
+    /// Every turn of a person: its session and its author.
+    pub fn authors(&self) -> impl Iterator<Item = (TurnId, &SessionKey, &Author)> {
+        let live = self
+            .live
+            .iter()
+            .filter(|(_, live)| !live.origin.author.is_operator());
+        live.map(|(turn, live)| (*turn, &live.origin.session, &*live.origin.author))
+    }
+
+    /// Stops every turn; returns those that were not stopping already.
+    pub fn stop_all(&mut self, reason: StopReason) -> Vec<TurnId> {
+        let sessions: Vec<SessionKey> = self
+            .live
+            .values()
+            .map(|live| live.origin.session.clone())
+            .collect();
+        sessions
+            .iter()
+            .filter_map(|session| self.stop(session, None, reason))
+            .collect()
+    }
+
+    /// Whether a turn may still ask people.
+    pub fn may_ask(&self, turn: TurnId) -> bool {
+        self.live.get(&turn).is_some_and(|live| live.stop.is_none())
+    }
+
+    /// The agent that runs a turn; none before it runs.
+    fn running(&self, turn: TurnId) -> Option<&Running> {
+        match &self.live.get(&turn)?.state {
+            TurnPhase::Running(running) => Some(running),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+        }
+    }
+
+    /// The name of the agent that runs a turn, when what it saves is kept.
+    pub fn agent_name(&self, turn: TurnId) -> Option<&Arc<str>> {
+        self.running(turn).map(|running| &running.agent.name)
+    }
+
+    /// Whether what a turn saves is kept: not once its session starts a new conversation.
+    pub fn keeps_state(&self, turn: TurnId) -> bool {
+        self.running(turn).is_some_and(|running| !running.forgotten)
+    }
+
+    /// Whether the connector declined what a turn answers.
+    pub fn is_turn_declined(&self, turn: TurnId) -> bool {
+        self.running(turn).is_some_and(|running| running.declined)
+    }
+
+    /// The message that a turn answers.
+    pub fn row_of(&self, turn: TurnId) -> Option<InboxSeq> {
+        self.running(turn).map(|running| running.row)
+    }
+
+    /// The session starts a new conversation. Returns a token that is cancelled when its running turn is over.
+    pub fn forget(&mut self, session: &SessionKey) -> Option<CancellationToken> {
+        let turn = self.sessions.turn_of(session)?;
+        match &mut self.live.get_mut(&turn)?.state {
+            TurnPhase::Running(running) => {
+                running.forgotten = true;
+                Some(running.ended.get_or_insert_default().clone())
+            }
+            // A turn that does not run yet waits for the agents to forget.
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+        }
+    }
+
+    /// The connector declined the answer to a message. Returns the turn that still runs for it; its row is ended as
+    /// ignored, so that a process killed before the turn's end has nothing to report either.
+    pub fn decline(&mut self, row: InboxSeq, now_ms: i64, effects: &mut Effects) -> Option<TurnId> {
+        for (turn, live) in &mut self.live {
+            if let TurnPhase::Running(running) = &mut live.state
+                && running.row == row
+            {
+                if !std::mem::replace(&mut running.declined, true) {
+                    effects.write(Command::End {
+                        seq: row,
+                        state: RowState::Ignored,
+                        ops: Vec::new(),
+                        now_ms,
+                    });
+                }
+                return Some(*turn);
+            }
+        }
+        None
+    }
+}
+
+/// The span that follows one message through the log.
+pub fn message_span(session: &SessionKey) -> tracing::Span {
+    tracing::info_span!(
+        "session",
+        session = session.as_str(),
+        attempt = Empty,
+        waited_ms = Empty,
+        steered = Empty,
+        ops = Empty,
+        outcome = Empty,
+    )
+}
+
+/// Reads a journaled line back.
+pub fn decode_row(row: &InboxRow) -> Option<MessageEvent> {
+    let frame = ConnectorFrame::decode(row.line.as_deref()?).ok()?;
+    match (row.kind, frame) {
+        (InboxKind::Inbound, ConnectorFrame::Inbound { event, .. }) => Some(*event),
+        (InboxKind::Forward, ConnectorFrame::PassthroughForward { forward, .. }) => {
+            interaction_event(&forward)
+        }
+        _ => None,
+    }
+}

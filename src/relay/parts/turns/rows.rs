@@ -1,0 +1,258 @@
+//! The rows of turns: queued, read back from the journal, ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Loaded, RowWait, TurnOrigin, TurnPhase, Turns, Unread, message_span};
+use crate::access::Author;
+use crate::relay::effects::{Effects, Pending};
+use crate::relay::ops::DurableOp;
+use crate::session::{Admission, TurnId};
+use crate::store::{Command, InboxRow, InboxSeq, RowState, WaitingRow};
+use crate::wire::{SessionKey, SessionSource};
+
+/// Rows of one session that are read at a time.
+const ROWS_PER_READ: u32 = 32;
+/// How long to wait before reading again what the journal could not read.
+const READ_RETRY: Duration = Duration::from_millis(200);
+/// Rows that are read at a time to find sessions that did not fit in memory.
+const ROWS_PER_RELOAD: u32 = 1024;
+
+impl Turns {
+    /// A committed message waits for its session; `true` when it is the first that does not fit in memory.
+    pub fn enqueue(&mut self, session: &SessionKey, row: InboxSeq) -> bool {
+        let overflowed = self.sessions.enqueue(session, row.0);
+        self.counters.overflows += u64::from(overflowed);
+        overflowed
+    }
+
+    /// The journal holds waiting messages from an earlier run.
+    pub fn recover_waiting(&mut self) {
+        self.sessions.recover();
+    }
+
+    /// Reads sessions that did not fit in memory, and rows for those whose queue in memory ran dry.
+    pub fn refill(&mut self, effects: &mut Effects) {
+        if let Some(after) = self.sessions.next_reload().map(InboxSeq) {
+            effects.request(Pending::WaitingRows(after), |token| Command::NextWaiting {
+                token,
+                after,
+                limit: ROWS_PER_RELOAD,
+            });
+        }
+        while let Some((session, after)) = self.sessions.next_refill() {
+            let key = session.shared();
+            effects.request(Pending::SessionRows(session), |token| Command::NextQueued {
+                token,
+                session: key,
+                after: InboxSeq(after),
+                limit: ROWS_PER_READ,
+            });
+        }
+    }
+
+    /// Waiting rows after this one that were read; `None` when the journal could not read them.
+    pub fn reloaded(&mut self, after: InboxSeq, rows: Option<&[WaitingRow]>) {
+        match rows {
+            Some(rows) => {
+                let last = rows.last().map(|row| row.seq.0);
+                let has_more = rows.len() >= ROWS_PER_RELOAD as usize;
+                let sessions = rows
+                    .iter()
+                    .map(|row| SessionKey::from_text(Arc::clone(&row.session)));
+                self.sessions.reload(sessions, last.filter(|_| has_more));
+            }
+            None => self.unread.push(Unread::Waiting(after)),
+        }
+    }
+
+    /// Rows of a session that were read; `None` when the journal could not read them.
+    pub fn refilled(&mut self, session: SessionKey, rows: Option<&[InboxRow]>) {
+        match rows {
+            Some(rows) => {
+                let complete = rows.len() < ROWS_PER_READ as usize;
+                // One whose end the journal could not write yet is over all the same.
+                let is_over = |seq: &InboxSeq| matches!(self.rows.get(seq), Some(RowWait::Ending));
+                let rows: Vec<i64> = rows
+                    .iter()
+                    .filter(|row| !is_over(&row.seq))
+                    .map(|row| row.seq.0)
+                    .collect();
+                self.sessions.refill(&session, rows, complete);
+            }
+            None => self.unread.push(Unread::Session(session)),
+        }
+    }
+
+    /// Starts the turns of waiting messages, as far as there is room: their messages are read back first.
+    pub fn start_waiting(&mut self, now_ms: i64, effects: &mut Effects) {
+        while let Some((session, row, turn)) = self.sessions.next_start() {
+            self.load(session, InboxSeq(row), turn, now_ms, effects);
+        }
+    }
+
+    /// Runs an interrupted message again, because that does no harm.
+    pub fn run_again(&mut self, row: &InboxRow, now_ms: i64, effects: &mut Effects) {
+        let session = SessionKey::from_text(Arc::clone(&row.session));
+        if let Admission::Start(turn) = self.sessions.admit(&session) {
+            self.load(session, row.seq, turn, now_ms, effects);
+        } else {
+            self.sessions.enqueue_again(&session, row.seq.0);
+        }
+    }
+
+    /// The message of an admitted turn is committed as waiting: it is marked as running, and read back, before its agent starts.
+    pub fn start_stored(&mut self, turn: TurnId, row: InboxSeq, now_ms: i64, effects: &mut Effects) {
+        let Some(live) = self.live.get_mut(&turn) else {
+            return;
+        };
+        live.state = TurnPhase::Loading;
+        self.rows.insert(row, RowWait::Loading { turn, early: false });
+        effects.write(Command::Start { seq: row, now_ms });
+        effects.write(Command::Load { seq: row });
+    }
+
+    pub(super) fn load(
+        &mut self,
+        session: SessionKey,
+        row: InboxSeq,
+        turn: TurnId,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        let span = message_span(&session);
+        let nowhere = SessionSource::default();
+        let origin = TurnOrigin::new(session, &nowhere, false, Arc::new(Author::operator()), span);
+        self.insert(turn, origin, None, TurnPhase::Loading);
+        self.rows.insert(row, RowWait::Loading { turn, early: false });
+        effects.write(Command::Start { seq: row, now_ms });
+        effects.write(Command::Load { seq: row });
+    }
+
+    /// A turn was running when an earlier run ended: its message is read, one at a time.
+    pub fn read_interrupted(&mut self, row: InboxSeq, effects: &mut Effects) {
+        self.interrupted.push_back(row);
+        if self.interrupted.len() == 1 {
+            self.read_next_interrupted(effects);
+        }
+    }
+
+    pub(super) fn read_next_interrupted(&mut self, effects: &mut Effects) {
+        if let Some(row) = self.interrupted.front().copied() {
+            self.rows.insert(row, RowWait::Interrupted);
+            effects.write(Command::Load { seq: row });
+        }
+    }
+
+    pub(super) fn interrupted_read(&mut self, effects: &mut Effects) {
+        self.interrupted.pop_front();
+        self.read_next_interrupted(effects);
+    }
+
+    /// A row was read back. One that is not marked as running yet is waited for: a disk that cannot be written still reads,
+    /// and an agent must not act on a message that would run again after a restart.
+    pub fn loaded(&mut self, row: &InboxRow, effects: &mut Effects) -> Loaded {
+        match self.rows.get_mut(&row.seq) {
+            Some(RowWait::Interrupted) => {
+                self.rows.remove(&row.seq);
+                self.interrupted_read(effects);
+                Loaded::Interrupted
+            }
+            Some(RowWait::Loading { early, .. }) if row.state != RowState::Running => {
+                *early = true;
+                Loaded::Nothing
+            }
+            Some(RowWait::Loading { turn, .. }) => {
+                let turn = *turn;
+                self.rows.remove(&row.seq);
+                Loaded::Turn(turn)
+            }
+            Some(RowWait::Ending) | None => Loaded::Nothing,
+        }
+    }
+
+    /// The journal has written that a message runs.
+    pub fn started(&mut self, row: InboxSeq, effects: &mut Effects) {
+        if let Some(RowWait::Loading { early, .. }) = self.rows.get_mut(&row)
+            && std::mem::take(early)
+        {
+            effects.write(Command::Load { seq: row });
+        }
+    }
+
+    /// The row does not exist: somebody dropped it, or it had ended.
+    pub fn missing(&mut self, row: InboxSeq, effects: &mut Effects) {
+        match self.rows.remove(&row) {
+            Some(RowWait::Loading { turn, .. }) => {
+                self.abandon(turn);
+            }
+            Some(RowWait::Interrupted) => self.interrupted_read(effects),
+            Some(RowWait::Ending) | None => {}
+        }
+    }
+
+    /// The journal failed a command about a row. Only a read can fail while a row is read, and is repeated. Returns whether
+    /// an end was refused.
+    pub fn row_failed(&mut self, row: InboxSeq) -> bool {
+        match self.rows.get(&row) {
+            Some(RowWait::Loading { .. } | RowWait::Interrupted) => {
+                self.unread.push(Unread::Row(row));
+                false
+            }
+            Some(RowWait::Ending) => {
+                self.rows.remove(&row);
+                tracing::error!(row = row.0, "dropped an answer that the journal refused");
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// When the journal is asked again for what it could not read.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.read_again_at
+    }
+
+    /// Asks the journal again for what it could not read, after a while.
+    pub fn read_again(&mut self, now: Duration, effects: &mut Effects) {
+        if self.unread.is_empty() || *self.read_again_at.get_or_insert(now + READ_RETRY) > now {
+            return;
+        }
+        self.read_again_at = None;
+        for unread in std::mem::take(&mut self.unread) {
+            match unread {
+                Unread::Row(seq) => effects.write(Command::Load { seq }),
+                Unread::Session(session) => self.sessions.refill(&session, [], false),
+                Unread::Waiting(after) => self.sessions.reload([], Some(after.0)),
+            }
+        }
+    }
+
+    /// Ends a row: its outcome and its ops are one commit.
+    pub fn end_row(
+        &mut self,
+        row: InboxSeq,
+        outcome: RowState,
+        ops: &[DurableOp],
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        effects.write(Command::End {
+            seq: row,
+            state: outcome,
+            ops: ops.iter().map(DurableOp::to_row).collect(),
+            now_ms,
+        });
+        self.rows.insert(row, RowWait::Ending);
+    }
+
+    /// The end of a row is committed; `false` if the row is being read again, because the connector declined the answer of
+    /// its turn.
+    pub fn committed(&mut self, row: InboxSeq) -> bool {
+        let is_ending = matches!(self.rows.get(&row), Some(RowWait::Ending));
+        if is_ending {
+            self.rows.remove(&row);
+        }
+        is_ending
+    }
+}

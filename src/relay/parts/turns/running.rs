@@ -1,0 +1,296 @@
+//! Running turns: how an agent is started, how its task is waited for, and what its end means.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::task::{JoinError, unconstrained};
+use tokio::time::Instant;
+use tracing::Instrument as _;
+use tracing::field::Empty;
+
+use super::{EndedTurn, Finished, Running, TurnPhase, Turns};
+use crate::adapter::stream::TurnResult;
+use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput, Usage};
+use crate::relay::effects::{SelectedAgent, Task};
+use crate::relay::parts::turn_task::{TurnContext, TurnReport, run_turn};
+use crate::session::{StopReason, TurnId};
+use crate::store::{InboxSeq, RowState};
+
+impl Turns {
+    /// Runs the agent for a committed message. A turn that was stopped before it began ends right away.
+    pub fn begin(
+        &mut self,
+        id: TurnId,
+        row: InboxSeq,
+        agent: SelectedAgent,
+        input: TurnInput,
+        mut context: TurnContext,
+    ) {
+        let Some(live) = self.live.get_mut(&id) else {
+            return;
+        };
+        let span = tracing::info_span!(
+            parent: &live.origin.span,
+            "turn",
+            turn = id.0,
+            agent = &*agent.name,
+            platform = live.origin.chat.platform,
+            failure = Empty,
+            first_text_ms = Empty,
+            input_tokens = Empty,
+            output_tokens = Empty,
+        );
+        live.state = TurnPhase::Running(Running {
+            row,
+            agent: agent.clone(),
+            started: Instant::now(),
+            span: span.clone(),
+            steered: 0,
+            ended: None,
+            forgotten: false,
+            declined: false,
+        });
+        if live.cancel.is_cancelled() {
+            let end = TurnEnd::Cancelled { confirmed: true };
+            self.inline
+                .push(Ok(TurnReport::without_text(id, context.stream, end)));
+            return;
+        }
+        let (mut events, signals) = EventSink::new();
+        if let Some(mark) = context.handover.take() {
+            events = events.with_handover(move || mark.note());
+        }
+        let turn = Turn {
+            id,
+            session: live.origin.session.clone(),
+            input,
+            approver: Approver::new(&events, agent.permission),
+            events,
+            cancel: live.cancel.clone(),
+            workdir: agent.workdir,
+        };
+        self.counters.started += 1;
+        let inline = agent.agent.answers_inline();
+        let running = run_turn(agent.agent, turn, signals, self.requests.clone(), context).instrument(span);
+        if inline {
+            self.run_inline(id, running);
+        } else {
+            self.spawn(id, running);
+        }
+    }
+
+    /// Polls a turn once, and goes on in a task when it is not done by then.
+    pub(super) fn run_inline(
+        &mut self,
+        turn: TurnId,
+        running: impl Future<Output = TurnReport> + Send + 'static,
+    ) {
+        let mut running = Box::pin(running);
+        // However many turns begin together, the event loop's budget must not make one of them wait.
+        let poll_once = || unconstrained(running.as_mut()).now_or_never();
+        match catch_unwind(AssertUnwindSafe(poll_once)) {
+            Ok(Some(report)) => self.inline.push(Ok(report)),
+            Ok(None) => self.spawn(turn, running),
+            Err(_) => self.inline.push(Err(turn)),
+        }
+    }
+
+    pub(super) fn spawn(&mut self, turn: TurnId, running: impl Future<Output = TurnReport> + Send + 'static) {
+        let task = self.tasks.spawn(running);
+        self.by_task.insert(task.id(), turn);
+    }
+
+    /// Turns that ended inline.
+    pub fn take_inline(&mut self) -> Vec<Finished> {
+        std::mem::take(&mut self.inline)
+    }
+
+    /// Waits for the next task to end; never resolves while there is none. Cancel-safe.
+    pub async fn next_finished(&mut self) -> Finished {
+        loop {
+            match self.tasks.join_next_with_id().await {
+                Some(joined) => {
+                    if let Some(finished) = self.joined(joined) {
+                        return finished;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// A task that has ended already.
+    pub fn try_finished(&mut self) -> Option<Finished> {
+        loop {
+            let joined = self.tasks.try_join_next_with_id()?;
+            if let Some(finished) = self.joined(joined) {
+                return Some(finished);
+            }
+        }
+    }
+
+    pub(super) fn joined(
+        &mut self,
+        joined: Result<(tokio::task::Id, TurnReport), JoinError>,
+    ) -> Option<Finished> {
+        match joined {
+            Ok((task, report)) => {
+                self.by_task.remove(&task);
+                Some(Ok(report))
+            }
+            Err(error) => self.by_task.remove(&error.id()).map(Err),
+        }
+    }
+
+    /// A turn has ended: its session is free. `None` for a turn that is not there, or never ran.
+    pub fn end(&mut self, report: &TurnReport) -> Option<EndedTurn> {
+        let live = self.live.remove(&report.turn)?;
+        self.sessions.ended(&live.origin.session, report.turn);
+        let TurnPhase::Running(running) = live.state else {
+            return None;
+        };
+        if let Some(ended) = running.ended {
+            ended.cancel();
+        }
+        self.metrics.ended(running.started.elapsed(), report.first_text);
+        self.counters.input_tokens += report.usage.input_tokens;
+        self.counters.output_tokens += report.usage.output_tokens;
+        let (outcome, result, notice) = self.conclude(report, live.stop);
+        let span = &live.origin.span;
+        span.record("steered", running.steered);
+        record_report(&running.span, report);
+        let outcome_name = if running.declined {
+            "declined"
+        } else {
+            outcome_label(outcome)
+        };
+        span.record("outcome", outcome_name);
+        tracing::info!(
+            parent: span,
+            agent = &*running.agent.name,
+            platform = live.origin.chat.platform,
+            outcome = outcome_name,
+            ms = u64::try_from(running.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "turn ended"
+        );
+        Some(EndedTurn {
+            origin: live.origin,
+            task: live.task.unwrap_or(Task::Message(None)),
+            row: running.row,
+            agent: running.agent.name,
+            outcome,
+            result,
+            // A turn that was stopped before it said anything stays silent.
+            notice: notice.filter(|_| outcome != RowState::Stopped || report.has_text),
+            declined: running.declined,
+        })
+    }
+
+    /// The agent panicked: what its turn ends with.
+    pub fn panicked(turn: TurnId) -> TurnEnd {
+        tracing::error!(turn = turn.0, "the agent panicked");
+        TurnEnd::Failed(Failure::new(
+            FailureClass::Internal,
+            "Something went wrong inside the agent.",
+            "it panicked",
+        ))
+    }
+
+    /// What a turn's end means: for the journal, for the chat's indicators, and as the turn's last text.
+    pub(super) fn conclude(
+        &mut self,
+        report: &TurnReport,
+        stop: Option<StopReason>,
+    ) -> (RowState, TurnResult, Option<String>) {
+        let turn = report.turn;
+        match &report.end {
+            TurnEnd::Completed => {
+                self.counters.done += 1;
+                (RowState::Done, TurnResult::Done, None)
+            }
+            TurnEnd::Truncated(why) => {
+                self.counters.done += 1;
+                let notice = match why {
+                    Truncation::Tokens => "[truncated: the model reached its output limit]",
+                    Truncation::Steps => "[stopped: the turn reached its step limit]",
+                    Truncation::Filter => "[truncated by the provider]",
+                    Truncation::Size => "[truncated: the answer is too long]",
+                };
+                (RowState::Done, TurnResult::Done, Some(notice.to_owned()))
+            }
+            TurnEnd::Refused => {
+                self.counters.done += 1;
+                let notice = "The agent declined to answer.".to_owned();
+                (RowState::Done, TurnResult::Failed, Some(notice))
+            }
+            TurnEnd::Cancelled { confirmed } => {
+                self.counters.stopped += 1;
+                if !confirmed {
+                    tracing::warn!(
+                        turn = turn.0,
+                        "the agent did not stop in time; its turn was dropped"
+                    );
+                }
+                if stop == Some(StopReason::Shutdown) {
+                    let notice = self.interrupted_notice.clone();
+                    return (RowState::Interrupted, TurnResult::Stopped, notice);
+                }
+                (
+                    RowState::Stopped,
+                    TurnResult::Stopped,
+                    Some("[stopped]".to_owned()),
+                )
+            }
+            TurnEnd::Failed(failure) => {
+                self.counters.failed += 1;
+                tracing::warn!(turn = turn.0, class = ?failure.class, detail = failure.detail, "the turn failed");
+                let notice = failure.public_text.clone();
+                (RowState::Failed, TurnResult::Failed, Some(notice))
+            }
+        }
+    }
+
+    /// Counts a turn that an earlier run left running.
+    pub fn count_interrupted(&mut self) {
+        self.counters.interrupted += 1;
+    }
+
+    /// Asks all tasks to end, and waits for that.
+    pub async fn abort_all(&mut self, within: Duration) {
+        self.tasks.abort_all();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(within, ended).await.is_err() {
+            tracing::warn!(left = self.tasks.len(), "some turns did not end in time");
+        }
+    }
+}
+
+/// Adds to a turn's span what its agent reported.
+fn record_report(span: &tracing::Span, report: &TurnReport) {
+    if let TurnEnd::Failed(failure) = &report.end {
+        span.record("failure", failure.class.label());
+    }
+    if let Some(after) = report.first_text {
+        span.record(
+            "first_text_ms",
+            u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+        );
+    }
+    if report.usage != Usage::default() {
+        span.record("input_tokens", report.usage.input_tokens);
+        span.record("output_tokens", report.usage.output_tokens);
+    }
+}
+
+/// How a turn ended, for its span.
+fn outcome_label(outcome: RowState) -> &'static str {
+    match outcome {
+        RowState::Done => "done",
+        RowState::Stopped => "stopped",
+        RowState::Failed => "failed",
+        RowState::Interrupted => "interrupted",
+        _ => "other",
+    }
+}

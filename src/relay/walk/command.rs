@@ -1,0 +1,240 @@
+//! The relay's own commands, once they are committed: `/stop`, `/new`, `/agent`, `/cron` and the rest.
+
+use sha2::{Digest as _, Sha256};
+
+use crate::access::Author;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::agent::RouteInput;
+use crate::cron::chat::{self, HELP, JobCommand};
+use crate::cron::job::NewJob;
+use crate::relay::effects::{ChatJobRequest, CommandTarget};
+use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::OpGroup;
+use crate::relay::parts::chats::job_origin;
+use crate::relay::parts::scheduler::{ArmWaiter, instant};
+use crate::relay::parts::slash_commands::SlashCommand;
+use crate::session::StopReason;
+use crate::store::{ChangeRefusal, InboxSeq, JobChange, JobRow, RowState};
+use crate::wire::SessionKey;
+
+/// What chats read where jobs never run.
+const OFF: &str = "Scheduled jobs are switched off here.";
+/// What chats read when a change could not be stored.
+const NOT_STORED: &str = "This could not be stored. Please try again.";
+
+impl EventLoop {
+    /// Runs one of the relay's own commands, now that it is committed, and answers it.
+    pub fn run_command(
+        &mut self,
+        command: SlashCommand,
+        about: CommandTarget,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) {
+        let answer = match command {
+            SlashCommand::Cron(text) => {
+                return self.run_job_command(&text, session, row, (chat, facts), author);
+            }
+            SlashCommand::Stop => match about {
+                CommandTarget::Turn(turn) if self.stop_turn(session, Some(turn), StopReason::Asked) => {
+                    "Stopped."
+                }
+                CommandTarget::NoTurn if self.link.stop_elsewhere(session.as_str()) => {
+                    "Nothing is running here. If another instance is working on this, it was asked to stop."
+                }
+                CommandTarget::Turn(_) | CommandTarget::NoTurn | CommandTarget::Forgotten => {
+                    "Nothing is running."
+                }
+            }
+            .to_owned(),
+            SlashCommand::New => {
+                if let CommandTarget::Turn(turn) = about {
+                    self.stop_turn(session, Some(turn), StopReason::Asked);
+                }
+                self.access.resume(author);
+                let running = self.turns.forget(session);
+                self.agents.forget(session, running, &mut self.effects);
+                "Started a new conversation.".to_owned()
+            }
+            SlashCommand::Status => self.describe_session(session, &route_input(chat, facts)),
+            SlashCommand::Agent(name) => {
+                let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+                let input = route_input(chat, facts);
+                let allowed = self.access.agents(author);
+                self.agents.choose(
+                    session,
+                    name.as_deref(),
+                    allowed.as_deref(),
+                    &input,
+                    now_ms,
+                    effects,
+                )
+            }
+            SlashCommand::WhoAmI => self.access.describe(author),
+            SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
+            SlashCommand::Help => self.commands.help(),
+        };
+        self.answer_command(&answer, session, row, (chat, facts));
+    }
+
+    /// Answers a message that was for the relay itself.
+    fn answer_command(
+        &mut self,
+        answer: &str,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) {
+        let ops = self.plan_text(answer, session, chat, facts, OpGroup::Message(row));
+        self.end_row(row, RowState::Done, ops, None);
+    }
+
+    fn describe_session(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> String {
+        let sessions = self.turns.sessions();
+        let state = match sessions.turn_of(session) {
+            Some(_) => "working on a message",
+            None => "idle",
+        };
+        let queued = match sessions.waiting(session) {
+            0 => String::new(),
+            waiting => format!(", {waiting} waiting"),
+        };
+        let agent = self.agents.current(session, input);
+        format!("{agent}: {state}{queued}.")
+    }
+
+    /// Offers what can be typed after a slash, when that has changed.
+    pub fn offer_commands(&mut self) {
+        let agents = &self.agents;
+        if let Some((platform, manifest)) = self.commands.manifest(|| agents.commands()) {
+            self.link.transport().offer_commands(platform, manifest);
+        }
+    }
+
+    /// `/cron` in a chat.
+    fn run_job_command(
+        &mut self,
+        text: &str,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) {
+        let now = self.clock.now();
+        let command = match JobCommand::parse(text, instant(now), self.scheduler.zone()) {
+            Err(why) => return self.answer_command(&why, session, row, (chat, facts)),
+            Ok(command) => command,
+        };
+        let change = match &command {
+            JobCommand::Help => return self.answer_command(HELP, session, row, (chat, facts)),
+            JobCommand::List => {
+                let jobs = chat::list(self.scheduler.jobs_of(chat), self.scheduler.zone());
+                return self.answer_command(&jobs, session, row, (chat, facts));
+            }
+            _ if self.scheduler.is_off() => return self.answer_command(OFF, session, row, (chat, facts)),
+            JobCommand::Add { schedule, prompt } => {
+                let new = NewJob {
+                    schedule: schedule.clone(),
+                    prompt: prompt.clone(),
+                    agent: self.agent_for_new_job(session, (chat, facts), author),
+                    origin: job_origin(author, chat, facts),
+                    ..NewJob::default()
+                };
+                JobChange::Add {
+                    new: Box::new(new),
+                    // A message that is read again after a crash makes the job that it made before.
+                    random: stable_number(session, row),
+                }
+            }
+            JobCommand::Pause(job) => JobChange::Pause { job: job.clone() },
+            JobCommand::Resume(job) => JobChange::Resume { job: job.clone() },
+            JobCommand::Remove(job) => JobChange::Remove { job: job.clone() },
+        };
+        let request = ChatJobRequest {
+            command,
+            session: session.clone(),
+            row,
+            chat: chat.clone(),
+            facts: facts.clone(),
+        };
+        self.scheduler.change(change, request, now, &mut self.effects);
+    }
+
+    /// The agent that a job from this chat asks, if it is not the default one.
+    fn agent_for_new_job(
+        &mut self,
+        session: &SessionKey,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> Option<String> {
+        let current = self.agents.current(session, &route_input(chat, facts));
+        let allowed = self.access.agents(author);
+        let chosen = match allowed {
+            Some(allowed) if !allowed.iter().any(|name| **name == *current) => {
+                allowed.into_iter().next().unwrap_or_default()
+            }
+            _ => current.to_string(),
+        };
+        let default = self.agents.named(None, None)?;
+        (*chosen != *default.agent.name).then_some(chosen)
+    }
+
+    /// A change that somebody asked for in a chat is stored.
+    pub fn job_changed(&mut self, request: Box<ChatJobRequest>, row: &JobRow) {
+        let answer = chat::changed(&request.command, &row.job, self.scheduler.zone());
+        let job = row.job.id().to_owned();
+        let waiter = ArmWaiter::Chat { request, job, answer };
+        self.scheduler.changed(waiter, self.clock.mono());
+    }
+
+    /// The journal refused a change that somebody asked for in a chat.
+    pub fn job_change_refused(&mut self, request: &ChatJobRequest, refusal: &ChangeRefusal) {
+        let mut answer = sentence(&refusal.to_string());
+        if matches!(refusal, ChangeRefusal::NoSuchJob(_)) {
+            answer.push_str(" /cron list shows the jobs of this chat.");
+        }
+        self.answer_job_request(request, &answer);
+    }
+
+    /// The journal could not store a change that somebody asked for in a chat.
+    pub fn job_change_failed(&mut self, request: &ChatJobRequest) {
+        self.answer_job_request(request, NOT_STORED);
+    }
+
+    pub fn answer_job_request(&mut self, request: &ChatJobRequest, answer: &str) {
+        let chat = (&request.chat, &request.facts);
+        self.answer_command(answer, &request.session, request.row, chat);
+    }
+}
+
+/// What routes look at, of a message that is one of the relay's own commands.
+fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c> {
+    RouteInput {
+        platform: &chat.platform,
+        chat: &chat.chat,
+        user: facts.user_id.as_deref().unwrap_or_default(),
+        profile: facts.profile.as_deref().unwrap_or_default(),
+        text: "",
+    }
+}
+
+/// A number that is the same whenever this row of this session is read.
+fn stable_number(session: &SessionKey, row: InboxSeq) -> u64 {
+    let digest = Sha256::digest(format!("{}:{}", row.0, session.as_str()));
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// With a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars
+        .next()
+        .map(|c| c.to_uppercase().to_string())
+        .unwrap_or_default();
+    format!("{first}{}.", chars.as_str())
+}

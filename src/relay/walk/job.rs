@@ -1,0 +1,378 @@
+//! What differs for a run of a scheduled job: how it is claimed and prepared, and where its answer goes.
+//!
+//! A claimed run is accepted like a message and marked as begun, and only then does its agent start: whatever was marked is
+//! never run again. Rows of an earlier process are ended without a run, because the journal's own recovery of claims
+//! ([`CronCommand::Recover`](crate::store::CronCommand)) decides which of them run.
+
+use serde::{Deserialize, Serialize};
+
+use crate::adapter::ChatId;
+use crate::agent::RouteInput;
+use crate::cron::fire::FireAdmission;
+use crate::cron::job::{Job, RunOutcome};
+use crate::cron::output::{self, OutputFile};
+use crate::cron::target::{self, Target};
+use crate::relay::effects::{Accepting, JobStep, JobTask, Pending, Place, RunSeq, Task, Work};
+use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::DurableOp;
+use crate::relay::parts::access::{MadeIn, Starter};
+use crate::relay::parts::job_files::Prompt;
+use crate::relay::parts::scheduler::{JobRun, instant, job_session};
+use crate::relay::parts::turn_task::TurnReport;
+use crate::relay::parts::turns::{EndedTurn, TurnOrigin, message_span};
+use crate::session::{Admission, StopReason, TurnId};
+use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxRow, RowState, RunRow};
+use crate::wire::{Scalar, SessionKey, SessionSource};
+
+/// A run, as its row keeps it.
+#[derive(Debug, Serialize, Deserialize)]
+struct RunLine<'l> {
+    r#type: &'l str,
+    job: &'l str,
+    run: i64,
+}
+
+impl EventLoop {
+    /// Claims what is due, starts what has a slot, stops what takes too long.
+    pub fn step_jobs(&mut self) {
+        let (now, serving) = (self.clock.now(), self.lifecycle.is_serving());
+        self.scheduler.step(now, serving, &mut self.effects);
+        for run in self.scheduler.overdue(now.mono) {
+            if let Some((turn, session)) = self.turns.of_run(run) {
+                self.stop_turn(&session, Some(turn), StopReason::Asked);
+            }
+        }
+        while serving && let Some(run) = self.scheduler.next_run() {
+            self.accept_run(&run);
+        }
+        while let Some((request, answer)) = self.scheduler.next_answer() {
+            self.answer_job_request(&request, &answer);
+        }
+    }
+
+    /// Gives a run its place in its session, and journals that.
+    fn accept_run(&mut self, run: &JobRun) {
+        let session = job_session(run.job.id());
+        let admission = self.turns.admit(&session);
+        if let Admission::Start(turn) = admission {
+            let origin = self.run_origin(&run.job, session.clone(), message_span(&session));
+            self.turns.hold_place(turn, origin, job_task(run.seq));
+        }
+        let line = RunLine {
+            r#type: "job",
+            job: run.job.id(),
+            run: run.seq.0,
+        };
+        let line = serde_json::to_vec(&line).unwrap_or_default();
+        let (key, now_ms) = (session.shared(), self.clock.unix_ms());
+        let accepting = Accepting {
+            session,
+            place: admission.into(),
+            work: Work::Job(run.seq),
+        };
+        let start = matches!(accepting.place, Place::Turn(_));
+        self.effects
+            .request(Pending::Accept(Box::new(accepting)), |token| Command::Accept {
+                token,
+                kind: InboxKind::Job,
+                session: key,
+                dedupe: None,
+                buffer_id: None,
+                line,
+                start,
+                now_ms,
+            });
+    }
+
+    /// Where a run belongs: to whoever made the job, in the session of the job, in the chat of its first target.
+    fn run_origin(&self, job: &Job, session: SessionKey, span: tracing::Span) -> TurnOrigin {
+        let origin = job.origin().map(|origin| MadeIn {
+            platform: self.chats.platform(&origin.platform),
+            chat_id: origin.chat_id,
+            chat_type: origin.chat_type,
+            parent_chat_id: origin.parent_chat_id,
+            user_id: origin.user_id,
+            other_ids: origin.other_ids,
+        });
+        let author = self.access.author(Starter::Job(origin.as_ref()));
+        let source = match self.targets(job).0.first() {
+            None => SessionSource::default(),
+            Some(target) => {
+                let platform = self.chats.platform(&target.platform);
+                let made_here = origin.filter(|origin| origin.platform == platform);
+                SessionSource {
+                    platform,
+                    user_id: made_here
+                        .and_then(|origin| origin.user_id)
+                        .map(|id| Scalar::from(id.as_str())),
+                    chat_id: Some(target.chat.as_str().into()),
+                    thread_id: target.thread.as_deref().map(Scalar::from),
+                    ..SessionSource::default()
+                }
+            }
+        };
+        TurnOrigin::new(session, &source, true, author, span)
+    }
+
+    /// The run of a row. One of an earlier process is not run: what becomes of it is decided by its claim.
+    pub fn load_run(&mut self, turn: TurnId, row: &InboxRow) -> Option<(TurnOrigin, Task)> {
+        let line: Option<RunLine<'_>> = row
+            .line
+            .as_deref()
+            .and_then(|line| serde_json::from_slice(line).ok());
+        let run = line.and_then(|line| self.scheduler.run(RunSeq(line.run)));
+        let Some(run) = run else {
+            self.end_unstarted(turn, row.seq, RowState::Ignored, "", None);
+            return None;
+        };
+        let session = job_session(run.job.id());
+        let origin = self.run_origin(&run.job, session, self.turns.span(turn));
+        Some((origin, job_task(run.seq)))
+    }
+
+    /// Reads what a run asks, before it is marked as begun.
+    pub fn prepare_run(&mut self, turn: TurnId, run: RunSeq) {
+        let Some(job) = self.scheduler.run(run).map(|run| run.job.clone()) else {
+            return;
+        };
+        if let Some(prompt) = self.job_files.prompt(turn, &job) {
+            self.prompt_read(turn, prompt);
+        }
+    }
+
+    /// It is known what a run asks: it is marked as begun before its agent starts.
+    pub fn prompt_read(&mut self, turn: TurnId, prompt: Prompt) {
+        let Some((row, _, Task::Job(job))) = self.turns.preparing(turn) else {
+            return;
+        };
+        match prompt {
+            Ok(prompt) => {
+                job.prompt = prompt;
+                let run = job.run;
+                let now = self.clock.now();
+                self.scheduler.begin(turn, run, now, &mut self.effects);
+            }
+            Err(why) => self.end_unstarted(turn, row, RowState::Failed, &why, None),
+        }
+    }
+
+    /// The journal has marked a run as begun, if this process still holds its claim.
+    fn run_begun(&mut self, turn: TurnId, run: RunSeq, is_held: bool) {
+        let Some((row, origin, _)) = self.turns.preparing(turn) else {
+            return;
+        };
+        if !is_held {
+            let session = origin.session.as_str();
+            tracing::warn!(session, "another process took the claim of a job");
+            self.scheduler.end(run);
+            return self.end_unstarted(turn, row, RowState::Ignored, "", None);
+        }
+        let Some(job) = self.scheduler.run(run).map(|run| run.job.clone()) else {
+            return self.end_unstarted(turn, row, RowState::Ignored, "", None);
+        };
+        let made_in = job.origin();
+        let input = made_in.as_ref().map(|origin| RouteInput {
+            platform: &origin.platform,
+            chat: &origin.chat_id,
+            user: origin.user_id.as_deref().unwrap_or_default(),
+            profile: "",
+            text: "",
+        });
+        match self.agents.named(job.agent(), input.as_ref()) {
+            Some(selection) => {
+                tracing::info!(job = job.id(), agent = &*selection.agent.name, "running a job");
+                self.begin_turn(turn, selection);
+            }
+            None => {
+                let why = format!("there is no agent `{}`", job.agent().unwrap_or_default());
+                self.end_unstarted(turn, row, RowState::Failed, &why, None);
+            }
+        }
+    }
+
+    /// The journal has answered about jobs.
+    pub fn handle_job_reply(&mut self, step: JobStep, reply: CronReply) {
+        let now = self.clock.now();
+        match (step, reply) {
+            (
+                JobStep::Recover,
+                CronReply::Recovered {
+                    interrupted,
+                    taken_over,
+                },
+            ) => {
+                for (run, job) in taken_over {
+                    self.scheduler.claimed(&run, job);
+                }
+                for (run, job) in interrupted {
+                    self.run_interrupted(&run, job.as_ref().map(|row| &row.job));
+                }
+            }
+            (JobStep::Jobs, CronReply::Jobs(rows)) => self.scheduler.loaded(rows),
+            (JobStep::Requested, CronReply::Runs(runs)) => {
+                if self.lifecycle.is_serving() {
+                    self.scheduler.requested(runs, now, &mut self.effects);
+                }
+            }
+            (JobStep::Claim(job, fire), CronReply::Claim(claim)) => {
+                let admission = match claim {
+                    ClaimReply::Claimed { run, job } => {
+                        self.scheduler.claimed(&run, *job);
+                        FireAdmission::Accepted
+                    }
+                    ClaimReply::Duplicate => {
+                        self.scheduler.not_claimed(&job, now);
+                        FireAdmission::Duplicate
+                    }
+                    ClaimReply::Gone => {
+                        self.scheduler.not_claimed(&job, now);
+                        FireAdmission::Gone
+                    }
+                    ClaimReply::Early { occurrence } => {
+                        self.scheduler.not_claimed(&job, now);
+                        FireAdmission::early(occurrence, instant(now))
+                    }
+                };
+                if let Some(fire) = fire {
+                    let _ = fire.send(admission);
+                }
+            }
+            (JobStep::Begin(turn, run), CronReply::Held(is_held)) => self.run_begun(turn, run, is_held),
+            (JobStep::Change(request), CronReply::Changed { job: Some(job), .. }) => {
+                self.job_changed(request, &job);
+            }
+            (JobStep::Change(request), CronReply::Refused(refusal)) => {
+                self.job_change_refused(&request, &refusal);
+            }
+            (JobStep::Finished, CronReply::Finished { job, .. }) => {
+                self.scheduler.finished(job.map(|job| *job));
+            }
+            (JobStep::Noted, _) => {}
+            (step, _) => self.waiter_mismatched(Pending::Job(step)),
+        }
+    }
+
+    /// The journal could not do what was asked of it about jobs.
+    pub fn job_command_failed(&mut self, step: JobStep) {
+        let now = self.clock.now();
+        match step {
+            JobStep::Recover | JobStep::Jobs | JobStep::Requested => self.scheduler.read_failed(now.mono),
+            JobStep::Claim(job, fire) => {
+                self.scheduler.not_claimed(&job, now);
+                if let Some(fire) = fire {
+                    let _ = fire.send(FireAdmission::Failed);
+                }
+            }
+            JobStep::Begin(turn, _) => {
+                if let Some((row, ..)) = self.turns.preparing(turn) {
+                    let why = "the journal could not store that it began";
+                    self.end_unstarted(turn, row, RowState::Ignored, why, None);
+                }
+            }
+            JobStep::Change(request) => self.job_change_failed(&request),
+            JobStep::Finished | JobStep::Noted => {}
+        }
+    }
+
+    /// A job's turn has ended: its answer goes to the job's targets, and its end into the journal, in one commit.
+    pub fn finish_run(&mut self, run: RunSeq, ended: &EndedTurn, report: &TurnReport) {
+        let Some(run) = self.scheduler.end(run) else {
+            return self.end_row(ended.row, ended.outcome, Vec::new(), None);
+        };
+        let text = report.collected.trim();
+        let error = match ended.outcome {
+            _ if run.timed_out => Some(format!("it took longer than {} s", run.timeout_secs())),
+            RowState::Done if text.is_empty() => Some("the agent gave no answer".to_owned()),
+            RowState::Done => None,
+            RowState::Stopped => Some("it was stopped".to_owned()),
+            RowState::Interrupted => Some("the relay was stopped while it ran".to_owned()),
+            _ => Some(ended.notice.clone().unwrap_or_else(|| "it failed".to_owned())),
+        };
+        // Whoever stopped it knows.
+        let is_silent = ended.outcome == RowState::Stopped && !run.timed_out;
+        let message = match &error {
+            _ if is_silent => None,
+            Some(error) => Some(target::failure_text(&run.job, error)),
+            None if target::is_silent(text) => None,
+            None => {
+                let wrap = self.scheduler.settings().wrap_response;
+                Some(target::answer_text(&run.job, text, wrap))
+            }
+        };
+        let (ops, delivery_error) = self.plan_answer(&run.job, message.as_deref());
+        self.end_row(ended.row, ended.outcome, ops, None);
+        let now = self.clock.now();
+        let file = OutputFile::new(&run.job, instant(now), self.scheduler.zone());
+        let page = output::page(&run.job, text, error.as_deref());
+        let keep = self.scheduler.settings().output_retention;
+        let outcome = RunOutcome {
+            output: Some(self.job_files.save(file, page, keep)),
+            error,
+            delivery_error,
+        };
+        self.scheduler.finish(&run, outcome, now, &mut self.effects);
+    }
+
+    /// Ends a run whose agent did not start, and notifies its targets.
+    pub fn fail_run(&mut self, run: RunSeq, why: &str) {
+        let Some(run) = self.scheduler.end(run) else {
+            return;
+        };
+        tracing::warn!(job = run.job.id(), why, "a job failed");
+        let message = target::failure_text(&run.job, why);
+        let (ops, delivery_error) = self.plan_answer(&run.job, Some(&message));
+        self.add_ops(ops, None);
+        let outcome = RunOutcome {
+            error: Some(why.to_owned()),
+            delivery_error,
+            output: None,
+        };
+        let now = self.clock.now();
+        self.scheduler.finish(&run, outcome, now, &mut self.effects);
+    }
+
+    /// A run ended with an earlier process. The journal notes that in the same commit as the notices to its targets.
+    fn run_interrupted(&mut self, run: &RunRow, job: Option<&Job>) {
+        tracing::warn!(job = run.job, "a job was interrupted by the end of the last run");
+        if let Some(job) = job {
+            let message = target::failure_text(job, "the relay was restarted while it ran");
+            let (ops, _) = self.plan_answer(job, Some(&message));
+            self.add_ops(ops, None);
+        }
+        let now = self.clock.now();
+        self.scheduler.interrupted(run.seq, now, &mut self.effects);
+    }
+
+    /// The answer of a session did not reach a chat; a job's record says so.
+    pub fn job_undelivered(&mut self, chat: &str, session: &str, reason: &str) {
+        let target = match ChatId::from_key(chat) {
+            Some(ChatId { platform, chat }) => format!("{platform}:{chat}"),
+            None => chat.to_owned(),
+        };
+        self.scheduler
+            .not_delivered(session, &target, reason, &mut self.effects);
+    }
+
+    /// Ops that deliver a text to every target of a job, and why it could not be delivered everywhere.
+    fn plan_answer(&mut self, job: &Job, text: Option<&str>) -> (Vec<DurableOp>, Option<String>) {
+        let (targets, error) = self.targets(job);
+        let session = job_session(job.id());
+        let ops = text.map(|text| self.plan_targets(&targets, &session, text));
+        (ops.unwrap_or_default(), error)
+    }
+
+    fn targets(&self, job: &Job) -> (Vec<Target>, Option<String>) {
+        target::targets(
+            &job.deliver(),
+            job.origin().as_ref(),
+            &self.scheduler.settings().home_channels,
+        )
+    }
+}
+
+fn job_task(run: RunSeq) -> Task {
+    Task::Job(JobTask {
+        run,
+        prompt: String::new(),
+    })
+}

@@ -1,0 +1,160 @@
+//! Completions of the journal: each goes to whoever waits for it. One that meets a waiter of another kind is an error, which
+//! fails the waiter.
+
+use crate::link::Generation;
+use crate::relay::effects::{Accepting, Pending, Work};
+use crate::relay::event_loop::EventLoop;
+use crate::relay::handle::SendError;
+use crate::relay::parts::outbox::OpsCommit;
+use crate::store::{Batch, Committed, Completion, Failed, Fault, Subject};
+
+impl EventLoop {
+    pub fn handle_batch(&mut self, batch: Batch) {
+        self.journal.committed(batch.commits);
+        for completion in batch.completions {
+            self.handle_completion(completion);
+            self.run_effects();
+        }
+    }
+
+    pub fn handle_completion(&mut self, completion: Completion) {
+        let token = match &completion {
+            Completion::Accepted { token, .. }
+            | Completion::Duplicate { token, .. }
+            | Completion::Quarantined { token, .. }
+            | Completion::Cron { token, .. }
+            | Completion::Handed { token, .. }
+            | Completion::OpsAdded { token, .. }
+            | Completion::Queued { token, .. }
+            | Completion::Waiting { token, .. }
+            | Completion::Resume { token, .. }
+            | Completion::Ops { token, .. } => *token,
+            Completion::Ended { seq, ops } => return self.row_ended(*seq, *ops),
+            Completion::Loaded(row) => return self.row_loaded(row),
+            Completion::Missing { seq } => return self.row_missing(*seq),
+            Completion::Started { seq, .. } => return self.turns.started(*seq, &mut self.effects),
+            Completion::Failed(failed) => return self.command_failed(failed),
+        };
+        let Some(waiter) = self.journal.take(token) else {
+            tracing::error!(token, "the journal completed a command that nobody waits for");
+            return;
+        };
+        match (completion, waiter) {
+            (Completion::Accepted { seq, receipt, .. }, Pending::Accept(accepting)) => {
+                self.acknowledge_work(&accepting, receipt);
+                self.work_accepted(*accepting, seq);
+            }
+            (Completion::Duplicate { receipt, .. }, Pending::Accept(accepting)) => {
+                self.inbound.count_duplicate();
+                self.acknowledge_duplicate(*accepting, receipt);
+            }
+            (Completion::Quarantined { receipt, .. }, Pending::Quarantine(generation)) => {
+                self.lifecycle.accepted();
+                self.acknowledge(generation, receipt);
+            }
+            (Completion::Cron { reply, .. }, Pending::Job(step)) => self.handle_job_reply(step, reply),
+            (Completion::Handed { reply, .. }, Pending::Accept(accepting)) => {
+                self.handle_submission_reply(*accepting, reply);
+            }
+            (Completion::Handed { reply, .. }, Pending::Handed) => self.handle_items_reply(reply),
+            (Completion::OpsAdded { .. }, Pending::Access(reply, answer)) => drop(reply.send(Ok(answer))),
+            (Completion::OpsAdded { ops, .. }, Pending::Ops(reply)) => {
+                if let Some(reply) = reply {
+                    let _ = reply.send(Ok(()));
+                }
+                self.outbox
+                    .committed(OpsCommit::Token(token), ops, &mut self.effects);
+            }
+            (Completion::Queued { rows, .. }, Pending::SessionRows(session)) => {
+                self.turns.refilled(session, Some(&rows));
+            }
+            (Completion::Waiting { rows, .. }, Pending::WaitingRows(after)) => {
+                self.turns.reloaded(after, Some(&rows));
+            }
+            (Completion::Resume { blob, .. }, Pending::AgentChoice(turn, session)) => {
+                self.agent_chosen(turn, &session, blob);
+            }
+            (Completion::Resume { blob, .. }, Pending::AgentState(reply)) => drop(reply.send(blob)),
+            (_, waiter) => self.waiter_mismatched(waiter),
+        }
+    }
+
+    /// Acknowledges the frame of work that is committed; jobs and handed-over items came in none.
+    fn acknowledge_work(&mut self, accepting: &Accepting, receipt: Committed) {
+        if let Work::Message(generation, _) = &accepting.work {
+            self.lifecycle.accepted();
+            self.acknowledge(*generation, receipt);
+        }
+    }
+
+    /// A message came before: it is acknowledged again, and holds no place.
+    fn acknowledge_duplicate(&mut self, accepting: Accepting, receipt: Committed) {
+        let Work::Message(generation, _) = accepting.work else {
+            // Neither a run nor an item can be a duplicate by its row.
+            return self.waiter_mismatched(Pending::Accept(Box::new(accepting)));
+        };
+        self.acknowledge(generation, receipt);
+        self.turns.release(&accepting.session, accepting.place);
+    }
+
+    fn acknowledge(&mut self, generation: Generation, receipt: Committed) {
+        if self.inbound.acknowledge(generation, receipt, &mut self.effects)
+            && let Some(sleeper) = &mut self.sleeper
+        {
+            sleeper.acknowledged(self.clock.now());
+        }
+    }
+
+    /// The journal completed a command in a way that its waiter cannot use: a fault of this program. The waiter is answered
+    /// as if the command had failed.
+    pub fn waiter_mismatched(&mut self, waiter: Pending) {
+        tracing::error!(
+            waiter = waiter.name(),
+            "the journal's answer does not fit the question"
+        );
+        let fault = Fault::refused("the answer does not fit the question");
+        self.waiter_failed(waiter, None, &fault);
+    }
+
+    fn command_failed(&mut self, failed: &Failed) {
+        match failed.subject {
+            Subject::Token(token) => match self.journal.take(token) {
+                Some(waiter) => self.waiter_failed(waiter, Some(token), &failed.fault),
+                None => tracing::error!(token, "a command failed that nobody waits for"),
+            },
+            Subject::Message(row) => {
+                if self.turns.row_failed(row) {
+                    self.outbox.not_committed(OpsCommit::End(row));
+                }
+            }
+            Subject::Op(_) | Subject::None => {}
+        }
+    }
+
+    fn waiter_failed(&mut self, waiter: Pending, token: Option<u64>, fault: &Fault) {
+        match waiter {
+            Pending::Accept(accepting) => self.work_rejected(*accepting, fault),
+            Pending::Quarantine(_) => self.frame_rejected(fault),
+            Pending::SessionRows(session) => self.turns.refilled(session, None),
+            Pending::WaitingRows(after) => self.turns.reloaded(after, None),
+            Pending::Ops(reply) => {
+                tracing::error!("dropped a message that the journal refused");
+                if let Some(token) = token {
+                    self.outbox.not_committed(OpsCommit::Token(token));
+                }
+                if let Some(reply) = reply {
+                    let _ = reply.send(Err(SendError::Refused));
+                }
+            }
+            // The command line notices that it was dropped.
+            Pending::Access(..) => tracing::error!("the journal refused a change of the access rules"),
+            // What cannot be read is as if nothing had been saved.
+            Pending::AgentChoice(turn, session) => self.agent_chosen(turn, &session, None),
+            Pending::AgentState(reply) => drop(reply.send(None)),
+            Pending::Job(step) => self.job_command_failed(step),
+            Pending::Handed => {
+                tracing::error!("cannot read the context that waits for turns; it is read at the next start");
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Ops on their way out, their results, and what parts ask of each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::access::AccessRequest;
+use crate::adapter::stream::{OpOutcome, Priority};
+use crate::adapter::{ChatFacts, ChatId};
+use crate::cron::target::{self, Target};
+use crate::link::SendResult;
+use crate::relay::effects::{Effect, Pending};
+use crate::relay::event_loop::{EventLoop, adapters};
+use crate::relay::handle::SendError;
+use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
+use crate::relay::parts::chats::KnownChat;
+use crate::relay::parts::outbox::OpsCommit;
+use crate::relay::transport::LinkStatus;
+use crate::store::{Command, Health};
+use crate::wire::{Action, OpId, SessionKey};
+
+use super::turn::ReplyPlace;
+
+/// How long an indicator at the end of a turn may delay what comes after it.
+const FINAL_INDICATOR_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// Planning and queueing.
+impl EventLoop {
+    /// Durable ops that deliver a text to a chat.
+    pub fn plan_text(
+        &mut self,
+        text: &str,
+        session: &SessionKey,
+        chat: &ChatId,
+        facts: &ChatFacts,
+        group: OpGroup,
+    ) -> Vec<DurableOp> {
+        let adapter = self.adapters.get(&chat.platform);
+        let actions = adapter.reply(text, chat, facts);
+        let (lane, span) = (chat.key().into(), tracing::Span::none());
+        self.outbox
+            .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
+    }
+
+    /// Ops that deliver a text of a session to targets.
+    pub fn plan_targets(&mut self, targets: &[Target], session: &SessionKey, text: &str) -> Vec<DurableOp> {
+        let mut ops = Vec::new();
+        for target in targets {
+            let KnownChat { chat, facts } = self.chats.of_target(target);
+            let group = self.outbox.notice_group();
+            ops.extend(self.plan_text(text, session, &chat, &facts, group));
+        }
+        ops
+    }
+
+    /// Ops that deliver a text to the targets in the settings, for sessions without a chat.
+    pub fn plan_deliver(&mut self, deliver: &str, session: &SessionKey, text: &str) -> Vec<DurableOp> {
+        let home_channels = &self.scheduler.settings().home_channels;
+        let (targets, error) = target::targets(deliver, None, home_channels);
+        if let Some(error) = error {
+            tracing::warn!(
+                error,
+                "cannot send the answer of a handed-over item to all of `serve.receiver.deliver`"
+            );
+        }
+        self.plan_targets(&targets, session, text)
+    }
+
+    /// Ops that tell people what became of a turn.
+    pub fn plan_reply(&mut self, place: &ReplyPlace, text: &str, group: OpGroup) -> Vec<DurableOp> {
+        match place {
+            ReplyPlace::Chat(session, KnownChat { chat, facts }) => {
+                self.plan_text(text, session, chat, facts, group)
+            }
+            ReplyPlace::Targets(session, deliver) => self.plan_deliver(deliver, session, text),
+            ReplyPlace::Nowhere => Vec::new(),
+        }
+    }
+
+    /// Sends a text to a chat that answers none of its messages.
+    pub fn notify(&mut self, text: &str, session: &SessionKey, chat: &ChatId, facts: &ChatFacts) {
+        let group = self.outbox.notice_group();
+        let ops = self.plan_text(text, session, chat, facts, group);
+        self.add_ops(ops, None);
+    }
+
+    /// Journals ops outside a turn's end; `reply` learns when they are committed.
+    pub fn add_ops(&mut self, ops: Vec<DurableOp>, reply: Option<oneshot::Sender<Result<(), SendError>>>) {
+        let inbox = ops.first().and_then(DurableOp::answers);
+        let rows = ops.iter().map(DurableOp::to_row).collect();
+        let now_ms = self.clock.unix_ms();
+        let token = self
+            .effects
+            .request(Pending::Ops(reply), |token| Command::AddOps {
+                token,
+                inbox,
+                ops: rows,
+                now_ms,
+            });
+        self.outbox.hold_uncommitted(OpsCommit::Token(token), ops, None);
+    }
+
+    pub fn send_indicators(&mut self, chat: &ChatId, actions: &[Action]) {
+        let adapter = self.adapters.get(&chat.platform);
+        let lane: Arc<str> = chat.key().into();
+        for action in actions {
+            let op = EphemeralOp {
+                id: self.outbox.next_id(),
+                body: OpBody::new(&adapter, Arc::clone(&lane), action),
+                priority: Priority::Indicator,
+                timeout: Some(FINAL_INDICATOR_TIMEOUT),
+                owner: OpOwner::Nobody,
+            };
+            self.outbox.queue_in_order(op, self.link.is_live());
+        }
+    }
+}
+
+/// Results and effects.
+impl EventLoop {
+    pub fn handle_result(&mut self, op: OpId, result: SendResult) {
+        let (live, now) = (self.link.is_live(), self.clock.now());
+        self.outbox.on_result(op, result, live, now, &mut self.effects);
+    }
+
+    /// Carries the parts' effects to the others, until none are left. The loop calls it after every event.
+    pub fn run_effects(&mut self) {
+        while let Some(effect) = self.effects.next() {
+            match effect {
+                Effect::Send(op) => self.link.submit(op),
+                Effect::Acknowledge(generation, buffer_id) => self.link.acknowledge(generation, buffer_id),
+                Effect::Queue(op) => {
+                    let (live, now) = (self.link.is_live(), self.clock.mono());
+                    self.outbox.queue(op, live, now, &mut self.effects);
+                }
+                Effect::Withdraw(op) => self.outbox.withdraw(op),
+                Effect::QuestionOp(question, prompt, result) => {
+                    let (now, effects) = (self.clock.mono(), &mut self.effects);
+                    self.approvals
+                        .op_finished(question, prompt, &result, &self.adapters, now, effects);
+                }
+                Effect::QuestionOpRenamed(question, op) => self.approvals.op_renamed(question, op),
+                Effect::Declined(group) => self.decline(group),
+                Effect::Undelivered {
+                    chat,
+                    session,
+                    reason,
+                    is_reply,
+                } => {
+                    if is_reply {
+                        self.notify_undelivered(&chat, &session);
+                    }
+                    self.job_undelivered(&chat, &session, &reason);
+                }
+                Effect::TurnDeclined(turn) => {
+                    if let Some(row) = self.turns.row_of(turn) {
+                        self.decline(OpGroup::Message(row));
+                    }
+                }
+                Effect::PairingDecided { code, approved } => {
+                    if approved {
+                        // A code that was used or is over changes nothing.
+                        let _ = self.change_access(AccessRequest::Approve { code, role: None });
+                    }
+                }
+                Effect::ThreadOpened { chat, thread, name } => self.chats.thread_opened(&chat, thread, name),
+            }
+        }
+    }
+
+    /// Notifies a chat that an answer was not delivered. If the notice is not delivered either, the log and the journal show it.
+    fn notify_undelivered(&mut self, chat: &str, session: &Arc<str>) {
+        let known = ChatId::from_key(chat).and_then(|chat| self.chats.known(chat));
+        if let (Some(notice), Some(KnownChat { chat, facts })) =
+            (self.settings.undelivered_notice.clone(), known)
+        {
+            let session = SessionKey::from_text(Arc::clone(session));
+            self.notify(&notice, &session, &chat, &facts);
+        }
+    }
+
+    /// The connector declined an op: nothing else of its group is sent, whatever part it is.
+    fn decline(&mut self, group: OpGroup) {
+        self.outbox.drop_group(group, &mut self.effects);
+        let OpGroup::Message(row) = group else { return };
+        let now_ms = self.clock.unix_ms();
+        if let Some(turn) = self.turns.decline(row, now_ms, &mut self.effects) {
+            self.outbox.drop_turn(turn, &OpOutcome::Declined);
+        }
+    }
+}
+
+/// The link and the journal's health.
+impl EventLoop {
+    pub fn handle_link(&mut self, status: LinkStatus) {
+        let now = self.clock.now();
+        if let Some(sleeper) = &mut self.sleeper {
+            sleeper.on_link(&status, now);
+        }
+        let change = self.link.changed(status, now.unix_ms);
+        if change.connection {
+            self.outbox.disconnected();
+        }
+        if change.descriptors {
+            self.adapters = adapters(&self.settings, self.link.status());
+            for (platform, _) in self.link.status().descriptors.iter() {
+                self.chats.add_platform(platform);
+            }
+        }
+        if change.connection && self.link.is_live() {
+            self.outbox.connected();
+        }
+    }
+
+    pub fn handle_health(&mut self, health: Health) {
+        if self.journal.on_health(health) {
+            self.lifecycle.plan_reconnect(self.clock.mono());
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What an earlier run left in the journal: taken in before anything new is.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::relay::event_loop::{Cursor, EventLoop};
+use crate::store::{Batch, Command, Completion, Recovered, Subject};
+
+/// Ops that are read at a time.
+const PAGE: u32 = 1024;
+/// How long to wait before reading a page again that could not be read.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+impl EventLoop {
+    /// Takes in what was read when the journal was opened; returns from where on the rest is to be read.
+    pub fn recover(&mut self, recovered: &Recovered) -> Cursor {
+        for chat in recovered.chats.iter().rev() {
+            self.chats.restore(chat);
+        }
+        for row in &recovered.ops {
+            self.outbox.recover(row, self.clock.now(), &mut self.effects);
+        }
+        if recovered.waiting > 0 {
+            self.turns.recover_waiting();
+        }
+        for row in &recovered.running {
+            if row.line.is_some() {
+                self.turn_interrupted(row);
+            } else {
+                self.turns.read_interrupted(row.seq, &mut self.effects);
+            }
+        }
+        Cursor {
+            last_op: recovered.ops.last().map(|op| op.seq),
+            waiting: recovered.waiting,
+        }
+    }
+
+    /// Reads whatever did not fit into the first pages. What recovery itself wants written waits until everything is
+    /// read, or it would be read as left behind.
+    pub async fn recover_rest(&mut self, mut cursor: Cursor, batches: &mut mpsc::Receiver<Batch>) {
+        while cursor.last_op.is_some() {
+            if !self.read_page(&mut cursor, batches).await {
+                return;
+            }
+        }
+        let waiting = cursor.waiting;
+        let (ops, turns) = (self.outbox.counters(), self.turns.counters());
+        if waiting > 0 || ops.recovered + ops.unknown + turns.interrupted > 0 {
+            tracing::info!(
+                unsent = ops.recovered,
+                unknown = ops.unknown,
+                interrupted = turns.interrupted,
+                waiting,
+                "resuming where the last run ended"
+            );
+        }
+    }
+
+    /// Reads one page of ops; `false` when the journal is lost. What cannot be read is asked for again.
+    async fn read_page(&mut self, cursor: &mut Cursor, batches: &mut mpsc::Receiver<Batch>) -> bool {
+        let Some(after) = cursor.last_op else {
+            return true;
+        };
+        let token = self.effects.token();
+        let read = Command::NextOps {
+            token,
+            after,
+            limit: PAGE,
+        };
+        self.journal.submit_now(vec![read]).await;
+        let (mut answered, mut failed) = (false, false);
+        while !answered {
+            let Some(batch) = batches.recv().await else {
+                self.journal.lost();
+                return false;
+            };
+            for completion in batch.completions {
+                match completion {
+                    Completion::Ops { ops, .. } => {
+                        answered = true;
+                        cursor.last_op = ops.last().map(|op| op.seq);
+                        for row in &ops {
+                            self.outbox.recover(row, self.clock.now(), &mut self.effects);
+                        }
+                    }
+                    Completion::Failed(failure) if failure.subject == Subject::Token(token) => {
+                        answered = true;
+                        failed = true;
+                    }
+                    other => {
+                        self.handle_completion(other);
+                        self.run_effects();
+                    }
+                }
+            }
+        }
+        if failed {
+            tracing::warn!("cannot read the journal yet; retrying before anything new is taken");
+            tokio::time::sleep(RETRY_AFTER).await;
+        }
+        true
+    }
+}

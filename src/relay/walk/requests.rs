@@ -1,0 +1,154 @@
+//! Requests of handles: the status, changes of the rules, messages to send, items for agents.
+
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use crate::access::{AccessError, AccessRequest};
+use crate::adapter::{ChatFacts, ChatId};
+use crate::cron::fire::FireAdmission;
+use crate::link::Moment;
+use crate::relay::effects::Pending;
+use crate::relay::event_loop::EventLoop;
+use crate::relay::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
+use crate::relay::ops::DurableOp;
+use crate::relay::parts::access::Starter;
+use crate::relay::parts::chats::{KnownChat, job_origin};
+use crate::relay::parts::scheduler::ArmWaiter;
+use crate::relay::parts::sleep::SleepStep;
+use crate::relay::reports;
+use crate::relay::status::HealthCheck;
+use crate::session::StopReason;
+use crate::store::Command;
+use crate::wire::SessionKey;
+
+/// Messages sent without being asked that may wait for the journal.
+const MAX_UNCOMMITTED_SENDS: usize = 1024;
+/// What somebody reads whose code was approved.
+const WELCOME: &str = "You have access now. Send your message again.";
+
+impl EventLoop {
+    pub fn handle_request(&mut self, request: HandleRequest) {
+        match request {
+            HandleRequest::Status(reply) => drop(reply.send(reports::status(self))),
+            HandleRequest::Sessions(limit, reply) => drop(reply.send(reports::sessions(self, limit))),
+            HandleRequest::Metrics(reply) => drop(reply.send(reports::metrics(self))),
+            HandleRequest::Agents(reply) => drop(reply.send(HealthCheck::new(self.agents.agents()))),
+            HandleRequest::Wake(reply) => {
+                let now = self.clock.now();
+                let step = self.sleeper.as_mut().map(|sleeper| sleeper.wake(now));
+                if step != Some(SleepStep::Nothing) {
+                    self.link.wake();
+                }
+                let _ = reply.send(());
+            }
+            HandleRequest::StopTurn(session, reply) => {
+                let stopped = self.stop_turn(&session, None, StopReason::Asked);
+                let outcome = match stopped {
+                    true => StopOutcome::Stopped,
+                    false if self.link.stop_elsewhere(session.as_str()) => StopOutcome::Elsewhere,
+                    false => StopOutcome::NotRunning,
+                };
+                let _ = reply.send(outcome);
+            }
+            HandleRequest::Fire(_, reply) if !self.lifecycle.is_serving() => {
+                let _ = reply.send(FireAdmission::Draining);
+            }
+            HandleRequest::Fire(fire, reply) => {
+                let now = self.clock.now();
+                self.scheduler.fire(fire, reply, now, &mut self.effects);
+                // A fire may be what woke this process: it is up to deliver the answer.
+                self.note_activity(now);
+            }
+            HandleRequest::Submit(item, reply) => {
+                self.submit(*item, reply);
+                self.note_activity(self.clock.now());
+            }
+            HandleRequest::Activity(agent, reply) => drop(reply.send(self.agent_activity(&agent))),
+            HandleRequest::HandedAfter(number, reply) => drop(reply.send(self.handed.after(number))),
+            HandleRequest::JobsChanged(reply) => {
+                self.scheduler.changed(ArmWaiter::Verb(reply), self.clock.mono());
+            }
+            HandleRequest::TurnOrigin(session, reply) => {
+                let origin = self.turns.origin_of(&session);
+                let made_in = origin.and_then(|at| job_origin(&at.author, &at.chat, &at.facts));
+                let _ = reply.send(made_in);
+            }
+            HandleRequest::Access(request, reply) => {
+                match self.change_access(request) {
+                    // A revocation is confirmed only once it would survive a crash.
+                    Ok((answer, true)) => self.answer_when_stored(reply, answer),
+                    Ok((answer, false)) => drop(reply.send(Ok(answer))),
+                    Err(error) => drop(reply.send(Err(error))),
+                }
+            }
+            HandleRequest::Send(target, text, reply) => match self.plan_send(&target, &text) {
+                Ok(ops) => self.add_ops(ops, Some(reply)),
+                Err(error) => drop(reply.send(Err(error))),
+            },
+        }
+    }
+
+    /// There is something to stay awake for.
+    pub fn note_activity(&mut self, now: Moment) {
+        if let Some(sleeper) = &mut self.sleeper {
+            sleeper.on_activity(now);
+        }
+    }
+
+    /// Changes who may drive an agent. Turns of people who may not any more are stopped.
+    /// Returns the answer, and whether there is something to store.
+    pub fn change_access(&mut self, request: AccessRequest) -> Result<(Value, bool), AccessError> {
+        let now_ms = self.clock.unix_ms();
+        let handled = self.access.handle(request, now_ms, &mut self.effects)?;
+        for (turn, session) in self.access.refused(self.turns.authors()) {
+            self.stop_turn(&session, Some(turn), StopReason::Asked);
+        }
+        let (access, chats) = (&self.access, &self.chats);
+        let is_gone = |chat: &ChatId, facts: &ChatFacts| {
+            !access.is_owner(&access.author(Starter::Message(&chats.source(chat, facts))))
+        };
+        self.approvals
+            .withdraw_from_owners(is_gone, &self.adapters, &mut self.effects);
+        if let Some((person, pending)) = handled.paired {
+            let chat = ChatId {
+                platform: person.platform,
+                chat: pending.chat,
+            };
+            let facts: ChatFacts = serde_json::from_value(pending.facts).unwrap_or_default();
+            self.notify(WELCOME, &SessionKey::from_text(""), &chat, &facts);
+        }
+        Ok((handled.answer, handled.stored))
+    }
+
+    /// Answers once everything that was written before is stored.
+    fn answer_when_stored(&mut self, reply: oneshot::Sender<Result<Value, AccessError>>, answer: Value) {
+        let now_ms = self.clock.unix_ms();
+        self.effects
+            .request(Pending::Access(reply, answer), |token| Command::AddOps {
+                token,
+                inbox: None,
+                ops: Vec::new(),
+                now_ms,
+            });
+    }
+
+    fn plan_send(&mut self, target: &SendTarget, text: &str) -> Result<Vec<DurableOp>, SendError> {
+        if text.trim().is_empty() {
+            return Err(SendError::Empty);
+        }
+        if self.journal.adding() >= MAX_UNCOMMITTED_SENDS {
+            return Err(SendError::Busy);
+        }
+        let chat = match &target.platform {
+            Some(platform) => Some(ChatId {
+                platform: platform.clone(),
+                chat: target.chat.clone(),
+            }),
+            None => self.chats.find(&target.chat),
+        };
+        let known = chat.and_then(|chat| self.chats.known(chat));
+        let KnownChat { chat, facts } = known.ok_or(SendError::UnknownChat)?;
+        let group = self.outbox.notice_group();
+        Ok(self.plan_text(text, &SessionKey::from_text(""), &chat, &facts, group))
+    }
+}

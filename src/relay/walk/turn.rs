@@ -1,0 +1,399 @@
+//! The life of a turn: accepted, loaded, prepared, begun, interrupted, finished. It is the same for a message, a run of a job
+//! and a handed-over item; where they differ, these functions match on the [`Task`].
+
+use std::sync::Arc;
+
+use crate::access::Reason;
+use crate::adapter::RelayAdapter;
+use crate::adapter::stream::{ReplyStream, first_draft_id};
+use crate::agent::{Permission, TurnInput};
+use crate::cron::target;
+use crate::relay::effects::{Accepting, CommandTarget, Pending, Place, Task, Work};
+use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::OpGroup;
+use crate::relay::parts::access::Starter;
+use crate::relay::parts::agents::{Selection, choice_key};
+use crate::relay::parts::chats::KnownChat;
+use crate::relay::parts::handed::SubmitError;
+use crate::relay::parts::turn_task::TurnContext;
+use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
+use crate::session::TurnId;
+use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
+use crate::wire::{MessageEvent, SessionKey};
+
+use super::arrival::event_kind;
+
+/// Marks a message that came through a Discord interaction.
+const INTERACTION: &str = "discord_interaction_id";
+/// The capability by which the connector answers such an interaction.
+const FOLLOW_UP: &str = "discord.interaction_token";
+
+/// A turn that an earlier process left running.
+pub struct LeftTurn {
+    /// Whether running it again does no harm.
+    pub is_repeatable: bool,
+    pub reply_to: ReplyPlace,
+}
+
+/// Where people learn what became of a turn.
+pub enum ReplyPlace {
+    /// The chat of its session.
+    Chat(SessionKey, KnownChat),
+    /// Targets in the settings, for a session without a chat.
+    Targets(SessionKey, String),
+    Nowhere,
+}
+
+/// Accepting.
+impl EventLoop {
+    /// The journal has taken work: it begins, or waits for its session.
+    pub fn work_accepted(&mut self, accepting: Accepting, row: InboxSeq) {
+        let Accepting { session, place, work } = accepting;
+        match work {
+            Work::Message(_, intent) => self.act_on_message(&session, place, intent, row),
+            Work::Job(_) => match place {
+                Place::Turn(turn) => self.prepare_turn(turn, row),
+                Place::Queue(_) | Place::None => {
+                    self.turns.enqueue(&session, row);
+                }
+            },
+            Work::Handed(submission) => self.item_stored(&session, place, *submission, Some(row)),
+        }
+    }
+
+    /// The journal could not take work: it holds no place any more. A message is not acknowledged, so that it comes again.
+    pub fn work_rejected(&mut self, accepting: Accepting, fault: &Fault) {
+        let Accepting { session, place, work } = accepting;
+        self.turns.release(&session, place);
+        match work {
+            Work::Message(..) => self.frame_rejected(fault),
+            Work::Job(run) => self.fail_run(run, "the journal could not store the run"),
+            Work::Handed(submission) => submission.reply.refuse(SubmitError::NotStored),
+        }
+    }
+
+    /// The journal could not take a frame: it has to come again, unless it would be refused each time.
+    pub fn frame_rejected(&mut self, fault: &Fault) {
+        self.inbound.count_rejected();
+        let health = self.journal.health();
+        if fault.kind == FaultKind::Refused && health == Health::Ok {
+            // Only this one, and so each time it comes: asking for it right away would never end.
+            tracing::error!(%fault, "the journal refuses a message; it is not acknowledged");
+        } else {
+            self.journal.rejected();
+            self.handle_health(health);
+        }
+    }
+}
+
+/// Loading.
+impl EventLoop {
+    /// A row was read back: its turn goes on, or it is reported as interrupted.
+    pub fn row_loaded(&mut self, row: &InboxRow) {
+        let turn = match self.turns.loaded(row, &mut self.effects) {
+            Loaded::Nothing => return,
+            Loaded::Interrupted => return self.turn_interrupted(row),
+            Loaded::Turn(turn) => turn,
+        };
+        let loaded = match row.kind {
+            InboxKind::Inbound | InboxKind::Forward => self.load_message(turn, row),
+            InboxKind::Job => self.load_run(turn, row),
+            InboxKind::Handed => self.load_item(turn, row),
+        };
+        if let Some((origin, task)) = loaded {
+            let now_ms = self.clock.unix_ms();
+            self.turns.assign(turn, row, origin, task, now_ms);
+            self.prepare_turn(turn, row.seq);
+        }
+    }
+
+    /// The message of a row. One that is not the agent's, or that its author may not write any more, ends here.
+    fn load_message(&mut self, turn: TurnId, row: &InboxRow) -> Option<(TurnOrigin, Task)> {
+        let Some(mut event) = decode_row(row) else {
+            tracing::error!(
+                row = row.seq.0,
+                "dropped a journaled message that cannot be read back"
+            );
+            self.end_unstarted(turn, row.seq, RowState::Failed, "", None);
+            return None;
+        };
+        let session = self.chats.name(&mut event);
+        // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
+        // the agent's.
+        let author = self.access.author(Starter::Message(&event.source));
+        let command = self.commands.parse(event.text());
+        let kind = event_kind(row.kind, command.as_ref());
+        let now_ms = self.clock.unix_ms();
+        // The rules may have changed since it came.
+        let is_over =
+            event.prompt_response.is_some() || !self.access.decide_again(&author, kind, None, now_ms).allowed;
+        if is_over {
+            self.end_unstarted(turn, row.seq, RowState::Ignored, "", None);
+            return None;
+        }
+        let span = self.turns.span(turn);
+        let personal = self.chats.is_personal(&event.source);
+        let origin = TurnOrigin::new(session, &event.source, personal, author, span);
+        if let Some(command) = command {
+            self.turns.abandon(turn);
+            let (chat, about) = ((&*origin.chat, &*origin.facts), CommandTarget::Forgotten);
+            self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
+            return None;
+        }
+        Some((origin, Task::Message(Some(Box::new(event)))))
+    }
+
+    /// A row does not exist: somebody dropped it, or it had ended.
+    pub fn row_missing(&mut self, row: InboxSeq) {
+        self.turns.missing(row, &mut self.effects);
+        self.handed.answer(row, None, self.clock.unix_ms());
+    }
+}
+
+/// Beginning.
+impl EventLoop {
+    /// The task of a turn is committed: asks for what it still needs, and begins once that is there.
+    pub fn prepare_turn(&mut self, turn: TurnId, row: InboxSeq) {
+        let Some((origin, task)) = self.turns.prepare(turn, row) else {
+            return;
+        };
+        match task {
+            Task::Message(Some(event)) => {
+                let allowed = self.access.agents(&origin.author);
+                match self.agents.select(&origin.session, event, allowed.as_deref()) {
+                    Some(selection) => self.begin_turn(turn, selection),
+                    None => self.ask_for_choice(turn, origin.session.clone()),
+                }
+            }
+            Task::Message(None) => {}
+            Task::Job(job) => {
+                let run = job.run;
+                self.prepare_run(turn, run);
+            }
+            Task::Handed(item) => match self.agents.named(Some(&item.agent), None) {
+                Some(selection) => self.begin_turn(turn, selection),
+                None => {
+                    tracing::warn!(
+                        agent = item.agent,
+                        "an item was handed over for an agent that is gone"
+                    );
+                    self.end_unstarted(turn, row, RowState::Failed, "", None);
+                }
+            },
+        }
+    }
+
+    /// Reads which agent people chose for a session.
+    fn ask_for_choice(&mut self, turn: TurnId, session: SessionKey) {
+        let key = choice_key(&session);
+        self.effects
+            .request(Pending::AgentChoice(turn, session), |token| Command::LoadResume {
+                token,
+                session: key,
+            });
+    }
+
+    /// The journal knows which agent people chose for a session.
+    pub fn agent_chosen(&mut self, turn: TurnId, session: &SessionKey, choice: Option<Vec<u8>>) {
+        self.agents.learn_choice(session, choice);
+        if let Some((row, ..)) = self.turns.preparing(turn) {
+            self.prepare_turn(turn, row);
+        }
+    }
+
+    /// Starts the agent of a turn that has everything it needs, if its author may still use it.
+    pub fn begin_turn(&mut self, turn: TurnId, mut selection: Selection) {
+        let Some((row, origin, task)) = self.turns.preparing(turn) else {
+            return;
+        };
+        let now_ms = self.clock.unix_ms();
+        let agent = Arc::clone(&selection.agent.name);
+        let begun = self
+            .access
+            .begin(&origin.author, (turn, &agent), now_ms, &mut self.effects);
+        match begun {
+            Ok(role) => selection.agent.restrict(role),
+            Err(refusal) => {
+                let why = match refusal.reason {
+                    Reason::Limit => "the person who made this job has used up a limit",
+                    _ => "the person who made this job has no access any more",
+                };
+                let outcome = match task {
+                    Task::Job(_) => RowState::Failed,
+                    Task::Message(_) | Task::Handed(_) => RowState::Ignored,
+                };
+                return self.end_unstarted(turn, row, outcome, why, refusal.notice);
+            }
+        }
+        let has_chat = origin.has_chat();
+        let is_message = matches!(task, Task::Message(_));
+        if !has_chat && !is_message && selection.agent.permission == Permission::Ask {
+            // Nobody could be asked.
+            selection.agent.permission = Permission::Deny;
+        }
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
+        let (mut handover, mut is_interaction) = (None, false);
+        let mut input = match task {
+            Task::Message(event) => {
+                let event = event.take().map(|event| *event).unwrap_or_default();
+                is_interaction = event.metadata.contains_key(INTERACTION);
+                turn_input(event, selection.text, &adapter)
+            }
+            Task::Job(job) => {
+                (collect, accepts_attachments) = (true, false);
+                // Every run is a conversation of its own.
+                self.agents.forget(&origin.session, None, &mut self.effects);
+                let event = MessageEvent {
+                    source: self.chats.source(&origin.chat, &origin.facts),
+                    ..MessageEvent::default()
+                };
+                let prompt = std::mem::take(&mut job.prompt);
+                let mut input = turn_input(event, Some(prompt), &adapter);
+                let hint = format!("{} {}", adapter.platform_hint(), target::HINT);
+                hint.trim().clone_into(&mut input.origin.hint);
+                input
+            }
+            Task::Handed(item) => {
+                collect = !has_chat || self.handed.is_awaited(row);
+                accepts_attachments &= has_chat;
+                item.is_collected = collect;
+                item.mark = self.handed.mark(row);
+                handover = item.mark.clone();
+                let event = MessageEvent {
+                    source: self.chats.source(&origin.chat, &origin.facts),
+                    ..MessageEvent::default()
+                };
+                turn_input(event, Some(std::mem::take(&mut item.text)), &adapter)
+            }
+        };
+        if !matches!(task, Task::Job(_)) {
+            // Context waits for the conversation, which a job is not part of.
+            let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
+            if !texts.is_empty() {
+                texts.push(&input.text);
+                input.text = texts.join("\n\n");
+            }
+        }
+        let context = TurnContext {
+            stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
+            collect,
+            clock: self.clock,
+            grace: self.settings.grace,
+            max_output: self.settings.max_output,
+            forgotten: self.agents.pending_forget(&origin.session),
+            media: self.media.clone(),
+            accepts_attachments,
+            handover,
+        };
+        self.turns.begin(turn, row, selection.agent, input, context);
+    }
+
+    /// How a turn's answer is shown in its chat.
+    pub fn stream(
+        &mut self,
+        adapter: &RelayAdapter,
+        origin: &TurnOrigin,
+        row: InboxSeq,
+        is_interaction: bool,
+    ) -> ReplyStream {
+        adapter.stream(
+            Arc::clone(&origin.chat),
+            Arc::clone(&origin.facts),
+            origin.session.shared(),
+            is_interaction.then(|| FOLLOW_UP.to_owned()),
+            first_draft_id(row.0.unsigned_abs()),
+            self.outbox.split_ids(),
+            self.clock.mono(),
+        )
+    }
+
+    /// A turn that never ran is over. Its author reads the notice if they wrote a message; the job's targets read why.
+    pub fn end_unstarted(
+        &mut self,
+        turn: TurnId,
+        row: InboxSeq,
+        outcome: RowState,
+        why: &str,
+        notice: Option<String>,
+    ) {
+        let origin = self.turns.origin(turn);
+        let task = self.turns.abandon(turn);
+        let mut ops = Vec::new();
+        match task {
+            Some(Task::Message(_)) => {
+                if let (Some(notice), Some(origin)) = (notice, origin) {
+                    let group = OpGroup::Message(row);
+                    ops = self.plan_text(&notice, &origin.session, &origin.chat, &origin.facts, group);
+                }
+            }
+            Some(Task::Job(job)) => self.fail_run(job.run, why),
+            Some(Task::Handed(_)) => {
+                self.handed.answer(row, None, self.clock.unix_ms());
+            }
+            None => {}
+        }
+        self.end_row(row, outcome, ops, None);
+    }
+}
+
+/// Being interrupted by the end of the process.
+impl EventLoop {
+    /// A turn was running when an earlier process ended. The agent may have acted, so it is not run again but reported to the
+    /// chat, unless running it twice does no harm.
+    pub fn turn_interrupted(&mut self, row: &InboxRow) {
+        let left = match row.kind {
+            // Its claim says what becomes of it.
+            InboxKind::Job => return self.end_row(row.seq, RowState::Interrupted, Vec::new(), None),
+            InboxKind::Inbound | InboxKind::Forward => self.left_message(row),
+            InboxKind::Handed => self.left_item(row),
+        };
+        if left.is_repeatable {
+            let now_ms = self.clock.unix_ms();
+            return self.turns.run_again(row, now_ms, &mut self.effects);
+        }
+        self.turns.count_interrupted();
+        tracing::warn!(
+            row = row.seq.0,
+            "a turn was interrupted by the end of the last run"
+        );
+        let notice = self.settings.interrupted_notice.clone();
+        let group = OpGroup::Message(row.seq);
+        let ops = notice.map(|notice| self.plan_reply(&left.reply_to, &notice, group));
+        self.end_row(row.seq, RowState::Interrupted, ops.unwrap_or_default(), None);
+    }
+
+    fn left_message(&mut self, row: &InboxRow) -> LeftTurn {
+        let event = decode_row(row);
+        let is_repeatable = event.is_some() && self.agents.are_repeatable();
+        let reply_to = event.and_then(|mut event| {
+            let session = self.chats.name(&mut event);
+            let author = self.access.author(Starter::Message(&event.source));
+            let origin = TurnOrigin::new(session, &event.source, false, author, tracing::Span::none());
+            let chat = KnownChat {
+                chat: (*origin.chat).clone(),
+                facts: (*origin.facts).clone(),
+            };
+            let may_read = self.access.may_talk(&origin.author);
+            may_read.then_some(ReplyPlace::Chat(origin.session, chat))
+        });
+        LeftTurn {
+            is_repeatable,
+            reply_to: reply_to.unwrap_or(ReplyPlace::Nowhere),
+        }
+    }
+}
+
+/// What an agent learns of a message, with what the platform says of itself.
+pub fn turn_input(event: MessageEvent, text: Option<String>, adapter: &RelayAdapter) -> TurnInput {
+    let mut input = TurnInput::from_event(event);
+    if let Some(text) = text {
+        input.text = text;
+    }
+    adapter.platform_hint().clone_into(&mut input.origin.hint);
+    adapter.markdown_dialect().clone_into(&mut input.origin.markdown);
+    if adapter.is_pii_safe() {
+        input.hide_people();
+    }
+    input
+}

@@ -1,0 +1,115 @@
+//! The end of a turn: its answer and its end are one commit, after which the ops go out.
+
+use std::sync::Arc;
+
+use crate::relay::effects::Task;
+use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::{DurableOp, OpGroup};
+use crate::relay::parts::outbox::{Indicators, OpsCommit};
+use crate::relay::parts::turn_task::TurnReport;
+use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
+use crate::store::{InboxSeq, OpSeqs, RowState};
+
+impl EventLoop {
+    /// A turn has ended: its answer and its end are one commit; the ops go out after it.
+    pub fn finish_turn(&mut self, finished: Finished) {
+        let report = match finished {
+            Ok(report) => report,
+            Err(turn) => {
+                let Some(origin) = self.turns.origin(turn) else {
+                    return;
+                };
+                let row = self.turns.row_of(turn).unwrap_or(InboxSeq(0));
+                let adapter = self.adapters.get(&origin.chat.platform);
+                let stream = Box::new(self.stream(&adapter, &origin, row, false));
+                TurnReport::without_text(turn, stream, Turns::panicked(turn))
+            }
+        };
+        self.approvals
+            .withdraw_turn(report.turn, &self.adapters, &mut self.effects);
+        let Some(ended) = self.turns.end(&report) else {
+            return self.settle_contexts(report.turn, false);
+        };
+        self.settle_contexts(report.turn, report.has_text || ended.outcome == RowState::Done);
+        self.offer_commands();
+        let tokens = (report.usage.input_tokens).saturating_add(report.usage.output_tokens);
+        let is_reply = matches!(ended.task, Task::Message(_));
+        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+        let author = &ended.origin.author;
+        self.access
+            .turn_ended(author, &ended.agent, (tokens, is_reply), now_ms, effects);
+        match &ended.task {
+            Task::Message(_) => self.show_end(ended, report),
+            Task::Job(job) => self.finish_run(job.run, &ended, &report),
+            Task::Handed(_) => self.finish_item(ended, report),
+        }
+    }
+
+    /// The end of a turn whose answer was shown while it ran.
+    pub fn show_end(&mut self, ended: EndedTurn, report: TurnReport) {
+        if ended.declined {
+            return self.end_row(ended.row, ended.outcome, Vec::new(), None);
+        }
+        let now = self.clock.mono();
+        let mut stream = report.stream;
+        if report.truncated {
+            stream.push_text("\n\n[truncated: the answer is too long]", now);
+        }
+        if let Some(notice) = ended.notice {
+            if report.has_text {
+                stream.push_text("\n\n", now);
+            }
+            stream.push_text(&notice, now);
+        }
+        let origin = ended.origin;
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let mut last = stream.finish(ended.result, now);
+        for (position, attachment) in &report.attachments {
+            let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
+            last.insert(*position, actions);
+        }
+        let group = OpGroup::Message(ended.row);
+        let session = origin.session.shared();
+        let (lane, span) = (&origin.lane, &origin.span);
+        let ops = self
+            .outbox
+            .plan(&adapter, &session, lane, &last.durable, group, span);
+        origin.span.record("ops", ops.len());
+        let indicators = Some((Arc::clone(&origin.chat), last.indicators));
+        self.end_row(ended.row, ended.outcome, ops, indicators);
+    }
+
+    /// Ends a row. Its ops go out after the commit, and then the indicators; without ops there is nothing that the
+    /// indicators have to wait for.
+    pub fn end_row(
+        &mut self,
+        row: InboxSeq,
+        outcome: RowState,
+        ops: Vec<DurableOp>,
+        indicators: Option<Indicators>,
+    ) {
+        let mut indicators = indicators.filter(|(_, actions)| !actions.is_empty());
+        if ops.is_empty()
+            && let Some((chat, actions)) = indicators.take()
+        {
+            self.send_indicators(&chat, &actions);
+        }
+        let now_ms = self.clock.unix_ms();
+        self.turns.end_row(row, outcome, &ops, now_ms, &mut self.effects);
+        self.outbox.hold_uncommitted(OpsCommit::End(row), ops, indicators);
+    }
+
+    /// The end of a row is committed: its ops take their place, and behind them the indicators.
+    pub fn row_ended(&mut self, row: InboxSeq, rows: OpSeqs) {
+        self.handed.forget(row);
+        if !self.turns.committed(row) {
+            return;
+        }
+        let indicators = self
+            .outbox
+            .committed(OpsCommit::End(row), rows, &mut self.effects);
+        if let Some((chat, actions)) = indicators {
+            self.send_indicators(&chat, &actions);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Requests of running turns: ops to show, questions to ask, files to send, state to keep.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::adapter::media::OutgoingAttachment;
+use crate::adapter::stream::{OpOutcome, Priority};
+use crate::agent::{PromptAnswer, Question};
+use crate::relay::effects::Pending;
+use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
+use crate::relay::parts::access::Starter;
+use crate::relay::parts::agents::state_key;
+use crate::relay::parts::approvals::{Asker, Asking, Decider, OwnerChat};
+use crate::relay::parts::chats::KnownChat;
+use crate::relay::parts::turn_task::TurnRequest;
+use crate::relay::parts::turns::TurnOrigin;
+use crate::session::TurnId;
+use crate::store::{Command, InboxSeq};
+use crate::wire::SessionKey;
+
+/// The least time that the answer to an op is waited for.
+const MIN_OP_TIMEOUT: Duration = Duration::from_millis(50);
+/// Maximum size of what an agent may save for a session.
+const MAX_STATE_BYTES: usize = 1024 * 1024;
+
+impl EventLoop {
+    pub fn handle_turn_request(&mut self, turn: TurnId, request: TurnRequest) {
+        let Some(origin) = self.turns.origin(turn) else {
+            // The turn is over; whoever waits learns it from the dropped channel.
+            return;
+        };
+        let now = self.clock.mono();
+        match request {
+            TurnRequest::Send(op, outcomes) => {
+                if self.turns.is_turn_declined(turn) {
+                    let _ = outcomes.try_send((op.id, OpOutcome::Declined));
+                    return;
+                }
+                let adapter = self.adapters.get(&origin.chat.platform);
+                let timeout = op.deadline.map(|at| at.saturating_sub(now).max(MIN_OP_TIMEOUT));
+                let ephemeral = EphemeralOp {
+                    id: op.id,
+                    body: OpBody::new(&adapter, Arc::clone(&origin.lane), &op.action),
+                    priority: op.priority,
+                    timeout,
+                    owner: OpOwner::Turn(turn, outcomes),
+                };
+                let live = self.link.is_live();
+                self.outbox.queue(ephemeral, live, now, &mut self.effects);
+            }
+            TurnRequest::Withdraw(outcomes) => self.outbox.drop_reported_to(&outcomes),
+            TurnRequest::Ask(question, reply) => self.ask(turn, &origin, *question, reply),
+            TurnRequest::SaveState(state) => self.save_state(turn, &origin.session, state),
+            TurnRequest::LoadState(reply) => {
+                if let Some(agent) = self.turns.agent_name(turn) {
+                    let session = state_key(&origin.session, agent);
+                    self.effects
+                        .request(Pending::AgentState(reply), |token| Command::LoadResume {
+                            token,
+                            session,
+                        });
+                }
+            }
+            TurnRequest::Title(title) => {
+                let (chat, facts) = (&origin.chat, &origin.facts);
+                if let Some(action) = self.chats.rename_thread(&self.adapters, chat, facts, &title) {
+                    let adapter = self.adapters.get(&origin.chat.platform);
+                    let op = EphemeralOp {
+                        id: self.outbox.next_id(),
+                        body: OpBody::new(&adapter, Arc::clone(&origin.lane), &action),
+                        priority: Priority::Indicator,
+                        timeout: None,
+                        owner: OpOwner::Nobody,
+                    };
+                    let live = self.link.is_live();
+                    self.outbox.queue(op, live, now, &mut self.effects);
+                }
+            }
+            TurnRequest::Attach(attachment, queued) => {
+                let row = self.turns.row_of(turn);
+                if let Some(row) = row.filter(|_| !self.turns.is_turn_declined(turn)) {
+                    let ops = self.plan_attachment(&attachment, &origin, row);
+                    self.add_ops(ops, Some(queued));
+                }
+            }
+        }
+    }
+
+    /// Puts the question of a turn to whoever may decide it.
+    fn ask(
+        &mut self,
+        turn: TurnId,
+        origin: &TurnOrigin,
+        question: Question,
+        reply: oneshot::Sender<PromptAnswer>,
+    ) {
+        if !self.turns.may_ask(turn) || reply.is_closed() {
+            let _ = reply.send(PromptAnswer::Cancelled);
+            return;
+        }
+        let now = self.clock.mono();
+        let asker = Asker {
+            is_owner: self.access.is_owner(&origin.author),
+            is_direct: origin.author.direct,
+            has_rules: self.access.is_active(),
+        };
+        let asking = Asking {
+            turn,
+            session: origin.session.clone(),
+            chat: Arc::clone(&origin.chat),
+            facts: Arc::clone(&origin.facts),
+            personal: origin.personal,
+        };
+        match self.approvals.decider(asker) {
+            Decider::Author => {
+                let adapter = self.adapters.get(&origin.chat.platform);
+                let effects = &mut self.effects;
+                self.approvals
+                    .ask(&asking, asker, question, reply, &adapter, now, effects);
+            }
+            Decider::Owner => {
+                let owner = self.owner_chat(&origin.author.platform);
+                let (adapters, effects) = (&self.adapters, &mut self.effects);
+                let asked = self.approvals.ask_owner(
+                    &asking,
+                    (&origin.author, owner),
+                    question,
+                    reply,
+                    adapters,
+                    now,
+                    effects,
+                );
+                let now_ms = self.clock.unix_ms();
+                let (decision, reason) = asked.recorded;
+                self.access
+                    .record_question(&origin.author, decision, &asked.title, reason, now_ms);
+                self.notify(asked.notice, &origin.session, &origin.chat, &origin.facts);
+            }
+        }
+    }
+
+    /// The direct message of an owner, best on this platform: one who has written there.
+    pub fn owner_chat(&self, platform: &str) -> Option<OwnerChat> {
+        let access = &self.access;
+        let owners = (self.chats).direct(|source| access.is_owner(&access.author(Starter::Message(source))));
+        let owners = owners.map(|KnownChat { chat, facts }| (chat, facts));
+        let (chat, facts) = OwnerChat::best(owners, platform)?;
+        Some(OwnerChat {
+            session: self.chats.session(&chat, &facts),
+            chat,
+            facts,
+        })
+    }
+
+    fn plan_attachment(
+        &mut self,
+        attachment: &OutgoingAttachment,
+        origin: &TurnOrigin,
+        row: InboxSeq,
+    ) -> Vec<DurableOp> {
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
+        let group = OpGroup::Message(row);
+        let session = origin.session.shared();
+        self.outbox
+            .plan(&adapter, &session, &origin.lane, &actions, group, &origin.span)
+    }
+
+    fn save_state(&mut self, turn: TurnId, session: &SessionKey, state: Vec<u8>) {
+        let Some(agent) = self
+            .turns
+            .agent_name(turn)
+            .filter(|_| self.turns.keeps_state(turn))
+        else {
+            return;
+        };
+        let session = state_key(session, agent);
+        if state.len() > MAX_STATE_BYTES {
+            tracing::warn!(
+                turn = turn.0,
+                bytes = state.len(),
+                max = MAX_STATE_BYTES,
+                "the agent's state is too large to save"
+            );
+        } else if state.is_empty() {
+            self.effects.write(Command::DropResume { session });
+        } else {
+            self.effects.write(Command::SetResume {
+                session,
+                blob: state,
+                now_ms: self.clock.unix_ms(),
+            });
+        }
+    }
+}
