@@ -8,7 +8,8 @@ use hermes_relay::cron::claim;
 use hermes_relay::cron::jobs_file::{self, ImportNote};
 use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, from_millis, plus_secs};
 use hermes_relay::direct::telegram::{
-    BatchReader, Bot, Intake, NextPoll, Relevance, TopicNames, UpdateMeaning, read_batch,
+    BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, Relevance, TopicNames, UpdateMeaning,
+    read_batch,
 };
 use hermes_relay::wire::{
     CapabilityDescriptor, ConnectorFrame, GatewayFrame, LenUnit, Line, LineFramer, MessageEvent,
@@ -177,7 +178,7 @@ pub(crate) fn jobs(data: &[u8]) {
     }
 }
 
-/// Telegram's updates: what is handed on is a frame that the relay reads, or one that it quarantines and acknowledges, and
+/// Telegram's updates: what is forwarded is a frame that the relay reads, or one that it quarantines and acknowledges, and
 /// when all is acknowledged all is confirmed.
 pub(crate) fn updates(data: &[u8]) {
     let Ok(mut result) = serde_json::from_slice::<serde_json::Value>(data) else {
@@ -193,8 +194,10 @@ pub(crate) fn updates(data: &[u8]) {
         allow_bots: true,
     };
     let open = |data: &str| {
-        data.split_once(':')
-            .map(|(prompt, option)| (prompt.to_owned(), option.to_owned()))
+        data.split_once(':').map(|(prompt, option)| PressedButton {
+            prompt_id: prompt.to_owned(),
+            option_id: option.to_owned(),
+        })
     };
     let mut reader = BatchReader {
         bot: &bot,
@@ -205,16 +208,16 @@ pub(crate) fn updates(data: &[u8]) {
     let batch = read_batch(&result, &mut reader);
     assert!(batch.is_sorted_by_key(|one| one.update_id));
     let highest = batch.last().map(|one| one.update_id);
-    let mut intake = Intake::new();
+    let mut received = ReceivedUpdates::new();
     let (start, later) = (std::time::Duration::ZERO, std::time::Duration::from_secs(12));
-    intake.begin_poll(start);
-    let mut handed_on = intake.receive(batch.clone(), start);
+    received.begin_poll(start);
+    let mut forwarded = received.receive(batch.clone(), start);
     assert!(
-        intake.receive(batch, start).is_empty(),
-        "nothing is handed on twice"
+        received.receive(batch, start).is_empty(),
+        "nothing is forwarded twice"
     );
-    handed_on.extend(intake.due(later));
-    for incoming in &handed_on {
+    forwarded.extend(received.due(later));
+    for incoming in &forwarded {
         let Some(line) = incoming.to_line() else {
             assert!(!incoming.needs_acknowledgement());
             continue;
@@ -230,8 +233,8 @@ pub(crate) fn updates(data: &[u8]) {
             other => panic!("{other:?}"),
         };
         assert_eq!(buffer_id, Some(incoming.update_id.to_string()));
-        intake.acknowledge(incoming.update_id);
+        received.acknowledge(incoming.update_id);
     }
-    assert_eq!(intake.offset(), highest.map(|id| id + 1));
-    assert_eq!(intake.next_poll(later), NextPoll::Now);
+    assert_eq!(received.offset(), highest.map(|id| id + 1));
+    assert_eq!(received.next_poll(later), NextPoll::Now);
 }

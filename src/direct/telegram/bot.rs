@@ -1,4 +1,4 @@
-//! The bot itself, and what it can do.
+//! The bot's own account and its capability descriptor.
 
 use serde_json::Value;
 
@@ -22,15 +22,15 @@ const OPS: &[&str] = &[
 /// The bot, as `getMe` describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bot {
-    /// Its user id.
+    /// The bot's user id.
     pub id: i64,
-    /// Its name after the `@`; empty if Telegram gave none.
+    /// The user name without the `@`; empty if Telegram gave none.
     pub username: String,
-    /// Its name for people.
+    /// The display name.
     pub name: String,
-    /// Whether it sees every message of its groups: its privacy mode is off.
+    /// Whether the bot sees every message of its groups: its privacy mode is off.
     pub reads_all_group_messages: bool,
-    /// Whether its private chats have topics.
+    /// Whether the bot's private chats have topics.
     pub has_topics: bool,
 }
 

@@ -1,4 +1,4 @@
-//! One call of the Bot API, and what came back of it.
+//! One call of the Bot API, and its answer.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,76 +6,75 @@ use serde_json::{Map, Value, json};
 
 use crate::text::truncate_bytes;
 
-/// The field of an entry of a list that could not be read; it has the entry as text, cut to a limit.
+/// The field that stands in for a list entry that could not be read: the entry as text, truncated.
 pub(super) const UNREADABLE: &str = "unreadable";
-/// As much of such an entry as is kept for people to look at.
+/// Bytes of an unreadable entry that are kept for people to look at.
 pub(super) const MAX_UNREADABLE_BYTES: usize = 64 * 1024;
 
 /// Whether a call must arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
-    /// Only for show: dropped rather than delayed.
-    Show,
-    /// It says something: it waits for its turn.
-    Speak,
+    /// Dropped rather than delayed: typing, drafts, intermediate edits.
+    Droppable,
+    /// Waits until it may go out.
+    Required,
 }
 
 /// A call to make.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// The method's name.
+    /// The name of the Bot API method.
     pub method: &'static str,
-    /// Its parameters.
+    /// The parameters of the method.
     pub body: Map<String, Value>,
-    /// A file that is sent with it.
+    /// A file that is sent with the call.
     pub file: Option<CallFile>,
-    /// The chat whose budget it counts to.
+    /// The chat whose flood budget the call counts against.
     pub chat: i64,
-    /// Whether it must arrive.
+    /// Whether the call must arrive.
     pub kind: CallKind,
 }
 
-/// A file of a call.
+/// A file that is sent with a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallFile {
-    /// The parameter that it is.
+    /// The parameter that holds the file.
     pub field: &'static str,
-    /// Where its bytes are, as the op names it.
+    /// The address of the file, as the op names it.
     pub source: String,
-    /// The name to show.
+    /// The file name to show.
     pub name: Option<String>,
 }
 
-/// What came back of a call.
+/// The answer to a call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ApiAnswer {
-    /// It was done; this is the result.
+    /// The call succeeded with this result.
     Ok(Value),
-    /// The server refused it.
+    /// The server refused the call.
     Error {
-        /// The code.
+        /// The error code, usually the HTTP status.
         code: i64,
-        /// Why, in the server's words.
+        /// The error in the server's words.
         description: String,
-        /// Seconds to wait.
+        /// Seconds to wait before the next call.
         retry_after: Option<u64>,
-        /// The chat's new id.
+        /// The new id of a chat that became a supergroup.
         migrate_to: Option<i64>,
     },
-    /// It never left: it is safe to repeat.
+    /// The request never left, for this reason: it is safe to repeat.
     NotSent(String),
-    /// It left, and nobody knows what became of it.
+    /// The request left, and its outcome is unknown.
     Unknown,
 }
 
 impl ApiAnswer {
-    /// Whether a server says that it does not have the method.
+    /// Whether the server says that it does not have the method.
     pub fn lacks_method(&self) -> bool {
         matches!(self, Self::Error { code: 404, .. })
     }
 
-    /// Reads an HTTP answer. What is no answer of the API says nothing about what became of the call, unless the status
-    /// alone does.
+    /// Reads an HTTP response. A body that is not the API's leaves the outcome unknown, unless the status alone decides it.
     pub fn read(status: u16, body: &[u8]) -> Self {
         let body = serde_json::from_slice(body).ok().or_else(|| read_singly(body));
         let field = |name: &str| body.as_ref().and_then(|body| body.get(name));
@@ -86,7 +85,7 @@ impl ApiAnswer {
             .and_then(Value::as_i64)
             .unwrap_or_else(|| i64::from(status));
         let described = field("description").and_then(Value::as_str);
-        // Something in between may know neither the token nor the method.
+        // A proxy in between may answer 401, 403 or 404 of its own.
         let is_answer = described.is_some() || matches!(code, 400..500 if !matches!(code, 401 | 403 | 404));
         if !is_answer || code >= 500 {
             return Self::Unknown;
@@ -101,7 +100,7 @@ impl ApiAnswer {
     }
 }
 
-/// A list, its entries unread.
+/// A result list whose entries are still raw JSON.
 #[derive(Deserialize)]
 struct RawList<'b> {
     ok: bool,
@@ -109,13 +108,13 @@ struct RawList<'b> {
     result: Vec<&'b RawValue>,
 }
 
-/// The id of an update, whatever else is in it.
+/// The id of an update whose other fields cannot be read.
 #[derive(Deserialize)]
 struct UpdateNumber {
     update_id: i64,
 }
 
-/// Reads a list entry by entry: what cannot be read, because it is nested too deep or has half a character, harms no other.
+/// Reads a list entry by entry: an unreadable entry (nested too deep, or with half a surrogate pair) harms no other.
 fn read_singly(body: &[u8]) -> Option<Value> {
     let text = String::from_utf8_lossy(body);
     let list: RawList<'_> = serde_json::from_str(&text).ok()?;

@@ -1,9 +1,9 @@
-//! The data of buttons, signed, and keyboards made of them.
+//! Signed callback data, and the keyboards of prompts.
 //!
-//! Telegram hands the data of a button back as it was, but a changed client can send any: only data with our signature
-//! counts. It is `hp1:<prompt>:<option>:<signature>`. An id that is too long for the 64 bytes, or that has other
-//! characters than letters, digits and `_ . -`, has no data; a prompt with such an id is refused, and the relay asks in
-//! words instead.
+//! Telegram returns the callback data of a button unchanged, but a modified client can send any data: only data with our
+//! signature counts. Its form is `hp1:<prompt>:<option>:<signature>`. An id that does not fit into the 64 bytes, or that has
+//! characters other than letters, digits and `_ . -`, cannot be encoded; a prompt with such an id is refused, and the relay
+//! asks in words instead.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ use zeroize::Zeroizing;
 use crate::text::one_line;
 use crate::wire::PromptButton;
 
-/// Longest data of a button.
+/// Longest callback data of a button; Telegram's own limit.
 pub const MAX_CALLBACK_BYTES: usize = 64;
-/// Names the form of the data.
+/// The version prefix of the data.
 const FORM: &str = "hp1";
 /// Bytes of the signature that are kept.
 const SIGNATURE_BYTES: usize = 12;
@@ -31,10 +31,10 @@ const MAX_LABEL: usize = 64;
 const SHORT_LABEL: usize = 14;
 /// Buttons of a keyboard; Telegram refuses more.
 const MAX_BUTTONS: usize = 100;
-/// Colours of buttons.
+/// The button colours that Telegram knows.
 const BUTTON_STYLES: [&str; 3] = ["primary", "success", "danger"];
 
-/// The key that signs the data of buttons; shown nowhere.
+/// The key that signs callback data. Its `Debug` output hides it.
 #[derive(Clone)]
 pub struct CallbackKey(Zeroizing<Vec<u8>>);
 
@@ -46,10 +46,10 @@ impl fmt::Debug for CallbackKey {
 
 /// The button that was pressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pressed {
-    /// The prompt's id.
+pub struct PressedButton {
+    /// The id of the prompt that has the button.
     pub prompt_id: String,
-    /// The option's id.
+    /// The id of the option that the button stands for.
     pub option_id: String,
 }
 
@@ -61,7 +61,7 @@ impl CallbackKey {
         Self(Zeroizing::new(mac.finalize().into_bytes().to_vec()))
     }
 
-    /// The data of a button; none if it does not fit.
+    /// The callback data of a button; `None` if it does not fit.
     pub fn seal(&self, prompt_id: &str, option_id: &str) -> Option<String> {
         if !is_id(prompt_id) || !is_id(option_id) {
             return None;
@@ -71,9 +71,8 @@ impl CallbackKey {
         (data.len() <= MAX_CALLBACK_BYTES).then_some(data)
     }
 
-    /// The button that some data names; none if the data is not ours as it was. Takes as long for a wrong signature as
-    /// for the right one.
-    pub fn open(&self, data: &str) -> Option<Pressed> {
+    /// The button that callback data names; `None` if the signature is wrong. The comparison takes constant time.
+    pub fn open(&self, data: &str) -> Option<PressedButton> {
         if data.len() > MAX_CALLBACK_BYTES {
             return None;
         }
@@ -84,9 +83,11 @@ impl CallbackKey {
         }
         let mut fields = signed.split(':');
         let (form, prompt_id, option_id) = (fields.next()?, fields.next()?, fields.next()?);
-        (form == FORM && fields.next().is_none() && is_id(prompt_id) && is_id(option_id)).then(|| Pressed {
-            prompt_id: prompt_id.to_owned(),
-            option_id: option_id.to_owned(),
+        (form == FORM && fields.next().is_none() && is_id(prompt_id) && is_id(option_id)).then(|| {
+            PressedButton {
+                prompt_id: prompt_id.to_owned(),
+                option_id: option_id.to_owned(),
+            }
         })
     }
 
@@ -96,8 +97,8 @@ impl CallbackKey {
         URL_SAFE_NO_PAD.encode(&mac.finalize().into_bytes()[..SIGNATURE_BYTES])
     }
 
-    /// The keyboard of a prompt: one button per row, or two short ones. None if a button's data does not fit, or there
-    /// are no buttons or too many.
+    /// The keyboard of a prompt: one button per row, or two short ones. `None` if a button's data does not fit, or
+    /// there are no buttons or too many.
     pub(super) fn keyboard(&self, prompt_id: &str, options: &[PromptButton]) -> Option<Value> {
         if options.is_empty() || options.len() > MAX_BUTTONS {
             return None;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// A number; also accepted as text.
+/// An integer field; also accepted as text.
 pub(super) fn integer(object: &Value, key: &str) -> Option<i64> {
     match object.get(key)? {
         Value::Number(number) => number.as_i64(),
@@ -11,22 +11,22 @@ pub(super) fn integer(object: &Value, key: &str) -> Option<i64> {
     }
 }
 
-/// A text that is not empty.
+/// A text field that is not empty.
 pub(super) fn text<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.get(key)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// A flag; absent is false.
+/// A boolean field; `false` if it is absent.
 pub(super) fn flag(object: &Value, key: &str) -> bool {
     object.get(key) == Some(&Value::Bool(true))
 }
 
-/// An object.
+/// A field that is an object.
 pub(super) fn object<'v>(parent: &'v Value, key: &str) -> Option<&'v Value> {
     parent.get(key).filter(|value| value.is_object())
 }
 
-/// The entries of a list; none when it is absent.
+/// The entries of a list field; none if it is absent.
 pub(super) fn list<'v>(object: &'v Value, key: &str) -> &'v [Value] {
     object
         .get(key)

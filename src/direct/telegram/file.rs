@@ -1,5 +1,5 @@
-//! The addresses of files: what a message has on Telegram's servers, and what an agent sends, kept on this machine until it
-//! is uploaded. Neither holds the bot's token.
+//! The addresses of files: files of messages on Telegram's servers, and files of agents that are kept on this machine until
+//! they are uploaded. No address holds the bot's token.
 
 use std::fmt::{self, Write as _};
 
@@ -12,18 +12,18 @@ const SCHEME: &str = "telegram";
 /// Longest id of a file.
 const MAX_ID: usize = 512;
 
-/// A file by its address.
+/// The address of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileAddress {
-    /// Where it is.
+    /// The place that holds the file.
     pub place: FilePlace,
-    /// Its id there.
+    /// The file's id in that place.
     pub id: String,
-    /// The name to show; may be empty.
+    /// The file name to show; may be empty.
     pub name: String,
 }
 
-/// Where a file is.
+/// The place that holds a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilePlace {
     /// On Telegram's servers, under its file id.
@@ -52,7 +52,7 @@ impl FileAddress {
         is_usable.then_some(Self { place, id, name })
     }
 
-    /// Whether a text is such an address.
+    /// Whether a text has the scheme of these addresses.
     pub fn is_address(text: &str) -> bool {
         text.split_once("://").is_some_and(|(scheme, _)| scheme == SCHEME)
     }

@@ -1,72 +1,41 @@
 //! Telegram's Bot API, without I/O and clock.
 //!
-//! Inbound: [`read_batch`] reads the updates of one poll, each on its own, so that one that cannot be read hurts no other.
-//! [`Intake`] hands them on in order, puts albums together, and says what the next poll confirms: nothing that the relay
-//! has not committed.
+//! `inbound`: [`read_batch`] reads the updates of one poll, each separately, so that an unreadable update harms no other.
+//! [`ReceivedUpdates`] forwards them in order, collects albums, and names the offset of the next poll: it confirms only what
+//! the relay has committed.
 //!
-//! Outbound: a [`Speech`] is one op as calls and answers; [`Flood`] says when a call may go out, and [`Spoken`] is what
-//! is remembered between ops. [`Presses`] says how a press is answered, [`LatestReactions`] which reaction counts, and
-//! [`rich_markdown`] which text becomes a rich message.
+//! `outbound`: [`OpCalls`] is one op as a sequence of calls; [`FloodBudget`] says when a call may go out, and
+//! [`OutboundCache`] is the memory between ops.
+//!
+//! `text`: [`render`] turns Markdown into Telegram's formatting, and [`rich_markdown`] decides which text becomes a rich
+//! message.
 
-mod album;
 mod bot;
 mod call;
 mod callback;
-mod content;
-mod entity;
-mod event;
-mod failures;
-mod fault;
+mod chat;
 mod field;
 mod file;
-mod flood;
-mod intake;
-mod latest_reaction;
-mod markdown;
-mod menu;
-mod plan;
-mod poll;
-mod press;
-mod reaction;
-mod relevance;
-mod repeat;
-mod rich;
-mod sender;
-mod speak;
-mod split;
-mod spoken;
-mod styled;
-mod table;
+mod inbound;
+mod outbound;
+mod text;
 mod topics;
-mod update;
 
 pub use bot::{Bot, descriptor};
 pub use call::{ApiAnswer, Call, CallFile, CallKind};
-pub use callback::{CallbackKey, MAX_CALLBACK_BYTES, Pressed};
-pub use content::MAX_DOWNLOAD_BYTES;
-pub use failures::ChatFailures;
-pub use fault::ApiFault;
+pub use callback::{CallbackKey, MAX_CALLBACK_BYTES, PressedButton};
 pub use file::{FileAddress, FilePlace};
-pub use flood::{Flood, FloodPermit};
-pub use intake::{Intake, NextPoll};
-pub use latest_reaction::LatestReactions;
-pub use markdown::render;
-pub use menu::command_menu;
-pub use plan::SpeechRefused;
-pub use poll::{PollRetry, PollStep, PollTrouble, Polling};
-pub use press::{PressAnswer, PressNext, Presses, after_press};
-pub use reaction::{ALLOWED_REACTIONS, allowed_reaction};
-pub use relevance::Relevance;
-pub use repeat::{is_noted, wait_to_repeat};
-pub use rich::{RichMessages, rich_markdown};
-pub use speak::{Learnt, Speech, SpeechStep};
-pub use split::{CAPTION_CHARS, MAX_ENTITIES, MESSAGE_CHARS};
-pub use spoken::Spoken;
-pub use styled::{Styled, TextSpan, TextStyle};
-pub use topics::TopicNames;
-pub use update::{
-    ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, OpenedCallback, UpdateMeaning, read_batch,
+pub use inbound::{
+    ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, MAX_DOWNLOAD_BYTES, NextPoll, PollRetry,
+    PollStep, PollTrouble, Polling, PressAnswer, PressNext, Presses, ReceivedUpdates, Relevance,
+    UpdateMeaning, after_press, read_batch,
 };
-
-#[cfg(test)]
-mod tests;
+pub use outbound::{
+    ALLOWED_REACTIONS, ApiFault, FloodBudget, FloodPermit, Observation, OpCalls, OpRefusal, OpStep,
+    OutboundCache, allowed_reaction, command_menu,
+};
+pub use text::{
+    CAPTION_CHARS, MAX_ENTITIES, MESSAGE_CHARS, RichMessages, Styled, TextSpan, TextStyle, render,
+    rich_markdown,
+};
+pub use topics::TopicNames;

@@ -1,11 +1,11 @@
-//! The transport without a connector: a Telegram bot of one's own, by long polling.
+//! The transport without a connector: the relay is a Telegram bot, by long polling.
 //!
-//! What an update means, what an op becomes and what an answer says is decided in [`crate::direct::telegram`]; here requests
-//! are made. One task polls and hands on what comes; each op runs in a task of its own. Updates become the frames that a
-//! connector would send, so that everything above is the same.
+//! [`crate::direct::telegram`] decides what an update means, which calls an op becomes and what an answer means; this module
+//! makes the requests. One task polls and forwards updates; each op runs in a task of its own. Updates become the frames that
+//! a connector would send, so that the relay above does not differ.
 
 mod poller;
-mod speaker;
+mod sender;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use self::poller::{Poller, PollerCommand};
-use self::speaker::Speaker;
+use self::sender::OpSender;
 use super::{FrameCounters, InboundSender, LinkStatus, RelayTransport, ResultSender, TransportFuture};
 use crate::config::TelegramConfig;
 use crate::link::{DormancyRefused, Generation, Op};
@@ -29,20 +29,20 @@ use crate::wire::OpId;
 /// Commands that wait for the poller: more than one batch of acknowledgements.
 const MAX_COMMANDS: usize = 1024;
 
-/// The file of applied ops, in the state directory.
-const APPLIED: &str = "telegram-applied";
-/// How long the poller may take to end.
+/// The name of the file that records applied ops, in the state directory.
+const APPLIED_OPS: &str = "telegram-applied";
+/// Longest wait for the poller to end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A transport that is a Telegram bot.
 #[derive(Debug)]
 pub struct TelegramTransport {
-    speaker: Arc<Speaker>,
+    sender: Arc<OpSender>,
     commands: mpsc::Sender<PollerCommand>,
     status: watch::Receiver<LinkStatus>,
     frames: Arc<FrameCounters>,
-    /// Where applied ops are noted.
-    applied: PathBuf,
+    /// The file that records applied ops.
+    applied_path: PathBuf,
     /// The poller, until `connect` is called.
     poller: Mutex<Option<Poller>>,
 }
@@ -58,25 +58,25 @@ impl TelegramTransport {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let frames = Arc::new(FrameCounters::default());
-        let speaker = Arc::new(Speaker::new(client, files, settings.rich_messages));
+        let sender = Arc::new(OpSender::new(client, files, settings.rich_messages));
         let poller = Poller {
-            speaker: Arc::clone(&speaker),
+            sender: Arc::clone(&sender),
             settings,
             commands: command_queue,
             status: status_sender,
             frames: Arc::clone(&frames),
         };
         Self {
-            speaker,
+            sender,
             commands,
             status,
             frames,
-            applied: state_dir.join(APPLIED),
+            applied_path: state_dir.join(APPLIED_OPS),
             poller: Mutex::new(Some(poller)),
         }
     }
 
-    /// Asks the poller for something and waits until it is done; not at all when the poller has ended.
+    /// Sends a command to the poller and waits until it is done; `false` if the poller has ended.
     async fn ask(&self, command: impl FnOnce(oneshot::Sender<()>) -> PollerCommand) -> bool {
         let (done, waiting) = oneshot::channel();
         self.commands.send(command(done)).await.is_ok() && waiting.await.is_ok()
@@ -87,7 +87,7 @@ impl RelayTransport for TelegramTransport {
     fn connect(&self, inbound: InboundSender) {
         let poller = self.poller.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(poller) = poller {
-            self.speaker.recall(&self.applied);
+            self.sender.load_applied(&self.applied_path);
             tokio::spawn(poller.run(inbound).instrument(tracing::info_span!("link")));
         }
     }
@@ -98,11 +98,11 @@ impl RelayTransport for TelegramTransport {
 
     fn submit(&self, op: Op, results: ResultSender) {
         self.frames.sent("outbound");
-        self.speaker.submit(&op, results);
+        self.sender.submit(&op, results);
     }
 
     fn has_left(&self, op: OpId) -> bool {
-        self.speaker.has_left(op)
+        self.sender.has_left(op)
     }
 
     fn frames(&self) -> (LabelCounts, LabelCounts) {
@@ -117,14 +117,14 @@ impl RelayTransport for TelegramTransport {
         }
     }
 
-    /// Only this relay runs turns of this bot: there is nobody to ask.
+    /// Does nothing: only this relay runs turns of this bot.
     fn send_interrupt(&self, _session_key: String, _reason: Option<String>) {}
 
     fn offer_commands(&self, _platform: &'static str, manifest: Vec<Value>) {
-        self.speaker.offer_commands(&manifest);
+        self.sender.offer_commands(&manifest);
     }
 
-    /// Telegram keeps what comes while nobody polls.
+    /// Stops polling: Telegram keeps updates while nobody polls.
     fn go_idle(&self, within: Duration) -> TransportFuture<'_, bool> {
         Box::pin(async move {
             let paused = timeout(within, self.ask(PollerCommand::Pause)).await;
@@ -132,7 +132,7 @@ impl RelayTransport for TelegramTransport {
         })
     }
 
-    /// Telegram keeps messages, but wakes nobody.
+    /// Refuses: Telegram keeps messages, but cannot wake the relay.
     fn go_dormant(&self) -> TransportFuture<'_, Result<(), DormancyRefused>> {
         Box::pin(std::future::ready(Err(DormancyRefused::NotBuffering)))
     }
@@ -147,7 +147,7 @@ impl RelayTransport for TelegramTransport {
 
     fn disconnect(&self, within: Duration) -> TransportFuture<'_, ()> {
         Box::pin(async move {
-            self.speaker.drain(within).await;
+            self.sender.drain(within).await;
             // A poller that is stuck ends with the process.
             let _ = timeout(CLOSE_TIMEOUT, self.ask(PollerCommand::Close)).await;
         })

@@ -1,7 +1,7 @@
-//! Receives: polls for updates, hands them to the relay, and confirms what the relay has committed.
+//! Polls for updates, forwards them to the relay, and confirms the updates that the relay has committed.
 //!
-//! Telegram keeps an update until a poll asks for later ones, so nothing about offsets is stored here: after a crash the
-//! server sends again what was not confirmed, and the journal knows what it has.
+//! Telegram keeps an update until a poll asks for later ones, so no offset is stored here: after a crash the server sends
+//! unconfirmed updates again, and the journal recognises those that it has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::speaker::Speaker;
+use super::sender::OpSender;
 use crate::adapter::ChatId;
 use crate::adapter::stream::ShownDraft;
 use crate::config::TelegramConfig;
 use crate::direct::telegram::{
-    ApiAnswer, BatchReader, Bot, Incoming, Intake, NextPoll, PollRetry, PollStep, PollTrouble, Polling,
-    Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
+    ApiAnswer, BatchReader, Bot, Incoming, NextPoll, PollRetry, PollStep, PollTrouble, Polling,
+    ReceivedUpdates, Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
 };
 use crate::link::{Descriptors, End, Generation};
 use crate::net::telegram::BotClient;
@@ -29,33 +29,33 @@ use crate::wire::{ConnectorFrame, Platform};
 
 /// Updates per poll.
 const BATCH: u64 = 100;
-/// How long the relay may take to commit what it was given, before it is given again.
+/// How long the relay may take to commit forwarded updates, before they are forwarded again.
 const MAX_COMMIT_TIME: Duration = Duration::from_secs(60);
-/// Timeout of the last call, which confirms what was committed.
+/// Timeout of the last call, which confirms committed updates.
 const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often the bot's own name is read again, and how long a poll waits for it.
+/// How often the bot's own name is read again, and how long a poll waits for that.
 const IDENTIFY_EVERY: Duration = Duration::from_secs(300);
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the transport asks of its poller.
+/// A command of the transport to its poller.
 #[derive(Debug)]
 pub(super) enum PollerCommand {
     /// The relay has committed an update.
     Acknowledge(Generation, i64),
-    /// Everything that is not confirmed is to come again.
+    /// Fetch all unconfirmed updates again.
     Reconnect,
-    /// Stop polling; Telegram keeps what comes.
+    /// Stop polling; Telegram keeps further updates.
     Pause(oneshot::Sender<()>),
     /// Poll again.
     Resume,
-    /// Stop for good, and confirm what was committed.
+    /// Stop for good, and confirm committed updates.
     Close(oneshot::Sender<()>),
 }
 
 /// The poller of one bot.
 #[derive(Debug)]
 pub(super) struct Poller {
-    pub(super) speaker: Arc<Speaker>,
+    pub(super) sender: Arc<OpSender>,
     pub(super) settings: TelegramConfig,
     pub(super) commands: mpsc::Receiver<PollerCommand>,
     pub(super) status: watch::Sender<LinkStatus>,
@@ -66,13 +66,13 @@ impl Poller {
     /// Runs until the transport closes.
     pub(super) async fn run(mut self, inbound: InboundSender) {
         let clock = Clock::start();
-        let mut receiving = Receiving {
+        let mut receiving = PollLoop {
             relevance: Relevance {
                 require_mention: self.settings.require_mention,
                 free_chats: self.settings.free_chats.clone(),
                 allow_bots: self.settings.allow_bots,
             },
-            speaker: Arc::clone(&self.speaker),
+            sender: Arc::clone(&self.sender),
             settings: self.settings,
             status: self.status,
             frames: self.frames,
@@ -84,10 +84,10 @@ impl Poller {
             has_webhook: false,
             topics: TopicNames::new(),
             polling: Polling::default(),
-            intake: Intake::new(),
+            received: ReceivedUpdates::new(),
             sorter: FrameSorter::new(Generation::first()),
             generation: Generation::first(),
-            handed_on_at: Duration::ZERO,
+            forwarded_at: Duration::ZERO,
             not_before: Duration::ZERO,
             paused: false,
         };
@@ -95,8 +95,8 @@ impl Poller {
     }
 }
 
-struct Receiving {
-    speaker: Arc<Speaker>,
+struct PollLoop {
+    sender: Arc<OpSender>,
     settings: TelegramConfig,
     status: watch::Sender<LinkStatus>,
     frames: Arc<FrameCounters>,
@@ -108,55 +108,55 @@ struct Receiving {
     identified_at: Duration,
     /// Whether the server streams drafts.
     has_drafts: bool,
-    /// Whether a webhook is to be removed before the next poll.
+    /// Whether a webhook must be removed before the next poll.
     has_webhook: bool,
     topics: TopicNames,
     polling: Polling,
-    intake: Intake,
+    received: ReceivedUpdates,
     sorter: FrameSorter,
     generation: Generation,
-    /// When something was handed to the relay last.
-    handed_on_at: Duration,
-    /// No poll before this.
+    /// When updates were forwarded last.
+    forwarded_at: Duration,
+    /// The earliest time of the next poll.
     not_before: Duration,
     paused: bool,
 }
 
-/// What ended the wait.
+/// The event that ended a wait.
 enum PollerWakeup {
     Answered(PollAnswer),
     Command(Option<PollerCommand>),
     Deadline,
 }
 
-/// What a request of the poller brought.
+/// The answer to a request of the poller.
 enum PollAnswer {
-    /// The bot, at the start.
+    /// The bot's identity and the server's features, at the start.
     Introduced(Introduction),
-    /// Updates, and the bot again when it was asked for.
+    /// Updates, and the bot's identity if it was asked for again.
     Updates(ApiAnswer, Option<Value>),
 }
 
-/// What is learnt at the start.
+/// The bot's identity and the server's features.
 struct Introduction {
-    /// The bot describes itself.
+    /// The answer to `getMe`.
     identity: ApiAnswer,
     /// Whether a webhook was set, which has been removed.
     had_webhook: bool,
     /// Whether the server streams drafts.
     has_drafts: bool,
-    /// Whether the server has rich messages, as far as it was asked.
+    /// Whether the server has rich messages; `true` if it was not asked.
     has_rich: bool,
 }
 
-type Request = std::pin::Pin<Box<dyn Future<Output = PollAnswer> + Send>>;
+type PollFuture = std::pin::Pin<Box<dyn Future<Output = PollAnswer> + Send>>;
 
-impl Receiving {
+impl PollLoop {
     async fn run(&mut self, commands: &mut mpsc::Receiver<PollerCommand>) {
-        let mut request: Option<Request> = None;
+        let mut request: Option<PollFuture> = None;
         loop {
             let now = self.clock.mono();
-            if self.hand_on_due(now).await.is_err() {
+            if self.forward_due(now).await.is_err() {
                 return;
             }
             if self.paused {
@@ -192,11 +192,11 @@ impl Receiving {
         }
     }
 
-    fn handle_command(&mut self, command: PollerCommand, request: &mut Option<Request>) {
+    fn handle_command(&mut self, command: PollerCommand, request: &mut Option<PollFuture>) {
         match command {
             PollerCommand::Acknowledge(generation, update) => {
                 if generation == self.generation {
-                    self.intake.acknowledge(update);
+                    self.received.acknowledge(update);
                     self.status.send_modify(|status| status.counters.acks_sent += 1);
                 }
             }
@@ -219,33 +219,33 @@ impl Receiving {
         }
     }
 
-    /// What was not confirmed comes again, on a new connection.
+    /// Fetches unconfirmed updates again, on a new connection.
     fn start_over(&mut self) {
         self.generation = self.generation.next();
         self.sorter = FrameSorter::new(self.generation);
-        self.intake.forget();
+        self.received.forget();
         self.not_before = Duration::ZERO;
-        self.speaker.client.renew_polls();
+        self.sender.client.renew_polls();
         if self.status.borrow().live.is_some() {
             self.publish_live();
         }
     }
 
     /// The next request, when one is due.
-    fn next_request(&mut self, now: Duration) -> Option<Request> {
+    fn next_request(&mut self, now: Duration) -> Option<PollFuture> {
         if now < self.not_before {
             return None;
         }
-        let speaker = Arc::clone(&self.speaker);
+        let sender = Arc::clone(&self.sender);
         if self.bot.is_none() {
             self.status.send_modify(|status| status.counters.dials += 1);
             return Some(Box::pin(async move {
-                PollAnswer::Introduced(introduce(&speaker.client, speaker.has_rich()).await)
+                PollAnswer::Introduced(introduce(&sender.client, sender.has_rich()).await)
             }));
         }
-        match self.intake.next_poll(now) {
+        match self.received.next_poll(now) {
             NextPoll::Now => {}
-            NextPoll::Wait if now.saturating_sub(self.handed_on_at) > MAX_COMMIT_TIME => {
+            NextPoll::Wait if now.saturating_sub(self.forwarded_at) > MAX_COMMIT_TIME => {
                 tracing::warn!("updates were not committed in time; asking Telegram for them again");
                 self.start_over();
             }
@@ -263,7 +263,7 @@ impl Receiving {
             ("timeout".to_owned(), wait.into()),
             ("allowed_updates".to_owned(), json!(self.settings.allowed_updates)),
         ]);
-        if let Some(offset) = self.intake.begin_poll(now) {
+        if let Some(offset) = self.received.begin_poll(now) {
             body.insert("offset".to_owned(), offset.into());
         }
         let is_rename_due = now.saturating_sub(self.identified_at) > IDENTIFY_EVERY;
@@ -272,7 +272,7 @@ impl Receiving {
         }
         let has_webhook = std::mem::take(&mut self.has_webhook);
         Some(Box::pin(async move {
-            let client = &speaker.client;
+            let client = &sender.client;
             if has_webhook {
                 delete_webhook(client).await;
             }
@@ -285,15 +285,15 @@ impl Receiving {
         }))
     }
 
-    /// When something is due by itself.
+    /// When the next poll or album is due.
     fn deadline(&self, requested: bool, now: Duration) -> Instant {
-        let next_poll = match self.intake.next_poll(now) {
+        let next_poll = match self.received.next_poll(now) {
             _ if requested || self.paused => None,
             NextPoll::Now => Some(self.not_before),
             NextPoll::At(at) => Some(at.max(self.not_before)),
-            NextPoll::Wait => Some(self.handed_on_at + MAX_COMMIT_TIME + Duration::from_millis(1)),
+            NextPoll::Wait => Some(self.forwarded_at + MAX_COMMIT_TIME + Duration::from_millis(1)),
         };
-        let due = [next_poll, self.intake.deadline()].into_iter().flatten().min();
+        let due = [next_poll, self.received.deadline()].into_iter().flatten().min();
         self.clock.instant(due.unwrap_or(now + IDENTIFY_EVERY))
     }
 
@@ -307,14 +307,14 @@ impl Receiving {
                 has_rich,
             }) => {
                 if !has_rich {
-                    self.speaker.no_rich();
+                    self.sender.no_rich();
                 }
                 self.introduced(&bot, had_webhook, has_drafts);
                 return Ok(());
             }
             PollAnswer::Introduced(introduction) => introduction.identity,
             PollAnswer::Updates(answer, bot) => {
-                // Its name may have changed; whatever else is wrong with the answer, the old one does.
+                // The bot's name may have changed; without a usable answer, the old one stays.
                 self.bot = bot.as_ref().and_then(Bot::from_value).or(self.bot.take());
                 answer
             }
@@ -327,7 +327,7 @@ impl Receiving {
                 // A conflict is over: nothing is retried any more.
                 self.status
                     .send_if_modified(|status| status.retry_at_ms.take().is_some());
-                self.received(&updates).await
+                self.handle_updates(&updates).await
             }
             PollStep::Retry(retry) => {
                 self.troubled(retry);
@@ -349,7 +349,7 @@ impl Receiving {
         }
         self.has_drafts = has_drafts;
         if !has_drafts {
-            self.speaker.no_drafts();
+            self.sender.no_drafts();
         }
     }
 
@@ -358,12 +358,12 @@ impl Receiving {
         if self.status.borrow().counters.handshakes > 0 {
             self.generation = self.generation.next();
             self.sorter = FrameSorter::new(self.generation);
-            self.intake.forget();
+            self.received.forget();
         }
         self.publish_live();
         let bot = self.bot.as_ref().map_or("", |bot| bot.username.as_str());
-        tracing::info!(bot, api = self.speaker.client.host(), "connected to Telegram");
-        self.speaker.announce_commands(true);
+        tracing::info!(bot, api = self.sender.client.host(), "connected to Telegram");
+        self.sender.announce_commands(true);
     }
 
     fn publish_live(&mut self) {
@@ -383,7 +383,7 @@ impl Receiving {
         });
     }
 
-    /// A poll brought nothing.
+    /// A poll failed.
     fn troubled(&mut self, retry: PollRetry) {
         let PollRetry {
             after,
@@ -396,7 +396,7 @@ impl Receiving {
             tracing::warn!(retry_ms, "{trouble}; run `hermes-relay doctor` to find the cause");
         }
         self.not_before = self.clock.mono() + after;
-        self.speaker.client.renew_polls();
+        self.sender.client.renew_polls();
         self.has_webhook |= trouble == PollTrouble::Webhook;
         let retry_at_ms = self.clock.unix_ms() + i64::try_from(after.as_millis()).unwrap_or_default();
         self.status.send_modify(|status| {
@@ -417,11 +417,11 @@ impl Receiving {
         });
     }
 
-    /// Updates came.
-    async fn received(&mut self, updates: &Value) -> Result<(), RelayGone> {
+    /// A poll brought updates.
+    async fn handle_updates(&mut self, updates: &Value) -> Result<(), RelayGone> {
         let batch = self.read(updates);
         let now = self.clock.mono();
-        // A press is answered before anything else happens: whoever pressed waits for it.
+        // Presses are answered first: the person who pressed waits for that.
         for incoming in &batch {
             if let UpdateMeaning::Press {
                 query_id,
@@ -431,38 +431,34 @@ impl Receiving {
             } = &incoming.meaning
             {
                 let button = chat_id.zip(*message_id);
-                self.speaker.answer_press(query_id, event.as_ref(), button);
+                self.sender.answer_press(query_id, event.as_ref(), button);
             }
         }
-        let ready = self.intake.receive(batch, now);
-        self.hand_on(ready).await
+        let ready = self.received.receive(batch, now);
+        self.forward(ready).await
     }
 
     fn read(&mut self, updates: &Value) -> Vec<Incoming> {
         let Some(bot) = &self.bot else {
             return Vec::new();
         };
-        let callbacks = &self.speaker.callbacks;
+        let callbacks = &self.sender.callbacks;
         let mut reader = BatchReader {
             bot,
             relevance: &self.relevance,
-            open_callback: &|data| {
-                callbacks
-                    .open(data)
-                    .map(|pressed| (pressed.prompt_id, pressed.option_id))
-            },
+            open_callback: &|data| callbacks.open(data),
             topics: &mut self.topics,
         };
         read_batch(updates, &mut reader)
     }
 
-    /// Albums whose time has come.
-    async fn hand_on_due(&mut self, now: Duration) -> Result<(), RelayGone> {
-        let due = self.intake.due(now);
-        self.hand_on(due).await
+    /// Forwards the albums whose time is up.
+    async fn forward_due(&mut self, now: Duration) -> Result<(), RelayGone> {
+        let due = self.received.due(now);
+        self.forward(due).await
     }
 
-    async fn hand_on(&mut self, ready: Vec<Incoming>) -> Result<(), RelayGone> {
+    async fn forward(&mut self, ready: Vec<Incoming>) -> Result<(), RelayGone> {
         let mut deliveries: Vec<InboundFrame> = Vec::new();
         for incoming in ready {
             if let Some(line) = incoming.to_line() {
@@ -478,7 +474,7 @@ impl Receiving {
                     let target = InterruptTarget::Draft(ShownDraft { chat, draft_id });
                     self.inbound.interrupt(self.sorter.interrupt(target)).await?;
                 }
-                UpdateMeaning::Migrated { from, to } => self.speaker.migrated(from, to),
+                UpdateMeaning::Migrated { from, to } => self.sender.migrated(from, to),
                 UpdateMeaning::Member { chat_id, can_write } => {
                     tracing::info!(
                         chat = chat_id,
@@ -498,7 +494,7 @@ impl Receiving {
         if deliveries.is_empty() {
             return Ok(());
         }
-        self.handed_on_at = self.clock.mono();
+        self.forwarded_at = self.clock.mono();
         self.inbound.forward(deliveries).await
     }
 
@@ -519,15 +515,15 @@ impl Receiving {
         }
     }
 
-    /// Confirms what was committed, so that the next start does not see it again.
+    /// Confirms committed updates, so that the next start does not fetch them again.
     async fn close(&mut self) {
-        if let Some(offset) = self.intake.left_to_confirm() {
+        if let Some(offset) = self.received.left_to_confirm() {
             let body = Map::from_iter([
                 ("offset".to_owned(), offset.into()),
                 ("limit".to_owned(), 1.into()),
                 ("timeout".to_owned(), 0.into()),
             ]);
-            let _ = timeout(LAST_CALL_TIMEOUT, self.speaker.client.poll(&body, Duration::ZERO)).await;
+            let _ = timeout(LAST_CALL_TIMEOUT, self.sender.client.poll(&body, Duration::ZERO)).await;
         }
         self.status.send_modify(|status| {
             status.live = None;
@@ -537,7 +533,7 @@ impl Receiving {
     }
 }
 
-/// Asks for what has to be known before the first poll.
+/// Asks for the bot's identity and the server's features before the first poll.
 async fn introduce(client: &BotClient, uses_rich: bool) -> Introduction {
     let identity = client.call("getMe", &Map::new()).await;
     let mut introduction = Introduction {
@@ -566,7 +562,7 @@ async fn introduce(client: &BotClient, uses_rich: bool) -> Introduction {
     introduction
 }
 
-/// The bot, if Telegram describes it soon.
+/// The bot's identity, if Telegram answers in time.
 async fn identity(client: &BotClient) -> Option<Value> {
     let answer = timeout(IDENTIFY_TIMEOUT, client.call("getMe", &Map::new())).await;
     match answer.ok()? {
@@ -575,13 +571,13 @@ async fn identity(client: &BotClient) -> Option<Value> {
     }
 }
 
-/// Removes a webhook; what waits for it stays.
+/// Removes a webhook; updates that wait for it stay.
 async fn delete_webhook(client: &BotClient) {
     let body = Map::from_iter([("drop_pending_updates".to_owned(), false.into())]);
     let _ = client.call("deleteWebhook", &body).await;
 }
 
-async fn pending(request: &mut Option<Request>) -> PollAnswer {
+async fn pending(request: &mut Option<PollFuture>) -> PollAnswer {
     match request {
         Some(request) => request.await,
         None => std::future::pending().await,
