@@ -213,7 +213,7 @@ pub struct Verdict {
 }
 
 /// What a rule grants somebody in a chat.
-struct Grant<'g> {
+struct RuleGrant<'g> {
     role: Role,
     reason: Reason,
     agents: Option<&'g [String]>,
@@ -365,7 +365,7 @@ impl Gate {
             .any(|rule| denies(&rule.platform, &rule.user))
     }
 
-    fn grant(&self, author: &Author) -> Result<Grant<'_>, Reason> {
+    fn grant(&self, author: &Author) -> Result<RuleGrant<'_>, Reason> {
         let settings = &self.settings;
         if author.is_operator() {
             return Ok(Grant {
@@ -410,7 +410,7 @@ impl Gate {
                 .as_ref()
                 .is_none_or(|chats| chats.iter().any(|chat| author.chats.contains(chat)))
         {
-            return Ok(Grant {
+            return Ok(RuleGrant {
                 role,
                 reason: Reason::Person,
                 agents: agents.as_deref(),
@@ -421,7 +421,7 @@ impl Gate {
             .iter()
             .find(|rule| author.is_in(&rule.platform, &rule.chat));
         if let Some(rule) = chat {
-            return Ok(Grant {
+            return Ok(RuleGrant {
                 role: rule.role,
                 reason: Reason::Chat,
                 agents: rule.agents.as_deref(),
@@ -436,7 +436,7 @@ impl Gate {
             Mode::List | Mode::Pair if settings.everybody_on.contains(&author.platform) => Reason::Open,
             Mode::List | Mode::Pair => return Err(Reason::Stranger),
         };
-        Ok(Grant {
+        Ok(RuleGrant {
             role: Role::User,
             reason,
             agents: None,

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::agent::child::BaseEnv;
 use crate::config::{Flags, LoadedConfig, Settings};
 use crate::net::proxy::ProxyRules;
-use crate::net::socket::Socket;
+use crate::net::socket::ConnectorSocket;
 use crate::net::steps::Steps;
 use crate::net::tls::Tls;
 use crate::wire::{CapabilityDescriptor, ConnectorUrl};
@@ -46,7 +46,7 @@ pub struct CheckContext<'e> {
     pub(super) addresses: Vec<SocketAddr>,
     /// How far the connector's clock is ahead.
     pub(super) clock_skew_secs: i64,
-    pub(super) socket: Option<Socket>,
+    pub(super) socket: Option<ConnectorSocket>,
     pub(super) descriptors: Vec<CapabilityDescriptor>,
 }
 

@@ -12,7 +12,7 @@ use super::probe::ProbeResult;
 use super::{local, network};
 use crate::net::connector_http::{PolicyError, declare_policy};
 use crate::net::http::{excerpt, unix_secs};
-use crate::net::socket::{DialRequest, Dialer, Socket};
+use crate::net::socket::{ConnectorSocket, DialRequest, Dialer};
 use crate::net::ws_io::{ReadEvent, SocketReader, split};
 use crate::relay::{Credentials, USER_AGENT, provisioning};
 use crate::wire::{
@@ -160,7 +160,7 @@ fn refused(reason: &str, clock_skew_secs: i64) -> ProbeResult {
 }
 
 async fn shake_hands(
-    socket: Socket,
+    socket: ConnectorSocket,
     hellos: Vec<String>,
     mut framer: LineFramer,
     deadline: Instant,

@@ -145,13 +145,13 @@ impl ArmReport {
 
 /// A failure and when its call is repeated.
 #[derive(Clone, Debug)]
-struct Failure {
+struct FailedCall {
     why: String,
     retry_at_ms: i64,
     backoff: Backoff,
 }
 
-impl Failure {
+impl FailedCall {
     /// The failure after `before`, if that failed too.
     fn after(before: Option<Self>, why: String, now_ms: i64, random: u64) -> Self {
         let mut backoff = before.map_or(Backoff::new(FIRST_RETRY, MAX_RETRY), |before| before.backoff);
@@ -177,11 +177,11 @@ pub struct ArmPlan {
     /// When to list, unless it is listed.
     list_at_ms: i64,
     /// The last list was refused.
-    list_failure: Option<Failure>,
+    list_failure: Option<FailedCall>,
     /// Failures by job, of those that are missing or to be cancelled.
-    failures: BTreeMap<String, Failure>,
+    failures: BTreeMap<String, FailedCall>,
     /// The scheduler cannot be reached, or there is no login.
-    outage: Option<(Failure, Outage)>,
+    outage: Option<(FailedCall, Outage)>,
     rejected: Option<String>,
 }
 
@@ -282,19 +282,19 @@ impl ArmPlan {
         };
         if let Some(outage) = outage {
             let before = self.outage.take().map(|(failure, _)| failure);
-            self.outage = Some((Failure::after(before, why, now_ms, random), outage));
+            self.outage = Some((FailedCall::after(before, why, now_ms, random), outage));
             self.relist();
             return;
         }
         match call {
             PortalCall::List => {
-                let failure = Failure::after(self.list_failure.take(), why, now_ms, random);
+                let failure = FailedCall::after(self.list_failure.take(), why, now_ms, random);
                 self.list_at_ms = failure.retry_at_ms;
                 self.list_failure = Some(failure);
             }
             PortalCall::Provision(ArmedJob { job_id, .. }) | PortalCall::Cancel(job_id) => {
                 let before = self.failures.remove(job_id);
-                let failure = Failure::after(before, why, now_ms, random);
+                let failure = FailedCall::after(before, why, now_ms, random);
                 self.list_at_ms = if self.is_listed {
                     failure.retry_at_ms
                 } else {
@@ -359,7 +359,7 @@ impl ArmPlan {
     }
 }
 
-fn is_waiting(failure: Option<&Failure>, now_ms: i64) -> bool {
+fn is_waiting(failure: Option<&FailedCall>, now_ms: i64) -> bool {
     failure.is_some_and(|failure| failure.retry_at_ms > now_ms)
 }
 

@@ -33,7 +33,7 @@ pub struct DataStatement {
 
 /// Runs every case, each on a store of its own.
 pub fn data_store(make: MakeDataStore<'_>) -> Vec<DataStatement> {
-    let run = |(statement, case): &(&'static str, Case)| DataStatement {
+    let run = |(statement, case): &(&'static str, DataCase)| DataStatement {
         statement,
         outcome: check(make, *case),
     };
@@ -51,18 +51,18 @@ pub fn data_statements() -> Vec<&'static str> {
     STATEMENTS.iter().map(|(name, _)| *name).collect()
 }
 
-type Case = fn(&Suite<'_>) -> Result<(), String>;
+type DataCase = fn(&DataSuite<'_>) -> Result<(), String>;
 
-struct Suite<'m> {
+struct DataSuite<'m> {
     make: MakeDataStore<'m>,
     dir: tempfile::TempDir,
     store: Box<dyn DataStore>,
 }
 
-fn check(make: MakeDataStore<'_>, case: Case) -> Result<(), String> {
+fn check(make: MakeDataStore<'_>, case: DataCase) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let store = make(dir.path(), DataAccess::ReadWrite).ok_or("the store cannot be opened")?;
-    case(&Suite { make, dir, store })
+    case(&DataSuite { make, dir, store })
 }
 
 /// Fails the case unless this holds.
@@ -97,7 +97,7 @@ fn filtered(query: &str, key: &str, value: Value) -> QueryFilters {
     }
 }
 
-impl Suite<'_> {
+impl DataSuite<'_> {
     fn put(&self, write: &DataWrite) -> Result<DataWritten, String> {
         self.store.write(write).map_err(said)
     }
@@ -116,7 +116,7 @@ impl Suite<'_> {
     }
 }
 
-const STATEMENTS: &[(&str, Case)] = &[
+const STATEMENTS: &[(&str, DataCase)] = &[
     ("query_always_gives_a_list", |suite| {
         holds("of an empty store", suite.found(&words("nothing"))?.is_empty())?;
         suite.put(&text("something"))?;

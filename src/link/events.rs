@@ -3,7 +3,7 @@
 use super::action::{ControlFrame, LinkEvent};
 use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, DialFailure, End};
-use super::state::{Generation, IdleRequest, Link, LinkState, Live, Peer, ReaderState};
+use super::state::{Generation, IdleRequest, Link, LinkState, Live, Liveness, ReaderState};
 use super::transitions::{CloseFrame, GOING_AWAY};
 use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
 use std::time::Duration;
@@ -145,7 +145,7 @@ impl Link {
         match &mut self.state {
             LinkState::Live(live) if live.generation == generation => {
                 live.silent_at = Deadline::after(now, self.settings.dead_after);
-                live.peer = Peer::Alive;
+                live.liveness = Liveness::Alive;
                 true
             }
             LinkState::Greeting {
@@ -181,7 +181,7 @@ impl Link {
                     since: now,
                     ping_at: now.mono.saturating_add(self.settings.ping_interval),
                     silent_at: Deadline::after(now, self.settings.dead_after),
-                    peer: Peer::Alive,
+                    liveness: Liveness::Alive,
                     worked: false,
                     idle: IdleRequest::Awake,
                     older_until: Some(until),

@@ -93,7 +93,7 @@ pub struct Live {
     pub(super) since: Moment,
     pub(super) ping_at: Duration,
     pub(super) silent_at: Deadline,
-    pub(super) peer: Peer,
+    pub(super) liveness: Liveness,
     /// A delivery was acknowledged or an op answered on this connection.
     pub(super) worked: bool,
     pub(super) idle: IdleRequest,
@@ -103,7 +103,7 @@ pub struct Live {
 
 /// Whether the connector is known to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(super) enum Liveness {
     /// Nothing suggests otherwise.
     Alive,
     /// A ping went out at this time; anything that is received answers it.
@@ -233,10 +233,10 @@ impl Link {
 
     /// Whether the connector may be gone: a suspend, or a ping that nothing answered in time.
     fn may_be_dead(&self, live: &Live, now: Duration) -> bool {
-        match live.peer {
-            Peer::Alive => false,
-            Peer::Pinged(at) => now.saturating_sub(at) >= self.settings.ping_grace,
-            Peer::Doubtful => true,
+        match live.liveness {
+            Liveness::Alive => false,
+            Liveness::Pinged(at) => now.saturating_sub(at) >= self.settings.ping_grace,
+            Liveness::Doubtful => true,
         }
     }
 

@@ -6,7 +6,7 @@ use super::action::{LinkAction, LinkEvent, NotSent, SendResult};
 use super::clock::{ClockDrift, Deadline, Moment};
 use super::close_reason::{AfterClose, CloseReason, ConnectionRecord, End, decide};
 use super::pending::Completed;
-use super::state::{Generation, IdleRequest, Link, LinkState, Mint, Peer, ReaderState, WaitReason};
+use super::state::{Generation, IdleRequest, Link, LinkState, Liveness, Mint, ReaderState, WaitReason};
 use crate::wire::{GatewayFrame, Outcome};
 
 /// A close code and its reason.
@@ -36,7 +36,7 @@ impl Link {
                 let grace = Deadline::after(now, self.settings.thaw_grace);
                 live.silent_at = live.silent_at.or_later(grace);
                 live.ping_at = now.mono;
-                live.peer = Peer::Doubtful;
+                live.liveness = Liveness::Doubtful;
                 self.ping_if_due(now);
             }
             LinkState::Closing { .. } => {}
@@ -177,8 +177,8 @@ impl Link {
             && self.reader == ReaderState::Reading
         {
             live.ping_at = now.mono.saturating_add(self.settings.ping_interval);
-            if live.peer == Peer::Alive {
-                live.peer = Peer::Pinged(now.mono);
+            if live.liveness == Liveness::Alive {
+                live.liveness = Liveness::Pinged(now.mono);
             }
             self.counters.pings += 1;
             self.actions.push_back(LinkAction::Ping {

@@ -109,7 +109,7 @@ const ENDED: [&str; 3] = ["invalid_grant", "invalid_token", "refresh_token_reuse
 
 /// What happens to the stored tokens of a session that the portal has ended.
 #[derive(Clone, Copy)]
-enum Ended {
+enum EndedTokens {
     Keep,
     Remove,
 }
@@ -159,7 +159,7 @@ impl PortalLogin {
 
     /// A token good for at least two more minutes, refreshed first when need be.
     pub async fn access_token(&self, http: &HttpClient) -> Result<SecretString, PortalError> {
-        self.token(http, None, Ended::Keep).await
+        self.token(http, None, EndedTokens::Keep).await
     }
 
     /// The same for a session that goes on for days: another one than the `rejected` token, and when the portal has ended
@@ -169,14 +169,14 @@ impl PortalLogin {
         http: &HttpClient,
         rejected: Option<&SecretString>,
     ) -> Result<SecretString, PortalError> {
-        self.token(http, rejected, Ended::Remove).await
+        self.token(http, rejected, EndedTokens::Remove).await
     }
 
     async fn token(
         &self,
         http: &HttpClient,
         rejected: Option<&SecretString>,
-        ended: Ended,
+        ended: EndedTokens,
     ) -> Result<SecretString, PortalError> {
         let fresh_token = |login: &Map<String, Value>| {
             let is_rejected =
@@ -216,7 +216,7 @@ impl PortalLogin {
         let token = match refresh(http, &portal, login).await {
             Ok(token) => token,
             Err(error) => {
-                if let (Ended::Remove, Some(code)) = (ended, error.ended_session()) {
+                if let (EndedTokens::Remove, Some(code)) = (ended, error.ended_session()) {
                     end_session(login, code);
                     pending.commit(&store)?;
                     let shared = shared.filter(|shared| shared.get("refresh_token") == spent.as_ref());

@@ -54,7 +54,7 @@ impl fmt::Debug for dyn Stream {
 pub type BoxedStream = Box<dyn Stream>;
 
 /// The connector's WebSocket.
-pub type Socket = WebSocketStream<MeteredStream>;
+pub type ConnectorSocket = WebSocketStream<MeteredStream>;
 
 /// What to dial, and within which bounds.
 #[derive(Clone, Copy)]
@@ -85,7 +85,7 @@ pub struct Dialer {
 #[derive(Debug)]
 pub struct Dialed {
     /// The upgraded socket.
-    pub socket: Socket,
+    pub socket: ConnectorSocket,
     /// The connector's clock when it answered, where the answer gave it.
     pub server_date: Option<SystemTime>,
 }
@@ -102,7 +102,7 @@ impl Dialer {
 
     /// Dials once. Cancel-safe: dropping the future closes what was opened.
     pub async fn dial(&self, request: DialRequest<'_>) -> Result<Dialed, DialError> {
-        let target = Target::parse(request.url)?;
+        let target = DialTarget::parse(request.url)?;
         if !target.secure && !target.is_loopback() && !request.allow_plaintext {
             return Err(DialError::Plaintext { host: target.host });
         }
@@ -142,7 +142,7 @@ impl Dialer {
         Ok(Dialed { socket, server_date })
     }
 
-    async fn reach(&self, target: &Target, deadline: &DialDeadline) -> Result<TcpStream, DialError> {
+    async fn reach(&self, target: &DialTarget, deadline: &DialDeadline) -> Result<TcpStream, DialError> {
         if let Some(proxy) = self.proxies.proxy_for(&target.url) {
             let tunnel = tunnel::open(&proxy, &target.host, target.port);
             return deadline
@@ -174,7 +174,7 @@ impl Dialer {
 }
 
 /// The dial URL, taken apart. Its user and password are gone.
-pub(super) struct Target {
+pub(super) struct DialTarget {
     pub(super) url: Url,
     secure: bool,
     /// As in the URL: an IPv6 address is in brackets.
@@ -182,7 +182,7 @@ pub(super) struct Target {
     pub(super) port: u16,
 }
 
-impl Target {
+impl DialTarget {
     pub(super) fn parse(text: &str) -> Result<Self, DialError> {
         let bad = |reason: &str| DialError::Url {
             reason: reason.to_owned(),
@@ -261,7 +261,7 @@ impl DialDeadline {
     }
 }
 
-fn upgrade_request(target: &Target, request: &DialRequest<'_>) -> Result<Request<()>, DialError> {
+fn upgrade_request(target: &DialTarget, request: &DialRequest<'_>) -> Result<Request<()>, DialError> {
     let field = |name, value: &str| HeaderValue::from_str(value).map_err(|_| DialError::Header { name });
     let mut upgrade = Request::builder()
         .uri(target.url.as_str())
@@ -292,7 +292,7 @@ fn bounds(max_message_bytes: usize, max_write_buffer_bytes: usize) -> WebSocketC
 }
 
 /// Maps a failed upgrade. The response body is never kept.
-fn refusal(target: &Target, error: tungstenite::Error) -> DialError {
+fn refusal(target: &DialTarget, error: tungstenite::Error) -> DialError {
     use tungstenite::Error;
     let host = target.host.clone();
     let reason = match error {
@@ -307,7 +307,7 @@ fn refusal(target: &Target, error: tungstenite::Error) -> DialError {
     DialError::Upgrade { host, reason }
 }
 
-fn refused(target: &Target, answer: &Response<Option<Vec<u8>>>) -> DialError {
+fn refused(target: &DialTarget, answer: &Response<Option<Vec<u8>>>) -> DialError {
     let status = answer.status();
     if status.is_redirection() {
         let location = answer.headers().get(http::header::LOCATION);

@@ -16,13 +16,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::proxy::{ProxyRules, ProxyTarget};
-use super::socket::{DialError, Target};
+use super::socket::{DialError, DialTarget};
 use super::tls::Tls;
 use super::{connect, tunnel};
 
 /// One target, and how it is reached.
 pub struct Steps {
-    target: Target,
+    target: DialTarget,
     tls: Tls,
     proxy: Option<ProxyTarget>,
 }
@@ -30,7 +30,7 @@ pub struct Steps {
 impl Steps {
     /// The steps toward a `ws://` or `wss://` URL.
     pub fn toward(dial_url: &str, tls: Tls, proxies: &ProxyRules) -> Result<Self, DialError> {
-        let target = Target::parse(dial_url)?;
+        let target = DialTarget::parse(dial_url)?;
         let proxy = proxies.proxy_for(&target.url);
         Ok(Self { target, tls, proxy })
     }

@@ -9,7 +9,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
-use super::socket::Socket;
+use super::socket::ConnectorSocket;
 
 /// Something read from the socket.
 #[derive(Debug)]
@@ -28,11 +28,11 @@ pub enum ReadEvent {
 
 /// Reading half.
 #[derive(Debug)]
-pub struct SocketReader(SplitStream<Socket>);
+pub struct SocketReader(SplitStream<ConnectorSocket>);
 
 /// Writing half.
 #[derive(Debug)]
-pub struct SocketWriter(SplitSink<Socket, Message>);
+pub struct SocketWriter(SplitSink<ConnectorSocket, Message>);
 
 /// The size of a client's frame with a payload of so many bytes.
 pub fn frame_bytes(payload: usize) -> u64 {
@@ -50,7 +50,7 @@ pub fn frame_bytes(payload: usize) -> u64 {
 pub struct WriteFailed(String);
 
 /// Splits a socket.
-pub fn split(socket: Socket) -> (SocketReader, SocketWriter) {
+pub fn split(socket: ConnectorSocket) -> (SocketReader, SocketWriter) {
     let (writer, reader) = socket.split();
     (SocketReader(reader), SocketWriter(writer))
 }
@@ -112,7 +112,7 @@ fn failed(error: Error) -> WriteFailed {
 
 /// Both ends of an in-memory socket.
 #[cfg(test)]
-pub(crate) fn in_memory() -> (Socket, Socket) {
+pub(crate) fn in_memory() -> (ConnectorSocket, ConnectorSocket) {
     use super::metered::MeteredStream;
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::protocol::Role;

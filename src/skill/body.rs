@@ -65,7 +65,7 @@ impl SkillBody {
         check_text(source)?;
         check_write(write)?;
         let line = status_line(source);
-        if let Some(Line {
+        if let Some(StatusLine {
             status: None, text, ..
         }) = &line
         {
@@ -200,7 +200,7 @@ struct HeaderLine<'s> {
 }
 
 /// The status line: where its text is, and what it names.
-struct Line<'s> {
+struct StatusLine<'s> {
     start: usize,
     end: usize,
     text: &'s str,
@@ -243,7 +243,7 @@ fn key_value(text: &str) -> Option<(&str, &str)> {
 }
 
 /// The first status line of the header. In front matter, only a comment is one.
-fn status_line(source: &str) -> Option<Line<'_>> {
+fn status_line(source: &str) -> Option<StatusLine<'_>> {
     header(source).into_iter().find_map(|line| {
         let (key, value) = key_value(line.text).filter(|_| line.text.starts_with('#'))?;
         if !key.eq_ignore_ascii_case("status") {
@@ -252,7 +252,7 @@ fn status_line(source: &str) -> Option<Line<'_>> {
         let (word, signature) = value.split_once(char::is_whitespace).unwrap_or((value, ""));
         let is_signed = signature.trim().starts_with("v3:") && signature.trim().len() > 3;
         let is_plain = signature.trim().is_empty() || is_signed;
-        Some(Line {
+        Some(StatusLine {
             start: line.start,
             end: line.start + line.text.len(),
             text: value,

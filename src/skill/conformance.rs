@@ -35,7 +35,7 @@ pub struct SkillStatement {
 
 /// Runs every case, each on a store of its own.
 pub fn skill_store(make: MakeSkillStore<'_>) -> Vec<SkillStatement> {
-    let run = |(statement, case): &(&'static str, Case)| SkillStatement {
+    let run = |(statement, case): &(&'static str, SkillCase)| SkillStatement {
         statement,
         outcome: check(make, *case),
     };
@@ -53,18 +53,18 @@ pub fn skill_statements() -> Vec<&'static str> {
     STATEMENTS.iter().map(|(name, _)| *name).collect()
 }
 
-type Case = fn(&Suite<'_>) -> Result<(), String>;
+type SkillCase = fn(&SkillSuite<'_>) -> Result<(), String>;
 
-struct Suite<'m> {
+struct SkillSuite<'m> {
     make: MakeSkillStore<'m>,
     dir: tempfile::TempDir,
     store: Box<dyn SkillStore>,
 }
 
-fn check(make: MakeSkillStore<'_>, case: Case) -> Result<(), String> {
+fn check(make: MakeSkillStore<'_>, case: SkillCase) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|error| error.to_string())?;
     let store = make(dir.path(), ApprovalMode::Unsecured).ok_or("the store cannot be opened")?;
-    case(&Suite { make, dir, store })
+    case(&SkillSuite { make, dir, store })
 }
 
 /// Fails the case unless this holds.
@@ -101,7 +101,7 @@ fn tagged(tags: &[&str]) -> SkillWrite {
 
 const BODY: &str = "# Status: Draft\n# Description: Sort the mail\n\nRead it, then sort it. Ärger\r\n";
 
-impl Suite<'_> {
+impl SkillSuite<'_> {
     fn add(&self, name: &str, source: &str) -> Result<SkillVersion, String> {
         self.put(name, source, &SkillWrite::default())
     }
@@ -120,7 +120,7 @@ impl Suite<'_> {
     }
 }
 
-const STATEMENTS: &[(&str, Case)] = &[
+const STATEMENTS: &[(&str, SkillCase)] = &[
     ("eight_required_methods_exist", |suite| {
         // The trait has them; here each is called once.
         let store = &suite.store;

@@ -7,7 +7,7 @@ use super::command::Command;
 use super::completion::Batch;
 use super::fault::{Health, OpenError};
 use super::lock::StateLock;
-use super::queue::{Queue, Refused};
+use super::queue::{Queue, QueueRefusal};
 use super::reads::{self, Recovered};
 use super::schema;
 use super::writer::{JournalWriter, WriterClock};
@@ -19,11 +19,11 @@ use tokio::sync::{mpsc, watch};
 /// A handle to the open journal. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Journal {
-    shared: Arc<Shared>,
+    inner: Arc<JournalInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct JournalInner {
     queue: Arc<Queue>,
     ended: watch::Receiver<Option<usize>>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -101,14 +101,14 @@ impl Journal {
                 return Err(error);
             }
         };
-        let shared = Shared {
+        let inner = JournalInner {
             queue,
             ended,
             thread: Mutex::new(Some(thread)),
         };
         Ok(Opened {
             journal: Self {
-                shared: Arc::new(shared),
+                inner: Arc::new(inner),
             },
             batches,
             health,
@@ -118,13 +118,13 @@ impl Journal {
 
     /// Queues the commands in order, waiting for room. If dropped while waiting, the rest is not queued.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<(), SubmitError> {
-        self.shared.queue.push(commands).await.map_err(SubmitError::from)
+        self.inner.queue.push(commands).await.map_err(SubmitError::from)
     }
 
     /// Queues all commands, or returns all of them if there is no room. More than the queue's capacity never fits: split
     /// them.
     pub fn try_submit(&self, commands: Vec<Command>) -> Result<(), (SubmitError, Vec<Command>)> {
-        self.shared
+        self.inner
             .queue
             .try_push(commands)
             .map_err(|(why, commands)| (why.into(), commands))
@@ -133,11 +133,11 @@ impl Journal {
     /// Accepts no more commands, drains the queue, checkpoints and ends the thread. The batches must still be read, or their
     /// receiver dropped.
     pub async fn close(&self) -> Result<(), CloseError> {
-        self.shared.queue.close();
-        let mut ended = self.shared.ended.clone();
+        self.inner.queue.close();
+        let mut ended = self.inner.ended.clone();
         let lost = ended.wait_for(Option::is_some).await.map(|lost| *lost);
         let thread = self
-            .shared
+            .inner
             .thread
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -153,17 +153,17 @@ impl Journal {
     }
 }
 
-impl Drop for Shared {
+impl Drop for JournalInner {
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
-impl From<Refused> for SubmitError {
-    fn from(refused: Refused) -> Self {
+impl From<QueueRefusal> for SubmitError {
+    fn from(refused: QueueRefusal) -> Self {
         match refused {
-            Refused::Full => Self::Full,
-            Refused::Closed => Self::Closed,
+            QueueRefusal::Full => Self::Full,
+            QueueRefusal::Closed => Self::Closed,
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) enum Woken {
 
 /// Why nothing was queued.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum QueueRefusal {
     /// No room now.
     Full,
     /// The journal is closed.
@@ -65,16 +65,20 @@ impl Queue {
     }
 
     /// Waits for room and queues the commands in order. If dropped while waiting, the rest is not queued.
-    pub(super) async fn push(&self, mut commands: Vec<Command>) -> Result<(), Refused> {
+    pub(super) async fn push(&self, mut commands: Vec<Command>) -> Result<(), QueueRefusal> {
         while !commands.is_empty() {
             let (count, units) = self.share(&commands);
-            let room = self.room.acquire_many(units).await.map_err(|_| Refused::Closed)?;
+            let room = self
+                .room
+                .acquire_many(units)
+                .await
+                .map_err(|_| QueueRefusal::Closed)?;
             let rest = if count == commands.len() {
                 Vec::new()
             } else {
                 commands.split_off(count)
             };
-            self.enqueue(commands).map_err(|_| Refused::Closed)?;
+            self.enqueue(commands).map_err(|_| QueueRefusal::Closed)?;
             room.forget();
             commands = rest;
         }
@@ -82,19 +86,20 @@ impl Queue {
     }
 
     /// Queues all commands, or none if there is no room. More than the capacity never fits.
-    pub(super) fn try_push(&self, commands: Vec<Command>) -> Result<(), (Refused, Vec<Command>)> {
+    pub(super) fn try_push(&self, commands: Vec<Command>) -> Result<(), (QueueRefusal, Vec<Command>)> {
         let units = commands
             .iter()
             .map(|command| self.units_of(command))
             .fold(0, u32::saturating_add);
         match self.room.try_acquire_many(units) {
             Ok(room) => {
-                self.enqueue(commands).map_err(|back| (Refused::Closed, back))?;
+                self.enqueue(commands)
+                    .map_err(|back| (QueueRefusal::Closed, back))?;
                 room.forget();
                 Ok(())
             }
-            Err(TryAcquireError::NoPermits) => Err((Refused::Full, commands)),
-            Err(TryAcquireError::Closed) => Err((Refused::Closed, commands)),
+            Err(TryAcquireError::NoPermits) => Err((QueueRefusal::Full, commands)),
+            Err(TryAcquireError::Closed) => Err((QueueRefusal::Closed, commands)),
         }
     }
 
@@ -212,7 +217,7 @@ mod tests {
         let queue = Queue::new(2);
         queue.try_push(vec![urgent(), urgent()]).unwrap();
         let (why, back) = queue.try_push(vec![urgent()]).unwrap_err();
-        assert_eq!((why, back.len()), (Refused::Full, 1));
+        assert_eq!((why, back.len()), (QueueRefusal::Full, 1));
         let mut taken = Vec::new();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Work);
         assert_eq!(taken.len(), 2);
@@ -242,7 +247,10 @@ mod tests {
         let queue = Queue::new(4096);
         queue.try_push((0..1500).map(|_| urgent()).collect()).unwrap();
         queue.close();
-        assert_eq!(queue.try_push(vec![urgent()]).unwrap_err().0, Refused::Closed);
+        assert_eq!(
+            queue.try_push(vec![urgent()]).unwrap_err().0,
+            QueueRefusal::Closed
+        );
         let mut taken = Vec::new();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Work);
         assert_eq!(taken.len(), TAKE_COMMANDS);

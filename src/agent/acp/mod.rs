@@ -14,14 +14,13 @@
 //! | `process`, `pool` | processes: started on demand, supervised, restarted with backoff |
 //! | `update`, `permission`, `content` | mapping in both directions · *pure* but for reading images |
 //! | `sessions`, `outcome` | decisions before a prompt and after its response · *pure* |
-//! | `mailbox`, `open`, `prompt` | a turn |
+//! | `open`, `prompt`, `turn_queue` | a turn |
 //!
 //! A stop: open questions are answered "cancelled", the agent gets `session/cancel` and a grace period. Then its process is
 //! killed when no other turn uses it. A session whose stop went wrong is tainted: the next turn works on a copy of it
 //! when the agent makes copies, else in a fresh process, and never on the session as it is.
 
 mod content;
-mod mailbox;
 mod message;
 mod open;
 mod outcome;
@@ -32,6 +31,7 @@ mod prompt;
 mod rpc;
 mod sessions;
 mod settings;
+mod turn_queue;
 mod update;
 
 pub use settings::{AcpSettings, AcpSettingsError, OptionValue};

@@ -11,11 +11,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::mailbox::Routes;
 use super::message::RpcError;
 use super::rpc::{CallError, MessageHandler, RpcConnection, RpcLimits, RpcPeer};
 use super::sessions::ProcessGeneration;
 use super::settings::Launch;
+use super::turn_queue::Routes;
 use crate::agent::AgentCommand;
 use crate::agent::child::{Child, Exit, PIPE_GRACE, SpawnError, StopSchedule, StopSignal};
 use crate::text::truncate_bytes;

@@ -10,11 +10,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::mailbox::{Mail, is_progress};
 use super::permission::{PermissionRequest, cancelled};
 use super::process::Process;
 use super::rpc::{CallError, RpcPeer};
 use super::sessions::AgentSessions;
+use super::turn_queue::{QueuedItem, is_progress};
 use crate::agent::{AgentEvent, AgentFuture, AgentSignal, PromptAnswer, Turn};
 use crate::wire::SessionKey;
 
@@ -73,13 +73,13 @@ struct RunningPrompt<'a> {
     answered: bool,
 }
 
-type Asking<'a> = FuturesUnordered<AgentFuture<'a, (Value, Value)>>;
+type PendingPermissions<'a> = FuturesUnordered<AgentFuture<'a, (Value, Value)>>;
 
 impl Prompt<'_> {
     /// Sends the prompt and waits for its response. `None` when the turn was cancelled before.
     pub(super) async fn run(&self, blocks: Vec<Value>) -> Option<PromptResult> {
         let peer = self.process.peer();
-        let (_routed, mailbox) = self.process.routes.turn(self.id);
+        let (_routed, queue) = self.process.routes.turn(self.id);
         let params = json!({"sessionId": self.id, "prompt": blocks});
         self.turn.events.handing_over();
         let begun = tokio::select! {
@@ -109,7 +109,7 @@ impl Prompt<'_> {
             open: Vec::new(),
             answered: false,
         };
-        let mut asking = Asking::new();
+        let mut asking = PendingPermissions::new();
         let mut held: Option<AgentEvent> = None;
         let mut deadline = Instant::now();
         let sink = &self.turn.events.signals;
@@ -122,7 +122,7 @@ impl Prompt<'_> {
                     asking.clear();
                     flight.stop();
                 }
-                () = mailbox.overflow(), if outcome.stop == StopCause::None => {
+                () = queue.overflow(), if outcome.stop == StopCause::None => {
                     outcome.stop = StopCause::Overflow;
                     deadline = Instant::now() + self.grace;
                     asking.clear();
@@ -138,8 +138,8 @@ impl Prompt<'_> {
                         place.send(AgentSignal::Event(event));
                     }
                 }
-                mail = mailbox.next(), if held.is_none() => match mail {
-                    Mail::Permission(id, params) => {
+                item = queue.next(), if held.is_none() => match item {
+                    QueuedItem::Permission(id, params) => {
                         outcome.responded = true;
                         flight.open.push(id.clone());
                         if outcome.stop == StopCause::None && asking.len() < MAX_QUESTIONS {
@@ -148,7 +148,7 @@ impl Prompt<'_> {
                             flight.settle(&id, cancelled());
                         }
                     }
-                    Mail::Event(event) => {
+                    QueuedItem::Event(event) => {
                         outcome.responded |= counts(&event);
                         held = self.pass(event);
                     }
@@ -163,7 +163,7 @@ impl Prompt<'_> {
         asking.clear();
         flight.cancel_questions();
         if outcome.answer.is_some() {
-            self.drain(&mailbox, held, &mut outcome, &mut flight).await;
+            self.drain(&queue, held, &mut outcome, &mut flight).await;
         } else {
             // The caller handles the session.
             flight.answered = true;
@@ -174,7 +174,7 @@ impl Prompt<'_> {
     /// Forwards what was queued before the response.
     async fn drain(
         &self,
-        mailbox: &super::mailbox::Mailbox,
+        queue: &super::turn_queue::TurnQueue,
         mut held: Option<AgentEvent>,
         outcome: &mut PromptResult,
         flight: &mut RunningPrompt<'_>,
@@ -190,13 +190,13 @@ impl Prompt<'_> {
                 if let Some(event) = held.take() {
                     self.turn.events.emit(event).await;
                 }
-                match mailbox.take() {
+                match queue.take() {
                     None => return,
-                    Some(Mail::Event(event)) => {
+                    Some(QueuedItem::Event(event)) => {
                         outcome.responded |= counts(&event);
                         held = self.pass(event);
                     }
-                    Some(Mail::Permission(id, _)) => {
+                    Some(QueuedItem::Permission(id, _)) => {
                         flight.open.push(id);
                         flight.cancel_questions();
                     }
@@ -218,15 +218,15 @@ impl Prompt<'_> {
 
     /// Forwards or drops progress; returns other events.
     fn pass(&self, event: AgentEvent) -> Option<AgentEvent> {
-        let mail = Mail::Event(event);
-        let progress = is_progress(&mail);
-        match mail {
-            Mail::Event(event) if progress => {
+        let item = QueuedItem::Event(event);
+        let progress = is_progress(&item);
+        match item {
+            QueuedItem::Event(event) if progress => {
                 self.turn.events.progress(event);
                 None
             }
-            Mail::Event(event) => Some(event),
-            Mail::Permission(..) => None,
+            QueuedItem::Event(event) => Some(event),
+            QueuedItem::Permission(..) => None,
         }
     }
 

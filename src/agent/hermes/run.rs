@@ -26,7 +26,7 @@ const MAX_FAILED_POLLS: u32 = 8;
 /// Maximum tools that are tracked.
 const MAX_TOOLS: usize = 64;
 
-type Asking<'a> = Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>;
+type AnswerFuture<'a> = Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>;
 
 /// A run under way.
 pub(super) struct Run<'a> {
@@ -113,12 +113,12 @@ impl<'a> Run<'a> {
             Ok(_) | Err(_) => return Streamed::Lost,
         };
         let turn = self.turn;
-        let mut asking: Option<Asking<'_>> = None;
+        let mut asking: Option<AnswerFuture<'_>> = None;
         loop {
             let now = Instant::now();
             if asking.is_none() && !self.desynced {
                 let question = self.approvals.next_question(now);
-                asking = question.map(|question| Box::pin(turn.approver.ask(question)) as Asking<'_>);
+                asking = question.map(|question| Box::pin(turn.approver.ask(question)) as AnswerFuture<'_>);
             }
             let due = self.approvals.due(now);
             if let Some(due) = due.filter(|_| !self.desynced && self.recheck_at.is_none()) {
@@ -362,7 +362,7 @@ fn failed(class: FailureClass, public: &str, detail: &str) -> TurnEnd {
     TurnEnd::Failed(Failure::new(class, public, detail))
 }
 
-async fn answered(asking: &mut Option<Asking<'_>>) -> PromptAnswer {
+async fn answered(asking: &mut Option<AnswerFuture<'_>>) -> PromptAnswer {
     match asking {
         Some(asking) => asking.await,
         None => std::future::pending().await,

@@ -20,7 +20,7 @@ use super::{
 use crate::collections::IdMap;
 use crate::link::{ControlFrame, Generation};
 use crate::net::metered::WriteMeter;
-use crate::net::socket::Socket;
+use crate::net::socket::ConnectorSocket;
 use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, WriteFailed, frame_bytes, split};
 use crate::wire::{ConnectorFrame, Line, LineFramer, OpId, Undecodable};
 
@@ -157,7 +157,7 @@ pub(super) struct Connection {
 impl Connection {
     /// Starts both tasks on a dialled socket.
     pub(super) fn open(
-        socket: Socket,
+        socket: ConnectorSocket,
         generation: Generation,
         max_line: usize,
         inbound: InboundSender,

@@ -1,7 +1,7 @@
 //! Queues of updates and permission requests per turn.
 //!
 //! The reading task enqueues without waiting; adjacent text chunks are joined. Bounded: progress is dropped beyond
-//! [`MAX_MAILS`]; beyond [`MAX_BYTES`] the queue overflows and takes nothing more.
+//! [`MAX_ITEMS`]; beyond [`MAX_BYTES`] the queue overflows and takes nothing more.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +17,8 @@ use super::sessions::is_id;
 use super::update::{UpdateReader, commands, title};
 use crate::agent::{AgentCommand, AgentEvent};
 
-/// Maximum queued mails before progress is dropped.
-const MAX_MAILS: usize = 1024;
+/// Maximum queued items before progress is dropped.
+const MAX_ITEMS: usize = 1024;
 
 /// Maximum queued bytes.
 const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -31,7 +31,7 @@ const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
 /// An item for a turn.
 #[derive(Debug, PartialEq)]
-pub(super) enum Mail {
+pub(super) enum QueuedItem {
     /// An event.
     Event(AgentEvent),
     /// A permission request: id and parameters.
@@ -40,36 +40,36 @@ pub(super) enum Mail {
 
 /// The queue of a turn.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox {
-    waiting: Mutex<MailQueue>,
+pub(super) struct TurnQueue {
+    waiting: Mutex<QueuedItems>,
     arrived: Notify,
     overflow: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct MailQueue {
+struct QueuedItems {
     reader: UpdateReader,
-    mails: VecDeque<Mail>,
+    items: VecDeque<QueuedItem>,
     bytes: usize,
 }
 
-impl Mailbox {
-    /// The next mail. Cancel-safe. One turn waits at a time.
-    pub(super) async fn next(&self) -> Mail {
+impl TurnQueue {
+    /// The next item. Cancel-safe. One turn waits at a time.
+    pub(super) async fn next(&self) -> QueuedItem {
         loop {
-            if let Some(mail) = self.take() {
-                return mail;
+            if let Some(item) = self.take() {
+                return item;
             }
             self.arrived.notified().await;
         }
     }
 
-    /// The next mail, when there is one.
-    pub(super) fn take(&self) -> Option<Mail> {
+    /// The next item, when there is one.
+    pub(super) fn take(&self) -> Option<QueuedItem> {
         let mut waiting = self.waiting();
-        let mail = waiting.mails.pop_front()?;
-        waiting.bytes -= size(&mail);
-        Some(mail)
+        let item = waiting.items.pop_front()?;
+        waiting.bytes -= size(&item);
+        Some(item)
     }
 
     /// Waits for an overflow. Cancel-safe.
@@ -80,21 +80,21 @@ impl Mailbox {
     fn read(&self, update: &Value) {
         let events = self.waiting().reader.read(update);
         for event in events {
-            self.put(Mail::Event(event));
+            self.put(QueuedItem::Event(event));
         }
     }
 
-    fn put(&self, mail: Mail) {
+    fn put(&self, item: QueuedItem) {
         if self.overflow.is_cancelled() {
             return;
         }
-        if let Err(Overflow) = self.waiting().put(mail) {
+        if let Err(Overflow) = self.waiting().put(item) {
             self.overflow.cancel();
         }
         self.arrived.notify_one();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, MailQueue> {
+    fn waiting(&self) -> MutexGuard<'_, QueuedItems> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,33 +102,34 @@ impl Mailbox {
 /// The queue overflowed.
 struct Overflow;
 
-impl MailQueue {
-    fn put(&mut self, mail: Mail) -> Result<(), Overflow> {
-        let size = size(&mail);
+impl QueuedItems {
+    fn put(&mut self, item: QueuedItem) -> Result<(), Overflow> {
+        let size = size(&item);
         if self.bytes + size > MAX_BYTES {
             return Err(Overflow);
         }
-        if self.mails.len() >= MAX_MAILS && is_progress(&mail) {
+        if self.items.len() >= MAX_ITEMS && is_progress(&item) {
             return Ok(());
         }
         self.bytes += size;
-        match (self.mails.back_mut(), mail) {
-            (Some(Mail::Event(AgentEvent::Text(last))), Mail::Event(AgentEvent::Text(more)))
-            | (Some(Mail::Event(AgentEvent::Thought(last))), Mail::Event(AgentEvent::Thought(more)))
-                if last.len() + more.len() <= MAX_CHUNK_BYTES =>
-            {
+        match (self.items.back_mut(), item) {
+            (Some(QueuedItem::Event(AgentEvent::Text(last))), QueuedItem::Event(AgentEvent::Text(more)))
+            | (
+                Some(QueuedItem::Event(AgentEvent::Thought(last))),
+                QueuedItem::Event(AgentEvent::Thought(more)),
+            ) if last.len() + more.len() <= MAX_CHUNK_BYTES => {
                 last.push_str(&more);
             }
-            (_, mail) => self.mails.push_back(mail),
+            (_, item) => self.items.push_back(item),
         }
         Ok(())
     }
 }
 
-/// Whether a mail may be dropped.
-pub(super) fn is_progress(mail: &Mail) -> bool {
-    match mail {
-        Mail::Event(event) => !matches!(
+/// Whether a item may be dropped.
+pub(super) fn is_progress(item: &QueuedItem) -> bool {
+    match item {
+        QueuedItem::Event(event) => !matches!(
             event,
             AgentEvent::Text(_)
                 | AgentEvent::Replace(_)
@@ -137,33 +138,33 @@ pub(super) fn is_progress(mail: &Mail) -> bool {
                 | AgentEvent::Title(_)
                 | AgentEvent::Media(_)
         ),
-        Mail::Permission(..) => false,
+        QueuedItem::Permission(..) => false,
     }
 }
 
-fn size(mail: &Mail) -> usize {
-    match mail {
-        Mail::Event(AgentEvent::Text(text) | AgentEvent::Thought(text)) => text.len(),
-        Mail::Event(AgentEvent::Notice(text) | AgentEvent::Title(text)) => 256 + text.len(),
-        Mail::Event(_) => 256,
+fn size(item: &QueuedItem) -> usize {
+    match item {
+        QueuedItem::Event(AgentEvent::Text(text) | AgentEvent::Thought(text)) => text.len(),
+        QueuedItem::Event(AgentEvent::Notice(text) | AgentEvent::Title(text)) => 256 + text.len(),
+        QueuedItem::Event(_) => 256,
         // The id is the agent's choice, like the parameters.
-        Mail::Permission(id, params) => 256 + id.to_string().len() + params.to_string().len(),
+        QueuedItem::Permission(id, params) => 256 + id.to_string().len() + params.to_string().len(),
     }
 }
 
 /// Routes updates by session.
 #[derive(Debug)]
 pub(super) struct Routes {
-    sessions: Mutex<HashMap<String, Recipient>>,
+    sessions: Mutex<HashMap<String, SessionRoute>>,
     /// Titles received between turns.
     titles: Mutex<HashMap<String, String>>,
     commands: Arc<Mutex<Vec<AgentCommand>>>,
 }
 
 #[derive(Debug)]
-enum Recipient {
+enum SessionRoute {
     /// A turn runs.
-    Turn(Arc<Mailbox>),
+    Turn(Arc<TurnQueue>),
     /// The session is being resumed: updates are a replay and only counted.
     Replay(u64),
 }
@@ -185,21 +186,21 @@ impl Routes {
         })
     }
 
-    /// Routes a session's updates to a mailbox.
-    pub(super) fn turn(self: &Arc<Self>, id: &str) -> (Routed, Arc<Mailbox>) {
-        let mailbox = Arc::new(Mailbox::default());
+    /// Routes a session's updates to a queue.
+    pub(super) fn turn(self: &Arc<Self>, id: &str) -> (Routed, Arc<TurnQueue>) {
+        let queue = Arc::new(TurnQueue::default());
         if let Some(title) = self.titles().remove(id) {
-            mailbox.put(Mail::Event(AgentEvent::Title(title)));
+            queue.put(QueuedItem::Event(AgentEvent::Title(title)));
         }
-        (self.route(id, Recipient::Turn(Arc::clone(&mailbox))), mailbox)
+        (self.route(id, SessionRoute::Turn(Arc::clone(&queue))), queue)
     }
 
     /// Counts a session's updates.
     pub(super) fn replay(self: &Arc<Self>, id: &str) -> Routed {
-        self.route(id, Recipient::Replay(0))
+        self.route(id, SessionRoute::Replay(0))
     }
 
-    fn route(self: &Arc<Self>, id: &str, route: Recipient) -> Routed {
+    fn route(self: &Arc<Self>, id: &str, route: SessionRoute) -> Routed {
         self.sessions().insert(id.to_owned(), route);
         Routed {
             routes: Arc::clone(self),
@@ -221,7 +222,7 @@ impl Routes {
         self.titles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Recipient>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, SessionRoute>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -230,8 +231,8 @@ impl Routed {
     /// Updates that were counted.
     pub(super) fn replayed(&self) -> u64 {
         match self.routes.sessions().get(&self.id) {
-            Some(Recipient::Replay(count)) => *count,
-            Some(Recipient::Turn(_)) | None => 0,
+            Some(SessionRoute::Replay(count)) => *count,
+            Some(SessionRoute::Turn(_)) | None => 0,
         }
     }
 }
@@ -254,8 +255,8 @@ impl MessageHandler for Routes {
         }
         let id = params["sessionId"].as_str().unwrap_or_default();
         match self.sessions().get_mut(id) {
-            Some(Recipient::Turn(mailbox)) => mailbox.read(update),
-            Some(Recipient::Replay(count)) => *count += 1,
+            Some(SessionRoute::Turn(queue)) => queue.read(update),
+            Some(SessionRoute::Replay(count)) => *count += 1,
             // Between turns only titles matter.
             None => self.save_title(id, update),
         }
@@ -272,11 +273,11 @@ impl MessageHandler for Routes {
             .sessions()
             .get(params["sessionId"].as_str().unwrap_or_default())
         {
-            Some(Recipient::Turn(mailbox)) => {
-                mailbox.put(Mail::Permission(id, params));
+            Some(SessionRoute::Turn(queue)) => {
+                queue.put(QueuedItem::Permission(id, params));
                 None
             }
-            Some(Recipient::Replay(_)) | None => Some(Ok(cancelled())),
+            Some(SessionRoute::Replay(_)) | None => Some(Ok(cancelled())),
         }
     }
 }
@@ -296,8 +297,8 @@ mod tests {
         routes.notified("session/update", json!({"sessionId": session, "update": update}));
     }
 
-    fn text(text: &str) -> Mail {
-        Mail::Event(AgentEvent::Text(text.to_owned()))
+    fn text(text: &str) -> QueuedItem {
+        QueuedItem::Event(AgentEvent::Text(text.to_owned()))
     }
 
     #[tokio::test]
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(first.next().await, text("12"));
         assert_eq!(
             first.take(),
-            Some(Mail::Permission(json!(0), json!({"sessionId": "a"})))
+            Some(QueuedItem::Permission(json!(0), json!({"sessionId": "a"})))
         );
         assert_eq!(first.take(), Some(text("3")));
         assert_eq!((first.take(), second.take()), (None, Some(text("xx"))));
@@ -349,32 +350,32 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_and_text_is_never_dropped_silently() {
         let routes = routes();
-        let (_routed, mailbox) = routes.turn("a");
-        for number in 0..10 * MAX_MAILS {
+        let (_routed, queue) = routes.turn("a");
+        for number in 0..10 * MAX_ITEMS {
             let update = json!({"sessionUpdate": "tool_call", "toolCallId": number.to_string()});
             routes.notified("session/update", json!({"sessionId": "a", "update": update}));
         }
-        assert_eq!(mailbox.waiting().mails.len(), MAX_MAILS);
+        assert_eq!(queue.waiting().items.len(), MAX_ITEMS);
         let chunk = "x".repeat(1024 * 1024);
         for _ in 0..100 {
             send_text(&routes, "a", &chunk);
         }
-        assert!(mailbox.overflow.is_cancelled());
+        assert!(queue.overflow.is_cancelled());
         let mut length = 0;
-        while let Some(mail) = mailbox.take() {
-            if let Mail::Event(AgentEvent::Text(text)) = &mail {
+        while let Some(item) = queue.take() {
+            if let QueuedItem::Event(AgentEvent::Text(text)) = &item {
                 length += text.len();
             }
         }
         send_text(&routes, "a", "more");
-        assert_eq!(mailbox.take(), None, "an answer with a hole is no answer");
+        assert_eq!(queue.take(), None, "an answer with a hole is no answer");
         assert!(length > MAX_BYTES / 2 && length <= MAX_BYTES);
     }
 
     #[test]
     fn questions_weigh_what_they_hold_whatever_they_are_called() {
         let routes = routes();
-        let (_routed, mailbox) = routes.turn("a");
+        let (_routed, queue) = routes.turn("a");
         let name = json!("x".repeat(1024 * 1024));
         for _ in 0..100 {
             let params = json!({"sessionId": "a"});
@@ -383,8 +384,8 @@ mod tests {
                 None
             );
         }
-        assert!(mailbox.overflow.is_cancelled());
-        assert!(mailbox.waiting().mails.len() <= MAX_BYTES / (1024 * 1024));
+        assert!(queue.overflow.is_cancelled());
+        assert!(queue.waiting().items.len() <= MAX_BYTES / (1024 * 1024));
     }
 
     #[test]
@@ -396,8 +397,8 @@ mod tests {
             routes.notified("session/update", params);
         }
         assert_eq!(routes.titles().len(), MAX_TITLES);
-        let mail = Mail::Event(AgentEvent::Title("Of mice".to_owned()));
-        assert_eq!(routes.turn("0").1.take(), Some(mail));
+        let item = QueuedItem::Event(AgentEvent::Title("Of mice".to_owned()));
+        assert_eq!(routes.turn("0").1.take(), Some(item));
         assert_eq!(routes.turn("0").1.take(), None);
     }
 }
