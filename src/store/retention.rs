@@ -66,7 +66,8 @@ impl Upkeep {
         }
         let db = journal_db.db;
         let over_limit = used_bytes(db)? > settings.max_bytes;
-        let removed = delete_finished(db, settings, now_ms, over_limit)?;
+        let older_than = keep_since(settings, now_ms, over_limit);
+        let removed = delete_finished(db, older_than, now_ms)?;
         more |= removed > 0;
         if over_limit && removed == 0 {
             self.days_cut += i64::from(self.sweep.is_none());
@@ -74,7 +75,7 @@ impl Upkeep {
             self.days_cut = 0;
         }
         more |= self.sweep_keys(db, settings, today.day)?;
-        more |= delete_dropped(db, settings, now_ms, over_limit)? > 0;
+        more |= delete_dropped(db, older_than)? > 0;
         more |= delete_chats(db, settings)? > 0;
         more |= handed::forget_oldest(db, handed::MAX_KEPT, DONE_SLICE)? > 0;
         if settings.resume_days > 0 {
@@ -191,13 +192,7 @@ fn keep_since(settings: &JournalSettings, now_ms: i64, over_limit: bool) -> i64 
 }
 
 /// Keeps the newest record whatever its age: the next row id is derived from it.
-fn delete_finished(
-    db: &Connection,
-    settings: &JournalSettings,
-    now_ms: i64,
-    over_limit: bool,
-) -> Result<usize> {
-    let older_than = keep_since(settings, now_ms, over_limit);
+fn delete_finished(db: &Connection, older_than: i64, now_ms: i64) -> Result<usize> {
     let mut delete = db.prepare_cached(
         "DELETE FROM done WHERE seq IN (SELECT seq FROM done ORDER BY seq LIMIT ?1)
          AND (ended_at < ?2 OR ended_at > ?4) AND seq <= ?3 AND seq < (SELECT max(seq) FROM done)",
@@ -214,13 +209,7 @@ fn delete_finished(
 }
 
 /// Ops that were dropped are kept as long as finished messages.
-fn delete_dropped(
-    db: &Connection,
-    settings: &JournalSettings,
-    now_ms: i64,
-    over_limit: bool,
-) -> Result<usize> {
-    let older_than = keep_since(settings, now_ms, over_limit);
+fn delete_dropped(db: &Connection, older_than: i64) -> Result<usize> {
     let mut delete = db.prepare_cached(
         "DELETE FROM dropped WHERE seq IN (SELECT seq FROM dropped ORDER BY seq LIMIT ?1) AND dropped_at < ?2",
     )?;
