@@ -7,12 +7,12 @@ use super::split::split;
 use super::stream::StreamSettings;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit, Metadata, Platform};
 
-/// What a text is to its readers.
+/// The role of a text for its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TextKind {
     /// Complete, without a notification.
     Plain,
-    /// It will be edited.
+    /// Incomplete: edits follow.
     Growing,
     /// The answer: people are notified.
     Final,

@@ -99,9 +99,9 @@ pub(super) fn attachment_ops(
 /// An attachment that does not reach the chat as a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undelivered<'a> {
-    /// It is at this address.
+    /// A file at this address.
     At(&'a str),
-    /// It is a file of this name, on this machine.
+    /// A file of this name, on this machine.
     Named(&'a str),
 }
 

@@ -29,7 +29,7 @@ pub enum TextWaits {
     /// Only in a chat that its platform has limited lately.
     #[default]
     WhenLimited,
-    /// Always.
+    /// In every chat.
     Always,
 }
 

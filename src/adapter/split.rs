@@ -64,7 +64,7 @@ pub fn split_continuation(content: &str, limit: usize, unit: LenUnit) -> Vec<Str
 /// The first message of a growing text, without numbering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FirstMessage {
-    /// The message.
+    /// The text of the message.
     pub part: String,
     /// Bytes of the text that it takes, including the white space after the cut.
     pub taken: usize,
@@ -143,9 +143,9 @@ fn fence_opening(language: &str) -> String {
 /// Whether a text is inside a code fence between two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fence<'a> {
-    /// It is not.
+    /// Outside of code.
     Closed,
-    /// It is.
+    /// Inside a code fence.
     Open {
         /// The first word after the opening marks; empty when there is none.
         language: &'a str,

@@ -33,7 +33,7 @@ pub struct Choice {
     pub id: String,
     /// Text for people.
     pub label: String,
-    /// Its meaning.
+    /// What choosing it decides.
     pub meaning: Meaning,
 }
 

@@ -37,7 +37,7 @@ const MAX_CHARS: usize = 1_000_000;
 /// Characters of a long text per event.
 const PIECE: usize = 1000;
 
-/// The echoing agent.
+/// An agent that repeats each message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EchoAgent;
 
@@ -292,7 +292,7 @@ fn pause(millis: &str) -> Option<Duration> {
     Some(Duration::from_millis(millis.parse().ok()?).min(MAX_PAUSE))
 }
 
-/// The silent agent.
+/// An agent that says nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoopAgent;
 

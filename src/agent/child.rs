@@ -41,14 +41,14 @@ pub const PIPE_GRACE: Duration = Duration::from_millis(1500);
 /// Timeout for reaping a killed process.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is to be started.
+/// A program to start.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The program and its arguments, handed over as they are; no shell reads them.
     pub argv: Vec<OsString>,
-    /// The directory it starts in; ours when not given.
+    /// The directory that the program starts in; ours if it is not given.
     pub cwd: Option<PathBuf>,
-    /// Its whole environment.
+    /// The whole environment of the program.
     pub env: BTreeMap<OsString, OsString>,
 }
 
@@ -79,12 +79,12 @@ pub enum SpawnError {
     /// The working directory does not exist.
     #[error("the working directory {} is not a directory; create it or name another", .0.display())]
     NoDirectory(PathBuf),
-    /// The system did not start it.
+    /// The operating system did not start the program.
     #[error("{} could not be started: {source}", program.display())]
     Refused {
-        /// What was started.
+        /// The path of the program.
         program: PathBuf,
-        /// What the system reported.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -370,11 +370,11 @@ pub enum CommandInput {
     Json,
 }
 
-/// What a command writes to standard output.
+/// The format of a command's standard output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CommandOutput {
-    /// The answer.
+    /// The text of the answer.
     #[default]
     Text,
     /// One JSON object per line.

@@ -26,7 +26,7 @@ pub enum AgentEvent {
     Thought(String),
     /// A tool call starts, continues or ends.
     Tool(ToolCall),
-    /// The whole plan.
+    /// The plan with all its steps; replaces an earlier one.
     Plan(Vec<PlanStep>),
     /// A notice to people; not part of the answer.
     Notice(String),
@@ -41,32 +41,32 @@ pub enum AgentEvent {
 /// A tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The agent's id for it.
+    /// The agent's id of the call.
     pub id: String,
     /// One-line title.
     pub title: String,
-    /// Its kind.
+    /// The kind of tool.
     pub kind: ToolKind,
-    /// Its state.
+    /// The progress of the call.
     pub state: StepState,
 }
 
 /// Kinds of tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToolKind {
-    /// Looks at something.
+    /// Reads files or data.
     Read,
     /// Changes a file.
     Edit,
-    /// Takes something away.
+    /// Deletes files or data.
     Delete,
-    /// Looks for something.
+    /// Searches files or data.
     Search,
     /// Runs a program.
     Execute,
-    /// Gets something from the network.
+    /// Fetches from the network.
     Fetch,
-    /// Anything else.
+    /// Any other tool.
     #[default]
     Other,
 }
@@ -74,9 +74,9 @@ pub enum ToolKind {
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// What is to be done.
+    /// The step in a few words.
     pub text: String,
-    /// Its state.
+    /// The progress of the step.
     pub state: StepState,
 }
 

@@ -59,7 +59,7 @@ pub enum HermesError {
     Http(#[from] EndpointError),
 }
 
-/// The agent.
+/// An agent that is a Hermes server.
 #[derive(Debug)]
 pub struct HermesAgent {
     settings: HermesSettings,

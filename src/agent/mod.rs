@@ -72,20 +72,20 @@ pub struct AgentInfo {
 /// Health of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AgentHealth {
-    /// It accepts turns.
+    /// The backend accepts turns.
     Ready,
-    /// It accepts turns, with this problem.
+    /// The backend accepts turns, with this problem.
     Degraded(String),
-    /// It accepts no turns, for this reason.
+    /// The backend accepts no turns, for this reason.
     Down(String),
 }
 
 /// A slash command that an agent offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentCommand {
-    /// Its name, without the slash.
+    /// The name without the slash.
     pub name: String,
-    /// What it does, in a line.
+    /// The purpose of the command, in a line.
     pub description: String,
 }
 
@@ -136,7 +136,7 @@ pub trait Agent: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no agent named \"{name}\"; built in are: {}", BUILT_IN.join(", "))]
 pub struct UnknownAgent {
-    /// The name that was asked for.
+    /// The name that no agent has.
     pub name: String,
 }
 

@@ -63,9 +63,9 @@ pub enum OpenAiError {
     /// The file of instructions cannot be read.
     #[error("openai: cannot read system_prompt_file {}: {reason}", path.display())]
     Prompt {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// A header is not the operator's to set.
@@ -78,7 +78,7 @@ pub enum OpenAiError {
     Http(#[from] EndpointError),
 }
 
-/// The agent.
+/// An agent on a server with OpenAI's chat completions API.
 #[derive(Debug)]
 pub struct OpenAiAgent {
     settings: OpenAiSettings,

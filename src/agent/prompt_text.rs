@@ -120,9 +120,9 @@ pub(super) fn turn_instructions(own: &str, origin: &ChatOrigin) -> String {
 /// Whether an agent can open a file by its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileAccess {
-    /// It runs on this machine.
+    /// The agent runs on this machine.
     Local,
-    /// It has no access to local files.
+    /// The agent has no access to local files.
     None,
 }
 

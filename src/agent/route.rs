@@ -35,18 +35,18 @@ pub struct Route {
     pub workdir: Option<PathBuf>,
 }
 
-/// What a route looks at.
+/// The facts about a message that routes match.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteInput<'m> {
     /// The platform's name.
     pub platform: &'m str,
     /// The chat's id.
     pub chat: &'m str,
-    /// The writer's id.
+    /// The author's id.
     pub user: &'m str,
-    /// The profile.
+    /// The profile that the connector routed the message to.
     pub profile: &'m str,
-    /// The text.
+    /// The text of the message.
     pub text: &'m str,
 }
 

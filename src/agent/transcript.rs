@@ -32,12 +32,12 @@ pub struct Bounds {
 pub enum MessageRole {
     /// The people in the chat.
     User,
-    /// The agent.
+    /// The agent that answers.
     Assistant,
 }
 
 impl MessageRole {
-    /// Its name on the wire.
+    /// The role's name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::User => "user",

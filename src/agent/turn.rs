@@ -14,38 +14,38 @@ use crate::wire::{MessageEvent, Scalar, SessionKey};
 /// Input of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct TurnInput {
-    /// The text.
+    /// The text of the message.
     pub text: String,
-    /// Who wrote it, by name.
+    /// The author's name.
     pub author: Option<String>,
-    /// Who wrote it, by id.
+    /// The author's id on the platform.
     pub author_id: Option<String>,
-    /// Surrounding messages, as quotation.
+    /// Surrounding messages, as a quotation.
     pub channel_context: Option<String>,
-    /// The message that was answered, as quotation.
+    /// The message that is replied to, as a quotation.
     pub reply_to_text: Option<String>,
-    /// Who wrote the message that was answered, when it was not us.
+    /// The author of the message that is replied to, unless it is the relay.
     pub reply_to_author: Option<String>,
     /// Files of the message.
     pub attachments: Vec<Attachment>,
     /// Notes of the relay, such as a failed download. Not written by anyone in the chat.
     pub notes: Vec<String>,
-    /// Where it was written.
+    /// The chat that the message was written in.
     pub origin: ChatOrigin,
 }
 
 /// A file that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Its path when it was downloaded, else its address.
+    /// The path of a downloaded file, else its address.
     pub location: super::MediaLocation,
-    /// Its mime type; empty when unknown.
+    /// The MIME type; empty if it is unknown.
     pub mime: String,
     /// A safe file name.
     pub name: String,
 }
 
-/// Where a message was written.
+/// The chat that a message was written in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatOrigin {
     /// The platform's name.
@@ -56,11 +56,11 @@ pub struct ChatOrigin {
     pub chat_type: String,
     /// The chat's name.
     pub chat_name: Option<String>,
-    /// The thread in it.
+    /// The id of the thread in that chat.
     pub thread_id: Option<String>,
-    /// The message itself.
+    /// The id of the message.
     pub message_id: Option<String>,
-    /// The profile that it was routed to.
+    /// The profile that the connector routed the message to.
     pub profile: Option<String>,
     /// The platform's hint for agents.
     pub hint: String,
@@ -131,11 +131,11 @@ impl TurnInput {
 /// One turn, as an agent gets it.
 #[derive(Debug)]
 pub struct Turn {
-    /// Its id in this process.
+    /// The turn's id in this process.
     pub id: TurnId,
-    /// The conversation it belongs to.
+    /// The conversation that the turn belongs to.
     pub session: SessionKey,
-    /// The input.
+    /// The message to answer.
     pub input: TurnInput,
     /// Sink for output.
     pub events: EventSink,
@@ -156,12 +156,12 @@ pub enum TurnEnd {
     Truncated(Truncation),
     /// The agent will not answer this.
     Refused,
-    /// It was stopped.
+    /// Somebody stopped the turn.
     Cancelled {
         /// Whether the agent is known to have stopped working.
         confirmed: bool,
     },
-    /// It failed.
+    /// The turn failed.
     Failed(Failure),
 }
 
@@ -181,11 +181,11 @@ pub enum Truncation {
 /// Why a turn failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Its class.
+    /// The class of the failure.
     pub class: FailureClass,
-    /// Message for the chat.
+    /// The message for the chat.
     pub public_text: String,
-    /// Detail for the log; never shown in the chat.
+    /// The detail for the log; never shown in the chat.
     pub detail: String,
     /// Whether a retry may succeed.
     pub retryable: bool,
@@ -200,7 +200,7 @@ pub enum FailureClass {
     Unavailable,
     /// The agent does not accept our credentials.
     Credentials,
-    /// A timeout.
+    /// The agent took too long.
     Timeout,
     /// An invalid response.
     Protocol,
@@ -213,7 +213,7 @@ pub enum FailureClass {
 }
 
 impl FailureClass {
-    /// Its name in traces.
+    /// The name of the class in traces.
     pub fn label(self) -> &'static str {
         match self {
             Self::Unavailable => "unavailable",

@@ -19,7 +19,7 @@ pub enum LinkAction {
     },
     /// Write one line as one WebSocket message.
     Write {
-        /// On this socket.
+        /// The socket's generation.
         generation: Generation,
         /// The line, newline included.
         line: String,
@@ -30,23 +30,23 @@ pub enum LinkAction {
     },
     /// Send a WebSocket ping.
     Ping {
-        /// On this socket.
+        /// The socket's generation.
         generation: Generation,
     },
     /// Close a socket or cancel a dial. Comes once per generation, also when the other end closed first.
     CloseSocket {
-        /// Which one.
+        /// The socket to close.
         generation: Generation,
-        /// Close code, if one can still be sent.
+        /// The close code, if one can still be sent.
         code: u16,
-        /// Close reason.
+        /// The close reason, for the connector's log.
         reason: &'static str,
     },
     /// Report the result of an op.
     Completed {
-        /// The op.
+        /// The op's id.
         id: OpId,
-        /// Its result.
+        /// What became of the op.
         result: SendResult,
     },
     /// Report a change.
@@ -56,11 +56,11 @@ pub enum LinkAction {
 /// The result of an op.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendResult {
-    /// It was written; this is what is known about it.
+    /// The op was written, and has this outcome.
     Answered(Box<Outcome>),
-    /// It was written, and the connection ended before an answer came: it may have arrived.
+    /// The op was written, and the connection ended before an answer came: it may have arrived.
     Lost,
-    /// It was never written: sending it again is safe.
+    /// The op was never written: sending it again is safe.
     NotSent(NotSent),
 }
 
@@ -76,7 +76,7 @@ pub enum NotSent {
     /// Too many ops wait.
     #[error("too many ops are waiting")]
     Full,
-    /// It timed out while it waited.
+    /// The op timed out while it waited.
     #[error("the op timed out before it was sent")]
     Expired,
     /// An op with this id is pending already.
@@ -92,26 +92,26 @@ pub enum NotSent {
 pub enum LinkEvent {
     /// A dial begins.
     Dialing {
-        /// Its name.
+        /// The generation of the new socket.
         generation: Generation,
     },
     /// The handshake is complete.
     Live {
-        /// On this socket.
+        /// The socket's generation.
         generation: Generation,
         /// The first descriptor of the connection.
         primary: Arc<CapabilityDescriptor>,
     },
     /// The set of descriptors changed.
     Described {
-        /// On this socket.
+        /// The socket's generation.
         generation: Generation,
     },
     /// The connection was lost or could not be made.
     Lost {
-        /// Why.
+        /// How the connection was lost.
         loss: Loss,
-        /// When the next dial is due, from now.
+        /// The time until the next dial.
         retry_in: Duration,
     },
     /// This machine's clock and the connector's differ. Reported once.

@@ -110,7 +110,7 @@ impl LinkClock {
         }
     }
 
-    /// The last reading.
+    /// The latest reading of the clocks.
     pub(super) fn seen(&self) -> Moment {
         self.seen
     }

@@ -126,7 +126,7 @@ pub enum End {
         /// The connector's reason.
         reason: String,
     },
-    /// The relay closed it.
+    /// The relay closed the link.
     #[error("the link was closed")]
     Closed,
 }
@@ -138,7 +138,7 @@ pub enum DialFailure {
     Network,
     /// An HTTP answer that is no upgrade.
     Http {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
         /// The answer's `Retry-After`.
         retry_after: Option<Duration>,

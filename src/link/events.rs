@@ -38,7 +38,7 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// The dial failed.
+    /// The driver could not open the socket.
     pub fn handle_dial_failed(
         &mut self,
         generation: Generation,
@@ -254,26 +254,26 @@ pub struct Timer {
     pub wake_at: Duration,
     /// The deadline, on the monotonic clock.
     pub due: Duration,
-    /// What is due.
+    /// The reason for the deadline.
     pub reason: TimerReason,
 }
 
-/// What a timer is for.
+/// The reason for a timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TimerReason {
-    /// The next dial.
+    /// The next dial is due.
     Redial,
-    /// The end of a hold, and the next dial.
+    /// A hold ends, and the next dial is due.
     HoldCeiling,
     /// The dial times out.
     DialTimeout,
     /// The handshake times out.
     HandshakeTimeout,
-    /// The next ping.
+    /// The next ping is due.
     Ping,
     /// The connector counts as dead.
     Silence,
-    /// The next check of a blocked reader.
+    /// A blocked reader is checked again.
     ReaderBlocked,
     /// An op times out.
     Request,

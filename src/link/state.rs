@@ -40,19 +40,19 @@ pub enum LinkState {
     Waiting {
         /// When the next dial is due.
         until: Deadline,
-        /// What came before.
+        /// The event before the wait.
         why: WaitReason,
     },
     /// A socket is being opened.
     Dialing {
-        /// The dial.
+        /// The generation of the socket that is being opened.
         generation: Generation,
         /// When it times out.
         until: Deadline,
     },
     /// Hellos are sent, no descriptor has been received.
     Greeting {
-        /// The socket.
+        /// The generation of the socket.
         generation: Generation,
         /// When it times out.
         until: Deadline,
@@ -66,27 +66,27 @@ pub enum LinkState {
     },
     /// No new ops; waits for the pending ones.
     Closing {
-        /// The socket.
+        /// The generation of the socket.
         generation: Generation,
         /// When it closes at the latest.
         until: Deadline,
     },
-    /// Ended.
+    /// The link has ended for good.
     Ended(End),
 }
 
 /// Why the link waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The first dial.
+    /// The first dial is due.
     Starting,
-    /// A loss.
+    /// The connection was lost.
     Lost(Loss),
-    /// A new secret.
+    /// The relay has a new secret.
     SecretRotated,
 }
 
-/// What exists only while connected.
+/// The state of a connection after its handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
     pub(super) generation: Generation,
@@ -101,10 +101,10 @@ pub struct Live {
     pub(super) older_until: Option<Deadline>,
 }
 
-/// Whether the connector is known to be there.
+/// Whether the connector is known to be alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Liveness {
-    /// Nothing suggests otherwise.
+    /// No ping is unanswered.
     Alive,
     /// A ping went out at this time; anything that is received answers it.
     Pinged(Duration),
@@ -115,16 +115,16 @@ pub(super) enum Liveness {
 /// Whether the connector was asked to buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleRequest {
-    /// No.
+    /// The connector was not asked.
     Awake,
-    /// Yes, and it has not answered yet.
+    /// The connector was asked, and has not answered yet.
     Asked {
         /// When the request times out.
         until: Deadline,
     },
-    /// Yes, and it did not answer in time.
+    /// The connector was asked, and did not answer in time.
     Unanswered,
-    /// Yes, and it buffers.
+    /// The connector buffers.
     Acked,
 }
 
@@ -132,7 +132,7 @@ pub enum IdleRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReaderState {
     Reading,
-    /// It waits for the relay, so silence does not mean that the connector is dead.
+    /// The reader waits for the relay, so silence does not mean that the connector is dead.
     Blocked,
 }
 
@@ -363,9 +363,9 @@ impl Default for LinkSettings {
 /// One (platform, bot id) pair, announced with one hello.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HelloIdentity {
-    /// Platform.
+    /// The platform's name.
     pub platform: String,
-    /// Bot on it; may be empty.
+    /// The bot's id on that platform; may be empty.
     pub bot_id: String,
     /// Slash commands to register (Discord).
     pub command_manifest: Option<Vec<Value>>,

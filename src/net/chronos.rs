@@ -15,9 +15,9 @@ const MAX_LIST_BYTES: usize = 4 * 1024 * 1024;
 /// A job that the scheduler will fire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArmedJob {
-    /// The job.
+    /// The id of the job.
     pub job_id: String,
-    /// When it fires, as the scheduler writes it; empty where it does not say.
+    /// When the job fires, as the scheduler writes it; empty where it does not say.
     pub fire_at: String,
 }
 
@@ -27,15 +27,15 @@ pub enum PortalCallError {
     /// No usable response.
     #[error("{call}: {reason}")]
     Unreachable {
-        /// The request.
+        /// The call that failed.
         call: PortalRoute,
-        /// What went wrong.
+        /// The error of the HTTP client.
         reason: HttpError,
     },
     /// Any status that is not a success.
     #[error("{call}: HTTP {status}{}", if body.is_empty() { String::new() } else { format!(": {body}") })]
     Status {
-        /// The request.
+        /// The call that failed.
         call: PortalRoute,
         /// The HTTP status.
         status: u16,

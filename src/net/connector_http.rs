@@ -69,7 +69,7 @@ pub enum EnrollError {
     Unreachable {
         /// The connector's address.
         base: String,
-        /// What went wrong.
+        /// The error of the HTTP client.
         reason: HttpError,
     },
 }
@@ -300,7 +300,7 @@ pub struct Provisioning {
 pub enum ProvisionOutcome<'a> {
     /// Dial with these: the first answer that carried a secret.
     Issued {
-        /// The id to use.
+        /// The gateway id to dial with.
         gateway_id: &'a str,
         /// Signs this gateway's tokens.
         secret: &'a SecretString,

@@ -36,7 +36,7 @@ const MAX_EXCERPT: usize = 200;
 pub struct HttpEgress {
     /// Trusted certificates.
     pub tls: Tls,
-    /// Proxies.
+    /// The proxies by target.
     pub proxies: ProxyRules,
     /// `User-Agent` of every request.
     pub user_agent: String,
@@ -96,9 +96,9 @@ pub enum HttpError {
     /// No connection was made: the server has seen nothing.
     #[error("no connection to {host}: {reason}")]
     Connect {
-        /// Where to.
+        /// The host of the server.
         host: String,
-        /// What the system reported.
+        /// The error of the operating system.
         reason: String,
     },
     /// The response is a redirect, which is not followed.
@@ -109,10 +109,10 @@ pub enum HttpError {
         /// Origin of the redirect's target.
         target: String,
     },
-    /// Nothing came in time.
+    /// No response came in time.
     #[error("timed out after {} seconds", .0.as_secs())]
     TimedOut(Duration),
-    /// The connection broke.
+    /// The connection broke before the response was complete.
     #[error("the connection broke: {0}")]
     Broken(String),
     /// The body is longer than the policy allows.
@@ -198,7 +198,7 @@ impl<'a> Request<'a> {
 pub struct HttpResponse {
     /// HTTP status, never a redirect with a target.
     pub status: u16,
-    /// The whole body.
+    /// The complete body.
     pub body: Vec<u8>,
     /// The server's clock, from the `Date` header.
     pub date: Option<SystemTime>,

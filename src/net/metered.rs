@@ -54,7 +54,7 @@ impl MeteredStream {
         Self { stream, meter }
     }
 
-    /// Its meter.
+    /// The meter of this connection.
     pub fn meter(&self) -> WriteMeter {
         self.meter.clone()
     }

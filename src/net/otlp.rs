@@ -25,9 +25,9 @@ pub enum CollectorError {
         "header {place} for the collector {why}; write name=value, separated by commas, values percent-encoded"
     )]
     Header {
-        /// Which one, from 1.
+        /// The position of the header, from 1.
         place: usize,
-        /// What is wrong with it.
+        /// The fault of the header.
         why: &'static str,
     },
     /// The address cannot be used, or the client cannot be built.

@@ -74,7 +74,7 @@ pub enum PortalError {
     /// Another process kept the login locked.
     #[error("another process keeps {} locked; retry when it is done", path.display())]
     Locked {
-        /// The lock file.
+        /// The path of the lock file.
         path: PathBuf,
     },
     /// A file of the login cannot be read or written.
@@ -448,7 +448,7 @@ async fn lock(path: &Path) -> Result<File, PortalError> {
 /// Largest file that is read.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
-/// What is wrong with a file.
+/// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct StoreError {

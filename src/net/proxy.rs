@@ -54,7 +54,7 @@ pub enum ProxyScheme {
 /// Credentials of a proxy.
 #[derive(Clone)]
 pub struct ProxyCredentials {
-    /// The user name.
+    /// The user name in the proxy URL.
     pub user: String,
     /// The password; empty when the proxy URL had none.
     pub password: SecretString,

@@ -56,7 +56,7 @@ pub type BoxedStream = Box<dyn Stream>;
 /// The connector's WebSocket.
 pub type ConnectorSocket = WebSocketStream<MeteredStream>;
 
-/// What to dial, and within which bounds.
+/// A request to dial: the URL and its bounds.
 #[derive(Clone, Copy)]
 pub struct DialRequest<'a> {
     /// A `ws://` or `wss://` URL; user and password in it are ignored.
@@ -324,7 +324,7 @@ fn refused(target: &DialTarget, answer: &Response<Option<Vec<u8>>>) -> DialError
     }
 }
 
-/// Why there is no socket.
+/// Why a dial opened no socket.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
     /// The dial URL is not a WebSocket URL.
@@ -332,7 +332,7 @@ pub enum DialError {
         "the connector URL cannot be dialled: {reason}; it should look like wss://connector.example/relay"
     )]
     Url {
-        /// What is wrong with it, without the URL itself.
+        /// The fault of the URL, without the URL itself.
         reason: String,
     },
     /// A header field cannot carry the value it was given.
@@ -347,15 +347,15 @@ pub enum DialError {
          if you accept that anyone on the way can read and take over the link"
     )]
     Plaintext {
-        /// The host.
+        /// The host in the URL.
         host: String,
     },
     /// The connector's name does not resolve.
     #[error("cannot resolve {host}: {cause}; check the URL and this machine's DNS")]
     Dns {
-        /// The name.
+        /// The name that does not resolve.
         host: String,
-        /// What the resolver reported.
+        /// The error of the resolver.
         cause: io::Error,
     },
     /// No address of the connector accepts a connection.
@@ -367,7 +367,7 @@ pub enum DialError {
         host: String,
         /// The connector's port.
         port: u16,
-        /// What the system reported for the last address.
+        /// The error of the operating system for the last address.
         cause: io::Error,
     },
     /// The proxy cannot be reached or gives no tunnel.
@@ -375,9 +375,9 @@ pub enum DialError {
     Proxy {
         /// The proxy's host and port.
         proxy: String,
-        /// The HTTP status it answered with, if it answered.
+        /// The HTTP status of the proxy, if it answered.
         status: Option<u16>,
-        /// Why, and what to do.
+        /// The cause, and what to do about it.
         reason: String,
     },
     /// The TLS handshake failed.
@@ -385,15 +385,15 @@ pub enum DialError {
     Tls {
         /// The connector's host.
         host: String,
-        /// What went wrong; holds a [`rustls::Error`] unless the connection itself broke.
+        /// The error; holds a [`rustls::Error`] unless the connection itself broke.
         cause: io::Error,
     },
     /// A stage of the dial took too long.
     #[error("gave up after {} s while {stage}; check the network, or whether the connector is overloaded", after.as_secs_f32())]
     Timeout {
-        /// What was being waited for.
+        /// The stage that took too long.
         stage: Stage,
-        /// The whole time the dial was given.
+        /// The timeout of the whole dial.
         after: Duration,
     },
     /// The connector answered the upgrade with a status other than 101.
@@ -401,9 +401,9 @@ pub enum DialError {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// Its `Retry-After`, at most a day.
+        /// The response's `Retry-After`, at most a day.
         retry_after: Option<Duration>,
-        /// Its clock.
+        /// The connector's clock.
         server_date: Option<SystemTime>,
     },
     /// The connector answered with a redirect, which is never followed: the bearer must not travel.

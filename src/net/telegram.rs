@@ -171,11 +171,11 @@ impl BotClient {
 /// A file of this machine in a call.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePart<'a> {
-    /// The parameter that it is.
+    /// The parameter that holds the file.
     pub field: &'a str,
-    /// Where it is.
+    /// The path of the file.
     pub path: &'a Path,
-    /// The name to show.
+    /// The file name to show.
     pub name: &'a str,
 }
 

@@ -39,29 +39,29 @@ pub enum TlsError {
     /// A file could not be read.
     #[error("cannot read the {what} {}: {cause}; check that the path is right and readable", path.display())]
     Unreadable {
-        /// Which setting names the file.
+        /// The setting that names the file.
         what: PemFile,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the system reported.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// A file is larger than any sensible PEM file.
     #[error("the {what} {} is larger than {} MiB; it should be a PEM file", path.display(), MAX_PEM_BYTES >> 20)]
     TooLarge {
-        /// Which setting names the file.
+        /// The setting that names the file.
         what: PemFile,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// A file holds nothing of the wanted kind, or something damaged.
     #[error("the {what} {} is not usable: {reason}; it must be PEM", path.display())]
     Unusable {
-        /// Which setting names the file.
+        /// The setting that names the file.
         what: PemFile,
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it, without its content.
+        /// The fault of the file, without its content.
         reason: String,
     },
     /// A client key is set but no client certificate.
@@ -70,9 +70,9 @@ pub enum TlsError {
     /// The client certificate and its key do not belong together, or the key is of an unknown kind.
     #[error("the client certificate {} cannot be used with its key: {cause}; check that both belong together", path.display())]
     ClientIdentity {
-        /// The certificate file.
+        /// The path of the certificate file.
         path: PathBuf,
-        /// What rustls reported.
+        /// The error of rustls.
         cause: rustls::Error,
     },
     /// The verifier could not be built from the roots.

@@ -22,7 +22,7 @@ pub enum ReadEvent {
     Closed(Option<(u16, String)>),
     /// A message of this size exceeds the limit; nothing after it can be read.
     TooLarge(usize),
-    /// The connection failed.
+    /// The connection failed with this error.
     Failed(String),
 }
 

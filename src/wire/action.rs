@@ -13,34 +13,34 @@ pub type Metadata = Map<String, Value>;
 pub enum Action {
     /// A new message.
     Send {
-        /// Where to.
+        /// The id of the chat.
         chat_id: String,
-        /// What.
+        /// The text of the message.
         content: String,
-        /// The message it answers.
+        /// The message that this one replies to.
         #[serde(default)]
         reply_to: Option<String>,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// Replaces a message's text.
     Edit {
-        /// Where.
+        /// The id of the chat.
         chat_id: String,
-        /// Which message.
+        /// The message to edit.
         message_id: String,
-        /// Its whole new text.
+        /// The whole new text of the message.
         content: String,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// Shows a typing indicator.
     Typing {
-        /// Where.
+        /// The id of the chat.
         chat_id: String,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
         /// A status phrase, or `""` to clear it (Slack).
@@ -49,103 +49,103 @@ pub enum Action {
     },
     /// Deletes a message.
     Delete {
-        /// Where.
+        /// The id of the chat.
         chat_id: String,
-        /// Which message.
+        /// The message to delete.
         message_id: String,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// Asks for a chat's name and type.
     GetChatInfo {
-        /// Which chat.
+        /// The id of the chat.
         chat_id: String,
     },
     /// Uses a capability that the connector holds for this session, such as an interaction's answer slot.
     FollowUp {
         /// The session that the capability is bound to.
         session_key: String,
-        /// Which capability.
+        /// The kind of capability.
         kind: String,
-        /// Text to send through it.
+        /// The text to send through the capability.
         content: String,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// The growing text of a native stream.
     Draft {
-        /// Where.
+        /// The id of the chat.
         chat_id: String,
-        /// Which stream.
+        /// The id of the stream.
         draft_id: u64,
         /// The whole text so far.
         content: String,
-        /// Whether this is its last state.
+        /// Whether the text is complete.
         r#final: bool,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// A progress card.
     TaskCard {
-        /// Where.
+        /// The id of the chat.
         chat_id: String,
-        /// Which card.
+        /// The id of the card.
         card_id: String,
-        /// Its content.
+        /// The parts of the card.
         chunks: Vec<Value>,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// The end of a progress card.
     TaskCardStop {
-        /// Where.
+        /// The id of the chat.
         chat_id: String,
-        /// Which card.
+        /// The id of the card.
         card_id: String,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// An attachment by reference.
     SendMedia {
-        /// Where to.
+        /// The id of the chat.
         chat_id: String,
         /// `image`, `voice`, `video`, `audio` or `document`.
         media_kind: String,
-        /// Where the connector finds the bytes.
+        /// The URL from which the connector fetches the file.
         source_url: String,
-        /// Caption; may be empty.
+        /// The caption; may be empty.
         content: String,
-        /// The message it answers.
+        /// The message that this one replies to.
         #[serde(default)]
         reply_to: Option<String>,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
-        /// Name to show.
+        /// The file name to show.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         filename: Option<String>,
     },
     /// A question with buttons.
     Prompt {
-        /// Where to.
+        /// The id of the chat.
         chat_id: String,
-        /// The question.
+        /// The text of the question.
         content: String,
         /// `approval` or `clarify`.
         prompt_kind: String,
-        /// The relay's id, with this process's nonce.
+        /// The relay's id of the question, with this process's nonce.
         prompt_id: String,
-        /// The buttons.
+        /// One button per answer.
         options: Vec<PromptButton>,
-        /// The message it answers.
+        /// The message that this one replies to.
         #[serde(default)]
         reply_to: Option<String>,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
         /// Timeout in seconds; advisory.
@@ -154,43 +154,43 @@ pub enum Action {
     },
     /// Adds or removes a reaction.
     React {
-        /// Where.
+        /// The id of the chat.
         chat_id: String,
-        /// Which message.
+        /// The message to react to.
         message_id: String,
-        /// Which reaction.
+        /// The emoji of the reaction.
         emoji: String,
-        /// Whether to remove it.
+        /// Whether to remove the reaction.
         remove: bool,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// Opens a thread.
     ThreadCreate {
-        /// Parent chat.
+        /// The parent chat.
         chat_id: String,
-        /// Its name, at most 100 characters.
+        /// The name of the thread, at most 100 characters.
         thread_name: String,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
     },
     /// Renames a thread.
     ThreadRename {
-        /// Parent chat, else the thread itself.
+        /// The parent chat, else the thread itself.
         chat_id: String,
-        /// The thread.
+        /// The id of the thread.
         message_id: String,
-        /// Its new name, at most 100 characters.
+        /// The new name of the thread, at most 100 characters.
         thread_name: String,
-        /// Extras.
+        /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
-        /// Only when the connector opened it.
+        /// Rename only a thread that the connector opened.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only_if_connector_created: Option<bool>,
-        /// Only while it still has this name.
+        /// Rename only a thread that still has this name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         only_if_current_name: Option<String>,
     },
@@ -199,9 +199,9 @@ pub enum Action {
 /// A button of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptButton {
-    /// Letters, digits, `_ . -`, at most 32.
+    /// At most 32 letters, digits and `_ . -`.
     pub id: String,
-    /// Its label.
+    /// The text on the button.
     pub label: String,
     /// `primary`, `danger`, or another word that the connector knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -21,7 +21,7 @@ pub enum DecodeError {
     WrongType {
         /// The field, with its path.
         field: &'static str,
-        /// The expected type.
+        /// The type that the contract demands.
         wanted: &'static str,
     },
     /// A number that would lose digits where an id is expected.
@@ -36,7 +36,7 @@ pub enum DecodeError {
     /// The line is longer than the limit.
     #[error("the line is longer than the limit of {limit} bytes")]
     TooLong {
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
 }
@@ -102,7 +102,7 @@ pub(super) use object_parts;
 
 /// An object, or what was found instead.
 pub(super) enum Object<T> {
-    /// The object.
+    /// The object was read.
     Is(T),
     /// `null`.
     Null,

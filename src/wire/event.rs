@@ -9,7 +9,7 @@ use super::decode::{DecodeError, Object, object_parts};
 use super::scalar::{self, Loose, Scalar};
 use super::source::{SessionSource, SourceParts, id_field};
 
-/// What kind of message it is; unknown kinds are text.
+/// The kind of a message; unknown kinds are text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MessageType {
@@ -22,11 +22,11 @@ pub enum MessageType {
     Photo,
     /// A video.
     Video,
-    /// Audio.
+    /// Music or other sound.
     Audio,
     /// A voice message.
     Voice,
-    /// A file.
+    /// Any other file.
     Document,
     /// A sticker.
     Sticker,
@@ -63,15 +63,15 @@ impl MessageType {
 /// A normalised message. Field names are the contract's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MessageEvent {
-    /// The text; `None` for `null`.
+    /// The text of the message; `None` for `null`.
     pub text: Option<Scalar>,
-    /// Its kind.
+    /// The kind of message.
     pub message_type: MessageType,
-    /// Its source.
+    /// The chat, author and place of the message.
     pub source: SessionSource,
-    /// Its id, for dedupe and replies.
+    /// The message's id, for dedupe and replies.
     pub message_id: Option<Scalar>,
-    /// The message it answers.
+    /// The message that this one replies to.
     pub reply_to_message_id: Option<Scalar>,
     /// The answered message's text.
     pub reply_to_text: Option<Scalar>,

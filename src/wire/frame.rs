@@ -19,34 +19,34 @@ use serde_json::Value;
 /// A frame from the connector.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ConnectorFrame {
-    /// Answers a hello.
+    /// The answer to a hello.
     Descriptor(Box<CapabilityDescriptor>),
     /// A message for the agent.
     Inbound {
-        /// The message.
+        /// The message as an event.
         event: Box<MessageEvent>,
-        /// The id to acknowledge once it is committed.
+        /// The id to acknowledge once the delivery is committed.
         buffer_id: Option<String>,
     },
-    /// Answers an outbound frame.
+    /// The answer to an outbound frame.
     OutboundResult {
-        /// Which one.
+        /// The id of the op that is answered.
         request_id: String,
         /// The result; `None` if it is not an object.
         result: Option<Box<OpResult>>,
     },
     /// Stop this session's turn.
     InterruptInbound {
-        /// The session.
+        /// The session whose turn is to stop.
         session_key: String,
-        /// The chat.
+        /// The chat of that session.
         chat_id: String,
     },
     /// A provider request for the agent.
     PassthroughForward {
-        /// The request.
+        /// The provider's request.
         forward: Box<PassthroughForward>,
-        /// The id to acknowledge once it is committed.
+        /// The id to acknowledge once the delivery is committed.
         buffer_id: Option<String>,
     },
     /// The connector buffers deliveries from now on.
@@ -61,11 +61,11 @@ pub enum ConnectorFrame {
 /// A line that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecodable {
-    /// Its type, if it could be read.
+    /// The frame's type, if it could be read.
     pub kind: Option<String>,
-    /// Its buffer id, if it could be read.
+    /// The frame's buffer id, if it could be read.
     pub buffer_id: Option<String>,
-    /// The error.
+    /// Why the line cannot be decoded.
     pub error: DecodeError,
 }
 

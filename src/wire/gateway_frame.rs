@@ -13,9 +13,9 @@ use super::decode::DecodeError;
 pub enum GatewayFrame {
     /// Announces one identity. All hellos are sent before the first answer.
     Hello {
-        /// Platform.
+        /// The platform's name.
         platform: String,
-        /// Bot on it; may be empty.
+        /// The bot's id on that platform; may be empty.
         #[serde(rename = "botId", default)]
         bot_id: String,
         /// Slash commands to register (Discord).
@@ -32,13 +32,13 @@ pub enum GatewayFrame {
         /// The chat's platform, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         platform: Option<String>,
-        /// The bot on that platform.
+        /// The bot's id on that platform.
         #[serde(rename = "botId", default, skip_serializing_if = "Option::is_none")]
         bot_id: Option<String>,
     },
     /// Stop this session's turn, wherever it runs.
     Interrupt {
-        /// The session.
+        /// The session whose turn is to stop.
         session_key: String,
         /// The reason, for people.
         reason: Option<String>,

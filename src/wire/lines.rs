@@ -11,7 +11,7 @@ pub const DEFAULT_MAX_LINE_BYTES: usize = 1024 * 1024;
 /// Bytes kept of the start and of the end of a line over the limit.
 const KEPT_BYTES: usize = 512;
 
-/// A line.
+/// A line of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// One line without its newline; never blank.

@@ -45,7 +45,7 @@ impl OpIds {
         Self(seed)
     }
 
-    /// The next id.
+    /// Generates the next id.
     #[expect(
         clippy::should_implement_trait,
         reason = "it never ends, so it is no iterator"
@@ -92,7 +92,7 @@ pub struct OpResult {
     /// The thread that was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<Scalar>,
-    /// The name the connector gave it.
+    /// The name that the connector gave the thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_thread_name: Option<Scalar>,
     /// Answer to `get_chat_info`.
@@ -158,16 +158,16 @@ impl ObjectParts for OpResult {
 /// The outcome of an op.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The connector applied it.
+    /// The connector applied the op.
     Applied(OpResult),
-    /// The connector refused it.
+    /// The connector refused the op.
     Refused {
-        /// Its answer.
+        /// The connector's answer.
         result: OpResult,
         /// Egress was declined: nothing else may be sent to that chat for this delivery.
         declined: bool,
     },
-    /// It was sent and no result came: it may or may not have been applied.
+    /// The op was sent and no result came: it may or may not have been applied.
     Unknown,
 }
 

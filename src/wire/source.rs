@@ -15,17 +15,17 @@ use std::fmt;
 pub struct SessionSource {
     /// The platform: a name that the contract knows, or one of our own.
     pub platform: Platform,
-    /// Channel or chat; `Some("")` when the key is missing, `None` when it is `null`.
+    /// The id of the channel or chat; `Some("")` when the key is missing, `None` when it is `null`.
     pub chat_id: Option<Scalar>,
     /// `dm`, `group`, `channel`, `thread`, `forum` or anything else, verbatim; `dm` when missing.
     pub chat_type: Option<Scalar>,
-    /// Name of the chat, for labels.
+    /// The chat's name, for labels.
     pub chat_name: Option<Scalar>,
-    /// Author.
+    /// The author's id on the platform.
     pub user_id: Option<Scalar>,
     /// The author's name to show: display name, else user name, else handle.
     pub user_name: Option<Scalar>,
-    /// Thread or forum topic.
+    /// The id of the thread or forum topic.
     pub thread_id: Option<Scalar>,
     /// The chat's topic text.
     pub chat_topic: Option<Scalar>,
@@ -37,13 +37,13 @@ pub struct SessionSource {
     pub scope_id: Option<Scalar>,
     /// The channel that a thread belongs to.
     pub parent_chat_id: Option<Scalar>,
-    /// The triggering message, to reply or react to.
+    /// The id of the message, to reply or react to.
     pub message_id: Option<Scalar>,
     /// Agent profile that the connector routed to.
     pub profile: Option<Scalar>,
     /// Whether the connector opened the thread for this conversation.
     pub auto_thread_created: bool,
-    /// The name that thread was given.
+    /// The name that the connector gave the thread.
     pub auto_thread_initial_name: Option<Scalar>,
     /// Whether the author is a bot.
     pub is_bot: bool,

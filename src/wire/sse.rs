@@ -16,9 +16,9 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
-    /// Its name; empty when it has none.
+    /// The `event` field; empty if there is none.
     pub name: String,
-    /// Its data.
+    /// The `data` fields, joined by newlines.
     pub data: String,
 }
 

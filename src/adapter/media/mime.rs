@@ -88,7 +88,7 @@ pub enum MediaKind {
 }
 
 impl MediaKind {
-    /// Its name in the contract.
+    /// The kind's name in the contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Image => "image",

@@ -15,10 +15,10 @@ const PRIVATE_SUFFIXES: &[&str] = &["localhost", "local", "internal", "intranet"
 /// Why a URL cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MediaUrlError {
-    /// It is too long.
+    /// The URL is too long.
     #[error("the URL is longer than {MAX_URL} bytes")]
     TooLong,
-    /// It is not a URL.
+    /// The text is no URL.
     #[error("this is not a URL")]
     NotUrl,
     /// Its scheme is not http or https.

@@ -12,7 +12,7 @@ use crate::wire::{Action, PromptButton, SessionKey};
 #[derive(Debug)]
 pub(super) struct OpenQuestion {
     pub(super) id: PromptId,
-    /// Its name in the chat.
+    /// The short code that people answer with.
     pub(super) code: QuestionCode,
     pub(super) question: QuestionId,
     pub(super) kind: QuestionKind,
@@ -73,18 +73,18 @@ pub(super) enum Presentation {
 /// Whether a question is visible.
 #[derive(Debug)]
 pub(super) enum Visibility {
-    /// Its op is in flight.
+    /// The op that shows the question is in flight.
     Sending,
-    /// It is, in this message if known.
+    /// The question is visible.
     Shown {
-        /// The message.
+        /// The message that shows it, if known.
         message: Option<String>,
-        /// Since when.
+        /// When it became visible.
         since: Duration,
     },
-    /// It may be: the outcome of its op is unknown.
+    /// The question may be visible: the outcome of its op is unknown.
     Uncertain {
-        /// Since when.
+        /// When it may have become visible.
         since: Duration,
     },
 }
@@ -329,7 +329,7 @@ impl QuestionCode {
         Self(number % Self::COUNT)
     }
 
-    /// The next number.
+    /// The number after this code's.
     pub(super) fn next(self) -> u16 {
         (self.0 + 1) % Self::COUNT
     }

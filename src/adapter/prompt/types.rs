@@ -33,7 +33,7 @@ impl fmt::Display for PromptId {
 /// A question to people.
 #[derive(Clone, Debug)]
 pub struct PromptRequest {
-    /// The caller's id of it.
+    /// The caller's id of the question.
     pub id: QuestionId,
     /// The conversation whose turn asks.
     pub session: SessionKey,
@@ -45,13 +45,13 @@ pub struct PromptRequest {
     pub author: Option<String>,
     /// Whether the conversation belongs to one person. In a shared one, nothing that outlasts the question is offered.
     pub personal: bool,
-    /// Kind of question.
+    /// Whether the question is an approval or a choice.
     pub kind: QuestionKind,
-    /// The question.
+    /// The text of the question.
     pub text: String,
-    /// What it is about, such as a command; shown verbatim.
+    /// The subject, such as a command; shown verbatim.
     pub detail: Option<String>,
-    /// The possible answers.
+    /// The answers that people can choose from.
     pub options: Vec<PromptOption>,
     /// How long the agent itself waits, if known.
     pub timeout: Option<Duration>,
@@ -69,13 +69,13 @@ pub enum QuestionKind {
 /// One possible answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptOption {
-    /// Its text.
+    /// The text of the answer.
     pub label: String,
-    /// What it means.
+    /// What choosing it decides.
     pub meaning: Meaning,
 }
 
-/// What an answer means.
+/// The meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Yes, this time.
@@ -84,14 +84,14 @@ pub enum Meaning {
     AllowSession,
     /// Yes, from now on.
     AllowAlways,
-    /// No.
+    /// No, this must not be done.
     Deny,
     /// One of several.
     Plain,
 }
 
 impl Meaning {
-    /// Whether it allows.
+    /// Whether the answer allows the action.
     pub(super) fn allows(self) -> bool {
         matches!(self, Self::AllowOnce | Self::AllowSession | Self::AllowAlways)
     }
@@ -106,7 +106,7 @@ pub enum NotOpened {
     /// A question with this id is open.
     #[error("this question is open already")]
     AlreadyOpen,
-    /// It is a group, its members may not answer, and the author is unknown.
+    /// The chat is a group whose members may not answer, and the author is unknown.
     #[error("nobody is known who may answer")]
     NobodyMayAnswer,
     /// There is no answer but a denial.
@@ -115,7 +115,7 @@ pub enum NotOpened {
     /// There are more answers than can be offered.
     #[error("there are too many answers to choose from")]
     TooManyOptions,
-    /// The platform's messages are too short for it.
+    /// The question does not fit in a message of the platform.
     #[error("it does not fit in a message")]
     NoRoom,
 }
@@ -123,26 +123,26 @@ pub enum NotOpened {
 /// A question that was opened and is to be shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenedQuestion {
-    /// Its id on the wire.
+    /// The question's id on the wire.
     pub prompt: PromptId,
-    /// The op that shows it; report its outcome to [`Prompts::op_finished`](super::Prompts::op_finished).
+    /// The op that shows the question; report its outcome to [`Prompts::op_finished`](super::Prompts::op_finished).
     pub op: PromptOp,
-    /// Whether it has buttons.
+    /// Whether the question has buttons.
     pub native: bool,
 }
 
 /// An op about a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptOp {
-    /// The conversation.
+    /// The conversation of the question.
     pub session: SessionKey,
-    /// The chat.
+    /// The chat that the op goes to.
     pub chat: ChatId,
-    /// The op.
+    /// The op itself.
     pub action: Action,
 }
 
-/// What was decided.
+/// The decision about a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// This option, by its index in [`PromptRequest::options`].
@@ -156,9 +156,9 @@ pub enum Decision {
 /// The end of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {
-    /// Which question.
+    /// The question that ended.
     pub id: QuestionId,
-    /// What was decided.
+    /// The decision, or that there is none.
     pub decision: Decision,
     /// Writes the decision under the shown question, where messages can be edited.
     pub edit: Option<Box<PromptOp>>,
@@ -167,22 +167,22 @@ pub struct Resolution {
 /// What to do after the op that shows a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PromptStep {
-    /// Nothing.
+    /// No further step.
     Nothing,
-    /// Show it with this op instead, and report its outcome too.
+    /// Show the question with this op instead, and report its outcome too.
     Show(PromptOp),
-    /// It ended before it was shown: write the decision under it.
+    /// The question ended before it was shown: write the decision under it.
     Edit(PromptOp),
-    /// It cannot be shown.
+    /// The question cannot be shown.
     Resolved(Resolution),
 }
 
 /// A person in a chat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Person {
-    /// Their id on the platform.
+    /// The person's id on the platform.
     pub id: Option<String>,
-    /// Their display name.
+    /// The person's display name.
     pub name: Option<String>,
 }
 
@@ -199,13 +199,13 @@ impl Person {
 /// A message that may answer a question.
 #[derive(Clone, Copy, Debug)]
 pub struct TypedMessage<'m> {
-    /// Its conversation.
+    /// The message's conversation.
     pub session: &'m SessionKey,
-    /// Its chat.
+    /// The message's chat.
     pub chat: &'m ChatId,
-    /// Its author.
+    /// The message's author.
     pub by: &'m Person,
-    /// Its text.
+    /// The message's text.
     pub text: &'m str,
     /// The message that it replies to.
     pub reply_to: Option<&'m str>,
@@ -220,9 +220,9 @@ pub struct ButtonPress {
     pub option_id: String,
     /// The message that has the buttons.
     pub message_id: Option<String>,
-    /// The chat.
+    /// The chat that has the button.
     pub chat: ChatId,
-    /// Who pressed it.
+    /// The person who pressed it.
     pub by: Person,
 }
 
@@ -250,7 +250,7 @@ impl ButtonPress {
 /// The result of a press. A press is never a message for the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PressResult {
-    /// It answered the question.
+    /// The press answered the question.
     Resolved(Resolution),
     /// The question belongs to another process.
     NotOurs,

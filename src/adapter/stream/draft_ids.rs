@@ -13,9 +13,9 @@ pub fn first_draft_id(row: u64) -> u64 {
 /// A draft that is shown in a chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownDraft {
-    /// The chat.
+    /// The chat that shows the draft.
     pub chat: ChatId,
-    /// Its id.
+    /// The draft's id in that chat.
     pub draft_id: u64,
 }
 

@@ -21,7 +21,7 @@ enum Reaction {
     Added,
 }
 
-/// The progress message.
+/// The state of the message that shows progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ProgressMessage {
     /// None, or no more edits of it.

@@ -190,20 +190,20 @@ pub(super) fn after_prefix(text: &str, prefix: impl Iterator<Item = char>) -> Op
 /// What the chat shows of the message that is being written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// Nothing.
+    /// No message yet.
     Nothing,
     /// A draft: a preview, or a stream that is not sealed.
     Stream {
-        /// Its text, or the last text sent to it.
+        /// The text of the draft, or the last text sent to it.
         text: String,
     },
     /// A message, as last acknowledged by the connector.
     Message {
-        /// Its id; without one it cannot be edited.
+        /// The message's id; without one it cannot be edited.
         id: Option<String>,
-        /// Its text.
+        /// The acknowledged text.
         text: String,
-        /// What else is shown.
+        /// What the message shows besides that text.
         trail: Trail,
     },
     /// Possibly a message: the outcome of its send is unknown.
@@ -213,9 +213,9 @@ pub(super) enum Shown {
 /// What a message shows besides the acknowledged text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trail {
-    /// Nothing.
+    /// Only the acknowledged text.
     Clean,
-    /// The cursor.
+    /// A cursor that marks a growing text.
     Cursor,
     /// Possibly a later text: the outcome of an edit is unknown.
     Unknown,
@@ -224,9 +224,9 @@ pub(super) enum Trail {
 /// Whether a segment can grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SegmentState {
-    /// It can.
+    /// More text may follow.
     Open,
-    /// It is complete.
+    /// The segment is complete.
     Closed,
 }
 

@@ -35,16 +35,16 @@ enum TextOp {
 enum TextExtent {
     /// The text so far; more will follow.
     Growing,
-    /// All of it.
+    /// The complete text.
     Complete,
 }
 
 /// Whether the agent is writing just now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
-    /// It is: little text waits for more.
+    /// The agent writes: a little text waits for more.
     Writing,
-    /// It is not.
+    /// The agent has paused.
     Paused,
 }
 
@@ -53,7 +53,7 @@ enum Flow {
 enum OpContent {
     Text {
         op: TextOp,
-        /// How much of it is new.
+        /// The length of the new text.
         fresh: usize,
     },
     Notice,
@@ -66,7 +66,7 @@ pub(super) struct TextInFlight {
     text: String,
 }
 
-/// The text of a turn.
+/// The growing text of a turn's answer.
 #[derive(Debug)]
 pub(super) struct TextStream {
     pub(super) pending: PendingText,

@@ -9,7 +9,7 @@ use crate::wire::{Action, CapabilityDescriptor, OpId};
 /// The chat that a reply is streamed to.
 #[derive(Debug, Clone)]
 pub struct StreamTarget {
-    /// The chat.
+    /// The chat's platform and id.
     pub chat: Arc<ChatId>,
     /// Tags of its ops; its message is the one that is answered and that reactions go on.
     pub facts: Arc<ChatFacts>,
@@ -39,9 +39,9 @@ pub enum StepState {
     /// Not started.
     #[default]
     Pending,
-    /// Running.
+    /// Started, not finished.
     Running,
-    /// Completed.
+    /// Finished successfully.
     Done,
     /// Failed or abandoned.
     Failed,
@@ -52,18 +52,18 @@ pub enum StepState {
 pub struct ToolLine {
     /// The agent's id of the call; a new id ends the segment of text before it.
     pub id: String,
-    /// What it does.
+    /// The call in a few words.
     pub title: String,
-    /// Its progress.
+    /// The progress of the call.
     pub state: StepState,
 }
 
 /// A step of a plan, as a line of the progress message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanLine {
-    /// What is to be done.
+    /// The step in a few words.
     pub text: String,
-    /// Its progress.
+    /// The progress of the step.
     pub state: StepState,
 }
 
@@ -74,7 +74,7 @@ pub struct Position(pub(super) u64);
 /// Whether an op may be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
-    /// It carries text of the answer or a notice: it may wait, and is never dropped.
+    /// The op carries text of the answer or a notice: it may wait, and is never dropped.
     Text,
     /// The first reaction or typing, which show that a turn runs: dropped when the rate limit and its reserve leave no room.
     Activity,
@@ -85,38 +85,38 @@ pub enum Priority {
 /// An op to send now. At most one with text and one indicator are in flight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedOp {
-    /// Its id, for [`ReplyStream::op_finished`](super::ReplyStream::op_finished).
+    /// The op's id, for [`ReplyStream::op_finished`](super::ReplyStream::op_finished).
     pub id: OpId,
-    /// The op.
+    /// The op itself.
     pub action: Action,
-    /// Whether it may be dropped.
+    /// Whether the op may be dropped.
     pub priority: Priority,
     /// When to stop waiting for its result and report [`OpOutcome::Unknown`], on the clock of `now`.
     pub deadline: Option<Duration>,
 }
 
-/// What became of an op.
+/// The outcome of an op.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OpOutcome {
-    /// It was applied.
+    /// The connector applied the op.
     Applied {
         /// The message that was created or changed.
         message_id: Option<String>,
     },
-    /// It was refused for lack of permission: nothing else may be sent for this turn.
+    /// The op was refused for lack of permission: nothing else may be sent for this turn.
     Declined,
-    /// It was refused by a rate limit.
+    /// The op was refused by a rate limit.
     RateLimited {
         /// How long to wait, within the caller's bound.
         retry_after: Option<Duration>,
     },
-    /// It was refused for another reason.
+    /// The op was refused for another reason.
     Refused,
-    /// It was sent and its outcome is unknown.
+    /// The op was sent and its outcome is unknown.
     Unknown,
-    /// It was not sent.
+    /// The op was not sent.
     NotSent,
-    /// It was dropped because the chat's rate limit left no room.
+    /// The op was dropped because the chat's rate limit left no room.
     Dropped,
 }
 
@@ -125,16 +125,16 @@ pub enum OpOutcome {
 pub enum TurnResult {
     /// The agent is done.
     Done,
-    /// It was stopped.
+    /// Somebody stopped the turn.
     Stopped,
-    /// It failed.
+    /// The turn failed.
     Failed,
 }
 
 /// The ops that complete a reply after its turn ended.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FinalOps {
-    /// What must reach the chat, in order.
+    /// The ops that must reach the chat, in order.
     pub durable: Vec<DurableAction>,
     /// The last indicators, in order, to send after everything durable.
     pub indicators: Vec<Action>,
@@ -157,9 +157,9 @@ impl FinalOps {
 /// An op that must reach the chat.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DurableAction {
-    /// The op.
+    /// The op itself.
     pub action: Action,
-    /// Sent instead, in order, when the connector refuses it for any reason but permission and rate. Empty when
+    /// Ops sent instead, in order, when the connector refuses it for any reason but permission and rate. Empty when
     /// nothing else could show what it shows.
     pub fallback: Vec<Action>,
 }

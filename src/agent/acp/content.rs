@@ -34,7 +34,7 @@ pub(super) struct Shape {
     pub(super) hint: bool,
 }
 
-/// The blocks.
+/// The content blocks of a prompt: the text first, then the attachments.
 pub(super) async fn blocks(input: &TurnInput, shape: Shape) -> Vec<Value> {
     let mut blocks = vec![json!({"type": "text", "text": text(input, shape)})];
     let mut images = 0;

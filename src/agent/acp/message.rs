@@ -21,30 +21,30 @@ pub(super) const NOT_FOUND: i64 = -32002;
 /// ACP: the request was cancelled.
 pub(super) const CANCELLED: i64 = -32800;
 
-/// One message.
+/// One JSON-RPC message.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum RpcMessage {
-    /// Someone asks and waits. The name may be any number or text, also 0.
+    /// A request that waits for an answer. Its id may be any number or text, also 0.
     Request {
-        /// What the answer must be marked with.
+        /// The id that the answer must carry.
         id: Value,
-        /// What is asked.
+        /// The method that is called.
         method: String,
-        /// With what.
+        /// The parameters of the method.
         params: Value,
     },
-    /// A notification.
+    /// A notification, which has no answer.
     Notification {
-        /// Its method.
+        /// The method that is called.
         method: String,
-        /// With what.
+        /// The parameters of the method.
         params: Value,
     },
-    /// One of our requests is answered.
+    /// The answer to one of our requests.
     Answer {
-        /// Which one.
+        /// The id of the request.
         id: u64,
-        /// The answer.
+        /// The result, or the error.
         answer: Result<Value, RpcError>,
     },
 }
@@ -53,9 +53,9 @@ pub(super) enum RpcMessage {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub(super) struct RpcError {
-    /// What sort of no.
+    /// The error code of JSON-RPC or of the protocol.
     pub(super) code: i64,
-    /// Message with details; truncated.
+    /// The message with details; truncated.
     pub(super) message: String,
 }
 

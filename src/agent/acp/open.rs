@@ -27,14 +27,14 @@ pub(super) struct OpenedSession {
     pub(super) fresh: bool,
 }
 
-/// What became of a session that was to be continued.
+/// The result of continuing a session.
 #[derive(Debug, PartialEq, Eq)]
 enum Continued {
-    /// It continues.
+    /// The session continues.
     Restored,
-    /// The agent created a new one with this id.
+    /// The agent created a new session with this id.
     Other(String),
-    /// The agent does not know it.
+    /// The agent does not know the session.
     Lost,
 }
 

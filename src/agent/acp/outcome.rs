@@ -35,9 +35,9 @@ pub(super) struct PromptContext {
 /// Outcome of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PromptOutcome {
-    /// The turn ends.
+    /// The turn ends this way.
     Ended(TurnEnd, SessionEffect),
-    /// The turn fails.
+    /// The turn fails with this error.
     Failed(PromptError),
     /// The prompt was not processed: repair the session and send it again.
     Retry(SessionEffect),
@@ -46,11 +46,11 @@ pub(super) enum PromptOutcome {
 /// Effect on the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionEffect {
-    /// It stays usable.
+    /// The session stays usable.
     Usable,
-    /// It must not be used as it is.
+    /// The session must not be used as it is.
     Tainted,
-    /// The agent does not know it.
+    /// The agent does not know the session.
     Unknown,
 }
 
@@ -194,7 +194,7 @@ pub(super) fn reported(error: &RpcError, launch: &Launch) -> Failure {
     )
 }
 
-/// The output overflowed.
+/// The failure of a turn whose output overflowed.
 pub(super) fn overflow(launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Protocol,

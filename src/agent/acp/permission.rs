@@ -20,11 +20,11 @@ const DETAIL_BYTES: usize = 256 * 1024;
 /// A permission that is asked for.
 #[derive(Debug)]
 pub(super) struct PermissionRequest {
-    /// What people are asked.
+    /// The question to people.
     pub(super) question: Question,
     /// The agent's names for the choices, by position.
     ids: Vec<String>,
-    /// What "no" is called.
+    /// The agent's name for the choice "no".
     no: Option<String>,
 }
 

@@ -49,7 +49,7 @@ struct Slot {
 /// A turn's use of a process.
 #[derive(Debug)]
 pub(super) struct ProcessLease {
-    /// The process.
+    /// The process in use.
     pub(super) process: Arc<Process>,
     claim: Claim,
     _permit: Option<OwnedSemaphorePermit>,

@@ -33,11 +33,11 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How a process ended.
 #[derive(Clone, Debug)]
 pub(super) struct ExitReport {
-    /// How it exited.
+    /// The exit status.
     pub(super) exit: Exit,
-    /// The last line that it wrote to standard error.
+    /// The last line of standard error.
     pub(super) stderr: String,
-    /// When.
+    /// The time of the exit.
     pub(super) at: Instant,
 }
 
@@ -54,27 +54,27 @@ impl std::fmt::Display for ExitReport {
 /// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
-    /// It did not start.
+    /// The program could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// The handshake timed out.
     #[error("the agent did not answer the handshake within {} s; start it by hand to see why", .0.as_secs())]
     TimedOut(Duration),
-    /// It uses another version.
+    /// The agent uses another version of the protocol.
     #[error(transparent)]
     Version(#[from] UnsupportedVersion),
-    /// It rejected the handshake.
+    /// The agent rejected the handshake.
     #[error("the agent rejected the handshake: {0}")]
     Refused(RpcError),
-    /// It exited during the handshake.
+    /// The agent exited during the handshake.
     #[error("the agent exited during the handshake: {0}")]
     Ended(ExitReport),
-    /// It failed repeatedly and is not restarted yet.
+    /// The agent failed repeatedly and is not restarted yet.
     #[error("the agent keeps failing and is started again in {} s; last: {why}", wait.as_secs())]
     BackingOff {
-        /// Remaining time.
+        /// The time until the next start.
         wait: Duration,
-        /// Why it failed last.
+        /// The reason of the last failure.
         why: String,
     },
     /// The pool is closed.
@@ -85,11 +85,11 @@ pub(super) enum StartError {
 /// A process after its handshake.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Number of its start.
+    /// The number of this start.
     pub(super) generation: ProcessGeneration,
-    /// What it can do.
+    /// The capabilities that the agent announced.
     pub(super) capabilities: Capabilities,
-    /// Where its updates go.
+    /// The routes of the agent's updates.
     pub(super) routes: Arc<Routes>,
     /// Turn permits, if limited.
     pub(super) permits: Option<Arc<Semaphore>>,
@@ -234,20 +234,20 @@ pub(super) const VERSION: u64 = 1;
 /// Maximum sign-in methods that are shown.
 const METHODS: usize = 8;
 
-/// What an agent can do.
+/// The capabilities of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Capabilities {
-    /// It continues a session and replays it first.
+    /// `session/load`: continues a session and replays it first.
     pub(super) load: bool,
-    /// It continues a session.
+    /// `session/resume`: continues a session.
     pub(super) resume: bool,
-    /// It makes a copy of a session.
+    /// `session/fork`: copies a session.
     pub(super) fork: bool,
-    /// It can close a session.
+    /// `session/close`: closes a session.
     pub(super) close: bool,
-    /// It deletes a session.
+    /// `session/delete`: deletes a session.
     pub(super) delete: bool,
-    /// It looks at images.
+    /// Prompts may have images.
     pub(super) images: bool,
     /// Ways to sign in, by name.
     pub(super) sign_in: Vec<String>,
@@ -269,7 +269,7 @@ pub(super) enum Continue {
          update the agent or the relay"
 )]
 pub(super) struct UnsupportedVersion {
-    /// Its version.
+    /// The agent's version.
     pub(super) theirs: String,
 }
 

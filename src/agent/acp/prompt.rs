@@ -47,18 +47,18 @@ pub(super) struct PromptResult {
     pub(super) answer: Option<Result<Value, CallError>>,
     /// Whether the agent sent anything.
     pub(super) responded: bool,
-    /// Why it was stopped, if it was.
+    /// Whether and why the agent was stopped.
     pub(super) stop: StopCause,
 }
 
 /// Whether and why the agent was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StopCause {
-    /// It was not.
+    /// The agent was not stopped.
     None,
     /// The turn was cancelled.
     Requested,
-    /// The queue overflowed.
+    /// The queue of the turn overflowed.
     Overflow,
 }
 

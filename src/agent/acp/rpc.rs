@@ -109,7 +109,7 @@ impl RpcConnection {
         }
     }
 
-    /// The other side.
+    /// The sending half, for requests to the agent.
     pub(super) fn peer(&self) -> &RpcPeer {
         &self.peer
     }

@@ -25,11 +25,11 @@ pub(super) struct ProcessGeneration(pub(super) u64);
 /// A session in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionRef {
-    /// The process.
+    /// The process that has the session open.
     pub(super) generation: ProcessGeneration,
     /// The agent's name for the session.
     pub(super) id: String,
-    /// The directory that it works in.
+    /// The working directory of the session.
     pub(super) cwd: PathBuf,
 }
 
@@ -39,17 +39,17 @@ pub(super) enum AgentSessionStatus {
     /// Unknown: load the saved state.
     #[default]
     Unknown,
-    /// It starts anew, whatever was saved.
+    /// The conversation starts anew, whatever was saved.
     New,
-    /// It is open in a process.
+    /// The session is open in a process.
     Open(SessionRef),
-    /// It is open in a process but must not be used as it is.
+    /// The session is open in a process but must not be used as it is.
     Tainted(SessionRef),
     /// Not open; the agent may have it in storage.
     Detached {
         /// The agent's name for it.
         id: String,
-        /// The directory that it works in.
+        /// The working directory of the session.
         cwd: PathBuf,
     },
 }
@@ -100,7 +100,7 @@ pub(super) struct SavedSession {
     pub(super) backend: String,
     /// The agent's name for the session.
     pub(super) session_id: String,
-    /// The directory that it works in.
+    /// The working directory of the session.
     pub(super) cwd: PathBuf,
 }
 

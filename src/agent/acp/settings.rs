@@ -96,7 +96,7 @@ pub enum AcpSettingsError {
         names()
     )]
     UnknownPreset {
-        /// What was asked for.
+        /// The name that no preset has.
         name: String,
     },
     /// A number that must not be zero is.
@@ -112,11 +112,11 @@ fn names() -> String {
 /// Settings resolved with the preset.
 #[derive(Clone)]
 pub(super) struct Launch {
-    /// What is started.
+    /// The program to start.
     pub(super) program: Program,
-    /// The known agent that it is.
+    /// The preset of a known agent.
     pub(super) preset: Option<&'static Preset>,
-    /// Where it deviates.
+    /// The agent's deviations from the protocol.
     pub(super) quirks: Quirks,
     /// The directory of sessions without one of their own; absolute.
     pub(super) cwd: PathBuf,
@@ -217,7 +217,7 @@ impl Launch {
 /// A known agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// The name in the settings.
+    /// The preset's name in the settings.
     pub name: &'static str,
     /// How it is started.
     pub argv: &'static [&'static str],

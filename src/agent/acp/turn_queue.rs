@@ -32,9 +32,9 @@ const MAX_CHUNK_BYTES: usize = 64 * 1024;
 /// An item for a turn.
 #[derive(Debug, PartialEq)]
 pub(super) enum QueuedItem {
-    /// An event.
+    /// An event of the agent.
     Event(AgentEvent),
-    /// A permission request: id and parameters.
+    /// A permission request, with its id and parameters.
     Permission(Value, Value),
 }
 
@@ -99,7 +99,7 @@ impl TurnQueue {
     }
 }
 
-/// The queue overflowed.
+/// The queue has no room for a further item.
 struct Overflow;
 
 impl QueuedItems {

@@ -112,7 +112,7 @@ impl std::fmt::Debug for BaseEnv {
     }
 }
 
-/// What one child gets of it.
+/// The part of the environment that a child gets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct EnvPolicy {
     /// Nothing is inherited but what `pass` names.
@@ -120,7 +120,7 @@ pub struct EnvPolicy {
     /// Names that are inherited although they sound like a secret, or although `clear` is set; a `*` at the end stands
     /// for any rest.
     pub pass: Vec<String>,
-    /// What is set besides.
+    /// Variables that are set in addition.
     pub add: BTreeMap<String, String>,
 }
 
@@ -186,7 +186,7 @@ pub enum NotInstalled {
         program.display()
     )]
     Missing {
-        /// What was looked for.
+        /// The program that was looked for.
         program: OsString,
     },
     /// The file does not exist.

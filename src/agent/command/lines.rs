@@ -15,7 +15,7 @@ use crate::agent::{
 pub(super) enum OutputLine {
     /// An event that must not be dropped.
     Event(AgentEvent),
-    /// Progress.
+    /// An event that may be dropped.
     Progress(AgentEvent),
     /// A question, by the command's name for it.
     Ask(String, Question),

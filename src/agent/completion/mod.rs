@@ -24,20 +24,20 @@ const TRAILER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeouts of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamTimeouts {
-    /// Until the first text: models load, prompts are read.
+    /// Timeout of the first text: models load, prompts are read.
     pub(super) first: Duration,
-    /// Between later reads.
+    /// Timeout of each later read.
     pub(super) idle: Duration,
 }
 
 /// How a response ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    /// It is complete.
+    /// The answer is complete.
     Complete,
-    /// At the model's longest answer, or ours.
+    /// The answer reached the longest length of the model, or ours.
     Length,
-    /// By the provider's filter.
+    /// The provider's filter ended the answer.
     Filtered,
     /// The model called a tool, and there is none.
     ToolCall,
@@ -47,7 +47,7 @@ pub(super) enum Ended {
     Interrupted,
     /// The response is not a chat completion.
     Invalid(&'static str),
-    /// The network failed.
+    /// The connection failed.
     Transport(HttpError),
 }
 
@@ -203,15 +203,15 @@ impl<'a> CompletionReader<'a> {
 pub(crate) struct Chunk {
     /// More of the answer.
     pub(crate) text: String,
-    /// Whether the model thinks; what it thinks is not kept.
+    /// Whether the model thinks; its thoughts are not kept.
     pub(crate) thinks: bool,
     /// Whether the model calls a tool.
     pub(crate) calls_tools: bool,
-    /// Why the answer ends here.
+    /// The reason, if the answer ends with this chunk.
     pub(crate) finish: Option<Finish>,
-    /// What it has cost.
+    /// The tokens used so far.
     pub(crate) usage: Option<Usage>,
-    /// What went wrong, shortened.
+    /// The server's error, truncated.
     pub(crate) error: Option<String>,
 }
 
@@ -226,7 +226,7 @@ pub(crate) enum Finish {
     Filter,
     /// A tool call.
     Tools,
-    /// It failed.
+    /// The server failed.
     Error,
 }
 

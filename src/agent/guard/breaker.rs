@@ -21,9 +21,9 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct BreakerSettings {
     /// Consecutive failures that open it.
     pub failures: u32,
-    /// The first cooldown.
+    /// The wait after the circuit opens for the first time.
     pub cooldown: Duration,
-    /// The longest cooldown.
+    /// The longest wait after repeated failures.
     pub max_cooldown: Duration,
 }
 
@@ -54,7 +54,7 @@ enum BreakerState {
     Probing { earlier: u32 },
 }
 
-/// What a turn may do.
+/// Whether a turn may start.
 enum BreakerDecision {
     Run,
     Probe(u32),

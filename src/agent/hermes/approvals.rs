@@ -42,11 +42,11 @@ struct OpenApproval {
 /// An answer that can be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
-    /// What is sent to Hermes.
+    /// The choice that is sent to Hermes.
     pub(super) grant: ApprovalChoice,
-    /// What the person chose.
+    /// The choice of the person.
     pub(super) chosen: ApprovalChoice,
-    /// Whether it comes too late for Hermes.
+    /// Whether the answer comes too late for Hermes.
     pub(super) is_late: bool,
     /// Whether Hermes' status shows if it waits for this one.
     pub(super) is_visible: bool,

@@ -36,11 +36,11 @@ pub(super) enum RunEvent {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RunEnd {
-    /// With this answer.
+    /// The run completed with this answer.
     Completed { output: String, usage: Option<Usage> },
-    /// It failed, and why.
+    /// The run failed for this reason.
     Failed(String),
-    /// It was stopped.
+    /// Somebody stopped the run.
     Cancelled,
 }
 

@@ -49,9 +49,9 @@ pub(super) struct Run<'a> {
 /// One use of a tool.
 struct ToolUse {
     tool: String,
-    /// Its purpose, which Hermes sends only at the start.
+    /// The purpose of the call, which Hermes sends only at the start.
     preview: String,
-    /// The id that we gave it.
+    /// The relay's id of the call.
     id: String,
 }
 
@@ -384,9 +384,9 @@ const MAX_TEXT: usize = 4 * 1024 * 1024;
 pub(super) struct RunText {
     /// The messages before the current one.
     before: String,
-    /// The current message.
+    /// The text of the current message.
     message: String,
-    /// Whether what comes next is a message of its own.
+    /// Whether the next text starts a new message.
     pending_break: bool,
 }
 
@@ -439,7 +439,7 @@ impl RunText {
         events.emit(AgentEvent::Replace(output.to_owned())).await;
     }
 
-    /// The whole text.
+    /// The text of all messages.
     pub(super) fn text(&self) -> String {
         format!("{}{}", self.before, self.message)
     }

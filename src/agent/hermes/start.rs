@@ -28,9 +28,9 @@ pub(super) struct BackgroundRequests {
 
 /// Response to a request that may be rejected.
 pub(super) enum Posted<T> {
-    /// It was accepted.
+    /// Hermes accepted the request.
     Accepted(T),
-    /// It was rejected.
+    /// Hermes rejected the request.
     Rejected(Box<ResponseStream>),
 }
 

@@ -12,9 +12,9 @@ pub enum MediaError {
     /// The attachment directory cannot be used.
     #[error("cannot use the attachment directory {}: {cause}; check who owns it and that the disk is not full", path.display())]
     Folder {
-        /// The directory.
+        /// The path of the directory.
         path: PathBuf,
-        /// What the system reported.
+        /// The error of the operating system.
         cause: io::Error,
     },
     /// An entry of `allow_hosts` is not a host.
@@ -46,7 +46,7 @@ pub enum MediaError {
     /// The connection could not be made or broke.
     #[error("the connection failed: {0}")]
     Unreachable(String),
-    /// The connector redirected.
+    /// The connector answered with a redirect.
     #[error("the connector redirected, which is not followed with a token")]
     Redirect,
     /// Too many redirects, or one that is malformed or leads from https to http.
@@ -58,7 +58,7 @@ pub enum MediaError {
     /// The file is larger than allowed.
     #[error("the file is larger than {max} bytes")]
     TooLarge {
-        /// The limit.
+        /// The largest size in bytes.
         max: u64,
     },
     /// The file is empty.
@@ -82,13 +82,13 @@ pub enum MediaError {
     /// All turns' files together are as large as allowed.
     #[error("the attachments of all turns together may take {total} bytes; see media.total_bytes")]
     NoRoom {
-        /// The limit.
+        /// `media.total_bytes`.
         total: u64,
     },
     /// The disk has too little space left.
     #[error("less than {min} bytes are free on the disk of the state directory; see media.min_free_bytes")]
     LowDisk {
-        /// The limit.
+        /// `media.min_free_bytes`.
         min: u64,
     },
     /// The path is not a regular file.

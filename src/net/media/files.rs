@@ -83,7 +83,7 @@ pub struct TurnDir {
 }
 
 impl TurnDir {
-    /// Its path.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }

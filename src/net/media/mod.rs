@@ -91,24 +91,24 @@ impl MediaSettings {
 /// Mints a token for one request, valid for [`crate::wire::TOKEN_TTL_SECS`]; `None` without credentials.
 pub type TokenMinter = Arc<dyn Fn() -> Option<UpgradeToken> + Send + Sync>;
 
-/// Who keeps the files of messages.
+/// The host that keeps the files of messages.
 pub enum MediaHost {
-    /// A connector.
+    /// A connector keeps them.
     Connector {
-        /// Its address.
+        /// The connector's address.
         url: ConnectorUrl,
-        /// Mints tokens for it.
+        /// Mints tokens for requests to the connector.
         mint: TokenMinter,
         /// Whether the token may cross the network unencrypted.
         allow_plaintext: bool,
     },
-    /// Telegram.
+    /// Telegram keeps them.
     Telegram(Arc<BotFiles>),
 }
 
-/// Access to the network and to whoever keeps the files.
+/// Access to the network and to the host of the files.
 pub struct MediaAccess {
-    /// Who keeps the files.
+    /// The host that keeps the files.
     pub host: MediaHost,
     /// How requests leave this machine.
     pub egress: HttpEgress,
@@ -165,9 +165,9 @@ impl Downloads {
 /// A file that was uploaded to the connector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uploaded {
-    /// Its address at the connector.
+    /// The file's address at the connector.
     pub url: String,
-    /// The name to show.
+    /// The file name to show.
     pub name: String,
     /// Its mime type.
     pub mime: String,
