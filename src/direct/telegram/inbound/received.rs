@@ -109,7 +109,7 @@ impl ReceivedUpdates {
         ready
     }
 
-    /// Closes the albums that were held back for the longest time.
+    /// Closes the albums that were held back for the longest allowed time.
     pub fn due(&mut self, now: Duration) -> Vec<Incoming> {
         let mut ready = Vec::new();
         self.close_albums(now, &mut ready, |album| now >= album.first + ALBUM_CAP);

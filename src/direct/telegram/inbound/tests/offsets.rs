@@ -135,7 +135,7 @@ fn ids_that_start_over_are_followed() {
 }
 
 #[test]
-fn what_is_forgotten_is_handed_on_again_and_passed_when_it_is_gone() {
+fn forgotten_updates_are_forwarded_again_and_passed_when_they_are_gone() {
     let mut received = ReceivedUpdates::new();
     poll(&mut received, 0, &[text(5), text(6), text(7), text(8)]);
     received.acknowledge(6);

@@ -92,7 +92,7 @@ fn service_messages_are_ignored_except_migrations_and_names() {
 }
 
 #[test]
-fn names_of_topics_are_learnt_within_a_batch_and_kept() {
+fn names_of_topics_are_kept_from_within_a_batch() {
     let rules = Relevance {
         require_mention: false,
         ..Relevance::default()

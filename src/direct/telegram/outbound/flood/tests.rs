@@ -9,7 +9,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[test]
-fn before_the_server_limits_a_chat_speech_is_counted_and_never_waits() {
+fn before_the_server_limits_a_chat_required_calls_are_counted_and_never_wait() {
     let mut flood = FloodBudget::new();
     for _ in 0..500 {
         assert_eq!(flood.admit(PERSON, Required, ms(0)), FloodPermit::Now);
@@ -72,7 +72,7 @@ fn a_group_has_five_calls_at_once_and_one_per_three_seconds() {
 }
 
 #[test]
-fn what_is_for_show_shares_the_budget_and_leaves_the_last_room_to_speech() {
+fn droppable_calls_share_the_budget_and_leave_the_last_room_to_required_ones() {
     let mut flood = FloodBudget::new();
     assert_eq!(flood.admit(PERSON, Droppable, ms(0)), FloodPermit::Now);
     assert_eq!(flood.admit(PERSON, Droppable, ms(0)), FloodPermit::Now);
@@ -116,7 +116,7 @@ fn a_call_for_show_never_waits() {
 }
 
 #[test]
-fn while_the_server_limits_a_chat_show_is_dropped_and_speech_is_held() {
+fn while_the_server_limits_a_chat_droppable_calls_are_dropped_and_required_ones_held() {
     let mut flood = FloodBudget::new();
     let until = flood.limited(PERSON, ms(34_000), ms(1_000));
     assert_eq!(until, ms(36_000), "a second more than the server asks for");
