@@ -27,7 +27,7 @@ const SHORT_CAPTION_PLATFORMS: &[&str] = &["telegram", "whatsapp"];
 pub enum OutgoingAttachment {
     /// A file that the connector can reach.
     File {
-        /// How it is shown.
+        /// How the platform shows the file.
         kind: MediaKind,
         /// Where the connector finds the bytes: one of its own media, or a public address.
         source_url: String,

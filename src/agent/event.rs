@@ -92,22 +92,22 @@ pub struct Usage {
 /// A file or picture for the chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Media {
-    /// Where it is.
+    /// The path or the address of the file.
     pub location: MediaLocation,
-    /// Its caption; may be empty.
+    /// The caption; may be empty.
     pub caption: String,
-    /// `image`, `voice`, `video`, `audio` or `document`; found out when not given.
+    /// `image`, `voice`, `video`, `audio` or `document`; detected if it is not given.
     pub kind: Option<String>,
-    /// The name to show; the file's own when not given.
+    /// The file name to show; the file's own if it is not given.
     pub name: Option<String>,
 }
 
-/// Where a file is.
+/// The place of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaLocation {
-    /// On this machine.
+    /// A path on this machine.
     File(PathBuf),
-    /// On the network.
+    /// An address on the network.
     Url(String),
 }
 

@@ -137,11 +137,11 @@ pub enum LinkEvent {
 /// A frame for the link itself. All others bypass it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControlFrame {
-    /// Answers a hello.
+    /// The answer to a hello.
     Descriptor(Box<CapabilityDescriptor>),
-    /// Answers an op.
+    /// The answer to an op.
     OutboundResult {
-        /// Which one.
+        /// The id of the op.
         request_id: String,
         /// The answer; `None` when it cannot be used.
         result: Option<Box<OpResult>>,

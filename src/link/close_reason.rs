@@ -28,13 +28,13 @@ pub enum Loss {
     /// The upgrade was answered with another status than 101, 401 or 403.
     #[error("the connector refused the upgrade with HTTP status {status}")]
     Refused {
-        /// Which one.
+        /// The HTTP status.
         status: u16,
     },
     /// The credentials were refused at the upgrade, with HTTP status 401 or 403.
     #[error("the connector refused our credentials with HTTP status {status}")]
     UnauthorizedHttp {
-        /// Which one.
+        /// The HTTP status.
         status: u16,
     },
     /// The credentials were refused by close code 4401 before they ever worked in this process.

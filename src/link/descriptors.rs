@@ -54,7 +54,7 @@ impl Descriptors {
         self.declared(platform).or(self.primary())
     }
 
-    /// All of them, by platform.
+    /// All descriptors, by platform.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<CapabilityDescriptor>)> {
         self.by_platform
             .iter()

@@ -54,7 +54,7 @@ pub enum PortalError {
         "auth.json names the portal {host}, which is not under nousresearch.com over https; log in again, or set HERMES_PORTAL_BASE_URL if it is meant"
     )]
     ForeignPortal {
-        /// Where it pointed.
+        /// The host of the stored address.
         host: String,
     },
     /// The portal refused the refresh token.

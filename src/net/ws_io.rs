@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
 use super::socket::ConnectorSocket;
 
-/// Something read from the socket.
+/// An event of the reading half.
 #[derive(Debug)]
 pub enum ReadEvent {
     /// Bytes of a text or binary message.

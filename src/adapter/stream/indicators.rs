@@ -24,7 +24,7 @@ enum Reaction {
 /// The state of the message that shows progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ProgressMessage {
-    /// None, or no more edits of it.
+    /// There is no progress message, or it is not edited any more.
     Unwanted,
     /// Not sent yet.
     Absent,
@@ -34,7 +34,7 @@ enum ProgressMessage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Typing {
-    /// None, or no more.
+    /// No typing is shown, or not any more.
     Unwanted,
     /// Not shown yet.
     Waiting,

@@ -219,19 +219,19 @@ impl Launch {
 pub struct Preset {
     /// The preset's name in the settings.
     pub name: &'static str,
-    /// How it is started.
+    /// The command that starts the agent.
     pub argv: &'static [&'static str],
     /// The command that installs it, to show to people.
     pub install: &'static str,
     /// How to sign in, to show to people.
     pub sign_in: &'static str,
-    /// Variables that it needs although they sound like secrets.
+    /// Variables that the agent needs although they sound like secrets.
     pub env_pass: &'static [&'static str],
     /// Most processes.
     pub processes: usize,
     /// Maximum concurrent turns of a process; `None` for no limit.
     pub turns_per_process: Option<usize>,
-    /// Where it deviates from the protocol.
+    /// The agent's deviations from the protocol.
     pub quirks: Quirks,
 }
 

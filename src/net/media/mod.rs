@@ -117,16 +117,16 @@ pub struct MediaAccess {
 /// A file to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DownloadRequest {
-    /// Where it is.
+    /// The address of the file.
     pub url: String,
-    /// Its mime type according to the message; empty when unknown.
+    /// The MIME type according to the message; empty if it is unknown.
     pub mime: String,
 }
 
 /// A file of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Downloaded {
-    /// Where it is.
+    /// The file on disk, or its address.
     pub location: DownloadLocation,
     /// Its mime type; empty when unknown.
     pub mime: String,
@@ -134,12 +134,12 @@ pub struct Downloaded {
     pub name: String,
 }
 
-/// Where a file is.
+/// The place of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DownloadLocation {
     /// On disk, as long as the turn's directory exists.
     File(PathBuf),
-    /// Not downloaded: its address.
+    /// The address of a file that was not downloaded.
     Url(String),
 }
 

@@ -139,7 +139,7 @@ impl<'m> MessageReading<'m> {
         }
     }
 
-    /// Where it comes from and whose it is.
+    /// The chat, the topic and the author of the message.
     fn source(&self, topics: &TopicNames) -> Map<String, Value> {
         let mut source = place_source(self.chat, self.chat_id, self.thread_id, topics);
         add_person(&mut source, &self.sender);
