@@ -551,8 +551,7 @@ impl OpCalls {
                 plain,
                 keyboard,
             } => {
-                put_text(&mut body, "text", part, *plain, MESSAGE_CHARS);
-                body.insert("link_preview_options".to_owned(), json!({ "is_disabled": true }));
+                put_message_text(&mut body, part, *plain);
                 self.put_place(&mut body);
                 if let Some(keyboard) = keyboard {
                     body.insert("reply_markup".to_owned(), keyboard.clone());
@@ -576,8 +575,7 @@ impl OpCalls {
                     put_text(&mut body, "caption", part, *plain, CAPTION_CHARS);
                     "editMessageCaption"
                 } else {
-                    put_text(&mut body, "text", part, *plain, MESSAGE_CHARS);
-                    body.insert("link_preview_options".to_owned(), json!({ "is_disabled": true }));
+                    put_message_text(&mut body, part, *plain);
                     "editMessageText"
                 }
             }
@@ -612,16 +610,7 @@ impl OpCalls {
                 });
                 method.name
             }
-            PlannedCall::Delete { ids } => match ids.as_slice() {
-                [id] => {
-                    body.insert("message_id".to_owned(), (*id).into());
-                    "deleteMessage"
-                }
-                ids => {
-                    body.insert("message_ids".to_owned(), ids.into());
-                    "deleteMessages"
-                }
-            },
+            PlannedCall::Delete { ids } => put_deleted(&mut body, ids),
             PlannedCall::Other {
                 method,
                 body: given,
@@ -657,6 +646,26 @@ impl OpCalls {
         }
         if self.target.silent {
             body.insert("disable_notification".to_owned(), true.into());
+        }
+    }
+}
+
+/// Adds the text of a message, without a preview of its links.
+fn put_message_text(body: &mut Map<String, Value>, part: &Styled, plain: bool) {
+    put_text(body, "text", part, plain, MESSAGE_CHARS);
+    body.insert("link_preview_options".to_owned(), json!({ "is_disabled": true }));
+}
+
+/// Adds the messages to delete; returns the method.
+fn put_deleted(body: &mut Map<String, Value>, ids: &[i64]) -> &'static str {
+    match ids {
+        [id] => {
+            body.insert("message_id".to_owned(), (*id).into());
+            "deleteMessage"
+        }
+        ids => {
+            body.insert("message_ids".to_owned(), ids.into());
+            "deleteMessages"
         }
     }
 }
