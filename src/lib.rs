@@ -74,8 +74,7 @@
 //!
 //! | | module | what it is |
 //! |---|---|---|
-//! | L6 | `cli` | one file per verb: what was typed, what is done, what is printed; the log, its redaction, and with `otlp` its traces |
-//! | | `check` | the probes of `doctor`, each with a remedy |
+//! | L6 | `cli` | one file per verb: what was typed, what is done, what is printed; the probes of `doctor`; the log, its redaction, and with `otlp` its traces |
 //! | | `dev` | the embedded connector and its chat page, and a fake Telegram Bot API |
 //! | L5 | `relay` | the running relay: an event loop over parts; the only module that spawns |
 //! | | `serve` | the owner's control socket, and the optional HTTP listener |
@@ -157,7 +156,7 @@
 //! | a part of the relay | a file in `relay`, a field of the event loop | the list of outstanding work names every field |
 //! | a metric | `relay::metrics`, the page in `serve`, `docs/metrics.md` | page and document are compared |
 //! | a verb | a file in `cli`, a variant, and its group in `cli::help` | help is checked |
-//! | a probe | a function and a line of the table in `check` | its id must be unique, its remedy not empty |
+//! | a probe | a function and a line of the table in `cli::doctor` | its id must be unique, its remedy not empty |
 //! | an option | the section in `config`, `config.example.yaml` | the example must show every option |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -191,11 +190,6 @@ mod agent_connector;
 pub mod backoff;
 #[cfg(not(feature = "internals"))]
 mod backoff;
-#[cfg(feature = "internals")]
-#[doc(hidden)]
-pub mod check;
-#[cfg(not(feature = "internals"))]
-mod check;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod cli;

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::exit::{self, errln, fail, outln};
-use super::logging::{self, Repeats};
+use super::log::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
 use crate::config::{self, CronProvider, Flags, LogLevel, Settings, Sources};
@@ -135,7 +135,7 @@ fn run_locally<F: Future<Output = ExitCode>>(
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    let log = logging::start(&loaded, process, Repeats::Unlimited);
+    let log = log::start(&loaded, process, Repeats::Unlimited);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -8,7 +8,7 @@ use super::line_editor::{Input, LineInput};
 use super::relay::DevRelay;
 use super::screen::Screen;
 use super::transcript::{ChatView, Transcript, TurnState};
-use crate::cli::logging;
+use crate::cli::log;
 use crate::dev::{Connector, random_token, text_event};
 use crate::wire::{Action, Grouping, MessageEvent, NoAliases, PromptButton, SessionKey};
 
@@ -23,7 +23,7 @@ const IDLE_TICK: Duration = Duration::from_secs(3600);
 /// until the relay is idle; a connector without our relay goes on.
 pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&DevRelay>) {
     let (mut input, screen) = LineInput::open();
-    let mut log = screen.is_terminal().then(logging::divert).flatten();
+    let mut log = screen.is_terminal().then(log::divert).flatten();
     let Ok(mut interrupts) = signal(SignalKind::interrupt()) else {
         return;
     };
@@ -39,7 +39,7 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&D
             biased;
             typed = input.next(), if !chat.ended => chat.handle_input(typed),
             _ = interrupts.recv() => chat.stop(),
-            Some(line) = logging::next_line(&mut log) => {
+            Some(line) = log::next_line(&mut log) => {
                 chat.screen.log(&line);
                 true
             }

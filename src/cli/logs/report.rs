@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::MAX_LINE;
-use crate::cli::redact::{KnownSecret, MatchKind};
+use crate::cli::log::redact::{KnownSecret, MatchKind};
 
 /// Maximum number of line numbers kept per kind; counting goes on.
 const MAX_LINE_NUMBERS: usize = 1000;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::cli::logging::LogHandle;
+use crate::cli::log::LogHandle;
 use crate::cli::{Environment, enroll};
 use crate::config::{LoadedConfig, Settings};
 use crate::net::http::HttpClient;

@@ -11,7 +11,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::reload::rotate;
 use crate::cli::ProcessEnv;
-use crate::cli::logging::LogHandle;
+use crate::cli::log::LogHandle;
 use crate::config::{self, Flags, Sources};
 use crate::relay::Credentials;
 

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use crate::cli::ProcessEnv;
-use crate::cli::logging::LogHandle;
+use crate::cli::log::LogHandle;
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::relay::{Credentials, provisioning};
 

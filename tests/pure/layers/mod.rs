@@ -72,13 +72,13 @@ const RAW_OUTPUT: &[(&str, &str)] = &[
     ("cli/completions.rs", "nothing from outside"),
     ("cli/dev/line_editor.rs", "nothing from outside"),
     ("cli/dev/screen.rs", "escapes each text"),
-    ("cli/doctor.rs", "colours; escapes each text"),
+    ("cli/doctor/mod.rs", "colours; escapes each text"),
     ("cli/format.rs", "escapes everything"),
-    ("cli/logging/divert.rs", "log lines: fields are escaped"),
-    ("cli/logs.rs", "a copy of a log, escaped on a terminal"),
+    ("cli/log/divert.rs", "log lines: fields are escaped"),
+    ("cli/logs/mod.rs", "a copy of a log, escaped on a terminal"),
     ("cli/man.rs", "nothing from outside"),
     ("cli/oracle.rs", "JSON for programs"),
-    ("cli/status.rs", "colours; escapes each text"),
+    ("cli/status/mod.rs", "colours; escapes each text"),
     ("cli/status/watch.rs", "a screen of its own; lines are escaped"),
 ];
 

@@ -11,7 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["store", "net", "agent", "cron", "agent_connector"],
     &["config"],
     &["relay", "serve"],
-    &["cli", "check", "dev"],
+    &["cli", "dev"],
 ];
 
 /// Imports allowed within a layer: from, to, and why.
@@ -42,7 +42,6 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
         "relay",
         "it queries the running relay for people and monitors",
     ),
-    ("cli", "check", "the doctor verb prints the results of the probes"),
     ("cli", "dev", "the dev verb starts the embedded connector"),
 ];
 

@@ -200,7 +200,7 @@ fn blocked(probe: &Probe, blocker: &'static str, title: &str) -> Finding {
 mod tests {
     use super::*;
     use crate::agent::child::BaseEnv;
-    use crate::check::{Consent, PROBES};
+    use crate::cli::doctor::{Consent, PROBES};
     use crate::config::Flags;
 
     fn probe(id: &'static str, needs: &'static [&'static str], probe_fn: ProbeFn) -> Probe {

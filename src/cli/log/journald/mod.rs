@@ -26,7 +26,7 @@ use tracing_subscriber::layer::Context;
 
 use super::redacting::LogRedactor;
 use crate::cli::format::printable;
-use crate::cli::redact::Redactor;
+use crate::cli::log::redact::Redactor;
 use crate::text::escape_lines;
 
 /// The socket of the system's journald.

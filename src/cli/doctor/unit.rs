@@ -156,7 +156,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::ProbeOutcome;
+    use crate::cli::doctor::ProbeOutcome;
 
     #[test]
     fn systemd_durations_are_parsed() {

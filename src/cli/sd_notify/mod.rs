@@ -168,5 +168,4 @@ fn one_line(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "sd_notify/tests.rs"]
 mod tests;

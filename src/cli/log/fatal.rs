@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use super::journald::is_journal_stream;
 use super::redacting::LogRedactor;
 use crate::cli::format::stderr;
-use crate::cli::redact::{Redactor, known_without_settings};
+use crate::cli::log::redact::{Redactor, known_without_settings};
 use crate::cli::{Environment, ProcessEnv};
 
 /// Marks a line as an error for journald.
@@ -54,7 +54,7 @@ fn lines(redactor: &Redactor, prefix: &str, error: &str, hint: Option<&str>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::redact::KnownSecret;
+    use crate::cli::log::redact::KnownSecret;
 
     #[test]
     fn every_line_is_redacted_and_marked_as_an_error() {

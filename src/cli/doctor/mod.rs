@@ -1,5 +1,17 @@
 //! `hermes-relay doctor`: runs the probes and prints findings with remedies.
 
+mod context;
+mod cron;
+mod deliveries;
+mod handshake;
+mod local;
+mod network;
+mod probe;
+mod running;
+mod table;
+mod telegram;
+mod unit;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -7,10 +19,12 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
+use self::context::{CheckContext, Consent};
+use self::probe::{Finding, ProbeOutcome, run_probes};
+use self::table::PROBES;
 use super::exit::{self, ErrorFormat, fail};
 use super::format::{printable, stdout};
 use super::{Environment, ProcessEnv, SharedArgs};
-use crate::check::{CheckContext, Consent, Finding, PROBES, ProbeOutcome, run_probes};
 use crate::config::Flags;
 
 /// Find out why the relay does not work, and what to do about it.

@@ -1,28 +1,18 @@
 //! The doctor's probes: what can be wrong between this machine and its chats, each with a remedy.
 //!
-//! [`run_probes`] runs [`PROBES`] in order and returns one or more [`Finding`]s for each. A probe only reads: it changes
-//! no setting and no journal, and prints nothing. What would disturb a running relay (a second dial as the same gateway)
-//! or change the connector's state (declaring a policy) needs [`Consent`]. Every step on the network has a deadline, all
-//! of them together [`BUDGET`], and findings contain no secrets.
-
-mod context;
-mod cron;
-mod deliveries;
-mod handshake;
-mod local;
-mod network;
-mod probe;
-mod running;
-mod telegram;
-mod unit;
+//! A probe only reads: it changes no setting and no journal, and prints nothing. What would disturb a running relay (a
+//! second dial as the same gateway) or change the connector's state (declaring a policy) needs
+//! [`Consent`](super::context::Consent). Every step on the network has a deadline, all of them together
+//! [`BUDGET`](super::context::BUDGET), and findings contain no secrets.
 
 use std::future::ready;
 
-pub use context::{BUDGET, CheckContext, Consent, Peer};
-pub use probe::{Finding, Probe, ProbeOutcome, run_probes};
+use super::context::Peer;
+use super::probe::Probe;
+use super::{cron, deliveries, handshake, local, network, running, telegram, unit};
 
 /// All probes in order. To add one, write its function and an entry here.
-pub const PROBES: &[Probe] = &[
+pub(super) const PROBES: &[Probe] = &[
     Probe {
         id: "settings",
         title: "Settings",

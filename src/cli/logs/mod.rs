@@ -15,7 +15,7 @@ use self::report::{Coverage, FileScan, Report};
 use super::ProcessEnv;
 use super::exit::{self, errln, fail};
 use super::format::{printable, stdout};
-use super::redact::{Redactor, known_secrets, known_without_settings};
+use super::log::redact::{Redactor, known_secrets, known_without_settings};
 use crate::config::{self, Flags, Settings, Sources};
 
 /// Maximum length of a line; the rest of a longer one is dropped.
@@ -291,7 +291,7 @@ impl<R: BufRead> LogLines<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::redact::KnownSecret;
+    use crate::cli::log::redact::KnownSecret;
 
     const SECRET: &str = "the-gateways-secret";
 

@@ -22,7 +22,7 @@ pub use self::failure::{EnrollFailure, EnrollOutcome};
 use super::access;
 use super::exit::{self, fail};
 use super::format::{duration, stderr, stdout};
-use super::logging::{self, LogHandle, Repeats};
+use super::log::{self, LogHandle, Repeats};
 use super::prompt::{self, SecretInput};
 use super::run::http_client;
 use super::{Environment, ProcessEnv, SharedArgs};
@@ -191,7 +191,7 @@ pub(super) fn run_verb(args: &EnrollVerb, process: &ProcessEnv<'_>) -> ExitCode 
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    let log = logging::start(&loaded, process, Repeats::Unlimited);
+    let log = log::start(&loaded, process, Repeats::Unlimited);
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let code = runtime.block_on(enroll_with(&args.enroll, &loaded.settings, env, &log));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
-use crate::cli::redact::KnownSecret;
+use crate::cli::log::redact::KnownSecret;
 
 struct JournaldSocket {
     socket: UnixDatagram,
@@ -91,7 +91,7 @@ fn an_event_is_one_entry_with_its_fields_by_name() {
         Some("first\nsecond"),
         "with its length before it"
     );
-    assert!(field("HERMES_TARGET").is_some_and(|target| target.starts_with("hermes_relay::cli::logging")));
+    assert!(field("HERMES_TARGET").is_some_and(|target| target.starts_with("hermes_relay::cli::log::")));
     assert!(field("CODE_FILE").is_some_and(|file| file.ends_with("tests.rs")));
     let priorities: Vec<_> = (0..3).map(|_| listener.entry()["PRIORITY"].clone()).collect();
     assert_eq!(priorities, ["6", "3", "7"]);

@@ -9,7 +9,10 @@ mod fatal;
 mod file;
 mod journald;
 mod rate_limit;
+pub(super) mod redact;
 mod redacting;
+#[cfg(feature = "otlp")]
+mod telemetry;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -35,11 +38,11 @@ use tracing_subscriber::{Layer, Registry, reload};
 use self::file::LogFile;
 use self::journald::Journald;
 use self::rate_limit::RateLimit;
+use self::redact::{KnownSecret, known_secrets};
 use self::redacting::{LogRedactor, MakeRedactingWriter};
-use super::format::Escaped;
-use super::redact::{KnownSecret, known_secrets};
 #[cfg(feature = "otlp")]
-use super::telemetry::{self, FinishedTraces};
+use self::telemetry::FinishedTraces;
+use super::format::Escaped;
 use super::{Environment, ProcessEnv};
 use crate::config::{LoadedConfig, LogConfig, LogFormat, Settings};
 use crate::serve::{LogCounts, TraceCounts};

@@ -32,8 +32,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::Environment;
 use crate::backoff::Backoff;
+use crate::cli::Environment;
 use crate::config::{Settings, TelemetryConfig};
 use crate::net::http::HttpEgress;
 use crate::net::otlp::{Collector, CollectorError, ExportOutcome};

@@ -157,7 +157,7 @@ fn refusals(status: &Value) -> Vec<ProbeResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::ProbeOutcome;
+    use crate::cli::doctor::ProbeOutcome;
     use serde_json::json;
 
     fn evaluated(status: &Value) -> Vec<(ProbeOutcome, String)> {

@@ -22,7 +22,7 @@ use self::credential_files::CredentialFiles;
 use self::reload::{StartSettings, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit;
-use super::logging::{self, FatalErrors, LogHandle, Repeats};
+use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
@@ -108,7 +108,7 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return FatalErrors::without_settings(process).fail(exit::CONFIGURATION, error, None),
     };
-    let log = logging::start(&loaded, process, Repeats::RateLimited);
+    let log = log::start(&loaded, process, Repeats::RateLimited);
     let fatal = log.fatal_errors(env);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::cli::redact::{KnownSecret, Redactor};
+use crate::cli::log::redact::{KnownSecret, Redactor};
 use crate::serve::LogCounts;
 
 /// Redacts log lines; learns new secrets while the program runs. Clones share their state.
@@ -140,7 +140,7 @@ mod tests {
                 redactor: LogRedactor::new(Vec::new()),
                 inner: page.clone(),
             };
-            let layer = crate::cli::logging::line_layer(writer, json, colour);
+            let layer = crate::cli::log::line_layer(writer, json, colour);
             let subscriber = tracing_subscriber::registry().with(layer);
             tracing::subscriber::with_default(subscriber, || {
                 let _span = tracing::warn_span!("link", peer = %HOSTILE).entered();
@@ -171,7 +171,7 @@ mod tests {
                 redactor: redactor.clone(),
                 inner: page.clone(),
             };
-            let layer = crate::cli::logging::line_layer(writer, json, false);
+            let layer = crate::cli::log::line_layer(writer, json, false);
             let subscriber = tracing_subscriber::registry().with(layer);
             tracing::subscriber::with_default(subscriber, || {
                 tracing::info!(field = SECRET, shown = %SECRET, "said {SECRET} aloud");
