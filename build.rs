@@ -1,8 +1,8 @@
-//! Names the commit and its date for `--version`, without any dependency.
+//! Names the commit and its time for `--version`, without any dependency: the program itself writes the time as a date.
 //!
 //! Only in optimised builds: in others every commit would rebuild the crate. From git if the sources are a checkout (also a
 //! worktree), from `.cargo_vcs_info.json` if they come from a registry, and without a commit otherwise: sources without git
-//! build all the same. `SOURCE_DATE_EPOCH` replaces the date of the commit.
+//! build all the same. `SOURCE_DATE_EPOCH` replaces the time of the commit.
 
 use std::env;
 use std::fs;
@@ -18,16 +18,18 @@ fn main() {
     println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
     let sources = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
     let is_optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
-    let build = if is_optimised {
+    let (commit, seconds) = if is_optimised {
         describe(&sources)
     } else {
-        "debug build".to_owned()
+        ("debug build".to_owned(), None)
     };
-    println!("cargo::rustc-env=HERMES_RELAY_BUILD={build}");
+    let seconds = seconds.map_or_else(String::new, |seconds| seconds.to_string());
+    println!("cargo::rustc-env=HERMES_RELAY_COMMIT={commit}");
+    println!("cargo::rustc-env=HERMES_RELAY_COMMIT_SECONDS={seconds}");
 }
 
-/// The commit and the date, as far as they are known.
-fn describe(sources: &Path) -> String {
+/// The commit and its time in Unix seconds, as far as they are known.
+fn describe(sources: &Path) -> (String, Option<i64>) {
     let git = GitDirectory::of(sources);
     let commit = match &git {
         Some(git) => git.commit(),
@@ -35,19 +37,14 @@ fn describe(sources: &Path) -> String {
     };
     let commit =
         commit.filter(|commit| commit.len() >= SHORT && commit.bytes().all(|c| c.is_ascii_hexdigit()));
-    let date = match env::var("SOURCE_DATE_EPOCH") {
+    let seconds = match env::var("SOURCE_DATE_EPOCH") {
         Ok(epoch) => epoch.trim().parse().ok(),
         Err(_) => git
             .and(commit.as_ref())
             .and_then(|commit| commit_seconds(sources, commit)),
     };
     let commit = commit.map(|commit| commit[..SHORT].to_owned());
-    let parts: Vec<_> = commit.into_iter().chain(date.map(day)).collect();
-    if parts.is_empty() {
-        "commit unknown".to_owned()
-    } else {
-        parts.join(" ")
-    }
+    (commit.unwrap_or_else(|| "commit unknown".to_owned()), seconds)
 }
 
 /// Where git keeps `HEAD`, and where it keeps what all worktrees share.
@@ -113,22 +110,4 @@ fn commit_seconds(sources: &Path, commit: &str) -> Option<i64> {
         .output()
         .ok()?;
     String::from_utf8_lossy(&output.stdout).trim().parse().ok()
-}
-
-/// The day of a Unix time, in UTC: 2026-01-31.
-fn day(seconds: i64) -> String {
-    // Days since 0000-03-01, in eras of 400 years; the year begins in March, so that a leap day is its last.
-    let days = seconds.div_euclid(86_400) + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
 }

@@ -1,9 +1,13 @@
-//! Truncation of text, and text from outside that is safe to print. Pure.
+//! Truncation of text, text from outside that is safe to print, and numbers and instants as text. Pure.
 //!
 //! The one place that says which characters a log or a terminal never gets as they are.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
 
 /// The first `max_chars` characters.
 pub fn truncate(text: &str, max_chars: usize) -> &str {
@@ -132,6 +136,22 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
+/// An instant in UTC, as Hermes writes it: `2026-11-15T02:41:00+00:00`.
+pub fn instant(unix_secs: i64) -> String {
+    let at = Timestamp::from_second(unix_secs).unwrap_or(Timestamp::MAX);
+    at.display_with_offset(Offset::UTC).to_string()
+}
+
+/// Reads an instant in ISO 8601, as Unix seconds; in UTC unless it has an offset.
+pub fn parse_instant(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let in_utc = |wall| Offset::UTC.to_timestamp(wall);
+    let at = text
+        .parse::<Timestamp>()
+        .or_else(|_| text.parse::<DateTime>().and_then(in_utc));
+    at.ok().map(Timestamp::as_second)
+}
+
 /// A size in megabytes.
 pub fn megabytes(bytes: u64) -> String {
     let tenths = bytes.saturating_mul(10) / 1_000_000;
@@ -176,6 +196,36 @@ mod tests {
         let shown: Vec<_> = [5, 1500, 61_000, 3_660_000, 90_000_000].map(duration).to_vec();
         assert_eq!(shown, ["5 ms", "1 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
         assert_eq!(megabytes(8_450_000), "8.4 MB");
+    }
+
+    #[test]
+    fn instants_are_written_and_read_as_hermes_does() {
+        assert_eq!(instant(1_754_700_000), "2025-08-09T00:40:00+00:00");
+        assert!(
+            instant(i64::MAX).starts_with("9999-12-30T"),
+            "the last one that there is"
+        );
+        for same in [
+            "2025-08-09T00:40:00+00:00",
+            "2025-08-09T00:40:00Z",
+            " 2025-08-09T02:40:00.123456+02:00",
+            "2025-08-08 20:40:00-0400",
+            "2025-08-09T00:40:00",
+            "2025-08-09T00:40",
+        ] {
+            assert_eq!(parse_instant(same), Some(1_754_700_000), "{same}");
+        }
+        assert_eq!(parse_instant("2000-02-29"), Some(951_782_400));
+        for bad in [
+            "",
+            "now",
+            "2025-02-29",
+            "2025-13-01T00:00:00Z",
+            "2025-08-09T00:40:00+xx",
+            "２０２５-08-09",
+        ] {
+            assert_eq!(parse_instant(bad), None, "{bad}");
+        }
     }
 
     #[test]

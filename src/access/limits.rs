@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use super::gate::{Author, EventKind, PersonId, Reason};
 use super::settings::{ByRole, LimitSettings, Role};
 use crate::collections::BoundedCache;
-use crate::timestamp::DAY_MS;
 
 /// People whose use is remembered.
 const MAX_PEOPLE: usize = 10_000;
 const MINUTE_MS: i64 = 60_000;
+const DAY_MS: i64 = 24 * 60 * MINUTE_MS;
 /// Messages that arrive this soon after an answer look as if a program wrote them.
 const QUICK_MS: i64 = 10_000;
 /// This many of them from one author, within [`LOOP_MS`], are a loop.

@@ -19,7 +19,7 @@ use crate::access::{AccessRequest, Gate, PersonId, Role, StoredRow};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{AccessFiles, AccessRow, AuditFile, InspectError, OpenError};
-use crate::timestamp;
+use crate::text::{instant, parse_instant};
 
 /// List and change who may drive an agent. A running relay applies changes immediately; without one they hold from its
 /// next start on.
@@ -163,19 +163,16 @@ fn parse_since(text: &str) -> Result<Since, String> {
     let text = text.trim();
     let wrong =
         || "write a duration such as 30m, 2h or 7d, or a time such as 2026-11-15T08:00:00Z".to_owned();
-    if let Some(at) = timestamp::parse(text).or_else(|| timestamp::parse(&format!("{text}T00:00:00Z"))) {
-        return Ok(Since::At(at));
-    }
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
-    let number: i64 = number.parse().map_err(|_| wrong())?;
     let unit = match unit {
         "" | "s" => 1,
         "m" | "min" => 60,
         "h" => 3600,
         "d" => 86_400,
-        _ => return Err(wrong()),
+        _ => return parse_instant(text).map(Since::At).ok_or_else(wrong),
     };
+    let number: i64 = number.parse().map_err(|_| wrong())?;
     number.checked_mul(unit).map(Since::Ago).ok_or_else(wrong)
 }
 
@@ -293,7 +290,7 @@ fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCo
     files.write(&rows).map_err(failed)?;
     if let Some((change, person)) = handled.change {
         let entry = json!({
-            "time": timestamp::format(now_ms.div_euclid(1000)), "event": "access",
+            "time": instant(now_ms.div_euclid(1000)), "event": "access",
             "platform": person.platform, "chat": "", "person": person.to_string(),
             "role": handled.answer["role"], "decision": change, "reason": "command",
         });
@@ -394,7 +391,7 @@ fn log(
         let Ok(entry) = serde_json::from_str::<Value>(line) else {
             return;
         };
-        let time = entry["time"].as_str().and_then(timestamp::parse);
+        let time = entry["time"].as_str().and_then(parse_instant);
         let is_late_enough = since.is_none_or(|since| time.is_some_and(|time| time >= since));
         let is_theirs = person.as_deref().is_none_or(|person| entry["person"] == person);
         if is_late_enough && is_theirs {

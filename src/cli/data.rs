@@ -16,7 +16,7 @@ use crate::data::{
     QueryFilters,
 };
 use crate::store::{SqliteDataStore, make_private};
-use crate::timestamp;
+use crate::text::instant;
 
 /// Keep pieces of text and find them again by their words. They are kept for ever unless you say otherwise. Works with the relay
 /// running or stopped.
@@ -238,8 +238,8 @@ fn get(remote: &RemoteArgs, id: &str, env: Environment<'_>) -> Result<ExitCode, 
     let mut lines = vec![format!("id        {}", item.id)];
     let tags = item.domain_tags.as_ref().map(|tags| tags.join(", "));
     for (label, value) in [
-        ("written ", item.created_at.map(at)),
-        ("expires ", item.expires_at.map(at)),
+        ("written ", item.created_at.map(instant)),
+        ("expires ", item.expires_at.map(instant)),
         ("tags    ", tags),
     ] {
         if let Some(value) = value {
@@ -251,10 +251,6 @@ fn get(remote: &RemoteArgs, id: &str, env: Environment<'_>) -> Result<ExitCode, 
         item.detail.as_deref().unwrap_or(&item.summary).trim_end()
     ));
     Ok(remote.print(&json!(item), lines.join("\n")))
-}
-
-fn at(secs: i64) -> String {
-    timestamp::format(secs)
 }
 
 fn store(relay: &RemoteRelay) -> SqliteDataStore {

@@ -44,6 +44,7 @@ mod wake;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, FromArgMatches as _, Parser, Subcommand};
@@ -53,17 +54,28 @@ use crate::config::{Flags, LogFormat, LogLevel, Settings};
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentBuildError, AgentEnvironment, build_agents};
 use crate::relay::{AgentSlot, provisioning};
+use crate::text::instant;
 
 /// Looks up a variable of the process environment.
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// The commit and its date.
+static BUILD: LazyLock<String> = LazyLock::new(|| {
+    let commit = env!("HERMES_RELAY_COMMIT");
+    match env!("HERMES_RELAY_COMMIT_SECONDS").parse().map(instant) {
+        Ok(date) => format!("{commit} {}", &date[..10]),
+        Err(_) => commit.to_owned(),
+    }
+});
+
 /// The version with the commit and its date, and a description: several programs are called hermes or relay.
-const VERSION: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    " (",
-    env!("HERMES_RELAY_BUILD"),
-    "; the dial-out relay between a Hermes chat connector and any AI agent)"
-);
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{} ({}; the dial-out relay between a Hermes chat connector and any AI agent)",
+        env!("CARGO_PKG_VERSION"),
+        *BUILD
+    )
+});
 
 /// Commands for a start.
 const START: &str = "To begin:
@@ -79,7 +91,7 @@ If something is wrong:
 #[derive(Parser, Debug)]
 #[command(
     name = "hermes-relay",
-    version = VERSION,
+    version = VERSION.as_str(),
     about = "Connects any AI agent to a Hermes chat connector: Discord, Telegram, Slack, WhatsApp",
     after_long_help = format!("{START}\n\n{}", exit::codes()),
     after_help = START,

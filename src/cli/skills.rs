@@ -20,7 +20,7 @@ use crate::skill::{
     SkillStatus, SkillStore, SkillVersion, SkillWrite,
 };
 use crate::store::make_private;
-use crate::timestamp;
+use crate::text::instant;
 
 /// Keep playbooks that scheduled jobs run. A new one is a Draft; only an Approved one is run. Works with the relay running or
 /// stopped. Without a verb: `list`.
@@ -357,7 +357,7 @@ fn show(
         format!("status   {}", meta.status),
         format!("version  {}", skill.version),
         format!("sha256   {}", skill.content_hash),
-        format!("changed  {}", at(meta.updated_at)),
+        format!("changed  {}", instant(meta.updated_at)),
     ];
     let tags = meta.details.tags.as_ref().map(|tags| tags.join(", "));
     for (label, value) in [("author ", &meta.author), ("tags   ", &tags)] {
@@ -367,10 +367,6 @@ fn show(
     }
     lines.push(format!("\n{}", skill.source.trim_end()));
     Ok(remote.print(&json, lines.join("\n")))
-}
-
-fn at(secs: i64) -> String {
-    timestamp::format(secs)
 }
 
 fn add(args: &SkillsAddArgs, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
@@ -508,7 +504,7 @@ fn versions(args: &SkillNameArgs, env: Environment<'_>) -> Result<ExitCode, Exit
         let who = version.changed_by.as_deref().map(printable).unwrap_or_default();
         let line = format!(
             "{}  {}  {before} -> {}  {who}",
-            at(version.changed_at),
+            instant(version.changed_at),
             version.version,
             version.status
         );

@@ -20,7 +20,7 @@ pub(super) fn report(error: &clap::Error) -> ExitCode {
         let above = std::env::args_os().nth(1);
         let is_first = above.as_ref().is_some_and(|first| first == word.as_str());
         if is_first && word == "version" {
-            return print(format_args!("hermes-relay {VERSION}"));
+            return print(format_args!("hermes-relay {}", *VERSION));
         }
         let is_service = above.is_some_and(|first| first == "service");
         if let Some(hint) = meant(word, is_first, is_service) {

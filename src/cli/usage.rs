@@ -12,7 +12,7 @@ use super::exit::{self, finish};
 use super::format::{printable, stdout};
 use super::remote::RemoteArgs;
 use crate::store::{InspectError, Inspector, UsageRow};
-use crate::timestamp;
+use crate::text::instant;
 
 const DAY_SECS: i64 = 86_400;
 
@@ -53,7 +53,7 @@ pub(super) fn run(args: &UsageArgs, env: Environment<'_>) -> ExitCode {
 }
 
 fn day(row: &UsageRow) -> String {
-    let stamp = timestamp::format(row.day * DAY_SECS);
+    let stamp = instant(row.day * DAY_SECS);
     stamp.split('T').next().unwrap_or_default().to_owned()
 }
 

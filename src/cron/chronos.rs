@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::backoff::{Backoff, jitter};
 use crate::net::chronos::ArmedJob;
-use crate::timestamp;
+use crate::text::parse_instant;
 
 /// Delay before the first retry; the later ones double.
 const FIRST_RETRY: Duration = Duration::from_secs(3);
@@ -365,7 +365,7 @@ fn is_waiting(failure: Option<&FailedCall>, now_ms: i64) -> bool {
 
 /// Whether two texts name the same second; what is no time is compared as text.
 fn is_same_instant(one: &str, other: &str) -> bool {
-    match (timestamp::parse(one), timestamp::parse(other)) {
+    match (parse_instant(one), parse_instant(other)) {
         (Some(one), Some(other)) => one == other,
         _ => one == other,
     }

@@ -30,7 +30,7 @@ use crate::net::chronos::ArmedJob;
 use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request as HttpRequest, unix_secs};
 use crate::net::proxy::{ProxyRules, is_loopback};
 use crate::net::tls::{Tls, TlsSettings};
-use crate::timestamp;
+use crate::text::{instant, parse_instant};
 
 /// Most jobs that are armed.
 const MAX_ARMS: usize = 1000;
@@ -226,7 +226,7 @@ impl Nas {
             "token_type": "Bearer",
             "client_id": "hermes-cli-vps",
             "portal_base_url": self.shared.base(),
-            "expires_at": timestamp::format(expires),
+            "expires_at": instant(expires),
         }}});
         std::fs::create_dir_all(home)?;
         let file = home.join("auth.json");
@@ -547,7 +547,7 @@ impl NasState {
                 let zulu = self.faults.contains(&NasFault::ZuluList);
                 let armed = self.arms.iter().map(|(id, alarm)| {
                     let fire_at = if zulu {
-                        timestamp::format(alarm.at).replace("+00:00", "Z")
+                        instant(alarm.at).replace("+00:00", "Z")
                     } else {
                         alarm.fire_at.clone()
                     };
@@ -566,7 +566,7 @@ impl NasState {
 
     fn provision(&mut self, job_id: &str, json: &Value) -> Response {
         let fire_at = json["fire_at"].as_str().unwrap_or_default();
-        let Some(at) = timestamp::parse(fire_at) else {
+        let Some(at) = parse_instant(fire_at) else {
             return plain(StatusCode::BAD_REQUEST, "fire_at is no ISO 8601 time");
         };
         let callback = json["agent_callback_url"]

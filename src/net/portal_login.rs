@@ -19,7 +19,7 @@ use url::{Url, form_urlencoded};
 use super::http::{Body, HttpClient, HttpError, Request, excerpt, sensitive, unix_secs};
 use super::identity::usable_token;
 use super::proxy::is_loopback;
-use crate::timestamp;
+use crate::text::{instant, parse_instant};
 
 const DEFAULT_PORTAL: &str = "https://portal.nousresearch.com";
 const DEFAULT_CLIENT: &str = "hermes-cli";
@@ -339,12 +339,9 @@ async fn refresh(
             set(field, value.into());
         }
     }
-    set("obtained_at", timestamp::format(now).into());
+    set("obtained_at", instant(now).into());
     set("expires_in", lifetime.into());
-    set(
-        "expires_at",
-        timestamp::format(now.saturating_add(lifetime)).into(),
-    );
+    set("expires_at", instant(now.saturating_add(lifetime)).into());
     set("portal_base_url", portal.into());
     set("client_id", client_id.into());
     Ok(token)
@@ -355,7 +352,7 @@ fn end_session(login: &mut Map<String, Value>, code: &str) {
     for field in ["access_token", "refresh_token", "expires_at", "expires_in"] {
         login.remove(field);
     }
-    let at = timestamp::format(unix_secs(SystemTime::now()));
+    let at = instant(unix_secs(SystemTime::now()));
     let error = serde_json::json!({"code": code, "relogin_required": true, "at": at});
     login.insert("last_auth_error".to_owned(), error);
 }
@@ -405,7 +402,7 @@ fn fresh_token(login: &Map<String, Value>) -> Option<SecretString> {
 
 fn expiry(login: &Map<String, Value>) -> Option<i64> {
     match login.get("expires_at")? {
-        Value::String(text) => timestamp::parse(text),
+        Value::String(text) => parse_instant(text),
         number => number.as_i64(),
     }
 }

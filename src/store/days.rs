@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use crate::timestamp::DAY_MS;
-
+pub(super) const DAY_MS: i64 = 24 * 3_600_000;
 /// Least time between two days.
 const MIN_DAY: Duration = Duration::from_secs(20 * 3600);
 

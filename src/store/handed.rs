@@ -4,7 +4,7 @@
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::completion::InboxSeq;
-use crate::timestamp::DAY_MS;
+use crate::store::days::DAY_MS;
 
 /// How long a delivery is recognised.
 const KEEP_MS: i64 = 7 * DAY_MS;

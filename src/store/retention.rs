@@ -9,7 +9,7 @@ use super::days::Calendar;
 use super::handed;
 use super::journal::JournalSettings;
 use super::reads::indexed_upto;
-use crate::timestamp::DAY_MS;
+use crate::store::days::DAY_MS;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::SectionArg;
 use crate::cli::format::printable;
 use crate::store::{InboxSeq, Item, Listed, OpSeq};
-use crate::timestamp;
+use crate::text::instant;
 use crate::wire::ConnectorFrame;
 
 /// Kinds of ids.
@@ -96,7 +96,7 @@ impl<'a> JournalEntry<'a> {
             Some(value) => writeln!(out, "{name:<10} {}", printable(value)),
             None => Ok(()),
         };
-        let when = |ms: i64| format!("{} ({})", timestamp::format(ms.div_euclid(1000)), age(ms, now_ms));
+        let when = |ms: i64| format!("{} ({})", instant(ms.div_euclid(1000)), age(ms, now_ms));
         field("id", Some(&Self::name(listed.item)))?;
         field("section", Some(SectionArg::from_entry(listed).name()))?;
         field("state", Some(listed.state))?;

@@ -24,7 +24,7 @@ use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit;
 use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
-use super::{ProcessEnv, SharedArgs, enroll};
+use super::{BUILD, ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
 use crate::config::{self, Backend, Flags, LoadedConfig, Settings, SleepAction, Sources};
 use crate::cron::arming::Arming;
@@ -313,7 +313,7 @@ fn log_start(loaded: &LoadedConfig) {
     let file = loaded.own_file.as_ref().map(|path| path.display().to_string());
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        build = env!("HERMES_RELAY_BUILD"),
+        build = BUILD.as_str(),
         settings = file.as_deref().unwrap_or("none"),
         state_dir = %settings.state_dir.display(),
         "hermes-relay starts"

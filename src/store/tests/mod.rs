@@ -5,7 +5,7 @@ mod bounds;
 use super::apply::{CommandOutcome, JournalDb};
 use super::retention::{SliceContext, Upkeep, used_bytes, vacuum_slice};
 use super::*;
-use crate::timestamp::DAY_MS;
+use crate::store::days::DAY_MS;
 use rusqlite::Connection;
 use std::path::Path;
 use std::time::Duration;

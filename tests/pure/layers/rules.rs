@@ -5,7 +5,7 @@ use crate::layers::source::{self, Path, bracketed};
 
 /// The layers, lowest first. A module imports from lower layers, and from its own layer only by [`SIDEWAYS`].
 const LAYERS: &[&[&str]] = &[
-    &["collections", "backoff", "text", "timestamp"],
+    &["collections", "backoff", "text"],
     &["wire"],
     &["link", "session", "adapter", "access", "direct", "skill", "data"],
     &["store", "net", "agent", "cron", "agent_connector"],
@@ -50,7 +50,6 @@ const PURE: &[&str] = &[
     "collections",
     "backoff",
     "text",
-    "timestamp",
     "wire",
     "link",
     "session",

@@ -22,12 +22,13 @@ use crate::relay::effects::Effects;
 use crate::relay::status::AccessStatus;
 use crate::session::TurnId;
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
-use crate::timestamp::{self, DAY_MS};
+use crate::text::instant;
 use crate::wire::{NoAliases, Platform, Scalar, SessionKey, SessionSource, WhatsAppAliases};
 
 /// Replies to strangers in an hour, all of them together.
 const MAX_NOTICES: usize = 50;
 const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
 /// The reply to a stranger who cannot be paired.
 const NOT_KNOWN: &str = "You do not have access. Ask the operator of this agent to let you in.";
 
@@ -122,7 +123,7 @@ impl AccessControl {
         }
         if access.gate.is_active() {
             access.append(&json!({
-                "time": timestamp::format(now_ms.div_euclid(1000)), "event": "settings",
+                "time": instant(now_ms.div_euclid(1000)), "event": "settings",
                 "platform": "", "chat": "", "person": "", "decision": "started", "reason": access.gate.mode(),
             }));
         }

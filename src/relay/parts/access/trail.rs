@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{AccessControl, decision};
 use crate::access::{Author, EventKind, PersonId, Role, Verdict};
-use crate::timestamp;
+use crate::text::instant;
 
 impl AccessControl {
     /// A person decided a question, or an owner was asked in place of its author.
@@ -18,7 +18,7 @@ impl AccessControl {
     ) {
         if self.gate.is_active() {
             self.append(&json!({
-                "time": timestamp::format(now_ms.div_euclid(1000)), "event": "question",
+                "time": instant(now_ms.div_euclid(1000)), "event": "question",
                 "platform": author.platform, "chat": author.chat(),
                 "person": format!("{}:{}", author.platform, author.user()), "role": self.gate.role(author),
                 "decision": decision, "reason": answer, "question": title,
@@ -60,7 +60,7 @@ impl AccessControl {
             );
         }
         self.append(&json!({
-            "time": timestamp::format(now_ms.div_euclid(1000)), "event": event,
+            "time": instant(now_ms.div_euclid(1000)), "event": event,
             "platform": author.platform, "chat": author.chat(),
             "person": format!("{}:{}", author.platform, author.user()),
             "role": verdict.role, "decision": decision, "reason": reason, "command": command,
@@ -79,7 +79,7 @@ impl AccessControl {
     ) {
         tracing::info!(target: "hermes_relay::audit", person = %person, decision, "access changed");
         self.append(&json!({
-            "time": timestamp::format(now_ms.div_euclid(1000)), "event": "access",
+            "time": instant(now_ms.div_euclid(1000)), "event": "access",
             "platform": person.platform, "chat": chat, "person": person.to_string(),
             "role": role, "decision": decision, "reason": reason,
         }));
