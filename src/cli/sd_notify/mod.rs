@@ -1,7 +1,9 @@
 //! The `sd_notify` protocol: readiness, status and watchdog messages to the service manager.
 //!
 //! One datagram per message, to the socket in `NOTIFY_SOCKET`: a path, or an abstract name after `@`. Without that variable
-//! nothing is sent. Sending has a timeout, never fails the relay, and never lets text from outside start a new line.
+//! nothing is sent. Sending has a timeout, never fails the relay, and never lets text from outside start a new line. The
+//! crate `sd-notify` does not serve: it takes an abstract name for a path, reads the process environment at every call, where
+//! tests cannot name a socket, and waits for a stalled manager without limit.
 
 use std::convert::Infallible;
 use std::future::Future;

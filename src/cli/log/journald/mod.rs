@@ -1,8 +1,9 @@
 //! journald's native protocol: one datagram per event, every field by name.
 //!
 //! `MESSAGE` is the line for people, fields included; each field is also stored as `HERMES_<NAME>`, so that
-//! `journalctl HERMES_AGENT=code` finds it. It is implemented here because every value must be redacted before it is sent,
-//! and because tests use another socket.
+//! `journalctl HERMES_AGENT=code` finds it. The crate `tracing-journald` does not serve: it sends values as they come, with
+//! nothing in between that could redact them, waits for a stalled journald without limit, discards errors, so that lost
+//! entries could not be counted, and knows one socket, which tests cannot replace.
 //!
 //! Logging never blocks for long: a stalled journald gets no time for some seconds. Entries that journald does not accept
 //! go to standard error while that is writable, truncated to 4 KiB; otherwise they are dropped, counted, and reported later.
