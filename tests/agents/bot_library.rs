@@ -1,6 +1,6 @@
 //! A maintained library for Telegram bots, from its registry, takes the fake Bot API for the real one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -14,11 +14,10 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::registry::{Installation, PIP_UNREACHABLE, TIMEOUT, announce, is_unreachable, run};
+use crate::registry::{announce, python};
 
 /// What a bot needs for anything here on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
-const PACKAGE: &str = "python-telegram-bot==22.8";
 const ADA: i64 = 100;
 const FORUM: i64 = -1_000_300;
 
@@ -126,38 +125,6 @@ app.run_polling(allowed_updates=Update.ALL_TYPES, timeout=5)
 /// A picture of two by two.
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x02\x08\x06\0\0\0rest";
 
-async fn library() -> Result<PathBuf, String> {
-    let installation = Installation {
-        name: "python-telegram-bot-22.8".to_owned(),
-        wanted: PACKAGE.to_owned(),
-        program: PathBuf::from("bin/python"),
-    };
-    let folder = installation
-        .ready(async |folder: &Path| {
-            run(Command::new("python3").args(["-m", "venv"]).arg(folder), TIMEOUT).await?;
-            let options = [
-                "-m",
-                "pip",
-                "install",
-                "--no-input",
-                "--timeout",
-                "30",
-                "--retries",
-                "2",
-            ];
-            let mut pip = Command::new(folder.join("bin/python"));
-            let installed = run(pip.args(options).arg(PACKAGE), TIMEOUT).await;
-            installed.inspect_err(|log_text| {
-                assert!(
-                    is_unreachable(log_text, &PIP_UNREACHABLE),
-                    "the registry was reached, but pip failed:\n{log_text}"
-                );
-            })
-        })
-        .await?;
-    Ok(folder.join("bin/python"))
-}
-
 /// The bot and what it says.
 struct RunningBot {
     lines: Lines<BufReader<ChildStdout>>,
@@ -194,8 +161,8 @@ impl RunningBot {
 
 #[tokio::test]
 async fn python_telegram_bot_takes_the_fake_for_telegram() {
-    match library().await {
-        Ok(python) => converse(&python).await,
+    match python("python-telegram-bot-22.8", &["python-telegram-bot==22.8"]).await {
+        Ok(programs) => converse(&programs.join("python")).await,
         Err(why) => announce("python-telegram-bot", "python3-venv", &why),
     }
 }

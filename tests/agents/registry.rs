@@ -14,40 +14,123 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 /// How long a download may take.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a program may take to say that it is there.
 const MOMENT: Duration = Duration::from_secs(10);
 
-/// What pip says when its registry is not reached.
-pub(crate) const PIP_UNREACHABLE: [&str; 6] = [
+/// What pip says when its registry is not reached, or not well enough.
+const PIP_UNREACHABLE: [&str; 8] = [
     "NewConnectionError",
     "TimeoutError",
+    "ReadTimeout",
     "ProxyError",
     "SSLError",
     "connection broken by",
+    "Connection aborted",
     "Temporary failure in name resolution",
 ];
 
-/// What is installed, and where.
-pub(crate) struct Installation {
-    /// What it is called, with its version.
-    pub(crate) name: String,
-    /// Everything that is asked of the registry: with something else it is installed anew.
-    pub(crate) wanted: String,
-    /// The program that is tried with `--version`, in its folder.
-    pub(crate) program: PathBuf,
+/// The same of npm.
+const NPM_UNREACHABLE: [&str; 10] = [
+    "ENOTFOUND",
+    "EAI_AGAIN",
+    "ECONN",
+    "ETIMEDOUT",
+    "ENETUNREACH",
+    "EHOSTUNREACH",
+    "ERR_SOCKET_TIMEOUT",
+    "network request to",
+    "CERT",
+    "code E5",
+];
+
+/// Packages of Python's registry in a virtual environment of their own; gives the folder of its programs. An error is why
+/// this machine cannot have them; packages that can be had and do not install fail the test.
+pub(crate) async fn python(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
+    let installation = Installation {
+        name,
+        wanted: &packages.join("\n"),
+        program: Path::new("bin/python"),
+    };
+    let folder = installation.ready(async |folder: &Path| {
+        let venv = run(Command::new("python3").args(["-m", "venv"]).arg(folder), TIMEOUT).await;
+        venv.map_err(|log_text| {
+            format!("python3 cannot make a virtual environment (install python3-venv):\n{log_text}")
+        })?;
+        let mut pip = Command::new(folder.join("bin/python"));
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--no-input",
+            "--timeout",
+            "30",
+            "--retries",
+            "2",
+        ]);
+        let installed = run(pip.args(packages), TIMEOUT).await;
+        installed.map_err(|log_text| {
+            if log_text.contains("require a different python version") {
+                return format!("python3 is too old for it:\n{log_text}");
+            }
+            unreachable("pip", &log_text, &PIP_UNREACHABLE)
+        })
+    });
+    Ok(folder.await?.join("bin"))
 }
 
-impl Installation {
-    pub(crate) fn folder(&self) -> PathBuf {
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(&self.name)
+/// A package of npm's registry, as [`python`]; gives its folder. The program is tried to see whether it is whole.
+pub(crate) async fn npm(name: &str, package: &str, program: &Path) -> Result<PathBuf, String> {
+    let installation = Installation {
+        name,
+        wanted: package,
+        program,
+    };
+    let make = async |folder: &Path| {
+        let cache = folder.join("cache");
+        let mut npm = Command::new("npm");
+        npm.args([
+            "install",
+            "--no-audit",
+            "--no-fund",
+            "--no-update-notifier",
+            "--ignore-scripts",
+        ]);
+        npm.args(["--fetch-retries=1", "--fetch-timeout=60000"]);
+        npm.arg("--prefix")
+            .arg(folder)
+            .arg("--cache")
+            .arg(&cache)
+            .arg(package);
+        let installed = run(&mut npm, TIMEOUT).await;
+        let _ = fs::remove_dir_all(&cache);
+        installed.map_err(|log_text| {
+            if log_text.starts_with("it does not start") {
+                return format!("npm is missing (install npm): {log_text}");
+            }
+            unreachable("npm", &log_text, &NPM_UNREACHABLE)
+        })
+    };
+    installation.ready(make).await
+}
+
+/// What is installed, and where.
+struct Installation<'a> {
+    /// What it is called, with its version.
+    name: &'a str,
+    /// Everything that is asked of the registry: with something else it is installed anew.
+    wanted: &'a str,
+    /// The program that is tried with `--version`, in its folder unless the path is absolute.
+    program: &'a Path,
+}
+
+impl Installation<'_> {
+    fn folder(&self) -> PathBuf {
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(self.name)
     }
 
     /// Its folder, filled by `make` if it was not yet. An error is why that cannot be done here.
-    pub(crate) async fn ready(
-        &self,
-        make: impl AsyncFnOnce(&Path) -> Result<(), String>,
-    ) -> Result<PathBuf, String> {
+    async fn ready(&self, make: impl AsyncFnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
         let folder = self.folder();
         let lock = folder.with_file_name(format!("{}.lock", self.name));
         let lock = File::create(lock).expect("a lock file");
@@ -63,7 +146,7 @@ impl Installation {
                 fs::remove_dir_all(&folder).expect("a broken installation can be removed");
             }
             make(&folder).await?;
-            fs::write(&marker, &self.wanted).expect("the marker");
+            fs::write(&marker, self.wanted).expect("the marker");
             let seconds = started.elapsed().as_secs();
             say(&format!("{} was installed in {seconds} s\n", self.name));
         }
@@ -71,13 +154,13 @@ impl Installation {
     }
 
     async fn works(&self, folder: &Path) -> bool {
-        let program = folder.join(&self.program);
+        let program = folder.join(self.program);
         run(Command::new(program).arg("--version"), MOMENT).await.is_ok()
     }
 }
 
 /// Runs a program to its end, or ends it and all that it started. An error is the end of what it said.
-pub(crate) async fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
+async fn run(command: &mut Command, limit: Duration) -> Result<(), String> {
     let log = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a log file");
     let output = || Stdio::from(log.as_file().try_clone().expect("the log file"));
     command.stdin(Stdio::null()).stdout(output()).stderr(output());
@@ -101,9 +184,15 @@ pub(crate) async fn run(command: &mut Command, limit: Duration) -> Result<(), St
     Err(format!("{}\n({status})", tail.join("\n")))
 }
 
-/// Whether a download failed because the registry was not reached, or not well enough.
-pub(crate) fn is_unreachable(log_text: &str, signs: &[&str]) -> bool {
-    log_text.contains("gave up after") || signs.iter().any(|sign| log_text.contains(sign))
+/// Why a download failed: the registry was not reached, or not well enough. Any other reason fails the test.
+fn unreachable(installer: &str, log_text: &str, signs: &[&str]) -> String {
+    let is_unreachable =
+        log_text.contains("gave up after") || signs.iter().any(|sign| log_text.contains(sign));
+    assert!(
+        is_unreachable,
+        "the registry was reached, but {installer} failed:\n{log_text}"
+    );
+    format!("the package registry cannot be reached:\n{log_text}")
 }
 
 /// Says that the tests are skipped, where it is seen: the harness keeps what passing tests print to itself.

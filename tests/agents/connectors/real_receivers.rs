@@ -1,6 +1,6 @@
 //! Real receivers: Flask and Express, from their registries, that verify the signature of the raw bytes before they parse them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use hermes_relay::agent_connector::AgentConnector as _;
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{SECRET, augment, context, credentials, webhook};
-use crate::registry::{Installation, PIP_UNREACHABLE, TIMEOUT, announce, is_unreachable, run};
+use crate::registry::{announce, npm, python};
 use crate::support::wait::SOON;
 
 /// A receiver of the contract's shape: raw bytes, signature, parse, route, receipt. It says its port first.
@@ -77,16 +77,6 @@ const server = app.listen(0, '127.0.0.1', () => console.log(server.address().por
 /// Text whose bytes tell whether a receiver verified what was sent: escapes, wide characters, line breaks.
 const TEXT: &str = "Grüße \"quoted\" \\ \n\t 日本語 👩\u{200d}👩 </script> \u{7f}";
 
-const NPM_UNREACHABLE: [&str; 7] = [
-    "ENOTFOUND",
-    "EAI_AGAIN",
-    "ECONN",
-    "ETIMEDOUT",
-    "ERR_SOCKET_TIMEOUT",
-    "network request to",
-    "code E5",
-];
-
 /// A running receiver, ended with the test.
 struct Receiver {
     address: String,
@@ -111,72 +101,15 @@ impl Receiver {
     }
 }
 
-async fn flask() -> Result<PathBuf, String> {
-    let installation = Installation {
-        name: "flask-3.1".to_owned(),
-        wanted: "flask==3.1.*".to_owned(),
-        program: PathBuf::from("bin/python"),
-    };
-    let folder = installation
-        .ready(async |folder: &Path| {
-            run(Command::new("python3").args(["-m", "venv"]).arg(folder), TIMEOUT).await?;
-            let options = [
-                "-m",
-                "pip",
-                "install",
-                "--no-input",
-                "--timeout",
-                "30",
-                "--retries",
-                "2",
-            ];
-            let mut pip = Command::new(folder.join("bin/python"));
-            let installed = run(pip.args(options).arg("flask==3.1.*"), TIMEOUT).await;
-            installed.inspect_err(|log_text| {
-                assert!(
-                    is_unreachable(log_text, &PIP_UNREACHABLE),
-                    "the registry was reached, but pip failed:\n{log_text}"
-                );
-            })
-        })
-        .await?;
-    Ok(folder.join("bin/python"))
-}
-
-async fn express() -> Result<PathBuf, String> {
-    let installation = Installation {
-        name: "express-5".to_owned(),
-        wanted: "express@5".to_owned(),
-        program: PathBuf::from("node"),
-    };
-    installation
-        .ready(async |folder: &Path| {
-            let options = [
-                "install",
-                "--no-audit",
-                "--no-fund",
-                "--ignore-scripts",
-                "--fetch-retries=1",
-            ];
-            let mut npm = Command::new("npm");
-            npm.args(options).arg("--prefix").arg(folder);
-            npm.arg("--cache").arg(folder.join("cache")).arg("express@5");
-            let installed = run(&mut npm, TIMEOUT).await;
-            installed.inspect_err(|log_text| {
-                let is_missing = log_text.starts_with("it does not start");
-                assert!(
-                    is_missing || is_unreachable(log_text, &NPM_UNREACHABLE),
-                    "the registry was reached, but npm failed:\n{log_text}"
-                );
-            })?;
-            // What the installation is tried with.
-            let node = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-                .map(|folder| folder.join("node"))
-                .find(|node| node.is_file())
-                .ok_or("node is missing")?;
-            std::os::unix::fs::symlink(node, folder.join("node")).map_err(|error| error.to_string())
-        })
-        .await
+/// Node, and a folder with Express.
+async fn express() -> Result<(PathBuf, PathBuf), String> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let node = std::env::split_paths(&folders)
+        .map(|folder| folder.join("node"))
+        .find(|node| node.is_file());
+    let node = node.ok_or("node is missing")?;
+    let folder = npm("express-5", "express@5", &node).await?;
+    Ok((node, folder))
 }
 
 /// Deliveries and wakes arrive whole, and only under the right key.
@@ -208,9 +141,10 @@ async fn verify(receiver: &Receiver, name: &str) {
 
 #[tokio::test]
 async fn a_flask_receiver_verifies_the_signature() {
-    match flask().await {
-        Ok(python) => {
-            let receiver = Receiver::start(Command::new(python).args(["-c", FLASK])).await;
+    match python("flask-3.1", &["flask==3.1.*"]).await {
+        Ok(programs) => {
+            let mut python = Command::new(programs.join("python"));
+            let receiver = Receiver::start(python.args(["-c", FLASK])).await;
             verify(&receiver, "flask").await;
         }
         Err(why) => announce("Flask", "python3-venv", &why),
@@ -220,8 +154,8 @@ async fn a_flask_receiver_verifies_the_signature() {
 #[tokio::test]
 async fn an_express_receiver_verifies_the_signature() {
     match express().await {
-        Ok(folder) => {
-            let mut node = Command::new(folder.join("node"));
+        Ok((node, folder)) => {
+            let mut node = Command::new(node);
             let receiver = Receiver::start(node.args(["-e", EXPRESS]).current_dir(&folder)).await;
             verify(&receiver, "express").await;
         }
