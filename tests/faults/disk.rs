@@ -10,9 +10,10 @@ use crate::rig::connector::Connector;
 use crate::rig::process::Home;
 use crate::rig::state::State;
 use crate::support::load::loading;
+use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::small_disk::SmallDisk;
 use crate::support::wait::{SOON, eventually, eventually_within};
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
+use hermes_relay::agent::TurnEnd;
 use hermes_relay::config::{self, Flags, Sources};
 use hermes_relay::relay::Relay;
 use hermes_relay::store::Inspector;
@@ -106,31 +107,11 @@ async fn a_small_disk_is_not_used_up_by_the_journals_own_log() {
     );
 }
 
-/// Counts its turns, and lets the one that says `hold` wait.
-struct Counting {
-    ran: Arc<Mutex<Vec<String>>>,
-    release: Arc<Notify>,
-}
-
-impl Agent for Counting {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            name: "counting".to_owned(),
-            ..AgentInfo::default()
-        }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        let text = turn.input.text.clone();
-        self.ran.lock().unwrap().push(text.clone());
-        Box::pin(async move {
-            if text == "hold" {
-                self.release.notified().await;
-            }
-            turn.events.text(format!("ran {text}")).await;
-            TurnEnd::Completed
-        })
-    }
+/// Turns that began, and what lets the one that says `hold` go on.
+#[derive(Default)]
+struct Began {
+    texts: Mutex<Vec<String>>,
+    release: Notify,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,18 +125,23 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
     let flags = Flags {
         config: Some(home.path().join("relay.yaml")),
         state_dir: Some(home.state_dir.clone()),
-        agent: Some("counting".to_owned()),
+        agent: Some("scripted".to_owned()),
         ..Flags::default()
     };
     let secret = |name: &str| (name == "GATEWAY_RELAY_SECRET").then(|| "a secret for a test".to_owned());
     let loaded = config::load(&Sources { flags, env: &secret }).unwrap();
-    let (ran, release) = (Arc::default(), Arc::new(Notify::new()));
-    let counting = Counting {
-        ran: Arc::clone(&ran),
-        release: Arc::clone(&release),
-    };
+    let began = Arc::<Began>::default();
+    let agent = ScriptedAgent::sharing(&began, |turn, began| async move {
+        let text = turn.input.text;
+        began.texts.lock().unwrap().push(text.clone());
+        if text == "hold" {
+            began.release.notified().await;
+        }
+        turn.events.text(format!("ran {text}")).await;
+        TurnEnd::Completed
+    });
     let relay = Relay::builder(loaded.settings)
-        .agent("counting", counting)
+        .agent("scripted", agent)
         .build()
         .unwrap();
     let handle = relay.handle();
@@ -170,7 +156,7 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
     })
     .await;
     disk.fill();
-    release.notify_one();
+    began.release.notify_one();
     eventually("the full disk noticed", async || {
         handle.status().await.unwrap().journal_failing.is_some()
     })
@@ -179,7 +165,7 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
     let watched = Instant::now();
     while watched.elapsed() < Duration::from_millis(300) {
         handle.status().await.unwrap();
-        let ran = ran.lock().unwrap().len() as u64;
+        let ran = began.texts.lock().unwrap().len() as u64;
         // The journal's file may have room for one more commit when its disk has none, so the second turn may run.
         let started = 2 - journal.counts().unwrap().queued;
         assert!(ran <= started, "a turn began that the journal does not know of");
@@ -194,7 +180,7 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
             .then_some(())
     })
     .await;
-    assert_eq!(*ran.lock().unwrap(), ["hold", "second"]);
+    assert_eq!(*began.texts.lock().unwrap(), ["hold", "second"]);
     stop.notify_one();
     tokio::time::timeout(SOON, running).await.unwrap().unwrap();
 }

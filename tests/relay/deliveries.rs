@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
+use hermes_relay::agent::{Agent as _, AgentInfo, EchoAgent, TurnEnd};
 use hermes_relay::agent_connector::contract::{
     AgentActivity, DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload,
 };
@@ -11,6 +11,7 @@ use hermes_relay::config::ReceiverConfig;
 use hermes_relay::relay::{HandedItem, SubmitError};
 
 use crate::support::memory_relay::{Running, session, start_with};
+use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 
 fn handed(id: &str, kind: DeliveryKind, session: Option<&str>, text: &str) -> HandedItem {
@@ -246,41 +247,34 @@ async fn an_item_for_the_session_of_a_job_is_a_turn_like_any_other() {
     relay.stop().await;
 }
 
-/// Echoes, but its first turn hangs until it is stopped.
-#[derive(Clone, Default)]
-struct HangsFirst(Arc<AtomicUsize>);
-
-impl Agent for HangsFirst {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            hands_over: false,
-            ..EchoAgent.info()
+/// The echo, whose `first` turns hang until they are stopped; counts its turns.
+fn hanging(turns: &Arc<AtomicUsize>, first: usize, hands_over: bool) -> ScriptedAgent {
+    let agent = ScriptedAgent::sharing(turns, move |turn, turns| async move {
+        if turns.fetch_add(1, Ordering::SeqCst) >= first {
+            return EchoAgent.run(turn).await;
         }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
-            return EchoAgent.run(turn);
-        }
-        Box::pin(async move {
-            turn.cancel.cancelled().await;
-            TurnEnd::Cancelled { confirmed: true }
-        })
-    }
+        turn.cancel.cancelled().await;
+        TurnEnd::Cancelled { confirmed: true }
+    });
+    agent.with_info(AgentInfo {
+        hands_over,
+        ..EchoAgent.info()
+    })
 }
 
-impl HangsFirst {
-    /// Waits until its first turn hangs: one that counts as running may not have reached it, and then another one is its first.
-    async fn hangs(&self) {
-        eventually("the turn that hangs", async || self.0.load(Ordering::SeqCst) == 1).await;
-    }
+/// Waits until so many turns hang: one that counts as running may not have reached the agent, and then another is its first.
+async fn hang(turns: &AtomicUsize, count: usize) {
+    eventually("the turns that hang", async || {
+        turns.load(Ordering::SeqCst) == count
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn context_of_a_turn_that_was_stopped_waits_for_the_next_one() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = HangsFirst::default();
-    let relay = start_with(dir.path(), agent.clone(), |settings| {
+    let turns = Arc::default();
+    let relay = start_with(dir.path(), hanging(&turns, 1, false), |settings| {
         settings.streaming.typing = false;
     })
     .await;
@@ -288,7 +282,7 @@ async fn context_of_a_turn_that_was_stopped_waits_for_the_next_one() {
     let taken = relay.handle.submit(augment("d1", &key, "the build is red")).await;
     taken.unwrap().unwrap();
     relay.deliver("c1", "m1", "what is new?").await;
-    agent.hangs().await;
+    hang(&turns, 1).await;
     relay.interrupt("c1").await;
     relay.wait_for_turns(0).await;
     relay.deliver("c1", "m2", "and now?").await;
@@ -304,13 +298,13 @@ async fn context_of_a_turn_that_was_stopped_waits_for_the_next_one() {
 #[tokio::test]
 async fn context_of_a_turn_that_a_crash_cut_short_waits_for_the_next_run() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = HangsFirst::default();
-    let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
+    let turns = Arc::default();
+    let relay = start_with(dir.path(), hanging(&turns, 1, false), |_| {}).await;
     let key = session("c1");
     let taken = relay.handle.submit(augment("d1", &key, "the build is red")).await;
     taken.unwrap().unwrap();
     relay.deliver("c1", "m1", "what is new?").await;
-    agent.hangs().await;
+    hang(&turns, 1).await;
     relay.crash().await;
     let relay = start(dir.path()).await;
     assert!(relay.replies("c1", 1).await[0].contains("restarted"));
@@ -329,8 +323,8 @@ async fn the_target_for_answers_without_a_chat_is_kept_with_the_delivery() {
         deliver: Some("discord:c9".to_owned()),
         ..ReceiverConfig::default()
     };
-    let agent = HangsFirst::default();
-    let relay = start_with(dir.path(), agent.clone(), |settings| {
+    let turns = Arc::default();
+    let relay = start_with(dir.path(), hanging(&turns, 1, false), |settings| {
         settings.serve.receiver = Some(receiver);
     })
     .await;
@@ -338,7 +332,7 @@ async fn the_target_for_answers_without_a_chat_is_kept_with_the_delivery() {
         let taken = relay.handle.submit(template(id, "hook", text)).await;
         taken.unwrap().unwrap();
     }
-    agent.hangs().await;
+    hang(&turns, 1).await;
     relay.crash().await;
     // The settings have changed meanwhile.
     let relay = start(dir.path()).await;
@@ -346,30 +340,6 @@ async fn the_target_for_answers_without_a_chat_is_kept_with_the_delivery() {
     assert!(texts[0].contains("restarted"), "{texts:?}");
     assert_eq!(texts[1], "echo: next");
     relay.stop().await;
-}
-
-/// Echoes, but its first turn hangs: before it hands the text over, or after.
-#[derive(Clone)]
-struct CutShort {
-    turns: Arc<AtomicUsize>,
-    info: AgentInfo,
-    is_given: bool,
-}
-
-impl Agent for CutShort {
-    fn info(&self) -> AgentInfo {
-        self.info.clone()
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        if self.is_given {
-            turn.events.handing_over();
-        }
-        if self.turns.fetch_add(1, Ordering::SeqCst) > 0 {
-            return EchoAgent.run(turn);
-        }
-        Box::pin(std::future::pending())
-    }
 }
 
 #[tokio::test]
@@ -391,11 +361,17 @@ async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or
             ..ReceiverConfig::default()
         };
         let turns = Arc::<AtomicUsize>::default();
-        let agent = CutShort {
-            turns: Arc::clone(&turns),
-            info: info.clone(),
-            is_given,
-        };
+        // The first turn hangs: before it hands the text over, or after.
+        let agent = ScriptedAgent::sharing(&turns, move |turn, turns| async move {
+            if is_given {
+                turn.events.handing_over();
+            }
+            if turns.fetch_add(1, Ordering::SeqCst) > 0 {
+                return EchoAgent.run(turn).await;
+            }
+            std::future::pending().await
+        });
+        let agent = agent.with_info(info.clone());
         let relay = start_with(dir.path(), agent.clone(), |settings| {
             settings.serve.receiver = Some(receiver);
         })
@@ -428,33 +404,12 @@ async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or
     }
 }
 
-/// Echoes, but its first turns wait for a place and are not handed over until they are stopped.
-#[derive(Clone, Default)]
-struct WaitsFirst(Arc<AtomicUsize>);
-
-impl Agent for WaitsFirst {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            hands_over: true,
-            ..EchoAgent.info()
-        }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        if self.0.fetch_add(1, Ordering::SeqCst) > 1 {
-            return EchoAgent.run(turn);
-        }
-        Box::pin(async move {
-            turn.cancel.cancelled().await;
-            TurnEnd::Cancelled { confirmed: true }
-        })
-    }
-}
-
 #[tokio::test]
 async fn a_playbook_that_has_not_begun_when_the_relay_stops_runs_at_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = WaitsFirst::default();
+    let turns = Arc::default();
+    // They wait for a place, and are not handed over.
+    let agent = hanging(&turns, 2, true);
     let relay = start_with(dir.path(), agent.clone(), |settings| {
         settings.shutdown.drain_secs = 0;
         settings.serve.receiver = Some(ReceiverConfig {
@@ -467,10 +422,7 @@ async fn a_playbook_that_has_not_begun_when_the_relay_stops_runs_at_the_next_sta
         let taken = relay.handle.submit(template(id, session, id)).await;
         taken.unwrap().unwrap();
     }
-    eventually("both turns wait", async || {
-        (agent.0.load(Ordering::SeqCst) == 2).then_some(())
-    })
-    .await;
+    hang(&turns, 2).await;
     relay.stop().await;
     let relay = start_with(dir.path(), agent, |_| {}).await;
     let mut texts = relay.replies("c9", 2).await;

@@ -4,33 +4,21 @@
 mod example;
 
 use crate::support::memory_relay::{SOON, event, session, start_with};
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
+use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::agent::{EchoAgent, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::relay::{BuildError, MemoryTransport, Relay, SendError, StopOutcome};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::json;
 use std::sync::Arc;
 
-/// Answers with its own name.
-#[derive(Clone)]
-struct Named(&'static str);
-
-impl Agent for Named {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            name: self.0.to_owned(),
-            ..AgentInfo::default()
-        }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            turn.events
-                .text(format!("{} heard {}", self.0, turn.input.text))
-                .await;
-            TurnEnd::Completed
-        })
-    }
+/// Answers with this name.
+fn speaker(name: &'static str) -> ScriptedAgent {
+    ScriptedAgent::new(move |turn| async move {
+        let text = format!("{name} heard {}", turn.input.text);
+        turn.events.text(text).await;
+        TurnEnd::Completed
+    })
 }
 
 #[test]
@@ -41,8 +29,8 @@ fn the_example_runs() {
 #[tokio::test]
 async fn two_relays_in_one_process_are_independent() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let one = start_with(dirs[0].path(), Named("one"), |_| {}).await;
-    let two = start_with(dirs[1].path(), Named("two"), |_| {}).await;
+    let one = start_with(dirs[0].path(), speaker("one"), |_| {}).await;
+    let two = start_with(dirs[1].path(), speaker("two"), |_| {}).await;
     for id in ["1", "2", "3"] {
         one.deliver("shared", id, id).await;
         two.deliver("shared", id, id).await;
@@ -100,8 +88,8 @@ async fn the_settings_may_name_one_of_several_agents() {
             ..Settings::embedded(dir.path())
         };
         let relay = Relay::builder(settings)
-            .agent("first", Named("one"))
-            .agent("second", Named("two"))
+            .agent("first", speaker("one"))
+            .agent("second", speaker("two"))
             .transport(Arc::new(transport))
             .build()
             .unwrap();

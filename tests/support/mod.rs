@@ -10,6 +10,7 @@ pub(crate) mod memory_relay;
 pub(crate) mod port;
 pub(crate) mod raw_http;
 pub(crate) mod relay_process;
+pub(crate) mod scripted_agent;
 pub(crate) mod skip;
 pub(crate) mod small_disk;
 pub(crate) mod terminal;

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 
-use hermes_relay::agent::{
-    Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
-};
+use hermes_relay::agent::{AgentEvent, Media, MediaLocation, TurnEnd};
 use hermes_relay::config::{BusyMode, Durability, Settings};
 use hermes_relay::relay::{ReplyMode, SeenOp};
-use hermes_relay::wire::{CapabilityDescriptor, OpId, SessionKey};
+use hermes_relay::wire::{CapabilityDescriptor, OpId};
 use serde_json::json;
 use tokio::sync::Notify;
 use tracing::field::{Field, Visit};
@@ -18,6 +16,7 @@ use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::Registry;
 
 use crate::support::memory_relay::{Running, start_answering, start_with};
+use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 
 #[derive(Clone, Default)]
@@ -72,46 +71,29 @@ impl Ended {
 }
 
 /// Sends a picture, waits, and answers; accepts every message meanwhile.
-#[derive(Clone, Default)]
-struct Painter(Arc<Notify>);
-
-impl Agent for Painter {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            name: "painter".into(),
-            steers: true,
-            ..AgentInfo::default()
-        }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            let location = MediaLocation::Url("https://files.example/cat.png".to_owned());
-            let picture = Media {
-                location,
-                caption: String::new(),
-                kind: None,
-                name: None,
-            };
-            turn.events.emit(AgentEvent::Media(picture)).await;
-            self.0.notified().await;
-            turn.events.text("two words").await;
-            TurnEnd::Completed
-        })
-    }
-
-    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
-        true
-    }
+fn painter(go_on: &Arc<Notify>) -> ScriptedAgent {
+    let agent = ScriptedAgent::sharing(go_on, |turn, go_on| async move {
+        let picture = Media {
+            location: MediaLocation::Url("https://files.example/cat.png".to_owned()),
+            caption: String::new(),
+            kind: None,
+            name: None,
+        };
+        turn.events.emit(AgentEvent::Media(picture)).await;
+        go_on.notified().await;
+        turn.events.text("two words").await;
+        TurnEnd::Completed
+    });
+    agent.steered(|_| true)
 }
 
-async fn start(dir: &std::path::Path, agent: &Painter) -> Running {
+async fn start(dir: &std::path::Path, go_on: &Arc<Notify>) -> Running {
     let platform = CapabilityDescriptor {
         supported_ops: ["send", "send_media"].map(str::to_owned).to_vec(),
         ..CapabilityDescriptor::placeholder("discord")
     };
     let adjust = |settings: &mut Settings| settings.journal.durability = Durability::Full;
-    start_answering(dir, agent.clone(), &platform, ReplyMode::Hold, adjust).await
+    start_answering(dir, painter(go_on), &platform, ReplyMode::Hold, adjust).await
 }
 
 /// Waits for a chat's op of this kind.
@@ -126,8 +108,8 @@ async fn op(relay: &Running, chat: &str, kind: &str) -> OpId {
 #[tokio::test]
 async fn a_turn_counts_the_messages_that_it_was_handed() {
     let (ended, _guard) = Ended::listen();
-    let (dir, agent) = (tempfile::tempdir().unwrap(), Painter::default());
-    let relay = start_with(dir.path(), agent.clone(), |settings| {
+    let (dir, go_on) = (tempfile::tempdir().unwrap(), Arc::default());
+    let relay = start_with(dir.path(), painter(&go_on), |settings| {
         settings.sessions.busy_mode = BusyMode::Steer;
     })
     .await;
@@ -138,7 +120,7 @@ async fn a_turn_counts_the_messages_that_it_was_handed() {
     relay
         .wait_for_status("both handed over", |status| status.tally.steered == 2)
         .await;
-    agent.0.notify_one();
+    go_on.notify_one();
     let fields = ended.count(1).await.remove(0).0;
     assert_eq!(fields["steered"], "2");
     assert_eq!(fields["outcome"], "done");
@@ -148,11 +130,11 @@ async fn a_turn_counts_the_messages_that_it_was_handed() {
 #[tokio::test]
 async fn a_session_ends_after_its_last_op() {
     let (ended, _guard) = Ended::listen();
-    let (dir, agent) = (tempfile::tempdir().unwrap(), Painter::default());
-    let relay = start(dir.path(), &agent).await;
+    let (dir, go_on) = (tempfile::tempdir().unwrap(), Arc::default());
+    let relay = start(dir.path(), &go_on).await;
     relay.deliver("a", "1", "go").await;
     let file = op(&relay, "a", "send_media").await;
-    agent.0.notify_one();
+    go_on.notify_one();
     relay
         .wait_for_status("its end", |status| {
             status.tally.turns_done == 1 && status.ops_durable == 2
@@ -171,14 +153,14 @@ async fn a_session_ends_after_its_last_op() {
 async fn every_session_ends_whenever_its_answer_is_declined() {
     const TURNS: usize = 60;
     let (ended, _guard) = Ended::listen();
-    let (dir, agent) = (tempfile::tempdir().unwrap(), Painter::default());
-    let relay = start(dir.path(), &agent).await;
+    let (dir, go_on) = (tempfile::tempdir().unwrap(), Arc::default());
+    let relay = start(dir.path(), &go_on).await;
     // The file is declined before its turn's end is committed, meanwhile and afterwards.
     for turn in 0..TURNS {
         let chat = format!("chat-{turn}");
         relay.deliver(&chat, "1", "go").await;
         let file = op(&relay, &chat, "send_media").await;
-        agent.0.notify_one();
+        go_on.notify_one();
         if turn % 3 > 0 {
             // As soon as its end is decided; the journal takes longer.
             while relay.handle.status().await.unwrap().tally.turns_done <= turn as u64 {}

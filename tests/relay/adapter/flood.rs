@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use hermes_relay::agent::TurnEnd;
 
-use super::rig::{Player, start};
+use super::rig::start;
 use crate::support::load::loading;
+use crate::support::scripted_agent::ScriptedAgent;
 
 /// The whole hundred in an optimised build; a build for debugging cannot produce a million tokens a second.
 const CHATS: usize = if cfg!(debug_assertions) { 10 } else { 100 };
@@ -23,7 +24,7 @@ async fn ten_thousand_tokens_a_second_in_each_of_many_chats() {
     let _loading = loading().await;
     let ends: Arc<Mutex<HashMap<String, Instant>>> = Arc::default();
     let noted = Arc::clone(&ends);
-    let player = Player::new(move |turn| {
+    let player = ScriptedAgent::new(move |turn| {
         let noted = Arc::clone(&noted);
         async move {
             const TICK: Duration = Duration::from_millis(20);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::rig::{Player, Rig, start};
+use super::rig::{Rig, start, streams};
+use crate::support::scripted_agent::ScriptedAgent;
 use hermes_relay::adapter::OfferedCommand;
 use hermes_relay::agent::{AgentEvent, StepState, ToolCall, ToolKind, TurnEnd};
 
@@ -18,12 +19,7 @@ fn speech() -> (Vec<String>, String) {
 
 async fn reply_on(platform: &str) -> (Rig, String) {
     let (pieces, whole) = speech();
-    let rig = start(
-        platform,
-        Player::streams(pieces, Duration::from_millis(10)),
-        |_| {},
-    )
-    .await;
+    let rig = start(platform, streams(pieces, Duration::from_millis(10)), |_| {}).await;
     rig.deliver("c1", "m1", "speak");
     rig.is_quiet(1).await;
     (rig, whole)
@@ -152,12 +148,7 @@ async fn a_connector_from_before_the_list_of_ops_is_asked_only_for_what_it_alway
 #[tokio::test]
 async fn every_op_names_tenant_author_profile_thread_platform_and_bot() {
     let (pieces, _) = speech();
-    let rig = start(
-        "discord",
-        Player::streams(pieces, Duration::from_millis(5)),
-        |_| {},
-    )
-    .await;
+    let rig = start("discord", streams(pieces, Duration::from_millis(5)), |_| {}).await;
     rig.deliver_event(&json!({
         "text": "hi", "message_type": "text", "message_id": "m1",
         "source": {"platform": "discord", "chat_id": "c1", "chat_type": "thread", "thread_id": "t1",
@@ -191,7 +182,7 @@ async fn every_op_names_tenant_author_profile_thread_platform_and_bot() {
 
 #[tokio::test]
 async fn tools_are_one_message_of_progress_that_answers_nothing() {
-    let player = Player::new(|turn| async move {
+    let player = ScriptedAgent::new(|turn| async move {
         for round in 0..3 {
             for state in [StepState::Running, StepState::Done] {
                 turn.events.progress(AgentEvent::Tool(ToolCall {
@@ -233,7 +224,7 @@ async fn tools_are_one_message_of_progress_that_answers_nothing() {
 
 #[tokio::test]
 async fn a_title_renames_a_thread_that_the_connector_opened_and_no_other() {
-    let player = Player::new(|turn| async move {
+    let player = ScriptedAgent::new(|turn| async move {
         turn.events
             .progress(AgentEvent::Title("Plans for May".to_owned()));
         turn.events.text("ok").await;
@@ -263,7 +254,7 @@ async fn a_title_renames_a_thread_that_the_connector_opened_and_no_other() {
 #[tokio::test]
 async fn discord_is_offered_the_relays_commands_the_configured_and_the_agents() {
     for (platform, offered) in [("discord", true), ("telegram", false)] {
-        let player = Player::streams(vec!["ok".to_owned()], Duration::ZERO);
+        let player = streams(vec!["ok".to_owned()], Duration::ZERO);
         let rig = start(platform, player, |settings| {
             settings.sessions.commands = vec!["stop".to_owned()];
             settings.discord.commands = vec![OfferedCommand {

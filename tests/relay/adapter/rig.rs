@@ -1,13 +1,12 @@
 //! A relay and a connector that plays one platform, with an agent made for the test.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::scripted_agent::ScriptedAgent;
 pub(crate) use crate::support::wait::SOON;
 use crate::support::wait::eventually;
-use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, AgentInfo, Turn, TurnEnd};
+use hermes_relay::agent::{AgentCommand, TurnEnd};
 use hermes_relay::config::{BotIdentity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, SentMessage, text_event};
 use hermes_relay::relay::{Credentials, ExitReason, Relay, RelayHandle};
@@ -15,54 +14,15 @@ use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-type Play = dyn Fn(Turn) -> Pin<Box<dyn Future<Output = TurnEnd> + Send>> + Send + Sync;
-
-/// An agent that does what the test says.
-#[derive(Clone)]
-pub(crate) struct Player(Arc<Play>);
-
-impl Player {
-    pub(crate) fn new<F, P>(play: P) -> Self
-    where
-        F: Future<Output = TurnEnd> + Send + 'static,
-        P: Fn(Turn) -> F + Send + Sync + 'static,
-    {
-        Self(Arc::new(move |turn| Box::pin(play(turn))))
-    }
-
-    /// Says these pieces, `pause` apart.
-    pub(crate) fn streams(pieces: Vec<String>, pause: Duration) -> Self {
-        Self::new(move |turn| {
-            let pieces = pieces.clone();
-            async move {
-                for piece in pieces {
-                    turn.events.text(piece).await;
-                    tokio::time::sleep(pause).await;
-                }
-                TurnEnd::Completed
-            }
-        })
-    }
-}
-
-impl Agent for Player {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            name: "player".to_owned(),
-            ..AgentInfo::default()
+/// Says these pieces, `pause` apart.
+pub(crate) fn streams(pieces: Vec<String>, pause: Duration) -> ScriptedAgent {
+    ScriptedAgent::sharing(&Arc::new(pieces), move |turn, pieces| async move {
+        for piece in pieces.iter() {
+            turn.events.text(piece.clone()).await;
+            tokio::time::sleep(pause).await;
         }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        (self.0)(turn)
-    }
-
-    fn commands(&self) -> Vec<AgentCommand> {
-        vec![AgentCommand {
-            name: "play".to_owned(),
-            description: "play something".to_owned(),
-        }]
-    }
+        TurnEnd::Completed
+    })
 }
 
 pub(crate) struct Rig {
@@ -75,7 +35,7 @@ pub(crate) struct Rig {
 }
 
 /// Starts both ends and waits until they are connected.
-pub(crate) async fn start(platform: &str, agent: Player, tune: impl FnOnce(&mut Settings)) -> Rig {
+pub(crate) async fn start(platform: &str, agent: ScriptedAgent, tune: impl FnOnce(&mut Settings)) -> Rig {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(dir.path());
@@ -93,8 +53,12 @@ pub(crate) async fn start(platform: &str, agent: Player, tune: impl FnOnce(&mut 
         secret: known.secret,
     });
     let (_, credentials) = watch::channel(known);
+    let command = AgentCommand {
+        name: "play".to_owned(),
+        description: "play something".to_owned(),
+    };
     let relay = Relay::builder(settings)
-        .agent("player", agent)
+        .agent("player", agent.with_commands(vec![command]))
         .credentials(credentials)
         .build()
         .unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hermes_relay::dev::{OpAnswer, ResultRule};
 use serde_json::json;
 
-use super::rig::{Player, Rig, start};
+use super::rig::{Rig, start, streams};
 
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -18,7 +18,7 @@ fn whole() -> String {
 }
 
 async fn replied(platform: &str, rules: Vec<ResultRule>) -> Rig {
-    let rig = start(platform, Player::streams(pieces(), PAUSE), |_| {}).await;
+    let rig = start(platform, streams(pieces(), PAUSE), |_| {}).await;
     for rule in rules {
         rig.connector.script(rule);
     }
@@ -87,12 +87,7 @@ async fn a_declined_delivery_ends_and_becomes_no_other_op() {
 #[tokio::test]
 async fn a_connection_lost_in_mid_stream_loses_and_doubles_nothing() {
     for platform in ["discord", "telegram", "slack", "plain"] {
-        let rig = start(
-            platform,
-            Player::streams(pieces(), Duration::from_millis(20)),
-            |_| {},
-        )
-        .await;
+        let rig = start(platform, streams(pieces(), Duration::from_millis(20)), |_| {}).await;
         rig.deliver("c1", "m1", "speak");
         tokio::time::sleep(Duration::from_millis(300)).await;
         rig.connector.drop_sockets();
@@ -121,12 +116,7 @@ async fn a_rate_limited_platform_is_slowed_down_and_still_gets_everything() {
         [whole()]
     );
     rig.stop().await;
-    let rig = start(
-        "plain",
-        Player::streams(vec!["short".to_owned()], Duration::ZERO),
-        |_| {},
-    )
-    .await;
+    let rig = start("plain", streams(vec!["short".to_owned()], Duration::ZERO), |_| {}).await;
     rig.connector
         .script(ResultRule::on("send", refuse("Too Many Requests: retry after 0.1")).times(2));
     rig.deliver("c1", "m1", "speak");
@@ -139,12 +129,7 @@ async fn a_rate_limited_platform_is_slowed_down_and_still_gets_everything() {
 
 #[tokio::test]
 async fn a_chat_that_is_held_up_holds_up_no_other() {
-    let rig = start(
-        "plain",
-        Player::streams(vec!["short".to_owned()], Duration::ZERO),
-        |_| {},
-    )
-    .await;
+    let rig = start("plain", streams(vec!["short".to_owned()], Duration::ZERO), |_| {}).await;
     rig.connector
         .script(ResultRule::on("send", refuse("Too Many Requests: retry after 6")).once());
     rig.deliver("slow", "m1", "speak");
@@ -169,7 +154,7 @@ async fn an_interaction_is_answered_through_its_own_door_and_else_through_the_ch
     for granted in [true, false] {
         let rig = start(
             "discord",
-            Player::streams(vec!["done".to_owned()], Duration::ZERO),
+            streams(vec!["done".to_owned()], Duration::ZERO),
             |_| {},
         )
         .await;

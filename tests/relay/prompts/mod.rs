@@ -108,6 +108,22 @@ pub(crate) fn owner(chat: &str) -> String {
     format!("user-of-{chat}")
 }
 
+/// A question for a yes or a no.
+pub(crate) fn question(text: &str) -> Question {
+    let choice = |id: &str, meaning| Choice {
+        id: id.to_owned(),
+        label: id.to_owned(),
+        meaning,
+    };
+    Question {
+        kind: QuestionKind::Approval,
+        text: text.to_owned(),
+        detail: None,
+        options: vec![choice("yes", Meaning::AllowOnce), choice("no", Meaning::Deny)],
+        timeout: None,
+    }
+}
+
 /// Asks and hears nothing else, not even that it is to stop; keeps what it was answered.
 #[derive(Clone, Default)]
 pub(crate) struct Stubborn {
@@ -131,22 +147,10 @@ impl Agent for Stubborn {
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
-            let choice = |id: &str, meaning| Choice {
-                id: id.to_owned(),
-                label: id.to_owned(),
-                meaning,
-            };
-            let question = Question {
-                kind: QuestionKind::Approval,
-                text: "May I?".to_owned(),
-                detail: None,
-                options: vec![choice("yes", Meaning::AllowOnce), choice("no", Meaning::Deny)],
-                timeout: None,
-            };
             if let Some(gate) = &self.gate {
                 gate.cancelled().await;
             }
-            let asked = turn.approver.ask(question);
+            let asked = turn.approver.ask(question("May I?"));
             if let Some(timeout) = self.question_timeout {
                 if tokio::time::timeout(timeout, asked).await.is_err() {
                     // The question is taken back while the turn goes on.

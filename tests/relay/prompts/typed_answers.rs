@@ -1,10 +1,9 @@
 //! Typed answers, where there are no buttons and where there are.
 
-use super::{BUTTONS, PLAIN, ask, start};
+use super::{BUTTONS, PLAIN, ask, question, start};
 use crate::support::memory_relay::event;
-use hermes_relay::agent::{
-    Agent, AgentFuture, AgentInfo, Choice, Meaning, Question, QuestionKind, Turn, TurnEnd,
-};
+use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::agent::TurnEnd;
 use hermes_relay::store::{Inspector, Section};
 use serde_json::json;
 use std::time::Duration;
@@ -133,41 +132,19 @@ async fn words_without_a_code_decide_nothing_in_the_first_two_seconds() {
 }
 
 /// Asks two questions at the same time, and says what was answered.
-#[derive(Clone)]
-struct AsksTwice;
-
-impl Agent for AsksTwice {
-    fn info(&self) -> AgentInfo {
-        AgentInfo::default()
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            let choice = |id: &str, meaning| Choice {
-                id: id.to_owned(),
-                label: id.to_owned(),
-                meaning,
-            };
-            let ask = |text: &str| {
-                turn.approver.ask(Question {
-                    kind: QuestionKind::Approval,
-                    text: text.to_owned(),
-                    detail: None,
-                    options: vec![choice("yes", Meaning::AllowOnce), choice("no", Meaning::Deny)],
-                    timeout: None,
-                })
-            };
-            let (first, second) = tokio::join!(ask("May I one?"), ask("May I two?"));
-            turn.events.text(format!("{first:?}, {second:?}")).await;
-            TurnEnd::Completed
-        })
-    }
+fn asking_twice() -> ScriptedAgent {
+    ScriptedAgent::new(|turn| async move {
+        let ask = |text: &str| turn.approver.ask(question(text));
+        let (first, second) = tokio::join!(ask("May I one?"), ask("May I two?"));
+        turn.events.text(format!("{first:?}, {second:?}")).await;
+        TurnEnd::Completed
+    })
 }
 
 #[tokio::test]
 async fn with_several_questions_words_alone_decide_nothing_and_a_reply_and_a_code_each_decide_theirs() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = super::start_asking(dir.path(), AsksTwice, BUTTONS, |_| {}).await;
+    let relay = super::start_asking(dir.path(), asking_twice(), BUTTONS, |_| {}).await;
     relay.deliver("a", "1", "go").await;
     let seen = relay
         .seen("two questions", |seen| seen.texts("a").len() == 2)

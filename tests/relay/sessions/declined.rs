@@ -1,53 +1,34 @@
 //! A connector that will not have one part of an answer gets no other part of it, before or after a restart.
 
 use crate::support::memory_relay::{Running, start_answering};
+use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 use hermes_relay::adapter::stream::StreamMode;
-use hermes_relay::agent::{
-    Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
-};
+use hermes_relay::agent::{AgentEvent, Media, MediaLocation, TurnEnd};
 use hermes_relay::config::ResendUnknown;
 use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{Record, ReplyMode, SeenOp};
 use hermes_relay::store::{Inspector, Section};
-use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
+use hermes_relay::wire::CapabilityDescriptor;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// Says or sends what each word of the message names, one after the other: `picture`, a text, or `wait` for the word.
-#[derive(Clone, Default)]
-struct Painter {
-    go_on: Arc<Notify>,
-}
-
-impl Agent for Painter {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            name: "painter".into(),
-            steers: true,
-            ..AgentInfo::default()
-        }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            for word in turn.input.text.split_whitespace() {
-                match word {
-                    "wait" => self.go_on.notified().await,
-                    "picture" => turn.events.emit(picture()).await,
-                    text => turn.events.text(text).await,
-                }
+/// Says or sends what each word of the message names, one after the other: `picture`, a text, or `wait` for the word. Takes
+/// what it is told meanwhile, and says nothing of it.
+fn painter(go_on: &Arc<Notify>) -> ScriptedAgent {
+    let agent = ScriptedAgent::sharing(go_on, |turn, go_on| async move {
+        for word in turn.input.text.split_whitespace() {
+            match word {
+                "wait" => go_on.notified().await,
+                "picture" => turn.events.emit(picture()).await,
+                text => turn.events.text(text).await,
             }
-            TurnEnd::Completed
-        })
-    }
-
-    /// Takes what it is told, and says nothing of it.
-    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
-        true
-    }
+        }
+        TurnEnd::Completed
+    });
+    agent.steered(|_| true)
 }
 
 fn picture() -> AgentEvent {
@@ -75,12 +56,12 @@ fn declining() -> ReplyMode {
     ReplyMode::Refuse("egress declined: not in this chat".to_owned())
 }
 
-async fn start(dir: &Path, agent: &Painter, answering: ReplyMode, mode: StreamMode) -> Running {
+async fn start(dir: &Path, go_on: &Arc<Notify>, answering: ReplyMode, mode: StreamMode) -> Running {
     let adjust = |settings: &mut Settings| {
         settings.streaming.mode = mode;
         settings.sessions.resend_unknown = ResendUnknown::All;
     };
-    start_answering(dir, agent.clone(), &platform(), answering, adjust).await
+    start_answering(dir, painter(go_on), &platform(), answering, adjust).await
 }
 
 fn ops(seen: &Record) -> Vec<&str> {
@@ -119,11 +100,11 @@ async fn received_later(relay: Running, expected: &[&str]) {
 async fn a_declined_file_silences_the_turn_that_goes_on() {
     for mode in [StreamMode::Auto, StreamMode::Off] {
         let dir = tempfile::tempdir().unwrap();
-        let agent = Painter::default();
-        let relay = start(dir.path(), &agent, ReplyMode::Hold, mode).await;
+        let go_on = Arc::default();
+        let relay = start(dir.path(), &go_on, ReplyMode::Hold, mode).await;
         relay.deliver("a", "1", "picture wait words picture more").await;
         decline_first(&relay).await;
-        agent.go_on.notify_one();
+        go_on.notify_one();
         received_later(relay, &["send_media"]).await;
     }
 }
@@ -131,9 +112,16 @@ async fn a_declined_file_silences_the_turn_that_goes_on() {
 #[tokio::test]
 async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Painter::default();
+    let go_on = Arc::default();
     let steering = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Steer;
-    let relay = start_answering(dir.path(), agent.clone(), &platform(), ReplyMode::Hold, steering).await;
+    let relay = start_answering(
+        dir.path(),
+        painter(&go_on),
+        &platform(),
+        ReplyMode::Hold,
+        steering,
+    )
+    .await;
     relay.deliver("a", "1", "picture wait words").await;
     relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
     relay.deliver("a", "2", "joins").await;
@@ -145,7 +133,7 @@ async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own()
     relay
         .seen("three acknowledgements", |seen| seen.acks.len() == 3)
         .await;
-    agent.go_on.notify_one();
+    go_on.notify_one();
     assert_eq!(
         relay.replies("a", 2).await,
         ["", "own"],
@@ -159,21 +147,21 @@ async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own()
 #[tokio::test]
 async fn a_declined_text_keeps_the_files_of_its_turn_back() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Painter::default();
-    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Auto).await;
+    let go_on = Arc::default();
+    let relay = start(dir.path(), &go_on, ReplyMode::Hold, StreamMode::Auto).await;
     relay
         .deliver("a", "1", "some-words-to-show wait picture more")
         .await;
     decline_first(&relay).await;
-    agent.go_on.notify_one();
+    go_on.notify_one();
     received_later(relay, &["send"]).await;
 }
 
 #[tokio::test]
 async fn what_waits_behind_a_declined_file_is_taken_back() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Painter::default();
-    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Auto).await;
+    let go_on = Arc::default();
+    let relay = start(dir.path(), &go_on, ReplyMode::Hold, StreamMode::Auto).await;
     relay.deliver("a", "1", "picture words picture more").await;
     relay
         .wait_for_status("the end", |status| status.tally.turns_done == 1)
@@ -185,8 +173,8 @@ async fn what_waits_behind_a_declined_file_is_taken_back() {
 #[tokio::test]
 async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Painter::default();
-    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
+    let go_on = Arc::default();
+    let relay = start(dir.path(), &go_on, ReplyMode::Hold, StreamMode::Off).await;
     relay.deliver("a", "1", "picture words picture more").await;
     relay
         .wait_for_status("four pending", |status| {
@@ -194,7 +182,7 @@ async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
         })
         .await;
     relay.crash().await;
-    let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
+    let relay = start(dir.path(), &go_on, declining(), StreamMode::Off).await;
     let status = relay
         .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;
@@ -206,12 +194,12 @@ async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
 #[tokio::test]
 async fn a_file_declined_after_a_restart_drops_the_notice_of_the_interrupted_turn_too() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Painter::default();
-    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
+    let go_on = Arc::default();
+    let relay = start(dir.path(), &go_on, ReplyMode::Hold, StreamMode::Off).await;
     relay.deliver("a", "1", "picture wait words").await;
     relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
     relay.crash().await;
-    let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
+    let relay = start(dir.path(), &go_on, declining(), StreamMode::Off).await;
     let status = relay
         .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;
@@ -223,13 +211,13 @@ async fn a_file_declined_after_a_restart_drops_the_notice_of_the_interrupted_tur
 #[tokio::test]
 async fn a_turn_that_was_declined_before_a_restart_is_not_reported_as_interrupted() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Painter::default();
-    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
+    let go_on = Arc::default();
+    let relay = start(dir.path(), &go_on, ReplyMode::Hold, StreamMode::Off).await;
     relay.deliver("a", "1", "picture wait words").await;
     decline_first(&relay).await;
     written_off(dir.path()).await;
     relay.crash().await;
-    let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
+    let relay = start(dir.path(), &go_on, ReplyMode::Apply, StreamMode::Off).await;
     let status = relay
         .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;
@@ -249,8 +237,8 @@ async fn written_off(dir: &Path) {
 #[tokio::test]
 async fn what_is_sent_unasked_is_one_delivery_too() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Painter::default();
-    let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
+    let go_on = Arc::default();
+    let relay = start(dir.path(), &go_on, ReplyMode::Apply, StreamMode::Off).await;
     relay.deliver("a", "1", "words").await;
     relay.replies("a", 1).await;
     relay
@@ -262,7 +250,7 @@ async fn what_is_sent_unasked_is_one_delivery_too() {
         .wait_for_status("some pending", |status| status.ops_durable > 2)
         .await;
     relay.stop().await;
-    let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
+    let relay = start(dir.path(), &go_on, declining(), StreamMode::Off).await;
     relay
         .wait_for_status("nothing pending", |status| status.ops_durable == 0)
         .await;

@@ -1,44 +1,31 @@
 //! Turns of an agent that answers inline end as any others do, also when one of them waits after all, or panics.
 
 use crate::support::memory_relay::start_with;
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
+use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::agent::TurnEnd;
 
 /// Keeps what it is told, panics, or says what it kept.
-#[derive(Clone)]
-struct Quick {
-    inline: bool,
-}
-
-impl Agent for Quick {
-    fn info(&self) -> AgentInfo {
-        AgentInfo::default()
-    }
-
-    fn answers_inline(&self) -> bool {
-        self.inline
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            match turn.input.text.as_str() {
-                "panic" => panic!("as asked"),
-                // Has to be read from the journal: this waits.
-                "recall" => {
-                    let kept = turn.events.load_state().await.unwrap_or_default();
-                    turn.events.text(String::from_utf8(kept).unwrap()).await;
-                }
-                text => turn.events.save_state(text.as_bytes().to_vec()).await,
+fn quick(inline: bool) -> ScriptedAgent {
+    let agent = ScriptedAgent::new(|turn| async move {
+        match turn.input.text.as_str() {
+            "panic" => panic!("as asked"),
+            // Has to be read from the journal: this waits.
+            "recall" => {
+                let kept = turn.events.load_state().await.unwrap_or_default();
+                turn.events.text(String::from_utf8(kept).unwrap()).await;
             }
-            TurnEnd::Completed
-        })
-    }
+            text => turn.events.save_state(text.as_bytes().to_vec()).await,
+        }
+        TurnEnd::Completed
+    });
+    agent.inline(inline)
 }
 
 #[tokio::test]
 async fn saved_state_is_kept_and_queued_turns_run() {
     for inline in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let relay = start_with(dir.path(), Quick { inline }, |_| {}).await;
+        let relay = start_with(dir.path(), quick(inline), |_| {}).await;
         for (number, text) in ["first", "second", "recall"].into_iter().enumerate() {
             relay.deliver("a", &number.to_string(), text).await;
         }
@@ -51,7 +38,7 @@ async fn saved_state_is_kept_and_queued_turns_run() {
 async fn a_panic_ends_its_turn_alone() {
     for inline in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let relay = start_with(dir.path(), Quick { inline }, |_| {}).await;
+        let relay = start_with(dir.path(), quick(inline), |_| {}).await;
         relay.deliver("a", "1", "panic").await;
         let replies = relay.replies("a", 1).await;
         assert!(replies[0].contains("went wrong"), "{inline}: {replies:?}");

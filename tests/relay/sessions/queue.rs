@@ -2,7 +2,8 @@
 
 use super::{HANG, start};
 use crate::support::memory_relay::start_with;
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
+use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::agent::{Agent as _, AgentInfo, EchoAgent};
 use hermes_relay::config::{BusyMode, Durability};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,20 +151,11 @@ async fn in_busy_mode_interrupt_a_newer_message_takes_the_turn() {
 }
 
 /// The echo, but nothing that an earlier run began is run again.
-#[derive(Clone)]
-struct Once;
-
-impl Agent for Once {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            repeatable: false,
-            ..EchoAgent.info()
-        }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        EchoAgent.run(turn)
-    }
+fn once() -> ScriptedAgent {
+    ScriptedAgent::new(|turn| EchoAgent.run(turn)).with_info(AgentInfo {
+        repeatable: false,
+        ..EchoAgent.info()
+    })
 }
 
 /// Texts of the answers to `count` messages.
@@ -180,7 +172,7 @@ async fn chats_beyond_the_limit_wait_in_the_journal_and_lose_neither_order_nor_m
         settings.sessions.max_waiting = 5;
         settings.sessions.interrupted_notice = None;
     };
-    let relay = start_with(dir.path(), Once, few).await;
+    let relay = start_with(dir.path(), once(), few).await;
     relay.deliver("busy", "m", HANG).await;
     relay.wait_for_turns(1).await;
     for id in 0..3 {
@@ -199,7 +191,7 @@ async fn chats_beyond_the_limit_wait_in_the_journal_and_lose_neither_order_nor_m
 
     // A crash finds them all again, and memory stays as small.
     relay.crash().await;
-    let relay = start_with(dir.path(), Once, few).await;
+    let relay = start_with(dir.path(), once(), few).await;
     relay.deliver("chat-0", "last", "3").await;
     for chat in 0..CHATS {
         let chat = format!("chat-{chat}");

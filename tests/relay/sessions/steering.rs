@@ -1,62 +1,45 @@
 //! A message for a running turn is handed to it when the agent takes it, and waits otherwise.
 
 use crate::support::memory_relay::start_with;
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd, TurnInput};
+use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::agent::TurnEnd;
 use hermes_relay::config::BusyMode;
-use hermes_relay::wire::SessionKey;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
-/// Runs until it is told `end`, and then says everything it was told. Takes nothing that starts with `no`.
-#[derive(Clone, Default)]
-struct Listener {
-    steered: Arc<Mutex<Vec<String>>>,
-    end: Arc<Notify>,
+/// What it was told, and what ends its turn.
+#[derive(Default)]
+struct Told {
+    steered: Mutex<Vec<String>>,
+    end: Notify,
 }
 
-impl Agent for Listener {
-    fn info(&self) -> AgentInfo {
-        AgentInfo {
-            name: "listener".into(),
-            steers: true,
-            ..AgentInfo::default()
+/// Runs until it is told `end`, and then says everything it was told. Takes nothing that starts with `no`.
+fn listener(told: &Arc<Told>) -> ScriptedAgent {
+    let agent = ScriptedAgent::sharing(told, |turn, told| async move {
+        if turn.input.text == "listen" {
+            told.end.notified().await;
         }
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            if turn.input.text == "listen" {
-                self.end.notified().await;
-            }
-            let steered = self
-                .steered
-                .lock()
-                .unwrap()
-                .drain(..)
-                .collect::<Vec<_>>()
-                .join(" ");
-            turn.events.text(format!("{} {steered}", turn.input.text)).await;
-            TurnEnd::Completed
-        })
-    }
-
-    fn steer(&self, _session: &SessionKey, input: &TurnInput) -> bool {
-        if input.text == "end" {
-            self.end.notify_one();
-        } else if input.text.starts_with("no") {
-            return false;
-        } else {
-            self.steered.lock().unwrap().push(input.text.clone());
+        let steered = std::mem::take(&mut *told.steered.lock().unwrap()).join(" ");
+        turn.events.text(format!("{} {steered}", turn.input.text)).await;
+        TurnEnd::Completed
+    });
+    let told = Arc::clone(told);
+    agent.steered(move |input| {
+        match input.text.as_str() {
+            "end" => told.end.notify_one(),
+            text if text.starts_with("no") => return false,
+            text => told.steered.lock().unwrap().push(text.to_owned()),
         }
         true
-    }
+    })
 }
 
 #[tokio::test]
 async fn what_the_agent_takes_joins_the_turn_and_what_it_does_not_take_waits_its_turn() {
     let dir = tempfile::tempdir().unwrap();
-    let agent = Listener::default();
-    let relay = start_with(dir.path(), agent.clone(), |s| {
+    let told = Arc::default();
+    let relay = start_with(dir.path(), listener(&told), |s| {
         s.sessions.busy_mode = BusyMode::Steer;
     })
     .await;
@@ -69,11 +52,11 @@ async fn what_the_agent_takes_joins_the_turn_and_what_it_does_not_take_waits_its
         .seen("five acknowledgements", |seen| seen.acks.len() == 5)
         .await;
     assert_eq!(
-        *agent.steered.lock().unwrap(),
+        *told.steered.lock().unwrap(),
         ["left", "right"],
         "nothing jumps over what waits"
     );
-    agent.end.notify_one();
+    told.end.notify_one();
     assert_eq!(
         relay.replies("a", 3).await,
         ["listen left right", "no thanks ", "later "]

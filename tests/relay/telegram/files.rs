@@ -2,41 +2,31 @@
 
 use std::sync::Arc;
 
-use hermes_relay::agent::{
-    Agent, AgentEvent, AgentFuture, AgentInfo, EchoAgent, Media, MediaLocation, Turn, TurnEnd,
-};
+use hermes_relay::agent::{AgentEvent, EchoAgent, Media, MediaLocation, TurnEnd};
 use hermes_relay::dev::{BotApiAnswer, BotApiRule, PersonFile, PersonMessage, SeenFile};
 use secrecy::ExposeSecret as _;
 
 use super::{ADA, Noting, World};
+use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
 
 /// Sends a file for each word of the message.
-#[derive(Clone)]
-struct Sending;
-
-impl Agent for Sending {
-    fn info(&self) -> AgentInfo {
-        AgentInfo::default()
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            for name in turn.input.text.split_whitespace() {
-                let media = Media {
-                    location: MediaLocation::File(name.into()),
-                    caption: format!("this is {name}"),
-                    kind: None,
-                    name: None,
-                };
-                turn.events.emit(AgentEvent::Media(media)).await;
-            }
-            turn.events.text("that is all").await;
-            TurnEnd::Completed
-        })
-    }
+fn sending() -> ScriptedAgent {
+    ScriptedAgent::new(|turn| async move {
+        for name in turn.input.text.split_whitespace() {
+            let media = Media {
+                location: MediaLocation::File(name.into()),
+                caption: format!("this is {name}"),
+                kind: None,
+                name: None,
+            };
+            turn.events.emit(AgentEvent::Media(media)).await;
+        }
+        turn.events.text("that is all").await;
+        TurnEnd::Completed
+    })
 }
 
 /// The files that the bot sent.
@@ -124,7 +114,7 @@ async fn documents_and_photos_of_the_agent_are_uploaded_with_their_names_and_cap
     let world = World::new().await;
     std::fs::write(world.work.path().join("notes.txt"), "some notes").unwrap();
     std::fs::write(world.work.path().join("chart.png"), PNG).unwrap();
-    let relay = world.start_with(Sending, |_| {}).await;
+    let relay = world.start_with(sending(), |_| {}).await;
     world.api.say(ADA, ADA, "notes.txt chart.png");
     world.answer(ADA, "that is all").await;
     let files = sent(&world);
@@ -154,7 +144,7 @@ async fn a_file_outside_of_the_workdir_is_not_sent() {
     let elsewhere = tempfile::tempdir().unwrap();
     let path = elsewhere.path().join("secret.txt");
     std::fs::write(&path, "secret").unwrap();
-    let relay = world.start_with(Sending, |_| {}).await;
+    let relay = world.start_with(sending(), |_| {}).await;
     world.api.say(ADA, ADA, &path.display().to_string());
     world.answer(ADA, "that is all").await;
     assert!(sent(&world).is_empty());
@@ -169,7 +159,7 @@ async fn a_photo_that_telegram_cannot_show_goes_out_as_a_document() {
         "sendPhoto",
         BotApiAnswer::refuse(400, "Bad Request: PHOTO_INVALID_DIMENSIONS"),
     ));
-    let relay = world.start_with(Sending, |_| {}).await;
+    let relay = world.start_with(sending(), |_| {}).await;
     world.api.say(ADA, ADA, "wide.png");
     world.answer(ADA, "that is all").await;
     let files = sent(&world);
@@ -189,7 +179,7 @@ async fn a_file_that_was_not_uploaded_before_a_crash_is_uploaded_after_it() {
     world
         .api
         .script(BotApiRule::on("sendDocument", BotApiAnswer::too_many(60)));
-    let relay = world.start_with(Sending, |_| {}).await;
+    let relay = world.start_with(sending(), |_| {}).await;
     world.api.say(ADA, ADA, "notes.txt");
     relay
         .until("an upload that has to wait", |status| {
@@ -214,31 +204,6 @@ async fn a_file_that_was_not_uploaded_before_a_crash_is_uploaded_after_it() {
     relay.stop().await;
 }
 
-/// Writes a file, and sends it under another name.
-#[derive(Clone)]
-struct Renaming(Arc<std::path::PathBuf>);
-
-impl Agent for Renaming {
-    fn info(&self) -> AgentInfo {
-        AgentInfo::default()
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            std::fs::write(&*self.0, "one").unwrap();
-            let media = Media {
-                location: MediaLocation::File((*self.0).clone()),
-                caption: String::new(),
-                kind: None,
-                name: Some("named.txt".to_owned()),
-            };
-            turn.events.emit(AgentEvent::Media(media)).await;
-            turn.events.text("done").await;
-            TurnEnd::Completed
-        })
-    }
-}
-
 #[tokio::test]
 async fn an_upload_of_unknown_outcome_is_sent_again() {
     let world = World::new().await;
@@ -246,7 +211,19 @@ async fn an_upload_of_unknown_outcome_is_sent_again() {
         .api
         .script(BotApiRule::on("sendDocument", BotApiAnswer::BadGateway).once());
     let file = Arc::new(world.work.path().join("x.txt"));
-    let relay = world.start_with(Renaming(file), |_| {}).await;
+    let agent = ScriptedAgent::sharing(&file, |turn, file| async move {
+        std::fs::write(&*file, "one").unwrap();
+        let media = Media {
+            location: MediaLocation::File(file.to_path_buf()),
+            caption: String::new(),
+            kind: None,
+            name: Some("named.txt".to_owned()),
+        };
+        turn.events.emit(AgentEvent::Media(media)).await;
+        turn.events.text("done").await;
+        TurnEnd::Completed
+    });
+    let relay = world.start_with(agent, |_| {}).await;
     world.api.say(ADA, ADA, "go");
     world.answer(ADA, "done").await;
     let files = sent(&world);

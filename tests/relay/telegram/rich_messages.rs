@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
+use hermes_relay::agent::TurnEnd;
 use hermes_relay::config::{RichMessages, Settings};
 use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotApiSettings, SeenMessage};
 use tokio::sync::Notify;
 
 use super::{ADA, GROUP, Noting, World};
+use crate::support::scripted_agent::ScriptedAgent;
 
 const TABLE: &str =
     "Sizes:\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n![cat](https://a.example/cat.png) <img src=x>";
@@ -66,31 +67,18 @@ async fn by_default_there_are_none() {
     relay.stop().await;
 }
 
-/// Writes a text, and its end on request.
-#[derive(Clone, Default)]
-struct InTwoParts(Arc<Notify>);
-
-impl Agent for InTwoParts {
-    fn info(&self) -> AgentInfo {
-        EchoAgent.info()
-    }
-
-    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
-        Box::pin(async move {
-            turn.events.text("The plan is as follows.").await;
-            self.0.notified().await;
-            turn.events.text("\n\n- [x] done\n- [ ] open").await;
-            TurnEnd::Completed
-        })
-    }
-}
-
 #[tokio::test]
 async fn in_a_group_the_text_that_grew_becomes_one_at_the_end() {
     let world = World::new().await;
-    let agent = InTwoParts::default();
+    let go_on = Arc::<Notify>::default();
+    let agent = ScriptedAgent::sharing(&go_on, |turn, go_on| async move {
+        turn.events.text("The plan is as follows.").await;
+        go_on.notified().await;
+        turn.events.text("\n\n- [x] done\n- [ ] open").await;
+        TurnEnd::Completed
+    });
     let relay = world
-        .start_with(agent.clone(), |settings| {
+        .start_with(agent, |settings| {
             rich(settings);
             settings.streaming.interval_ms = 100;
             settings.streaming.first_chars = 1;
@@ -102,7 +90,7 @@ async fn in_a_group_the_text_that_grew_becomes_one_at_the_end() {
         .until("a text that grows", |api| api.answers(GROUP).into_iter().next())
         .await;
     assert!(!growing.is_rich);
-    agent.0.notify_one();
+    go_on.notify_one();
     let answer = world
         .until("a rich message", |api| {
             api.answers(GROUP).into_iter().find(|answer| answer.is_rich)
