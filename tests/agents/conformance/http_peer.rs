@@ -6,11 +6,8 @@ use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde_json::Value;
 
-use hermes_relay::net::http::HttpEgress;
-use hermes_relay::net::proxy::ProxyRules;
-use hermes_relay::net::tls::{Tls, TlsSettings};
-
 use crate::conformance::suite::{Act, WORD};
+pub(crate) use crate::support::http_stub::egress;
 use crate::support::http_stub::{Pieces, streamed_reply};
 
 /// A stream of events, and where its pieces go.
@@ -72,12 +69,4 @@ pub(crate) fn remembered(messages: &Value) -> String {
         .find_map(|text| text.split("remember ").nth(1))
         .unwrap_or("nothing")
         .to_owned()
-}
-
-pub(crate) fn egress() -> HttpEgress {
-    HttpEgress {
-        tls: Tls::new(TlsSettings::default()),
-        proxies: ProxyRules::none(),
-        user_agent: "hermes-relay/test".to_owned(),
-    }
 }

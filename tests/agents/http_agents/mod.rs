@@ -13,10 +13,7 @@ mod server;
 
 use std::future::Future;
 
-use hermes_relay::net::http::HttpEgress;
-use hermes_relay::net::proxy::ProxyRules;
-use hermes_relay::net::tls::{Tls, TlsSettings};
-
+pub(crate) use crate::support::http_stub::egress;
 use crate::support::wait::SOON;
 
 /// A key that must show up nowhere but in the header.
@@ -27,12 +24,4 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SOON, future)
         .await
         .unwrap_or_else(|_| panic!("never happened: {what}"))
-}
-
-pub(crate) fn egress() -> HttpEgress {
-    HttpEgress {
-        tls: Tls::new(TlsSettings::default()),
-        proxies: ProxyRules::none(),
-        user_agent: "hermes-relay/test".to_owned(),
-    }
 }

@@ -11,19 +11,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use futures_util::stream;
-use hermes_relay::net::http::HttpEgress;
 use hermes_relay::net::media::{
     DownloadLocation, DownloadRequest, Downloaded, Downloads, Looking, Lookup, MediaAccess, MediaClient,
     MediaHost, MediaSettings,
 };
-use hermes_relay::net::proxy::ProxyRules;
-use hermes_relay::net::tls::{Tls, TlsSettings};
 use hermes_relay::wire::{ConnectorUrl, TOKEN_TTL_SECS, UpgradeToken};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use crate::support::http_stub::{Seen, Stub as Server};
-use crate::support::http_stub::{reply, reply_with};
+use crate::support::http_stub::{egress, reply, reply_with};
 
 /// A body of its own, with these headers.
 pub(crate) fn answer(headers: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
@@ -80,11 +77,7 @@ pub(crate) fn access_minting(
             mint: Arc::new(mint),
             allow_plaintext: false,
         },
-        egress: HttpEgress {
-            tls: Tls::new(TlsSettings::default()),
-            proxies: ProxyRules::none(),
-            user_agent: "hermes-relay/test".to_owned(),
-        },
+        egress: egress(),
     }
 }
 

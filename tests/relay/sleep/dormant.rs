@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use crate::support::http_stub::{reply, serve};
 use crate::support::wait::{SOON, eventually};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{BotIdentity, Durability, Settings, SleepAction};
 use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
 use hermes_relay::relay::{ExitReason, Relay, RelayHandle, Status};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -80,32 +79,25 @@ impl Sleepy {
     }
 }
 
-/// Listens for the connector's poke and passes it on, as the relay's own listener or a platform would.
-async fn wake_on_poke(sleepy: &Sleepy) -> JoinHandle<usize> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/wake", listener.local_addr().unwrap());
-    sleepy.connector.set_wake_url(url.parse().unwrap());
+/// Takes the connector's poke and passes it on, as the relay's own listener or a platform would.
+async fn wake_on_poke(sleepy: &Sleepy) {
     let handle = sleepy.handle.clone();
-    tokio::spawn(async move {
-        let mut pokes = 0;
-        while let Ok((mut poke, _)) = listener.accept().await {
-            let mut asked = vec![0; 1024];
-            let _ = poke.read(&mut asked).await;
-            let _ = poke.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await;
-            pokes += 1;
-            if !handle.wake().await {
-                break;
-            }
+    let address = serve("127.0.0.1:0", move |_| {
+        let handle = handle.clone();
+        async move {
+            handle.wake().await;
+            reply(204, "")
         }
-        pokes
-    })
+    });
+    let url = format!("http://{}/wake", address.await);
+    sleepy.connector.set_wake_url(url.parse().unwrap());
 }
 
 #[tokio::test]
 async fn an_idle_relay_sends_going_idle_waits_for_the_ack_and_disconnects_and_a_wake_request_brings_the_backlog_in_order()
  {
     let sleepy = sleepy(|_| {}).await;
-    let poked = wake_on_poke(&sleepy).await;
+    wake_on_poke(&sleepy).await;
     sleepy.deliver("m0", "zero");
     sleepy.connector.reply_to(SOON, "m0").await.unwrap();
     sleepy.falls_asleep().await;
@@ -148,7 +140,6 @@ async fn an_idle_relay_sends_going_idle_waits_for_the_ack_and_disconnects_and_a_
         .wait_for_status("another sleep", |status| status.tally.sleeps == 2)
         .await;
     sleepy.ends().await;
-    poked.abort();
 }
 
 #[tokio::test]

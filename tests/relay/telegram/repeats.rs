@@ -6,29 +6,22 @@ use std::time::Duration;
 use hermes_relay::config::TelegramConfig;
 use hermes_relay::dev::{ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings};
 use hermes_relay::link::{Op, SendResult};
-use hermes_relay::net::http::HttpEgress;
 use hermes_relay::net::media::BotFiles;
-use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::telegram::BotClient;
-use hermes_relay::net::tls::{Tls, TlsSettings};
 use hermes_relay::relay::{RelayTransport, TelegramTransport, inbound_channel};
 use hermes_relay::wire::{Action, ActionText, Metadata, OpId, Outcome};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::support::http_stub::egress;
 use crate::support::wait::SOON;
 
 const ADA: i64 = 100;
 
 fn transport(api: &BotApi, state: &std::path::Path) -> TelegramTransport {
-    let egress = HttpEgress {
-        tls: Tls::new(TlsSettings::default()),
-        proxies: ProxyRules::none(),
-        user_agent: "hermes-relay/test".to_owned(),
-    };
     let mut settings = TelegramConfig::new(Some(api.token()));
     settings.api_base = api.base();
-    let client = Arc::new(BotClient::new(&settings.api_base, api.token(), egress).unwrap());
+    let client = Arc::new(BotClient::new(&settings.api_base, api.token(), egress()).unwrap());
     let files = Arc::new(BotFiles::new(Arc::clone(&client), &state.join("media")));
     TelegramTransport::new(settings, client, files, state)
 }
