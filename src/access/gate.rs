@@ -368,7 +368,7 @@ impl Gate {
     fn grant(&self, author: &Author) -> Result<RuleGrant<'_>, Reason> {
         let settings = &self.settings;
         if author.is_operator() {
-            return Ok(Grant {
+            return Ok(RuleGrant {
                 role: Role::Owner,
                 reason: Reason::Operator,
                 agents: None,

@@ -25,7 +25,7 @@ const MAX_QUESTION_DEFERRALS: u32 = 5;
 /// The first wait when the platform does not name one; it doubles from there.
 const FIRST_DEFERRAL: Duration = Duration::from_secs(1);
 /// How long to wait before retrying what the link would not take.
-const RETRY_AFTER: Duration = Duration::from_millis(200);
+pub(super) const RETRY_AFTER: Duration = Duration::from_millis(200);
 /// How much of a refusal's error is logged, in characters.
 const MAX_LOGGED_ERROR: usize = 200;
 

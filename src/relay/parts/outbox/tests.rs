@@ -2,10 +2,12 @@
 
 use serde_json::json;
 
+use super::results::RETRY_AFTER;
 use super::*;
 use crate::adapter::RateLimitSettings;
+use crate::link::SendResult;
 use crate::store::InboxSeq;
-use crate::wire::ConnectorFrame;
+use crate::wire::{ConnectorFrame, Outcome};
 
 const CHAT: &str = "discord:c";
 

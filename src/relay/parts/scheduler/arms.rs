@@ -9,7 +9,7 @@ use crate::relay::effects::{ChatJobRequest, Effects, JobStep};
 use crate::store::{CronCommand, JobRow};
 
 /// How long a command line waits for the managed scheduler's answer.
-const ARM_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const ARM_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Scheduler {
     /// Where arming stands, with the managed scheduler.

@@ -1,5 +1,6 @@
+use super::arms::ARM_TIMEOUT;
 use super::*;
-use crate::cron::chronos::ArmedAs;
+use crate::cron::chronos::{ArmState, ArmedAs};
 use crate::cron::job::NewJob;
 use crate::store::JobRunStatus;
 
