@@ -20,3 +20,4 @@ mod prompts;
 mod sessions;
 mod sleep;
 mod telegram;
+mod walk;
