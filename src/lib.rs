@@ -91,7 +91,7 @@
 //! | | `direct` | platforms without a connector: updates become events, ops become calls · *pure* |
 //! | | `adapter` | [`RelayAdapter`]: streaming, splitting, prompts, rate limits, attachments, chat memory · *pure* |
 //! | L1 | `wire` | frames, events, session keys, actions, op ids, tokens, lines · *pure* |
-//! | L0 | `collections`, `backoff`, `text` | maps by id, a bounded cache, one backoff, text and time in one form · *pure* |
+//! | L0 | `collections`, `backoff`, `setting`, `text` | maps by id, a bounded cache, one backoff, the declaration of settings, text and time in one form · *pure* |
 //!
 //! The pure modules do no I/O and read no clock: time comes in as `now`, randomness as a seed. The parts of `relay` are listed
 //! there. `docs/architecture.md` has the walks of a message and of an interrupt as lists of functions, and where each thing
@@ -254,6 +254,7 @@ mod serve;
 pub mod session;
 #[cfg(not(feature = "internals"))]
 mod session;
+mod setting;
 pub mod skill;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::setting::section;
 use crate::wire::Platform;
 
 /// The platform of a rule that holds on every platform. Not accepted in the settings file.
@@ -171,74 +172,50 @@ impl ByRole {
     }
 }
 
-/// Limits per person.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LimitSettings {
-    /// Messages per minute.
-    pub per_user_per_minute: Option<ByRole>,
-    /// Turns per day.
-    pub turns_per_day: Option<ByRole>,
-    /// Tokens per day, where the agent reports them.
-    pub tokens_per_day: Option<ByRole>,
-}
-
-impl Default for LimitSettings {
-    fn default() -> Self {
-        Self {
-            per_user_per_minute: Some(ByRole::All(20)),
-            turns_per_day: None,
-            tokens_per_day: None,
-        }
+section! {
+    /// Limits per person.
+    #[derive(PartialEq, Eq)]
+    pub struct LimitSettings {
+        /// Messages per minute.
+        pub per_user_per_minute: Option<ByRole> = Some(ByRole::All(20));
+        /// Turns per day.
+        pub turns_per_day: Option<ByRole>;
+        /// Tokens per day, where the agent reports them.
+        pub tokens_per_day: Option<ByRole>;
     }
 }
 
-/// Who may drive an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AccessSettings {
-    /// Whom the gate lets through who has no rule.
-    pub mode: Mode,
-    /// People.
-    #[serde(deserialize_with = "list")]
-    pub people: Vec<PersonRule>,
-    /// Chats.
-    #[serde(deserialize_with = "list")]
-    pub chats: Vec<ChatRule>,
-    /// People who may do nothing.
-    #[serde(deserialize_with = "list")]
-    pub deny: Vec<Denial>,
-    /// What people get to read who have no rule; `pair` in mode `pair`, else `silent`, when not set.
-    pub strangers: Option<Strangers>,
-    /// Limits per person.
-    pub limits: LimitSettings,
-    /// Turns of bots in a chat without a message of a person between them.
-    pub max_turns_without_human: u64,
-    /// Platforms on which everybody is a user; from Hermes' variables only.
-    #[serde(skip)]
-    pub everybody_on: Vec<String>,
-    /// Whether the rules come from Hermes' variables.
-    #[serde(skip)]
-    pub from_hermes: bool,
-    /// Whether the settings file has this section.
-    #[serde(skip)]
-    pub is_set: bool,
-}
-
-impl Default for AccessSettings {
-    fn default() -> Self {
-        Self {
-            mode: Mode::Upstream,
-            people: Vec::new(),
-            chats: Vec::new(),
-            deny: Vec::new(),
-            strangers: None,
-            limits: LimitSettings::default(),
-            max_turns_without_human: 6,
-            everybody_on: Vec::new(),
-            from_hermes: false,
-            is_set: false,
-        }
+section! {
+    /// Who may drive an agent.
+    #[derive(PartialEq, Eq)]
+    pub struct AccessSettings {
+        /// Whom the gate lets through who has no rule.
+        pub mode: Mode = Mode::Upstream;
+        /// People.
+        #[serde(deserialize_with = "list")]
+        pub people: Vec<PersonRule>;
+        /// Chats.
+        #[serde(deserialize_with = "list")]
+        pub chats: Vec<ChatRule>;
+        /// People who may do nothing.
+        #[serde(deserialize_with = "list")]
+        pub deny: Vec<Denial>;
+        /// What people get to read who have no rule; `pair` in mode `pair`, else `silent`, when not set.
+        pub strangers: Option<Strangers>;
+        /// Limits per person.
+        pub limits: LimitSettings, fields(LimitSettings::FIELDS);
+        /// Turns of bots in a chat without a message of a person between them.
+        pub max_turns_without_human: u64 = 6;
+    } resolved {
+        /// Platforms on which everybody is a user; from Hermes' variables only.
+        #[serde(skip_serializing)]
+        pub everybody_on: Vec<String>;
+        /// Whether the rules come from Hermes' variables.
+        #[serde(skip_serializing)]
+        pub from_hermes: bool;
+        /// Whether the settings file has this section.
+        #[serde(skip_serializing)]
+        pub is_set: bool;
     }
 }
 

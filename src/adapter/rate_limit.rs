@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::stream::Priority;
+use crate::setting::{MAX_SECS, section};
 
 /// Maximum chats tracked; beyond it, idle ones start afresh.
 const MAX_CHATS: usize = 16 * 1024;
@@ -33,20 +34,21 @@ pub enum TextWaits {
     Always,
 }
 
-/// The rate limit of each chat.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RateLimitSettings {
-    /// Ops per minute to one chat, on average.
-    pub per_minute: u32,
-    /// Ops that may be sent together after an idle time.
-    pub burst: u32,
-    /// When text waits for the limit: `when_limited` or `always`.
-    pub text_waits: TextWaits,
-    /// Longest retry time accepted from a platform, in seconds.
-    pub max_retry_after_secs: u64,
-    /// Overrides by platform.
-    pub platforms: BTreeMap<String, PlatformRateLimit>,
+section! {
+    /// The rate limit of each chat.
+    #[derive(PartialEq, Eq)]
+    pub struct RateLimitSettings {
+        /// Ops per minute to one chat, on average.
+        pub per_minute: u32 = 60, range(1..=60_000);
+        /// Ops that may be sent together after an idle time.
+        pub burst: u32 = 10, range(1..=60_000);
+        /// When text waits for the limit: `when_limited` or `always`.
+        pub text_waits: TextWaits = TextWaits::WhenLimited;
+        /// Longest retry time accepted from a platform, in seconds.
+        pub max_retry_after_secs: u64 = 30, range(0..=MAX_SECS);
+        /// Overrides by platform.
+        pub platforms: BTreeMap<String, PlatformRateLimit>;
+    }
 }
 
 /// Overrides for one platform.
@@ -62,18 +64,6 @@ pub struct PlatformRateLimit {
     /// When text waits for the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text_waits: Option<TextWaits>,
-}
-
-impl Default for RateLimitSettings {
-    fn default() -> Self {
-        Self {
-            per_minute: 60,
-            burst: 10,
-            text_waits: TextWaits::WhenLimited,
-            max_retry_after_secs: 30,
-            platforms: BTreeMap::new(),
-        }
-    }
 }
 
 /// Whether an op may be sent.

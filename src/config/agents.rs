@@ -78,7 +78,7 @@ impl Backend {
     }
 
     /// Its paths, which are relative to the settings file.
-    pub(super) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
+    fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let paths = match self {
             Self::Echo | Self::Noop => Vec::new(),
             Self::Command(settings) => vec![&mut settings.cwd],
@@ -140,6 +140,11 @@ impl AgentEntry {
         let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(*value));
         let removed = old.iter().filter(|(key, _)| !new.contains_key(*key));
         changed.chain(removed).map(|(key, _)| key.as_str())
+    }
+
+    /// Its paths, which are relative to the settings file.
+    pub(super) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        self.workdir.iter_mut().chain(self.backend.paths_mut())
     }
 
     /// Its working directory, unless a route overrides it: its `workdir`, else its program's `cwd`.
@@ -311,6 +316,16 @@ pub enum AgentChoice {
     Inline(Box<AgentEntry>),
 }
 
+impl AgentChoice {
+    /// The inline agent.
+    pub(super) fn inline_mut(&mut self) -> Option<&mut AgentEntry> {
+        match self {
+            Self::Named(_) => None,
+            Self::Inline(entry) => Some(entry),
+        }
+    }
+}
+
 impl Default for AgentChoice {
     fn default() -> Self {
         Self::Named(super::DEFAULT_AGENT.to_owned())
@@ -328,15 +343,6 @@ impl<'de> Deserialize<'de> for AgentChoice {
             _ => Err(D::Error::custom(
                 "`agent` must be the name of an agent, or a mapping with a `kind`",
             )),
-        }
-    }
-}
-
-impl Serialize for AgentChoice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Named(name) => name.serialize(serializer),
-            Self::Inline(entry) => entry.serialize(serializer),
         }
     }
 }

@@ -11,7 +11,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::file::nearest;
-use super::layers::Layers;
 use super::settings::HIDDEN;
 use crate::agent_connector::{
     CommandConnectorSettings, FileConnectorSettings, TmuxConnectorSettings, WebhookConnectorSettings,
@@ -88,7 +87,7 @@ impl Substrate {
     }
 
     /// Its paths, which are relative to the settings file.
-    fn paths_mut(&mut self) -> Option<&mut PathBuf> {
+    pub(super) fn paths_mut(&mut self) -> Option<&mut PathBuf> {
         match self {
             Self::Webhook(settings) => settings.hmac_secret_file.as_mut(),
             Self::File(settings) => Some(&mut settings.dir),
@@ -206,19 +205,6 @@ pub(super) fn violation(entries: &ConnectorEntries) -> Option<(&'static str, Str
         Some(format!("`{name}`: {wrong}"))
     });
     Some(("connectors", rule?))
-}
-
-impl Layers<'_> {
-    pub(super) fn connectors(&self) -> ConnectorEntries {
-        let mut entries = self.tree().connectors;
-        for path in entries
-            .values_mut()
-            .filter_map(|entry| entry.substrate.paths_mut())
-        {
-            *path = self.resolve_path(path);
-        }
-        entries
-    }
 }
 
 #[cfg(test)]

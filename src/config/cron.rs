@@ -8,11 +8,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use url::{Host, Url};
 
-use super::env;
+use super::Origin;
 use super::layers::{Layers, non_empty};
 use super::sections::{UnknownChoice, choice, listen_address};
-use super::{Origin, file};
+use super::settings::Settings;
+use super::validate::Violation;
 use crate::cron::schedule;
+use crate::setting::{MAX_SECS, null_is_default, section, shared};
 use crate::wire::Platform;
 
 /// The portal of the managed scheduler, unless another one is set.
@@ -31,74 +33,49 @@ choice!(
     }
 );
 
-/// Scheduled jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CronConfig {
-    /// What starts jobs.
-    #[serde(deserialize_with = "provider")]
-    pub provider: CronProvider,
-    /// The managed scheduler.
-    #[serde(deserialize_with = "file::section")]
-    pub chronos: ChronosConfig,
-    /// Address of a listener of its own for fires; off if unset.
-    pub listen: Option<String>,
-    /// Time zone of schedules, as an IANA name; UTC if unset.
-    pub timezone: Option<String>,
-    /// How late a job may be before the relay starts it itself although the managed scheduler should have; 0 for never.
-    pub misfire_grace_minutes: u64,
-    /// Maximum jobs that run concurrently; further ones wait.
-    pub max_parallel_jobs: usize,
-    /// Saved outputs per job; the oldest are deleted. 0 keeps all.
-    pub output_retention: usize,
-    /// Put the job's name above a result and its id below it.
-    pub wrap_response: bool,
-    /// Maximum time of a run, unless the job has its own.
-    pub job_timeout_secs: u64,
-    /// The chat that a platform's name alone means as a target: `chat` or `chat:thread` by platform.
-    #[serde(deserialize_with = "file::section")]
-    pub home_channels: BTreeMap<String, String>,
-}
-
-impl Default for CronConfig {
-    fn default() -> Self {
-        Self {
-            provider: CronProvider::default(),
-            chronos: ChronosConfig::default(),
-            listen: None,
-            timezone: None,
-            misfire_grace_minutes: 10,
-            max_parallel_jobs: 8,
-            output_retention: 50,
-            wrap_response: true,
-            job_timeout_secs: 3_600,
-            home_channels: BTreeMap::new(),
-        }
+section! {
+    /// Scheduled jobs.
+    #[derive(PartialEq, Eq)]
+    pub struct CronConfig {
+        /// What starts jobs.
+        #[serde(deserialize_with = "provider")]
+        pub provider: CronProvider;
+        /// Address of a listener of its own for fires; off if unset.
+        pub listen: Option<String>;
+        /// Time zone of schedules, as an IANA name; UTC if unset.
+        pub timezone: Option<String>,
+            env(&[shared("HERMES_TIMEZONE", "time zone of schedules, such as Europe/Berlin")]), hermes("timezone");
+        /// How late a job may be before the relay starts it itself although the managed scheduler should have; 0 for never.
+        pub misfire_grace_minutes: u64 = 10, range(0..=1 << 20);
+        /// Maximum jobs that run concurrently; further ones wait.
+        pub max_parallel_jobs: usize = 8, range(1..=1 << 10);
+        /// Saved outputs per job; the oldest are deleted. 0 keeps all.
+        pub output_retention: usize = 50, range(0..=1 << 20);
+        /// Put the job's name above a result and its id below it.
+        pub wrap_response: bool = true;
+        /// Maximum time of a run, unless the job has its own.
+        pub job_timeout_secs: u64 = 3_600, range(1..=MAX_SECS);
+        /// The chat that a platform's name alone means as a target: `chat` or `chat:thread` by platform.
+        #[serde(deserialize_with = "null_is_default")]
+        pub home_channels: BTreeMap<String, String>;
+    } sections {
+        /// The managed scheduler.
+        pub chronos: ChronosConfig;
     }
 }
 
-/// The managed scheduler; used only if all four are set.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ChronosConfig {
-    /// Its base URL, and the issuer of its tokens; no trailing slash.
-    pub portal_url: Option<String>,
-    /// This relay's own public base URL; no trailing slash.
-    pub callback_url: Option<String>,
-    /// The audience of its tokens: `agent:<instance id>`.
-    pub expected_audience: Option<String>,
-    /// Where its public keys are; or a public key itself, as PEM.
-    pub nas_jwks_url: Option<String>,
-}
-
-impl Default for ChronosConfig {
-    fn default() -> Self {
-        Self {
-            portal_url: Some(PORTAL_URL.to_owned()),
-            callback_url: None,
-            expected_audience: None,
-            nas_jwks_url: None,
-        }
+section! {
+    /// The managed scheduler; used only if all four are set.
+    #[derive(PartialEq, Eq)]
+    pub struct ChronosConfig {
+        /// Its base URL, and the issuer of its tokens; no trailing slash.
+        pub portal_url: Option<String> = Some(PORTAL_URL.to_owned());
+        /// This relay's own public base URL; no trailing slash.
+        pub callback_url: Option<String>;
+        /// The audience of its tokens: `agent:<instance id>`.
+        pub expected_audience: Option<String>;
+        /// Where its public keys are; or a public key itself, as PEM.
+        pub nas_jwks_url: Option<String>;
     }
 }
 
@@ -155,7 +132,7 @@ impl CronConfig {
     }
 
     /// The first violated rule of the file's section.
-    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
+    pub(super) fn violation(&self) -> Option<Violation> {
         if let Err(rule) = self.listen_address() {
             return Some(("cron.listen", rule));
         }
@@ -200,8 +177,8 @@ fn url_error(key: &str, value: &str) -> Option<String> {
 }
 
 impl Layers<'_> {
-    pub(super) fn cron(&mut self) -> CronConfig {
-        let mut cron = self.tree().cron;
+    pub(super) fn cron(&mut self, settings: &mut Settings) {
+        let cron = &mut settings.cron;
         let from_hermes = Origin::HermesConfig(self.hermes.path.clone());
         if let Some(text) = self.hermes_only("cron.provider") {
             match CronProvider::named(&text) {
@@ -228,16 +205,16 @@ impl Layers<'_> {
             cron.wrap_response = self.record("cron.wrap_response", from_hermes, flag);
         }
         self.chronos(&mut cron.chronos);
-        cron.timezone = self.time_zone(cron.timezone.take());
+        let zone = cron.timezone.take().and_then(non_empty);
+        cron.timezone = self.time_zone(zone.or_else(|| settings.timezone.take()));
         self.home_channels(&mut cron.home_channels);
-        self.warn_of_unreachable(&cron);
-        cron
+        self.warn_of_unreachable(cron, settings.serve.http.is_some());
     }
 
     /// Warns where the managed scheduler is half set up.
-    fn warn_of_unreachable(&mut self, cron: &CronConfig) {
+    fn warn_of_unreachable(&mut self, cron: &CronConfig, is_serving: bool) {
         let missing = cron.chronos.missing();
-        let is_listening = cron.listen.is_some() || self.tree().serve.http.is_some();
+        let is_listening = cron.listen.is_some() || is_serving;
         let warning = match cron.provider {
             CronProvider::Chronos if !missing.is_empty() => format!(
                 "`cron.provider` is chronos, but the relay's own timer starts jobs until these are set: {}",
@@ -255,8 +232,7 @@ impl Layers<'_> {
     /// The zone of jobs without their own. One that does not exist can come from elsewhere than our own file, which is checked.
     fn time_zone(&mut self, own: Option<String>) -> Option<String> {
         const KEY: &str = "cron.timezone";
-        let own = own.and_then(non_empty).or_else(|| self.tree().timezone);
-        let zone = self.lookup(env::TIMEZONE, own.as_ref(), Some("timezone"));
+        let zone = self.lookup(KEY, own.as_ref());
         if let Some((name, origin)) = &zone
             && let Some(error) = zone_error(name)
         {
@@ -330,10 +306,6 @@ impl Layers<'_> {
             }
             None => self.warn_hermes(&key, "is not a whole number"),
         }
-    }
-
-    fn own_sets(&self, key: &str) -> bool {
-        self.own.as_ref().is_some_and(|own| own.sets(key))
     }
 
     /// The text in Hermes' file, unless our own file sets the key.

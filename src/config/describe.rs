@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::env::VARIABLES;
+use super::env;
 use super::settings::HIDDEN;
 use super::{LoadedConfig, Origin};
 
@@ -194,8 +194,8 @@ pub fn reference() -> String {
         }
     }
     page.push_str(VARIABLES_HEAD);
-    for variable in VARIABLES {
-        let key = variable.key.map_or(String::new(), |key| format!("`{key}`"));
+    for (key, variable) in env::variables() {
+        let key = key.map_or(String::new(), |key| format!("`{key}`"));
         let both = if variable.shared { "yes" } else { "" };
         let about = cell(variable.about);
         let _ = writeln!(page, "| `{}` | {key} | {both} | {about} |", variable.name);

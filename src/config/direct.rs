@@ -1,18 +1,18 @@
 //! The `direct` section: platforms that the relay talks to itself, without a connector.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use url::Url;
 
-use super::file::section;
 use super::layers::Layers;
-use super::settings::{BotIdentity, ConnectorConfig, hidden};
+use super::settings::{BotIdentity, Settings, hidden};
+use super::validate::Violation;
 use super::{ConfigError, LoadedConfig, Origin, env};
 use crate::direct::telegram::{ALLOWED_UPDATES, RichMessages};
 use crate::net::proxy::is_loopback;
+use crate::setting::{section, shared};
 use crate::wire::RelevancePolicy;
 
 /// The platform's name.
@@ -24,64 +24,12 @@ const MAX_POLL_SECS: u64 = 50;
 /// Longest bot token.
 const MAX_TOKEN: usize = 80;
 
-/// The `direct` section of the file.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DirectFile {
-    /// A Telegram bot of one's own.
-    #[serde(deserialize_with = "section")]
-    pub telegram: TelegramFile,
-}
-
-impl DirectFile {
-    /// The first violated rule, by key.
-    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
-        let telegram = &self.telegram;
-        if !(1..=MAX_POLL_SECS).contains(&telegram.poll_timeout_secs) {
-            let rule = format!("must be between 1 and {MAX_POLL_SECS}");
-            return Some(("direct.telegram.poll_timeout_secs", rule));
-        }
-        if telegram.allowed_updates.is_empty() {
-            return Some(("direct.telegram.allowed_updates", "must not be empty".to_owned()));
-        }
-        let base = check_api_base(&telegram.api_base).err();
-        base.map(|rule| ("direct.telegram.api_base", rule.to_owned()))
+section! {
+    /// Platforms that the relay talks to itself.
+    pub struct DirectConfig {
+        /// A Telegram bot of one's own; `None` when it is not configured.
+        pub telegram: Option<TelegramConfig>, fields(TelegramConfig::FIELDS);
     }
-}
-
-/// The `direct.telegram` section; resolved to [`TelegramConfig`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TelegramFile {
-    /// File with the bot's token.
-    pub token_file: Option<PathBuf>,
-    /// Base URL of the Bot API.
-    pub api_base: String,
-    /// How long one poll waits for updates, in seconds.
-    pub poll_timeout_secs: u64,
-    /// The kinds of updates to ask for.
-    pub allowed_updates: Vec<String>,
-    /// When answers are sent as rich messages.
-    pub rich_messages: RichMessages,
-}
-
-impl Default for TelegramFile {
-    fn default() -> Self {
-        Self {
-            token_file: None,
-            api_base: API_BASE.to_owned(),
-            poll_timeout_secs: 30,
-            allowed_updates: ALLOWED_UPDATES.iter().map(|kind| (*kind).to_owned()).collect(),
-            rich_messages: RichMessages::Never,
-        }
-    }
-}
-
-/// Platforms that the relay talks to itself.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct DirectConfig {
-    /// A Telegram bot of one's own; `None` when it is not configured.
-    pub telegram: Option<TelegramConfig>,
 }
 
 impl DirectConfig {
@@ -92,56 +40,62 @@ impl DirectConfig {
             None => "the connector",
         }
     }
+
+    /// The first violated rule.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        let telegram = self.telegram.as_ref()?;
+        if telegram.allowed_updates.is_empty() {
+            return Some(("direct.telegram.allowed_updates", "must not be empty".to_owned()));
+        }
+        let base = check_api_base(&telegram.api_base).err();
+        base.map(|rule| ("direct.telegram.api_base", rule.to_owned()))
+    }
 }
 
-/// A Telegram bot of one's own.
-#[derive(Debug, Clone, Serialize)]
-pub struct TelegramConfig {
-    /// The bot's token.
-    #[serde(serialize_with = "hidden")]
-    pub token: Option<SecretString>,
-    /// Base URL of the Bot API.
-    pub api_base: String,
-    /// How long one poll waits for updates, in seconds.
-    pub poll_timeout_secs: u64,
-    /// The kinds of updates to ask for.
-    pub allowed_updates: Vec<String>,
-    /// When answers are sent as rich messages.
-    pub rich_messages: RichMessages,
-    /// Whether messages in groups must mention or answer the bot.
-    #[serde(skip)]
-    pub require_mention: bool,
-    /// Chats (`CHAT` or `CHAT:TOPIC`) where they need not.
-    #[serde(skip)]
-    pub free_chats: Vec<String>,
-    /// Whether messages of other bots count.
-    #[serde(skip)]
-    pub allow_bots: bool,
+section! {
+    /// A Telegram bot of one's own.
+    pub struct TelegramConfig {
+        /// File with the bot's token, which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub token_file: Option<PathBuf>;
+        /// Base URL of the Bot API.
+        pub api_base: String = API_BASE.to_owned();
+        /// How long one poll waits for updates, in seconds.
+        pub poll_timeout_secs: u64 = 30, range(1..=MAX_POLL_SECS);
+        /// The kinds of updates to ask for.
+        pub allowed_updates: Vec<String> = ALLOWED_UPDATES.iter().map(|kind| (*kind).to_owned()).collect();
+        /// When answers are sent as rich messages.
+        pub rich_messages: RichMessages = RichMessages::Never;
+    } resolved {
+        /// The bot's token.
+        #[serde(serialize_with = "hidden")]
+        pub token: Option<SecretString>,
+            env(&[shared(env::TELEGRAM_BOT_TOKEN, "token of the bot for `direct.telegram`")]);
+        /// Whether messages in groups must mention or answer the bot.
+        #[serde(skip_serializing)]
+        pub require_mention: bool = true;
+        /// Chats (`CHAT` or `CHAT:TOPIC`) where they need not.
+        #[serde(skip_serializing)]
+        pub free_chats: Vec<String>;
+        /// Whether messages of other bots count.
+        #[serde(skip_serializing)]
+        pub allow_bots: bool;
+    }
 }
 
 impl TelegramConfig {
     /// A bot with this token, and defaults for the rest.
     pub fn new(token: Option<SecretString>) -> Self {
-        Self::from_file(TelegramFile::default(), token)
+        Self {
+            token,
+            ..Self::default()
+        }
     }
 
     /// The bot's number, which its token starts with.
     pub fn bot_id(&self) -> Option<i64> {
         let token = self.token.as_ref()?.expose_secret();
         token.split_once(':')?.0.parse().ok()
-    }
-
-    fn from_file(file: TelegramFile, token: Option<SecretString>) -> Self {
-        Self {
-            token,
-            api_base: file.api_base,
-            poll_timeout_secs: file.poll_timeout_secs,
-            allowed_updates: file.allowed_updates,
-            rich_messages: file.rich_messages,
-            require_mention: true,
-            free_chats: Vec::new(),
-            allow_bots: false,
-        }
     }
 }
 
@@ -200,42 +154,34 @@ pub(super) fn apply_policy(loaded: &mut LoadedConfig) {
 
 impl Layers<'_> {
     /// The platforms that the relay talks to itself: those that the file or the command line names. Not beside a connector.
-    pub(super) fn direct(&mut self, connector: &mut ConnectorConfig) -> Result<DirectConfig, ConfigError> {
-        let file = self.tree().direct.telegram;
+    pub(super) fn direct(&mut self, settings: &mut Settings) -> Result<(), ConfigError> {
         let in_file = self.own.as_ref().filter(|own| own.names("direct.telegram"));
         let origin = match (self.flags.telegram, in_file) {
             (true, _) => Origin::Flag,
             (false, Some(own)) => Origin::OwnFile(own.path.clone()),
-            (false, None) => return Ok(DirectConfig::default()),
+            (false, None) => return Ok(()),
         };
-        if connector.url.is_some() {
+        if settings.connector.url.is_some() {
             return Err(ConfigError::Exclusive {
                 url: self.origins.of("connector.url").clone(),
                 telegram: origin,
             });
         }
-        connector.identities = vec![BotIdentity::new(TELEGRAM, "")];
+        settings.connector.identities = vec![BotIdentity::new(TELEGRAM, "")];
         self.origins.set("direct.telegram", origin);
-        let token = self.bot_token(&file)?;
-        Ok(DirectConfig {
-            telegram: Some(TelegramConfig::from_file(file, token)),
-        })
+        let bot = settings.direct.telegram.get_or_insert_default();
+        bot.token = self.bot_token(bot.token_file.as_deref())?;
+        Ok(())
     }
 
     /// The token from its file, else from the environment.
-    fn bot_token(&mut self, file: &TelegramFile) -> Result<Option<SecretString>, ConfigError> {
+    fn bot_token(&mut self, file: Option<&Path>) -> Result<Option<SecretString>, ConfigError> {
         const KEY: &str = "direct.telegram.token";
-        let path = file
-            .token_file
-            .as_deref()
-            .filter(|path| !path.as_os_str().is_empty());
-        if let (Some(path), Some(own)) = (path, &self.own) {
-            let origin = Origin::OwnFile(own.path.clone());
-            let path = self.resolve_path(path);
+        if let Some((path, origin)) = self.path_in_own(file) {
             let token = super::secret::read(&path)?;
             return Ok(Some(self.record(KEY, origin, token)));
         }
-        let value = self.lookup(env::TELEGRAM_BOT_TOKEN, None, None);
+        let value = self.lookup(KEY, None);
         Ok(self.record_value(KEY, value).map(super::secret::into_secret))
     }
 }

@@ -4,66 +4,17 @@
 
 use serde_json::Value;
 
-use super::settings::BotIdentity;
+use super::settings::{BotIdentity, Settings};
+use crate::setting::{self, Variable, own};
 
-/// An environment variable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Variable {
-    /// Its name.
-    pub name: &'static str,
-    /// Dotted key of its setting; `None` if it sets none directly.
-    pub key: Option<&'static str>,
-    /// Whether Hermes reads it too, so that Hermes' `.env` may contain it.
-    pub shared: bool,
-    /// Description.
-    pub about: &'static str,
-}
-
-const fn shared(name: &'static str, key: &'static str, about: &'static str) -> Variable {
-    Variable {
-        name,
-        key: Some(key),
-        shared: true,
-        about,
-    }
-}
-
-const fn own(name: &'static str, key: Option<&'static str>, about: &'static str) -> Variable {
-    Variable {
-        name,
-        key,
-        shared: false,
-        about,
-    }
-}
-
-pub(super) const URL: &str = "GATEWAY_RELAY_URL";
-pub(super) const ID: &str = "GATEWAY_RELAY_ID";
 pub(super) const SECRET: &str = "GATEWAY_RELAY_SECRET";
 pub(super) const SECRET_FILE: &str = "GATEWAY_RELAY_SECRET_FILE";
-pub(super) const DELIVERY_KEY: &str = "GATEWAY_RELAY_DELIVERY_KEY";
 pub(super) const PLATFORMS: &str = "GATEWAY_RELAY_PLATFORMS";
 pub(super) const BOT_IDS: &str = "GATEWAY_RELAY_BOT_IDS";
-pub(super) const ENDPOINT: &str = "GATEWAY_RELAY_ENDPOINT";
 pub(super) const ROUTE_KEYS: &str = "GATEWAY_RELAY_ROUTE_KEYS";
-pub(super) const INSTANCE_ID: &str = "GATEWAY_RELAY_INSTANCE_ID";
-pub(super) const WAKE_URL: &str = "GATEWAY_RELAY_WAKE_URL";
-pub(super) const SLEEP_URL: &str = "GATEWAY_RELAY_SLEEP_URL";
-pub(super) const DISPLAY_NAME: &str = "GATEWAY_RELAY_DISPLAY_NAME";
-pub(super) const IDP_TOKEN_URL: &str = "GATEWAY_RELAY_IDP_TOKEN_URL";
-pub(super) const IDP_CLIENT_ID: &str = "GATEWAY_RELAY_IDP_CLIENT_ID";
 pub(super) const IDP_CLIENT_SECRET: &str = "GATEWAY_RELAY_IDP_CLIENT_SECRET";
-pub(super) const IDP_SCOPE: &str = "GATEWAY_RELAY_IDP_SCOPE";
-pub(super) const BUSY_MODE: &str = "HERMES_GATEWAY_BUSY_INPUT_MODE";
-pub(super) const SCALE_TO_ZERO: &str = "HERMES_SCALE_TO_ZERO";
 /// The token of a Telegram bot; no agent sees it.
 pub const TELEGRAM_BOT_TOKEN: &str = "TELEGRAM_BOT_TOKEN";
-pub(super) const TIMEZONE: &str = "HERMES_TIMEZONE";
-pub(super) const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-pub(super) const OTLP_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-pub(super) const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
-pub(super) const OTLP_TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
-pub(super) const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 /// The application of this machine, set by the hosting platform.
 pub const FLY_APP_NAME: &str = "FLY_APP_NAME";
 /// The id of this machine, set by the hosting platform.
@@ -78,131 +29,34 @@ pub(super) const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 /// Suffix of the variable that allows messages of other bots on a platform.
 const ALLOW_BOTS: &str = "_ALLOW_BOTS";
 
-/// All variables except `<PLATFORM>_ALLOW_BOTS`.
-pub const VARIABLES: &[Variable] = &[
-    shared(URL, "connector.url", "connector URL"),
-    shared(ID, "connector.gateway_id", "gateway id"),
-    shared(SECRET, "connector.secret", "gateway secret"),
-    own(
-        SECRET_FILE,
-        Some("connector.secret"),
-        "file with the gateway secret",
-    ),
-    shared(
-        DELIVERY_KEY,
-        "connector.delivery_key",
-        "delivery key, issued by `enroll`",
-    ),
-    shared(
-        PLATFORMS,
-        "connector.identities",
-        "platforms, separated by commas",
-    ),
-    shared(
-        BOT_IDS,
-        "connector.identities",
-        "JSON: platform to {botId, username}",
-    ),
-    shared(
-        ENDPOINT,
-        "connector.endpoint",
-        "inbound URL of this gateway; connectors no longer use it",
-    ),
-    shared(
-        ROUTE_KEYS,
-        "connector.route_keys",
-        "route keys, separated by commas",
-    ),
-    shared(INSTANCE_ID, "connector.instance_id", "id of this instance"),
-    shared(
-        WAKE_URL,
-        "connector.wake_url",
-        "URL that the connector calls to wake the relay",
-    ),
-    shared(
-        SLEEP_URL,
-        "connector.sleep_url",
-        "URL that the relay calls to be suspended",
-    ),
-    shared(DISPLAY_NAME, "connector.display_name", "display name"),
-    shared(
-        IDP_TOKEN_URL,
-        "idp.token_url",
-        "token endpoint of the IdP; overrides the IdP settings of all files",
-    ),
-    shared(IDP_CLIENT_ID, "idp.client_id", "client id at the IdP"),
-    shared(IDP_CLIENT_SECRET, "idp.client_secret", "client secret at the IdP"),
-    shared(IDP_SCOPE, "idp.scope", "scope requested from the IdP"),
-    shared(
-        TELEGRAM_BOT_TOKEN,
-        "direct.telegram.token",
-        "token of the bot for `direct.telegram`",
-    ),
-    shared(BUSY_MODE, "sessions.busy_mode", "queue, interrupt or steer"),
-    shared(
-        SCALE_TO_ZERO,
-        "sleep.enabled",
-        "1, true, yes or on: sleep when idle",
-    ),
-    shared(
-        TIMEZONE,
-        "cron.timezone",
-        "time zone of schedules, such as Europe/Berlin",
-    ),
+/// The variables that set no setting directly.
+const OTHERS: [Variable; 4] = [
     own(
         FLY_APP_NAME,
-        None,
         "with FLY_MACHINE_ID: the machine that `sleep.action: suspend` suspends",
     ),
-    own(FLY_MACHINE_ID, None, "see FLY_APP_NAME"),
-    own(
-        OTLP_ENDPOINT,
-        Some("telemetry.otlp_endpoint"),
-        "collector URL; traces go to /v1/traces below it",
-    ),
-    own(
-        OTLP_TRACES_ENDPOINT,
-        Some("telemetry.otlp_traces_endpoint"),
-        "full URL for traces",
-    ),
-    own(
-        OTLP_HEADERS,
-        Some("telemetry.headers"),
-        "headers for the collector: name=value, separated by commas, percent-encoded",
-    ),
-    own(
-        OTLP_TRACES_HEADERS,
-        Some("telemetry.headers"),
-        "the same for traces only; has precedence",
-    ),
-    own(
-        OTEL_SERVICE_NAME,
-        Some("telemetry.service_name"),
-        "service name in traces",
-    ),
-    own(
-        HERMES_HOME,
-        Some("hermes_home"),
-        "Hermes' home; default ~/.hermes",
-    ),
-    own(HOME, None, "home directory"),
+    own(FLY_MACHINE_ID, "see FLY_APP_NAME"),
+    own(HOME, "home directory"),
     own(
         CONFIG,
-        None,
         "settings file; default relay.yaml in Hermes' home, then /etc/hermes-relay/config.yaml",
     ),
-    own(RELAY_STATE_DIR, Some("state_dir"), "directory of the journal"),
-    own(
-        STATE_DIRECTORY,
-        Some("state_dir"),
-        "the same, set by systemd: the first of a colon-separated list",
-    ),
-    own(
-        CREDENTIALS_DIRECTORY,
-        Some("connector.secret"),
-        "systemd's credentials; `relay-secret` is the gateway secret",
-    ),
 ];
+
+/// All variables except those of platforms, such as `<PLATFORM>_ALLOW_BOTS`, each with the dotted key of its setting.
+pub(super) fn variables() -> Vec<(Option<String>, Variable)> {
+    let mut variables = Vec::new();
+    setting::walk(Settings::FIELDS, "", &mut |key, field| {
+        variables.extend(
+            field
+                .variables
+                .iter()
+                .map(|variable| (Some(key.to_owned()), *variable)),
+        );
+    });
+    variables.extend(OTHERS.map(|variable| (None, variable)));
+    variables
+}
 
 /// Variables of older versions of Hermes, and their replacements.
 pub(super) const RETIRED: &[(&str, &str)] = &[
@@ -334,22 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn each_variable_is_unique_and_sets_an_existing_key() {
-        let names: BTreeSet<&str> = VARIABLES.iter().map(|variable| variable.name).collect();
-        assert_eq!(names.len(), VARIABLES.len());
-        let file = super::super::file::known_keys();
-        for key in VARIABLES.iter().filter_map(|variable| variable.key) {
-            let is_not_in_file = matches!(
-                key,
-                "connector.secret"
-                    | "connector.delivery_key"
-                    | "idp.client_secret"
-                    | "telemetry.headers"
-                    | "direct.telegram.token"
-                    | "hermes_home"
-            );
-            assert!(is_not_in_file || file.iter().any(|known| known == key), "{key}");
-        }
+    fn each_variable_is_declared_once() {
+        let variables = variables();
+        let names: BTreeSet<&str> = variables.iter().map(|(_, variable)| variable.name).collect();
+        assert_eq!(names.len(), variables.len());
+        assert!(names.len() > 30, "{names:?}");
     }
 
     #[test]

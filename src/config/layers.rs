@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use super::dotenv::Dotenv;
-use super::env::{self, VARIABLES};
-use super::file::{self, FileTree, OwnFile};
+use super::env;
+use super::file::{self, OwnFile};
 use super::hermes::HermesConfig;
+use super::settings::Settings;
 use super::{ConfigError, Flags, Origin, Origins, Sources};
 
 /// A value and its origin.
@@ -96,16 +97,29 @@ impl<'a> Layers<'a> {
         })
     }
 
-    /// The settings file with defaults.
-    pub(super) fn tree(&self) -> FileTree {
-        self.own.as_ref().map(|own| own.tree.clone()).unwrap_or_default()
+    /// The settings of the file, with paths that are relative to its directory; the defaults without a file.
+    pub(super) fn file_settings(&self) -> Settings {
+        let Some(own) = &self.own else {
+            return Settings::default();
+        };
+        let mut settings = own.settings.clone();
+        for path in settings.paths_mut() {
+            *path = own.resolve_path(path, self.user_home.as_deref());
+        }
+        settings
     }
 
-    pub(super) fn resolve_path(&self, path: &Path) -> PathBuf {
-        self.own.as_ref().map_or_else(
-            || path.to_owned(),
-            |own| own.resolve_path(path, self.user_home.as_deref()),
-        )
+    /// A path of our own file, unless it is empty: relative to the file's directory, and the origin of what is there.
+    pub(super) fn path_in_own(&self, path: Option<&Path>) -> Option<(PathBuf, Origin)> {
+        let path = path.filter(|path| !path.as_os_str().is_empty())?;
+        let own = self.own.as_ref()?;
+        let origin = Origin::OwnFile(own.path.clone());
+        Some((own.resolve_path(path, self.user_home.as_deref()), origin))
+    }
+
+    /// Whether our own file sets a dotted key.
+    pub(super) fn own_sets(&self, key: &str) -> bool {
+        self.own.as_ref().is_some_and(|own| own.sets(key))
     }
 
     pub(super) fn record<T>(&mut self, key: &str, origin: Origin, value: T) -> T {
@@ -135,12 +149,24 @@ impl<'a> Layers<'a> {
             .map(|value| (value, Origin::HermesConfig(self.hermes.path.clone())))
     }
 
-    /// Looks in the process environment, our own file, Hermes' `.env`, and with a key in Hermes' `config.yaml`.
-    pub(super) fn lookup(&self, name: &str, own: Option<&String>, hermes: Option<&str>) -> Option<Sourced> {
-        self.in_process(name)
+    /// Looks for a setting in the process environment, our own file, Hermes' `.env` and Hermes' `config.yaml`, under the names
+    /// that it has there. The first of its variables counts.
+    pub(super) fn lookup(&self, key: &str, own: Option<&String>) -> Option<Sourced> {
+        let field = Settings::field(key);
+        debug_assert!(field.is_some(), "{key} is no setting");
+        let variable = field.and_then(|field| field.variables.first());
+        let shared = variable.filter(|variable| variable.shared);
+        variable
+            .and_then(|variable| self.in_process(variable.name))
             .or_else(|| self.in_own(own))
-            .or_else(|| self.in_dotenv(name))
-            .or_else(|| hermes.and_then(|dotted| self.in_hermes(dotted)))
+            .or_else(|| shared.and_then(|variable| self.in_dotenv(variable.name)))
+            .or_else(|| self.in_hermes(field?.hermes?))
+    }
+
+    /// Resolves a text that the file may have set.
+    pub(super) fn resolve_text(&mut self, key: &str, text: &mut Option<String>) {
+        let value = self.lookup(key, text.as_ref());
+        *text = self.record_value(key, value);
     }
 
     pub(super) fn record_value(&mut self, key: &str, value: Option<Sourced>) -> Option<String> {
@@ -149,7 +175,7 @@ impl<'a> Layers<'a> {
     }
 
     pub(super) fn warn_of_conflicts(&mut self) {
-        for variable in VARIABLES.iter().filter(|variable| variable.shared) {
+        for (_, variable) in env::variables().iter().filter(|(_, variable)| variable.shared) {
             let (process, file) = (self.in_process(variable.name), self.in_dotenv(variable.name));
             if let (Some((process, _)), Some((file, _))) = (process, file)
                 && Zeroizing::new(process) != Zeroizing::new(file)

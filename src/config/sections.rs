@@ -11,6 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::adapter::OfferedCommand;
 use crate::cron::target;
+use crate::setting::{MAX_SECS, MAX_SIZE, section, shared};
+
+use super::validate::Violation;
 
 /// A value that is not a valid choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,128 +122,115 @@ choice!(
     }
 );
 
-/// The connection to the connector.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LinkConfig {
-    /// Minimum delay before a reconnect.
-    pub backoff_min_ms: u64,
-    /// Maximum delay before a reconnect.
-    pub backoff_max_ms: u64,
-    /// How long a connection must last before the backoff is reset.
-    pub stable_secs: u64,
-    /// Delay after the connector refused the credentials repeatedly; an eighth of it after the first refusal.
-    pub refused_retry_secs: u64,
-    /// Timeout of the handshake.
-    pub handshake_timeout_secs: u64,
-    /// Timeout of a request.
-    pub request_timeout_secs: u64,
-    /// Timeout of name lookup, connection, TLS and upgrade together.
-    pub connect_timeout_secs: u64,
-    /// Ping interval.
-    pub ping_interval_secs: u64,
-    /// Reconnect if nothing was received for this long.
-    pub dead_after_secs: u64,
-    /// Maximum length of a line; a longer one is quarantined and acknowledged.
-    pub max_line_bytes: usize,
-    /// Maximum size of a WebSocket message; a larger one closes the connection.
-    pub max_message_bytes: usize,
-    /// Maximum size of the write buffer.
-    pub max_write_buffer_bytes: usize,
-    /// Maximum requests in flight.
-    pub max_in_flight: usize,
-    /// What to do when the connector has revoked this gateway.
-    pub on_revoked: OnRevoked,
-}
-
-impl Default for LinkConfig {
-    fn default() -> Self {
-        Self {
-            backoff_min_ms: 1_000,
-            backoff_max_ms: 30_000,
-            stable_secs: 60,
-            refused_retry_secs: 60,
-            handshake_timeout_secs: 30,
-            request_timeout_secs: 30,
-            connect_timeout_secs: 10,
-            ping_interval_secs: 30,
-            dead_after_secs: 60,
-            max_line_bytes: 1_048_576,
-            max_message_bytes: 33_554_432,
-            max_write_buffer_bytes: 8_388_608,
-            max_in_flight: 1_024,
-            on_revoked: OnRevoked::Exit,
-        }
+section! {
+    /// The connection to the connector.
+    #[derive(PartialEq, Eq)]
+    pub struct LinkConfig {
+        /// Minimum delay before a reconnect.
+        pub backoff_min_ms: u64 = 1_000, range(10..=MAX_SECS * 1000);
+        /// Maximum delay before a reconnect.
+        pub backoff_max_ms: u64 = 30_000, range(10..=MAX_SECS * 1000);
+        /// How long a connection must last before the backoff is reset.
+        pub stable_secs: u64 = 60, range(0..=MAX_SECS);
+        /// Delay after the connector refused the credentials repeatedly; an eighth of it after the first refusal.
+        pub refused_retry_secs: u64 = 60, range(1..=MAX_SECS);
+        /// Timeout of the handshake.
+        pub handshake_timeout_secs: u64 = 30, range(1..=MAX_SECS);
+        /// Timeout of a request.
+        pub request_timeout_secs: u64 = 30, range(1..=MAX_SECS);
+        /// Timeout of name lookup, connection, TLS and upgrade together.
+        pub connect_timeout_secs: u64 = 10, range(1..=MAX_SECS);
+        /// Ping interval.
+        pub ping_interval_secs: u64 = 30, range(1..=MAX_SECS);
+        /// Reconnect if nothing was received for this long.
+        pub dead_after_secs: u64 = 60, range(1..=MAX_SECS);
+        /// Maximum length of a line; a longer one is quarantined and acknowledged.
+        pub max_line_bytes: usize = 1_048_576, range(4096..=MAX_SIZE);
+        /// Maximum size of a WebSocket message; a larger one closes the connection.
+        pub max_message_bytes: usize = 33_554_432, range(4096..=MAX_SIZE);
+        /// Maximum size of the write buffer.
+        pub max_write_buffer_bytes: usize = 8_388_608, range(262_144..=MAX_SIZE);
+        /// Maximum requests in flight.
+        pub max_in_flight: usize = 1_024, range(1..=1 << 20);
+        /// What to do when the connector has revoked this gateway.
+        pub on_revoked: OnRevoked = OnRevoked::Exit;
     }
 }
 
-/// Sessions and their turns.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SessionsConfig {
-    /// One session per member of a group.
-    pub group_sessions_per_user: bool,
-    /// One session per member of a thread.
-    pub thread_sessions_per_user: bool,
-    /// Include the profile in session keys.
-    pub multiplex_profiles: bool,
-    /// What to do with a message that arrives during a turn.
-    pub busy_mode: BusyMode,
-    /// Maximum queued messages per session in memory.
-    pub max_queue: usize,
-    /// Maximum number of waiting sessions in memory.
-    pub max_waiting: usize,
-    /// Maximum concurrent turns.
-    pub max_concurrent_turns: usize,
-    /// Grace period of a stopped turn before it is killed.
-    pub grace_secs: u64,
-    /// Message to a chat whose turn was interrupted by a restart.
-    pub interrupted_notice: Option<String>,
-    /// Message to a chat whose queue is full.
-    pub overflow_notice: Option<String>,
-    /// Message to a chat that did not get an answer.
-    pub undelivered_notice: Option<String>,
-    /// What to send again when its outcome is unknown.
-    #[serde(deserialize_with = "resend_unknown")]
-    pub resend_unknown: ResendUnknown,
-    /// Maximum times that it is sent.
-    pub resend_max_attempts: u32,
-    /// How long it is sent again.
-    pub resend_max_age_secs: u64,
-    /// Retries of an answer that the connector refused.
-    pub refused_retries: u32,
-    /// Enabled slash commands of the relay.
-    pub commands: Vec<String>,
+impl LinkConfig {
+    /// The first pair of settings that contradict each other.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        let pairs = [
+            (
+                self.backoff_min_ms > self.backoff_max_ms,
+                "link.backoff_min_ms",
+                format!("must not exceed `link.backoff_max_ms` ({})", self.backoff_max_ms),
+            ),
+            (
+                self.ping_interval_secs >= self.dead_after_secs,
+                "link.ping_interval_secs",
+                format!(
+                    "must be shorter than `link.dead_after_secs` ({})",
+                    self.dead_after_secs
+                ),
+            ),
+            (
+                self.max_line_bytes > self.max_message_bytes,
+                "link.max_line_bytes",
+                format!(
+                    "must not exceed `link.max_message_bytes` ({})",
+                    self.max_message_bytes
+                ),
+            ),
+        ];
+        let broken = pairs.into_iter().find(|(is_broken, ..)| *is_broken);
+        broken.map(|(_, key, rule)| (key, rule))
+    }
 }
 
-impl Default for SessionsConfig {
-    fn default() -> Self {
-        Self {
-            group_sessions_per_user: true,
-            thread_sessions_per_user: false,
-            multiplex_profiles: false,
-            busy_mode: BusyMode::Queue,
-            max_queue: 64,
-            max_waiting: 10_000,
-            max_concurrent_turns: 512,
-            grace_secs: 5,
-            interrupted_notice: Some(
-                "I was restarted while working on this and did not finish. Please ask again.".to_owned(),
-            ),
-            overflow_notice: Some(
-                "Many messages are waiting in this conversation. I will answer them in order.".to_owned(),
-            ),
-            undelivered_notice: Some("An answer could not be delivered here. Please ask again.".to_owned()),
-            resend_unknown: ResendUnknown::Answers,
-            resend_max_attempts: 8,
-            resend_max_age_secs: 3_600,
-            refused_retries: 3,
-            commands: [
-                "stop", "new", "status", "agent", "whoami", "usage", "cron", "help",
-            ]
-            .map(str::to_owned)
-            .into(),
-        }
+section! {
+    /// Sessions and their turns.
+    #[derive(PartialEq, Eq)]
+    pub struct SessionsConfig {
+        /// One session per member of a group.
+        pub group_sessions_per_user: bool = true;
+        /// One session per member of a thread.
+        pub thread_sessions_per_user: bool;
+        /// Include the profile in session keys.
+        pub multiplex_profiles: bool;
+        /// What to do with a message that arrives during a turn.
+        pub busy_mode: BusyMode = BusyMode::Queue,
+            env(&[shared("HERMES_GATEWAY_BUSY_INPUT_MODE", "queue, interrupt or steer")]),
+            hermes("display.busy_input_mode");
+        /// Maximum queued messages per session in memory.
+        pub max_queue: usize = 64, range(1..=1 << 20);
+        /// Maximum number of waiting sessions in memory.
+        pub max_waiting: usize = 10_000, range(1..=1 << 24);
+        /// Maximum concurrent turns.
+        pub max_concurrent_turns: usize = 512, range(1..=1 << 20);
+        /// Grace period of a stopped turn before it is killed.
+        pub grace_secs: u64 = 5, range(0..=MAX_SECS);
+        /// Message to a chat whose turn was interrupted by a restart.
+        pub interrupted_notice: Option<String> =
+            Some("I was restarted while working on this and did not finish. Please ask again.".to_owned());
+        /// Message to a chat whose queue is full.
+        pub overflow_notice: Option<String> =
+            Some("Many messages are waiting in this conversation. I will answer them in order.".to_owned());
+        /// Message to a chat that did not get an answer.
+        pub undelivered_notice: Option<String> =
+            Some("An answer could not be delivered here. Please ask again.".to_owned());
+        /// What to send again when its outcome is unknown.
+        #[serde(deserialize_with = "resend_unknown")]
+        pub resend_unknown: ResendUnknown = ResendUnknown::Answers;
+        /// Maximum times that it is sent.
+        pub resend_max_attempts: u32 = 8, range(1..=1000);
+        /// How long it is sent again.
+        pub resend_max_age_secs: u64 = 3_600, range(0..=MAX_SECS);
+        /// Retries of an answer that the connector refused.
+        pub refused_retries: u32 = 3, range(0..=10);
+        /// Enabled slash commands of the relay.
+        pub commands: Vec<String> =
+            ["stop", "new", "status", "agent", "whoami", "usage", "cron", "help"].map(str::to_owned).into();
     }
 }
 
@@ -254,82 +244,56 @@ fn resend_unknown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ResendUn
     }
 }
 
-/// The durable inbox and outbox.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct JournalConfig {
-    /// What a committed row survives.
-    pub durability: Durability,
-    /// How long a message is recognised as a duplicate.
-    pub dedupe_days: u64,
-    /// How long finished rows are kept.
-    pub keep_days: u64,
-    /// Size above which finished rows are deleted early.
-    pub max_bytes: u64,
-    /// How long an unused conversation is remembered.
-    pub resume_days: u64,
-    /// Maximum size of what is remembered of conversations.
-    pub resume_bytes: u64,
-    /// Maximum number of known chats.
-    pub chat_memory: usize,
-}
-
-impl Default for JournalConfig {
-    fn default() -> Self {
-        Self {
-            durability: Durability::Full,
-            dedupe_days: 7,
-            keep_days: 7,
-            max_bytes: 1_073_741_824,
-            resume_days: 90,
-            resume_bytes: 268_435_456,
-            chat_memory: 10_000,
-        }
+section! {
+    /// The durable inbox and outbox.
+    #[derive(PartialEq, Eq)]
+    pub struct JournalConfig {
+        /// What a committed row survives.
+        pub durability: Durability = Durability::Full;
+        /// How long a message is recognised as a duplicate.
+        pub dedupe_days: u64 = 7, range(1..=3650);
+        /// How long finished rows are kept.
+        pub keep_days: u64 = 7, range(0..=3650);
+        /// Size above which finished rows are deleted early.
+        pub max_bytes: u64 = 1_073_741_824, range(1 << 20..=1 << 50);
+        /// How long an unused conversation is remembered.
+        pub resume_days: u64 = 90, range(0..=3650);
+        /// Maximum size of what is remembered of conversations.
+        pub resume_bytes: u64 = 268_435_456, range(1 << 20..=1 << 50);
+        /// Maximum number of known chats.
+        pub chat_memory: usize = 10_000, range(1..=1 << 24);
     }
 }
 
-/// The audit log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AuditConfig {
-    /// How long entries are kept.
-    pub keep_days: u64,
-}
-
-impl Default for AuditConfig {
-    fn default() -> Self {
-        Self { keep_days: 90 }
+section! {
+    /// The audit log.
+    #[derive(PartialEq, Eq)]
+    pub struct AuditConfig {
+        /// How long entries are kept.
+        pub keep_days: u64 = 90, range(1..=3650);
     }
 }
 
-/// Slack.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SlackConfig {
-    /// Reply in a thread under the message.
-    pub reply_in_thread: bool,
-    /// A message outside a thread starts a new session.
-    pub dm_top_level_threads_as_sessions: bool,
-    /// Commands for `/hermes <name>`.
-    pub command_map: BTreeMap<String, String>,
-}
-
-impl Default for SlackConfig {
-    fn default() -> Self {
-        Self {
-            reply_in_thread: true,
-            dm_top_level_threads_as_sessions: true,
-            command_map: BTreeMap::new(),
-        }
+section! {
+    /// Slack.
+    #[derive(PartialEq, Eq)]
+    pub struct SlackConfig {
+        /// Reply in a thread under the message.
+        pub reply_in_thread: bool = true;
+        /// A message outside a thread starts a new session.
+        pub dm_top_level_threads_as_sessions: bool = true;
+        /// Commands for `/hermes <name>`.
+        pub command_map: BTreeMap<String, String>;
     }
 }
 
-/// Discord.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct DiscordConfig {
-    /// Additional slash commands.
-    pub commands: Vec<OfferedCommand>,
+section! {
+    /// Discord.
+    #[derive(PartialEq)]
+    pub struct DiscordConfig {
+        /// Additional slash commands.
+        pub commands: Vec<OfferedCommand>;
+    }
 }
 
 /// Relevance policy of a platform; unset options are read from Hermes' files.
@@ -344,53 +308,60 @@ pub struct PolicyOverride {
     pub allow_other_bots: Option<bool>,
 }
 
-/// The time of the shutdown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ShutdownConfig {
-    /// Total time.
-    pub budget_secs: u64,
-    /// Time for the connector to acknowledge the shutdown.
-    pub going_idle_secs: u64,
-    /// Time for running turns to finish.
-    pub drain_secs: u64,
-}
-
-impl Default for ShutdownConfig {
-    fn default() -> Self {
-        Self {
-            budget_secs: 25,
-            going_idle_secs: 2,
-            drain_secs: 10,
-        }
+section! {
+    /// The time of the shutdown.
+    #[derive(PartialEq, Eq)]
+    pub struct ShutdownConfig {
+        /// Total time.
+        pub budget_secs: u64 = 25, range(1..=MAX_SECS);
+        /// Time for the connector to acknowledge the shutdown.
+        pub going_idle_secs: u64 = 2, range(0..=MAX_SECS);
+        /// Time for running turns to finish.
+        pub drain_secs: u64 = 10, range(0..=MAX_SECS);
     }
 }
 
-/// Scale to zero.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SleepConfig {
-    /// Enable sleep; needs a wake URL.
-    pub enabled: bool,
-    /// Idle time before sleep.
-    pub idle_secs: u64,
-    /// What to do when the relay goes to sleep.
-    pub action: SleepAction,
-    /// Command that suspends the machine, without a shell.
-    pub command: Vec<String>,
-    /// Maximum sleep of a process that keeps running.
-    pub max_secs: u64,
+impl ShutdownConfig {
+    /// Why the parts do not fit into the whole.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        let parts = self.going_idle_secs + self.drain_secs;
+        (parts > self.budget_secs).then(|| {
+            let rule = format!("must be at least `going_idle_secs` plus `drain_secs` ({parts})");
+            ("shutdown.budget_secs", rule)
+        })
+    }
 }
 
-impl Default for SleepConfig {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            idle_secs: 300,
-            action: SleepAction::Exit,
-            command: Vec::new(),
-            max_secs: 3_600,
-        }
+section! {
+    /// Scale to zero.
+    #[derive(PartialEq, Eq)]
+    pub struct SleepConfig {
+        /// Enable sleep; needs a wake URL.
+        pub enabled: bool,
+            env(&[shared("HERMES_SCALE_TO_ZERO", "1, true, yes or on: sleep when idle")]);
+        /// Idle time before sleep.
+        pub idle_secs: u64 = 300, range(1..=MAX_SECS);
+        /// What to do when the relay goes to sleep.
+        pub action: SleepAction = SleepAction::Exit;
+        /// Command that suspends the machine, without a shell.
+        pub command: Vec<String>;
+        /// Maximum sleep of a process that keeps running.
+        pub max_secs: u64 = 3_600, range(1..=MAX_SECS);
+    }
+}
+
+impl SleepConfig {
+    /// Why the command cannot be started.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        let has_nul = self.command.iter().any(|part| part.contains('\0'));
+        let is_blank = self
+            .command
+            .first()
+            .is_some_and(|program| program.trim().is_empty());
+        (has_nul || is_blank).then(|| {
+            let rule = "must start with a program and contain no NUL character".to_owned();
+            ("sleep.command", rule)
+        })
     }
 }
 
@@ -426,54 +397,42 @@ choice!(
     }
 );
 
-/// Logging.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogConfig {
-    /// Level.
-    pub level: LogLevel,
-    /// Format.
-    pub format: LogFormat,
-    /// File that gets a copy of the log; none if unset.
-    pub file: Option<PathBuf>,
-    /// Size at which a new file is begun.
-    pub file_bytes: u64,
-    /// Number of older files that are kept.
-    pub file_count: u32,
-    /// Maximum repeated lines per window; 0 for no limit.
-    pub repeat_burst: u32,
-    /// Length of the window; 0 for no limit.
-    pub repeat_window_secs: u64,
-}
-
-impl Default for LogConfig {
-    fn default() -> Self {
-        Self {
-            level: LogLevel::default(),
-            format: LogFormat::default(),
-            file: None,
-            file_bytes: 10_485_760,
-            file_count: 5,
-            repeat_burst: 10,
-            repeat_window_secs: 60,
-        }
+section! {
+    /// Logging.
+    #[derive(PartialEq, Eq)]
+    pub struct LogConfig {
+        /// Level.
+        pub level: LogLevel, live;
+        /// Format.
+        pub format: LogFormat;
+        /// File that gets a copy of the log; none if unset.
+        pub file: Option<PathBuf>;
+        /// Size at which a new file is begun.
+        pub file_bytes: u64 = 10_485_760, range(1 << 16..=1 << 40);
+        /// Number of older files that are kept.
+        pub file_count: u32 = 5, range(0..=1000);
+        /// Maximum repeated lines per window; 0 for no limit.
+        pub repeat_burst: u32 = 10, range(0..=1 << 20), live;
+        /// Length of the window; 0 for no limit.
+        pub repeat_window_secs: u64 = 60, range(0..=MAX_SECS), live;
     }
 }
 
-/// Control and monitoring.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ServeConfig {
-    /// Address of the HTTP listener; off if unset.
-    pub http: Option<String>,
-    /// Allow addresses of other machines.
-    pub allow_remote: bool,
-    /// Additional host names of a loopback listener.
-    pub allowed_hosts: Vec<String>,
-    /// Enable the control socket.
-    pub control: bool,
-    /// Take deliveries to agents on the HTTP listener; off if unset.
-    pub receiver: Option<ReceiverConfig>,
+section! {
+    /// Control and monitoring.
+    #[derive(PartialEq, Eq)]
+    pub struct ServeConfig {
+        /// Address of the HTTP listener; off if unset.
+        pub http: Option<String>;
+        /// Allow addresses of other machines.
+        pub allow_remote: bool;
+        /// Additional host names of a loopback listener.
+        pub allowed_hosts: Vec<String>;
+        /// Enable the control socket.
+        pub control: bool = true;
+        /// Take deliveries to agents on the HTTP listener; off if unset.
+        pub receiver: Option<ReceiverConfig>;
+    }
 }
 
 /// Who may hand something to the agents over HTTP: whoever knows everything that is set here.
@@ -486,18 +445,6 @@ pub struct ReceiverConfig {
     pub bearer_file: Option<PathBuf>,
     /// Where the answers of turns go whose session has no chat; nowhere if unset.
     pub deliver: Option<String>,
-}
-
-impl Default for ServeConfig {
-    fn default() -> Self {
-        Self {
-            http: None,
-            allow_remote: false,
-            allowed_hosts: Vec::new(),
-            control: true,
-            receiver: None,
-        }
-    }
 }
 
 impl ServeConfig {
@@ -514,11 +461,16 @@ impl ServeConfig {
         }
         Ok(Some(address))
     }
-}
 
-impl ServeConfig {
-    /// The key and the rule that the receiver breaks.
-    pub(super) fn receiver_violation(&self) -> Option<(&'static str, String)> {
+    /// The first violated rule.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        match self.http_address() {
+            Err(rule) => Some(("serve.http", rule)),
+            Ok(_) => self.receiver_violation(),
+        }
+    }
+
+    fn receiver_violation(&self) -> Option<Violation> {
         let receiver = self.receiver.as_ref()?;
         let files = [
             ("serve.receiver.hmac_secret_file", &receiver.hmac_secret_file),

@@ -1,4 +1,4 @@
-//! The resolved settings.
+//! The settings, each declared once: the file is read into [`Settings`], and the other layers change what they set.
 //!
 //! They are serialized for display, so that a secret serializes as [`HIDDEN`]. The origins are in [`super::Origins`].
 
@@ -14,89 +14,112 @@ use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
 use crate::agent::Route;
 use crate::net::media::MediaSettings;
+use crate::setting::{self, Field, null_is_default, own, section, shared};
 use crate::wire::Platform;
 
-use super::agents::{AgentEntries, AgentEntry};
+use super::agents::{AgentChoice, AgentEntries, AgentEntry};
 use super::connectors::ConnectorEntries;
 use super::cron::CronConfig;
 use super::direct::DirectConfig;
+use super::env;
 use super::file::nearest;
-use super::sections::LogConfig;
-use super::sections::ServeConfig;
 use super::sections::{
-    AuditConfig, DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig,
-    SlackConfig, SleepConfig,
+    AuditConfig, DiscordConfig, JournalConfig, LinkConfig, LogConfig, PolicyOverride, ServeConfig,
+    SessionsConfig, ShutdownConfig, SlackConfig, SleepConfig,
 };
 use super::skills::SkillsConfig;
 use super::telemetry::TelemetryConfig;
+use super::validate::Violation;
 
 /// Shown instead of a secret.
 pub const HIDDEN: &str = "<hidden>";
 
-/// The resolved settings.
-#[derive(Debug, Clone, Serialize)]
-pub struct Settings {
-    /// The connector and this gateway's identity.
-    pub connector: ConnectorConfig,
-    /// Platforms that the relay talks to itself.
-    pub direct: DirectConfig,
-    /// TLS certificates.
-    pub tls: TlsConfig,
-    /// Identity provider for enrollment and provisioning.
-    pub idp: IdpConfig,
-    /// The connection to the connector.
-    pub link: LinkConfig,
-    /// Sessions.
-    pub sessions: SessionsConfig,
-    /// The durable inbox and outbox.
-    pub journal: JournalConfig,
-    /// Slack.
-    pub slack: SlackConfig,
-    /// Discord.
-    pub discord: DiscordConfig,
-    /// Rate limit per chat.
-    pub budget: RateLimitSettings,
-    /// Streaming of replies, and indicators.
-    pub streaming: StreamSettings,
-    /// Who may drive an agent.
-    pub access: AccessSettings,
-    /// The audit log.
-    pub audit: AuditConfig,
-    /// Approvals.
-    pub prompts: PromptSettings,
-    /// Attachments.
-    pub media: MediaSettings,
-    /// Relevance policy per platform.
-    pub policy: BTreeMap<String, PolicyOverride>,
-    /// Agents by name.
-    pub agents: AgentEntries,
-    /// Default agent: a name or a built-in kind; empty for the first agent of the relay's builder.
-    pub agent: String,
-    /// Routes; the first match wins.
-    pub routes: Vec<Route>,
-    /// Ways to hand something to an agent, by name.
-    pub connectors: ConnectorEntries,
-    /// Scheduled jobs.
-    pub cron: CronConfig,
-    /// Skills.
-    pub skills: SkillsConfig,
-    /// Control and monitoring.
-    pub serve: ServeConfig,
-    /// Shutdown.
-    pub shutdown: ShutdownConfig,
-    /// Scale to zero.
-    pub sleep: SleepConfig,
-    /// Logging.
-    pub log: LogConfig,
-    /// Traces.
-    pub telemetry: TelemetryConfig,
-    /// Directory of the journal.
-    pub state_dir: PathBuf,
-    /// Whether the service manager made that directory for this relay (`$STATE_DIRECTORY`). Any other directory is refused
-    /// while it holds something else and no journal.
-    pub state_dir_assigned: bool,
-    /// Hermes' home, if there is one.
-    pub hermes_home: Option<PathBuf>,
+section! {
+    /// The settings: as the file has them, and when they are loaded also as every other layer has them.
+    ///
+    /// The defaults are those of an empty file, which names no directory for the journal: a program that embeds a relay
+    /// starts with [`Settings::embedded`].
+    pub struct Settings {
+        /// Relevance policy per platform.
+        #[serde(deserialize_with = "null_is_default")]
+        pub policy: BTreeMap<String, PolicyOverride>, live;
+        /// Agents by name.
+        #[serde(deserialize_with = "null_is_default")]
+        pub agents: AgentEntries;
+        /// The default agent as the file has it; loading makes `agent` of it.
+        #[serde(rename = "agent", deserialize_with = "null_is_default", skip_serializing)]
+        #[doc(hidden)]
+        pub agent_choice: AgentChoice, named("agent");
+        /// Routes; the first match wins.
+        #[serde(deserialize_with = "null_is_default")]
+        pub routes: Vec<Route>;
+        /// Ways to hand something to an agent, by name; verbs read them anew each time.
+        #[serde(deserialize_with = "null_is_default")]
+        pub connectors: ConnectorEntries, live;
+        /// Time zone of schedules, by Hermes' name for it; `cron.timezone` wins.
+        #[serde(skip_serializing)]
+        #[doc(hidden)]
+        pub timezone: Option<String>;
+        /// Directory of the journal.
+        #[serde(deserialize_with = "null_is_default")]
+        pub state_dir: PathBuf, env(&[
+            own(env::RELAY_STATE_DIR, "directory of the journal"),
+            own(env::STATE_DIRECTORY, "the same, set by systemd: the first of a colon-separated list"),
+        ]);
+    } sections {
+        /// The connector and this gateway's identity.
+        pub connector: ConnectorConfig;
+        /// Platforms that the relay talks to itself.
+        pub direct: DirectConfig;
+        /// TLS certificates.
+        pub tls: TlsConfig;
+        /// Identity provider for enrollment and provisioning.
+        pub idp: IdpConfig;
+        /// The connection to the connector.
+        pub link: LinkConfig;
+        /// Sessions.
+        pub sessions: SessionsConfig;
+        /// The durable inbox and outbox.
+        pub journal: JournalConfig;
+        /// Slack.
+        pub slack: SlackConfig;
+        /// Discord.
+        pub discord: DiscordConfig;
+        /// Rate limit per chat.
+        pub budget: RateLimitSettings;
+        /// Streaming of replies, and indicators.
+        pub streaming: StreamSettings;
+        /// Who may drive an agent.
+        pub access: AccessSettings;
+        /// The audit log.
+        pub audit: AuditConfig;
+        /// Approvals.
+        pub prompts: PromptSettings;
+        /// Attachments.
+        pub media: MediaSettings;
+        /// Scheduled jobs.
+        pub cron: CronConfig;
+        /// Skills.
+        pub skills: SkillsConfig;
+        /// Control and monitoring.
+        pub serve: ServeConfig;
+        /// Shutdown.
+        pub shutdown: ShutdownConfig;
+        /// Scale to zero.
+        pub sleep: SleepConfig;
+        /// Logging.
+        pub log: LogConfig;
+        /// Traces.
+        pub telemetry: TelemetryConfig;
+    } resolved {
+        /// Default agent: a name or a built-in kind; empty for the first agent of the relay's builder.
+        pub agent: String;
+        /// Whether the service manager made the directory of the journal for this relay (`$STATE_DIRECTORY`). Any other
+        /// directory is refused while it holds something else and no journal.
+        pub state_dir_assigned: bool;
+        /// Hermes' home, if there is one.
+        pub hermes_home: Option<PathBuf>, env(&[own(env::HERMES_HOME, "Hermes' home; default ~/.hermes")]);
+    }
 }
 
 /// The known platform that a name looks like; `None` for a known one. Other unknown names are a connector's own platforms.
@@ -127,41 +150,47 @@ impl Settings {
     /// settings.sessions.max_concurrent_turns = 8;
     /// ```
     pub fn embedded(state_dir: impl Into<PathBuf>) -> Self {
-        Self {
-            connector: ConnectorConfig {
-                identities: vec![BotIdentity::new("relay", "")],
-                ..ConnectorConfig::default()
-            },
-            direct: DirectConfig::default(),
-            tls: TlsConfig::default(),
-            idp: IdpConfig::default(),
-            link: LinkConfig::default(),
-            sessions: SessionsConfig::default(),
-            journal: JournalConfig::default(),
-            slack: SlackConfig::default(),
-            discord: DiscordConfig::default(),
-            budget: RateLimitSettings::default(),
-            streaming: StreamSettings::default(),
-            access: AccessSettings::default(),
-            audit: AuditConfig::default(),
-            prompts: PromptSettings::default(),
-            media: MediaSettings::default(),
-            policy: BTreeMap::new(),
-            agents: AgentEntries::new(),
-            agent: String::new(),
-            routes: Vec::new(),
-            connectors: ConnectorEntries::new(),
-            cron: CronConfig::default(),
-            skills: SkillsConfig::default(),
-            serve: ServeConfig::default(),
-            shutdown: ShutdownConfig::default(),
-            sleep: SleepConfig::default(),
-            log: LogConfig::default(),
-            telemetry: TelemetryConfig::default(),
+        let mut settings = Self {
             state_dir: state_dir.into(),
-            state_dir_assigned: false,
-            hermes_home: None,
-        }
+            ..Self::default()
+        };
+        settings.connector.identities = vec![BotIdentity::new("relay", "")];
+        settings
+    }
+
+    /// The setting of a dotted key.
+    pub(super) fn field(key: &str) -> Option<&'static Field> {
+        setting::path(Self::FIELDS, key).nth(key.matches('.').count())
+    }
+
+    /// Whether a change of this dotted key applies without a restart.
+    pub fn is_live(key: &str) -> bool {
+        setting::path(Self::FIELDS, key).any(|field| field.is_live)
+    }
+
+    /// The paths that are relative to the file's directory, except those of secret files.
+    pub(super) fn paths_mut(&mut self) -> impl Iterator<Item = &mut PathBuf> {
+        let tls = &mut self.tls;
+        let receiver = self.serve.receiver.iter_mut();
+        let agents = self.agents.values_mut().chain(self.agent_choice.inline_mut());
+        [
+            &mut tls.ca_file,
+            &mut tls.client_cert,
+            &mut tls.client_key,
+            &mut self.log.file,
+            &mut self.skills.dir,
+        ]
+        .into_iter()
+        .chain(receiver.flat_map(|receiver| [&mut receiver.hmac_secret_file, &mut receiver.bearer_file]))
+        .chain(self.routes.iter_mut().map(|route| &mut route.workdir))
+        .flatten()
+        .chain(&mut self.media.send_from)
+        .chain(agents.flat_map(AgentEntry::paths_mut))
+        .chain(
+            self.connectors
+                .values_mut()
+                .filter_map(|entry| entry.substrate.paths_mut()),
+        )
     }
 
     /// Whether no platform is configured: the relay then announces itself as `relay`.
@@ -229,38 +258,61 @@ impl Settings {
     }
 }
 
-/// The connector and this gateway's identity.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct ConnectorConfig {
-    /// The URL as written.
-    pub url: Option<String>,
-    /// Why a configured URL is not used.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub url_veto: Option<String>,
-    /// Gateway id.
-    pub gateway_id: Option<String>,
-    /// The secret that signs upgrade tokens; never blank.
-    #[serde(serialize_with = "hidden")]
-    pub secret: Option<SecretString>,
-    /// Delivery key, issued by `enroll`.
-    #[serde(serialize_with = "hidden")]
-    pub delivery_key: Option<SecretString>,
-    /// Allow `ws://` to another host.
-    pub allow_plaintext: bool,
-    /// Identities on the platforms; never empty, the first is the primary.
-    pub identities: Vec<BotIdentity>,
-    /// Route keys.
-    pub route_keys: Vec<String>,
-    /// Id of this instance, if several share one gateway id.
-    pub instance_id: Option<String>,
-    /// URL that the connector calls to wake the relay.
-    pub wake_url: Option<String>,
-    /// URL that the relay calls to be suspended.
-    pub sleep_url: Option<String>,
-    /// Display name, at most 64 characters.
-    pub display_name: Option<String>,
-    /// Inbound URL of this gateway; connectors no longer use it.
-    pub endpoint: Option<String>,
+section! {
+    /// The connector and this gateway's identity.
+    pub struct ConnectorConfig {
+        /// The URL as written.
+        pub url: Option<String>, env(&[shared("GATEWAY_RELAY_URL", "connector URL")]), hermes("gateway.relay_url");
+        /// Gateway id.
+        pub gateway_id: Option<String>,
+            env(&[shared("GATEWAY_RELAY_ID", "gateway id")]), hermes("gateway.relay_id"), live;
+        /// File with the secret, which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub secret_file: Option<PathBuf>;
+        /// Allow `ws://` to another host.
+        pub allow_plaintext: bool;
+        /// Identities on the platforms; when they are loaded never empty, the first is the primary.
+        #[serde(deserialize_with = "null_is_default")]
+        pub identities: Vec<BotIdentity>, env(&[
+            shared(env::PLATFORMS, "platforms, separated by commas"),
+            shared(env::BOT_IDS, "JSON: platform to {botId, username}"),
+        ]);
+        /// Route keys.
+        #[serde(deserialize_with = "null_is_default")]
+        pub route_keys: Vec<String>,
+            env(&[shared(env::ROUTE_KEYS, "route keys, separated by commas")]), hermes("gateway.relay_route_keys");
+        /// Id of this instance, if several share one gateway id.
+        pub instance_id: Option<String>,
+            env(&[shared("GATEWAY_RELAY_INSTANCE_ID", "id of this instance")]), hermes("gateway.relay_instance_id");
+        /// URL that the connector calls to wake the relay.
+        pub wake_url: Option<String>,
+            env(&[shared("GATEWAY_RELAY_WAKE_URL", "URL that the connector calls to wake the relay")]),
+            hermes("gateway.relay_wake_url");
+        /// URL that the relay calls to be suspended.
+        pub sleep_url: Option<String>,
+            env(&[shared("GATEWAY_RELAY_SLEEP_URL", "URL that the relay calls to be suspended")]);
+        /// Display name, at most 64 characters.
+        pub display_name: Option<String>, env(&[shared("GATEWAY_RELAY_DISPLAY_NAME", "display name")]);
+        /// Inbound URL of this gateway; connectors no longer use it.
+        pub endpoint: Option<String>,
+            env(&[shared("GATEWAY_RELAY_ENDPOINT", "inbound URL of this gateway; connectors no longer use it")]),
+            hermes("gateway.relay_endpoint");
+    } resolved {
+        /// Why a configured URL is not used.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub url_veto: Option<String>;
+        /// The secret that signs upgrade tokens; never blank.
+        #[serde(serialize_with = "hidden")]
+        pub secret: Option<SecretString>, hermes("gateway.relay_secret"), live, env(&[
+            shared(env::SECRET, "gateway secret"),
+            own(env::SECRET_FILE, "file with the gateway secret"),
+            own(env::CREDENTIALS_DIRECTORY, "systemd's credentials; `relay-secret` is the gateway secret"),
+        ]);
+        /// Delivery key, issued by `enroll`.
+        #[serde(serialize_with = "hidden")]
+        pub delivery_key: Option<SecretString>, live,
+            env(&[shared("GATEWAY_RELAY_DELIVERY_KEY", "delivery key, issued by `enroll`")]);
+    }
 }
 
 /// One bot on one platform.
@@ -288,30 +340,53 @@ impl BotIdentity {
     }
 }
 
-/// TLS certificates.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TlsConfig {
-    /// Additional root certificates, PEM.
-    pub ca_file: Option<PathBuf>,
-    /// Client certificate, PEM.
-    pub client_cert: Option<PathBuf>,
-    /// Its key, PEM.
-    pub client_key: Option<PathBuf>,
+section! {
+    /// TLS certificates.
+    #[derive(PartialEq, Eq)]
+    pub struct TlsConfig {
+        /// Additional root certificates, PEM.
+        pub ca_file: Option<PathBuf>;
+        /// Client certificate, PEM.
+        pub client_cert: Option<PathBuf>;
+        /// Its key, PEM.
+        pub client_key: Option<PathBuf>;
+    }
 }
 
-/// Identity provider; unused without a token URL.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct IdpConfig {
-    /// Token endpoint.
-    pub token_url: Option<String>,
-    /// Client id.
-    pub client_id: Option<String>,
-    /// Client secret.
-    #[serde(serialize_with = "hidden")]
-    pub client_secret: Option<SecretString>,
-    /// Requested scope.
-    pub scope: Option<String>,
+impl TlsConfig {
+    /// The half of the client's identity whose other half is missing.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        match (&self.client_cert, &self.client_key) {
+            (Some(_), None) => Some(("tls.client_cert", "needs `tls.client_key`".to_owned())),
+            (None, Some(_)) => Some(("tls.client_key", "needs `tls.client_cert`".to_owned())),
+            (Some(_), Some(_)) | (None, None) => None,
+        }
+    }
+}
+
+section! {
+    /// Identity provider; unused without a token URL.
+    pub struct IdpConfig {
+        /// Token endpoint.
+        pub token_url: Option<String>, hermes("gateway.idp.token_url"), env(&[shared(
+            "GATEWAY_RELAY_IDP_TOKEN_URL",
+            "token endpoint of the IdP; overrides the IdP settings of all files",
+        )]);
+        /// Client id.
+        pub client_id: Option<String>, hermes("gateway.idp.client_id"),
+            env(&[shared("GATEWAY_RELAY_IDP_CLIENT_ID", "client id at the IdP")]);
+        /// File with the client secret, which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub client_secret_file: Option<PathBuf>;
+        /// Requested scope.
+        pub scope: Option<String>, hermes("gateway.idp.scope"),
+            env(&[shared("GATEWAY_RELAY_IDP_SCOPE", "scope requested from the IdP")]);
+    } resolved {
+        /// Client secret.
+        #[serde(serialize_with = "hidden")]
+        pub client_secret: Option<SecretString>, hermes("gateway.idp.client_secret"),
+            env(&[shared(env::IDP_CLIENT_SECRET, "client secret at the IdP")]);
+    }
 }
 
 #[expect(clippy::ref_option, reason = "the signature is serde's")]

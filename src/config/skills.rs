@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::file;
 use super::sections::{UnknownChoice, choice};
+use super::validate::Violation;
+use crate::setting::{null_is_default, section};
 use crate::skill::SkillStore;
 use crate::store::{FileSkillStore, SqliteSkillStore};
 
@@ -22,15 +23,16 @@ choice!(
     }
 );
 
-/// Where skills are kept.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct SkillsConfig {
-    /// How.
-    #[serde(deserialize_with = "file::section")]
-    pub store: SkillStoreKind,
-    /// Directory of the files; `skills` in the state directory if unset.
-    pub dir: Option<PathBuf>,
+section! {
+    /// Where skills are kept.
+    #[derive(PartialEq, Eq)]
+    pub struct SkillsConfig {
+        /// How.
+        #[serde(deserialize_with = "null_is_default")]
+        pub store: SkillStoreKind;
+        /// Directory of the files; `skills` in the state directory if unset.
+        pub dir: Option<PathBuf>;
+    }
 }
 
 impl SkillsConfig {
@@ -51,7 +53,7 @@ impl SkillsConfig {
     }
 
     /// The first violated rule of the file's section.
-    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
+    pub(super) fn violation(&self) -> Option<Violation> {
         let is_unused = self.dir.is_some() && self.store == SkillStoreKind::Sqlite;
         is_unused.then(|| {
             let rule = "is used only with `store: filesystem`".to_owned();

@@ -6,12 +6,13 @@
 use std::path::PathBuf;
 
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::layers::{Layers, Sourced, non_empty};
+use super::layers::{Layers, non_empty};
+use super::secret;
 use super::settings::hidden;
-use super::{Origin, env, secret};
+use super::validate::Violation;
+use crate::setting::{own, section};
 
 /// Whether this build can send traces.
 pub(super) const BUILT_IN: bool = cfg!(feature = "otlp");
@@ -20,63 +21,33 @@ pub(super) const BUILT_IN: bool = cfg!(feature = "otlp");
 const SERVICE: &str = "hermes-relay";
 /// Path for traces below the collector's URL.
 const TRACES_PATH: &str = "v1/traces";
+const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+const OTLP_TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
 
-/// The `telemetry` section; resolved to [`TelemetryConfig`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TelemetryFile {
-    /// Collector URL.
-    pub otlp_endpoint: Option<String>,
-    /// Full URL for traces.
-    pub otlp_traces_endpoint: Option<String>,
-    /// File with the headers for the collector.
-    pub headers_file: Option<PathBuf>,
-    /// Service name.
-    pub service_name: String,
-    /// Fraction of turns that are traced, from 0 to 1.
-    pub sample: f64,
-}
-
-impl Default for TelemetryFile {
-    fn default() -> Self {
-        Self {
-            otlp_endpoint: None,
-            otlp_traces_endpoint: None,
-            headers_file: None,
-            service_name: SERVICE.to_owned(),
-            sample: 1.0,
-        }
-    }
-}
-
-/// Settings of traces.
-#[derive(Debug, Clone, Serialize)]
-pub struct TelemetryConfig {
-    /// Collector URL; traces go to `/v1/traces` below it.
-    pub otlp_endpoint: Option<String>,
-    /// Full URL for traces, used instead of the other.
-    pub otlp_traces_endpoint: Option<String>,
-    /// Headers for the collector: `name=value`, separated by commas, percent-encoded.
-    #[serde(serialize_with = "hidden")]
-    pub headers: Option<SecretString>,
-    /// Service name.
-    pub service_name: String,
-    /// Fraction of turns that are traced, from 0 to 1.
-    pub sample: f64,
-}
-
-impl Default for TelemetryConfig {
-    fn default() -> Self {
-        let TelemetryFile {
-            service_name, sample, ..
-        } = TelemetryFile::default();
-        Self {
-            otlp_endpoint: None,
-            otlp_traces_endpoint: None,
-            headers: None,
-            service_name,
-            sample,
-        }
+section! {
+    /// Settings of traces.
+    pub struct TelemetryConfig {
+        /// Collector URL; traces go to `/v1/traces` below it.
+        pub otlp_endpoint: Option<String>,
+            env(&[own("OTEL_EXPORTER_OTLP_ENDPOINT", "collector URL; traces go to /v1/traces below it")]);
+        /// Full URL for traces, used instead of the other.
+        pub otlp_traces_endpoint: Option<String>,
+            env(&[own("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "full URL for traces")]);
+        /// File with the headers, which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub headers_file: Option<PathBuf>;
+        /// Service name.
+        pub service_name: String = SERVICE.to_owned(),
+            env(&[own("OTEL_SERVICE_NAME", "service name in traces")]);
+        /// Fraction of turns that are traced, from 0 to 1.
+        pub sample: f64 = 1.0;
+    } resolved {
+        /// Headers for the collector: `name=value`, separated by commas, percent-encoded.
+        #[serde(serialize_with = "hidden")]
+        pub headers: Option<SecretString>, env(&[
+            own(OTLP_HEADERS, "headers for the collector: name=value, separated by commas, percent-encoded"),
+            own(OTLP_TRACES_HEADERS, "the same for traces only; has precedence"),
+        ]);
     }
 }
 
@@ -91,11 +62,9 @@ impl TelemetryConfig {
             Some(format!("{}/{TRACES_PATH}", base.trim_end_matches('/')))
         })
     }
-}
 
-impl TelemetryFile {
     /// The first invalid key and its rule.
-    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
+    pub(super) fn violation(&self) -> Option<Violation> {
         if !(0.0..=1.0).contains(&self.sample) {
             let rule = format!("must be between 0 and 1, not {}", self.sample);
             return Some(("telemetry.sample", rule));
@@ -145,30 +114,24 @@ fn url_error(address: &str) -> Option<String> {
 }
 
 impl Layers<'_> {
-    pub(super) fn telemetry(&mut self) -> TelemetryConfig {
-        let own = self.tree().telemetry;
-        let otlp_endpoint = self.collector(
-            "telemetry.otlp_endpoint",
-            env::OTLP_ENDPOINT,
-            own.otlp_endpoint.as_ref(),
-        );
-        let otlp_traces_endpoint = self.collector(
-            "telemetry.otlp_traces_endpoint",
-            env::OTLP_TRACES_ENDPOINT,
-            own.otlp_traces_endpoint.as_ref(),
-        );
-        let mut service_name = own.service_name;
-        if let Some((name, origin)) = self.in_process(env::OTEL_SERVICE_NAME) {
-            service_name = self.record("telemetry.service_name", origin, name);
+    pub(super) fn telemetry(&mut self, telemetry: &mut TelemetryConfig) {
+        const NAME: &str = "telemetry.service_name";
+        for (key, address) in [
+            ("telemetry.otlp_endpoint", &mut telemetry.otlp_endpoint),
+            (
+                "telemetry.otlp_traces_endpoint",
+                &mut telemetry.otlp_traces_endpoint,
+            ),
+        ] {
+            *address = self.collector(key, address.as_ref());
         }
-        let mut telemetry = TelemetryConfig {
-            otlp_endpoint,
-            otlp_traces_endpoint,
-            headers: None,
-            service_name: non_empty(service_name).unwrap_or_else(|| SERVICE.to_owned()),
-            sample: own.sample,
-        };
-        self.headers(&mut telemetry, own.headers_file);
+        let name = &mut telemetry.service_name;
+        if let Some((variable, origin)) = self.lookup(NAME, None) {
+            *name = self.record(NAME, origin, variable);
+        } else if name.trim().is_empty() {
+            SERVICE.clone_into(name);
+        }
+        self.headers(telemetry);
         if !BUILT_IN && telemetry.traces_url().is_some() {
             let key = match telemetry.otlp_traces_endpoint {
                 Some(_) => "telemetry.otlp_traces_endpoint",
@@ -177,13 +140,11 @@ impl Layers<'_> {
             let what = format!("`{key}` is set ({})", self.origins.of(key));
             self.warnings.push(not_supported(&what));
         }
-        telemetry
     }
 
     /// A collector URL. The file's was checked when it was parsed; the environment's is checked here.
-    fn collector(&mut self, key: &str, name: &str, own: Option<&String>) -> Option<String> {
-        let value: Option<Sourced> = self.in_process(name).or_else(|| self.in_own(own));
-        let (address, origin) = value?;
+    fn collector(&mut self, key: &str, own: Option<&String>) -> Option<String> {
+        let (address, origin) = self.lookup(key, own)?;
         if let Some(rule) = url_error(&address) {
             self.warnings
                 .push(format!("`{key}` from {origin} {rule}; ignored"));
@@ -193,22 +154,20 @@ impl Layers<'_> {
     }
 
     /// The collector's headers. A file is read only if traces are sent; an unreadable one turns traces off.
-    fn headers(&mut self, telemetry: &mut TelemetryConfig, own: Option<PathBuf>) {
+    fn headers(&mut self, telemetry: &mut TelemetryConfig) {
         const KEY: &str = "telemetry.headers";
-        let headers = self.in_process(env::OTLP_TRACES_HEADERS);
-        if let Some((value, origin)) = headers.or_else(|| self.in_process(env::OTLP_HEADERS)) {
+        let headers = self.in_process(OTLP_TRACES_HEADERS);
+        if let Some((value, origin)) = headers.or_else(|| self.in_process(OTLP_HEADERS)) {
             telemetry.headers = Some(self.record(KEY, origin, value.into()));
             return;
         }
-        let is_sent = BUILT_IN && telemetry.traces_url().is_some();
-        let Some((path, file)) = own
-            .filter(|path| is_sent && !path.as_os_str().is_empty())
-            .zip(self.own.as_ref())
-        else {
+        if !BUILT_IN || telemetry.traces_url().is_none() {
+            return;
+        }
+        let Some((path, origin)) = self.path_in_own(telemetry.headers_file.as_deref()) else {
             return;
         };
-        let origin = Origin::OwnFile(file.path.clone());
-        match secret::read(&self.resolve_path(&path)) {
+        match secret::read(&path) {
             Ok(value) => telemetry.headers = Some(self.record(KEY, origin, value)),
             Err(error) => {
                 (telemetry.otlp_endpoint, telemetry.otlp_traces_endpoint) = (None, None);

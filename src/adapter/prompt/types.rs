@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adapter::chats::{ChatFacts, ChatId};
+use crate::setting::{MAX_SECS, section};
 use crate::wire::{Action, MessageEvent, Scalar, SessionKey, SessionSource, text_of};
 
 /// The caller's id of a question.
@@ -289,34 +290,22 @@ pub enum Approvers {
     Owners,
 }
 
-/// Settings of questions: how long they stay open, and who may answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PromptSettings {
-    /// How long a question stays open; an unanswered approval counts as denied.
-    pub timeout_secs: u64,
-    /// Who may answer: the author of the answered message, or owners alone.
-    pub approvers: Approvers,
-    /// In a group, anyone may answer, not only the author of the answered message.
-    pub anyone_in_group: bool,
-    /// Offer "always allow" in groups too, where each person has a conversation of their own.
-    pub allow_always_in_groups: bool,
-    /// Maximum open questions; one more counts as withdrawn.
-    pub max_open: usize,
-    /// Ended questions remembered, to recognize late presses.
-    pub remembered: usize,
-}
-
-impl Default for PromptSettings {
-    fn default() -> Self {
-        Self {
-            timeout_secs: 300,
-            approvers: Approvers::Author,
-            anyone_in_group: false,
-            allow_always_in_groups: false,
-            max_open: 256,
-            remembered: 256,
-        }
+section! {
+    /// Settings of questions: how long they stay open, and who may answer.
+    #[derive(PartialEq, Eq)]
+    pub struct PromptSettings {
+        /// How long a question stays open; an unanswered approval counts as denied.
+        pub timeout_secs: u64 = 300, range(1..=MAX_SECS);
+        /// Who may answer: the author of the answered message, or owners alone.
+        pub approvers: Approvers = Approvers::Author;
+        /// In a group, anyone may answer, not only the author of the answered message.
+        pub anyone_in_group: bool;
+        /// Offer "always allow" in groups too, where each person has a conversation of their own.
+        pub allow_always_in_groups: bool;
+        /// Maximum open questions; one more counts as withdrawn.
+        pub max_open: usize = 256, range(1..=1 << 14);
+        /// Ended questions remembered, to recognize late presses.
+        pub remembered: usize = 256, range(0..=1 << 14);
     }
 }
 

@@ -53,10 +53,8 @@ impl DevScheduler {
             expected_audience: Some(self.nas.audience().to_owned()),
             nas_jwks_url: Some(self.nas.jwks_url()),
         };
-        let login = Settings {
-            hermes_home: Some(self.home.clone()),
-            ..settings.clone()
-        };
+        let mut login = settings.clone();
+        login.hermes_home = Some(self.home.clone());
         let egress = egress(&provisioning::tls(settings), &ProxyRules::none());
         let managed = ManagedScheduler::new(&login, &egress, &|_| None)?;
         let managed = managed.ok_or("the embedded scheduler is not set up")?;

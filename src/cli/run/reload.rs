@@ -89,19 +89,6 @@ pub(super) fn reload(
     })
 }
 
-/// Keys and sections that apply without a restart.
-const APPLIED: [&str; 8] = [
-    // Verbs read it anew each time.
-    "connectors",
-    "log.level",
-    "log.repeat_burst",
-    "log.repeat_window_secs",
-    "policy",
-    "connector.gateway_id",
-    "connector.secret",
-    "connector.delivery_key",
-];
-
 /// Dotted keys of changes that need a restart.
 fn needs_restart(before: &StartSettings, after: &Settings) -> Vec<String> {
     let mut changed = visible_changes(&before.settings, after);
@@ -126,15 +113,9 @@ fn secret_changes(before: &Settings, after: &Settings) -> Vec<String> {
     };
     let held: [BTreeMap<_, _>; 2] = [before, after].map(|settings| settings.secrets().map(exposed).collect());
     let keys = held[0].keys().chain(held[1].keys());
-    keys.filter(|key| !is_applied(key) && held[0].get(*key) != held[1].get(*key))
+    keys.filter(|key| !Settings::is_live(key) && held[0].get(*key) != held[1].get(*key))
         .map(|key| (*key).to_owned())
         .collect()
-}
-
-/// Whether a change of this key applies without a restart.
-fn is_applied(key: &str) -> bool {
-    let section = key.split('.').next().unwrap_or(key);
-    APPLIED.contains(&key) || APPLIED.contains(&section)
 }
 
 /// Changes of existing agents: their settings and their files.
@@ -165,15 +146,15 @@ fn visible_changes(before: &Settings, after: &Settings) -> Vec<String> {
         changed.extend(
             removed
                 .map(|key| format!("{section}.{key}"))
-                .filter(|key| !is_applied(key)),
+                .filter(|key| !Settings::is_live(key)),
         );
         match new.as_object() {
-            _ if is_applied(section) || old == new => {}
+            _ if Settings::is_live(section) || old == new => {}
             Some(keys) => changed.extend(
                 keys.iter()
                     .filter(|(key, new)| old[key.as_str()] != **new)
                     .map(|(key, _)| format!("{section}.{key}"))
-                    .filter(|key| !is_applied(key)),
+                    .filter(|key| !Settings::is_live(key)),
             ),
             None => changed.push(section.clone()),
         }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +33,7 @@ use crate::adapter::media::{
     safe_file_name,
 };
 use crate::direct::telegram::FileAddress;
+use crate::setting::{MAX_SIZE, section};
 use crate::wire::{ConnectorUrl, UpgradeToken};
 
 pub use bot_files::BotFiles;
@@ -41,43 +41,28 @@ pub use error::MediaError;
 pub use files::TurnDir;
 pub use guard::{AddressRule, Looking, Lookup, SystemLookup};
 
-/// The `media` section of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct MediaSettings {
-    /// Whether attachments are downloaded; otherwise agents get the addresses of those that are public.
-    pub download: bool,
-    /// Maximum file size in bytes, in either direction.
-    pub max_bytes: u64,
-    /// Timeout in seconds of one download or upload, and of the wait for a free download slot.
-    pub timeout_secs: u64,
-    /// Maximum concurrent downloads, over all turns.
-    pub parallel: usize,
-    /// Maximum attachments of one message that are downloaded; the rest stay as addresses.
-    pub max_attachments: usize,
-    /// Maximum bytes of downloaded attachments on disk, over all turns; further ones are not downloaded.
-    pub total_bytes: u64,
-    /// Free bytes on the disk below which nothing is downloaded.
-    pub min_free_bytes: u64,
-    /// Hosts (`host` or `host:port`) outside the public internet that attachments may come from.
-    pub allow_hosts: Vec<String>,
-    /// Directories from which agents may send files, besides their working directory.
-    pub send_from: Vec<PathBuf>,
-}
-
-impl Default for MediaSettings {
-    fn default() -> Self {
-        Self {
-            download: true,
-            max_bytes: 25 * 1024 * 1024,
-            timeout_secs: 30,
-            parallel: 4,
-            max_attachments: 16,
-            total_bytes: 1024 * 1024 * 1024,
-            min_free_bytes: 128 * 1024 * 1024,
-            allow_hosts: Vec::new(),
-            send_from: Vec::new(),
-        }
+section! {
+    /// The `media` section of the configuration.
+    #[derive(PartialEq, Eq)]
+    pub struct MediaSettings {
+        /// Whether attachments are downloaded; otherwise agents get the addresses of those that are public.
+        pub download: bool = true;
+        /// Maximum file size in bytes, in either direction.
+        pub max_bytes: u64 = 25 * 1024 * 1024, range(1..=MAX_SIZE);
+        /// Timeout in seconds of one download or upload, and of the wait for a free download slot.
+        pub timeout_secs: u64 = 30, range(1..=3600);
+        /// Maximum concurrent downloads, over all turns.
+        pub parallel: usize = 4, range(1..=1024);
+        /// Maximum attachments of one message that are downloaded; the rest stay as addresses.
+        pub max_attachments: usize = 16, range(0..=1024);
+        /// Maximum bytes of downloaded attachments on disk, over all turns; further ones are not downloaded.
+        pub total_bytes: u64 = 1024 * 1024 * 1024, range(1..=1 << 50);
+        /// Free bytes on the disk below which nothing is downloaded.
+        pub min_free_bytes: u64 = 128 * 1024 * 1024, range(0..=1 << 50);
+        /// Hosts (`host` or `host:port`) outside the public internet that attachments may come from.
+        pub allow_hosts: Vec<String>;
+        /// Directories from which agents may send files, besides their working directory.
+        pub send_from: Vec<PathBuf>;
     }
 }
 

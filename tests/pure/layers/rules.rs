@@ -5,7 +5,7 @@ use crate::layers::source::{self, Path, bracketed};
 
 /// The layers, lowest first. A module imports from lower layers, and from its own layer only by [`SIDEWAYS`].
 const LAYERS: &[&[&str]] = &[
-    &["collections", "backoff", "text"],
+    &["collections", "backoff", "setting", "text"],
     &["wire"],
     &["link", "session", "adapter", "access", "direct", "skill", "data"],
     &["store", "net", "agent", "cron", "agent_connector"],
@@ -49,6 +49,7 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
 const PURE: &[&str] = &[
     "collections",
     "backoff",
+    "setting",
     "text",
     "wire",
     "link",

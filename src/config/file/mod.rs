@@ -1,188 +1,26 @@
-//! The settings file: its structure, and its error messages.
+//! The settings file: how it is read into [`Settings`], and its error messages.
 //!
 //! Parsing is strict. An unknown key, a wrong type or a value out of range is an error with the file, the line and the
 //! nearest valid choice. A literal secret is refused.
 
-use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::access::AccessSettings;
-use crate::adapter::RateLimitSettings;
-use crate::adapter::prompt::PromptSettings;
-use crate::adapter::stream::StreamSettings;
-use crate::agent::Route;
-use crate::net::media::MediaSettings;
-
-use super::agents::{AgentChoice, AgentEntries};
-use super::connectors::ConnectorEntries;
-use super::cron::CronConfig;
-use super::direct::DirectFile;
-use super::sections::LogConfig;
-use super::sections::ServeConfig;
-use super::sections::{
-    AuditConfig, DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig,
-    SlackConfig, SleepConfig,
-};
-use super::settings::{BotIdentity, TlsConfig, misspelt_platform};
-use super::skills::SkillsConfig;
-use super::telemetry::TelemetryFile;
+use super::settings::{Settings, misspelt_platform};
 use super::yaml::{self, YamlError, YamlProblem};
 use super::{ConfigError, validate};
+use crate::setting;
 
 /// The system-wide settings file, used last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
-
-/// The structure of the file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FileTree {
-    /// The connector and this gateway's identity.
-    #[serde(deserialize_with = "section")]
-    pub connector: ConnectorFile,
-    /// Platforms that the relay talks to itself.
-    #[serde(deserialize_with = "section")]
-    pub direct: DirectFile,
-    /// TLS certificates.
-    #[serde(deserialize_with = "section")]
-    pub tls: TlsConfig,
-    /// Identity provider.
-    #[serde(deserialize_with = "section")]
-    pub idp: IdpFile,
-    /// The connection to the connector.
-    #[serde(deserialize_with = "section")]
-    pub link: LinkConfig,
-    /// Sessions.
-    #[serde(deserialize_with = "section")]
-    pub sessions: SessionsConfig,
-    /// The durable inbox and outbox.
-    #[serde(deserialize_with = "section")]
-    pub journal: JournalConfig,
-    /// Slack.
-    #[serde(deserialize_with = "section")]
-    pub slack: SlackConfig,
-    /// Discord.
-    #[serde(deserialize_with = "section")]
-    pub discord: DiscordConfig,
-    /// Rate limit per chat.
-    #[serde(deserialize_with = "section")]
-    pub budget: RateLimitSettings,
-    /// Streaming of replies, and indicators.
-    #[serde(deserialize_with = "section")]
-    pub streaming: StreamSettings,
-    /// Who may drive an agent.
-    #[serde(deserialize_with = "section")]
-    pub access: AccessSettings,
-    /// The audit log.
-    #[serde(deserialize_with = "section")]
-    pub audit: AuditConfig,
-    /// Approvals.
-    #[serde(deserialize_with = "section")]
-    pub prompts: PromptSettings,
-    /// Attachments.
-    #[serde(deserialize_with = "section")]
-    pub media: MediaSettings,
-    /// Relevance policy per platform.
-    #[serde(deserialize_with = "section")]
-    pub policy: BTreeMap<String, PolicyOverride>,
-    /// Agents by name.
-    #[serde(deserialize_with = "section")]
-    pub agents: AgentEntries,
-    /// Default agent.
-    #[serde(deserialize_with = "section")]
-    pub agent: AgentChoice,
-    /// Routes; the first match wins.
-    #[serde(deserialize_with = "section")]
-    pub routes: Vec<Route>,
-    /// Ways to hand something to an agent, by name.
-    #[serde(deserialize_with = "section")]
-    pub connectors: ConnectorEntries,
-    /// Scheduled jobs.
-    #[serde(deserialize_with = "section")]
-    pub cron: CronConfig,
-    /// Skills.
-    #[serde(deserialize_with = "section")]
-    pub skills: SkillsConfig,
-    /// Control and monitoring.
-    #[serde(deserialize_with = "section")]
-    pub serve: ServeConfig,
-    /// Shutdown.
-    #[serde(deserialize_with = "section")]
-    pub shutdown: ShutdownConfig,
-    /// Scale to zero.
-    #[serde(deserialize_with = "section")]
-    pub sleep: SleepConfig,
-    /// Logging.
-    #[serde(deserialize_with = "section")]
-    pub log: LogConfig,
-    /// Traces.
-    #[serde(deserialize_with = "section")]
-    pub telemetry: TelemetryFile,
-    /// Time zone of schedules, by Hermes' name for it; `cron.timezone` wins.
-    pub timezone: Option<String>,
-    /// Directory of the journal.
-    pub state_dir: Option<PathBuf>,
-}
-
-/// The `connector` section; resolved to [`super::settings::ConnectorConfig`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ConnectorFile {
-    /// Connector URL.
-    pub url: Option<String>,
-    /// Gateway id.
-    pub gateway_id: Option<String>,
-    /// File with the gateway's secret.
-    pub secret_file: Option<PathBuf>,
-    /// Allow `ws://` to another host.
-    pub allow_plaintext: bool,
-    /// Identities on the platforms.
-    #[serde(deserialize_with = "section")]
-    pub identities: Vec<BotIdentity>,
-    /// Route keys.
-    #[serde(deserialize_with = "section")]
-    pub route_keys: Vec<String>,
-    /// Id of this instance.
-    pub instance_id: Option<String>,
-    /// URL that the connector calls to wake the relay.
-    pub wake_url: Option<String>,
-    /// URL that the relay calls to be suspended.
-    pub sleep_url: Option<String>,
-    /// Display name.
-    pub display_name: Option<String>,
-    /// Inbound URL of this gateway.
-    pub endpoint: Option<String>,
-}
-
-/// The `idp` section; resolved to [`super::settings::IdpConfig`].
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct IdpFile {
-    /// Token endpoint.
-    pub token_url: Option<String>,
-    /// Client id.
-    pub client_id: Option<String>,
-    /// File with the client secret.
-    pub client_secret_file: Option<PathBuf>,
-    /// Requested scope.
-    pub scope: Option<String>,
-}
-
-/// A section without any value is null in YAML; it becomes the default.
-pub(super) fn section<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
-}
 
 /// The parsed settings file.
 #[derive(Debug, Clone)]
 pub(super) struct OwnFile {
     pub(super) path: PathBuf,
-    pub(super) tree: FileTree,
+    pub(super) settings: Settings,
     /// The same as plain values, to distinguish written values from defaults.
     pub(super) raw: Value,
 }
@@ -192,18 +30,18 @@ impl OwnFile {
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = text_of(path)?;
         let wrong = |error: YamlError| explain(path, &text, &error);
-        let tree = yaml::strict::<FileTree>(&text).map_err(wrong)?;
+        let settings = yaml::strict::<Settings>(&text).map_err(wrong)?;
         let raw = yaml::lenient(&text).map_err(wrong)?;
-        if let Some(violation) = validate::violation(&tree) {
+        if let Some((key, rule)) = validate::violation(&settings) {
             return Err(ConfigError::Invalid {
                 path: path.to_owned(),
-                line: line_of(&text, violation.key),
-                what: format!("`{}` {}", violation.key, violation.rule),
+                line: line_of(&text, &key),
+                what: format!("`{key}` {rule}"),
             });
         }
         Ok(Self {
             path: path.to_owned(),
-            tree,
+            settings,
             raw,
         })
     }
@@ -232,12 +70,12 @@ impl OwnFile {
 
 /// Checks the file at `path`; returns warnings.
 pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
-    let read = OwnFile::read(path)?;
-    match validate::missing_name(&read.tree) {
+    let settings = OwnFile::read(path)?.settings;
+    match validate::missing_name(&settings) {
         None => {
-            let identities = read.tree.connector.identities.iter();
+            let identities = settings.connector.identities.iter();
             let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
-            Ok(misspelt.chain(read.tree.telemetry.warning()).collect())
+            Ok(misspelt.chain(settings.telemetry.warning()).collect())
         }
         Some((key, what)) => Err(ConfigError::Invalid {
             path: path.to_owned(),
@@ -346,9 +184,12 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
 
 /// All dotted keys of the file, sections included.
 pub fn known_keys() -> Vec<String> {
-    let tree = serde_json::to_value(FileTree::default()).unwrap_or_default();
     let mut keys = Vec::new();
-    walk(&tree, "", &mut |key, _| keys.push(key.to_owned()));
+    setting::walk(Settings::FIELDS, "", &mut |key, field| {
+        if field.in_file {
+            keys.push(key.to_owned());
+        }
+    });
     keys
 }
 

@@ -1,16 +1,16 @@
-//! Resolves the settings from the layers. Each key is resolved on its own.
+//! Changes the settings of the file by what the other layers say. Each key is resolved on its own.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use secrecy::SecretString;
 
-use super::agents::{AgentChoice, AgentEntries};
+use super::agents::AgentChoice;
 use super::direct::apply_policy;
 use super::env;
 use super::file::SYSTEM_PATH;
-use super::layers::{Layers, non_empty};
-use super::sections::{BusyMode, ServeConfig, SessionsConfig, SlackConfig, SleepConfig};
+use super::layers::{Layers, Sourced, non_empty};
+use super::sections::{BusyMode, SessionsConfig, SlackConfig, SleepConfig};
 use super::settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings};
 use crate::access::{ANY, AccessSettings, Mode, PersonRule, Role};
 use crate::wire::Platform;
@@ -35,49 +35,27 @@ pub fn load(sources: &Sources<'_>) -> Result<LoadedConfig, ConfigError> {
 /// [`load`] with another path of the system's file.
 pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedConfig, ConfigError> {
     let mut layers = Layers::open(sources, system)?;
-    let mut connector = layers.connector()?;
-    let direct = layers.direct(&mut connector)?;
-    let idp = layers.idp()?;
-    let sessions = layers.sessions();
-    let slack = layers.slack();
-    let sleep = layers.sleep(connector.wake_url.is_some());
-    let access = layers.access();
-    let telemetry = layers.telemetry();
-    let cron = layers.cron();
-    let (state_dir, state_dir_assigned) = layers.state_dir()?;
-    let tree = layers.tree();
-    let (agent, agents) = layers.agents();
-    let connectors = layers.connectors();
-    let mut routes = tree.routes;
-    for path in routes.iter_mut().filter_map(|route| route.workdir.as_mut()) {
-        *path = layers.resolve_path(path);
-    }
-    let mut log = tree.log;
+    let mut settings = layers.file_settings();
+    layers.connector(&mut settings.connector)?;
+    layers.direct(&mut settings)?;
+    layers.idp(&mut settings.idp)?;
+    layers.sessions(&mut settings.sessions);
+    layers.slack(&mut settings.slack);
+    layers.sleep(&mut settings.sleep, settings.connector.wake_url.is_some());
+    layers.access(&mut settings.access);
+    layers.telemetry(&mut settings.telemetry);
+    layers.cron(&mut settings);
+    layers.state_dir(&mut settings)?;
+    layers.agent(&mut settings);
     if let Some(level) = sources.flags.log_level {
-        log.level = layers.record("log.level", Origin::Flag, level);
+        settings.log.level = layers.record("log.level", Origin::Flag, level);
     }
     if let Some(format) = sources.flags.log_format {
-        log.format = layers.record("log.format", Origin::Flag, format);
+        settings.log.format = layers.record("log.format", Origin::Flag, format);
     }
-    log.file = log.file.map(|path| layers.resolve_path(&path));
-    let mut tls = tree.tls;
-    for path in [&mut tls.ca_file, &mut tls.client_cert, &mut tls.client_key]
-        .into_iter()
-        .flatten()
-    {
-        *path = layers.resolve_path(path);
-    }
-    let mut skills = tree.skills;
-    if let Some(dir) = &mut skills.dir {
-        *dir = layers.resolve_path(dir);
-    }
-    let mut media = tree.media;
-    for path in &mut media.send_from {
-        *path = layers.resolve_path(path);
-    }
-    let serve = layers.serve();
-    let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
-    if connector.secret.is_some() && connector.gateway_id.is_none() {
+    settings.hermes_home.clone_from(&layers.home);
+    let allow_bots = layers.allow_bots(&settings.connector.identities, settings.policy.keys());
+    if settings.connector.secret.is_some() && settings.connector.gateway_id.is_none() {
         let origin = layers.origins.of("connector.secret").clone();
         layers.warnings.push(format!(
             "a gateway secret is set ({origin}), but no gateway id, so the secret is not used; set GATEWAY_RELAY_ID or \
@@ -86,38 +64,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     }
     layers.warn_of_conflicts();
     let mut loaded = LoadedConfig {
-        settings: Settings {
-            connector,
-            direct,
-            tls,
-            idp,
-            link: tree.link,
-            sessions,
-            journal: tree.journal,
-            slack,
-            discord: tree.discord,
-            budget: tree.budget,
-            streaming: tree.streaming,
-            access,
-            audit: tree.audit,
-            prompts: tree.prompts,
-            media,
-            policy: tree.policy,
-            agents,
-            agent,
-            routes,
-            connectors,
-            cron,
-            skills,
-            serve,
-            shutdown: tree.shutdown,
-            sleep,
-            log,
-            telemetry,
-            state_dir,
-            state_dir_assigned,
-            hermes_home: layers.home,
-        },
+        settings,
         origins: layers.origins,
         warnings: layers.warnings,
         hermes_yaml: layers.hermes.relevance(),
@@ -130,23 +77,17 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
 }
 
 impl Layers<'_> {
-    fn connector(&mut self) -> Result<ConnectorConfig, ConfigError> {
-        let own = self.tree().connector;
-        let flag = self
-            .flags
-            .url
-            .clone()
-            .and_then(non_empty)
-            .map(|url| (url, Origin::Flag));
-        let url = flag.or_else(|| self.lookup(env::URL, own.url.as_ref(), Some("gateway.relay_url")));
+    fn connector(&mut self, connector: &mut ConnectorConfig) -> Result<(), ConfigError> {
+        let flag = self.flags.url.clone().and_then(non_empty);
+        let flag = flag.map(|url| (url, Origin::Flag));
+        let url = flag.or_else(|| self.lookup("connector.url", connector.url.as_ref()));
         // A URL in our own settings is deliberate; the switch is about what Hermes itself dials.
         let is_own = matches!(url, Some((_, Origin::Flag | Origin::OwnFile(_))));
-        let mut url = self.record_value("connector.url", url);
-        let mut url_veto = None;
-        if url.is_some() && !is_own && self.hermes.vetoes_relay() {
+        connector.url = self.record_value("connector.url", url);
+        if connector.url.is_some() && !is_own && self.hermes.vetoes_relay() {
             let path = self.hermes.path.clone();
-            url = None;
-            url_veto = Some(format!(
+            connector.url = None;
+            connector.url_veto = Some(format!(
                 "`platforms.relay.enabled: false` in {} disables the relay; set it to true or remove it",
                 path.display()
             ));
@@ -154,69 +95,24 @@ impl Layers<'_> {
                 .set("connector.url", Origin::HermesConfig(path.clone()));
             self.origins.set("connector.url_veto", Origin::HermesConfig(path));
         }
-        let mut text = |key, name, own: &Option<String>, hermes| {
-            let value = self.lookup(name, own.as_ref(), hermes);
-            self.record_value(key, value)
-        };
-        let gateway_id = text(
-            "connector.gateway_id",
-            env::ID,
-            &own.gateway_id,
-            Some("gateway.relay_id"),
-        );
-        let instance_id = text(
-            "connector.instance_id",
-            env::INSTANCE_ID,
-            &own.instance_id,
-            Some("gateway.relay_instance_id"),
-        );
-        let wake_url = text(
-            "connector.wake_url",
-            env::WAKE_URL,
-            &own.wake_url,
-            Some("gateway.relay_wake_url"),
-        );
-        let sleep_url = text("connector.sleep_url", env::SLEEP_URL, &own.sleep_url, None);
-        let display_name = text(
-            "connector.display_name",
-            env::DISPLAY_NAME,
-            &own.display_name,
-            None,
-        );
-        let endpoint = text(
-            "connector.endpoint",
-            env::ENDPOINT,
-            &own.endpoint,
-            Some("gateway.relay_endpoint"),
-        );
-        let delivery_key =
-            text("connector.delivery_key", env::DELIVERY_KEY, &None, None).map(SecretString::from);
-        Ok(ConnectorConfig {
-            url,
-            url_veto,
-            gateway_id,
-            secret: self.secret(own.secret_file.as_deref())?,
-            delivery_key,
-            allow_plaintext: own.allow_plaintext,
-            identities: self.identities(own.identities),
-            route_keys: self.route_keys(own.route_keys),
-            instance_id,
-            wake_url,
-            sleep_url,
-            display_name: display_name.map(|name| self.short_name(name)),
-            endpoint,
-        })
-    }
-
-    fn serve(&self) -> ServeConfig {
-        let mut serve = self.tree().serve;
-        if let Some(receiver) = &mut serve.receiver {
-            let files = [&mut receiver.hmac_secret_file, &mut receiver.bearer_file];
-            for path in files.into_iter().flatten() {
-                *path = self.resolve_path(path);
-            }
+        for (key, text) in [
+            ("connector.gateway_id", &mut connector.gateway_id),
+            ("connector.instance_id", &mut connector.instance_id),
+            ("connector.wake_url", &mut connector.wake_url),
+            ("connector.sleep_url", &mut connector.sleep_url),
+            ("connector.display_name", &mut connector.display_name),
+            ("connector.endpoint", &mut connector.endpoint),
+        ] {
+            self.resolve_text(key, text);
         }
-        serve
+        connector.display_name = connector.display_name.take().map(|name| self.short_name(name));
+        let mut delivery_key = None;
+        self.resolve_text("connector.delivery_key", &mut delivery_key);
+        connector.delivery_key = delivery_key.map(SecretString::from);
+        connector.secret = self.secret(connector.secret_file.as_deref())?;
+        connector.identities = self.identities(std::mem::take(&mut connector.identities));
+        connector.route_keys = self.route_keys(std::mem::take(&mut connector.route_keys));
+        Ok(())
     }
 
     fn short_name(&mut self, name: String) -> String {
@@ -276,14 +172,15 @@ impl Layers<'_> {
         if let Some((text, origin)) = self.in_dotenv(env::ROUTE_KEYS) {
             return self.record(KEY, origin, env::comma_list(&text));
         }
-        let Some(keys) = self.hermes.list("gateway.relay_route_keys") else {
+        let key = Settings::field(KEY).and_then(|field| field.hermes);
+        let Some(keys) = key.and_then(|key| self.hermes.list(key)) else {
             return Vec::new();
         };
         self.record(KEY, Origin::HermesConfig(self.hermes.path.clone()), keys)
     }
 
-    fn sessions(&mut self) -> SessionsConfig {
-        let mut sessions = self.tree().sessions;
+    fn sessions(&mut self, sessions: &mut SessionsConfig) {
+        const BUSY_MODE: &str = "sessions.busy_mode";
         for notice in [
             &mut sessions.interrupted_notice,
             &mut sessions.overflow_notice,
@@ -297,35 +194,37 @@ impl Layers<'_> {
             ("multiplex_profiles", &mut sessions.multiplex_profiles),
         ] {
             let key = format!("sessions.{name}");
-            if self.own.as_ref().is_some_and(|own| own.sets(&key)) {
+            if self.own_sets(&key) {
                 continue;
             }
             if let Some(flag) = self.hermes.switch(name, &mut self.warnings) {
                 *value = self.record(&key, Origin::HermesConfig(self.hermes.path.clone()), flag);
             }
         }
-        let own = self.own.as_ref().filter(|own| own.sets("sessions.busy_mode"));
-        let own = own.map(|_| sessions.busy_mode.as_str().to_owned());
-        if let Some((text, origin)) =
-            self.lookup(env::BUSY_MODE, own.as_ref(), Some("display.busy_input_mode"))
-        {
+        let own = self
+            .own_sets(BUSY_MODE)
+            .then(|| sessions.busy_mode.as_str().to_owned());
+        if let Some((text, origin)) = self.lookup(BUSY_MODE, own.as_ref()) {
             match text.parse::<BusyMode>() {
-                Ok(mode) => sessions.busy_mode = self.record("sessions.busy_mode", origin, mode),
+                Ok(mode) => sessions.busy_mode = self.record(BUSY_MODE, origin, mode),
                 Err(error) => self
                     .warnings
                     .push(format!("busy mode from {origin}: {error}; ignored")),
             }
         }
-        sessions
     }
 
     /// Who may drive an agent: our own section, else Hermes' variables, else the connector decides.
-    fn access(&mut self) -> AccessSettings {
-        let mut access = self.tree().access;
-        if self.own.as_ref().is_some_and(|own| own.sets("access")) {
+    fn access(&mut self, access: &mut AccessSettings) {
+        if self.own_sets("access") {
             access.is_set = true;
-            return access.normalized();
+        } else {
+            self.hermes_access(access);
         }
+        *access = std::mem::take(access).normalized();
+    }
+
+    fn hermes_access(&mut self, access: &mut AccessSettings) {
         let find = |name: &str| self.in_process(name).or_else(|| self.in_dotenv(name));
         let (mut people, mut everybody_on, mut origin) = (Vec::new(), Vec::new(), None);
         let (mut open, mut listed) = (false, false);
@@ -359,7 +258,7 @@ impl Layers<'_> {
                 (false, _) => {}
             }
         }
-        let Some(origin) = origin else { return access };
+        let Some(origin) = origin else { return };
         let mode = match (open, listed || !everybody_on.is_empty()) {
             (true, _) => Mode::Open,
             (false, true) => Mode::List,
@@ -369,11 +268,9 @@ impl Layers<'_> {
         access.people = self.record("access.people", origin, people);
         access.everybody_on = everybody_on;
         access.from_hermes = true;
-        access.normalized()
     }
 
-    fn slack(&mut self) -> SlackConfig {
-        let mut slack = self.tree().slack;
+    fn slack(&mut self, slack: &mut SlackConfig) {
         for (name, value) in [
             ("reply_in_thread", &mut slack.reply_in_thread),
             (
@@ -382,74 +279,55 @@ impl Layers<'_> {
             ),
         ] {
             let key = format!("slack.{name}");
-            let is_set = self.own.as_ref().is_some_and(|own| own.sets(&key));
+            let is_set = self.own_sets(&key);
             if let Some(flag) = self.hermes.slack_switch(name).filter(|_| !is_set) {
                 *value = self.record(&key, Origin::HermesConfig(self.hermes.path.clone()), flag);
             }
         }
-        slack
     }
 
-    /// The default agent and all agents; an inline agent gets a name.
-    fn agents(&mut self) -> (String, AgentEntries) {
-        let mut agents = self.tree().agents;
-        let flag = self
-            .flags
-            .agent
-            .clone()
-            .and_then(non_empty)
-            .map(|agent| (agent, Origin::Flag));
-        let own = self
-            .own
-            .as_ref()
-            .filter(|own| own.sets("agent"))
-            .map(|own| own.tree.agent.clone());
-        let own = own.map(|choice| match choice {
+    /// The default agent; an inline one gets a name and joins the others.
+    fn agent(&mut self, settings: &mut Settings) {
+        let own = match std::mem::take(&mut settings.agent_choice) {
             AgentChoice::Named(name) => name,
             AgentChoice::Inline(entry) => {
                 let mut name = entry.default_name();
-                while agents.contains_key(&name) {
+                while settings.agents.contains_key(&name) {
                     name.push('_');
                 }
-                agents.insert(name.clone(), *entry);
+                settings.agents.insert(name.clone(), *entry);
                 name
             }
-        });
-        for entry in agents.values_mut() {
-            let paths = entry.workdir.iter_mut().chain(entry.backend.paths_mut());
-            for path in paths {
-                *path = self.resolve_path(path);
-            }
-        }
+        };
+        let own = self.own_sets("agent").then_some(own);
+        let flag = self.flags.agent.clone().and_then(non_empty);
+        let flag = flag.map(|agent| (agent, Origin::Flag));
         let value = flag.or_else(|| self.in_own(own.as_ref()));
-        let name = self
+        settings.agent = self
             .record_value("agent", value)
             .unwrap_or_else(|| DEFAULT_AGENT.to_owned());
-        (name, agents)
     }
 
-    /// The directory, and whether the service manager made it for us.
-    fn state_dir(&mut self) -> Result<(PathBuf, bool), ConfigError> {
+    /// The directory of the journal, and whether the service manager made it for us.
+    fn state_dir(&mut self, settings: &mut Settings) -> Result<(), ConfigError> {
         const KEY: &str = "state_dir";
         if let Some(path) = self.flags.state_dir.clone() {
-            return Ok((self.record(KEY, Origin::Flag, path), false));
-        }
-        if let Some((path, origin)) = self.in_process(env::RELAY_STATE_DIR) {
-            return Ok((self.record(KEY, origin, path.into()), false));
-        }
-        if let Some((list, origin)) = self.in_process(env::STATE_DIRECTORY)
+            settings.state_dir = self.record(KEY, Origin::Flag, path);
+        } else if let Some((path, origin)) = self.in_process(env::RELAY_STATE_DIR) {
+            settings.state_dir = self.record(KEY, origin, path.into());
+        } else if let Some((list, origin)) = self.in_process(env::STATE_DIRECTORY)
             && let Some(first) = list.split(':').find(|path| !path.is_empty())
         {
-            return Ok((self.record(KEY, origin, first.into()), true));
+            settings.state_dir = self.record(KEY, origin, first.into());
+            settings.state_dir_assigned = true;
+        } else if let Some((path, _)) = self.path_in_own(Some(&settings.state_dir)) {
+            settings.state_dir = path;
+        } else {
+            let home = self.home.as_ref().ok_or(ConfigError::NoStateDir)?;
+            settings.state_dir = home.join("relay");
+            self.origins.set(KEY, Origin::Default);
         }
-        if let Some(path) = self.tree().state_dir.filter(|path| !path.as_os_str().is_empty()) {
-            return Ok((self.resolve_path(&path), false));
-        }
-        self.origins.set(KEY, Origin::Default);
-        self.home
-            .as_ref()
-            .map(|home| (home.join("relay"), false))
-            .ok_or(ConfigError::NoStateDir)
+        Ok(())
     }
 
     fn allow_bots<'p>(
@@ -480,9 +358,7 @@ impl Layers<'_> {
             let value = self.secret_in(Path::new(&path))?;
             return Ok(Some(self.record(KEY, origin, value)));
         }
-        if let (Some(path), Some(file)) = (own.filter(|path| !path.as_os_str().is_empty()), &self.own) {
-            let origin = Origin::OwnFile(file.path.clone());
-            let path = self.resolve_path(path);
+        if let Some((path, origin)) = self.path_in_own(own) {
             let value = self.secret_in(&path)?;
             return Ok(Some(self.record(KEY, origin, value)));
         }
@@ -501,7 +377,7 @@ impl Layers<'_> {
         }
         let value = self
             .in_dotenv(env::SECRET)
-            .or_else(|| self.in_hermes("gateway.relay_secret"));
+            .or_else(|| self.in_hermes(Settings::field(KEY)?.hermes?));
         Ok(self.record_value(KEY, value).map(secret::into_secret))
     }
 
@@ -511,70 +387,50 @@ impl Layers<'_> {
     }
 
     /// The identity provider. A token URL in the environment overrides all files.
-    fn idp(&mut self) -> Result<IdpConfig, ConfigError> {
-        let own = self.tree().idp;
-        let token_url = self.lookup(
-            env::IDP_TOKEN_URL,
-            own.token_url.as_ref(),
-            Some("gateway.idp.token_url"),
-        );
-        let (files, hermes) = match token_url.as_ref().map(|(_, origin)| origin) {
+    fn idp(&mut self, idp: &mut IdpConfig) -> Result<(), ConfigError> {
+        const SECRET: &str = "idp.client_secret";
+        let token_url = self.lookup("idp.token_url", idp.token_url.as_ref());
+        let (own, hermes) = match token_url.as_ref().map(|(_, origin)| origin) {
             Some(Origin::OwnFile(_)) => (true, false),
             Some(Origin::HermesConfig(_)) | None => (true, true),
             Some(_) => (false, false),
         };
-        let mut text = |key: &str, name, own: &Option<String>| {
-            let dotted = format!("gateway.{key}");
-            let value = self.lookup(
-                name,
-                own.as_ref().filter(|_| files),
-                hermes.then_some(dotted.as_str()),
-            );
-            self.record_value(key, value)
-        };
-        let client_id = text("idp.client_id", env::IDP_CLIENT_ID, &own.client_id);
-        let scope = text("idp.scope", env::IDP_SCOPE, &own.scope);
-        let own_secret = own
-            .client_secret_file
-            .filter(|path| files && !path.as_os_str().is_empty());
-        let client_secret = match (self.in_process(env::IDP_CLIENT_SECRET), own_secret, &self.own) {
-            (None, Some(path), Some(file)) => {
-                let origin = Origin::OwnFile(file.path.clone());
-                let value = secret::read(&self.resolve_path(&path))?;
-                Some(self.record("idp.client_secret", origin, value))
-            }
-            _ => self.idp_text_secret(hermes),
-        };
-        Ok(IdpConfig {
-            token_url: self.record_value("idp.token_url", token_url),
-            client_id,
-            client_secret,
-            scope,
-        })
-    }
-
-    fn idp_text_secret(&mut self, hermes: bool) -> Option<SecretString> {
-        let value = self.lookup(
-            env::IDP_CLIENT_SECRET,
-            None,
-            hermes.then_some("gateway.idp.client_secret"),
-        );
-        self.record_value("idp.client_secret", value)
-            .map(secret::into_secret)
-    }
-
-    fn sleep(&mut self, has_wake_url: bool) -> SleepConfig {
-        let mut sleep = self.tree().sleep;
-        let own = |layers: &Self, key: &str| layers.own.as_ref().is_some_and(|own| own.sets(key));
-        let own_enabled = own(self, "sleep.enabled").then(|| sleep.enabled.to_string());
-        if let Some((text, origin)) = self.lookup(env::SCALE_TO_ZERO, own_enabled.as_ref(), None) {
-            sleep.enabled = self.record("sleep.enabled", origin, is_on(&text));
+        let is_read = |value: &Sourced| hermes || !matches!(value.1, Origin::HermesConfig(_));
+        idp.token_url = self.record_value("idp.token_url", token_url);
+        for (key, text) in [
+            ("idp.client_id", &mut idp.client_id),
+            ("idp.scope", &mut idp.scope),
+        ] {
+            let value = self.lookup(key, text.as_ref().filter(|_| own)).filter(is_read);
+            *text = self.record_value(key, value);
         }
-        if !own(self, "sleep.idle_secs")
+        let file = self.path_in_own(idp.client_secret_file.as_deref().filter(|_| own));
+        let variable = self.in_process(env::IDP_CLIENT_SECRET);
+        idp.client_secret = if let (None, Some((path, origin))) = (&variable, file) {
+            let value = secret::read(&path)?;
+            Some(self.record(SECRET, origin, value))
+        } else {
+            let value = match hermes {
+                true => self.lookup(SECRET, None),
+                false => variable.or_else(|| self.in_dotenv(env::IDP_CLIENT_SECRET)),
+            };
+            self.record_value(SECRET, value).map(secret::into_secret)
+        };
+        Ok(())
+    }
+
+    fn sleep(&mut self, sleep: &mut SleepConfig, has_wake_url: bool) {
+        const ENABLED: &str = "sleep.enabled";
+        const IDLE_SECS: &str = "sleep.idle_secs";
+        let own = self.own_sets(ENABLED).then(|| sleep.enabled.to_string());
+        if let Some((text, origin)) = self.lookup(ENABLED, own.as_ref()) {
+            sleep.enabled = self.record(ENABLED, origin, is_on(&text));
+        }
+        if !self.own_sets(IDLE_SECS)
             && let Some(secs) = self.hermes.text(IDLE_MINUTES).as_deref().and_then(seconds)
         {
             let origin = Origin::HermesConfig(self.hermes.path.clone());
-            sleep.idle_secs = self.record("sleep.idle_secs", origin, secs);
+            sleep.idle_secs = self.record(IDLE_SECS, origin, secs);
         }
         if sleep.enabled && !has_wake_url {
             self.warnings.push(
@@ -582,7 +438,6 @@ impl Layers<'_> {
                     .to_owned(),
             );
         }
-        sleep
     }
 }
 
