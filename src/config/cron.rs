@@ -205,8 +205,8 @@ impl Layers<'_> {
             cron.wrap_response = self.record("cron.wrap_response", from_hermes, flag);
         }
         self.chronos(&mut cron.chronos);
-        let zone = cron.timezone.take().and_then(non_empty);
-        cron.timezone = self.time_zone(zone.or_else(|| settings.timezone.take()));
+        let own = cron.timezone.take().and_then(non_empty);
+        cron.timezone = self.time_zone(own.or_else(|| settings.timezone.take()).as_ref());
         self.home_channels(&mut cron.home_channels);
         self.warn_of_unreachable(cron, settings.serve.http.is_some());
     }
@@ -230,9 +230,9 @@ impl Layers<'_> {
     }
 
     /// The zone of jobs without their own. One that does not exist can come from elsewhere than our own file, which is checked.
-    fn time_zone(&mut self, own: Option<String>) -> Option<String> {
+    fn time_zone(&mut self, own: Option<&String>) -> Option<String> {
         const KEY: &str = "cron.timezone";
-        let zone = self.lookup(KEY, own.as_ref());
+        let zone = self.lookup(KEY, own);
         if let Some((name, origin)) = &zone
             && let Some(error) = zone_error(name)
         {

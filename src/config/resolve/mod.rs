@@ -410,9 +410,10 @@ impl Layers<'_> {
             let value = secret::read(&path)?;
             Some(self.record(SECRET, origin, value))
         } else {
-            let value = match hermes {
-                true => self.lookup(SECRET, None),
-                false => variable.or_else(|| self.in_dotenv(env::IDP_CLIENT_SECRET)),
+            let value = if hermes {
+                self.lookup(SECRET, None)
+            } else {
+                variable.or_else(|| self.in_dotenv(env::IDP_CLIENT_SECRET))
             };
             self.record_value(SECRET, value).map(secret::into_secret)
         };
