@@ -9,7 +9,7 @@ use hermes_relay::notify::contract::{
     AgentAddress, AgentDescriptor, CONTRACT_VERSION, ConnectorFeatures, DeliveryFailure, DeliveryKind,
     DeliveryOrigin, DeliveryPayload, DeliveryReceipt, StaticCapabilities, WakeOpts, WakeReceipt,
 };
-use hermes_relay::notify::{AgentConnector, Delivering, Notice, dispatch};
+use hermes_relay::notify::{AgentConnector, Delivering, NamedTarget, Notice, dispatch};
 
 /// One agent's mailbox, with a bell.
 #[derive(Debug, Default)]
@@ -94,8 +94,7 @@ impl AgentConnector for Mailbox {
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    let connectors: Vec<(String, Box<dyn AgentConnector>)> =
-        vec![("mailbox".to_owned(), Box::new(Mailbox::default()))];
+    let targets: Vec<NamedTarget> = vec![("mailbox".to_owned(), Box::new(Mailbox::default()))];
     for address in ["ops", "ops@night-shift", "nobody"] {
         let notice = Notice {
             address: address.to_owned(),
@@ -104,7 +103,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
             origin: DeliveryOrigin::default(),
             wait: None,
         };
-        let dispatched = dispatch(&connectors, &notice).await;
+        let dispatched = dispatch(&targets, &notice).await;
         println!("{}", serde_json::to_string(&dispatched)?);
     }
     Ok(())

@@ -286,7 +286,7 @@ pub use store::{FileSkillStore, SqliteDataStore, SqliteSkillStore};
 pub use wire::{CapabilityDescriptor, SessionKey};
 
 /// Hand an agent something, from any program: the contract `AgentConnector` as a trait, the bundled connectors, and [`dispatch`],
-/// which routes one notice to those that have the agent. [`RelayHandle::hand`] takes a [`HandedItem`] for an agent of a relay in
+/// which routes one notice to the targets that have the agent. [`RelayHandle::hand`] takes a [`HandedItem`] for an agent of a relay in
 /// this process.
 ///
 /// [`HandedItem`]: notify::HandedItem
@@ -296,11 +296,11 @@ pub mod notify {
     pub use crate::agent_connector::conformance;
     pub use crate::agent_connector::contract;
     pub use crate::agent_connector::{
-        AgentConnector, CommandConnector, CommandConnectorSettings, ConnectorRegistry, ConnectorSetupError,
-        Delivering, DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, FileConnector,
-        FileConnectorSettings, MAX_NOTICE_BYTES, NamedConnector, NoopConnector, Notice, ProgramAgent,
-        RegistrationError, TmuxAgent, TmuxConnector, TmuxConnectorSettings, WebhookAgent, WebhookConnector,
-        WebhookConnectorSettings, WebhookCredentials, dispatch, new_dispatch_id,
+        AgentConnector, AuthValue, CommandConnector, CommandTarget, Delivering, DispatchOutcome,
+        DispatchRoute, Dispatched, DispatchedTo, FileConnector, FileTarget, MAX_NOTICE_BYTES, NamedTarget,
+        NoopConnector, NoopTarget, Notice, NotifyTarget, ProgramAgent, RegistrationError, RelayTarget,
+        TargetRegistry, TargetSetupError, TmuxAgent, TmuxConnector, TmuxTarget, WebhookAgent,
+        WebhookConnector, WebhookCredentials, WebhookTarget, dispatch, new_dispatch_id,
     };
     pub use crate::relay::{HandedItem, SubmitError, TakenItem};
 }

@@ -1,4 +1,4 @@
-//! A program as a mailbox: started for each delivery without a shell, with the body of a webhook on its standard input.
+//! A program as a mailbox: started for each notice without a shell, with the body of a webhook on its standard input.
 //!
 //! Exit code 0 means accepted. A JSON object on its standard output is read like a webhook's answer.
 
@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::pin::Pin;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::contract::{
     AgentAddress, AgentDescriptor, DeliveryFailure, DeliveryPayload, DeliveryReceipt, StaticCapabilities,
@@ -16,30 +16,38 @@ use super::contract::{
 use super::degraded::deliver_instead;
 use super::receipt::Answer;
 use super::subprocess::{self, ProgramEnv};
-use super::{AgentConnector, Delivering, bundled, descriptor, now_ms, wrong_ids};
+use super::target::{TargetContext, TargetFault, TargetKind, wrong_ids};
+use super::{AgentConnector, Delivering, TargetSetupError, bundled, descriptor, now_ms};
 
 /// Maximum time of the program.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `{kind: command, agents: {ID: {argv}}}`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CommandConnectorSettings {
+pub struct CommandTarget {
     /// The agents and their programs.
     pub agents: BTreeMap<String, ProgramAgent>,
 }
 
 /// The program of an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramAgent {
     /// The program and its arguments; no shell reads them.
     pub argv: Vec<String>,
 }
 
-impl CommandConnectorSettings {
-    /// What is wrong with them.
-    pub(crate) fn violation(&self) -> Option<String> {
+impl TargetKind for CommandTarget {
+    fn capabilities(&self) -> StaticCapabilities {
+        CommandConnector::CAPABILITIES
+    }
+
+    fn agents(&self, _own: &[String]) -> Vec<String> {
+        self.agents.keys().cloned().collect()
+    }
+
+    fn violation(&self) -> Option<String> {
         wrong_ids(self.agents.keys()).or_else(|| {
             self.agents.iter().find_map(|(id, agent)| {
                 let is_named = agent
@@ -53,12 +61,26 @@ impl CommandConnectorSettings {
             })
         })
     }
+
+    fn connect(&self, with: &TargetContext<'_>) -> Result<Box<dyn AgentConnector>, TargetSetupError> {
+        Ok(Box::new(CommandConnector::new(
+            self.clone(),
+            with.programs.clone(),
+        )))
+    }
+
+    fn fault(&self) -> TargetFault {
+        TargetFault {
+            what: "a program is not installed or cannot be run",
+            remedy: "install the program, or correct `argv`".to_owned(),
+        }
+    }
 }
 
 /// Starts programs.
 #[derive(Debug)]
 pub struct CommandConnector {
-    settings: CommandConnectorSettings,
+    settings: CommandTarget,
     env: ProgramEnv,
 }
 
@@ -67,10 +89,7 @@ impl CommandConnector {
     pub const CAPABILITIES: StaticCapabilities = bundled("command", false, false);
 
     /// A connector for these agents; `env` is the whole environment of their programs.
-    pub fn new(
-        settings: CommandConnectorSettings,
-        env: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Self {
+    pub fn new(settings: CommandTarget, env: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         Self {
             settings,
             env: env.into_iter().collect(),

@@ -450,7 +450,7 @@ impl DeliveryFailure {
         }
     }
 
-    /// The connector does not know the agent.
+    /// There is no such agent.
     pub fn unknown_agent(agent_id: &str) -> Self {
         let shown = crate::text::printable(agent_id, 80);
         Self::new(
@@ -465,7 +465,7 @@ impl DeliveryFailure {
         Self::new(
             CauseKind::NotImplemented,
             agent_id,
-            format!("a `{implementation}` connector cannot wait for an answer"),
+            format!("a target of the kind `{implementation}` cannot wait for an answer"),
         )
     }
 }

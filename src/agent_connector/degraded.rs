@@ -29,7 +29,7 @@ pub(super) async fn deliver_instead(
     let receipt = connector.deliver(&address.to_string(), &payload).await?;
     let mut warnings = receipt.warnings;
     if opts.when.is_some_and(|when| when > now_ms()) {
-        warnings.push("this substrate has no schedule: it was delivered now".to_owned());
+        warnings.push("this kind has no schedule: it was delivered now".to_owned());
     }
     Ok(WakeReceipt {
         woken_at: receipt.delivered_at,

@@ -1,4 +1,4 @@
-//! One notice to every connector that has the agent: who gets it, by which method, under one id, and what came of it.
+//! One notice to every target that has the agent: who gets it, by which method, under one id, and what came of it.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::contract::{
     AgentAddress, AgentResponse, CauseKind, DeliveryFailure, DeliveryKind, DeliveryMeta, DeliveryOrigin,
     DeliveryPayload, DeliveryReceipt, MAX_ID_BYTES, WakeOpts, WakeReceipt,
 };
-use super::{AgentConnector, NamedConnector, now_ms};
+use super::{AgentConnector, NamedTarget, now_ms};
 use crate::text::is_unprintable;
 
 /// Maximum length of a notice's text in bytes.
@@ -21,7 +21,7 @@ pub const MAX_NOTICE_BYTES: usize = 1024 * 1024;
 pub struct Notice {
     /// `agent` or `agent@session`; an `@` asks for attention.
     pub address: String,
-    /// What a delivery is for; a wake has no kind.
+    /// What the notice is for; a wake has no kind.
     pub kind: DeliveryKind,
     /// The text; the context of a wake.
     pub text: String,
@@ -43,7 +43,7 @@ pub enum DispatchRoute {
     RequestResponse,
 }
 
-/// What came of one connector.
+/// What came of one target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub enum DispatchOutcome {
     /// It was delivered.
@@ -60,11 +60,12 @@ pub enum DispatchOutcome {
     Failed(DeliveryFailure),
 }
 
-/// One connector that has the agent.
+/// One target that has the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DispatchedTo {
     /// Its name in the settings.
-    pub connector: String,
+    #[serde(rename = "connector")]
+    pub target: String,
     /// Whether the substrate accepted it.
     pub ok: bool,
     /// The method that was called.
@@ -79,7 +80,7 @@ pub struct DispatchedTo {
 pub struct Dispatched {
     /// The address as it was given.
     pub agent: String,
-    /// The connectors that have the agent.
+    /// The targets that have the agent.
     pub dispatched: Vec<DispatchedTo>,
     /// Why nothing was dispatched at all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,7 +88,7 @@ pub struct Dispatched {
 }
 
 impl Dispatched {
-    /// Whether there was a connector and every one accepted.
+    /// Whether there was a target and every one accepted.
     pub fn is_accepted(&self) -> bool {
         self.error.is_none() && self.dispatched.iter().all(|to| to.ok)
     }
@@ -115,8 +116,8 @@ pub fn new_dispatch_id() -> io::Result<String> {
     Ok(groups.join("-"))
 }
 
-/// Hands the notice to every connector that has the agent, at the same time and under one `dispatch_id`.
-pub async fn dispatch(connectors: &[NamedConnector], notice: &Notice) -> Dispatched {
+/// Hands the notice to every target that has the agent, at the same time and under one `dispatch_id`.
+pub async fn dispatch(targets: &[NamedTarget], notice: &Notice) -> Dispatched {
     let agent = AgentAddress::parse(&notice.address).agent;
     let is_valid = !agent.trim().is_empty()
         && notice.address.len() <= 2 * MAX_ID_BYTES
@@ -127,7 +128,7 @@ pub async fn dispatch(connectors: &[NamedConnector], notice: &Notice) -> Dispatc
     }
     if notice.text.len() > MAX_NOTICE_BYTES {
         let why = format!(
-            "the text is longer than {MAX_NOTICE_BYTES} bytes; deliver a path or a link to it instead"
+            "the text is longer than {MAX_NOTICE_BYTES} bytes; hand over a path or a link to it instead"
         );
         return Dispatched::refused(notice, why);
     }
@@ -135,7 +136,7 @@ pub async fn dispatch(connectors: &[NamedConnector], notice: &Notice) -> Dispatc
     if notice.text.trim().is_empty() && !is_ring {
         return Dispatched::refused(notice, "the text is empty".to_owned());
     }
-    let owners = connectors.iter().filter(|(_, connector)| {
+    let owners = targets.iter().filter(|(_, connector)| {
         let agents = connector.list_agents();
         agents
             .iter()
@@ -144,7 +145,7 @@ pub async fn dispatch(connectors: &[NamedConnector], notice: &Notice) -> Dispatc
     let owners: Vec<_> = owners.collect();
     if owners.is_empty() {
         let shown = crate::text::printable(&agent, 80);
-        return Dispatched::refused(notice, format!("no connector has an agent `{shown}`"));
+        return Dispatched::refused(notice, format!("no target has an agent `{shown}`"));
     }
     let envelope = match envelope(notice) {
         Ok(envelope) => envelope,
@@ -153,7 +154,7 @@ pub async fn dispatch(connectors: &[NamedConnector], notice: &Notice) -> Dispatc
     let sent = owners.iter().map(async |(name, connector)| {
         let (route, outcome) = send(connector.as_ref(), notice, &envelope).await;
         DispatchedTo {
-            connector: name.clone(),
+            target: name.clone(),
             ok: !matches!(outcome, DispatchOutcome::Failed(_)),
             route,
             outcome,
@@ -166,7 +167,7 @@ pub async fn dispatch(connectors: &[NamedConnector], notice: &Notice) -> Dispatc
     }
 }
 
-/// The envelope of all deliveries of a notice.
+/// The envelope under which all targets get the notice.
 fn envelope(notice: &Notice) -> io::Result<DeliveryMeta> {
     let mut origin = notice.origin.clone();
     if notice.wait.is_some() && origin.correlation_id.is_none() {

@@ -1,4 +1,4 @@
-//! A directory as a mailbox: each delivery is a file `<dispatch_id>.json` that appears whole, with the body of a webhook.
+//! A directory as a mailbox: each notice is a file `<dispatch_id>.json` that appears whole, with the body of a webhook.
 //!
 //! A file is written under a hidden temporary name, synced and renamed; the same `dispatch_id` again replaces it. Whoever reads the
 //! directory deletes what it has read.
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use rustix::fs::{Access, access};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::contract::{
@@ -16,37 +16,63 @@ use super::contract::{
     StaticCapabilities, WakeOpts, WakeReceipt,
 };
 use super::degraded::deliver_instead;
-use super::{AgentConnector, Delivering, bundled, descriptor, now_ms, wrong_ids};
+use super::target::{TargetContext, TargetFault, TargetKind, wrong_ids};
+use super::{AgentConnector, Delivering, TargetSetupError, bundled, descriptor, now_ms};
 
-/// Files that are written at the same time; further deliveries wait.
+/// Files that are written at the same time; further notices wait.
 const PARALLEL: usize = 16;
 /// Maximum length of a `dispatch_id` that is a file's name.
 const MAX_NAME: usize = 200;
 
 /// `{kind: file, dir, agents: [ID]}`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FileConnectorSettings {
+pub struct FileTarget {
     /// The directory, which exists.
     pub dir: PathBuf,
     /// The ids of the agents that read it.
     pub agents: Vec<String>,
 }
 
-impl FileConnectorSettings {
-    /// What is wrong with them.
-    pub(crate) fn violation(&self) -> Option<String> {
+impl TargetKind for FileTarget {
+    fn capabilities(&self) -> StaticCapabilities {
+        FileConnector::CAPABILITIES
+    }
+
+    fn agents(&self, _own: &[String]) -> Vec<String> {
+        self.agents.clone()
+    }
+
+    fn violation(&self) -> Option<String> {
         if self.dir.as_os_str().is_empty() {
             return Some("`dir` is empty; name a directory".to_owned());
         }
         wrong_ids(self.agents.iter())
     }
+
+    fn connect(&self, _with: &TargetContext<'_>) -> Result<Box<dyn AgentConnector>, TargetSetupError> {
+        Ok(Box::new(FileConnector::new(self.clone())))
+    }
+
+    fn fault(&self) -> TargetFault {
+        let dir = self.dir.display();
+        TargetFault {
+            what: "`dir` is no directory that this user can write to",
+            remedy: format!(
+                "create it with `mkdir -p {dir}` and let this user write to it, or correct `dir`"
+            ),
+        }
+    }
+
+    fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        Some(&mut self.dir)
+    }
 }
 
-/// Writes deliveries into a directory.
+/// Writes notices into a directory.
 #[derive(Debug)]
 pub struct FileConnector {
-    settings: FileConnectorSettings,
+    settings: FileTarget,
     slots: Semaphore,
 }
 
@@ -55,7 +81,7 @@ impl FileConnector {
     pub const CAPABILITIES: StaticCapabilities = bundled("file", false, false);
 
     /// A connector for these agents. Looks at nothing yet.
-    pub fn new(settings: FileConnectorSettings) -> Self {
+    pub fn new(settings: FileTarget) -> Self {
         Self {
             settings,
             slots: Semaphore::new(PARALLEL),
@@ -122,7 +148,7 @@ fn is_file_name(id: &str) -> bool {
 fn write(path: &Path, body: &[u8]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
-        .prefix(".delivery-")
+        .prefix(".notice-")
         .suffix(".tmp")
         .tempfile_in(dir)?;
     file.write_all(body)?;

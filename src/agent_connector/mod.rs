@@ -1,11 +1,12 @@
 //! `AgentConnector`: hand an agent something to take in or a playbook to carry out, and learn whether it was woken.
 //!
-//! [`contract`] has the words of the contract; every substrate is a file of its own that implements [`AgentConnector`]. A delivery is
-//! durable where the substrate is and does not interrupt; a wake interrupts where there is an interrupt channel, and delivers where
-//! there is none. What broke now is an error; what a substrate cannot do at all is a degraded receipt.
+//! [`contract`] has the words of the contract, among them *substrate*: what carries a delivery. A delivery is durable where the
+//! substrate is and does not interrupt; a wake interrupts where there is an interrupt channel, and delivers where there is none. What
+//! broke now is an error; what a substrate cannot do at all is a degraded receipt.
 //!
-//! [`dispatch()`] routes one notice to every connector that has the agent: a bare address delivers, `agent@session` wakes. A
-//! [`ConnectorRegistry`] takes only connectors that work.
+//! To people a configured connector is a *target* (`notify.targets` in the settings) and its substrate a *kind*. A kind is one file: the
+//! settings of such a [`NotifyTarget`], and the [`AgentConnector`] that they make. [`dispatch()`] routes one notice to every target that has
+//! the agent: a bare address delivers, `agent@session` wakes. A [`TargetRegistry`] takes only targets that work.
 //!
 //! This is another thing than the chat connector that the relay dials.
 
@@ -19,41 +20,47 @@ mod file;
 mod noop;
 mod receipt;
 mod registry;
+mod relay;
 mod subprocess;
+mod target;
 mod tmux;
+mod unusable;
 mod wake_turn;
 mod webhook;
 
-pub use command::{CommandConnector, CommandConnectorSettings, ProgramAgent};
+pub use command::{CommandConnector, CommandTarget, ProgramAgent};
 pub use dispatch::{
     DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, MAX_NOTICE_BYTES, Notice, dispatch,
     new_dispatch_id,
 };
-pub use file::{FileConnector, FileConnectorSettings};
-pub use noop::NoopConnector;
-pub use registry::{ConnectorRegistry, RegistrationError};
-pub use tmux::{TmuxAgent, TmuxConnector, TmuxConnectorSettings};
+pub use file::{FileConnector, FileTarget};
+pub use noop::{NoopConnector, NoopTarget};
+pub use registry::{RegistrationError, TargetRegistry};
+pub use relay::RelayTarget;
+pub use target::NotifyTarget;
+pub(crate) use target::{SecretSources, TargetContext};
+pub use tmux::{TmuxAgent, TmuxConnector, TmuxTarget};
+pub(crate) use unusable::UnusableConnector;
 pub use wake_turn::{WakeTurnError, wake_payload, wake_receipt};
-pub use webhook::{WebhookAgent, WebhookConnector, WebhookConnectorSettings, WebhookCredentials};
+pub use webhook::{AuthValue, WebhookAgent, WebhookConnector, WebhookCredentials, WebhookTarget};
 
 use std::pin::Pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::contract::{
     AgentActivity, AgentDescriptor, AgentResponse, CONTRACT_VERSION, ConnectorFeatures, DeliveryFailure,
-    DeliveryPayload, DeliveryReceipt, MAX_ID_BYTES, StaticCapabilities, WakeOpts, WakeReceipt,
+    DeliveryPayload, DeliveryReceipt, StaticCapabilities, WakeOpts, WakeReceipt,
 };
-use crate::text::is_unprintable;
 
-/// A connector and its name.
-pub type NamedConnector = (String, Box<dyn AgentConnector>);
+/// A target: its name, and the connector behind it.
+pub type NamedTarget = (String, Box<dyn AgentConnector>);
 
 /// What an [`AgentConnector`] method returns: the outcome, later.
 pub type Delivering<'c, T> = Pin<Box<dyn Future<Output = Result<T, DeliveryFailure>> + Send + 'c>>;
 
 /// A way to agents: a webhook, a terminal, a directory, this relay.
 pub trait AgentConnector: std::fmt::Debug + Send + Sync {
-    /// What this kind of connector can do.
+    /// What connectors of this kind can do.
     fn capabilities(&self) -> StaticCapabilities;
 
     /// The agents that it reaches, without their sessions. Cheap: no network.
@@ -92,10 +99,10 @@ pub trait AgentConnector: std::fmt::Debug + Send + Sync {
     }
 }
 
-/// Why a connector cannot be made of its settings.
+/// Why a target cannot be used as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ConnectorSetupError(pub String);
+pub struct TargetSetupError(pub String);
 
 /// The capabilities of a bundled substrate: it delivers, knows its agents and can be checked.
 const fn bundled(implementation: &'static str, wake: bool, agent_status: bool) -> StaticCapabilities {
@@ -123,29 +130,6 @@ pub(crate) fn descriptor(agent_id: &str, wakes: bool) -> AgentDescriptor {
         agent_name: None,
         capabilities: Some(capabilities.map(str::to_owned).collect()),
     }
-}
-
-/// What is wrong with the ids of a connector's agents.
-fn wrong_ids<'i>(ids: impl Iterator<Item = &'i String>) -> Option<String> {
-    let mut any = false;
-    for id in ids {
-        any = true;
-        if id.trim().is_empty() {
-            return Some("`agents` has an empty id".to_owned());
-        }
-        if id.contains('@') {
-            let shown = crate::text::printable(id, 80);
-            return Some(format!(
-                "`agents` has the id `{shown}`; an id has no `@`, which separates the agent from its session"
-            ));
-        }
-        if id.len() > MAX_ID_BYTES || id.chars().any(is_unprintable) {
-            return Some(format!(
-                "`agents` has an id of more than {MAX_ID_BYTES} bytes or with control characters"
-            ));
-        }
-    }
-    (!any).then(|| "`agents` is empty; name at least one agent".to_owned())
 }
 
 /// Unix milliseconds.

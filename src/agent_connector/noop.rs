@@ -1,12 +1,41 @@
-//! A connector that reaches nobody: everything is accepted, and nothing is pushed.
+//! Nobody as a target: everything is accepted, and nothing is pushed.
 
 use std::pin::Pin;
+
+use serde::{Deserialize, Serialize};
 
 use super::contract::{
     AgentDescriptor, DeliveryPayload, DeliveryReceipt, StaticCapabilities, WakeOpts, WakeReceipt,
 };
 use super::degraded::deliver_instead;
-use super::{AgentConnector, Delivering, bundled, now_ms};
+use super::target::{TargetContext, TargetFault, TargetKind};
+use super::{AgentConnector, Delivering, TargetSetupError, bundled, now_ms};
+
+/// `{kind: noop}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoopTarget {}
+
+impl TargetKind for NoopTarget {
+    fn capabilities(&self) -> StaticCapabilities {
+        NoopConnector::CAPABILITIES
+    }
+
+    fn agents(&self, _own: &[String]) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn connect(&self, _with: &TargetContext<'_>) -> Result<Box<dyn AgentConnector>, TargetSetupError> {
+        Ok(Box::new(NoopConnector))
+    }
+
+    fn fault(&self) -> TargetFault {
+        TargetFault {
+            what: "it does not work",
+            remedy: String::new(),
+        }
+    }
+}
 
 /// Accepts everything and does nothing. It has no agents, so no notice is routed to it.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,30 +1,30 @@
-//! Connectors by name, each registered once its health check has passed.
+//! Targets by name, each registered once its health check has passed.
 
 use std::time::Duration;
 
 use super::dispatch::{Dispatched, Notice, dispatch};
-use super::{AgentConnector, NamedConnector};
+use super::{AgentConnector, NamedTarget};
 
 /// Timeout of a health check.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a connector was not registered.
+/// Why a target was not registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
     /// Its health check failed.
-    #[error("the connector `{0}` does not work: its health check failed")]
+    #[error("the target `{0}` does not work: its health check failed")]
     Unhealthy(String),
     /// There is one with this name.
-    #[error("there is a connector `{0}` already")]
+    #[error("there is a target `{0}` already")]
     Duplicate(String),
 }
 
-/// Connectors that worked when they were registered.
+/// Targets that worked when they were registered.
 #[derive(Debug, Default)]
-pub struct ConnectorRegistry(Vec<NamedConnector>);
+pub struct TargetRegistry(Vec<NamedTarget>);
 
-impl ConnectorRegistry {
-    /// Adds a connector under a name if its health check passes.
+impl TargetRegistry {
+    /// Adds a target under a name if its health check passes.
     pub async fn register(
         &mut self,
         name: &str,
@@ -41,7 +41,7 @@ impl ConnectorRegistry {
         Ok(())
     }
 
-    /// Hands a notice to every connector that has the agent ([`dispatch`]).
+    /// Hands a notice to every target that has the agent ([`dispatch`]).
     pub async fn dispatch(&self, notice: &Notice) -> Dispatched {
         dispatch(&self.0, notice).await
     }

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::pin::Pin;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::contract::{
     AgentAddress, AgentDescriptor, CauseKind, DeliveryFailure, DeliveryPayload, DeliveryReceipt,
@@ -17,7 +17,8 @@ use super::contract::{
 };
 use super::degraded::deliver_instead;
 use super::subprocess::{self, ProgramEnv};
-use super::{AgentConnector, Delivering, bundled, descriptor, now_ms, wrong_ids};
+use super::target::{TargetContext, TargetFault, TargetKind, wrong_ids};
+use super::{AgentConnector, Delivering, TargetSetupError, bundled, descriptor, now_ms};
 use crate::text::{is_unprintable, one_line};
 
 /// Maximum time of a call of tmux.
@@ -28,24 +29,31 @@ const PANE: &str = "#{pane_id} #{pane_in_mode} #{pane_dead} #{pane_input_off}";
 const MAX_WORD: usize = 200;
 
 /// `{kind: tmux, agents: {ID: {target}}}`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TmuxConnectorSettings {
+pub struct TmuxTarget {
     /// The agents and their panes.
     pub agents: BTreeMap<String, TmuxAgent>,
 }
 
 /// Where an agent runs.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TmuxAgent {
     /// tmux's target pane: `session`, `session:window` or `session:window.pane`.
     pub target: String,
 }
 
-impl TmuxConnectorSettings {
-    /// What is wrong with them.
-    pub(crate) fn violation(&self) -> Option<String> {
+impl TargetKind for TmuxTarget {
+    fn capabilities(&self) -> StaticCapabilities {
+        TmuxConnector::CAPABILITIES
+    }
+
+    fn agents(&self, _own: &[String]) -> Vec<String> {
+        self.agents.keys().cloned().collect()
+    }
+
+    fn violation(&self) -> Option<String> {
         wrong_ids(self.agents.keys()).or_else(|| {
             self.agents.iter().find_map(|(id, agent)| {
                 let target = agent.target.trim();
@@ -59,12 +67,24 @@ impl TmuxConnectorSettings {
             })
         })
     }
+
+    fn connect(&self, with: &TargetContext<'_>) -> Result<Box<dyn AgentConnector>, TargetSetupError> {
+        Ok(Box::new(TmuxConnector::new(self.clone(), with.programs.clone())))
+    }
+
+    fn fault(&self) -> TargetFault {
+        TargetFault {
+            what: "tmux does not run here or has no pane like a `target`",
+            remedy: "install tmux, start the session, and correct `target`; `tmux list-panes -a` lists all"
+                .to_owned(),
+        }
+    }
 }
 
 /// Pastes into the panes of a tmux server.
 #[derive(Debug)]
 pub struct TmuxConnector {
-    settings: TmuxConnectorSettings,
+    settings: TmuxTarget,
     env: ProgramEnv,
 }
 
@@ -73,7 +93,7 @@ impl TmuxConnector {
     pub const CAPABILITIES: StaticCapabilities = bundled("tmux", false, false);
 
     /// A connector for these agents; `env` is the whole environment of `tmux`, which finds its server with `TMUX_TMPDIR`.
-    pub fn new(settings: TmuxConnectorSettings, env: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+    pub fn new(settings: TmuxTarget, env: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         Self {
             settings,
             env: env.into_iter().collect(),
@@ -255,7 +275,7 @@ mod tests {
                 target: target.to_owned(),
             };
             let agents = BTreeMap::from([("cc".to_owned(), agent)]);
-            TmuxConnectorSettings { agents }.violation().is_some()
+            TmuxTarget { agents }.violation().is_some()
         };
         assert!(!wrong("work:0.0") && !wrong("work") && !wrong("%3"));
         assert!(wrong("") && wrong(" ") && wrong("-t") && wrong("a\nb") && wrong("a;"));

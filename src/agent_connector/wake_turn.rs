@@ -24,7 +24,7 @@ pub enum WakeTurnError {
     NoId(#[from] io::Error),
 }
 
-/// The delivery that carries a wake: its context as a playbook, under the envelope of the dispatch or a new one.
+/// The payload that carries a wake: its context as a playbook, under the envelope of the dispatch or a new one.
 pub fn wake_payload(opts: &WakeOpts, trigger: TriggerKind) -> Result<DeliveryPayload, WakeTurnError> {
     let now = now_ms();
     if opts

@@ -1,20 +1,21 @@
-//! Agents behind URLs: each delivery is a `POST` of the payload, signed and authorised, and sent again as the same bytes.
+//! Agents behind URLs: each notice is a `POST` of the payload, signed and authorised, and sent again as the same bytes.
 //!
 //! The signature covers the exact bytes of the body. Network faults, timeouts, 429 and 5xx are tried again within seconds; the
 //! `dispatch_id` lets the receiver drop what it has already. Redirects are not followed, so credentials reach the configured
 //! addresses and nobody else.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, HeaderMap};
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use url::Url;
+use zeroize::Zeroizing;
 
 use super::contract::{
     AgentActivity, AgentAddress, AgentDescriptor, CauseKind, DeliveryFailure, DeliveryPayload,
@@ -22,7 +23,8 @@ use super::contract::{
 };
 use super::degraded::deliver_instead;
 use super::receipt::Answer;
-use super::{AgentConnector, ConnectorSetupError, Delivering, bundled, descriptor, now_ms, wrong_ids};
+use super::target::{SecretSources, TargetContext, TargetFault, TargetKind, wrong_ids};
+use super::{AgentConnector, Delivering, TargetSetupError, bundled, descriptor, now_ms};
 use crate::net::http::{Body, HttpClient, HttpEgress, HttpError, HttpPolicy, Request, excerpt, sensitive};
 use crate::net::proxy::{ProxyRules, is_loopback};
 use crate::net::tls::{Tls, TlsSettings};
@@ -40,19 +42,19 @@ const RETRY_DELAYS_MS: [u64; 3] = [250, 500, 1_000];
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(3);
 
 /// `{kind: webhook, agents: {ID: {url, wake_url, status_url}}, auth | auth_env, hmac_secret_file, timeout_ms}`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct WebhookConnectorSettings {
+pub struct WebhookTarget {
     /// The agents and their addresses.
     pub agents: BTreeMap<String, WebhookAgent>,
     /// The value of `Authorization`, sent as it is.
-    #[serde(default, deserialize_with = "secret_text")]
-    pub auth: Option<SecretString>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<AuthValue>,
     /// The variable that has it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_env: Option<String>,
     /// The file with the key of the signature.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hmac_secret_file: Option<PathBuf>,
     /// Timeout of an attempt.
     #[serde(default = "default_timeout_ms")]
@@ -60,16 +62,16 @@ pub struct WebhookConnectorSettings {
 }
 
 /// The addresses of an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookAgent {
-    /// Where deliveries are posted.
+    /// Where notices are posted.
     pub url: String,
-    /// Where wakes are posted; without it a wake is a delivery.
-    #[serde(default)]
+    /// Where wakes are posted; without it a wake is a notice like any other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_url: Option<String>,
     /// What a health check gets.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status_url: Option<String>,
 }
 
@@ -86,14 +88,59 @@ fn default_timeout_ms() -> u64 {
     DEFAULT_TIMEOUT_MS
 }
 
-fn secret_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SecretString>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    Ok(text.map(SecretString::from))
+/// A literal value of `Authorization`, hidden wherever it is shown.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(from = "String")]
+pub struct AuthValue(pub SecretString);
+
+impl From<String> for AuthValue {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
 }
 
-impl WebhookConnectorSettings {
-    /// What is wrong with them.
-    pub(crate) fn violation(&self) -> Option<String> {
+impl Serialize for AuthValue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("<hidden>")
+    }
+}
+
+impl PartialEq for AuthValue {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.expose_secret() == other.0.expose_secret()
+    }
+}
+
+impl WebhookTarget {
+    fn auth(&self, from: SecretSources<'_>) -> Result<Option<SecretString>, TargetSetupError> {
+        let Some(name) = &self.auth_env else {
+            return Ok(self.auth.as_ref().map(|auth| auth.0.clone()));
+        };
+        let value = (from.env)(name).map(Zeroizing::new);
+        match value.as_deref().map(|value| value.trim()) {
+            None | Some("") => Err(TargetSetupError(format!(
+                "the variable {name} is not set; set it to the value of `Authorization`"
+            ))),
+            Some(value) => Ok(Some(SecretString::from(value))),
+        }
+    }
+
+    fn key(&self, from: SecretSources<'_>) -> Result<Option<SecretString>, TargetSetupError> {
+        let key = self.hmac_secret_file.as_deref().map(from.file).transpose();
+        key.map_err(TargetSetupError)
+    }
+}
+
+impl TargetKind for WebhookTarget {
+    fn capabilities(&self) -> StaticCapabilities {
+        WebhookConnector::CAPABILITIES
+    }
+
+    fn agents(&self, _own: &[String]) -> Vec<String> {
+        self.agents.keys().cloned().collect()
+    }
+
+    fn violation(&self) -> Option<String> {
         if let Some(wrong) = wrong_ids(self.agents.keys()) {
             return Some(wrong);
         }
@@ -112,7 +159,7 @@ impl WebhookConnectorSettings {
         if self.auth.is_some() && self.auth_env.is_some() {
             return Some("`auth` and `auth_env` exclude each other; keep one".to_owned());
         }
-        if let Some(auth) = &self.auth
+        if let Some(AuthValue(auth)) = &self.auth
             && (auth.expose_secret().trim().is_empty() || sensitive(auth.expose_secret()).is_err())
         {
             return Some("`auth` is empty or has characters that cannot travel in a header".to_owned());
@@ -135,6 +182,44 @@ impl WebhookConnectorSettings {
             return Some(format!("`timeout_ms` must be between 1 and {MAX_TIMEOUT_MS}"));
         }
         None
+    }
+
+    fn connect(&self, with: &TargetContext<'_>) -> Result<Box<dyn AgentConnector>, TargetSetupError> {
+        let credentials = WebhookCredentials {
+            auth: self.auth(with.secrets)?,
+            hmac_secret: self.key(with.secrets)?,
+        };
+        let connector = WebhookConnector::through(self.clone(), credentials, with.egress)?;
+        Ok(Box::new(connector))
+    }
+
+    fn health(&self) -> &'static str {
+        if self.agents.values().all(|agent| agent.status_url.is_none()) {
+            "its settings can be used; no agent has a `status_url` to ask"
+        } else {
+            "it works"
+        }
+    }
+
+    fn fault(&self) -> TargetFault {
+        TargetFault {
+            what: "a `status_url` did not answer with a 2xx status",
+            remedy: "check that the receiver runs, its `status_url`, and `auth` or `auth_env`".to_owned(),
+        }
+    }
+
+    fn path_mut(&mut self) -> Option<&mut PathBuf> {
+        self.hmac_secret_file.as_mut()
+    }
+
+    fn auth_variable(&self) -> Option<&str> {
+        self.auth_env.as_deref()
+    }
+
+    fn secrets(&self, from: SecretSources<'_>) -> Vec<(&'static str, SecretString)> {
+        let (auth, key) = (self.auth(from).ok().flatten(), self.key(from).ok().flatten());
+        let auth = auth.map(|auth| ("its auth", auth));
+        auth.into_iter().chain(key.map(|key| ("its key", key))).collect()
     }
 }
 
@@ -176,12 +261,9 @@ impl WebhookConnector {
     /// What it can do.
     pub const CAPABILITIES: StaticCapabilities = bundled("webhook", true, true);
 
-    /// A connector for these agents, with the platform's certificates and no proxy. The settings' own sources of credentials
+    /// A connector for these agents, with the platform's certificates and no proxy. The target's own sources of credentials
     /// are not read.
-    pub fn new(
-        settings: WebhookConnectorSettings,
-        credentials: WebhookCredentials,
-    ) -> Result<Self, ConnectorSetupError> {
+    pub fn new(settings: WebhookTarget, credentials: WebhookCredentials) -> Result<Self, TargetSetupError> {
         let egress = HttpEgress {
             tls: Tls::new(TlsSettings::default()),
             proxies: ProxyRules::none(),
@@ -192,12 +274,12 @@ impl WebhookConnector {
 
     /// The same with certificates and proxies of the caller's.
     pub(crate) fn through(
-        settings: WebhookConnectorSettings,
+        settings: WebhookTarget,
         credentials: WebhookCredentials,
         egress: &HttpEgress,
-    ) -> Result<Self, ConnectorSetupError> {
+    ) -> Result<Self, TargetSetupError> {
         if let Some(wrong) = settings.violation() {
-            return Err(ConnectorSetupError(wrong));
+            return Err(TargetSetupError(wrong));
         }
         let timeout = Duration::from_millis(settings.timeout_ms);
         let policy = HttpPolicy {
@@ -217,14 +299,14 @@ impl WebhookConnector {
             None => HttpClient::new(egress, policy),
         };
         let connector = Self {
-            client: client.map_err(|error| ConnectorSetupError(error.to_string()))?,
+            client: client.map_err(|error| TargetSetupError(error.to_string()))?,
             agents: settings.agents,
             credentials,
             timeout,
         };
         match connector.headers("") {
             Ok(_) => Ok(connector),
-            Err(error) => Err(ConnectorSetupError(error.to_string())),
+            Err(error) => Err(TargetSetupError(error.to_string())),
         }
     }
 

@@ -13,19 +13,8 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Operate",
         &[
-            "status",
-            "sessions",
-            "stop",
-            "send",
-            "notify",
-            "connectors",
-            "cron",
-            "skills",
-            "data",
-            "access",
-            "usage",
-            "reload",
-            "wake",
+            "status", "sessions", "stop", "send", "notify", "cron", "skills", "data", "access", "usage",
+            "reload", "wake",
         ],
     ),
     (

@@ -4,7 +4,6 @@ mod access;
 mod agents;
 mod completions;
 mod config;
-mod connectors;
 mod cron;
 mod data;
 #[cfg(feature = "dev")]
@@ -24,7 +23,6 @@ mod notify;
 mod oracle;
 mod pid1;
 pub mod prompt;
-mod relay_connector;
 mod reload;
 mod remote;
 mod run;
@@ -35,7 +33,6 @@ mod sessions;
 mod skills;
 mod status;
 mod stop;
-mod substrates;
 mod unenroll;
 mod unknown_verb;
 mod usage;
@@ -117,12 +114,14 @@ enum Verb {
         #[command(subcommand)]
         verb: GatewayVerb,
     },
+    /// The former name of `notify --list` and `notify --test`.
+    #[command(hide = true)]
+    Connectors(notify::ConnectorsArgs),
     #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
     Access(access::AccessArgs),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
-    Connectors(connectors::ConnectorsArgs),
     Cron(cron::CronArgs),
     Data(data::DataArgs),
     Doctor(doctor::DoctorArgs),
@@ -248,11 +247,9 @@ impl ProcessEnv<'_> {
         settings: &Settings,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
-        let connectors = settings.connectors.values();
         let around = AgentEnvironment {
             env: self.env,
-            base: (self.base.clone())
-                .withhold(connectors.filter_map(|entry| entry.substrate.auth_variable())),
+            base: self.base.clone().withhold(settings.notify.auth_variables()),
             tls: provisioning::tls(settings),
             proxies: ProxyRules::from_env(self.env),
         };
@@ -302,7 +299,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Usage(args) => usage::run(&args, env),
         Verb::Agents(args) => agents::run(&args, &process),
         Verb::Config(args) => config::run(&args, env),
-        Verb::Connectors(args) => connectors::run(&args, &process),
+        Verb::Connectors(args) => notify::run_former(&args, &process),
         Verb::Cron(args) => cron::run(&args, env),
         Verb::Data(args) => data::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &process),

@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 mod agents;
-mod connectors;
 mod cron;
 mod describe;
 mod direct;
@@ -21,6 +20,7 @@ pub mod env;
 pub mod file;
 mod hermes;
 mod layers;
+mod notify;
 mod resolve;
 pub mod secret;
 mod sections;
@@ -34,11 +34,11 @@ mod whatsapp;
 pub mod yaml;
 
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
-pub use connectors::{ConnectorEntries, ConnectorEntry, Substrate};
 pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
 pub use direct::{DirectConfig, TelegramConfig, check_bot_token};
 pub use file::check_file;
+pub use notify::NotifyConfig;
 pub use resolve::load;
 pub use sections::{
     AuditConfig, BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat,

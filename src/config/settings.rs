@@ -13,16 +13,17 @@ use crate::adapter::RateLimitSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
 use crate::agent::Route;
+use crate::agent_connector::NotifyTarget;
 use crate::net::media::MediaSettings;
 use crate::setting::{self, Field, null_is_default, own, section, shared};
 use crate::wire::Platform;
 
 use super::agents::{AgentChoice, AgentEntries, AgentEntry};
-use super::connectors::ConnectorEntries;
 use super::cron::CronConfig;
 use super::direct::DirectConfig;
 use super::env;
 use super::file::nearest;
+use super::notify::{self, NotifyConfig};
 use super::sections::{
     AuditConfig, DiscordConfig, JournalConfig, LinkConfig, LogConfig, PolicyOverride, ServeConfig,
     SessionsConfig, ShutdownConfig, SlackConfig, SleepConfig,
@@ -53,9 +54,10 @@ section! {
         /// Routes; the first match wins.
         #[serde(deserialize_with = "null_is_default")]
         pub routes: Vec<Route>;
-        /// Ways to hand something to an agent, by name; verbs read them anew each time.
-        #[serde(deserialize_with = "null_is_default")]
-        pub connectors: ConnectorEntries, live;
+        /// The former name of `notify.targets`.
+        #[serde(deserialize_with = "notify::former_targets", skip_serializing)]
+        #[doc(hidden)]
+        pub connectors: Option<BTreeMap<String, NotifyTarget>>, live;
         /// Time zone of schedules, by Hermes' name for it; `cron.timezone` wins.
         #[serde(skip_serializing)]
         #[doc(hidden)]
@@ -97,6 +99,8 @@ section! {
         pub prompts: PromptSettings;
         /// Attachments.
         pub media: MediaSettings;
+        /// Ways to hand something to an agent.
+        pub notify: NotifyConfig;
         /// Scheduled jobs.
         pub cron: CronConfig;
         /// Skills.
@@ -173,6 +177,8 @@ impl Settings {
         let tls = &mut self.tls;
         let receiver = self.serve.receiver.iter_mut();
         let agents = self.agents.values_mut().chain(self.agent_choice.inline_mut());
+        let former = self.connectors.iter_mut().flat_map(BTreeMap::values_mut);
+        let targets = self.notify.targets.values_mut().chain(former);
         [
             &mut tls.ca_file,
             &mut tls.client_cert,
@@ -186,11 +192,7 @@ impl Settings {
         .flatten()
         .chain(&mut self.media.send_from)
         .chain(agents.flat_map(AgentEntry::paths_mut))
-        .chain(
-            self.connectors
-                .values_mut()
-                .filter_map(|entry| entry.substrate.paths_mut()),
-        )
+        .chain(targets.filter_map(|target| target.kind_mut().path_mut()))
     }
 
     /// Whether no platform is configured: the relay then announces itself as `relay`.

@@ -1,7 +1,6 @@
 //! Validation of the settings file: ranges, consistency, and names of agents and presets.
 
 use super::agents::{AgentChoice, Backend};
-use super::connectors;
 use super::cron::zone_error;
 use super::file::nearest;
 use super::settings::Settings;
@@ -35,7 +34,7 @@ fn broken_rule(settings: &Settings) -> Option<Violation> {
             Some(("timezone", format!("cannot be used: {error}")))
         })
         .or_else(|| settings.direct.violation())
-        .or_else(|| connectors::violation(&settings.connectors))
+        .or_else(|| notify::violation(settings))
         .or_else(|| settings.skills.violation())
         .or_else(|| settings.access.violation(&unknown))
         .or_else(|| settings.serve.violation())

@@ -36,7 +36,6 @@ mod parts;
 pub mod provisioning;
 mod reports;
 mod status;
-mod substrates;
 mod transport;
 mod walk;
 
@@ -55,7 +54,6 @@ pub use status::{
     AccessStatus, AgentStatus, CronStatus, DescriptorStatus, RefusedOp, SessionList, SessionStatus, Status,
     Tally,
 };
-pub use substrates::{SubstrateContext, build_connector, unhealthy};
 pub use transport::{
     ChatInfo, Credentials, DeliverError, FrameBody, InboundFrame, InboundReceiver, InboundSender,
     InterruptRequest, InterruptTarget, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayGone,

@@ -3,6 +3,8 @@
 //! Both use one [`ControlService`], which asks the relay's event loop with a timeout. The control socket is a file in the
 //! state directory that only its owner and root may use; it is never on a network. Neither exposes secrets, nor message text beyond the
 //! answer that a caller of the socket waits for.
+//!
+//! [`targets`] is the other direction: what this program hands to agents, here or elsewhere.
 
 pub mod client;
 mod control;
@@ -12,9 +14,11 @@ mod intake;
 mod prometheus;
 mod protocol;
 mod receiver;
+mod relay_connector;
 mod service;
 mod status_page;
 mod status_rows;
+pub mod targets;
 
 use std::io;
 use std::net::SocketAddr;
@@ -58,7 +62,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// A secret of the receiver cannot be used.
-    #[error("cannot take deliveries (`serve.receiver`): {0}")]
+    #[error("cannot receive anything for agents (`serve.receiver`): {0}")]
     Receiver(#[from] SecretError),
 }
 
@@ -104,7 +108,7 @@ pub struct Serving {
 
 impl Serving {
     /// Starts what the settings enable. A control socket that cannot be created is logged; an HTTP address that cannot be
-    /// used is an error. Fires are served on `serve.http` and on their own listener, deliveries on `serve.http`. Call it inside a runtime, as the owner
+    /// used is an error. Fires are served on `serve.http` and on their own listener, the receiver on `serve.http`. Call it inside a runtime, as the owner
     /// of the state directory: a socket that an earlier run left there is replaced.
     pub fn start(
         settings: &ServeConfig,

@@ -176,13 +176,22 @@ impl Setup {
     }
 
     fn yaml(&self) -> String {
-        let mut sections: BTreeMap<&str, String> = BTreeMap::new();
+        let (mut text, mut open) = (String::new(), Vec::new());
         for (key, value) in &self.settings {
-            let (section, key) = key.split_once('.').expect("a section and a key");
-            let block = sections.entry(section).or_insert_with(|| format!("{section}:\n"));
-            block.extend(["  ", key, ": ", value, "\n"]);
+            let (sections, name) = key.rsplit_once('.').expect("a section and a key");
+            let sections: Vec<&str> = sections.split('.').collect();
+            let shared = open
+                .iter()
+                .zip(&sections)
+                .take_while(|(open, section)| open == section);
+            let shared = shared.count();
+            for (depth, section) in sections.iter().enumerate().skip(shared) {
+                text.extend([&"  ".repeat(depth), *section, ":\n"]);
+            }
+            text.extend([&"  ".repeat(sections.len()), name, ": ", value, "\n"]);
+            open = sections;
         }
-        sections.into_values().collect()
+        text
     }
 }
 

@@ -1,85 +1,54 @@
-//! Probes of deliveries: the entries of `connectors`, and what other programs hand to this relay.
+//! Probes of notify targets, and of what other programs hand to this relay.
 
 use futures_util::future::join_all;
 
 use super::context::{CheckContext, RunningRelay, timed_out};
 use super::network;
 use super::probe::ProbeResult;
+use crate::agent_connector::NotifyTarget;
 use crate::config::secret::{self, SecretError};
-use crate::config::{ReceiverConfig, Settings, Substrate};
+use crate::config::{ReceiverConfig, Settings};
 use crate::cron::target;
-use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request};
-use crate::relay::{SubstrateContext, build_connector, unhealthy};
+use crate::net::http::{Body, HttpClient, HttpPolicy, Request};
+use crate::serve::targets::Targets;
 
-/// Checks every entry of `connectors`. Nothing is delivered.
-pub(super) async fn connectors(context: &CheckContext<'_>) -> Vec<ProbeResult> {
-    let (Some(settings), Some(egress)) = (context.settings(), network::egress(context)) else {
+/// Checks every target of `notify`. Nothing is handed over.
+pub(super) async fn targets(context: &CheckContext<'_>) -> Vec<ProbeResult> {
+    let Some(settings) = context.settings() else {
         return Vec::new();
     };
-    if settings.connectors.is_empty() {
+    if settings.notify.targets.is_empty() {
         return vec![ProbeResult::ok("none")];
     }
-    let entries = settings.connectors.iter();
-    let checks = entries.map(|(name, entry)| async {
-        let result = connector(context, settings, &entry.substrate, &egress).await;
+    let targets = Targets::new(settings, context.env, &context.base);
+    let checks = settings.notify.targets.iter().map(|(name, target)| async {
+        let result = check_target(context, &targets, target).await;
         result.about(name.as_str())
     });
     join_all(checks).await
 }
 
-async fn connector(
+async fn check_target(
     context: &CheckContext<'_>,
-    settings: &Settings,
-    substrate: &Substrate,
-    egress: &HttpEgress,
+    targets: &Targets<'_>,
+    target: &NotifyTarget,
 ) -> ProbeResult {
-    let kind = substrate.kind();
-    let with = SubstrateContext {
-        settings,
-        env: context.env,
-        base: &context.base,
-        egress,
-    };
-    let connector = match build_connector(substrate, with) {
-        Ok(Some(connector)) => connector,
-        Ok(None) => {
-            return match &context.running {
-                RunningRelay::None => {
-                    ProbeResult::skipped("the agents of this relay are reached while it runs")
-                }
-                _ => ProbeResult::ok(format!("{kind}: the relay that runs here")),
-            };
-        }
-        Err(reason) => return ProbeResult::failed(reason, ""),
-    };
-    match context.step(connector.health_check()).await {
-        Some(true) => match substrate {
-            Substrate::Webhook(webhook)
-                if webhook.agents.values().all(|agent| agent.status_url.is_none()) =>
-            {
-                ProbeResult::ok("webhook: its settings can be used; no agent has a `status_url` to ask")
-            }
-            _ => ProbeResult::ok(format!("{kind}: it works")),
-        },
-        Some(false) => ProbeResult::failed(unhealthy(substrate), remedy(substrate)),
-        None => ProbeResult::failed(timed_out(kind), remedy(substrate)),
+    let kind = target.kind();
+    if kind.needs_running_relay() && context.running == RunningRelay::None {
+        return ProbeResult::skipped("the agents of this relay are reached while it runs");
     }
-}
-
-fn remedy(substrate: &Substrate) -> String {
-    match substrate {
-        Substrate::Webhook(_) => {
-            "check that the receiver runs, its `status_url`, and `auth` or `auth_env`".to_owned()
+    let connector = match targets.connect(target) {
+        Ok(connector) => connector,
+        Err(error) => return ProbeResult::failed(error.to_string(), ""),
+    };
+    let name = kind.capabilities().implementation;
+    match context.step(connector.health_check()).await {
+        Some(true) => ProbeResult::ok(format!("{name}: {}", kind.health())),
+        Some(false) => {
+            let fault = kind.fault();
+            ProbeResult::failed(fault.what, fault.remedy)
         }
-        Substrate::File(file) => {
-            let dir = file.dir.display();
-            format!("create it with `mkdir -p {dir}` and let this user write to it, or correct `dir`")
-        }
-        Substrate::Tmux(_) => {
-            "install tmux, start the session, and correct `target`; `tmux list-panes -a` lists all".to_owned()
-        }
-        Substrate::Command(_) => "install the program, or correct `argv`".to_owned(),
-        Substrate::Relay | Substrate::Noop => String::new(),
+        None => ProbeResult::failed(timed_out(name), kind.fault().remedy),
     }
 }
 

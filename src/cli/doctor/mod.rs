@@ -30,7 +30,7 @@ use crate::config::Flags;
 /// Find out why the relay does not work, and what to do about it.
 ///
 /// Checks the settings, the state directory, the network path to the connector (proxy, DNS, TCP, TLS, clock), the token,
-/// the handshake, the agents, jobs, connectors, the receiver and the service unit, within 30 seconds. A relay that runs on the same state directory is
+/// the handshake, the agents, jobs, notify targets, the receiver and the service unit, within 30 seconds. A relay that runs on the same state directory is
 /// asked for its status. The connector is dialled once as this gateway, and nothing is acknowledged; while a relay is
 /// connected, that is skipped unless you pass --dial. Of a Telegram bot of your own it checks the token, privacy mode,
 /// and whether a webhook or another program receives its messages; no message is confirmed.

@@ -190,12 +190,12 @@ pub(super) const PROBES: &[Probe] = &[
         run: |context| Box::pin(cron::cron(context)),
     },
     Probe {
-        id: "connectors",
-        title: "Connectors",
+        id: "notify",
+        title: "Notify targets",
         only: None,
         needs: &["settings"],
-        remedy: "correct the entry under `connectors`; `hermes-relay connectors test NAME` checks it again",
-        run: |context| Box::pin(deliveries::connectors(context)),
+        remedy: "correct the entry under `notify.targets`; `hermes-relay notify --test NAME` checks it again",
+        run: |context| Box::pin(deliveries::targets(context)),
     },
     Probe {
         id: "receiver",

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::settings::{Settings, misspelt_platform};
+use super::notify;
 use super::yaml::{self, YamlError, YamlProblem};
 use super::{ConfigError, validate};
 use crate::setting;
@@ -75,7 +76,8 @@ pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
         None => {
             let identities = settings.connector.identities.iter();
             let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
-            Ok(misspelt.chain(settings.telemetry.warning()).collect())
+            let warnings = misspelt.chain(settings.telemetry.warning());
+            Ok(warnings.chain(notify::warning(&settings)).collect())
         }
         Some((key, what)) => Err(ConfigError::Invalid {
             path: path.to_owned(),

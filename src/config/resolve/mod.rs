@@ -44,6 +44,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     layers.sleep(&mut settings.sleep, settings.connector.wake_url.is_some());
     layers.access(&mut settings.access);
     layers.telemetry(&mut settings.telemetry);
+    layers.notify(&mut settings);
     layers.cron(&mut settings);
     layers.state_dir(&mut settings)?;
     layers.agent(&mut settings);

@@ -28,9 +28,9 @@ async fn credentials_do_not_follow_a_redirect() {
 
 #[tokio::test]
 async fn nobody_has_the_agent() {
-    let connectors = named(vec![Box::new(NoopConnector)]);
+    let targets = named(vec![Box::new(NoopConnector)]);
     for address in ["cc", "cc@term", "", "@term", "c\nc"] {
-        let dispatched = dispatch(&connectors, &notice(address)).await;
+        let dispatched = dispatch(&targets, &notice(address)).await;
         assert!(!dispatched.is_accepted());
         let shown = shown(&dispatched);
         assert_eq!(

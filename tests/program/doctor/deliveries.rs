@@ -29,46 +29,46 @@ fn secret(setup: &Setup, name: &str, mode: u32) {
 }
 
 #[tokio::test]
-async fn every_connector_is_checked_without_a_delivery() {
+async fn every_target_is_checked_and_gets_nothing() {
     let connector = connector().await;
     let report = doctor(Setup::for_connector(&connector), &[]).await;
-    report.passes(&["connectors", "receiver"]);
+    report.passes(&["notify", "receiver"]);
 
     let hooks = Stub::always(200, "{}").await;
     let setup = Setup::for_connector(&connector)
         .setting(
-            "connectors.hooks",
+            "notify.targets.hooks",
             &format!(
                 "{{kind: webhook, agents: {{cc: {{url: {:?}, status_url: {:?}}}}}, hmac_secret_file: hook.secret}}",
                 hooks.url("/cc"),
                 hooks.url("/status")
             ),
         )
-        .setting("connectors.plain", "{kind: webhook, agents: {cc: {url: \"http://127.0.0.1:9/\"}}}")
-        .setting("connectors.drop", "{kind: file, dir: inbox, agents: [cc]}")
-        .setting("connectors.programs", "{kind: command, agents: {cc: {argv: [cat]}}}")
-        .setting("connectors.here", "{kind: relay}")
-        .setting("connectors.nowhere", "{kind: noop}");
+        .setting("notify.targets.plain", "{kind: webhook, agents: {cc: {url: \"http://127.0.0.1:9/\"}}}")
+        .setting("notify.targets.drop", "{kind: file, dir: inbox, agents: [cc]}")
+        .setting("notify.targets.programs", "{kind: command, agents: {cc: {argv: [cat]}}}")
+        .setting("notify.targets.here", "{kind: relay}")
+        .setting("notify.targets.nowhere", "{kind: noop}");
     secret(&setup, "hook.secret", 0o600);
     fs::create_dir(setup.home().join("inbox")).unwrap();
     let report = doctor(setup, &[]).await;
     for name in ["hooks", "drop", "programs", "nowhere"] {
-        says(&report, "connectors", name, "ok", ["it works", ""]);
+        says(&report, "notify", name, "ok", ["it works", ""]);
     }
     says(
         &report,
-        "connectors",
+        "notify",
         "plain",
         "ok",
         ["no agent has a `status_url`", ""],
     );
-    says(&report, "connectors", "here", "skipped", ["while it runs", ""]);
+    says(&report, "notify", "here", "skipped", ["while it runs", ""]);
     assert_eq!(report.code, 0);
-    assert_eq!(hooks.only().method, "GET", "nothing was delivered");
+    assert_eq!(hooks.only().method, "GET", "nothing was handed over");
 }
 
 #[tokio::test]
-async fn each_fault_of_a_connector_has_a_remedy() {
+async fn each_fault_of_a_target_has_a_remedy() {
     let connector = connector().await;
     let hook = |more: &str| {
         format!(
@@ -76,29 +76,29 @@ async fn each_fault_of_a_connector_has_a_remedy() {
         )
     };
     let setup = Setup::for_connector(&connector)
-        .setting("connectors.away", &hook(""))
-        .setting("connectors.open", &hook(", hmac_secret_file: open.secret"))
-        .setting("connectors.unset", &hook(", auth_env: NO_SUCH_VARIABLE_HERE"))
-        .setting("connectors.drop", "{kind: file, dir: nowhere, agents: [cc]}")
+        .setting("notify.targets.away", &hook(""))
+        .setting("notify.targets.open", &hook(", hmac_secret_file: open.secret"))
+        .setting("notify.targets.unset", &hook(", auth_env: NO_SUCH_VARIABLE_HERE"))
+        .setting("notify.targets.drop", "{kind: file, dir: nowhere, agents: [cc]}")
         .setting(
-            "connectors.pane",
+            "notify.targets.pane",
             "{kind: tmux, agents: {cc: {target: \"no-such:0\"}}}",
         )
         .setting(
-            "connectors.programs",
+            "notify.targets.programs",
             "{kind: command, agents: {cc: {argv: [no-such-program]}}}",
         );
     secret(&setup, "open.secret", 0o644);
     let report = doctor(setup, &[]).await;
     for (name, parts) in [
         ("away", ["did not answer", "check that the receiver runs"]),
-        ("open", ["chmod 600", "connectors test"]),
-        ("unset", ["NO_SUCH_VARIABLE_HERE is not set", "connectors test"]),
+        ("open", ["chmod 600", "notify --test"]),
+        ("unset", ["NO_SUCH_VARIABLE_HERE is not set", "notify --test"]),
         ("drop", ["no directory", "mkdir -p"]),
         ("pane", ["tmux", "tmux list-panes -a"]),
         ("programs", ["not installed", "install the program"]),
     ] {
-        says(&report, "connectors", name, "failed", parts);
+        says(&report, "notify", name, "failed", parts);
     }
     assert_eq!(report.code, 1);
     let all = serde_json::to_string(&report.rows).unwrap();

@@ -123,15 +123,7 @@ fn typed(line: &str) -> Option<Vec<&str>> {
         .take_while(|word| plain(word) && !word.starts_with('-'))
         .collect();
     let nested = [
-        "agents",
-        "config",
-        "connectors",
-        "cron",
-        "dev",
-        "journal",
-        "logs",
-        "service",
-        "gateway",
+        "agents", "config", "cron", "dev", "journal", "logs", "service", "gateway",
     ];
     let deep = verbs.first().is_some_and(|verb| nested.contains(verb));
     verbs.truncate(if deep { 2 } else { 1 });

@@ -3,7 +3,6 @@
 
 mod access;
 mod completions;
-mod connectors;
 mod control;
 mod cron;
 mod cron_relay;
@@ -16,6 +15,7 @@ mod http;
 mod log_file;
 mod logs;
 pub(crate) mod metrics;
+mod notify;
 mod receiver;
 mod signals;
 mod skills;

@@ -37,7 +37,7 @@ fn with_receiver(setup: Setup, receiver: &str) -> Setup {
     setup
         .setting("serve.http", "127.0.0.1:0")
         .setting("serve.receiver", receiver)
-        .setting("connectors.here", "{kind: relay}")
+        .setting("notify.targets.here", "{kind: relay}")
 }
 
 struct Rig {
@@ -392,7 +392,7 @@ async fn notify_reaches_the_agents_of_the_running_relay() {
     let long = "\u{1}\"".repeat(100_000);
     let output = verb_with(&rig.setup, &["notify", "echo", "-", "--json"], Some(&long)).await;
     assert_eq!(output.json()["dispatched"][0]["ok"], true, "{output:?}");
-    assert_eq!(verb(&rig.setup, &["connectors", "test", "here"]).await.code, 0);
+    assert_eq!(verb(&rig.setup, &["notify", "--test", "here"]).await.code, 0);
 
     let setup = rig.setup;
     rig.relay.stop().await;
@@ -403,7 +403,7 @@ async fn notify_reaches_the_agents_of_the_running_relay() {
     assert_eq!(error["cause_kind"], "network");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("needs a running relay"), "{message}");
-    let output = verb(&setup, &["connectors", "test", "here"]).await;
+    let output = verb(&setup, &["notify", "--test", "here"]).await;
     assert!(
         output.code == 1 && output.err.contains("no relay runs"),
         "{output:?}"

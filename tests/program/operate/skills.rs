@@ -356,7 +356,7 @@ async fn an_approved_skill_is_handed_to_an_agent_as_a_playbook() {
     let setup = Setup::new();
     setup.write(
         "relay.yaml",
-        "connectors:\n  drop: {kind: file, dir: inbox, agents: [ops]}\n",
+        "notify:\n  targets:\n    drop: {kind: file, dir: inbox, agents: [ops]}\n",
     );
     let inbox = setup.home().join("inbox");
     fs::create_dir(&inbox).unwrap();

@@ -15,8 +15,9 @@ use super::KnownSecret;
 use super::names::is_secret_name;
 use crate::cli::{Environment, ProcessEnv};
 use crate::config::dotenv::Dotenv;
-use crate::config::{Backend, LoadedConfig, Substrate, secret};
+use crate::config::{Backend, LoadedConfig, secret};
 use crate::relay;
+use crate::serve::targets::secret_sources;
 
 /// Minimum length of a value whose name sounds like a secret: shorter ones would match ordinary words.
 const MIN_GUESSED: usize = 12;
@@ -55,8 +56,13 @@ pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> 
     }
     let keys = relay::agent_keys(settings, process.env);
     found.extend(keys.map(|(name, value)| KnownSecret::new(format!("agents.{name} (its key)"), value)));
-    for (name, entry) in &settings.connectors {
-        found.extend(from_connector(name, &entry.substrate, process.env));
+    for (name, target) in &settings.notify.targets {
+        for (what, value) in target.kind().secrets(secret_sources(process.env)) {
+            let label = format!("notify.targets.{name} ({what})");
+            let whole = KnownSecret::new(label, value.expose_secret().trim());
+            found.extend(after_scheme(&whole));
+            found.push(whole);
+        }
     }
     if let Some(receiver) = &settings.serve.receiver {
         let files = [
@@ -78,29 +84,6 @@ pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> 
     // Last, because the last of two names for one value is reported.
     let own = settings.secrets();
     found.extend(own.map(|(name, value)| KnownSecret::new(name, value.clone())));
-    found
-}
-
-/// The credentials of a way to agents: its `Authorization`, also without its scheme, and the key of its signature.
-fn from_connector(name: &str, substrate: &Substrate, env: Environment<'_>) -> Vec<KnownSecret> {
-    let Substrate::Webhook(webhook) = substrate else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    let variable = webhook.auth_env.as_deref().and_then(env).map(SecretString::from);
-    for auth in webhook.auth.iter().chain(&variable) {
-        let whole = KnownSecret::new(
-            format!("connectors.{name} (its auth)"),
-            auth.expose_secret().trim(),
-        );
-        found.extend(after_scheme(&whole));
-        found.push(whole);
-    }
-    let key = webhook
-        .hmac_secret_file
-        .as_deref()
-        .and_then(|file| secret::read(file).ok());
-    found.extend(key.map(|key| KnownSecret::new(format!("connectors.{name} (its key)"), key)));
     found
 }
 
@@ -284,8 +267,8 @@ mod tests {
             "connector: {secret_file: secret, url: 'wss://me:pass-of-url@c.example/relay'}\ntelemetry: {otlp_endpoint: \
              'http://127.0.0.1:4318'}\nagent: a\nagents:\n  a: {kind: openai, base_url: 'http://h/v1', model: m, \
              api_key_file: key}\n  b: {kind: hermes, api_key_env: MODEL}\n  c: {kind: command, argv: [cat], env: \
-             {MY_TOKEN: token-of-command, LANG: not-a-secret-at-all}}\nconnectors:\n  h: {kind: webhook, agents: {cc: {url: \
-             'https://h.example/'}}, auth: Bearer auth-of-hook, hmac_secret_file: hook}\nserve: {http: '127.0.0.1:0', receiver: \
+             {MY_TOKEN: token-of-command, LANG: not-a-secret-at-all}}\nnotify: {targets: {h: {kind: webhook, agents: {cc: {url: \
+             'https://h.example/'}}, auth: Bearer auth-of-hook, hmac_secret_file: hook}}}\nserve: {http: '127.0.0.1:0', receiver: \
              {hmac_secret_file: receiver.hmac, bearer_file: receiver.key}}\n",
         );
         private(

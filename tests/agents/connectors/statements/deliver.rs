@@ -171,13 +171,13 @@ async fn statement_22_the_same_dispatch_id_twice_acts_once_and_succeeds_twice() 
 async fn statement_23_one_notice_to_several_connectors_has_one_dispatch_id() {
     let (one, two) = (Stub::always(200, "").await, Stub::always(200, "").await);
     let folder = tempfile::tempdir().unwrap();
-    let connectors = named(vec![
+    let targets = named(vec![
         Box::new(hook(&one)),
         Box::new(hook(&two)),
         Box::new(file(folder.path())),
         Box::new(NoopConnector),
     ]);
-    let dispatched = dispatch(&connectors, &notice("cc")).await;
+    let dispatched = dispatch(&targets, &notice("cc")).await;
     assert!(dispatched.is_accepted(), "{dispatched:?}");
     assert_eq!(dispatched.dispatched.len(), 3, "noop has no agents");
     let id = dispatch_id(&one.only());
@@ -186,16 +186,16 @@ async fn statement_23_one_notice_to_several_connectors_has_one_dispatch_id() {
     let dropped: Value = serde_json::from_slice(&dropped).unwrap();
     assert_eq!(dropped, one.only().json(), "a file has the body of a webhook");
     // A wake that is delivered shares it, too.
-    dispatch(&connectors, &notice("cc@term")).await;
+    dispatch(&targets, &notice("cc@term")).await;
     assert_eq!(dispatch_id(&one.seen()[1]), dispatch_id(&two.seen()[1]));
 }
 
 #[tokio::test]
 async fn statement_24_two_notices_have_different_dispatch_ids() {
     let receiver = Stub::always(200, "").await;
-    let connectors = named(vec![Box::new(hook(&receiver))]);
+    let targets = named(vec![Box::new(hook(&receiver))]);
     for _ in 0..2 {
-        dispatch(&connectors, &notice("cc")).await;
+        dispatch(&targets, &notice("cc")).await;
     }
     let seen = receiver.seen();
     assert_ne!(dispatch_id(&seen[0]), dispatch_id(&seen[1]));
@@ -324,8 +324,8 @@ async fn statement_32_session_id_is_set_when_a_session_was_chosen_and_omitted_ot
 #[tokio::test]
 async fn statement_33_a_bare_id_is_never_a_wake() {
     let bundled = Bundled::new().await;
-    let connectors = named(vec![bundled.ringing()]);
-    let dispatched = dispatch(&connectors, &notice("cc")).await;
+    let targets = named(vec![bundled.ringing()]);
+    let dispatched = dispatch(&targets, &notice("cc")).await;
     assert_eq!(shown(&dispatched)["dispatched"][0]["route"], "deliver");
     assert_eq!(bundled.receiver.only().path(), "/cc");
 }

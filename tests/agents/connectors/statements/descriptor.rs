@@ -2,7 +2,7 @@
 
 use hermes_relay::agent_connector::contract::StaticCapabilities;
 use hermes_relay::agent_connector::{
-    AgentConnector, CommandConnector, ConnectorRegistry, FileConnector, NoopConnector, RegistrationError,
+    AgentConnector, CommandConnector, FileConnector, NoopConnector, RegistrationError, TargetRegistry,
     TmuxConnector, WebhookConnector,
 };
 use serde_json::{Value, json};
@@ -146,9 +146,9 @@ async fn statement_11_health_check_is_a_boolean_also_for_the_unreachable() {
 }
 
 #[tokio::test]
-async fn statement_12_a_failed_health_check_prevents_registration_and_names_the_connector() {
+async fn statement_12_a_failed_health_check_prevents_registration_and_names_the_target() {
     let folder = tempfile::tempdir().unwrap();
-    let mut registry = ConnectorRegistry::default();
+    let mut registry = TargetRegistry::default();
     let missing = Box::new(file(&folder.path().join("missing")));
     let refused = registry.register("drop-box", missing).await.unwrap_err();
     assert_eq!(refused, RegistrationError::Unhealthy("drop-box".to_owned()));
@@ -160,12 +160,12 @@ async fn statement_12_a_failed_health_check_prevents_registration_and_names_the_
 #[tokio::test]
 async fn statement_13_a_passed_health_check_completes_registration() {
     let folder = tempfile::tempdir().unwrap();
-    let mut registry = ConnectorRegistry::default();
+    let mut registry = TargetRegistry::default();
     let drop_box = || Box::new(file(folder.path()));
     registry.register("drop-box", drop_box()).await.unwrap();
     let dispatched = registry.dispatch(&notice("cc")).await;
     assert!(dispatched.is_accepted(), "{dispatched:?}");
-    assert_eq!(dispatched.dispatched[0].connector, "drop-box");
+    assert_eq!(dispatched.dispatched[0].target, "drop-box");
     let again = registry.register("drop-box", drop_box()).await;
     assert_eq!(again, Err(RegistrationError::Duplicate("drop-box".to_owned())));
 }

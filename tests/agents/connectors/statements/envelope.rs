@@ -133,11 +133,11 @@ fn statement_54_the_event_type_of_the_call_beats_the_header_and_neither_is_absen
 #[tokio::test]
 async fn statement_55_correlation_id_appears_only_when_the_caller_set_it() {
     let receiver = Stub::always(200, "").await;
-    let connectors = named(vec![Box::new(hook(&receiver))]);
-    dispatch(&connectors, &notice("cc")).await;
+    let targets = named(vec![Box::new(hook(&receiver))]);
+    dispatch(&targets, &notice("cc")).await;
     let mut asked = notice("cc");
     asked.origin.correlation_id = Some("q-7".to_owned());
-    dispatch(&connectors, &asked).await;
+    dispatch(&targets, &asked).await;
     let seen = receiver.seen();
     assert_eq!(seen[0].json()["meta"].get("correlation_id"), None);
     assert_eq!(seen[1].json()["meta"]["correlation_id"], "q-7");
@@ -150,8 +150,8 @@ async fn statement_56_request_response_is_a_recognisable_not_implemented_at_once
     let bundled = Bundled::new().await;
     let mut question = notice("cc");
     question.wait = Some(Duration::from_secs(3600));
-    let connectors = named(bundled.silent().into_iter().chain([bundled.ringing()]).collect());
-    let dispatched = dispatch(&connectors, &question).await;
+    let targets = named(bundled.silent().into_iter().chain([bundled.ringing()]).collect());
+    let dispatched = dispatch(&targets, &question).await;
     let all = shown(&dispatched)["dispatched"].clone();
     assert_eq!(all.as_array().unwrap().len(), 4);
     for to in all.as_array().unwrap() {

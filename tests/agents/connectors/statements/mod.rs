@@ -6,7 +6,7 @@ mod envelope;
 mod wake;
 
 use hermes_relay::agent_connector::contract::{DeliveryKind, DeliveryOrigin};
-use hermes_relay::agent_connector::{AgentConnector, Dispatched, NamedConnector, NoopConnector, Notice};
+use hermes_relay::agent_connector::{AgentConnector, Dispatched, NamedTarget, NoopConnector, Notice};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -75,7 +75,7 @@ pub(super) fn notice(address: &str) -> Notice {
     }
 }
 
-pub(super) fn named(connectors: Vec<Box<dyn AgentConnector>>) -> Vec<NamedConnector> {
+pub(super) fn named(connectors: Vec<Box<dyn AgentConnector>>) -> Vec<NamedTarget> {
     let names = (1..).map(|number| format!("c{number}"));
     names.zip(connectors).collect()
 }

@@ -205,8 +205,8 @@ async fn statement_47_a_bare_id_leaves_session_id_absent() {
 #[tokio::test]
 async fn statement_48_an_address_with_a_session_is_accepted_where_its_agent_is_listed() {
     let bundled = Bundled::new().await;
-    let connectors = named(vec![bundled.ringing()]);
-    let dispatched = dispatch(&connectors, &notice("cc@term")).await;
+    let targets = named(vec![bundled.ringing()]);
+    let dispatched = dispatch(&targets, &notice("cc@term")).await;
     assert!(dispatched.is_accepted(), "{dispatched:?}");
     let to = &shown(&dispatched)["dispatched"][0];
     assert_eq!(

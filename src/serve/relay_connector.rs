@@ -1,4 +1,4 @@
-//! The `relay` kind of connector: this relay's own agents, through the control socket of the relay that runs.
+//! The agents of the relay that runs here, through its control socket: the connector behind targets of the kind `relay`.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -8,18 +8,16 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::substrates;
+use super::ControlRequest;
+use super::client::{self, ClientError};
 use crate::agent_connector::contract::{
-    AgentActivity, AgentAddress, AgentDescriptor, AgentResponse, CauseKind, ConnectorFeatures,
-    DeliveryFailure, DeliveryPayload, DeliveryReceipt, StaticCapabilities, TriggerKind, WakeOpts,
-    WakeReceipt,
+    AgentActivity, AgentAddress, AgentDescriptor, AgentResponse, CauseKind, DeliveryFailure, DeliveryPayload,
+    DeliveryReceipt, StaticCapabilities, TriggerKind, WakeOpts, WakeReceipt,
 };
 use crate::agent_connector::{
-    AgentConnector, Delivering, NoopConnector, descriptor, wake_payload, wake_receipt,
+    AgentConnector, Delivering, RelayTarget, descriptor, wake_payload, wake_receipt,
 };
-use crate::config::{Settings, Substrate};
-use crate::serve::ControlRequest;
-use crate::serve::client::{self, ClientError};
+use crate::config::Settings;
 
 /// Timeout of a call; longer than the relay itself takes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,27 +29,16 @@ const WAIT_MARGIN: Duration = Duration::from_secs(10);
 pub(super) struct RelayConnector {
     state_dir: PathBuf,
     has_socket: bool,
+    /// The agents of the relay.
     agents: Vec<String>,
 }
 
 impl RelayConnector {
-    /// What it can do.
-    pub(super) const CAPABILITIES: StaticCapabilities = StaticCapabilities {
-        implementation: "relay",
-        features: ConnectorFeatures {
-            wake: true,
-            agent_status: true,
-            request_response: true,
-            ..NoopConnector::CAPABILITIES.features
-        },
-        ..NoopConnector::CAPABILITIES
-    };
-
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, agents: Vec<String>) -> Self {
         Self {
             state_dir: settings.state_dir.clone(),
             has_socket: settings.serve.control,
-            agents: substrates::agents(&Substrate::Relay, settings),
+            agents,
         }
     }
 
@@ -101,9 +88,8 @@ impl RelayConnector {
                 return DeliveryFailure::new(CauseKind::ClientValidation, agent_id, what);
             }
             ClientError::NotRunning(_) => {
-                let what = format!(
-                    "{error}; this connector needs a running relay: start one with `hermes-relay run`"
-                );
+                let what =
+                    format!("{error}; this target needs a running relay: start one with `hermes-relay run`");
                 return DeliveryFailure::new(CauseKind::Network, agent_id, what);
             }
             ClientError::Denied { .. } | ClientError::TooLong(..) => CauseKind::ClientValidation,
@@ -129,7 +115,7 @@ impl RelayConnector {
 
 impl AgentConnector for RelayConnector {
     fn capabilities(&self) -> StaticCapabilities {
-        Self::CAPABILITIES
+        RelayTarget::CAPABILITIES
     }
 
     fn list_agents(&self) -> Vec<AgentDescriptor> {
@@ -219,7 +205,7 @@ mod tests {
         let (stop, stopped) = oneshot::channel::<()>();
         tokio::spawn(relay.run(async { drop(stopped.await) }));
         Rig {
-            connector: RelayConnector::new(&settings),
+            connector: RelayConnector::new(&settings, vec![settings.agent.clone()]),
             serving,
             _stop: stop,
             _dir: dir,

@@ -1,4 +1,6 @@
-//! `hermes-relay notify`: hands something to an agent, through every connector that has it.
+//! `hermes-relay notify`: hands a text to an agent, through every target that has the agent.
+
+mod targets;
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -7,48 +9,80 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::ProcessEnv;
 use super::exit::{self, errln, outln};
 use super::remote::{RemoteArgs, RemoteRelay};
 use super::skills;
-use super::{ProcessEnv, substrates};
 use crate::agent_connector::contract::{
     AgentAddress, CauseKind, DeliveryFailure, DeliveryKind, DeliveryOrigin, TriggerKind,
 };
 use crate::agent_connector::{DispatchOutcome, Dispatched, DispatchedTo, MAX_NOTICE_BYTES, Notice, dispatch};
 use crate::config::file::nearest;
+use crate::serve::targets::Targets;
 use crate::skill::SkillBody;
 
-/// Hand an agent something to take in or a playbook to carry out.
+pub(super) use self::targets::{ConnectorsArgs, run_former};
+
+/// Hand an agent a text to take in or a playbook to carry out.
 ///
-/// An address of an agent alone delivers without an interruption; `AGENT@SESSION` wakes the agent, and the text is the wake's context.
-/// Every entry of `connectors` in the settings that has the agent gets it, under one `dispatch_id`. To write into a chat, use `hermes-relay send`.
+/// `notify AGENT TEXT` puts the text into the agent's mailbox without interrupting the agent. `notify AGENT@SESSION TEXT` wakes the
+/// agent in that session. A target of the settings (`notify.targets`) is a way to an agent: a webhook, a directory, a tmux pane, a program,
+/// or this relay for its own agents. Every target that has the agent gets the text. To write into a chat, use `hermes-relay send`.
 ///
-/// Exit codes: 0 every connector accepted it, 1 one did not or no connector has the agent, 78 invalid configuration.
+/// Exit codes: 0 every target accepted it, or the tested target works; 1 one did not, or no target has the agent; 78 invalid
+/// configuration, or there is no such target.
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "hermes-relay notify [OPTIONS] <ADDRESS> <TEXT>\n       hermes-relay notify [OPTIONS] <ADDRESS> --skill <NAME>\n       \
+                      hermes-relay notify --list\n       hermes-relay notify --test <NAME>",
     after_help = "Examples:\n  hermes-relay notify ops \"The disk of db1 is 91 % full.\"\n  \
                   hermes-relay notify ops@night-shift --event-type alert - < report.txt\n  \
                   hermes-relay notify ops \"Rotate the logs.\" --kind template --json\n  \
-                  hermes-relay notify ops --skill rotate-logs"
+                  hermes-relay notify ops --skill rotate-logs\n  \
+                  hermes-relay notify --list\n  \
+                  hermes-relay notify --test hooks\n\n\
+                  The manual is docs/notify.md."
 )]
 pub(super) struct NotifyArgs {
     #[command(flatten)]
     remote: RemoteArgs,
-    /// The agent, or `AGENT@SESSION` to wake it.
-    #[arg(value_name = "ADDRESS")]
-    address: String,
-    /// Text; `-` reads it from standard input.
+    #[command(flatten)]
+    notice: NoticeArgs,
+    /// List the targets with their kind and their agents.
+    #[arg(
+        long,
+        help_heading = "Targets",
+        conflicts_with_all = ["NoticeArgs", "test"]
+    )]
+    list: bool,
+    /// Check whether a target works, without handing over anything.
+    #[arg(
+        long,
+        value_name = "NAME",
+        help_heading = "Targets",
+        conflicts_with = "NoticeArgs"
+    )]
+    test: Option<String>,
+}
+
+/// The notice.
+#[derive(Args, Debug)]
+struct NoticeArgs {
+    /// Agent, or `AGENT@SESSION` to wake the agent.
+    #[arg(value_name = "ADDRESS", required_unless_present_any = ["list", "test"])]
+    address: Option<String>,
+    /// Text; `-` reads standard input.
     #[arg(
         value_name = "TEXT",
         allow_hyphen_values = true,
-        required_unless_present = "skill",
+        required_unless_present_any = ["skill", "list", "test"],
         conflicts_with = "skill"
     )]
     text: Option<String>,
-    /// Hand over the text of this skill, as a playbook; it must be Approved.
+    /// Hand over the text of this skill, as a playbook; the skill must be Approved.
     #[arg(long, value_name = "NAME")]
     skill: Option<String>,
-    /// What a delivery is for: context to take in, or a playbook to carry out, as a skill always is [default: augment].
+    /// What the text is for [default: augment; of a skill template].
     #[arg(long, value_name = "KIND")]
     kind: Option<KindOption>,
     /// Word that receivers route by; without it the skill's own (`# Event-type:` in its header).
@@ -57,14 +91,22 @@ pub(super) struct NotifyArgs {
     /// Id that an answer is recognised by.
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// Wait this long for the agent's answer; connectors that cannot do that say so at once.
+    /// Wait this long for the agent's answer; only targets of the kind `relay` can.
     #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     wait: Option<u64>,
 }
 
+impl NoticeArgs {
+    fn address(&self) -> &str {
+        self.address.as_deref().unwrap_or_default()
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum KindOption {
+    /// Context to take in.
     Augment,
+    /// A playbook to carry out.
     Template,
 }
 
@@ -79,11 +121,22 @@ impl From<KindOption> for DeliveryKind {
 
 /// Runs the verb.
 pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
+    if args.list {
+        return targets::list(&args.remote, process);
+    }
+    match &args.test {
+        Some(name) => targets::test(&args.remote, name, process),
+        None => hand_over(args, process),
+    }
+}
+
+fn hand_over(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
+    let given = &args.notice;
     let relay = match args.remote.load(process.env) {
         Ok(relay) => relay,
         Err(error) => return refused(args, exit::CONFIGURATION, &error.to_string(), None),
     };
-    let skill = match args
+    let skill = match given
         .skill
         .as_deref()
         .map(|name| skills::approved(relay.settings(), name))
@@ -92,7 +145,7 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Some(Ok(skill)) => Some(skill),
         Some(Err(refusal)) => return refused(args, refusal.code, &refusal.what, refusal.hint.as_deref()),
     };
-    if skill.is_some() && matches!(args.kind, Some(KindOption::Augment)) {
+    if skill.is_some() && matches!(given.kind, Some(KindOption::Augment)) {
         let hint = "omit --kind with --skill";
         return refused(
             args,
@@ -107,11 +160,11 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let kind = if skill.is_some() {
         DeliveryKind::Template
     } else {
-        args.kind.map_or(DeliveryKind::Augment, DeliveryKind::from)
+        given.kind.map_or(DeliveryKind::Augment, DeliveryKind::from)
     };
     let text = match skill {
         Some(skill) => Ok(skill.source),
-        None => read_text(args.text.as_deref().unwrap_or_default()),
+        None => read_text(given.text.as_deref().unwrap_or_default()),
     };
     let text = match text {
         Ok(text) => text,
@@ -124,25 +177,25 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         return refused(args, exit::INTERNAL, "cannot start the runtime", None);
     };
     let notice = Notice {
-        address: args.address.clone(),
+        address: given.address().to_owned(),
         kind,
         text,
         origin: DeliveryOrigin {
             skill_name,
             trigger: TriggerKind::Cli,
-            event_type: args.event_type.clone().or(header),
-            correlation_id: args.correlation_id.clone(),
+            event_type: given.event_type.clone().or(header),
+            correlation_id: given.correlation_id.clone(),
             ..DeliveryOrigin::default()
         },
-        wait: args.wait.map(Duration::from_secs),
+        wait: given.wait.map(Duration::from_secs),
     };
-    let connectors = substrates::build_all(&relay, process);
-    let dispatched = runtime.block_on(dispatch(&connectors, &notice));
+    let targets = Targets::new(relay.settings(), process.env, &process.base);
+    let dispatched = runtime.block_on(dispatch(&targets.connect_all(), &notice));
     if args.remote.json {
         // A closed standard output changes nothing about what was dispatched.
         let _ = exit::print(serde_json::to_value(&dispatched).unwrap_or_default());
     } else {
-        show(&dispatched, &relay);
+        show(&dispatched, &relay, &targets);
     }
     if dispatched.is_accepted() {
         ExitCode::SUCCESS
@@ -154,7 +207,7 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
 /// Reports why there is nothing to hand over, as the object of a notice that nobody got.
 fn refused(args: &NotifyArgs, code: u8, what: &str, hint: Option<&str>) -> ExitCode {
     if args.remote.json {
-        print_refusal(&args.address, what);
+        print_refusal(args.notice.address(), what);
     }
     exit::fail(code, what, hint)
 }
@@ -207,28 +260,28 @@ fn address_of_json(words: &[String]) -> Option<&str> {
     address.or(rest.first().map(String::as_str)).or(Some(""))
 }
 
-fn show(dispatched: &Dispatched, relay: &RemoteRelay) {
+fn show(dispatched: &Dispatched, relay: &RemoteRelay, targets: &Targets<'_>) {
     for to in &dispatched.dispatched {
         show_one(to);
     }
     if let Some(error) = &dispatched.error {
         errln!("error: {error}");
-        if let Some(hint) = hint(&dispatched.agent, relay) {
+        if let Some(hint) = hint(&dispatched.agent, relay, targets) {
             errln!("hint: {hint}");
         }
     }
 }
 
-/// What to do if no connector has the agent.
-fn hint(address: &str, relay: &RemoteRelay) -> Option<String> {
-    let settings = relay.settings();
-    if settings.connectors.is_empty() {
-        let what = "the settings have no `connectors`; docs/connectors.md has one example for each kind";
+/// What to do if no target has the agent.
+fn hint(address: &str, relay: &RemoteRelay, targets: &Targets<'_>) -> Option<String> {
+    let configured = &relay.settings().notify.targets;
+    if configured.is_empty() {
+        let what = "the settings have no `notify.targets`; docs/notify.md has one example for each kind";
         return Some(what.to_owned());
     }
-    let entries = settings.connectors.values();
-    let known: Vec<String> = entries
-        .flat_map(|entry| substrates::agents(&entry.substrate, settings))
+    let known: Vec<String> = configured
+        .values()
+        .flat_map(|target| targets.agents(target))
         .collect();
     let agent = AgentAddress::parse(address).agent;
     if known.contains(&agent) {
@@ -236,12 +289,12 @@ fn hint(address: &str, relay: &RemoteRelay) -> Option<String> {
     }
     Some(match nearest(&agent, known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "`hermes-relay connectors list` lists the agents of each connector".to_owned(),
+        None => "`hermes-relay notify --list` lists the agents of each target".to_owned(),
     })
 }
 
 fn show_one(to: &DispatchedTo) {
-    let name = &to.connector;
+    let name = &to.target;
     let session = |session: &Option<String>| {
         session
             .as_ref()

@@ -1,4 +1,4 @@
-//! `hermes-relay notify` and `hermes-relay connectors`: what they print, what arrives, what they refuse. No relay runs.
+//! `hermes-relay notify`: what it prints, what arrives, what it refuses. No relay runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,10 +10,10 @@ use crate::operate::{VerbOutput, verb, verb_with};
 use crate::support::http_stub::{Stub, json_reply, nobody};
 use crate::support::relay_process::Setup;
 
-/// With these connectors in the settings.
-fn setup(connectors: &str) -> Setup {
+/// With these targets in the settings, one or more in each line.
+fn setup(targets: &str) -> Setup {
     let setup = Setup::new();
-    setup.write("relay.yaml", &format!("connectors:\n{connectors}"));
+    setup.write("relay.yaml", &format!("notify:\n targets:\n{targets}"));
     setup
 }
 
@@ -97,7 +97,7 @@ async fn an_address_with_a_session_wakes() {
     setup.write(
         "relay.yaml",
         &format!(
-            "connectors: {{w: {{kind: webhook, agents: {{cc: {{url: '{url}', wake_url: '{wake}'}}}}}}}}\n"
+            "notify: {{targets: {{w: {{kind: webhook, agents: {{cc: {{url: '{url}', wake_url: '{wake}'}}}}}}}}}}\n"
         ),
     );
     let shown = verb(&setup, &["notify", "cc@term", "get up", "--json"])
@@ -173,7 +173,7 @@ async fn nobody_has_the_agent() {
     assert_eq!(output.code, 1);
     assert!(output.err.contains("did you mean `cc`?"), "{output:?}");
     let output = verb(&Setup::new(), &["notify", "cc", "x"]).await;
-    assert!(output.err.contains("docs/connectors.md"), "{output:?}");
+    assert!(output.err.contains("docs/notify.md"), "{output:?}");
     assert_eq!(receiver.seen().len(), 0);
 }
 
@@ -219,7 +219,7 @@ async fn secrets_that_are_missing_or_open_to_all_are_said_without_them() {
 
 #[tokio::test]
 async fn the_check_of_a_file_refuses_what_notify_refuses() {
-    for (connectors, wanted) in [
+    for (targets, wanted) in [
         ("  a: {kind: webhok}\n", "did you mean `webhook`?"),
         (
             "  a: {kind: webhook, agents: {cc: {url: 'http://h.example/'}}}\n",
@@ -233,7 +233,7 @@ async fn the_check_of_a_file_refuses_what_notify_refuses() {
         ("  a: {kind: tmux, agents: {}}\n", "`agents` is empty"),
         ("  a: {kind: noop, agents: [x]}\n", "no options"),
     ] {
-        let setup = setup(connectors);
+        let setup = setup(targets);
         let file = setup.home().join("relay.yaml");
         for args in [["config", "check", file.to_str().unwrap()], ["notify", "cc", "x"]] {
             let output = verb(&setup, &args).await;
@@ -244,7 +244,7 @@ async fn the_check_of_a_file_refuses_what_notify_refuses() {
 }
 
 #[tokio::test]
-async fn connectors_are_listed_and_checked() {
+async fn targets_are_listed_and_checked() {
     let receiver = Stub::always(200, "").await;
     let (url, away) = (receiver.url("/"), nobody());
     let setup = setup(&format!(
@@ -252,7 +252,7 @@ async fn connectors_are_listed_and_checked() {
          b: {{kind: webhook, agents: {{cc: {{url: '{url}', status_url: '{away}'}}}}}}\n  c: {{kind: file, dir: none, agents: [dd]}}\n  \
          d: {{kind: relay}}\n  e: {{kind: noop}}\n"
     ));
-    let listed = verb(&setup, &["connectors", "list", "--json"]).await.json();
+    let listed = verb(&setup, &["notify", "--list", "--json"]).await.json();
     let rows = listed.as_array().unwrap();
     let shown: Vec<_> = rows
         .iter()
@@ -274,19 +274,93 @@ async fn connectors_are_listed_and_checked() {
             {"deliver": true, "wake": false, "list_agents": true, "agent_status": false, "health_check": true,
              "request_response": false}})
     );
-    let text = verb(&setup, &["connectors", "list"]).await;
+    let text = verb(&setup, &["notify", "--list"]).await;
     assert!(text.out.contains("webhook  deliver, wake"), "{text:?}");
     for (name, code) in [("a", 0), ("b", 1), ("c", 1), ("e", 0), ("f", 78)] {
-        let output = verb(&setup, &["connectors", "test", name]).await;
+        let output = verb(&setup, &["notify", "--test", name]).await;
         assert_eq!(output.code, code, "{name}: {output:?}");
     }
-    let tested = verb(&setup, &["connectors", "test", "a", "--json"]).await.json();
+    let tested = verb(&setup, &["notify", "--test", "a", "--json"]).await.json();
     assert_eq!(tested, json!({"name": "a", "kind": "webhook", "healthy": true}));
     let shown = verb(&setup, &["config", "show"]).await;
     assert!(
-        shown.out.contains("connectors.a.auth") && !shown.out.contains("hunter2"),
+        shown.out.contains("notify.targets.a.auth") && !shown.out.contains("hunter2"),
         "{shown:?}"
     );
+}
+
+#[tokio::test]
+async fn the_former_section_and_the_former_verb_still_work() {
+    let targets = "  a: {kind: noop}\n  b: {kind: file, dir: none, agents: [dd]}\n";
+    let (setup, former) = (setup(targets), Setup::new());
+    former.write("relay.yaml", &format!("connectors:\n{targets}"));
+    for (old, new) in [
+        (&["connectors", "list"][..], &["notify", "--list"][..]),
+        (&["connectors", "list", "--json"], &["notify", "--list", "--json"]),
+        (
+            &["connectors", "test", "a", "--json"],
+            &["notify", "--test", "a", "--json"],
+        ),
+        (&["connectors", "test", "b"], &["notify", "--test", "b"]),
+        (&["connectors", "test", "c"], &["notify", "--test", "c"]),
+    ] {
+        let (old, new) = (verb(&former, old).await, verb(&setup, new).await);
+        assert_eq!((old.code, &old.out), (new.code, &new.out), "{old:?} {new:?}");
+        let (note, rest) = old.err.split_once('\n').unwrap();
+        assert!(
+            note.starts_with("note: ") && note.contains("hermes-relay notify --"),
+            "{old:?}"
+        );
+        // The directory of `b` is another one.
+        assert_eq!(rest.lines().next(), new.err.lines().next());
+    }
+    let help = verb(&setup, &["--help"]).await;
+    assert!(
+        help.out.contains("  notify ") && !help.out.contains("  connectors "),
+        "{help:?}"
+    );
+
+    let shown = verb(&former, &["config", "show"]).await;
+    assert!(shown.out.contains("notify.targets.b.dir"), "{shown:?}");
+    assert!(
+        shown
+            .out
+            .contains("warning: `connectors` is now called `notify.targets`"),
+        "{shown:?}"
+    );
+    let file = former.home().join("relay.yaml");
+    let args = ["config", "check", file.to_str().unwrap()];
+    let checked = verb(&former, &args).await;
+    assert_eq!(checked.code, 0, "{checked:?}");
+    assert!(checked.err.contains("`notify.targets`"), "{checked:?}");
+
+    former.write(
+        "relay.yaml",
+        &format!("connectors:\n{targets}notify: {{targets: {{x: {{kind: noop}}}}}}\n"),
+    );
+    let checked = verb(&former, &args).await;
+    assert_eq!(checked.code, 78);
+    assert!(
+        checked
+            .err
+            .contains("`connectors` and `notify.targets` are both set"),
+        "{checked:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_list_and_a_test_take_no_notice() {
+    let setup = setup("  a: {kind: noop}\n");
+    for args in [
+        &["notify", "--list", "cc"][..],
+        &["notify", "--test", "a", "cc", "x"],
+        &["notify", "--list", "--wait", "1"],
+        &["notify", "--list", "--test", "a"],
+    ] {
+        let output = verb(&setup, args).await;
+        assert_eq!((output.code, output.out.as_str()), (2, ""), "{args:?} {output:?}");
+        assert!(output.err.contains("cannot be used with"), "{output:?}");
+    }
 }
 
 #[tokio::test]
