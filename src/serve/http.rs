@@ -1,8 +1,8 @@
 //! The HTTP listeners: a status page, health, readiness, metrics and a wake request for monitoring, fires of the managed
-//! scheduler, and deliveries to agents.
+//! scheduler, and items handed to agents.
 //!
 //! Each is off unless its address is set (`serve.http`, `cron.listen`). On loopback, monitoring accepts only the host names
-//! of this machine, so that a web page cannot reach it by DNS rebinding; a fire has a token and a delivery a key or a signature
+//! of this machine, so that a web page cannot reach it by DNS rebinding; a fire has a token and a handed-over item a key or a signature
 //! instead, which no page has.
 //! Connections, headers and time are bounded; they keep no connection alive and expose nothing of any chat.
 
@@ -36,7 +36,7 @@ use super::{status_page, status_rows};
 const MAX_CLIENTS: usize = 64;
 /// Timeout for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of a connection; longer than a fire or a delivery takes at most.
+/// Timeout of a connection; longer than a fire or a handed-over item takes at most.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(28);
 /// Maximum size of the headers.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
@@ -107,7 +107,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// Monitoring, fires where jobs are managed, and deliveries where they are received.
+    /// Monitoring, fires where jobs are managed, and what is handed over where there is a receiver.
     pub(super) fn new(
         service: Arc<ControlService>,
         fires: Option<Arc<FireEndpoint>>,

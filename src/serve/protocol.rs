@@ -21,9 +21,9 @@ use crate::access::AccessRequest;
 const VERSION: u32 = 1;
 /// Maximum length of a request in bytes, newline included.
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
-/// The same of a delivery, whose text is longer: enough for the longest notice with every character escaped.
+/// The same of a handed-over item, whose text is longer: enough for the longest notice with every character escaped.
 pub(super) const MAX_HAND_BYTES: usize = 8 * 1024 * 1024;
-/// How a delivery starts; only such a request may be longer than [`MAX_REQUEST_BYTES`].
+/// How a handed-over item starts; only such a request may be longer than [`MAX_REQUEST_BYTES`].
 const HAND_START: &[u8] = br#"{"v":1,"op":"hand","#;
 /// The code of a request that another user sent.
 pub(super) const DENIED: &str = "denied";
@@ -77,7 +77,7 @@ pub enum ControlRequest {
     Hand {
         /// The agent's name.
         agent: String,
-        /// The session; the agent's own session for deliveries without one.
+        /// The session; the agent's own session for handed-over items without one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<String>,
         /// Interrupt the session's turn and run at once.
@@ -86,7 +86,7 @@ pub enum ControlRequest {
         /// Wait so many milliseconds for the agent's answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait_ms: Option<u64>,
-        /// The body of a delivery, as the contract has it.
+        /// The body, as the contract has it.
         body: Value,
     },
     /// Report whether an agent works.
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_delivery_may_be_long() {
+    fn only_a_handed_over_item_may_be_long() {
         assert_eq!(max_bytes(hand().encode().as_bytes()), MAX_HAND_BYTES);
         assert_eq!(
             max_bytes(ControlRequest::Status.encode().as_bytes()),

@@ -1,6 +1,6 @@
 //! `/v1/agents`: other programs hand something to this relay's agents, with the wire of the `AgentConnector` contract.
 //!
-//! The exact bytes of a request are verified, in constant time, before they are parsed. A receipt means that the delivery is in the
+//! The exact bytes of a request are verified, in constant time, before they are parsed. A receipt means that the item is in the
 //! journal; the same `dispatch_id` again gets the same receipt. The work that a stranger can cause is bounded: a rate limit, and a
 //! body that is not kept without the key.
 
@@ -38,7 +38,7 @@ const MAX_BURST: u16 = 1000;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the relay to say what it knows of an agent.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout for the journal to store a delivery.
+/// Timeout for the journal to store an item.
 const HAND_TIMEOUT: Duration = Duration::from_secs(8);
 /// Retry times that a response asks for.
 const RETRY_SOON: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ impl AnswerCounts {
     }
 }
 
-/// Takes deliveries and wakes for the relay's agents.
+/// Takes items and wakes for the relay's agents.
 #[derive(Debug)]
 pub(super) struct Receiver {
     handle: RelayHandle,
@@ -269,7 +269,7 @@ impl Receiver {
     }
 
     fn unauthorised(&self) -> Refused {
-        tracing::warn!("refused a delivery: its key or its signature is wrong or missing");
+        tracing::warn!("refused a request for an agent: its key or its signature is wrong or missing");
         let what = match (&self.bearer, &self.hmac_secret) {
             (Some(_), Some(_)) => "the bearer key or `X-Signature` is wrong or missing",
             (Some(_), None) => "the bearer key is wrong or missing",
@@ -335,14 +335,14 @@ impl Receiver {
         payload: DeliveryPayload,
         wake: bool,
     ) -> Result<DeliveryReceipt, Refused> {
-        let delivery = HandedItem {
+        let item = HandedItem {
             agent,
             session,
             payload,
             wake,
         };
         let unavailable = |why: &str, wait| later(StatusCode::SERVICE_UNAVAILABLE, why, wait);
-        let Ok(handed) = timeout(HAND_TIMEOUT, self.handle.submit(delivery)).await else {
+        let Ok(handed) = timeout(HAND_TIMEOUT, self.handle.submit(item)).await else {
             let what = "the journal has not stored it yet; send it again";
             return Err(unavailable(what, RETRY_FAILED));
         };

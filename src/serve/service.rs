@@ -299,15 +299,15 @@ impl ControlService {
                     return Err(invalid(why));
                 }
                 let payload = DeliveryPayload::from_body(body).map_err(|error| invalid(error.to_string()))?;
-                let delivery = HandedItem {
+                let item = HandedItem {
                     agent,
                     session,
                     payload,
                     wake,
                 };
                 match wait_ms.map(Duration::from_millis) {
-                    Some(wait) => self.request(delivery, wait).await,
-                    None => self.hand(delivery).await,
+                    Some(wait) => self.request(item, wait).await,
+                    None => self.hand(item).await,
                 }
             }
             ControlRequest::Activity { agent } => {
@@ -321,21 +321,21 @@ impl ControlService {
     }
 
     /// Hands something to an agent; answers with the receipt.
-    async fn hand(&self, delivery: HandedItem) -> ControlResult {
-        let Ok(handed) = timeout(SEND_TIMEOUT, self.handle.submit(delivery)).await else {
-            let message = "the journal has not stored the delivery yet; it may still reach the agent";
+    async fn hand(&self, item: HandedItem) -> ControlResult {
+        let Ok(handed) = timeout(SEND_TIMEOUT, self.handle.submit(item)).await else {
+            let message = "the journal has not stored the item yet; it may still reach the agent";
             return Err(ControlError::new("busy", message));
         };
         to_json(&handed.ok_or_else(no_response)?.map_err(refused)?)
     }
 
     /// Hands something to an agent; answers with the agent's answer.
-    async fn request(&self, delivery: HandedItem, wait: Duration) -> ControlResult {
+    async fn request(&self, item: HandedItem, wait: Duration) -> ControlResult {
         let Ok(_permit) = self.waiting.try_acquire() else {
             let message = format!("{MAX_WAITING} callers wait for agents already; try again later");
             return Err(ControlError::new("full", message));
         };
-        let Ok(answer) = timeout(wait, self.handle.request(delivery)).await else {
+        let Ok(answer) = timeout(wait, self.handle.request(item)).await else {
             let message = format!("the agent has not answered within {} s", wait.as_secs_f64());
             return Err(ControlError::new("timeout", message));
         };
