@@ -286,7 +286,7 @@ pub use store::{FileSkillStore, SqliteDataStore, SqliteSkillStore};
 pub use wire::{CapabilityDescriptor, SessionKey};
 
 /// Hand an agent something, from any program: the contract `AgentConnector` as a trait, the bundled connectors, and [`dispatch`],
-/// which routes one notice to the targets that have the agent. [`RelayHandle::hand`] takes a [`HandedItem`] for an agent of a relay in
+/// which routes one notice to the targets that have the agent. [`RelayHandle::submit`] takes a [`HandedItem`] for an agent of a relay in
 /// this process.
 ///
 /// [`HandedItem`]: notify::HandedItem
