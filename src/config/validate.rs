@@ -3,6 +3,7 @@
 use super::agents::{AgentChoice, Backend};
 use super::cron::zone_error;
 use super::file::nearest;
+use super::notify;
 use super::settings::Settings;
 use crate::adapter::media::AllowedHosts;
 use crate::agent::acp::PRESETS;

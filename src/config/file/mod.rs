@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::settings::{Settings, misspelt_platform};
 use super::notify;
+use super::settings::{Settings, misspelt_platform};
 use super::yaml::{self, YamlError, YamlProblem};
 use super::{ConfigError, validate};
 use crate::setting;
