@@ -7,15 +7,15 @@
 //!
 //! # Embedding
 //!
-//! An embedder needs the names of this page: [`Settings`], an [`Agent`] (or one of the built-in ones), and a [`Relay`]. Every
-//! other module is internal. The cargo feature `internals` makes them public for this crate's own tests, benches and fuzz
-//! targets; it is not covered by any promise.
+//! The names at the root are those that one meets first; every other name of a public signature is in one of the modules below:
+//! [`agent`] for what an agent says, asks and returns, [`settings`], [`builder`] and [`handle`] for the relay around it, [`chat`] and
+//! [`transport`] for those who plan ops or connect by themselves, [`notify`], [`skill`] and [`data`]. All other modules are internal. The
+//! cargo feature `internals` makes them public for this crate's own tests, benches and fuzz targets; it is not covered by any promise.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
-//! use hermes_relay::{
-//!     Agent, AgentFuture, AgentInfo, CapabilityDescriptor, MemoryTransport, Relay, Settings, Turn, TurnEnd,
-//! };
+//! use hermes_relay::chat::CapabilityDescriptor;
+//! use hermes_relay::{Agent, AgentFuture, AgentInfo, MemoryTransport, Relay, Settings, Turn, TurnEnd};
 //! use serde_json::json;
 //!
 //! /// Repeats what it reads, louder.
@@ -59,8 +59,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Without `transport`, the relay dials `settings.connector.url`. [`RelayAdapter`] plans what a platform is sent, with or
-//! without a relay around it; whoever writes a [`RelayTransport`] finds the types of its methods in [`transport`].
+//! Without `transport`, the relay dials `settings.connector.url`. `examples/embed.rs` is an agent that shows its work, asks and sends
+//! a picture; `examples/dial.rs` dials. [`RelayAdapter`] plans what a platform is sent, with or without a relay around it.
 //!
 //! # Words
 //!
@@ -160,6 +160,7 @@
 //! | an option | the section in `config`, `config.example.yaml` | the example must show every option |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
+#![cfg_attr(not(feature = "internals"), warn(unnameable_types))]
 #![cfg_attr(
     not(feature = "internals"),
     expect(unused_imports, reason = "modules name what their tests use, too")
@@ -175,11 +176,7 @@ mod access;
 pub mod adapter;
 #[cfg(not(feature = "internals"))]
 mod adapter;
-#[cfg(feature = "internals")]
-#[doc(hidden)]
 pub mod agent;
-#[cfg(not(feature = "internals"))]
-mod agent;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod agent_connector;
@@ -272,18 +269,48 @@ pub mod wire;
 #[cfg(not(feature = "internals"))]
 mod wire;
 
-pub use adapter::RelayAdapter;
-pub use agent::{
-    Agent, AgentEvent, AgentFuture, AgentInfo, EchoAgent, EventSink, Failure, FailureClass, Permission,
-    PromptAnswer, Question, Turn, TurnEnd, TurnInput,
-};
-pub use config::Settings;
-pub use relay::{
-    AgentSlot, BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay, RelayBuilder, RelayHandle,
-    RelayTransport, SendError, Status, StopOutcome, WebSocketTransport,
-};
+pub use agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
+pub use builder::{BuildError, ExitReason, Relay, RelayBuilder};
+pub use chat::RelayAdapter;
+pub use handle::{NotRunning, RelayHandle};
+pub use settings::Settings;
 pub use store::{FileSkillStore, SqliteDataStore, SqliteSkillStore};
-pub use wire::{CapabilityDescriptor, SessionKey};
+pub use transport::{MemoryTransport, RelayTransport, WebSocketTransport};
+
+/// What a relay is built from, why that fails, and why it ends.
+pub mod builder {
+    pub use crate::agent::UnknownAgent;
+    pub use crate::net::proxy::ProxyRules;
+    pub use crate::net::tls::{PemFile, TlsError};
+    pub use crate::relay::{AgentSlot, BuildError, Credentials, ExitReason, Relay, RelayBuilder, Suspender};
+    pub use crate::store::{Fault, FaultKind, Holder, OpenError};
+    pub use crate::wire::{ConnectorUrl, UrlError};
+}
+
+/// Chats: what a platform can do, which session a message belongs to, and what [`RelayAdapter`](chat::RelayAdapter) plans to send.
+pub mod chat {
+    pub use crate::adapter::media::{MediaKind, OutgoingAttachment};
+    pub use crate::adapter::stream::{
+        DurableAction, FinalOps, OpOutcome, PlanLine, PlannedOp, Position, Priority, ReplyStream, StepState,
+        ToolLine, TurnResult, first_draft_id,
+    };
+    pub use crate::adapter::{ChatFacts, ChatId, RelayAdapter, ThreadRegistry};
+    pub use crate::wire::{
+        Action, CapabilityDescriptor, Grouping, LenUnit, Metadata, NoAliases, OpId, OpIds, Platform,
+        PromptButton, SessionKey, SessionSource, WhatsAppAliases,
+    };
+}
+
+/// A running relay: what its [`RelayHandle`](handle::RelayHandle) is asked, and what it answers.
+pub mod handle {
+    pub use crate::access::{AccessError, AccessRequest, PersonId, Role};
+    pub use crate::cron::chronos::{ArmReport, ArmState, ArmedAs};
+    pub use crate::relay::{
+        AccessStatus, AgentStatus, CronStatus, DescriptorStatus, HandedCounts, Histogram, LabelCounts,
+        LinkMetrics, Metrics, NotRunning, RefusedOp, RelayHandle, SendError, SessionList, SessionStatus,
+        Status, StopOutcome, Tally,
+    };
+}
 
 /// Hand an agent something, from any program: the contract `AgentConnector` as a trait, the bundled connectors, and [`dispatch`],
 /// which routes one notice to the targets that have the agent. [`RelayHandle::submit`] takes a [`HandedItem`] for an agent of a relay in
@@ -305,15 +332,46 @@ pub mod notify {
     pub use crate::relay::{HandedItem, SubmitError, TakenItem};
 }
 
-/// The types of [`RelayTransport`]'s methods, for those who write a transport of their own.
+/// [`Settings`](settings::Settings), its sections and their values. The fields have the names of the options in
+/// `docs/configuration.md`.
+pub mod settings {
+    pub use crate::access::{
+        AccessSettings, ByRole, ChatRule, Denial, LimitSettings, Mode, PersonRule, Role, Strangers,
+    };
+    pub use crate::adapter::prompt::{Approvers, PromptSettings};
+    pub use crate::adapter::stream::{StreamMode, StreamSettings};
+    pub use crate::adapter::{OfferedCommand, PlatformRateLimit, RateLimitSettings, TextWaits};
+    pub use crate::agent::Permission;
+    pub use crate::agent::acp::{AcpSettings, OptionValue};
+    pub use crate::agent::command::{CommandInput, CommandOutput, CommandSettings, EnvAdditions};
+    pub use crate::agent::hermes::{HermesMode, HermesSettings};
+    pub use crate::agent::openai::{OpenAiSettings, StreamOptions};
+    pub use crate::agent::route::Route;
+    pub use crate::config::{
+        AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
+        ConnectorConfig, ConnectorEntries, ConnectorEntry, CronConfig, CronProvider, DirectConfig,
+        DiscordConfig, Durability, IdpConfig, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel,
+        OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, SessionsConfig,
+        Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SlackConfig, SleepAction, SleepConfig,
+        Substrate, TelegramConfig, TelemetryConfig, TlsConfig, UnknownChoice,
+    };
+    pub use crate::net::media::MediaSettings;
+}
+
+/// Connections to a connector: over the network, in memory, or your own. [`RelayTransport`](transport::RelayTransport) is the trait;
+/// the other types are those of its methods.
 pub mod transport {
     pub use crate::adapter::stream::ShownDraft;
-    pub use crate::link::{DormancyRefused, End, Generation, NotSent, Op, SendResult};
+    pub use crate::link::{Counters, Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
     pub use crate::relay::{
-        ChatInfo, FrameBody, InboundFrame, InboundSender, InterruptRequest, InterruptTarget, LinkStatus,
-        ResultSender, TransportFuture,
+        ChatInfo, DeliverError, FrameBody, InboundFrame, InboundReceiver, InboundSender, InterruptRequest,
+        InterruptTarget, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayTransport, ReplyMode,
+        ResultSender, SeenOp, TransportFuture, WebSocketTransport, inbound_channel,
     };
-    pub use crate::wire::{Action, MessageEvent, OpId, Outcome};
+    pub use crate::wire::{
+        ActionText, DecodeError, MessageEvent, MessageType, OpResult, Outcome, OwnPlatforms,
+        PassthroughForward, Scalar, Undecodable,
+    };
 }
 
 /// The program behind the `hermes-relay` binary; returns its exit code.

@@ -18,9 +18,8 @@ use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use hermes_relay::adapter::{ChatFacts, ChatId, RelayAdapter};
-/// use hermes_relay::relay::{MemoryTransport, RelayTransport, inbound_channel};
-/// use hermes_relay::wire::CapabilityDescriptor;
+/// use hermes_relay::chat::{CapabilityDescriptor, ChatFacts, ChatId, RelayAdapter};
+/// use hermes_relay::transport::{MemoryTransport, RelayTransport, inbound_channel};
 ///
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 /// # runtime.block_on(async {
@@ -128,7 +127,7 @@ impl RelayAdapter {
         actions.into_iter().map(DurableAction::from).collect()
     }
 
-    /// Streams one turn's reply. See `ReplyStream::new` for the draft and op ids.
+    /// Streams one turn's reply. `draft_id` is the first of the turn's own draft ids ([`first_draft_id`](super::stream::first_draft_id)).
     #[expect(
         clippy::too_many_arguments,
         reason = "a chat, a turn and its ids; none of them is optional"

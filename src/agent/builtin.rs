@@ -18,6 +18,7 @@
 //! Directives are taken off before the text is echoed: `sleep=500 hi` answers `echo: hi` after half a second.
 
 use std::path::{Component, Path};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
@@ -36,6 +37,28 @@ const MAX_CHARS: usize = 1_000_000;
 
 /// Characters of a long text per event.
 const PIECE: usize = 1000;
+
+/// Names of the agents that need no settings.
+pub const BUILT_IN: &[&str] = &["echo", "noop"];
+
+/// The built-in agent of that name.
+pub fn built_in(name: &str) -> Result<Arc<dyn Agent>, UnknownAgent> {
+    match name {
+        "echo" => Ok(Arc::new(EchoAgent)),
+        "noop" => Ok(Arc::new(NoopAgent)),
+        _ => Err(UnknownAgent {
+            name: name.to_owned(),
+        }),
+    }
+}
+
+/// A name that is neither a built-in agent nor a configured one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no agent named \"{name}\"; built in are: {}", BUILT_IN.join(", "))]
+pub struct UnknownAgent {
+    /// The name that no agent has.
+    pub name: String,
+}
 
 /// An agent that repeats each message.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,45 +1,61 @@
-//! Agents: one trait, one module per backend.
+//! Agents: the trait, what a turn brings and takes, and how it ends.
 //!
-//! An agent is handed one [`Turn`] and drives it to its [`TurnEnd`]; it never sees the connection, the
-//! journal or another session. What it says goes into the turn's [`EventSink`]; it stops when the turn's
+//! An [`Agent`] is handed one [`Turn`] and drives it to its [`TurnEnd`]; it never sees the connection, the
+//! journal or another session. What it says goes into the turn's [`EventSink`]: text, and as [`AgentEvent`]s its tool calls,
+//! plan, usage and files. It asks people through the turn's [`Approver`], and stops when the turn's
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
-pub mod acp;
+// One file per backend, and the process supervision they share: private, because the settings choose them.
+pub(crate) mod acp;
 mod ask;
 mod builtin;
-pub mod child;
-mod command;
+pub(crate) mod child;
+pub(crate) mod command;
 mod completion;
 mod event;
-pub mod guard;
-pub mod hermes;
+pub(crate) mod guard;
+pub(crate) mod hermes;
 mod http;
-pub mod openai;
+pub(crate) mod openai;
 mod prompt_text;
-mod route;
-pub mod transcript;
+pub(crate) mod route;
+pub(crate) mod transcript;
 mod turn;
 
-pub use acp::{AcpAgent, AcpSettings, PRESETS};
 pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind};
-pub use builtin::EchoAgent;
-pub use builtin::NoopAgent;
-pub use command::{CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
+pub use builtin::{EchoAgent, UnknownAgent};
 pub use event::{
     AgentEvent, AgentSignal, EventSink, Media, MediaLocation, PlanStep, SignalReceiver, StepState, ToolCall,
     ToolKind, Usage,
 };
-pub use hermes::{HermesAgent, HermesMode, HermesSettings};
-pub use http::check_base_url;
-pub use openai::{OpenAiAgent, OpenAiSettings};
-pub use route::{Route, RouteInput, fixed_route, match_route};
-pub use turn::{
-    Attachment, ChatOrigin, Failure, FailureClass, TELL_OPERATOR, Truncation, Turn, TurnEnd, TurnInput,
-};
+pub use turn::{Attachment, ChatOrigin, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
+
+pub use crate::session::TurnId;
+
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use backends::*;
+#[cfg(not(feature = "internals"))]
+pub(crate) use backends::*;
+
+/// What the relay makes agents of.
+mod backends {
+    pub use super::acp::{AcpAgent, AcpSettings, OptionValue, PRESETS};
+    pub use super::builtin::{BUILT_IN, NoopAgent, built_in};
+    pub use super::child::BaseEnv;
+    pub use super::command::{
+        CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram,
+    };
+    pub use super::guard::{BreakerSettings, Guards, TimeLimits};
+    pub use super::hermes::{HermesAgent, HermesMode, HermesSettings};
+    pub use super::http::check_base_url;
+    pub use super::openai::{OpenAiAgent, OpenAiSettings};
+    pub use super::route::{Route, RouteInput, fixed_route, match_route};
+    pub use super::turn::TELL_OPERATOR;
+}
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use crate::wire::SessionKey;
 
@@ -129,27 +145,5 @@ pub trait Agent: Send + Sync + 'static {
     /// Ends everything it started.
     fn shutdown(&self) -> AgentFuture<'_, ()> {
         Box::pin(async {})
-    }
-}
-
-/// A name that is neither a built-in agent nor a configured one.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no agent named \"{name}\"; built in are: {}", BUILT_IN.join(", "))]
-pub struct UnknownAgent {
-    /// The name that no agent has.
-    pub name: String,
-}
-
-/// Names of the agents that need no settings.
-pub const BUILT_IN: &[&str] = &["echo", "noop"];
-
-/// The built-in agent of that name.
-pub fn built_in(name: &str) -> Result<Arc<dyn Agent>, UnknownAgent> {
-    match name {
-        "echo" => Ok(Arc::new(EchoAgent)),
-        "noop" => Ok(Arc::new(NoopAgent)),
-        _ => Err(UnknownAgent {
-            name: name.to_owned(),
-        }),
     }
 }

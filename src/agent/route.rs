@@ -52,7 +52,7 @@ pub struct RouteInput<'m> {
 
 impl Route {
     /// Whether a message takes this route; if so, its text without the prefix.
-    pub fn matches<'m>(&self, input: &RouteInput<'m>) -> Option<&'m str> {
+    fn matches<'m>(&self, input: &RouteInput<'m>) -> Option<&'m str> {
         let wanted = [
             (&self.platform, input.platform),
             (&self.chat, input.chat),

@@ -147,7 +147,7 @@ impl Settings {
     /// environment. Change what you need:
     ///
     /// ```
-    /// use hermes_relay::config::Settings;
+    /// use hermes_relay::Settings;
     ///
     /// let mut settings = Settings::embedded("/var/lib/mine");
     /// settings.connector.url = Some("wss://connector.example/relay".into());

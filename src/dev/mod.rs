@@ -5,7 +5,8 @@
 //! can be made to fail in every way that real connectors and networks do. It never listens on anything but loopback, never reaches out to anything but loopback, and
 //! keeps everything in memory, bounded.
 //!
-//! ```no_run
+#![cfg_attr(feature = "internals", doc = "```no_run")]
+#![cfg_attr(not(feature = "internals"), doc = "```ignore")]
 //! use std::time::Duration;
 //! use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 //!

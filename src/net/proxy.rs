@@ -101,7 +101,7 @@ impl ProxyRules {
 
     /// The proxy for `target`, whose scheme is `https`, `http`, `wss` (treated as `https`) or `ws` (as
     /// `http`); `None` means a direct connection.
-    pub fn proxy_for(&self, target: &Url) -> Option<ProxyTarget> {
+    pub(crate) fn proxy_for(&self, target: &Url) -> Option<ProxyTarget> {
         let matcher = self.matcher.as_deref()?;
         if is_loopback(&target.host()?) {
             return None;

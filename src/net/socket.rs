@@ -431,14 +431,6 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// The connector's `Retry-After`.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Refused { retry_after, .. } => *retry_after,
-            _ => None,
-        }
-    }
-
     /// The connector's clock, where its answer gave it.
     pub fn server_date(&self) -> Option<SystemTime> {
         match self {

@@ -24,7 +24,7 @@ use crate::config::{Durability, Settings, SleepAction, SleepConfig, TelegramConf
 use crate::cron::arming::{Arming, DesiredArms};
 use crate::cron::chronos::ArmReport;
 use crate::link::{HelloIdentity, LinkSettings};
-use crate::net::http::{HttpEgress, HttpError};
+use crate::net::http::HttpEgress;
 use crate::net::media::BotFiles;
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
@@ -55,7 +55,7 @@ pub enum BuildError {
     BotToken(&'static str),
     /// The client of the Bot API cannot be set up.
     #[error("cannot set up the client of the Bot API: {0}")]
-    Telegram(HttpError),
+    Telegram(String),
     /// The agent is unknown.
     #[error(transparent)]
     Agent(#[from] UnknownAgent),
@@ -138,7 +138,7 @@ impl RelayBuilder {
 
     /// Dials with this TLS configuration, instead of one of its own from the settings.
     #[must_use]
-    pub fn tls(mut self, tls: Tls) -> Self {
+    pub(crate) fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
@@ -166,7 +166,7 @@ impl RelayBuilder {
 
     /// Arms scheduled jobs with the managed scheduler through this, when `cron.provider` says so.
     #[must_use]
-    pub fn arming(mut self, arming: Arming) -> Self {
+    pub(crate) fn arming(mut self, arming: Arming) -> Self {
         self.arming = Some(arming);
         self
     }
@@ -310,7 +310,7 @@ pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result
         proxies,
         user_agent: USER_AGENT.to_owned(),
     };
-    BotClient::new(&bot.api_base, token, egress).map_err(BuildError::Telegram)
+    BotClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Telegram(error.to_string()))
 }
 
 fn websocket_transport(

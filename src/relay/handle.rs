@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use serde_json::Value;
 
 use super::metrics::Metrics;
+use super::not_running::NotRunning;
 use super::parts::handed::{HandedItem, SubmissionReply, SubmitError, TakenItem};
 use super::status::{AgentStatus, HealthCheck, SessionList, Status};
 use crate::access::{AccessError, AccessRequest};
@@ -53,8 +54,8 @@ pub enum StopOutcome {
     Stopped,
     /// No turn of it runs here; the connector was asked to stop one that runs elsewhere.
     Elsewhere,
-    /// No turn of it runs here, and there is no connection, or the relay is not running.
-    NotRunning,
+    /// No turn of it runs here, and there is no connection over which another instance could be asked.
+    NoTurn,
 }
 
 /// Why a message was not taken for sending.
@@ -72,54 +73,52 @@ pub enum SendError {
     /// The journal cannot hold it.
     #[error("the journal refused the message")]
     Refused,
-    /// The relay is not running, or ended before the journal had the message.
-    #[error("the relay is not running")]
-    NotRunning,
+    /// The relay has ended, or it ended before the journal had the message.
+    #[error(transparent)]
+    NotRunning(#[from] NotRunning),
 }
 
-/// A running relay, for those who did not start it. Cheap to clone.
+/// A running relay, for those who did not start it. Cheap to clone. Every method fails with [`NotRunning`], by itself or as a variant
+/// of its own error, once the relay has ended.
 #[derive(Clone, Debug)]
 pub struct RelayHandle(pub(super) mpsc::Sender<HandleRequest>);
 
 impl RelayHandle {
-    /// The relay's status; `None` when it is not running.
-    pub async fn status(&self) -> Option<Status> {
+    /// The relay's status.
+    pub async fn status(&self) -> Result<Status, NotRunning> {
         self.ask(HandleRequest::Status).await
     }
 
     /// The sessions that run or wait, the running ones first, at most so many.
-    pub async fn sessions(&self, limit: usize) -> Option<SessionList> {
+    pub async fn sessions(&self, limit: usize) -> Result<SessionList, NotRunning> {
         self.ask(|reply| HandleRequest::Sessions(limit, reply)).await
     }
 
     /// What was counted and measured so far.
-    pub async fn metrics(&self) -> Option<Metrics> {
+    pub async fn metrics(&self) -> Result<Metrics, NotRunning> {
         self.ask(HandleRequest::Metrics).await
     }
 
     /// The health of the agents: all checked together, and those that take longer than `within` reported as silent. The
     /// relay goes on meanwhile.
-    pub async fn agents(&self, within: Duration) -> Option<Vec<AgentStatus>> {
-        Some(self.ask(HandleRequest::Agents).await?.run(within).await)
+    pub async fn agents(&self, within: Duration) -> Result<Vec<AgentStatus>, NotRunning> {
+        Ok(self.ask(HandleRequest::Agents).await?.run(within).await)
     }
 
-    /// The names of the agents, without a look at their health; `None` when the relay is not running.
-    pub async fn agent_names(&self) -> Option<Vec<String>> {
-        Some(self.ask(HandleRequest::Agents).await?.names())
+    /// The names of the agents, without a look at their health.
+    pub async fn agent_names(&self) -> Result<Vec<String>, NotRunning> {
+        Ok(self.ask(HandleRequest::Agents).await?.names())
     }
 
-    /// Dials now if there is no connection; `false` when the relay is not running. May be called as often as anybody
-    /// likes: dials keep their minimum distance.
-    pub async fn wake(&self) -> bool {
-        self.ask(HandleRequest::Wake).await.is_some()
+    /// Dials now if there is no connection. May be called as often as anybody likes: dials keep their minimum distance.
+    pub async fn wake(&self) -> Result<(), NotRunning> {
+        self.ask(HandleRequest::Wake).await
     }
 
     /// Stops a session's turn, and no other. What waits in the session runs next. A turn that does not run here may run in
     /// another instance: the connector is asked to stop it.
-    pub async fn stop_turn(&self, session: SessionKey) -> StopOutcome {
-        self.ask(|reply| HandleRequest::StopTurn(session, reply))
-            .await
-            .unwrap_or(StopOutcome::NotRunning)
+    pub async fn stop_turn(&self, session: SessionKey) -> Result<StopOutcome, NotRunning> {
+        self.ask(|reply| HandleRequest::StopTurn(session, reply)).await
     }
 
     /// Sends a message to a chat that wrote before, by its id; also before the last restart. Returns once the journal
@@ -136,59 +135,58 @@ impl RelayHandle {
     async fn send_to(&self, platform: Option<String>, chat: &str, text: &str) -> Result<(), SendError> {
         let (chat, text) = (chat.to_owned(), text.to_owned());
         self.ask(|reply| HandleRequest::Send(SendTarget { platform, chat }, text, reply))
-            .await
-            .unwrap_or(Err(SendError::NotRunning))
+            .await?
     }
 
-    /// Lists or changes who may drive an agent; `None` when the relay is not running.
-    pub async fn access(&self, request: AccessRequest) -> Option<Result<Value, AccessError>> {
+    /// Lists or changes who may drive an agent; the inner error is the answer to a request that cannot be met.
+    pub async fn access(&self, request: AccessRequest) -> Result<Result<Value, AccessError>, NotRunning> {
         self.ask(|reply| HandleRequest::Access(request, reply)).await
     }
 
     /// Scheduled jobs were changed in the journal: reads them again, and waits a while until it is known whether the managed
-    /// scheduler has them. Without it the report is empty; `None` when the relay is not running.
-    pub async fn jobs_changed(&self) -> Option<ArmReport> {
+    /// scheduler has them. Without it the report is empty.
+    pub async fn jobs_changed(&self) -> Result<ArmReport, NotRunning> {
         self.ask(HandleRequest::JobsChanged).await
     }
 
     /// The chat and the person whose message a session's turn answers now; `None` when it has no turn.
-    pub async fn turn_origin(&self, session: SessionKey) -> Option<JobOrigin> {
-        self.ask(|reply| HandleRequest::TurnOrigin(session, reply))
-            .await
-            .flatten()
+    pub(crate) async fn turn_origin(&self, session: SessionKey) -> Result<Option<JobOrigin>, NotRunning> {
+        self.ask(|reply| HandleRequest::TurnOrigin(session, reply)).await
     }
 
     /// Submits an item for one of the agents. The receipt means that it is on disk; the same `dispatch_id` again gets the same
-    /// receipt, and nothing happens twice. `None` when the relay is not running.
-    pub async fn submit(&self, item: HandedItem) -> Option<Result<DeliveryReceipt, SubmitError>> {
+    /// receipt, and nothing happens twice.
+    pub async fn submit(&self, item: HandedItem) -> Result<DeliveryReceipt, SubmitError> {
         let item = Box::new(item);
         self.ask(|reply| HandleRequest::Submit(item, SubmissionReply::Receipt(reply)))
-            .await
+            .await?
     }
 
-    /// Submits an item for one of the agents, as a turn, and waits for its answer. `None` when the relay is not running.
-    pub async fn request(&self, item: HandedItem) -> Option<Result<AgentResponse, SubmitError>> {
+    /// Submits an item for one of the agents, as a turn, and waits for its answer.
+    pub async fn request(&self, item: HandedItem) -> Result<AgentResponse, SubmitError> {
         let item = Box::new(item);
         self.ask(|reply| HandleRequest::Submit(item, SubmissionReply::Response(reply)))
-            .await
+            .await?
     }
 
-    /// Whether an agent works; `None` inside if there is no such agent, outside when the relay is not running.
-    pub async fn activity(&self, agent: &str) -> Option<Option<AgentActivity>> {
+    /// Whether an agent works; `None` if there is no such agent.
+    pub async fn activity(&self, agent: &str) -> Result<Option<AgentActivity>, NotRunning> {
         let agent = agent.to_owned();
         self.ask(|reply| HandleRequest::Activity(agent, reply)).await
     }
 
-    /// What was handed to the agents after the item of this number, the oldest first, and at most the latest 100. `None` when
-    /// the relay is not running.
-    pub async fn handed_after(&self, number: u64) -> Option<Vec<TakenItem>> {
+    /// What was handed to the agents after the item of this number, the oldest first, and at most the latest 100.
+    pub async fn handed_after(&self, number: u64) -> Result<Vec<TakenItem>, NotRunning> {
         self.ask(|reply| HandleRequest::HandedAfter(number, reply)).await
     }
 
-    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest) -> Option<T> {
+    async fn ask<T>(
+        &self,
+        request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest,
+    ) -> Result<T, NotRunning> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(request(reply)).await.ok()?;
-        answer.await.ok()
+        self.0.send(request(reply)).await.map_err(|_| NotRunning)?;
+        answer.await.map_err(|_| NotRunning)
     }
 }
 

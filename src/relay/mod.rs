@@ -31,6 +31,7 @@ mod effects;
 mod event_loop;
 mod handle;
 mod metrics;
+mod not_running;
 mod ops;
 mod parts;
 pub mod provisioning;
@@ -43,10 +44,11 @@ pub use builder::{BuildError, Relay, RelayBuilder, bot_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
+pub use not_running::NotRunning;
 pub use parts::agents::{
     AgentBuildError, AgentEnvironment, AgentSlot, STATE_DIR, agent_keys, build_agents, without_keys,
 };
-pub use parts::handed::{HandedItem, SubmitError, TakenItem};
+pub use parts::handed::{HandedCounts, HandedItem, SubmitError, TakenItem};
 #[cfg(feature = "dev")]
 pub(crate) use parts::slash_commands::command_names;
 pub use parts::suspend::Suspender;
@@ -56,7 +58,7 @@ pub use status::{
 };
 pub use transport::{
     ChatInfo, Credentials, DeliverError, FrameBody, InboundFrame, InboundReceiver, InboundSender,
-    InterruptRequest, InterruptTarget, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayGone,
-    RelayTransport, ReplyMode, ResultSender, SeenOp, TelegramTransport, TransportFuture, USER_AGENT,
-    WebSocketSettings, WebSocketTransport, inbound_channel,
+    InterruptRequest, InterruptTarget, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayTransport,
+    ReplyMode, ResultSender, SeenOp, TelegramTransport, TransportFuture, USER_AGENT, WebSocketSettings,
+    WebSocketTransport, inbound_channel,
 };

@@ -24,7 +24,7 @@ use crate::agent_connector::contract::{
 use crate::agent_connector::{WakeTurnError, descriptor, wake_payload, wake_receipt};
 use crate::config::ReceiverConfig;
 use crate::config::secret::{self, SecretError};
-use crate::relay::{HandedItem, RelayHandle, SubmitError};
+use crate::relay::{HandedItem, NotRunning, RelayHandle, SubmitError};
 use crate::text::is_unprintable;
 use crate::wire::sign_bytes;
 
@@ -286,7 +286,7 @@ impl Receiver {
     /// All agents.
     async fn list(&self) -> Result<Response<String>, Refused> {
         let names = timeout(RELAY_TIMEOUT, self.handle.agent_names()).await;
-        let names = names.ok().flatten().ok_or_else(not_running)?;
+        let names = names.ok().and_then(Result::ok).ok_or_else(not_running)?;
         let agents: Vec<_> = names.iter().map(|name| descriptor(name, true)).collect();
         Ok(reply(StatusCode::OK, &json!({"agents": agents})))
     }
@@ -294,7 +294,7 @@ impl Receiver {
     /// Whether an agent works; refused if there is no such agent.
     async fn activity(&self, agent: &str) -> Result<Value, Refused> {
         let activity = timeout(RELAY_TIMEOUT, self.handle.activity(agent)).await;
-        let activity = activity.ok().flatten().ok_or_else(not_running)?;
+        let activity = activity.ok().and_then(Result::ok).ok_or_else(not_running)?;
         let activity = activity.ok_or_else(unknown_agent)?;
         Ok(serde_json::to_value(activity).unwrap_or_default())
     }
@@ -346,7 +346,7 @@ impl Receiver {
             let what = "the journal has not stored it yet; send it again";
             return Err(unavailable(what, RETRY_FAILED));
         };
-        handed.ok_or_else(not_running)?.map_err(|refused| {
+        handed.map_err(|refused| {
             let why = refused.to_string();
             match refused {
                 SubmitError::UnknownAgent => unknown_agent(),
@@ -355,6 +355,7 @@ impl Receiver {
                 SubmitError::TooLarge => refusal(StatusCode::PAYLOAD_TOO_LARGE, &why),
                 SubmitError::Draining => unavailable(&why, RETRY_SOON),
                 SubmitError::NotStored | SubmitError::NoAnswer => unavailable(&why, RETRY_FAILED),
+                SubmitError::NotRunning(NotRunning) => not_running(),
             }
         })
     }

@@ -20,8 +20,8 @@ use crate::agent_connector::contract::{DeliveryPayload, MAX_ID_BYTES};
 use crate::config::TelegramConfig;
 use crate::cron::chronos::ArmState;
 use crate::relay::{
-    AgentStatus, Credentials, HandedItem, RelayHandle, SendError, SessionList, Status, StopOutcome,
-    SubmitError,
+    AgentStatus, Credentials, HandedItem, NotRunning, RelayHandle, SendError, SessionList, Status,
+    StopOutcome, SubmitError,
 };
 use crate::store::Inspector;
 use crate::wire::{ConnectorUrl, SessionKey};
@@ -198,22 +198,19 @@ impl ControlService {
         &self.state_dir
     }
 
-    /// The relay's status; `None` on a timeout.
+    /// The relay's status; `None` when it does not answer.
     pub(super) async fn status(&self) -> Option<Status> {
-        timeout(RELAY_TIMEOUT, self.handle.status()).await.ok().flatten()
+        answer_within(RELAY_TIMEOUT, self.handle.status()).await
     }
 
-    /// Makes the relay dial now; `false` on a timeout.
+    /// Makes the relay dial now; `false` when it does not answer.
     pub(super) async fn wake(&self) -> bool {
-        timeout(RELAY_TIMEOUT, self.handle.wake()).await.unwrap_or(false)
+        answer_within(RELAY_TIMEOUT, self.handle.wake()).await.is_some()
     }
 
-    /// All metrics in Prometheus' text format; `None` on a timeout.
+    /// All metrics in Prometheus' text format; `None` when it does not answer.
     pub(super) async fn metrics(&self) -> Option<String> {
-        let metrics = timeout(RELAY_TIMEOUT, self.handle.metrics())
-            .await
-            .ok()
-            .flatten()?;
+        let metrics = answer_within(RELAY_TIMEOUT, self.handle.metrics()).await?;
         let process = prometheus::ProcessInfo {
             started_at_ms: self.started_at_ms,
             resident_bytes: resident_bytes(),
@@ -245,24 +242,22 @@ impl ControlService {
             ControlRequest::Sessions => to_json(&self.sessions().await.ok_or_else(no_response)?),
             ControlRequest::Stop { session } => {
                 let session = SessionKey::from_text(session);
-                let stopped = timeout(RELAY_TIMEOUT, self.handle.stop_turn(session)).await;
-                match stopped.map_err(|_| no_response())? {
+                let stopped = answer_within(RELAY_TIMEOUT, self.handle.stop_turn(session)).await;
+                match stopped.ok_or_else(no_response)? {
                     StopOutcome::Stopped => Ok(json!({"stopped": true})),
                     StopOutcome::Elsewhere => Err(ControlError::new(
                         "no_turn_here",
                         "no turn of that session runs here; the connector was asked to stop it elsewhere",
                     )),
-                    StopOutcome::NotRunning => {
-                        Err(ControlError::new("no_turn", "no turn runs in that session"))
-                    }
+                    StopOutcome::NoTurn => Err(ControlError::new("no_turn", "no turn runs in that session")),
                 }
             }
             ControlRequest::Send { chat, platform, text } => {
                 self.send(&chat, platform.as_deref(), &text).await
             }
             ControlRequest::Access { request } => {
-                let answer = timeout(RELAY_TIMEOUT, self.handle.access(request)).await;
-                let answer = answer.ok().flatten().ok_or_else(no_response)?;
+                let answer = answer_within(RELAY_TIMEOUT, self.handle.access(request)).await;
+                let answer = answer.ok_or_else(no_response)?;
                 answer.map_err(|error| ControlError::new(error.code(), error.to_string()))
             }
             ControlRequest::Reload => self.reload().await,
@@ -280,8 +275,8 @@ impl ControlService {
             }
             ControlRequest::TurnOrigin { session } => {
                 let session = SessionKey::from_text(session);
-                let origin = timeout(RELAY_TIMEOUT, self.handle.turn_origin(session)).await;
-                Ok(json!({"origin": origin.map_err(|_| no_response())?}))
+                let origin = answer_within(RELAY_TIMEOUT, self.handle.turn_origin(session)).await;
+                Ok(json!({"origin": origin.ok_or_else(no_response)?}))
             }
             ControlRequest::Hand {
                 agent,
@@ -311,8 +306,8 @@ impl ControlService {
                 }
             }
             ControlRequest::Activity { agent } => {
-                let activity = timeout(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
-                match activity.ok().flatten().ok_or_else(no_response)? {
+                let activity = answer_within(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
+                match activity.ok_or_else(no_response)? {
                     Some(activity) => Ok(json!({"status": activity})),
                     None => Err(refused(SubmitError::UnknownAgent)),
                 }
@@ -326,7 +321,7 @@ impl ControlService {
             let message = "the journal has not stored the item yet; it may still reach the agent";
             return Err(ControlError::new("busy", message));
         };
-        to_json(&handed.ok_or_else(no_response)?.map_err(refused)?)
+        to_json(&handed.map_err(refused)?)
     }
 
     /// Hands something to an agent; answers with the agent's answer.
@@ -339,12 +334,12 @@ impl ControlService {
             let message = format!("the agent has not answered within {} s", wait.as_secs_f64());
             return Err(ControlError::new("timeout", message));
         };
-        to_json(&answer.ok_or_else(no_response)?.map_err(refused)?)
+        to_json(&answer.map_err(refused)?)
     }
 
     /// What starts jobs now, and for each job that the managed scheduler should have, whether it does.
     async fn jobs_changed(&self) -> Option<Value> {
-        let report = timeout(ARM_TIMEOUT, self.handle.jobs_changed()).await.ok()??;
+        let report = answer_within(ARM_TIMEOUT, self.handle.jobs_changed()).await?;
         let cron = self.status().await?.cron;
         let jobs: serde_json::Map<String, Value> = (report.jobs.iter())
             .map(|(id, arm)| {
@@ -358,7 +353,7 @@ impl ControlService {
     }
 
     async fn report(&self) -> Option<StatusReport> {
-        let agents = timeout(RELAY_TIMEOUT * 2, self.handle.agents(RELAY_TIMEOUT));
+        let agents = answer_within(RELAY_TIMEOUT * 2, self.handle.agents(RELAY_TIMEOUT));
         let (relay, agents, journal) = tokio::join!(self.status(), agents, self.journal_status());
         let relay = relay?;
         let not_ready = relay.readiness().err();
@@ -375,7 +370,7 @@ impl ControlService {
             gateway_id: self.gateway_id(),
             telegram: self.telegram.clone(),
             relay,
-            agents: agents.ok().flatten().unwrap_or_default(),
+            agents: agents.unwrap_or_default(),
             journal,
         })
     }
@@ -401,8 +396,7 @@ impl ControlService {
     }
 
     async fn sessions(&self) -> Option<SessionList> {
-        let listed = timeout(RELAY_TIMEOUT, self.handle.sessions(MAX_SESSIONS));
-        let list = listed.await.ok().flatten()?;
+        let list = answer_within(RELAY_TIMEOUT, self.handle.sessions(MAX_SESSIONS)).await?;
         let dir = self.state_dir.clone();
         let mut dated = list.clone();
         let dating = tokio::task::spawn_blocking(move || {
@@ -440,7 +434,7 @@ impl ControlService {
             Err(SendError::Empty) => "empty",
             Err(SendError::Busy) => "busy",
             Err(SendError::Refused) => "refused",
-            Err(SendError::NotRunning) => "silent",
+            Err(SendError::NotRunning(NotRunning)) => "silent",
         };
         let message = sent.err().map(|error| error.to_string());
         Err(ControlError::new(code, message.unwrap_or_default()))
@@ -464,6 +458,11 @@ impl ControlService {
     }
 }
 
+/// What the relay answers; `None` when that takes longer, or when it has ended.
+async fn answer_within<T>(limit: Duration, answer: impl Future<Output = Result<T, NotRunning>>) -> Option<T> {
+    timeout(limit, answer).await.ok()?.ok()
+}
+
 fn refused(refusal: SubmitError) -> ControlError {
     let code = match refusal {
         SubmitError::UnknownAgent => "unknown_agent",
@@ -473,6 +472,7 @@ fn refused(refusal: SubmitError) -> ControlError {
         SubmitError::Draining => "draining",
         SubmitError::NotStored => "not_stored",
         SubmitError::NoAnswer => "no_answer",
+        SubmitError::NotRunning(NotRunning) => return no_response(),
     };
     ControlError::new(code, refusal.to_string())
 }

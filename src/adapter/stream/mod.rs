@@ -56,7 +56,7 @@ pub struct ReplyStream {
 impl ReplyStream {
     /// A turn that starts `now`. `draft_id` is the first of its own draft ids ([`first_draft_id`]).
     #[expect(clippy::needless_pass_by_value, reason = "the indicators share the settings")]
-    pub fn new(
+    pub(super) fn new(
         settings: Arc<StreamSettings>,
         target: StreamTarget,
         draft_id: u64,

@@ -34,8 +34,7 @@ mod settings;
 mod turn_queue;
 mod update;
 
-pub use settings::{AcpSettings, AcpSettingsError, OptionValue};
-pub use settings::{PRESETS, Preset, Quirks, preset};
+pub use settings::{AcpSettings, AcpSettingsError, OptionValue, PRESETS};
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -413,7 +413,7 @@ impl CommandSettings {
     }
 
     /// The limits that are kept around it.
-    pub fn guards(&self) -> Guards {
+    fn guards(&self) -> Guards {
         let seconds = |limit: u64| (limit > 0).then(|| Duration::from_secs(limit));
         let spare = Duration::from_secs(2) + PIPE_GRACE;
         Guards {

@@ -247,7 +247,7 @@ impl DevRelay {
         let handle = self.handle.borrow().clone();
         match handle {
             None => true,
-            Some(handle) => handle.status().await.is_none_or(|status| {
+            Some(handle) => handle.status().await.map_or(true, |status| {
                 status.sessions_active + status.ends_uncommitted + status.ops_durable == 0
             }),
         }
@@ -262,15 +262,18 @@ impl DevRelay {
         // In this order: a session that is over has been counted.
         let list = handle.sessions(MAX_SESSIONS).await;
         let status = handle.status().await;
-        let is_listed = list.is_some_and(|list| {
+        let is_listed = list.is_ok_and(|list| {
             list.sessions
                 .iter()
                 .any(|listed| listed.session == session.as_str())
         });
-        status.map_or_else(ChatSession::default, |status| ChatSession {
-            is_busy: is_listed || status.ends_uncommitted + status.ops_durable > 0,
-            turns_stopped: status.tally.turns_stopped,
-        })
+        status.map_or_else(
+            |_| ChatSession::default(),
+            |status| ChatSession {
+                is_busy: is_listed || status.ends_uncommitted + status.ops_durable > 0,
+                turns_stopped: status.tally.turns_stopped,
+            },
+        )
     }
 
     /// Whether a turn has failed.
@@ -280,7 +283,7 @@ impl DevRelay {
             None => return true,
             Some(handle) => handle.status().await,
         };
-        status.is_none_or(|status| status.tally.turns_failed > 0)
+        status.map_or(true, |status| status.tally.turns_failed > 0)
     }
 
     /// Stops the relay; returns `code` unless the relay failed.
@@ -301,7 +304,7 @@ async fn update_status(handle: &RelayHandle, sender: &watch::Sender<Value>) -> s
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        let status = handle.status().await;
+        let status = handle.status().await.ok();
         let status = status.and_then(|status| serde_json::to_value(status).ok());
         if let Some(status) = status {
             sender.send_if_modified(|last| {

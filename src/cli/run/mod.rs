@@ -245,7 +245,7 @@ async fn serve(
     };
     let mut dumps = JoinSet::new();
     let mut reporting_status = std::pin::pin!(manager.report_link(relay.link()));
-    let mut watchdog = std::pin::pin!(manager.watchdog(|| async { handle.status().await.is_some() }));
+    let mut watchdog = std::pin::pin!(manager.watchdog(|| async { handle.status().await.is_ok() }));
     let mut reporting_suppressed = std::pin::pin!(log.report_suppressed());
     let shutdown = Arc::new(Notify::new());
     let requested = Arc::clone(&shutdown);

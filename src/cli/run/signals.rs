@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
 use crate::cli::format::{duration, printable};
-use crate::relay::{RelayHandle, SessionStatus, Status};
+use crate::relay::{NotRunning, RelayHandle, SessionStatus, Status};
 
 /// Timeout for the relay's event loop.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -74,9 +74,9 @@ impl Signals {
 pub(super) async fn dump(relay: RelayHandle) {
     let state = async {
         let (status, sessions) = (relay.status().await?, relay.sessions(MAX_DUMPED_SESSIONS).await?);
-        Some((status, sessions, relay.metrics().await?))
+        Ok::<_, NotRunning>((status, sessions, relay.metrics().await?))
     };
-    let Some((status, sessions, metrics)) = timeout(DUMP_TIMEOUT, state).await.ok().flatten() else {
+    let Ok(Ok((status, sessions, metrics))) = timeout(DUMP_TIMEOUT, state).await else {
         tracing::warn!("dump: the relay does not respond");
         return;
     };
@@ -154,8 +154,8 @@ fn session_words(session: &SessionStatus) -> String {
 /// Announces how long the shutdown waits for turns, and how to end it now.
 pub(super) async fn announce_wait(relay: RelayHandle, drain: Duration) {
     let running = match timeout(DUMP_TIMEOUT, relay.status()).await {
-        Ok(Some(status)) => status.turns_running,
-        Ok(None) | Err(_) => return,
+        Ok(Ok(status)) => status.turns_running,
+        Ok(Err(NotRunning)) | Err(_) => return,
     };
     let turns = match running {
         0 => return,

@@ -5,7 +5,8 @@
 //! server do. It keeps everything in memory, bounded, and reaches out to nobody: a file that is sent by URL is not fetched,
 //! a webhook is not called.
 //!
-//! ```no_run
+#![cfg_attr(feature = "internals", doc = "```no_run")]
+#![cfg_attr(not(feature = "internals"), doc = "```ignore")]
 //! use std::time::Duration;
 //! use hermes_relay::dev::{ApiPerson, BotApi, BotApiSettings};
 //!

@@ -48,7 +48,7 @@ fn relay(hub: &Hub) -> Option<RelayHandle> {
 /// Answers `GET agents`; `null` without a relay in this process.
 pub(super) async fn agents(hub: &Hub) -> Response {
     let names = match relay(hub) {
-        Some(relay) => relay.agent_names().await,
+        Some(relay) => relay.agent_names().await.ok(),
         None => None,
     };
     reply(&json!(names))
@@ -77,10 +77,9 @@ pub(super) async fn hand(hub: &Hub, request: Request) -> Response {
     };
     let is_wake = delivery.wake;
     match relay.submit(delivery).await {
-        None => plain(StatusCode::CONFLICT, "the relay does not respond"),
-        Some(Err(refusal)) => plain(StatusCode::CONFLICT, &refusal.to_string()),
-        Some(Ok(receipt)) if is_wake => reply(&json!(wake_receipt(receipt))),
-        Some(Ok(receipt)) => reply(&json!(receipt)),
+        Err(refusal) => plain(StatusCode::CONFLICT, &refusal.to_string()),
+        Ok(receipt) if is_wake => reply(&json!(wake_receipt(receipt))),
+        Ok(receipt) => reply(&json!(receipt)),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::agent_connector::DispatchRoute;
 use crate::agent_connector::contract::{
     AgentActivity, AgentResponse, DeliveryKind, DeliveryPayload, DeliveryReceipt,
 };
+use crate::relay::not_running::NotRunning;
 use crate::session::TurnId;
 use crate::store::{HandoverMark, Handovers, InboxSeq, PendingContext};
 
@@ -59,6 +60,9 @@ pub enum SubmitError {
     /// The turn ended without an answer.
     #[error("the turn ended without an answer")]
     NoAnswer,
+    /// The relay has ended.
+    #[error(transparent)]
+    NotRunning(#[from] NotRunning),
 }
 
 /// Who waits for the outcome of a submission.

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::clock::Clock;
 use super::metrics::{LabelCounts, LinkMetrics};
+use super::not_running::NotRunning;
 use crate::adapter::stream::ShownDraft;
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
 use crate::wire::{
@@ -214,20 +215,15 @@ pub fn inbound_channel() -> (InboundSender, InboundReceiver) {
     (sender, receiver)
 }
 
-/// The relay takes nothing any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the relay has ended")]
-pub struct RelayGone;
-
 impl InboundSender {
     /// Forwards frames, in order. Waits while the relay is behind, which slows the connector down.
-    pub async fn forward(&self, frames: Vec<InboundFrame>) -> Result<(), RelayGone> {
-        self.frames.send(frames).await.map_err(|_| RelayGone)
+    pub async fn forward(&self, frames: Vec<InboundFrame>) -> Result<(), NotRunning> {
+        self.frames.send(frames).await.map_err(|_| NotRunning)
     }
 
     /// Forwards an interrupt, past all other frames.
-    pub async fn interrupt(&self, interrupt: InterruptRequest) -> Result<(), RelayGone> {
-        self.interrupts.send(interrupt).await.map_err(|_| RelayGone)
+    pub async fn interrupt(&self, interrupt: InterruptRequest) -> Result<(), NotRunning> {
+        self.interrupts.send(interrupt).await.map_err(|_| NotRunning)
     }
 }
 

@@ -83,7 +83,7 @@ pub(super) enum DriverCommand {
 
 impl WebSocketTransport {
     /// A transport that dials once `connect` is called.
-    pub fn new(settings: WebSocketSettings) -> Self {
+    pub(crate) fn new(settings: WebSocketSettings) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let tracker = Arc::new(WriteTracker::default());

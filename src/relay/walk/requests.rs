@@ -46,7 +46,7 @@ impl EventLoop {
                 let outcome = match stopped {
                     true => StopOutcome::Stopped,
                     false if self.link.stop_elsewhere(session.as_str()) => StopOutcome::Elsewhere,
-                    false => StopOutcome::NotRunning,
+                    false => StopOutcome::NoTurn,
                 };
                 let _ = reply.send(outcome);
             }

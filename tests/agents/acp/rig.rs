@@ -1,13 +1,12 @@
-//! The backend, the example agent behind it, and someone who listens to its turns.
+//! The backend, the scripted peer behind it, and someone who listens to its turns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{
-    AcpAgent, AcpSettings, Agent, AgentEvent, AgentSignal, Approver, EventSink, Failure, Meaning, Permission,
-    PromptAnswer, Question, Turn, TurnEnd, TurnInput,
+    AcpAgent, AcpSettings, Agent, AgentEvent, AgentSignal, Approver, BaseEnv, EventSink, Failure, Meaning,
+    Permission, PromptAnswer, Question, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::session::TurnId;
 use hermes_relay::wire::{Grouping, NoAliases, SessionKey, SessionSource};
@@ -86,7 +85,7 @@ impl Rig {
         adjust: impl FnOnce(&mut AcpSettings),
     ) -> Self {
         let mut settings = AcpSettings {
-            argv: vec![crate::acp::example::path().to_str().unwrap().to_owned()],
+            argv: vec![crate::acp::PEER.to_owned()],
             cancel_grace_secs: 1,
             ..AcpSettings::default()
         };

@@ -1,9 +1,8 @@
 //! Turns that go well: what is said, shown and handed over.
 
-use hermes_relay::agent::acp::OptionValue;
 use hermes_relay::agent::{
-    Agent, AgentEvent, Attachment, FailureClass, MediaLocation, Permission, StepState, ToolKind, Truncation,
-    TurnEnd, TurnInput, Usage,
+    Agent, AgentEvent, Attachment, FailureClass, MediaLocation, OptionValue, Permission, StepState, ToolKind,
+    Truncation, TurnEnd, TurnInput, Usage,
 };
 
 use crate::acp::rig::{People, Rig, SOON};

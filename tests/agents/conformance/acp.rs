@@ -1,15 +1,14 @@
-//! Agents that speak ACP. The peer is the example agent.
+//! Agents that speak ACP. The peer is a scripted one.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hermes_relay::agent::child::BaseEnv;
-use hermes_relay::agent::{AcpAgent, AcpSettings, Agent};
+use hermes_relay::agent::{AcpAgent, AcpSettings, Agent, BaseEnv};
 
 use crate::conformance::suite::{ANSWER, Act, CUT, Fixture, WORD, conform};
 
-use crate::acp::example;
+use crate::acp::PEER;
 
 struct AcpFixture {
     folder: tempfile::TempDir,
@@ -19,7 +18,7 @@ struct AcpFixture {
 impl AcpFixture {
     fn new(words: &'static str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        symlink(example::path(), folder.path().join("peer")).unwrap();
+        symlink(PEER, folder.path().join("peer")).unwrap();
         Self { folder, words }
     }
 
@@ -73,7 +72,7 @@ impl Fixture for AcpFixture {
         if broken {
             std::fs::remove_file(self.peer()).unwrap();
         } else {
-            symlink(example::path(), self.peer()).unwrap();
+            symlink(PEER, self.peer()).unwrap();
         }
         true
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use hermes_relay::agent::guard::{BreakerSettings, Guards, TimeLimits};
-use hermes_relay::agent::{Agent, AgentEvent, StepState, TurnEnd, built_in};
+use hermes_relay::agent::{
+    Agent, AgentEvent, BreakerSettings, Guards, StepState, TimeLimits, TurnEnd, built_in,
+};
 
 use crate::conformance::harness::{Chat, TURN_TIMEOUT};
 use crate::conformance::suite::{ANSWER, Act, Fixture, MUCH, conform};

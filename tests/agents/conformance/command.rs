@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{
-    Agent, CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, TurnEnd,
+    Agent, BaseEnv, CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, TurnEnd,
 };
 
 use crate::conformance::harness::{Chat, Reply, Stop};

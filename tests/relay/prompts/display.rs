@@ -138,7 +138,7 @@ async fn a_question_waits_for_the_connection_and_is_forgotten_with_its_turn() {
         .wait_for_status("two questions", |status| status.prompts_open == 2)
         .await;
     let key = hermes_relay::wire::SessionKey::from_text(crate::support::memory_relay::session("b"));
-    assert_eq!(relay.handle.stop_turn(key).await, StopOutcome::Stopped);
+    assert_eq!(relay.handle.stop_turn(key).await, Ok(StopOutcome::Stopped));
     relay.wait_for_turns(1).await;
     relay.connector.restore();
     let question = shown(&relay, "a").await;

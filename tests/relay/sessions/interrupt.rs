@@ -110,7 +110,7 @@ async fn a_stop_for_a_turn_that_does_not_run_here_goes_to_the_connector_and_an_i
     relay.replies("a", 2).await;
     let elsewhere = SessionKey::from_text(session("b"));
     let asked = relay.handle.stop_turn(elsewhere.clone()).await;
-    assert_eq!(asked, StopOutcome::Elsewhere);
+    assert_eq!(asked, Ok(StopOutcome::Elsewhere));
     let seen = relay.seen("two interrupts", |seen| seen.interrupts.len() == 2);
     assert_eq!(seen.await.interrupts, [session("a"), session("b")]);
     relay.connector.drop_connection();
@@ -118,7 +118,7 @@ async fn a_stop_for_a_turn_that_does_not_run_here_goes_to_the_connector_and_an_i
         .wait_for_status("no connection", |status| status.link == "waiting")
         .await;
     let asked = relay.handle.stop_turn(elsewhere).await;
-    assert_eq!(asked, StopOutcome::NotRunning);
+    assert_eq!(asked, Ok(StopOutcome::NoTurn));
     relay.connector.restore();
     relay.deliver("a", "4", "still here").await;
     relay.replies("a", 3).await;

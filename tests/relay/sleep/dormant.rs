@@ -85,7 +85,8 @@ async fn wake_on_poke(sleepy: &Sleepy) {
     let address = serve("127.0.0.1:0", move |_| {
         let handle = handle.clone();
         async move {
-            handle.wake().await;
+            // A relay that has ended needs no waking.
+            let _ = handle.wake().await;
             reply(204, "")
         }
     });

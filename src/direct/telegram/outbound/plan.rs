@@ -149,12 +149,13 @@ pub struct OpRefusal {
     pub reason: &'static str,
 }
 
-impl From<OpRefusal> for OpResult {
-    fn from(refused: OpRefusal) -> Self {
-        Self {
-            error: Some(refused.reason.into()),
-            code: Some(refused.code.into()),
-            ..Self::default()
+impl OpRefusal {
+    /// The answer to the op.
+    pub fn result(self) -> OpResult {
+        OpResult {
+            error: Some(self.reason.into()),
+            code: Some(self.code.into()),
+            ..OpResult::default()
         }
     }
 }

@@ -46,7 +46,7 @@ impl Suspender {
 
     /// The way that the settings and the machine offer: `sleep.command`, else the machine's own socket, else
     /// `connector.sleep_url`.
-    pub fn from_settings(
+    pub(crate) fn from_settings(
         settings: &Settings,
         environment: &dyn Fn(&str) -> Option<String>,
         base: &BaseEnv,
@@ -81,7 +81,7 @@ impl Suspender {
     }
 
     /// Runs a program, without a shell; it ends with code 0 when the machine is going to freeze.
-    pub fn command(argv: &[String], base: &BaseEnv) -> Self {
+    pub(crate) fn command(argv: &[String], base: &BaseEnv) -> Self {
         let program = Program {
             argv: argv.iter().map(OsString::from).collect(),
             cwd: None,
@@ -103,7 +103,7 @@ impl Suspender {
     }
 
     /// Asks a URL with an empty POST.
-    pub fn url(http: HttpClient, url: String) -> Self {
+    pub(crate) fn url(http: HttpClient, url: String) -> Self {
         let http = http.with_timeout(SUSPEND_TIMEOUT + Duration::from_secs(1));
         Self::new(move || {
             let (http, url) = (http.clone(), url.clone());

@@ -40,7 +40,7 @@ const BATCH: usize = 256;
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
-/// use hermes_relay::{CapabilityDescriptor, MemoryTransport, Relay, Settings};
+/// use hermes_relay::{MemoryTransport, Relay, Settings, chat::CapabilityDescriptor};
 /// use serde_json::json;
 ///
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -21,9 +21,9 @@ use crate::direct::telegram::{
 use crate::link::{Descriptors, End, Generation};
 use crate::net::telegram::BotClient;
 use crate::relay::clock::Clock;
+use crate::relay::not_running::NotRunning;
 use crate::relay::transport::{
     FrameCounters, FrameSorter, InboundFrame, InboundSender, InterruptTarget, LinkStatus, RelayFrame,
-    RelayGone,
 };
 use crate::wire::{ConnectorFrame, Platform};
 
@@ -297,7 +297,7 @@ impl PollLoop {
         self.clock.instant(due.unwrap_or(now + IDENTIFY_EVERY))
     }
 
-    async fn handle_answer(&mut self, answer: PollAnswer) -> Result<(), RelayGone> {
+    async fn handle_answer(&mut self, answer: PollAnswer) -> Result<(), NotRunning> {
         let answer = match answer {
             // Only a poll that returned ends an outage of polls.
             PollAnswer::Introduced(Introduction {
@@ -418,7 +418,7 @@ impl PollLoop {
     }
 
     /// A poll brought updates.
-    async fn handle_updates(&mut self, updates: &Value) -> Result<(), RelayGone> {
+    async fn handle_updates(&mut self, updates: &Value) -> Result<(), NotRunning> {
         let batch = self.read(updates);
         let now = self.clock.mono();
         // Presses are answered first: the person who pressed waits for that.
@@ -453,12 +453,12 @@ impl PollLoop {
     }
 
     /// Forwards the albums whose time is up.
-    async fn forward_due(&mut self, now: Duration) -> Result<(), RelayGone> {
+    async fn forward_due(&mut self, now: Duration) -> Result<(), NotRunning> {
         let due = self.received.due(now);
         self.forward(due).await
     }
 
-    async fn forward(&mut self, ready: Vec<Incoming>) -> Result<(), RelayGone> {
+    async fn forward(&mut self, ready: Vec<Incoming>) -> Result<(), NotRunning> {
         let mut deliveries: Vec<InboundFrame> = Vec::new();
         for incoming in ready {
             if let Some(line) = incoming.to_line() {

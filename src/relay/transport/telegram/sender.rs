@@ -197,7 +197,7 @@ impl OpSender {
         let planned = OpCalls::new(action, &self.callbacks, &mut self.lock().cache);
         let mut calls = match planned {
             Ok(calls) => calls,
-            Err(refused) => return answered(refused.into()),
+            Err(refused) => return answered(refused.result()),
         };
         if let Action::Prompt { prompt_id, .. } = action {
             self.lock().presses.asked(prompt_id);

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use hermes_relay::adapter::stream::StreamMode;
-use hermes_relay::agent::child::BaseEnv;
-use hermes_relay::agent::{Agent, AgentEvent, MediaLocation, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentEvent, BaseEnv, MediaLocation, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::dev::{HttpRoute, HttpRouteFault, OpAnswer, ResultRule, SentMessage};
 use hermes_relay::net::media::MediaSettings;

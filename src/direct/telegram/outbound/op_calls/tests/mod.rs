@@ -32,7 +32,7 @@ impl TestBot {
 
     fn refusal(&mut self, op: &Value) -> &'static str {
         let refused = self.begin(op).expect_err("it is refused without a call");
-        let result = OpResult::from(refused);
+        let result = refused.result();
         assert!(!result.success && result.error.is_some() && result.rate_limited().is_none());
         refused.code
     }

@@ -1,9 +1,5 @@
-//! A minimal agent that speaks ACP over its standard input and output, without a model: the first word of a prompt says
-//! what it does. To be put behind a relay without an account, and to test how a relay takes misbehaviour.
-//!
-//! ```yaml
-//! argv: [target/debug/examples/acp_agent]
-//! ```
+//! The scripted peer of the ACP tests: a program that speaks ACP over its standard input and output, without a model. The first
+//! word of a prompt says what it does, or how it misbehaves.
 //!
 //! `stream`, `messages`, `tool`, `think`, `ask`, `hang`, `crash`, `history` and many more are understood, see
 //! `Prompted::play`; anything else is said back.
@@ -27,7 +23,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-#[path = "acp_agent/script.rs"]
 mod script;
 
 fn main() {
