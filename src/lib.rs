@@ -349,11 +349,11 @@ pub mod settings {
     pub use crate::agent::route::Route;
     pub use crate::config::{
         AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
-        ConnectorConfig, ConnectorEntries, ConnectorEntry, CronConfig, CronProvider, DirectConfig,
-        DiscordConfig, Durability, IdpConfig, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel,
-        OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, SessionsConfig,
-        Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SlackConfig, SleepAction, SleepConfig,
-        Substrate, TelegramConfig, TelemetryConfig, TlsConfig, UnknownChoice,
+        ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability, IdpConfig,
+        JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NotifyConfig, OnRevoked, PolicyOverride,
+        ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, SessionsConfig, Settings, ShutdownConfig,
+        SkillStoreKind, SkillsConfig, SlackConfig, SleepAction, SleepConfig, TelegramConfig, TelemetryConfig,
+        TlsConfig, UnknownChoice,
     };
     pub use crate::net::media::MediaSettings;
 }
