@@ -44,7 +44,8 @@ fn describe(sources: &Path) -> (String, Option<i64>) {
             .and_then(|commit| commit_seconds(sources, commit)),
     };
     let commit = commit.map(|commit| commit[..SHORT].to_owned());
-    (commit.unwrap_or_else(|| "commit unknown".to_owned()), seconds)
+    let unknown = if seconds.is_some() { "" } else { "commit unknown" };
+    (commit.unwrap_or_else(|| unknown.to_owned()), seconds)
 }
 
 /// Where git keeps `HEAD`, and where it keeps what all worktrees share.

@@ -60,7 +60,7 @@ type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 static BUILD: LazyLock<String> = LazyLock::new(|| {
     let commit = env!("HERMES_RELAY_COMMIT");
     match env!("HERMES_RELAY_COMMIT_SECONDS").parse().map(instant) {
-        Ok(date) => format!("{commit} {}", &date[..10]),
+        Ok(date) => format!("{commit} {}", &date[..10]).trim_start().to_owned(),
         Err(_) => commit.to_owned(),
     }
 });

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hermes_relay::text::instant;
 use tempfile::TempDir;
 
 use crate::support::skip::skip;
@@ -73,11 +74,15 @@ impl BuildScript {
             let lines = text.lines().filter_map(|line| line.strip_prefix(prefix));
             lines.map(str::to_owned).collect()
         };
-        let build = values("cargo::rustc-env=HERMES_RELAY_BUILD=");
-        assert_eq!(build.len(), 1, "{text}");
+        let commit = values("cargo::rustc-env=HERMES_RELAY_COMMIT=");
+        let seconds = values("cargo::rustc-env=HERMES_RELAY_COMMIT_SECONDS=");
+        assert_eq!((commit.len(), seconds.len()), (1, 1), "{text}");
+        // As the program writes them.
+        let date = seconds[0].parse().map(instant).unwrap_or_default();
+        let build = format!("{} {}", commit[0], date.get(..10).unwrap_or_default());
         let watched = values("cargo::rerun-if-changed=").into_iter();
         let watched = watched.filter(|file| file != "build.rs").map(PathBuf::from);
-        (build[0].clone(), watched.collect())
+        (build.trim().to_owned(), watched.collect())
     }
 }
 
