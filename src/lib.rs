@@ -206,20 +206,12 @@ mod config;
 #[doc(hidden)]
 pub mod cron;
 #[cfg(not(feature = "internals"))]
-#[expect(
-    dead_code,
-    reason = "tests give the managed scheduler's client keys and clocks of their own"
-)]
 mod cron;
 pub mod data;
 #[cfg(all(feature = "dev", feature = "internals"))]
 #[doc(hidden)]
 pub mod dev;
 #[cfg(all(feature = "dev", not(feature = "internals")))]
-#[expect(
-    dead_code,
-    reason = "tests script the embedded connector far beyond what the dev verb needs"
-)]
 mod dev;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

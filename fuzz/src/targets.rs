@@ -6,7 +6,7 @@
 use hermes_relay::adapter::split::{split, split_continuation};
 use hermes_relay::cron::claim;
 use hermes_relay::cron::jobs_file::{self, ImportNote};
-use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, from_millis, plus_secs};
+use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, Timestamp, plus_secs};
 use hermes_relay::direct::telegram::{
     BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, Relevance, TopicNames, UpdateMeaning,
     read_batch,
@@ -153,7 +153,7 @@ fn assert_in_order(text: &str, parts: &[String], plain: bool) {
 /// A file of jobs that can be read is exported as the same jobs, and no imported job is due before the import.
 pub(crate) fn jobs(data: &[u8]) {
     let zone = TimeZone::UTC;
-    let now = from_millis(1_794_744_000_000);
+    let now = plus_secs(Timestamp::UNIX_EPOCH, 1_794_744_000);
     let Ok(mut file) = jobs_file::parse(data) else {
         return;
     };

@@ -85,15 +85,18 @@ struct FetchedKeys {
 impl FireVerifier {
     /// A verifier for the keys of `source`. Fetches nothing yet.
     pub fn new(rules: FireTokenRules, source: KeySource, egress: &HttpEgress) -> Result<Self, HttpError> {
-        let clock = TokenClock::system();
-        let keys = match source {
-            KeySource::Pinned(key) => Keys::Pinned(key),
+        let TokenClock(clock) = TokenClock::system();
+        match source {
+            KeySource::Pinned(key) => Ok(Self {
+                rules,
+                keys: Keys::Pinned(key),
+                clock: TokenClock(clock),
+            }),
             KeySource::Url(url) => {
                 let http = jwks::client(egress, &url, MAX_JWKS_BYTES)?;
-                Keys::fetched(Box::new(HttpKeys { http, url }), clock.clone())
+                Ok(Self::with_keys(rules, Box::new(HttpKeys { http, url }), clock))
             }
-        };
-        Ok(Self { rules, keys, clock })
+        }
     }
 
     /// A verifier for keys and a clock of the caller's.

@@ -18,15 +18,11 @@ use super::state::{Hub, SocketEnd};
 use crate::wire::{Action, is_loopback_host};
 
 impl Hub {
-    /// Buffers a delivery for a gateway, else for the primary one, and wakes it when that is due.
-    pub(super) fn buffer(
-        self: &Arc<Self>,
-        gateway_id: Option<&str>,
-        delivery: BufferedDelivery<'_>,
-    ) -> Result<BufferId, NotBuffered> {
+    /// Buffers a delivery for the primary gateway, and wakes it when that is due.
+    pub(super) fn buffer(self: &Arc<Self>, delivery: BufferedDelivery<'_>) -> Result<BufferId, NotBuffered> {
         let cooldown = self.settings.wake_cooldown;
         let (id, wake_url) = self.change(|state| {
-            let gateway_id = gateway_id.map_or_else(|| state.primary.clone(), str::to_owned);
+            let gateway_id = state.primary.clone();
             state.buffer(&gateway_id, delivery, cooldown)
         })?;
         if let Some(url) = wake_url {
@@ -50,7 +46,7 @@ impl Hub {
     }
 
     /// Sends a message; returns whether a gateway is connected.
-    pub(super) fn send(&self, message: Message) -> bool {
+    pub fn send(&self, message: Message) -> bool {
         self.change(|state| {
             let primary = state.primary.clone();
             state
@@ -76,7 +72,7 @@ impl Hub {
     }
 
     /// Ends every open socket.
-    pub(super) fn end_all(&self, ending: &SocketEnd) {
+    pub fn end_all(&self, ending: &SocketEnd) {
         for live in self.lock().connections.values() {
             live.end(ending.clone());
         }

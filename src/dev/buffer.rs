@@ -38,7 +38,7 @@ pub enum NotBuffered {
 
 /// What is buffered.
 #[derive(Clone, Copy)]
-pub(super) enum BufferedDelivery<'a> {
+pub enum BufferedDelivery<'a> {
     /// An event, delivered as `inbound`.
     Event(&'a Value),
     /// A provider request, delivered as `passthrough_forward`.
@@ -56,13 +56,13 @@ impl BufferedDelivery<'_> {
     }
 
     /// The frame as a line without a buffer id.
-    pub(super) fn live(self) -> String {
+    pub fn live(self) -> String {
         self.open() + "}\n"
     }
 }
 
 /// One gateway's buffer.
-pub(super) struct DeliveryBuffer {
+pub struct DeliveryBuffer {
     entries: VecDeque<BufferedLine>,
     /// The name of `entries[0]`.
     first: u64,
@@ -81,7 +81,7 @@ struct BufferedLine {
 }
 
 impl DeliveryBuffer {
-    pub(super) fn new(window: usize, limit: usize, numeric: bool) -> Self {
+    pub fn new(window: usize, limit: usize, numeric: bool) -> Self {
         Self {
             entries: VecDeque::new(),
             first: 1,
@@ -94,7 +94,7 @@ impl DeliveryBuffer {
         }
     }
 
-    pub(super) fn push(&mut self, delivery: BufferedDelivery<'_>) -> Result<BufferId, NotBuffered> {
+    pub fn push(&mut self, delivery: BufferedDelivery<'_>) -> Result<BufferId, NotBuffered> {
         if self.entries.len() >= self.limit {
             return Err(NotBuffered::Full(self.limit));
         }
@@ -113,13 +113,13 @@ impl DeliveryBuffer {
     }
 
     /// A new connection: everything that is not acknowledged goes out again.
-    pub(super) fn rewind(&mut self) {
+    pub fn rewind(&mut self) {
         self.cursor = 0;
         self.in_flight = 0;
     }
 
     /// The next frame to send, if the window allows one.
-    pub(super) fn next(&mut self) -> Option<Utf8Bytes> {
+    pub fn next(&mut self) -> Option<Utf8Bytes> {
         while self.in_flight < self.window {
             let entry = self.entries.get(self.cursor)?;
             self.cursor += 1;
@@ -132,7 +132,7 @@ impl DeliveryBuffer {
     }
 
     /// Takes an acknowledgement; returns whether it was for a delivery in flight.
-    pub(super) fn ack(&mut self, text: &str) -> bool {
+    pub fn ack(&mut self, text: &str) -> bool {
         let index = BufferId::from_wire(text)
             .and_then(|id| id.0.checked_sub(self.first))
             .and_then(|index| usize::try_from(index).ok());
@@ -155,18 +155,18 @@ impl DeliveryBuffer {
     }
 
     /// Messages not acknowledged yet.
-    pub(super) fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         let pushed = self.first - 1 + self.entries.len() as u64;
         usize::try_from(pushed - self.acked).unwrap_or(usize::MAX)
     }
 
     /// Whether nothing waits.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Messages acknowledged since the start.
-    pub(super) fn acked(&self) -> u64 {
+    pub fn acked(&self) -> u64 {
         self.acked
     }
 }

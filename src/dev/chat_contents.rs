@@ -1,11 +1,11 @@
-//! The content of the chats: messages, drafts, reactions and threads, and where messages came from.
+//! The content of the chats: messages, drafts and threads, and where messages came from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::record::{BoundedLog, ConnectionId};
+use super::record::BoundedLog;
 use crate::wire::{Action, Metadata};
 
 const MESSAGES: usize = 20_000;
@@ -16,20 +16,14 @@ const MAX_EXTRAS: usize = 10_000;
 pub struct SentMessage {
     /// The id that the connector gave it.
     pub message_id: String,
-    /// The op that made it.
-    pub op: &'static str,
     /// Its platform: from the frame, else from the chat, else the first identity's.
     pub platform: String,
-    /// The bot that the frame named.
-    pub bot_id: Option<String>,
     /// The chat; empty for a follow-up, which names a session.
     pub chat_id: String,
     /// Its text now, with every edit.
     pub text: String,
     /// The message that it answers, from `reply_to` or `metadata.reply_to_message_id`.
     pub reply_to: Option<String>,
-    /// Extras of the op that made it.
-    pub metadata: Metadata,
     /// How often it was edited.
     pub edits: usize,
     /// Whether more edits are announced: made with `expect_edits`, and not edited with `notify` yet.
@@ -40,10 +34,6 @@ pub struct SentMessage {
     pub deleted: bool,
     /// The op that made it, as it came.
     pub action: Action,
-    /// When it was made.
-    pub at: Instant,
-    /// The connection that it came over.
-    pub connection: ConnectionId,
 }
 
 /// A thread that the gateway asked for.
@@ -58,31 +48,22 @@ pub struct OpenedThread {
 }
 
 /// Everything in the chats.
-pub(super) struct ChatContents {
-    pub(super) messages: BoundedLog<SentMessage>,
-    pub(super) drafts: BTreeMap<(String, u64), String>,
+pub struct ChatContents {
+    pub messages: BoundedLog<SentMessage>,
+    pub drafts: BTreeMap<(String, u64), String>,
     sealed: BoundedLog<(String, u64)>,
-    reactions: BTreeMap<(String, String), BTreeSet<String>>,
     /// When typing was last shown, by chat.
     typing: BTreeMap<String, Instant>,
-    pub(super) threads: BoundedLog<OpenedThread>,
+    pub threads: BoundedLog<OpenedThread>,
     capabilities: BTreeSet<(String, String)>,
 }
 
-/// Who asks, and over what.
-pub(super) struct OpOrigin<'a> {
-    pub(super) platform: &'a str,
-    pub(super) bot_id: Option<&'a str>,
-    pub(super) connection: ConnectionId,
-}
-
 impl ChatContents {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             messages: BoundedLog::new(MESSAGES),
             drafts: BTreeMap::new(),
             sealed: BoundedLog::new(MAX_EXTRAS),
-            reactions: BTreeMap::new(),
             typing: BTreeMap::new(),
             threads: BoundedLog::new(MAX_EXTRAS),
             capabilities: BTreeSet::new(),
@@ -90,41 +71,35 @@ impl ChatContents {
     }
 
     /// Puts a message in a chat and names it.
-    pub(super) fn post(
+    pub fn post(
         &mut self,
         action: &Action,
         text: &str,
         reply_to: Option<&String>,
         metadata: &Metadata,
-        origin: &OpOrigin<'_>,
+        platform: &str,
     ) -> String {
         let message_id = format!("m{}", self.messages.pushed() + 1);
-        let at = Instant::now();
         self.messages.push(SentMessage {
             message_id: message_id.clone(),
-            op: action.op(),
-            platform: origin.platform.to_owned(),
-            bot_id: origin.bot_id.map(str::to_owned),
+            platform: platform.to_owned(),
             chat_id: action.chat_id().unwrap_or_default().to_owned(),
             text: text.to_owned(),
             reply_to: reply_to.cloned().or_else(|| {
                 let anchor = metadata.get("reply_to_message_id")?;
                 anchor.as_str().map(str::to_owned)
             }),
-            metadata: metadata.clone(),
             edits: 0,
             growing: is_set(metadata, "expect_edits"),
-            changed_at: at,
+            changed_at: Instant::now(),
             deleted: false,
             action: action.clone(),
-            at,
-            connection: origin.connection,
         });
         message_id
     }
 
     /// Changes the text of a message; returns whether it is there.
-    pub(super) fn edit(&mut self, chat_id: &str, message_id: &str, text: &str, metadata: &Metadata) -> bool {
+    pub fn edit(&mut self, chat_id: &str, message_id: &str, text: &str, metadata: &Metadata) -> bool {
         let Some(sent) = self.standing(chat_id, message_id) else {
             return false;
         };
@@ -136,7 +111,7 @@ impl ChatContents {
     }
 
     /// A message of ours that is still there.
-    pub(super) fn standing(&mut self, chat_id: &str, message_id: &str) -> Option<&mut SentMessage> {
+    pub fn standing(&mut self, chat_id: &str, message_id: &str) -> Option<&mut SentMessage> {
         let number: u64 = message_id.strip_prefix('m')?.parse().ok()?;
         self.messages
             .get_mut(number.checked_sub(1)?)
@@ -144,7 +119,7 @@ impl ChatContents {
     }
 
     /// Shows a draft; returns whether there was room for it.
-    pub(super) fn draft(&mut self, chat_id: &str, draft_id: u64, text: &str) -> bool {
+    pub fn draft(&mut self, chat_id: &str, draft_id: u64, text: &str) -> bool {
         let key = (chat_id.to_owned(), draft_id);
         let room = self.drafts.len() < MAX_EXTRAS || self.drafts.contains_key(&key);
         if room {
@@ -154,62 +129,38 @@ impl ChatContents {
     }
 
     /// Whether a draft became a message already.
-    pub(super) fn is_sealed(&self, chat_id: &str, draft_id: u64) -> bool {
+    pub fn is_sealed(&self, chat_id: &str, draft_id: u64) -> bool {
         self.sealed
             .iter()
             .any(|(chat, draft)| chat == chat_id && *draft == draft_id)
     }
 
     /// Ends a draft.
-    pub(super) fn seal(&mut self, chat_id: &str, draft_id: u64) {
+    pub fn seal(&mut self, chat_id: &str, draft_id: u64) {
         let key = (chat_id.to_owned(), draft_id);
         self.drafts.remove(&key);
         self.sealed.push(key);
     }
 
     /// Forgets the previews in a chat.
-    pub(super) fn clear_previews(&mut self, chat_id: &str) {
+    pub fn clear_previews(&mut self, chat_id: &str) {
         self.drafts.retain(|(chat, _), _| chat != chat_id);
     }
 
-    /// Adds or takes away a reaction.
-    pub(super) fn react(&mut self, chat_id: &str, message_id: &str, emoji: &str, remove: bool) {
-        let key = (chat_id.to_owned(), message_id.to_owned());
-        if remove {
-            if let Some(emojis) = self.reactions.get_mut(&key) {
-                emojis.remove(emoji);
-                if emojis.is_empty() {
-                    self.reactions.remove(&key);
-                }
-            }
-        } else if self.reactions.len() < MAX_EXTRAS || self.reactions.contains_key(&key) {
-            self.reactions.entry(key).or_default().insert(emoji.to_owned());
-        }
-    }
-
-    /// The reactions on a message.
-    pub(super) fn reactions(&self, chat_id: &str, message_id: &str) -> Vec<String> {
-        let key = (chat_id.to_owned(), message_id.to_owned());
-        self.reactions
-            .get(&key)
-            .map(|emojis| emojis.iter().cloned().collect())
-            .unwrap_or_default()
-    }
-
     /// Typing is shown in a chat.
-    pub(super) fn type_in(&mut self, chat_id: &str) {
+    pub fn type_in(&mut self, chat_id: &str) {
         if self.typing.len() < MAX_EXTRAS || self.typing.contains_key(chat_id) {
             self.typing.insert(chat_id.to_owned(), Instant::now());
         }
     }
 
     /// When typing was last shown in a chat.
-    pub(super) fn typed_in(&self, chat_id: &str) -> Option<Instant> {
+    pub fn typed_in(&self, chat_id: &str) -> Option<Instant> {
         self.typing.get(chat_id).copied()
     }
 
     /// Opens a thread and names it.
-    pub(super) fn open_thread(&mut self, chat_id: &str, name: &str) -> String {
+    pub fn open_thread(&mut self, chat_id: &str, name: &str) -> String {
         let thread_id = format!("t{}", self.threads.pushed() + 1);
         self.threads.push(OpenedThread {
             thread_id: thread_id.clone(),
@@ -220,7 +171,7 @@ impl ChatContents {
     }
 
     /// Binds a capability to a session.
-    pub(super) fn grant(&mut self, session_key: &str, kind: &str) {
+    pub fn grant(&mut self, session_key: &str, kind: &str) {
         if self.capabilities.len() < MAX_EXTRAS {
             self.capabilities
                 .insert((session_key.to_owned(), kind.to_owned()));
@@ -228,7 +179,7 @@ impl ChatContents {
     }
 
     /// Whether a capability is bound to a session.
-    pub(super) fn is_granted(&self, session_key: &str, kind: &str) -> bool {
+    pub fn is_granted(&self, session_key: &str, kind: &str) -> bool {
         self.capabilities
             .contains(&(session_key.to_owned(), kind.to_owned()))
     }
@@ -242,13 +193,13 @@ const LIMIT: usize = 10_000;
 
 /// Chats by id; further ones than the limit are not learnt.
 #[derive(Default)]
-pub(super) struct Chats {
+pub struct Chats {
     sources: BTreeMap<String, Value>,
 }
 
 impl Chats {
     /// Learns the chat that an event comes from.
-    pub(super) fn learn(&mut self, event: &Value) {
+    pub fn learn(&mut self, event: &Value) {
         let source = &event["source"];
         let Some(chat_id) = source["chat_id"].as_str() else {
             return;
@@ -263,17 +214,17 @@ impl Chats {
     }
 
     /// The last source seen in a chat.
-    pub(super) fn source(&self, chat_id: &str) -> Option<&Value> {
+    pub fn source(&self, chat_id: &str) -> Option<&Value> {
         self.sources.get(chat_id)
     }
 
     /// The chat's platform.
-    pub(super) fn platform(&self, chat_id: &str) -> Option<&str> {
+    pub fn platform(&self, chat_id: &str) -> Option<&str> {
         self.source(chat_id)?["platform"].as_str()
     }
 
     /// The answer to `get_chat_info`.
-    pub(super) fn info(&self, chat_id: &str) -> Value {
+    pub fn info(&self, chat_id: &str) -> Value {
         let field = |key: &str| self.source(chat_id).and_then(|source| source[key].as_str());
         json!({
             "name": field("chat_name").unwrap_or(chat_id),

@@ -26,7 +26,7 @@ pub(super) struct Happening {
 }
 
 /// The list, once someone looks.
-pub(super) struct Feed {
+pub struct Feed {
     began: Instant,
     began_unix: Duration,
     open: Option<RecordedFeed>,
@@ -190,7 +190,7 @@ impl Feed {
     }
 
     /// A dial came and was answered.
-    pub(super) fn dial(&mut self, token: TokenCheck, answered: Option<StatusCode>) {
+    pub(super) fn dial(&mut self, token: TokenCheck, answered: StatusCode) {
         if self.open.is_some() {
             let token = match token {
                 TokenCheck::Valid => "valid",
@@ -198,10 +198,9 @@ impl Feed {
                 TokenCheck::Unauthorized => "unauthorized",
                 TokenCheck::Missing => "missing",
             };
-            let answered = answered.map(|status| status.as_u16());
             self.publish(
                 "link",
-                json!({ "what": "dial", "token": token, "status": answered }),
+                json!({ "what": "dial", "token": token, "status": answered.as_u16() }),
             );
         }
     }
@@ -217,7 +216,7 @@ impl Feed {
     }
 
     /// A connection ended.
-    pub(super) fn closed(&mut self, closed: &Closed) {
+    pub(super) fn closed(&mut self, connection: ConnectionId, closed: &Closed) {
         if self.open.is_some() {
             let by = match closed.by {
                 ClosedBy::Gateway => "relay",
@@ -228,7 +227,7 @@ impl Feed {
                 "link",
                 json!({
                     "what": "close",
-                    "connection": closed.connection.0,
+                    "connection": connection.0,
                     "by": by,
                     "code": closed.code,
                     "reason": closed.reason,

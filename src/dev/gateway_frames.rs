@@ -1,26 +1,41 @@
-//! Frames from the gateway, and the connector's answers to them.
+//! What happens on a gateway's socket: frames from the gateway, and the connector's answers to them.
 
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use super::chat_contents::OpOrigin;
-use super::faults::OpAnswer;
-use super::faults::When;
+use super::faults::{LATE, SendFault};
 use super::ops::{RequestedOp, perform_op};
 use super::presets::PlatformPreset;
-use super::record::{Ack, ConnectionId, Direction};
-use super::state::{AnnouncedIdentity, ConnectorState, SocketEnd, unauthorized};
+use super::record::{Closed, ConnectionId, Direction, RecordedFrame};
+use super::state::{AnnouncedIdentity, ConnectorState};
 use crate::wire::{CapabilityDescriptor, GatewayFrame};
 
 const MAX_IDENTITIES: usize = 100;
 const MAX_LATER: usize = 10_000;
 
+/// What happens on a socket.
+pub enum SocketEvent<'m> {
+    /// It was opened.
+    Opened,
+    /// The gateway sent a frame.
+    Received(ReceivedFrame),
+    /// A message is about to be written.
+    Sending(&'m mut Message),
+    /// It ended.
+    Closed(Closed),
+}
+
+/// Handles what happens on sockets: [`ConnectorState::handle`], or whoever stands in front of it.
+pub type SocketHandler = Arc<dyn Fn(&mut ConnectorState, ConnectionId, SocketEvent<'_>) + Send + Sync>;
+
 /// One line from the gateway, read before the state is touched.
-pub(super) struct ReceivedFrame {
-    line: Utf8Bytes,
+pub struct ReceivedFrame {
+    /// The line.
+    pub line: Utf8Bytes,
     kind: FrameKind,
 }
 
@@ -39,7 +54,6 @@ struct Outbound {
     request_id: String,
     op: RequestedOp,
     platform: Option<String>,
-    bot_id: Option<String>,
 }
 
 impl ReceivedFrame {
@@ -50,12 +64,11 @@ impl ReceivedFrame {
                 request_id,
                 action,
                 platform,
-                bot_id,
+                ..
             }) => FrameKind::Outbound(Box::new(Outbound {
                 request_id,
                 op: RequestedOp::read(action.get()),
                 platform,
-                bot_id,
             })),
             Ok(GatewayFrame::InboundAck { buffer_id }) => FrameKind::Ack { buffer_id },
             Ok(GatewayFrame::GoingIdle) => FrameKind::GoingIdle,
@@ -79,34 +92,59 @@ impl ReceivedFrame {
 
 impl ConnectorState {
     /// Handles the frames of one connection, in order.
-    pub(super) fn handle_frames(&mut self, id: ConnectionId, frames: Vec<ReceivedFrame>, auto_answer: bool) {
+    pub(super) fn handle_frames(&mut self, id: ConnectionId, frames: Vec<ReceivedFrame>) {
         if let Some(live) = self.connections.get_mut(&id) {
             live.last_read = Instant::now();
         }
-        for ReceivedFrame { line, kind } in frames {
-            let hash = self.hasher.hash_one(line.as_str());
-            self.log.frame(id, Direction::FromGateway, line);
-            match kind {
+        for frame in frames {
+            self.record(id, Direction::FromGateway, frame.line.clone());
+            self.on(id, SocketEvent::Received(frame));
+        }
+    }
+
+    /// Hands an event to the handler of the settings.
+    pub(super) fn on(&mut self, id: ConnectionId, event: SocketEvent<'_>) {
+        let handler = Arc::clone(&self.handler);
+        handler(self, id, event);
+    }
+
+    /// What the connector does about an event.
+    pub fn handle(&mut self, id: ConnectionId, event: SocketEvent<'_>) {
+        match event {
+            SocketEvent::Opened => self.admit(id),
+            SocketEvent::Received(ReceivedFrame { line, kind }) => match kind {
                 FrameKind::Hello { platform } => self.hello(id, &platform),
-                FrameKind::Outbound(outbound) => self.outbound(id, &outbound, hash, auto_answer),
-                FrameKind::Ack { buffer_id } => self.acked(id, buffer_id),
+                FrameKind::Outbound(outbound) => {
+                    let hash = self.hasher.hash_one(line.as_str());
+                    self.outbound(id, &outbound, hash);
+                }
+                FrameKind::Ack { buffer_id } => self.acked(id, &buffer_id),
                 FrameKind::GoingIdle => self.going_idle(id),
                 FrameKind::Interrupt { session_key } => self.interrupt_others(id, &session_key),
                 FrameKind::Undecodable => self.undecodable += 1,
+            },
+            SocketEvent::Sending(message) => {
+                let text = match message {
+                    Message::Text(text) => text.clone(),
+                    Message::Binary(bytes) => String::from_utf8_lossy(bytes).into_owned().into(),
+                    _ => return,
+                };
+                self.record(id, Direction::ToGateway, text);
             }
+            SocketEvent::Closed(closed) => self.feed.closed(id, &closed),
         }
+    }
+
+    pub(super) fn record(&mut self, id: ConnectionId, direction: Direction, text: Utf8Bytes) {
+        self.frames
+            .push_with(|sequence| RecordedFrame::new(sequence, id, direction, text));
     }
 
     fn hello(&mut self, id: ConnectionId, platform: &str) {
         let Some(live) = self.connections.get_mut(&id) else {
             return;
         };
-        let denial = live.denial.clone();
-        if let Some(denial) = denial.as_ref().filter(|denial| denial.when == When::AfterHello) {
-            live.end(unauthorized(&denial.reason));
-            return;
-        }
-        if self.faults.mute_hello || live.identities.len() >= MAX_IDENTITIES {
+        if live.identities.len() >= MAX_IDENTITIES {
             return;
         }
         let wire = self
@@ -120,9 +158,6 @@ impl ConnectorState {
         });
         live.outgoing
             .push_back(text(&json!({ "type": "descriptor", "descriptor": wire })));
-        if let Some(denial) = denial.filter(|denial| denial.when == When::AfterDescriptor) {
-            live.end(unauthorized(&denial.reason));
-        }
         if live.identities.len() == 1
             && let Some(gateway_id) = live.gateway_id.clone()
             && let Some(gateway) = self.gateways.get_mut(&gateway_id)
@@ -138,7 +173,7 @@ impl ConnectorState {
         self.feed.hello(id, platform);
     }
 
-    fn acked(&mut self, id: ConnectionId, buffer_id: String) {
+    fn acked(&mut self, id: ConnectionId, buffer_id: &str) {
         let gateway = self
             .connections
             .get(&id)
@@ -146,22 +181,14 @@ impl ConnectorState {
             .and_then(|gateway_id| self.gateways.get_mut(gateway_id))
             .filter(|gateway| gateway.current == Some(id));
         let matched = gateway.is_some_and(|gateway| {
-            let matched = gateway.mailbox.ack(&buffer_id);
+            let matched = gateway.mailbox.ack(buffer_id);
             if gateway.mailbox.is_empty() && gateway.idle_since != Some(id) {
                 gateway.idle_since = None;
             }
             matched
         });
         if matched {
-            self.feed.acked(&buffer_id);
-        }
-        if self.log.recording {
-            self.log.acks.push(Ack {
-                at: Instant::now(),
-                connection: id,
-                buffer_id,
-                matched,
-            });
+            self.feed.acked(buffer_id);
         }
     }
 
@@ -176,10 +203,8 @@ impl ConnectorState {
         {
             gateway.idle_since = Some(id);
         }
-        if !self.faults.mute_idle {
-            live.outgoing
-                .push_back(text(&json!({ "type": "going_idle_ack" })));
-        }
+        live.outgoing
+            .push_back(text(&json!({ "type": "going_idle_ack" })));
     }
 
     /// Passes an interrupt on to the other gateways: one of them may run that session's turn.
@@ -205,52 +230,25 @@ impl ConnectorState {
 
     /// Performs an op and answers it. One that comes again, because the gateway does not know its outcome, is answered with
     /// its first result.
-    fn outbound(&mut self, id: ConnectionId, outbound: &Outbound, line: u64, auto_answer: bool) {
+    fn outbound(&mut self, id: ConnectionId, outbound: &Outbound, line: u64) {
         let key = (outbound.request_id.clone(), line);
         if let Some(result) = self.performed.get(&key).cloned() {
             return self.answer(id, &outbound.request_id, &result);
         }
-        let scripted = self.result_rules.answer(outbound.op.op());
-        if let Some(OpAnswer::Refuse { error, code }) = &scripted {
-            let mut result = json!({ "success": false, "error": error });
-            if let Some(code) = code {
-                result["code"] = json!(code);
-            }
-            self.feed.op(&outbound.op, outbound.platform.as_deref(), &result);
-            self.answer(id, &outbound.request_id, &result);
-            self.performed.insert(key, result);
-            return;
-        }
-        let result = self
-            .perform(id, outbound)
-            .unwrap_or_else(|error| json!({ "success": false, "error": error }));
-        self.performed.insert(key.clone(), result.clone());
+        let fault = match outbound.op.op() {
+            "send" => self.faults.next_send.take(),
+            _ => None,
+        };
+        let performed = match fault {
+            Some(SendFault::Refused) => Err("the platform said no".to_owned()),
+            Some(SendFault::Late) | None => self.perform(id, outbound),
+        };
+        let result = performed.unwrap_or_else(|error| json!({ "success": false, "error": error }));
+        self.performed.insert(key, result.clone());
         self.feed.op(&outbound.op, outbound.platform.as_deref(), &result);
-        let request_id = &outbound.request_id;
-        match scripted {
-            None if !auto_answer => {}
-            None | Some(OpAnswer::Usual | OpAnswer::Refuse { .. }) => self.answer(id, request_id, &result),
-            Some(OpAnswer::Never) => {}
-            Some(OpAnswer::Twice) => {
-                self.answer(id, request_id, &result);
-                self.answer(id, request_id, &result);
-            }
-            Some(OpAnswer::Result(result)) => {
-                self.answer(id, request_id, &result);
-                self.performed.insert(key, result);
-            }
-            Some(OpAnswer::Delay(delay)) => self.answer_later(id, &answer(request_id, &result), delay),
-            Some(OpAnswer::Malformed) => {
-                let whole = answer(request_id, &result).to_string();
-                if let Some(live) = self.connections.get_mut(&id) {
-                    live.outgoing.push_back(Message::text(truncated(&whole)));
-                }
-            }
-            Some(OpAnswer::DropSocket) => {
-                if let Some(live) = self.connections.get(&id) {
-                    live.end(SocketEnd::Abort);
-                }
-            }
+        match fault {
+            Some(SendFault::Late) => self.answer_later(id, &answer(&outbound.request_id, &result), LATE),
+            Some(SendFault::Refused) | None => self.answer(id, &outbound.request_id, &result),
         }
     }
 
@@ -270,13 +268,14 @@ impl ConnectorState {
                 .or(live.identities.first())
                 .ok_or("this connection sent no hello")?
         };
-        let origin = OpOrigin {
-            platform: &identity.platform,
-            bot_id: outbound.bot_id.as_deref(),
-            connection: id,
-        };
         let descriptor = identity.descriptor.as_ref();
-        perform_op(&outbound.op, &mut self.contents, &self.chats, descriptor, &origin)
+        perform_op(
+            &outbound.op,
+            &mut self.contents,
+            &self.chats,
+            descriptor,
+            &identity.platform,
+        )
     }
 
     fn answer(&mut self, id: ConnectionId, request_id: &str, result: &Value) {
@@ -285,7 +284,8 @@ impl ConnectorState {
         }
     }
 
-    fn answer_later(&mut self, id: ConnectionId, frame: &Value, delay: Duration) {
+    /// Queues an answer for later.
+    pub fn answer_later(&mut self, id: ConnectionId, frame: &Value, delay: Duration) {
         let Some(live) = self.connections.get_mut(&id) else {
             return;
         };
@@ -323,18 +323,7 @@ impl ConnectorState {
             }
         }
         for message in &mut batch {
-            if self.faults.corrupt > 0
-                && let Message::Text(whole) = message
-            {
-                self.faults.corrupt -= 1;
-                *message = Message::text(truncated(whole));
-            }
-            let text = match message {
-                Message::Text(text) => text.clone(),
-                Message::Binary(bytes) => String::from_utf8_lossy(bytes).into_owned().into(),
-                _ => continue,
-            };
-            self.log.frame(id, Direction::ToGateway, text);
+            self.on(id, SocketEvent::Sending(message));
         }
         (batch, next_due)
     }
@@ -348,10 +337,4 @@ pub(super) fn text(frame: &Value) -> Message {
 /// The frame that answers a request.
 pub(super) fn answer(request_id: &str, result: &Value) -> Value {
     json!({ "type": "outbound_result", "requestId": request_id, "result": result })
-}
-
-/// The first half of a line, ended as if it were whole.
-fn truncated(whole: &str) -> String {
-    let half: String = whole.chars().take(whole.chars().count() / 2).collect();
-    half + "\n"
 }

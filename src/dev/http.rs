@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -12,15 +11,13 @@ use axum::extract::{self, Request};
 use axum::middleware::{Next, from_fn_with_state, map_response_with_state};
 use axum::response::Response;
 use axum::routing::{any, get, post};
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use secrecy::SecretString;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq as _;
 use url::Url;
 
 use super::connector::random_token;
-use super::faults::HttpRoute;
-use super::record::{self, RecordedRequest};
+use super::record::TokenCheck;
 use super::state::{Hub, MAX_GATEWAYS};
 use super::{page, socket};
 use crate::wire::is_loopback_host;
@@ -50,7 +47,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
 }
 
 async fn dated(extract::State(hub): extract::State<Arc<Hub>>, mut response: Response) -> Response {
-    if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(hub.clock())) {
+    if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date((hub.settings.clock)())) {
         response.headers_mut().insert(header::DATE, date);
     }
     response
@@ -82,12 +79,21 @@ pub(super) fn host_name(host: &str) -> &str {
     }
 }
 
+/// The HTTP routes of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HttpRoute {
+    Enroll,
+    Provision,
+    Policy,
+    MediaUpload,
+    MediaDownload,
+}
+
 /// What a request carries.
 struct HttpCall {
     route: HttpRoute,
     path: String,
     headers: HeaderMap,
-    bearer: Option<String>,
     /// The gateway whose upgrade token the bearer is.
     gateway_id: Option<String>,
     body: Bytes,
@@ -96,10 +102,9 @@ struct HttpCall {
 
 async fn handle(hub: Arc<Hub>, route: HttpRoute, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    let (method, path) = (parts.method, parts.uri.path().to_owned());
     let bearer = bearer(&parts.headers);
     let (verdict, owner) = hub.verify(bearer.as_deref());
-    let gateway_id = owner.filter(|_| verdict == record::TokenCheck::Valid);
+    let gateway_id = owner.filter(|_| verdict == TokenCheck::Valid);
     let refusal = refuse_unknown_caller(&hub, route, bearer.as_deref(), gateway_id.as_deref());
     let limit = match route {
         _ if refusal.is_some() => MAX_UNKNOWN_BYTES,
@@ -109,61 +114,23 @@ async fn handle(hub: Arc<Hub>, route: HttpRoute, request: Request) -> Response {
         }
     };
     let body = to_bytes(body, limit).await;
-    let too_large = body.is_err();
-    let body = body.unwrap_or_default();
+    if let Some(refusal) = refusal {
+        return refusal;
+    }
+    let Ok(body) = body else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
+    };
     let call = HttpCall {
         route,
-        path,
-        bearer,
+        path: parts.uri.path().to_owned(),
         gateway_id,
         json: serde_json::from_slice(&body).unwrap_or_default(),
         headers: parts.headers,
         body,
     };
-    if let Some(refusal) = refusal {
-        record_request(&hub, method, call, refusal.status());
-        return refusal;
-    }
-    let fault = hub.lock().faults.route(route);
-    let response = match fault {
-        Some(fault) => {
-            tokio::time::sleep(fault.delay).await;
-            let mut response = Response::builder()
-                .status(fault.status)
-                .header(header::CONTENT_TYPE, "application/json");
-            if let Some(location) = fault.location {
-                response = response.header(header::LOCATION, location);
-            }
-            if let Some(secs) = fault.retry_after {
-                response = response.header(header::RETRY_AFTER, secs);
-            }
-            response
-                .body(Body::from(fault.body))
-                .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the fault is no answer"))
-        }
-        None if too_large => plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
-        None => answer(&hub, &call),
-    };
-    record_request(&hub, method, call, response.status());
+    let response = answer(&hub, &call);
+    hub.changed.notify_waiters();
     response
-}
-
-fn record_request(hub: &Hub, method: Method, call: HttpCall, answered: StatusCode) {
-    let mut headers = call.headers;
-    headers.remove(header::AUTHORIZATION);
-    hub.change(|state| {
-        state.log.requests.push(RecordedRequest {
-            at: Instant::now(),
-            method,
-            path: call.path,
-            headers,
-            bearer: call.bearer.map(SecretString::from),
-            gateway_id: call.gateway_id,
-            json: call.json,
-            body_bytes: call.body.len(),
-            answered,
-        });
-    });
 }
 
 fn answer(hub: &Hub, call: &HttpCall) -> Response {
@@ -370,7 +337,7 @@ pub(super) struct StoredMedia {
 
 /// Every file that is kept.
 #[derive(Default)]
-pub(super) struct MediaStore {
+pub struct MediaStore {
     media: VecDeque<StoredMedia>,
     held: usize,
     named: u64,
@@ -378,7 +345,7 @@ pub(super) struct MediaStore {
 
 impl MediaStore {
     /// Keeps a file and names it.
-    pub(super) fn put(&mut self, owner: &str, mime: &str, filename: Option<&str>, bytes: Bytes) -> String {
+    pub fn put(&mut self, owner: &str, mime: &str, filename: Option<&str>, bytes: Bytes) -> String {
         self.named += 1;
         let id = format!("{:032x}", self.named);
         self.held += bytes.len();

@@ -42,21 +42,17 @@ mod state;
 mod trace;
 
 pub use bot_api::{
-    ApiChatKind, ApiPerson, BotApi, BotApiAnswer, BotApiCall, BotApiNotSeen, BotApiRule, BotApiSettings,
-    BotStanding, FloodLimits, FloodViolation, PersonFile, PersonMessage, SeenButton, SeenDraft, SeenFile,
-    SeenMessage, SeenPress,
+    ApiChat, ApiChatKind, ApiParams, ApiPerson, ApiSpan, ApiText, Author, BotApi, BotApiHub, BotApiNotSeen,
+    BotApiSettings, BotStanding, PersonFile, PersonMessage, QueuedUpdate, file_id, method_named, unix_now,
 };
 pub use buffer::{BufferId, NotBuffered};
 pub use chat_contents::{OpenedThread, SentMessage};
-pub use connector::{
-    Connector, ConnectorSettings, GatewayCredentials, SecondConnection, random_token, text_event,
-};
-pub use faults::{DialRule, HttpRoute, HttpRouteFault, OpAnswer, ResultRule, When};
-pub use nas::{FireAttempt, Nas, NasFault, NasRequest, NasSettings, NasView};
+pub use connector::{Connector, ConnectorSettings, GatewayCredentials, random_token, text_event};
+pub use gateway_frames::{ReceivedFrame, SocketEvent};
+pub use nas::{FireAttempt, Nas, NasSettings, NasShared, NasView};
+pub use nas_keys::SigningKeys;
 pub use page::{Hint, PageSettings};
 pub use presets::PlatformPreset;
-pub use record::{
-    Ack, Closed, ClosedBy, ConnectionId, Dial, Direction, Mark, NotSeen, RecordedFrame, RecordedRequest,
-    TokenCheck,
-};
+pub use record::{Closed, ClosedBy, ConnectionId, Direction, Mark, NotSeen, RecordedFrame, TokenCheck};
+pub use state::{ConnectorState, Hub, SocketEnd};
 pub use trace::{BadTrace, Recording, Trace, TraceLine, Traced};

@@ -18,7 +18,7 @@ use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use url::Url;
@@ -34,8 +34,8 @@ use crate::text::{instant, parse_instant};
 
 /// Most jobs that are armed.
 const MAX_ARMS: usize = 1000;
-/// Most fires and requests that are remembered.
-const MAX_RECORDS: usize = 1000;
+/// Most fires that are remembered.
+const MAX_ATTEMPTS: usize = 1000;
 const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a fire token is good for.
 const TOKEN_SECS: i64 = 90;
@@ -67,25 +67,6 @@ impl Default for NasSettings {
     }
 }
 
-/// What can be wrong with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NasFault {
-    /// Every request gets 503.
-    Outage,
-    /// Every request gets 403 `invalid_client`.
-    IdentityRejected,
-    /// The next request gets 401, whatever its token.
-    UnauthorizedOnce,
-    /// The next arm is acknowledged and forgotten.
-    LoseArm,
-    /// Lists write times with `Z`.
-    ZuluList,
-    /// The key set gets 503.
-    KeyOutage,
-    /// No alarm fires by itself.
-    NoFires,
-}
-
 /// One attempt to fire a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FireAttempt {
@@ -99,17 +80,6 @@ pub struct FireAttempt {
     pub answer: String,
 }
 
-/// One request to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NasRequest {
-    /// Its path.
-    pub path: String,
-    /// Its body.
-    pub json: Value,
-    /// The answer's status.
-    pub answered: u16,
-}
-
 /// What it knows, for a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NasView {
@@ -119,42 +89,40 @@ pub struct NasView {
     pub attempts: Vec<FireAttempt>,
 }
 
-/// A running NAS on 127.0.0.1; it ends when dropped.
+/// A NAS on 127.0.0.1; it ends when dropped.
 #[derive(Debug)]
 pub struct Nas {
-    shared: Arc<Shared>,
-    _tasks: JoinSet<()>,
+    /// What its tasks share.
+    pub shared: Arc<NasShared>,
+    tasks: JoinSet<()>,
 }
 
 #[derive(Debug)]
-struct Shared {
+pub struct NasShared {
     address: SocketAddr,
     settings: NasSettings,
     http: HttpClient,
     state: Mutex<NasState>,
     rearmed: Notify,
-    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
-struct NasState {
-    arms: BTreeMap<String, Alarm>,
+pub struct NasState {
+    /// Alarms by job.
+    pub arms: BTreeMap<String, Alarm>,
     numbered: u64,
-    keys: SigningKeys,
-    faults: Vec<NasFault>,
-    access_token: String,
+    pub keys: SigningKeys,
+    pub access_token: String,
     refresh_token: String,
     attempts: VecDeque<FireAttempt>,
-    requests: VecDeque<NasRequest>,
-    key_fetches: u64,
-    refreshes: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Alarm {
+pub struct Alarm {
     number: u64,
     fire_at: String,
-    at: i64,
+    /// When it fires, in seconds since 1970.
+    pub at: i64,
     callback: Url,
     /// Whether its fire is under way.
     firing: bool,
@@ -164,15 +132,23 @@ impl Nas {
     /// Binds the port and starts.
     pub async fn start(settings: NasSettings) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
+        let mut nas = Self::new(settings, listener.local_addr()?)?;
+        let router = nas.router();
+        nas.tasks
+            .spawn(async move { drop(axum::serve(listener, router).await) });
+        Ok(nas)
+    }
+
+    /// A NAS whose [`router`](Self::router) is served at this address.
+    pub fn new(settings: NasSettings, address: SocketAddr) -> io::Result<Self> {
         let egress = HttpEgress {
             tls: Tls::new(TlsSettings::default()),
             proxies: ProxyRules::none(),
             user_agent: "hermes-relay dev".to_owned(),
         };
-        let address = listener.local_addr()?;
         let base = Url::parse(&format!("http://{address}")).map_err(io::Error::other)?;
         let http = HttpClient::for_url(&egress, HttpPolicy::default(), &base).map_err(io::Error::other)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NasShared {
             address,
             settings,
             http,
@@ -180,25 +156,20 @@ impl Nas {
                 arms: BTreeMap::new(),
                 numbered: 0,
                 keys: SigningKeys::new().map_err(io::Error::other)?,
-                faults: Vec::new(),
                 access_token: random_token(),
                 refresh_token: random_token(),
                 attempts: VecDeque::new(),
-                requests: VecDeque::new(),
-                key_fetches: 0,
-                refreshes: 0,
             }),
             rearmed: Notify::new(),
-            changes: watch::Sender::new(0),
         });
         let mut tasks = JoinSet::new();
-        let app = router(&shared);
-        tasks.spawn(async move { drop(axum::serve(listener, app).await) });
         tasks.spawn(run_alarms(Arc::clone(&shared)));
-        Ok(Self {
-            shared,
-            _tasks: tasks,
-        })
+        Ok(Self { shared, tasks })
+    }
+
+    /// Its routes.
+    pub fn router(&self) -> Router {
+        router(&self.shared)
     }
 
     /// `cron.chronos.portal_url`.
@@ -248,52 +219,6 @@ impl Nas {
         }
     }
 
-    /// A number that changes whenever [`view`](Self::view) does.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.shared.changes.subscribe()
-    }
-
-    /// The requests so far.
-    pub fn requests(&self) -> Vec<NasRequest> {
-        self.shared.lock().requests.iter().cloned().collect()
-    }
-
-    /// How often its keys were fetched.
-    pub fn key_fetches(&self) -> u64 {
-        self.shared.lock().key_fetches
-    }
-
-    /// How often its login was refreshed.
-    pub fn refreshes(&self) -> u64 {
-        self.shared.lock().refreshes
-    }
-
-    /// Makes something go wrong.
-    pub fn fault(&self, fault: NasFault) {
-        let mut state = self.shared.lock();
-        if !state.faults.contains(&fault) {
-            state.faults.push(fault);
-        }
-    }
-
-    /// Takes [`fault`](Self::fault) back.
-    pub fn mend(&self, fault: NasFault) {
-        self.shared.lock().faults.retain(|other| *other != fault);
-        self.shared.rearmed.notify_one();
-    }
-
-    /// Signs with a new key from now on; the old one is gone from the key set.
-    pub fn rotate_keys(&self) -> io::Result<()> {
-        self.shared.lock().keys = SigningKeys::new().map_err(io::Error::other)?;
-        Ok(())
-    }
-
-    /// Forgets every arm, as a scheduler that lost its data.
-    pub fn forget_arms(&self) {
-        self.shared.lock().arms.clear();
-        self.shared.changed();
-    }
-
     /// Fires an armed job now, once; its alarm stays. `None` when it is not armed.
     pub async fn fire_now(&self, job_id: &str) -> Option<FireAttempt> {
         let alarm = self.shared.lock().arms.get(job_id).cloned()?;
@@ -309,27 +234,19 @@ impl Nas {
         );
         Some([one.0, other.0])
     }
-
-    /// A fire token, good for a minute and a half.
-    pub fn fire_token(&self) -> Option<String> {
-        self.shared.token()
-    }
 }
 
-impl Shared {
+impl NasShared {
     fn base(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    fn lock(&self) -> MutexGuard<'_, NasState> {
+    pub fn lock(&self) -> MutexGuard<'_, NasState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self) {
-        self.changes.send_modify(|number| *number += 1);
-    }
-
-    fn token(&self) -> Option<String> {
+    /// A fire token, good for a minute and a half.
+    pub fn token(&self) -> Option<String> {
         let now = unix_secs(SystemTime::now());
         let claims = json!({
             "iss": self.base(),
@@ -367,12 +284,11 @@ impl Shared {
         }
         {
             let mut state = self.lock();
-            if state.attempts.len() >= MAX_RECORDS {
+            if state.attempts.len() >= MAX_ATTEMPTS {
                 state.attempts.pop_front();
             }
             state.attempts.push_back(attempt.clone());
         }
-        self.changed();
         (attempt, wait)
     }
 
@@ -410,13 +326,11 @@ impl Shared {
         {
             state.arms.remove(job_id);
         }
-        drop(state);
-        self.changed();
     }
 }
 
 /// Fires each alarm at its time.
-async fn run_alarms(shared: Arc<Shared>) {
+async fn run_alarms(shared: Arc<NasShared>) {
     let mut firing = JoinSet::new();
     loop {
         let now = unix_secs(SystemTime::now());
@@ -424,8 +338,7 @@ async fn run_alarms(shared: Arc<Shared>) {
         let mut next = None;
         {
             let mut state = shared.lock();
-            let quiet = state.faults.contains(&NasFault::NoFires);
-            for (id, alarm) in state.arms.iter_mut().filter(|(_, alarm)| !alarm.firing && !quiet) {
+            for (id, alarm) in state.arms.iter_mut().filter(|(_, alarm)| !alarm.firing) {
                 if alarm.at <= now {
                     alarm.firing = true;
                     due.push((id.clone(), alarm.clone()));
@@ -455,7 +368,7 @@ fn until(at: i64) -> Duration {
     at.saturating_sub(now).min(Duration::from_secs(3600)) + Duration::from_millis(5)
 }
 
-fn router(shared: &Arc<Shared>) -> Router {
+fn router(shared: &Arc<NasShared>) -> Router {
     Router::new()
         .route("/api/agent-cron/provision", post(call))
         .route("/api/agent-cron/cancel", post(call))
@@ -466,17 +379,12 @@ fn router(shared: &Arc<Shared>) -> Router {
         .with_state(Arc::clone(shared))
 }
 
-async fn keys(State(shared): State<Arc<Shared>>) -> Response {
-    let mut state = shared.lock();
-    state.key_fetches += 1;
-    if state.faults.contains(&NasFault::KeyOutage) {
-        return plain(StatusCode::SERVICE_UNAVAILABLE, "down");
-    }
-    reply(&state.keys.jwks())
+async fn keys(State(shared): State<Arc<NasShared>>) -> Response {
+    reply(&shared.lock().keys.jwks())
 }
 
 /// Gives a new access token for the refresh token, once.
-async fn refresh(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+async fn refresh(State(shared): State<Arc<NasShared>>, headers: HeaderMap) -> Response {
     let shown = headers
         .get("x-nous-refresh-token")
         .and_then(|value| value.to_str().ok());
@@ -486,7 +394,6 @@ async fn refresh(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respo
     }
     state.access_token = random_token();
     state.refresh_token = random_token();
-    state.refreshes += 1;
     reply(&json!({
         "access_token": state.access_token,
         "refresh_token": state.refresh_token,
@@ -495,63 +402,28 @@ async fn refresh(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respo
     }))
 }
 
-async fn call(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn call(State(shared): State<Arc<NasShared>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body: Bytes = to_bytes(body, MAX_BODY_BYTES).await.unwrap_or_default();
     let json: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let path = head.uri.path().to_owned();
-    let response = {
-        let mut state = shared.lock();
-        let response = state
-            .refusal(bearer(&head.headers).as_deref())
-            .unwrap_or_else(|| state.answer(&path, &json));
-        if state.requests.len() >= MAX_RECORDS {
-            state.requests.pop_front();
-        }
-        state.requests.push_back(NasRequest {
-            path,
-            json,
-            answered: response.status().as_u16(),
-        });
-        response
-    };
-    shared.changed();
+    let bearer = bearer(&head.headers).unwrap_or_default();
+    let mut state = shared.lock();
+    if !is_token(&state.access_token, &bearer) {
+        return plain(StatusCode::UNAUTHORIZED, "invalid_token");
+    }
+    let response = state.answer(head.uri.path(), &json);
+    drop(state);
     shared.rearmed.notify_one();
     response
 }
 
 impl NasState {
-    fn refusal(&mut self, bearer: Option<&str>) -> Option<Response> {
-        if self.faults.contains(&NasFault::Outage) {
-            return Some(plain(StatusCode::SERVICE_UNAVAILABLE, "down for maintenance"));
-        }
-        let once = self
-            .faults
-            .iter()
-            .position(|fault| *fault == NasFault::UnauthorizedOnce);
-        if let Some(at) = once {
-            self.faults.remove(at);
-            return Some(plain(StatusCode::UNAUTHORIZED, "invalid_token"));
-        }
-        if !is_token(&self.access_token, bearer.unwrap_or_default()) {
-            return Some(plain(StatusCode::UNAUTHORIZED, "invalid_token"));
-        }
-        let rejected = self.faults.contains(&NasFault::IdentityRejected);
-        rejected.then(|| plain(StatusCode::FORBIDDEN, "invalid_client"))
-    }
-
     fn answer(&mut self, path: &str, json: &Value) -> Response {
         let job_id = json["job_id"].as_str().unwrap_or_default();
         match path.rsplit('/').next() {
             Some("list") => {
-                let zulu = self.faults.contains(&NasFault::ZuluList);
                 let armed = self.arms.iter().map(|(id, alarm)| {
-                    let fire_at = if zulu {
-                        instant(alarm.at).replace("+00:00", "Z")
-                    } else {
-                        alarm.fire_at.clone()
-                    };
-                    json!({"job_id": id, "fire_at": fire_at, "schedule_id": format!("s{}", alarm.number)})
+                    json!({"job_id": id, "fire_at": alarm.fire_at, "schedule_id": format!("s{}", alarm.number)})
                 });
                 reply(&json!({"armed": armed.collect::<Vec<_>>()}))
             }
@@ -587,19 +459,14 @@ impl NasState {
         }
         self.numbered += 1;
         let number = self.numbered;
-        let lost = self.faults.iter().position(|fault| *fault == NasFault::LoseArm);
-        if let Some(at) = lost {
-            self.faults.remove(at);
-        } else {
-            let alarm = Alarm {
-                number,
-                fire_at: fire_at.to_owned(),
-                at,
-                callback,
-                firing: false,
-            };
-            self.arms.insert(job_id.to_owned(), alarm);
-        }
+        let alarm = Alarm {
+            number,
+            fire_at: fire_at.to_owned(),
+            at,
+            callback,
+            firing: false,
+        };
+        self.arms.insert(job_id.to_owned(), alarm);
         reply(&json!({"schedule_id": format!("s{number}")}))
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::connector::random_token;
 
 /// An ES256 key and its id.
-pub(super) struct SigningKeys {
+pub struct SigningKeys {
     kid: String,
     key: EncodingKey,
 }
@@ -28,7 +28,7 @@ impl std::fmt::Debug for SigningKeys {
 
 impl SigningKeys {
     /// A new key.
-    pub(super) fn new() -> Result<Self, &'static str> {
+    pub fn new() -> Result<Self, &'static str> {
         let failed = "cannot make a signing key";
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| failed)?;
         let pkcs8 = pair.to_pkcs8v1().map_err(|_| failed)?;

@@ -6,8 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::chat_contents::Chats;
-use super::chat_contents::{ChatContents, OpOrigin};
+use super::chat_contents::{ChatContents, Chats};
 use super::presets::PlatformPreset;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit};
 
@@ -65,7 +64,7 @@ pub(super) fn perform_op(
     contents: &mut ChatContents,
     chats: &Chats,
     descriptor: Option<&CapabilityDescriptor>,
-    origin: &OpOrigin<'_>,
+    platform: &str,
 ) -> Result<Value, String> {
     let action = match asked {
         RequestedOp::Known(action) => &**action,
@@ -76,35 +75,25 @@ pub(super) fn perform_op(
             return Err(unsupported(action.op()));
         }
         check_length(action, descriptor)?;
-        check_platform(action, origin.platform)?;
+        check_platform(action, platform)?;
     }
     match action {
         Action::Send { .. } | Action::SendMedia { .. } | Action::Prompt { .. } | Action::FollowUp { .. } => {
-            post(action, contents, origin)
+            post(action, contents, platform)
         }
         Action::Edit { .. } | Action::Delete { .. } => change(action, contents),
-        Action::Draft { .. } => stream(action, contents, origin),
+        Action::Draft { .. } => stream(action, contents, platform),
         Action::Typing { chat_id, .. } => {
             contents.type_in(chat_id);
             Ok(done())
         }
-        Action::TaskCard { .. } | Action::TaskCardStop { .. } => Ok(done()),
-        Action::React {
-            chat_id,
-            message_id,
-            emoji,
-            remove,
-            ..
-        } => {
-            contents.react(chat_id, message_id, emoji, *remove);
-            Ok(done())
-        }
+        Action::React { .. } | Action::TaskCard { .. } | Action::TaskCardStop { .. } => Ok(done()),
         Action::GetChatInfo { chat_id } => Ok(json!({ "success": true, "chat_info": chats.info(chat_id) })),
         Action::ThreadCreate { .. } | Action::ThreadRename { .. } => thread(action, contents),
     }
 }
 
-fn post(action: &Action, contents: &mut ChatContents, origin: &OpOrigin<'_>) -> Result<Value, String> {
+fn post(action: &Action, contents: &mut ChatContents, platform: &str) -> Result<Value, String> {
     let (text, reply_to, metadata) = match action {
         Action::Send {
             chat_id,
@@ -112,7 +101,7 @@ fn post(action: &Action, contents: &mut ChatContents, origin: &OpOrigin<'_>) -> 
             reply_to,
             metadata,
         } => {
-            if origin.platform == "telegram" {
+            if platform == "telegram" {
                 contents.clear_previews(chat_id);
             }
             (content, reply_to.as_ref(), metadata)
@@ -142,7 +131,7 @@ fn post(action: &Action, contents: &mut ChatContents, origin: &OpOrigin<'_>) -> 
         }
         _ => return Err(unsupported(action.op())),
     };
-    Ok(made(&contents.post(action, text, reply_to, metadata, origin)))
+    Ok(made(&contents.post(action, text, reply_to, metadata, platform)))
 }
 
 fn change(action: &Action, contents: &mut ChatContents) -> Result<Value, String> {
@@ -169,7 +158,7 @@ fn change(action: &Action, contents: &mut ChatContents) -> Result<Value, String>
     }
 }
 
-fn stream(action: &Action, contents: &mut ChatContents, origin: &OpOrigin<'_>) -> Result<Value, String> {
+fn stream(action: &Action, contents: &mut ChatContents, platform: &str) -> Result<Value, String> {
     let Action::Draft {
         chat_id,
         draft_id,
@@ -185,7 +174,7 @@ fn stream(action: &Action, contents: &mut ChatContents, origin: &OpOrigin<'_>) -
     }
     if *r#final {
         contents.seal(chat_id, *draft_id);
-        return Ok(made(&contents.post(action, content, None, metadata, origin)));
+        return Ok(made(&contents.post(action, content, None, metadata, platform)));
     }
     if contents.draft(chat_id, *draft_id, content) {
         Ok(done())
@@ -308,7 +297,6 @@ fn made(message_id: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::presets::PlatformPreset;
-    use super::super::record::ConnectionId;
     use super::*;
 
     struct FakePlatform {
@@ -326,18 +314,13 @@ mod tests {
 
         fn ask(&mut self, action: &Value) -> Result<Value, String> {
             let descriptor = self.preset.descriptor(self.preset.name());
-            let origin = OpOrigin {
-                platform: self.preset.name(),
-                bot_id: None,
-                connection: ConnectionId(1),
-            };
             let asked = RequestedOp::read(&action.to_string());
             perform_op(
                 &asked,
                 &mut self.contents,
                 &Chats::default(),
                 Some(&descriptor),
-                &origin,
+                self.preset.name(),
             )
         }
     }

@@ -1,19 +1,15 @@
 //! What happened, in bounded rings that drop their oldest entry, and how the handle waits for it.
-//!
-//! Bearers are kept as secrets, so that printing a record never shows one.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Method, StatusCode};
-use secrecy::SecretString;
 use serde_json::Value;
 use tokio::time::timeout_at;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use super::chat_contents::{OpenedThread, SentMessage};
+use super::chat_contents::SentMessage;
 use super::connector::Connector;
 
 /// One socket, counted from 1.
@@ -51,6 +47,17 @@ pub struct RecordedFrame {
 }
 
 impl RecordedFrame {
+    pub fn new(sequence: u64, connection: ConnectionId, direction: Direction, text: Utf8Bytes) -> Self {
+        Self {
+            sequence,
+            at: Instant::now(),
+            connection,
+            direction,
+            text,
+            json: OnceLock::new(),
+        }
+    }
+
     /// As it stood on the wire.
     pub fn text(&self) -> &str {
         &self.text
@@ -65,21 +72,6 @@ impl RecordedFrame {
     /// The frame's `type`, or `""`.
     pub fn kind(&self) -> &str {
         self.json()["type"].as_str().unwrap_or_default()
-    }
-
-    /// Whether this came from the gateway and has the given type.
-    pub fn from_gateway(&self, kind: &str) -> bool {
-        self.direction == Direction::FromGateway && self.kind() == kind
-    }
-
-    /// Whether this went to the gateway and has the given type.
-    pub fn to_gateway(&self, kind: &str) -> bool {
-        self.direction == Direction::ToGateway && self.kind() == kind
-    }
-
-    /// Whether this is an outbound frame that asks for `op`.
-    pub fn asks_for(&self, op: &str) -> bool {
-        self.from_gateway("outbound") && self.json()["action"]["op"] == op
     }
 }
 
@@ -96,25 +88,6 @@ pub enum TokenCheck {
     Missing,
 }
 
-/// A dial: a request for an upgrade.
-#[derive(Clone, Debug)]
-pub struct Dial {
-    /// When.
-    pub at: Instant,
-    /// Whose token it showed, when that is genuine.
-    pub gateway_id: Option<String>,
-    /// What the token was found to be.
-    pub token: TokenCheck,
-    /// The bearer itself.
-    pub bearer: Option<SecretString>,
-    /// When the token stops being valid.
-    pub expires_at: Option<i64>,
-    /// Every header but `Authorization`.
-    pub headers: HeaderMap,
-    /// The answer; `None` when the dial was left hanging.
-    pub answered: Option<StatusCode>,
-}
-
 /// Who ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClosedBy {
@@ -129,10 +102,6 @@ pub enum ClosedBy {
 /// The end of a connection.
 #[derive(Clone, Debug)]
 pub struct Closed {
-    /// When.
-    pub at: Instant,
-    /// Which.
-    pub connection: ConnectionId,
     /// Who ended it.
     pub by: ClosedBy,
     /// Close code, if any.
@@ -141,88 +110,54 @@ pub struct Closed {
     pub reason: String,
 }
 
-/// An acknowledgement.
-#[derive(Clone, Debug)]
-pub struct Ack {
-    /// When.
-    pub at: Instant,
-    /// On which connection.
-    pub connection: ConnectionId,
-    /// Under which name.
-    pub buffer_id: String,
-    /// Whether that was on its way and not yet acknowledged.
-    pub matched: bool,
-}
-
-/// A request to one of the HTTP routes.
-#[derive(Clone, Debug)]
-pub struct RecordedRequest {
-    /// When.
-    pub at: Instant,
-    /// Method.
-    pub method: Method,
-    /// Path.
-    pub path: String,
-    /// Every header but `Authorization`.
-    pub headers: HeaderMap,
-    /// The bearer.
-    pub bearer: Option<SecretString>,
-    /// The gateway whose upgrade token the bearer is.
-    pub gateway_id: Option<String>,
-    /// The body, when it is JSON.
-    pub json: Value,
-    /// Length of the body.
-    pub body_bytes: usize,
-    /// The answer.
-    pub answered: StatusCode,
-}
-
 /// A list that forgets its oldest entry when it is full.
-pub(super) struct BoundedLog<T> {
+pub struct BoundedLog<T> {
     items: VecDeque<T>,
     capacity: usize,
     pushed: u64,
 }
 
 impl<T> BoundedLog<T> {
-    pub(super) fn new(capacity: usize) -> Self {
+    pub fn new(capacity: usize) -> Self {
         Self {
             items: VecDeque::new(),
-            capacity: capacity.max(1),
+            capacity,
             pushed: 0,
         }
     }
 
     /// Adds an item made from its sequence number.
-    pub(super) fn push_with(&mut self, item: impl FnOnce(u64) -> T) {
+    pub fn push_with(&mut self, item: impl FnOnce(u64) -> T) {
         if self.items.len() == self.capacity {
             self.items.pop_front();
         }
-        self.items.push_back(item(self.pushed));
+        if self.capacity > 0 {
+            self.items.push_back(item(self.pushed));
+        }
         self.pushed += 1;
     }
 
-    pub(super) fn push(&mut self, item: T) {
+    pub fn push(&mut self, item: T) {
         self.push_with(|_| item);
     }
 
     /// Takes the oldest item out.
-    pub(super) fn forget_oldest(&mut self) -> Option<T> {
+    pub fn forget_oldest(&mut self) -> Option<T> {
         self.items.pop_front()
     }
 
     /// Items that are kept.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.items.len()
     }
 
     /// Items pushed since the start.
-    pub(super) fn pushed(&self) -> u64 {
+    pub fn pushed(&self) -> u64 {
         self.pushed
     }
 
     /// The kept items that were pushed at or after `sequence`.
-    pub(super) fn since(&self, sequence: u64) -> impl DoubleEndedIterator<Item = &T> {
+    pub fn since(&self, sequence: u64) -> impl DoubleEndedIterator<Item = &T> {
         let oldest = self.pushed - self.items.len() as u64;
         let skip = sequence.saturating_sub(oldest);
         self.items
@@ -231,72 +166,31 @@ impl<T> BoundedLog<T> {
     }
 
     /// Where [`since`](Self::since) begins: `sequence`, or the oldest kept item when that is forgotten.
-    pub(super) fn begin(&self, sequence: u64) -> u64 {
+    pub fn begin(&self, sequence: u64) -> u64 {
         sequence
             .max(self.pushed - self.items.len() as u64)
             .min(self.pushed)
     }
 
     /// The item that was pushed as number `sequence`, if it is still kept.
-    pub(super) fn get_mut(&mut self, sequence: u64) -> Option<&mut T> {
+    pub fn get_mut(&mut self, sequence: u64) -> Option<&mut T> {
         let oldest = self.pushed - self.items.len() as u64;
         let index = usize::try_from(sequence.checked_sub(oldest)?).ok()?;
         self.items.get_mut(index)
     }
 
-    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         self.items.iter()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> {
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut T> {
         self.items.iter_mut()
-    }
-}
-
-/// Everything on record.
-pub(super) struct Log {
-    pub(super) recording: bool,
-    pub(super) frames: BoundedLog<RecordedFrame>,
-    pub(super) dials: BoundedLog<Dial>,
-    pub(super) closed: BoundedLog<Closed>,
-    pub(super) acks: BoundedLog<Ack>,
-    pub(super) requests: BoundedLog<RecordedRequest>,
-    pub(super) accepted: u64,
-}
-
-impl Log {
-    const EVENTS: usize = 10_000;
-
-    pub(super) fn new(recording: bool, frames: usize) -> Self {
-        Self {
-            recording,
-            frames: BoundedLog::new(frames),
-            dials: BoundedLog::new(Self::EVENTS),
-            closed: BoundedLog::new(Self::EVENTS),
-            acks: BoundedLog::new(frames),
-            requests: BoundedLog::new(Self::EVENTS),
-            accepted: 0,
-        }
-    }
-
-    pub(super) fn frame(&mut self, connection: ConnectionId, direction: Direction, text: Utf8Bytes) {
-        if self.recording {
-            let at = Instant::now();
-            self.frames.push_with(|sequence| RecordedFrame {
-                sequence,
-                at,
-                connection,
-                direction,
-                text,
-                json: OnceLock::new(),
-            });
-        }
     }
 }
 
 /// A moment on the record; what was recorded before it can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(u64);
+pub struct Mark(pub u64);
 
 /// Something that was waited for did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -314,22 +208,12 @@ pub struct NotSeen {
 impl Connector {
     /// Every recorded frame.
     pub fn frames(&self) -> Vec<RecordedFrame> {
-        self.hub.lock().log.frames.iter().cloned().collect()
-    }
-
-    /// The recorded frames since a mark.
-    pub fn frames_since(&self, mark: Mark) -> Vec<RecordedFrame> {
-        self.hub.lock().log.frames.since(mark.0).cloned().collect()
+        self.hub.lock().frames.iter().cloned().collect()
     }
 
     /// Now.
     pub fn mark(&self) -> Mark {
-        Mark(self.hub.lock().log.frames.pushed())
-    }
-
-    /// Switches the recording of frames and acknowledgements on or off.
-    pub fn set_recording(&self, recording: bool) {
-        self.hub.lock().log.recording = recording;
+        Mark(self.hub.lock().frames.pushed())
     }
 
     /// Waits until something is so, and gives what `look` found. It looks again after every change, so
@@ -355,53 +239,14 @@ impl Connector {
         }
     }
 
-    /// The first recorded frame that is as wanted, waiting for it if it has not come yet.
-    pub async fn wait_for(
-        &self,
-        what: &str,
-        deadline: Duration,
-        wanted: impl FnMut(&RecordedFrame) -> bool,
-    ) -> Result<RecordedFrame, NotSeen> {
-        self.wait_after(Mark(0), what, deadline, wanted).await
-    }
-
-    /// The same for frames since a mark.
-    pub async fn wait_after(
-        &self,
-        mark: Mark,
-        what: &str,
-        deadline: Duration,
-        mut wanted: impl FnMut(&RecordedFrame) -> bool,
-    ) -> Result<RecordedFrame, NotSeen> {
-        let mut looked = mark.0;
-        self.until(what, deadline, |connector| {
-            let state = connector.hub.lock();
-            let found = state.log.frames.since(looked).find(|record| wanted(record));
-            looked = state.log.frames.pushed();
-            found.cloned()
-        })
-        .await
-    }
-
-    /// Waits for a message in a chat that is as wanted, and returns it.
-    pub async fn wait_for_sent(
-        &self,
-        what: &str,
-        deadline: Duration,
-        mut wanted: impl FnMut(&SentMessage) -> bool,
-    ) -> Result<SentMessage, NotSeen> {
-        self.until(what, deadline, |connector| {
-            let state = connector.hub.lock();
-            state.contents.messages.iter().find(|sent| wanted(sent)).cloned()
-        })
-        .await
-    }
-
     /// The first message that answers `message_id`.
     pub async fn reply_to(&self, deadline: Duration, message_id: &str) -> Result<SentMessage, NotSeen> {
         let what = format!("a reply to {message_id}");
-        self.wait_for_sent(&what, deadline, |sent| {
-            sent.reply_to.as_deref() == Some(message_id)
+        self.until(&what, deadline, |connector| {
+            let state = connector.hub.lock();
+            let mut sent = state.contents.messages.iter();
+            sent.find(|sent| sent.reply_to.as_deref() == Some(message_id))
+                .cloned()
         })
         .await
     }
@@ -412,11 +257,6 @@ impl Connector {
             connector.is_connected().then_some(())
         })
         .await
-    }
-
-    /// Every message in the chats, in order, as they are now.
-    pub fn sent_messages(&self) -> Vec<SentMessage> {
-        self.hub.lock().contents.messages.iter().cloned().collect()
     }
 
     /// The messages in one chat, in order, as they are now.
@@ -435,11 +275,6 @@ impl Connector {
         self.hub.lock().contents.typed_in(chat_id)
     }
 
-    /// The reactions on a message now.
-    pub fn reactions(&self, chat_id: &str, message_id: &str) -> Vec<String> {
-        self.hub.lock().contents.reactions(chat_id, message_id)
-    }
-
     /// The open drafts in a chat: their ids and texts.
     pub fn drafts(&self, chat_id: &str) -> Vec<(u64, String)> {
         let state = self.hub.lock();
@@ -452,41 +287,11 @@ impl Connector {
             .collect()
     }
 
-    /// The threads that the gateway opened.
-    pub fn threads(&self) -> Vec<OpenedThread> {
-        self.hub.lock().contents.threads.iter().cloned().collect()
-    }
-
-    /// Every dial, accepted or not.
-    pub fn dials(&self) -> Vec<Dial> {
-        self.hub.lock().log.dials.iter().cloned().collect()
-    }
-
-    /// Connections that are open now.
-    pub fn open_connections(&self) -> Vec<ConnectionId> {
-        self.hub.lock().connections.keys().copied().collect()
-    }
-
-    /// Sockets that were opened since the start.
-    pub fn accepted(&self) -> u64 {
-        self.hub.lock().log.accepted
-    }
-
     /// Whether the gateway that deliveries go to is connected and sent its hello.
     pub fn is_connected(&self) -> bool {
         let mut state = self.hub.lock();
         let primary = state.primary.clone();
         state.live_connection(&primary).is_some()
-    }
-
-    /// Connections that ended, and how.
-    pub fn closed(&self) -> Vec<Closed> {
-        self.hub.lock().log.closed.iter().cloned().collect()
-    }
-
-    /// Acknowledgements, while recording is on.
-    pub fn acks(&self) -> Vec<Ack> {
-        self.hub.lock().log.acks.iter().cloned().collect()
     }
 
     /// Buffered messages that were acknowledged, of every gateway.
@@ -509,20 +314,9 @@ impl Connector {
             .sum()
     }
 
-    /// Requests to the HTTP routes.
-    pub fn requests(&self) -> Vec<RecordedRequest> {
-        self.hub.lock().log.requests.iter().cloned().collect()
-    }
-
-    /// Lines from gateways that were no frame.
-    pub fn undecodable(&self) -> u64 {
-        self.hub.lock().undecodable
-    }
-
     fn not_seen(&self, what: &str, waited: Duration) -> NotSeen {
         let state = self.hub.lock();
         let mut last: Vec<String> = state
-            .log
             .frames
             .iter()
             .rev()

@@ -16,7 +16,6 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use http::{HeaderValue, Method, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use secrecy::SecretString;
 use tokio::net::TcpStream;
 use tokio::time::{MissedTickBehavior, interval_at, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
@@ -25,63 +24,21 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::faults::{DialRule, TokenDenial, When};
-use super::gateway_frames::ReceivedFrame;
+use super::gateway_frames::{ReceivedFrame, SocketEvent};
 use super::http::{bearer, plain};
-use super::record::{ClosedBy, Dial, TokenCheck};
+use super::record::{Closed, ClosedBy, TokenCheck};
 use super::state::{Hub, MAX_CONNECTIONS, MAX_OUTGOING, SocketEnd, SocketHandle};
-use crate::wire::{Line, LineFramer, UpgradeToken};
+use crate::wire::{Line, LineFramer};
 
 /// Answers `/relay`.
 pub(super) async fn dial(extract::State(hub): extract::State<Arc<Hub>>, request: Request) -> Response {
-    let shown = bearer(request.headers());
-    let (token, gateway_id) = hub.verify(shown.as_deref());
-    let mut headers = request.headers().clone();
-    headers.remove(header::AUTHORIZATION);
-    let mut dial = Dial {
-        at: Instant::now(),
-        gateway_id: gateway_id.clone(),
-        token,
-        expires_at: shown.as_deref().and_then(UpgradeToken::expiry),
-        bearer: shown.map(SecretString::from),
-        headers,
-        answered: None,
+    let (token, gateway_id) = hub.verify(bearer(request.headers()).as_deref());
+    let response = if hub.change(|state| state.faults.refuse_dial()) {
+        plain(StatusCode::SERVICE_UNAVAILABLE, "dials are refused")
+    } else {
+        accept(&hub, request, token, gateway_id)
     };
-    let rule = hub.lock().faults.dial();
-    let response = match rule {
-        DialRule::Accept => accept(&hub, request, token, gateway_id),
-        DialRule::Refuse { status, retry_after } => with_header(
-            plain(status, "dials are refused"),
-            header::RETRY_AFTER,
-            retry_after.map(|secs| secs.to_string()),
-        ),
-        DialRule::Redirect { location } => with_header(
-            plain(StatusCode::FOUND, "elsewhere"),
-            header::LOCATION,
-            Some(location),
-        ),
-        DialRule::Hang => {
-            record_dial(&hub, dial);
-            hub.stop.cancelled().await;
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "the connector stops");
-        }
-    };
-    dial.answered = Some(response.status());
-    record_dial(&hub, dial);
-    response
-}
-
-fn record_dial(hub: &Hub, dial: Dial) {
-    hub.change(|state| {
-        state.feed.dial(dial.token, dial.answered);
-        state.log.dials.push(dial);
-    });
-}
-
-fn with_header(mut response: Response, name: header::HeaderName, value: Option<String>) -> Response {
-    if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
-        response.headers_mut().insert(name, value);
-    }
+    hub.change(|state| state.feed.dial(token, response.status()));
     response
 }
 
@@ -90,16 +47,13 @@ fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenCheck, gateway_id: O
         Ok(key) => key,
         Err(response) => return *response,
     };
-    let denial = {
-        let mut state = hub.lock();
-        if state.connections.len() >= MAX_CONNECTIONS {
-            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open");
-        }
-        match token {
-            TokenCheck::Valid => state.faults.denials.pop_front(),
-            TokenCheck::Expired => Some(denied("expired")),
-            TokenCheck::Unauthorized | TokenCheck::Missing => Some(denied("unauthorized")),
-        }
+    if hub.lock().connections.len() >= MAX_CONNECTIONS {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open");
+    }
+    let denial = match token {
+        TokenCheck::Valid => None,
+        TokenCheck::Expired => Some("expired".to_owned()),
+        TokenCheck::Unauthorized | TokenCheck::Missing => Some("unauthorized".to_owned()),
     };
     let upgrade = hyper::upgrade::on(&mut request);
     let task = Arc::clone(hub);
@@ -119,13 +73,6 @@ fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenCheck, gateway_id: O
         .header(header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes()))
         .body(Body::empty())
         .expect("the headers are ASCII")
-}
-
-fn denied(reason: &str) -> TokenDenial {
-    TokenDenial {
-        when: When::AtOnce,
-        reason: reason.to_owned(),
-    }
 }
 
 fn websocket_key(request: &Request) -> Result<HeaderValue, Box<Response>> {
@@ -177,7 +124,7 @@ pub(super) async fn serve(
     socket: TcpStream,
     early: Vec<u8>,
     gateway_id: Option<String>,
-    denial: Option<TokenDenial>,
+    denial: Option<String>,
 ) {
     let limit = hub.settings.max_message_bytes;
     let config = WebSocketConfig::default()
@@ -219,7 +166,10 @@ async fn finish(hub: &Hub, handle: &SocketHandle, mut socket: Socket, end: Disco
             (ClosedBy::Nobody, None, String::new())
         }
     };
-    let queued = hub.change(|state| state.close_connection(handle.id, by, code, reason));
+    let queued = hub.change(|state| {
+        state.on(handle.id, SocketEvent::Closed(Closed { by, code, reason }));
+        state.close_connection(handle.id)
+    });
     let closing = async {
         match end {
             Disconnect::Requested(SocketEnd::Close { code, reason }) => {
@@ -249,19 +199,10 @@ async fn finish(hub: &Hub, handle: &SocketHandle, mut socket: Socket, end: Disco
 
 async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>) -> Disconnect {
     let mut framer = LineFramer::new(hub.settings.max_message_bytes);
-    let mut stalled = handle.stalled.clone();
     let mut messages = stream.ready_chunks(READ_BATCH);
     loop {
-        if stalled.wait_for(|stalled| !stalled).await.is_err() {
-            return Disconnect::Lost;
-        }
         wait_for_room(hub, handle).await;
-        let ready = tokio::select! {
-            biased;
-            _ = stalled.wait_for(|stalled| *stalled) => continue,
-            ready = messages.next() => ready,
-        };
-        let Some(ready) = ready else {
+        let Some(ready) = messages.next().await else {
             return Disconnect::Lost;
         };
         let mut received = Vec::with_capacity(ready.len());
@@ -283,7 +224,7 @@ async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>
                 }
             }
         }
-        hub.change(|state| state.handle_frames(handle.id, received, hub.settings.auto_answer));
+        hub.change(|state| state.handle_frames(handle.id, received));
         handle.wake.notify_one();
         if let Some(end) = end {
             return end;
@@ -318,15 +259,11 @@ fn after_error(error: &Error) -> Disconnect {
 }
 
 async fn write(hub: &Hub, handle: &SocketHandle, sink: &mut SplitSink<Socket, Message>) -> Disconnect {
-    let mut stalled = handle.stalled.clone();
     let quiet = hub.settings.ping_interval.filter(|every| !every.is_zero());
     let every = quiet.unwrap_or(Duration::from_secs(3_600));
     let mut ping = interval_at(tokio::time::Instant::now() + every, every);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        if stalled.wait_for(|stalled| !stalled).await.is_err() {
-            return Disconnect::Lost;
-        }
         let (batch, next_due) = hub.change(|state| state.outgoing(handle.id, WRITE_BATCH));
         if batch.is_empty() {
             tokio::select! {

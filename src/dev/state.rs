@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::RandomState;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -17,47 +17,47 @@ use url::Url;
 use super::buffer::{BufferId, BufferedDelivery, DeliveryBuffer, NotBuffered};
 use super::chat_contents::ChatContents;
 use super::chat_contents::Chats;
-use super::connector::{ConnectorSettings, SecondConnection};
-use super::faults::ResultRules;
-use super::faults::{Faults, TokenDenial, When};
+use super::connector::ConnectorSettings;
+use super::faults::Faults;
 use super::feed::Feed;
+use super::gateway_frames::{SocketEvent, SocketHandler};
 use super::http::MediaStore;
 use super::nas::Nas;
 use super::page::Page;
-use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenCheck};
+use super::record::{BoundedLog, ConnectionId, RecordedFrame, TokenCheck};
 use crate::collections::BoundedCache;
 use crate::relay::RelayHandle;
 use crate::wire::{CapabilityDescriptor, UpgradeToken};
 
 /// Gateways that are known at most; enrolment and provisioning refuse further ones.
-pub(super) const MAX_GATEWAYS: usize = 1_000;
+pub const MAX_GATEWAYS: usize = 1_000;
 /// Sockets that are open at most; further dials are answered 503.
-pub(super) const MAX_CONNECTIONS: usize = 64;
+pub const MAX_CONNECTIONS: usize = 64;
 /// Frames queued for one socket beyond its buffer: further ones are refused, and reading waits.
-pub(super) const MAX_OUTGOING: usize = 16_384;
+pub const MAX_OUTGOING: usize = 16_384;
 
 /// Ops whose results are remembered.
 const MAX_PERFORMED: usize = 4_096;
 
 /// What every task of one connector shares.
-pub(super) struct Hub {
-    pub(super) settings: ConnectorSettings,
-    pub(super) addr: SocketAddr,
+pub struct Hub {
+    pub settings: ConnectorSettings,
+    pub addr: SocketAddr,
     /// The chat page, once it was opened.
-    pub(super) page: OnceLock<Page>,
+    pub page: OnceLock<Page>,
     /// The managed scheduler whose jobs the page shows.
-    pub(super) nas: OnceLock<Arc<Nas>>,
+    pub nas: OnceLock<Arc<Nas>>,
     /// The relay in this process, to whose agents the page hands something.
-    pub(super) relay: OnceLock<watch::Receiver<Option<RelayHandle>>>,
+    pub relay: OnceLock<watch::Receiver<Option<RelayHandle>>>,
     /// Notified after every change that someone may wait for.
-    pub(super) changed: Notify,
-    pub(super) stop: CancellationToken,
-    pub(super) runtime: Handle,
+    pub changed: Notify,
+    pub stop: CancellationToken,
+    pub runtime: Handle,
     state: Mutex<ConnectorState>,
 }
 
 impl Hub {
-    pub(super) fn new(settings: ConnectorSettings, addr: SocketAddr, runtime: Handle) -> Self {
+    pub fn new(settings: ConnectorSettings, addr: SocketAddr, runtime: Handle) -> Self {
         let state = ConnectorState::new(&settings);
         Self {
             settings,
@@ -73,57 +73,46 @@ impl Hub {
     }
 
     /// The base of the HTTP routes.
-    pub(super) fn http_base(&self) -> String {
+    pub fn http_base(&self) -> String {
         format!("http://{}", self.addr)
     }
 
     /// Locks the state.
-    pub(super) fn lock(&self) -> MutexGuard<'_, ConnectorState> {
+    pub fn lock(&self) -> MutexGuard<'_, ConnectorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state and notifies those who wait.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut ConnectorState) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut ConnectorState) -> T) -> T {
         let out = change(&mut self.lock());
         self.changed.notify_waiters();
         out
     }
 
-    /// The connector's clock, which a fault can shift.
-    pub(super) fn clock(&self) -> SystemTime {
-        let offset = self.lock().faults.clock_offset;
-        let shift = Duration::from_secs(offset.unsigned_abs());
-        let now = SystemTime::now();
-        let shifted = if offset < 0 {
-            now.checked_sub(shift)
-        } else {
-            now.checked_add(shift)
-        };
-        shifted.unwrap_or(now)
-    }
-
     /// Checks a bearer, and returns the gateway that signed it.
-    pub(super) fn verify(&self, bearer: Option<&str>) -> (TokenCheck, Option<String>) {
-        let now = self.clock().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub fn verify(&self, bearer: Option<&str>) -> (TokenCheck, Option<String>) {
+        let now = (self.settings.clock)()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         self.lock().verify(bearer, now)
     }
 }
 
 /// A gateway that may dial.
-pub(super) struct Gateway {
-    pub(super) secrets: Vec<SecretString>,
-    pub(super) mailbox: DeliveryBuffer,
-    pub(super) current: Option<ConnectionId>,
+pub struct Gateway {
+    pub secrets: Vec<SecretString>,
+    pub mailbox: DeliveryBuffer,
+    pub current: Option<ConnectionId>,
     /// The connection on which it went idle: nothing more is delivered there.
-    pub(super) idle_since: Option<ConnectionId>,
-    pub(super) wake_url: Option<Url>,
-    pub(super) woken_at: Option<Instant>,
+    pub idle_since: Option<ConnectionId>,
+    pub wake_url: Option<Url>,
+    pub woken_at: Option<Instant>,
 }
 
 /// How a socket is to end.
 #[derive(Clone, Debug)]
-pub(super) enum SocketEnd {
+pub enum SocketEnd {
     /// With a close frame.
     Close { code: u16, reason: String },
     /// Without a close frame.
@@ -131,29 +120,29 @@ pub(super) enum SocketEnd {
 }
 
 /// An identity that a connection announced.
-pub(super) struct AnnouncedIdentity {
-    pub(super) platform: String,
-    pub(super) descriptor: Option<CapabilityDescriptor>,
+pub struct AnnouncedIdentity {
+    pub platform: String,
+    pub descriptor: Option<CapabilityDescriptor>,
 }
 
 /// An open socket.
-pub(super) struct GatewayConnection {
-    pub(super) gateway_id: Option<String>,
-    pub(super) identities: Vec<AnnouncedIdentity>,
-    pub(super) outgoing: VecDeque<Message>,
+pub struct GatewayConnection {
+    pub gateway_id: Option<String>,
+    pub identities: Vec<AnnouncedIdentity>,
+    pub outgoing: VecDeque<Message>,
     /// Answers that are due later, in order.
-    pub(super) later: BTreeMap<(Instant, u64), Message>,
-    pub(super) deferred: u64,
-    pub(super) denial: Option<TokenDenial>,
-    pub(super) last_read: Instant,
-    pub(super) wake: Arc<Notify>,
-    pub(super) ending: watch::Sender<Option<SocketEnd>>,
-    pub(super) stalled: watch::Sender<bool>,
+    pub later: BTreeMap<(Instant, u64), Message>,
+    pub deferred: u64,
+    /// Why its token is not accepted.
+    pub denial: Option<String>,
+    pub last_read: Instant,
+    pub wake: Arc<Notify>,
+    pub ending: watch::Sender<Option<SocketEnd>>,
 }
 
 impl GatewayConnection {
     /// Queues a message; returns whether there was room.
-    pub(super) fn push(&mut self, message: Message) -> bool {
+    pub fn push(&mut self, message: Message) -> bool {
         let room = self.outgoing.len() < MAX_OUTGOING;
         if room {
             self.outgoing.push_back(message);
@@ -162,7 +151,7 @@ impl GatewayConnection {
         room
     }
 
-    pub(super) fn end(&self, ending: SocketEnd) {
+    pub fn end(&self, ending: SocketEnd) {
         self.ending.send_if_modified(|slot| {
             let first = slot.is_none();
             slot.get_or_insert(ending);
@@ -172,33 +161,34 @@ impl GatewayConnection {
 }
 
 /// What the task of an open socket holds.
-pub(super) struct SocketHandle {
-    pub(super) id: ConnectionId,
-    pub(super) wake: Arc<Notify>,
-    pub(super) ending: watch::Receiver<Option<SocketEnd>>,
-    pub(super) stalled: watch::Receiver<bool>,
+pub struct SocketHandle {
+    pub id: ConnectionId,
+    pub wake: Arc<Notify>,
+    pub ending: watch::Receiver<Option<SocketEnd>>,
 }
 
 /// The connector's state.
-pub(super) struct ConnectorState {
-    pub(super) gateways: BTreeMap<String, Gateway>,
+pub struct ConnectorState {
+    pub gateways: BTreeMap<String, Gateway>,
     /// The gateway that deliveries without an address go to: the one last enrolled or greeted.
-    pub(super) primary: String,
-    pub(super) connections: BTreeMap<ConnectionId, GatewayConnection>,
-    pub(super) descriptors: BTreeMap<String, Value>,
-    pub(super) enrol_tokens: BTreeSet<String>,
-    pub(super) chats: Chats,
-    pub(super) contents: ChatContents,
-    pub(super) result_rules: ResultRules,
+    pub primary: String,
+    pub connections: BTreeMap<ConnectionId, GatewayConnection>,
+    pub descriptors: BTreeMap<String, Value>,
+    pub enrol_tokens: BTreeSet<String>,
+    pub chats: Chats,
+    pub contents: ChatContents,
     /// Results of ops, by requestId and the hash of their line: another op under a used requestId is another op.
-    pub(super) performed: BoundedCache<(String, u64), Value>,
-    pub(super) hasher: RandomState,
-    pub(super) faults: Faults,
-    pub(super) media: MediaStore,
-    pub(super) log: Log,
-    pub(super) feed: Feed,
-    pub(super) undecodable: u64,
-    second: SecondConnection,
+    pub performed: BoundedCache<(String, u64), Value>,
+    pub hasher: RandomState,
+    pub faults: Faults,
+    pub media: MediaStore,
+    pub handler: SocketHandler,
+    /// The frames of both directions.
+    pub frames: BoundedLog<RecordedFrame>,
+    /// Sockets that were opened since the start.
+    pub accepted: u64,
+    pub feed: Feed,
+    pub undecodable: u64,
     mailbox: (usize, usize, bool),
 }
 
@@ -212,15 +202,15 @@ impl ConnectorState {
             enrol_tokens: settings.enrol_tokens.iter().cloned().collect(),
             chats: Chats::default(),
             contents: ChatContents::new(),
-            result_rules: ResultRules::default(),
             performed: BoundedCache::new(MAX_PERFORMED),
             hasher: RandomState::new(),
             faults: Faults::default(),
             media: MediaStore::default(),
-            log: Log::new(settings.recording, settings.record_limit),
+            handler: Arc::clone(&settings.handler),
+            frames: BoundedLog::new(settings.record_limit),
+            accepted: 0,
             feed: Feed::new(),
             undecodable: 0,
-            second: settings.second_connection,
             mailbox: (
                 settings.drain_window,
                 settings.buffer_limit,
@@ -237,7 +227,7 @@ impl ConnectorState {
     }
 
     /// Gives a gateway one more secret; its previous one stays good.
-    pub(super) fn add_secret(&mut self, gateway_id: &str, secret: SecretString) {
+    pub fn add_secret(&mut self, gateway_id: &str, secret: SecretString) {
         const ROTATION: usize = 4;
         let (window, limit, numeric) = self.mailbox;
         let gateway = self
@@ -277,15 +267,10 @@ impl ConnectorState {
     }
 
     /// Registers a socket whose upgrade was accepted.
-    pub(super) fn open_connection(
-        &mut self,
-        gateway_id: Option<String>,
-        denial: Option<TokenDenial>,
-    ) -> SocketHandle {
-        self.log.accepted += 1;
-        let id = ConnectionId(self.log.accepted);
+    pub fn open_connection(&mut self, gateway_id: Option<String>, denial: Option<String>) -> SocketHandle {
+        self.accepted += 1;
+        let id = ConnectionId(self.accepted);
         let (ending, ending_seen) = watch::channel(None);
-        let (stalled, stalled_seen) = watch::channel(false);
         let wake = Arc::new(Notify::new());
         let live = GatewayConnection {
             gateway_id,
@@ -297,73 +282,40 @@ impl ConnectorState {
             last_read: Instant::now(),
             wake: Arc::clone(&wake),
             ending,
-            stalled,
         };
-        let duplicate = self.make_current(id, &live);
-        if let Some(TokenDenial { reason, .. }) =
-            live.denial.as_ref().filter(|denial| denial.when == When::AtOnce)
-        {
-            live.end(unauthorized(reason));
-        } else if duplicate {
-            live.end(SocketEnd::Close {
-                code: 1008,
-                reason: "duplicate session".to_owned(),
-            });
-        }
         self.connections.insert(id, live);
+        self.on(id, SocketEvent::Opened);
         SocketHandle {
             id,
             wake,
             ending: ending_seen,
-            stalled: stalled_seen,
         }
     }
 
-    /// Makes the connection its gateway's current one; returns true when it is a refused duplicate.
-    fn make_current(&mut self, id: ConnectionId, live: &GatewayConnection) -> bool {
-        let denied = live
-            .denial
-            .as_ref()
-            .is_some_and(|denial| denial.when == When::AtOnce);
-        let Some(gateway) = live
-            .gateway_id
-            .as_ref()
-            .filter(|_| !denied)
-            .and_then(|gateway_id| self.gateways.get_mut(gateway_id))
-        else {
-            return false;
+    /// Makes a new connection its gateway's current one, unless its token is not accepted.
+    pub(super) fn admit(&mut self, id: ConnectionId) {
+        let Some(live) = self.connections.get(&id) else {
+            return;
+        };
+        if let Some(reason) = &live.denial {
+            return live.end(unauthorized(reason));
+        }
+        let gateway = live.gateway_id.as_ref();
+        let Some(gateway) = gateway.and_then(|gateway_id| self.gateways.get_mut(gateway_id)) else {
+            return;
         };
         let old = gateway.current.and_then(|old| self.connections.get(&old));
         if let Some(old) = old {
-            match self.second {
-                SecondConnection::RefuseNew => return true,
-                SecondConnection::NewestWins => old.end(SocketEnd::Close {
-                    code: 4000,
-                    reason: "replaced by a new dial".to_owned(),
-                }),
-            }
+            old.end(SocketEnd::Close {
+                code: 4000,
+                reason: "replaced by a new dial".to_owned(),
+            });
         }
         gateway.current = Some(id);
-        false
     }
 
     /// Removes a closed socket; returns what was queued for it.
-    pub(super) fn close_connection(
-        &mut self,
-        id: ConnectionId,
-        by: ClosedBy,
-        code: Option<u16>,
-        reason: String,
-    ) -> VecDeque<Message> {
-        let closed = Closed {
-            at: Instant::now(),
-            connection: id,
-            by,
-            code,
-            reason,
-        };
-        self.feed.closed(&closed);
-        self.log.closed.push(closed);
+    pub fn close_connection(&mut self, id: ConnectionId) -> VecDeque<Message> {
         for gateway in self.gateways.values_mut() {
             if gateway.current == Some(id) {
                 gateway.current = None;
@@ -374,14 +326,14 @@ impl ConnectorState {
     }
 
     /// The current connection of a gateway, once it sent a hello.
-    pub(super) fn live_connection(&mut self, gateway_id: &str) -> Option<&mut GatewayConnection> {
+    pub fn live_connection(&mut self, gateway_id: &str) -> Option<&mut GatewayConnection> {
         let id = self.gateways.get(gateway_id)?.current?;
         let live = self.connections.get_mut(&id)?;
         (!live.identities.is_empty()).then_some(live)
     }
 
     /// Buffers a delivery for a gateway. Also returns its wake URL when it should be woken.
-    pub(super) fn buffer(
+    pub fn buffer(
         &mut self,
         gateway_id: &str,
         delivery: BufferedDelivery<'_>,
@@ -412,7 +364,7 @@ impl ConnectorState {
 }
 
 /// The close that refuses a token.
-pub(super) fn unauthorized(reason: &str) -> SocketEnd {
+pub fn unauthorized(reason: &str) -> SocketEnd {
     SocketEnd::Close {
         code: 4401,
         reason: reason.to_owned(),

@@ -112,7 +112,7 @@ async fn write(hub: Arc<Hub>, mut file: File, head: String, stop: CancellationTo
 
 /// Puts the next frames on `text`; returns how many.
 pub(super) fn take(state: &ConnectorState, seen: &mut u64, text: &mut String) -> u64 {
-    let begin = state.log.frames.begin(*seen);
+    let begin = state.frames.begin(*seen);
     if begin > *seen {
         let _ = writeln!(text, "{}", json!({ "lost": begin - *seen }));
     }
@@ -122,7 +122,7 @@ pub(super) fn take(state: &ConnectorState, seen: &mut u64, text: &mut String) ->
         .flat_map(|gateway| gateway.secrets.iter().map(secrecy::SecretString::expose_secret))
         .collect();
     let mut taken = 0;
-    for record in state.log.frames.since(begin).take(AT_ONCE) {
+    for record in state.frames.since(begin).take(AT_ONCE) {
         let mut line = json!({
             "t": state.feed.since_start(record.at).as_secs_f64(),
             "to": match record.direction {
@@ -326,7 +326,7 @@ mod tests {
         connector.hub.change(|state| {
             for text in [sent.to_string(), forward.to_string(), "{poison".to_owned()] {
                 let id = super::super::record::ConnectionId(1);
-                state.log.frame(id, Direction::ToGateway, text.into());
+                state.record(id, Direction::ToGateway, text.into());
             }
         });
         assert_eq!(recording.finish().await.unwrap(), 3);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use hermes_relay::dev::{
+use crate::support::dev::{
     ApiChatKind, ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings, BotStanding, PersonFile,
     PersonMessage,
 };

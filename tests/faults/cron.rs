@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::dev::{Connector, ConnectorSettings, Nas, NasSettings};
 use hermes_relay::cron::job::{JobOrigin, NewJob};
-use hermes_relay::dev::{Connector, ConnectorSettings, Nas, NasSettings};
 use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus, RunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings};
+use crate::support::dev::{Connector, ConnectorSettings};
 use serde_json::json;
 
 use crate::rig::{Rng, env_number};

@@ -19,7 +19,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hermes_relay::dev::{ApiChatKind, ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings};
+use crate::support::dev::{ApiChatKind, ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings};
 use hermes_relay::store::{InspectError, Inspector, Section};
 use serde_json::Value;
 

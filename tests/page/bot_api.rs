@@ -1,12 +1,12 @@
 //! The page of the fake Bot API: people write on it, and it shows what the bot does.
 
-use hermes_relay::dev::{ApiPerson, BotApi, BotApiSettings};
 use reqwest::{Client, Method};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::accessibility::text_is_readable;
 use crate::browser::{Browser, ENTER, SOON, plain_http};
+use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
 
 const ADA: i64 = 100;
 
@@ -58,13 +58,12 @@ async fn a_person_writes_presses_and_stops_and_every_call_is_shown() {
         .await;
     assert_eq!(whole, "bold <i> fn main() {}");
     page.click(".message.bot .choice").await;
-    let pressed = api
-        .until("a press", SOON, |api| api.presses().pop())
-        .await
-        .unwrap();
+    let press =
+        |api: &BotApi| Some(api.pending_updates().pop()?["callback_query"].take()).filter(Value::is_object);
+    let pressed = api.until("a press", SOON, press).await.unwrap();
     assert_eq!(
-        (pressed.data.as_str(), Some(pressed.message_id)),
-        ("yes", sent["message_id"].as_i64())
+        (&pressed["data"], &pressed["message"]["message_id"]),
+        (&json!("yes"), &sent["message_id"])
     );
 
     call(

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::support::dev::{Connector, ConnectorSettings, Hint, PageSettings};
 use futures_util::{SinkExt as _, StreamExt as _};
-use hermes_relay::dev::{Connector, ConnectorSettings, Hint, PageSettings};
 use hermes_relay::wire::{Grouping, UpgradeToken};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};

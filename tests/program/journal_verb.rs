@@ -1,6 +1,6 @@
 //! The `journal` verb of the real binary: what it prints, what it refuses, and with which exit code.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::store::{
     self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, RowState,
 };

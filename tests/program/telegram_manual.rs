@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::time::Duration;
 
+use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
 use axum::body::Body;
 use axum::http::Response;
-use hermes_relay::dev::{ApiPerson, BotApi, BotApiSettings};
 use secrecy::ExposeSecret as _;
 use serde_json::json;
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod alone;
+pub(crate) mod dev;
 pub(crate) mod executable;
 pub(crate) mod http_stub;
 pub(crate) mod load;

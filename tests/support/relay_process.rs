@@ -7,7 +7,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hermes_relay::dev::{BotApi, Connector};
+use crate::support::dev::{BotApi, Connector};
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;

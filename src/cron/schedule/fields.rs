@@ -159,6 +159,7 @@ impl CronFields {
     }
 
     /// Whether a wall clock time matches, to the second.
+    #[cfg(test)]
     pub fn matches(&self, at: DateTime) -> bool {
         self.has_date(at.date())
             && self.hours.has(unsigned(at.hour()))

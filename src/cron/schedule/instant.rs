@@ -165,11 +165,6 @@ fn digits(text: &str) -> Option<u32> {
     plain.then(|| text.parse().ok())?
 }
 
-/// An instant from Unix milliseconds; the epoch if it is out of range.
-pub fn from_millis(millis: i64) -> Timestamp {
-    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::UNIX_EPOCH)
-}
-
 /// An instant some seconds later; the last one that there is if that is out of range.
 pub fn plus_secs(at: Timestamp, secs: i64) -> Timestamp {
     at.checked_add(SignedDuration::from_secs(secs))

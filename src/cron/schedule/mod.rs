@@ -13,7 +13,7 @@ pub use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
 pub use fields::CronFields;
-pub use instant::{format, from_millis, parse as parse_instant, plus_secs, zone};
+pub use instant::{format, parse as parse_instant, plus_secs, zone};
 
 /// How long ago the time of a one-shot may be.
 pub const ONCE_GRACE_SECS: i64 = 120;

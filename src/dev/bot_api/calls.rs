@@ -35,20 +35,10 @@ impl BotApiCall {
             _ => None,
         }
     }
-
-    /// A text parameter, or `""`.
-    pub fn text(&self, name: &str) -> &str {
-        self.params[name].as_str().unwrap_or_default()
-    }
-
-    /// Whether it was answered with success.
-    pub fn is_ok(&self) -> bool {
-        self.status == Some(200) && self.answer["ok"] == true
-    }
 }
 
 /// Calls, newest last.
-pub(super) struct CallLog {
+pub struct CallLog {
     calls: VecDeque<BotApiCall>,
     limit: usize,
     counted: u64,
@@ -100,9 +90,5 @@ impl CallLog {
     /// How many there were.
     pub(super) fn counted(&self) -> u64 {
         self.counted
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.calls.clear();
     }
 }

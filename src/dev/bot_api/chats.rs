@@ -31,7 +31,7 @@ impl ApiPerson {
     }
 
     /// The `User` object.
-    pub(super) fn user(&self) -> Value {
+    pub fn user(&self) -> Value {
         let mut user = json!({ "id": self.id, "is_bot": self.is_bot, "first_name": self.first_name });
         if let Some(username) = &self.username {
             user["username"] = json!(username);
@@ -59,8 +59,19 @@ pub enum ApiChatKind {
 }
 
 impl ApiChatKind {
+    /// The kind of a chat that a person opens.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "group" => Some(Self::Group),
+            "supergroup" => Some(Self::Supergroup),
+            "forum" => Some(Self::Forum),
+            "channel" => Some(Self::Channel),
+            _ => None,
+        }
+    }
+
     /// As the API names it.
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Private => "private",
             Self::Group => "group",
@@ -86,7 +97,20 @@ pub enum BotStanding {
 }
 
 impl BotStanding {
-    pub(super) fn status(self) -> &'static str {
+    const ALL: [Self; 5] = [
+        Self::Member,
+        Self::Administrator,
+        Self::Muted,
+        Self::Kicked,
+        Self::Left,
+    ];
+
+    /// The standing that the API names so.
+    pub fn named(status: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|standing| standing.status() == status)
+    }
+
+    pub fn status(self) -> &'static str {
         match self {
             Self::Member => "member",
             Self::Administrator => "administrator",
@@ -99,35 +123,35 @@ impl BotStanding {
 
 /// A topic of a forum, or of a private chat.
 #[derive(Clone, Debug)]
-pub(super) struct ApiTopic {
-    pub(super) name: String,
-    pub(super) is_closed: bool,
+pub struct ApiTopic {
+    pub name: String,
+    pub is_closed: bool,
 }
 
 /// A draft that is shown while the bot writes.
 #[derive(Clone, Debug)]
-pub(super) struct ApiDraft {
-    pub(super) draft_id: i64,
-    pub(super) text: ApiText,
-    pub(super) can_stop: bool,
-    pub(super) shown_at: i64,
+pub struct ApiDraft {
+    pub draft_id: i64,
+    pub text: ApiText,
+    pub can_stop: bool,
+    pub shown_at: i64,
 }
 
 /// A message.
 #[derive(Clone, Debug)]
-pub(super) struct ApiMessage {
+pub struct ApiMessage {
     /// The `Message` object.
-    pub(super) object: Value,
+    pub object: Value,
     /// Its text or caption.
-    pub(super) text: ApiText,
-    pub(super) is_by_bot: bool,
-    pub(super) sent_at: i64,
+    pub text: ApiText,
+    pub is_by_bot: bool,
+    pub sent_at: i64,
     /// Emoji by who reacted; the bot is 0.
-    pub(super) reactions: BTreeMap<i64, Vec<String>>,
+    pub reactions: BTreeMap<i64, Vec<String>>,
 }
 
 impl ApiMessage {
-    pub(super) fn has_media(&self) -> bool {
+    pub fn has_media(&self) -> bool {
         [
             "photo",
             "document",
@@ -145,27 +169,27 @@ impl ApiMessage {
 
 /// A chat.
 #[derive(Clone, Debug)]
-pub(super) struct ApiChat {
-    pub(super) id: i64,
-    pub(super) kind: ApiChatKind,
-    pub(super) title: String,
-    pub(super) username: Option<String>,
-    pub(super) standing: BotStanding,
-    pub(super) migrated_to: Option<i64>,
-    pub(super) topics: BTreeMap<i64, ApiTopic>,
+pub struct ApiChat {
+    pub id: i64,
+    pub kind: ApiChatKind,
+    pub title: String,
+    pub username: Option<String>,
+    pub standing: BotStanding,
+    pub migrated_to: Option<i64>,
+    pub topics: BTreeMap<i64, ApiTopic>,
     /// By id, oldest first.
-    pub(super) messages: BTreeMap<i64, ApiMessage>,
+    pub messages: BTreeMap<i64, ApiMessage>,
     /// By topic; 0 is none.
-    pub(super) drafts: BTreeMap<i64, ApiDraft>,
+    pub drafts: BTreeMap<i64, ApiDraft>,
     /// What the bot does, in which topic, and until when.
-    pub(super) action: Option<(String, i64, i64)>,
-    pub(super) last_message_id: i64,
+    pub action: Option<(String, i64, i64)>,
+    pub last_message_id: i64,
     /// Changes with every change.
-    pub(super) version: u64,
+    pub version: u64,
 }
 
 impl ApiChat {
-    pub(super) fn new(id: i64, kind: ApiChatKind, title: &str, username: Option<String>) -> Self {
+    pub fn new(id: i64, kind: ApiChatKind, title: &str, username: Option<String>) -> Self {
         Self {
             id,
             kind,
@@ -184,7 +208,7 @@ impl ApiChat {
     }
 
     /// The `Chat` object.
-    pub(super) fn object(&self) -> Value {
+    pub fn object(&self) -> Value {
         let mut chat = json!({ "id": self.id, "type": self.kind.name() });
         let title = if self.kind == ApiChatKind::Private {
             "first_name"
@@ -202,7 +226,7 @@ impl ApiChat {
     }
 
     /// A message as others quote it: without what it answers itself.
-    pub(super) fn quoted(&self, message_id: i64) -> Option<Value> {
+    pub fn quoted(&self, message_id: i64) -> Option<Value> {
         let mut object = self.messages.get(&message_id)?.object.clone();
         if let Some(fields) = object.as_object_mut() {
             fields.remove("reply_to_message");
@@ -211,7 +235,7 @@ impl ApiChat {
     }
 
     /// Puts fields of a topic into a message; in a forum also the root that it answers.
-    pub(super) fn place_in_topic(&self, fields: &mut Map<String, Value>, thread_id: i64) {
+    pub fn place_in_topic(&self, fields: &mut Map<String, Value>, thread_id: i64) {
         fields.insert("message_thread_id".to_owned(), json!(thread_id));
         fields.insert("is_topic_message".to_owned(), json!(true));
         if self.kind == ApiChatKind::Forum
@@ -223,7 +247,7 @@ impl ApiChat {
     }
 
     /// Takes away what a new message replaces: a draft and an action.
-    pub(super) fn settle(&mut self, thread_id: i64) {
+    pub fn settle(&mut self, thread_id: i64) {
         self.drafts.remove(&thread_id);
         self.action = None;
     }

@@ -9,9 +9,9 @@ use super::params::{ApiParams, UploadedFile};
 use super::refusal::ApiRefusal;
 
 /// The largest file that a bot may download.
-pub(super) const MAX_DOWNLOAD_BYTES: u64 = 20 * 1024 * 1024;
+pub const MAX_DOWNLOAD_BYTES: u64 = 20 * 1024 * 1024;
 /// The largest file that a bot may upload.
-pub(super) const MAX_UPLOAD_BYTES: usize = 50 * 1024 * 1024;
+pub const MAX_UPLOAD_BYTES: usize = 50 * 1024 * 1024;
 const MAX_PHOTO_BYTES: usize = 10 * 1024 * 1024;
 /// Bytes that are kept; the oldest files lose their content first.
 const MAX_HELD_BYTES: usize = 256 * 1024 * 1024;
@@ -20,16 +20,16 @@ const MAX_FILES: usize = 20_000;
 
 /// One file.
 #[derive(Clone, Debug)]
-pub(super) struct ApiFile {
-    pub(super) id: String,
+pub struct ApiFile {
+    pub id: String,
     unique_id: String,
     /// `photo`, `document` and so on.
-    pub(super) kind: String,
-    pub(super) name: Option<String>,
-    pub(super) mime: Option<String>,
+    pub kind: String,
+    pub name: Option<String>,
+    pub mime: Option<String>,
     /// The size that the server states, which tests may make up.
-    pub(super) size: u64,
-    pub(super) bytes: Bytes,
+    pub size: u64,
+    pub bytes: Bytes,
     path: String,
     /// Whether its path was asked for.
     is_offered: bool,
@@ -37,7 +37,7 @@ pub(super) struct ApiFile {
 
 impl ApiFile {
     /// The object of a message, with what every kind of file has.
-    pub(super) fn object(&self) -> Value {
+    pub fn object(&self) -> Value {
         let mut object =
             json!({ "file_id": self.id, "file_unique_id": self.unique_id, "file_size": self.size });
         if let Some(name) = &self.name
@@ -54,7 +54,7 @@ impl ApiFile {
     }
 
     /// The fields that it has in a message.
-    pub(super) fn message_fields(&self, params: &ApiParams) -> serde_json::Map<String, Value> {
+    pub fn message_fields(&self, params: &ApiParams) -> serde_json::Map<String, Value> {
         let mut object = self.object();
         let number = |name: &str| params.integer(name).unwrap_or(0);
         let mut fields = serde_json::Map::new();
@@ -114,7 +114,7 @@ impl ApiFile {
 
 /// Every file that is known, oldest first.
 #[derive(Default)]
-pub(super) struct ApiFiles {
+pub struct ApiFiles {
     files: VecDeque<ApiFile>,
     held: usize,
     named: u64,
@@ -122,7 +122,7 @@ pub(super) struct ApiFiles {
 
 impl ApiFiles {
     /// Keeps a file; `size` may claim more than there are bytes.
-    pub(super) fn put(&mut self, kind: &str, file: UploadedFile, size: Option<u64>) -> ApiFile {
+    pub fn put(&mut self, kind: &str, file: UploadedFile, size: Option<u64>) -> ApiFile {
         self.named += 1;
         let number = self.named;
         let (folder, usual) = match kind {
@@ -170,13 +170,13 @@ impl ApiFiles {
         kept
     }
 
-    pub(super) fn find(&self, id: &str) -> Option<&ApiFile> {
+    pub fn find(&self, id: &str) -> Option<&ApiFile> {
         let id = id.strip_suffix("-s").unwrap_or(id);
         self.files.iter().find(|file| file.id == id)
     }
 
     /// What `getFile` answers.
-    pub(super) fn offer(&mut self, id: &str) -> Result<Value, ApiRefusal> {
+    pub fn offer(&mut self, id: &str) -> Result<Value, ApiRefusal> {
         let id = id.strip_suffix("-s").unwrap_or(id);
         if !id.starts_with("AgAC") {
             return Err(ApiRefusal::bad("invalid file_id"));
@@ -199,14 +199,14 @@ impl ApiFiles {
     }
 
     /// The file at a path that was asked for.
-    pub(super) fn at(&self, path: &str) -> Option<&ApiFile> {
+    pub fn at(&self, path: &str) -> Option<&ApiFile> {
         self.files
             .iter()
             .find(|file| file.path == path && file.is_offered)
     }
 
     /// The file that a parameter names: an upload, `attach://`, an id or a URL.
-    pub(super) fn resolve(
+    pub fn resolve(
         &mut self,
         kind: &str,
         params: &ApiParams,

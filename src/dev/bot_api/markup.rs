@@ -1,7 +1,5 @@
 //! Formatted text as the server keeps it: parsed from HTML or given with entities, cleaned, and counted in characters.
 
-use std::fmt::Write as _;
-
 use serde_json::{Map, Value, json};
 
 use super::html;
@@ -17,20 +15,20 @@ const LINKED_ENDINGS: [&str; 16] = [
 
 /// A text and its formatting.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ApiText {
-    pub(super) chars: Vec<char>,
-    pub(super) spans: Vec<ApiSpan>,
+pub struct ApiText {
+    pub chars: Vec<char>,
+    pub spans: Vec<ApiSpan>,
 }
 
 /// One formatted part, in characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ApiSpan {
-    pub(super) start: usize,
-    pub(super) end: usize,
+pub struct ApiSpan {
+    pub start: usize,
+    pub end: usize,
     /// The type of the entity.
-    pub(super) kind: String,
+    pub kind: String,
     /// The entity's other fields.
-    pub(super) extra: Map<String, Value>,
+    pub extra: Map<String, Value>,
 }
 
 impl ApiSpan {
@@ -49,7 +47,7 @@ impl ApiSpan {
 
 impl ApiText {
     /// Text as it is, with what the server finds in it.
-    pub(super) fn plain(text: &str) -> Self {
+    pub fn plain(text: &str) -> Self {
         Self {
             chars: cut(text).chars().collect(),
             spans: Vec::new(),
@@ -58,7 +56,7 @@ impl ApiText {
     }
 
     /// Text with the entities of a request.
-    pub(super) fn with_entities(text: &str, entities: &Value) -> Self {
+    pub fn with_entities(text: &str, entities: &Value) -> Self {
         let text = cut(text);
         let chars: Vec<char> = text.chars().collect();
         let mut spans = Vec::new();
@@ -88,22 +86,22 @@ impl ApiText {
     }
 
     /// Text in HTML. An error is what the server says of it.
-    pub(super) fn html(source: &str) -> Result<Self, String> {
+    pub fn html(source: &str) -> Result<Self, String> {
         Ok(html::read(cut(source))?.finished())
     }
 
     /// The text.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         self.chars.iter().collect()
     }
 
     /// How long the server finds it: in characters.
-    pub(super) fn length(&self) -> usize {
+    pub fn length(&self) -> usize {
         self.chars.len()
     }
 
     /// The entities, with offsets in UTF-16 units.
-    pub(super) fn entities(&self) -> Vec<Value> {
+    pub fn entities(&self) -> Vec<Value> {
         let mut units = Vec::with_capacity(self.chars.len() + 1);
         let mut unit = 0;
         for c in &self.chars {
@@ -122,7 +120,7 @@ impl ApiText {
     }
 
     /// The text in pieces of one formatting each: `text`, `style` (types of entities), and perhaps `url`.
-    pub(super) fn runs(&self) -> Vec<Value> {
+    pub fn runs(&self) -> Vec<Value> {
         let mut edges: Vec<usize> = self
             .spans
             .iter()
@@ -145,37 +143,6 @@ impl ApiText {
             runs.push(json!({ "text": text, "style": style, "url": url }));
         }
         runs
-    }
-
-    /// The text in HTML, as the server reads it.
-    pub(super) fn to_html(&self) -> String {
-        let mut out = String::new();
-        let mut open: Vec<&ApiSpan> = Vec::new();
-        for at in 0..=self.chars.len() {
-            // Close what ends here, with everything inside of it, and reopen what goes on.
-            if let Some(first) = open.iter().position(|span| span.end == at) {
-                let inner = open.split_off(first);
-                for span in inner.iter().rev() {
-                    out.push_str(close_tag(span));
-                }
-                for span in inner.into_iter().filter(|span| span.end > at) {
-                    out.push_str(&open_tag(span));
-                    open.push(span);
-                }
-            }
-            for span in self.spans.iter().filter(|span| span.start == at) {
-                out.push_str(&open_tag(span));
-                open.push(span);
-            }
-            match self.chars.get(at) {
-                Some('<') => out.push_str("&lt;"),
-                Some('>') => out.push_str("&gt;"),
-                Some('&') => out.push_str("&amp;"),
-                Some(c) => out.push(*c),
-                None => {}
-            }
-        }
-        out
     }
 
     /// Clean, trimmed, with detected entities, and with those dropped that cannot be together.
@@ -365,58 +332,6 @@ fn token_at(chars: &[char], at: usize) -> Option<(&'static str, usize)> {
     }
 }
 
-fn open_tag(span: &ApiSpan) -> String {
-    let quoted = |name: &str| {
-        let value = match &span.extra[name] {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        value
-            .replace('&', "&amp;")
-            .replace('"', "&quot;")
-            .replace('<', "&lt;")
-    };
-    let mut tag = String::new();
-    let _ = match span.kind.as_str() {
-        "bold" => write!(tag, "<b>"),
-        "italic" => write!(tag, "<i>"),
-        "underline" => write!(tag, "<u>"),
-        "strikethrough" => write!(tag, "<s>"),
-        "spoiler" => write!(tag, "<tg-spoiler>"),
-        "code" => write!(tag, "<code>"),
-        "pre" if span.extra.contains_key("language") => {
-            write!(tag, "<pre><code class=\"language-{}\">", quoted("language"))
-        }
-        "pre" => write!(tag, "<pre>"),
-        "blockquote" => write!(tag, "<blockquote>"),
-        "expandable_blockquote" => write!(tag, "<blockquote expandable>"),
-        "text_link" if span.extra.contains_key("url") => write!(tag, "<a href=\"{}\">", quoted("url")),
-        "text_mention" => {
-            let id = span.extra.get("user").and_then(|user| user["id"].as_i64());
-            write!(tag, "<a href=\"tg://user?id={}\">", id.unwrap_or_default())
-        }
-        _ => Ok(()),
-    };
-    tag
-}
-
-fn close_tag(span: &ApiSpan) -> &'static str {
-    match span.kind.as_str() {
-        "bold" => "</b>",
-        "italic" => "</i>",
-        "underline" => "</u>",
-        "strikethrough" => "</s>",
-        "spoiler" => "</tg-spoiler>",
-        "code" => "</code>",
-        "pre" if span.extra.contains_key("language") => "</code></pre>",
-        "pre" => "</pre>",
-        "blockquote" | "expandable_blockquote" => "</blockquote>",
-        "text_mention" => "</a>",
-        "text_link" if span.extra.contains_key("url") => "</a>",
-        _ => "",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -471,10 +386,6 @@ mod tests {
             text.entities(),
             [json!({ "type": "pre", "offset": 0, "length": 9, "language": "rust" })]
         );
-        assert_eq!(
-            text.to_html(),
-            "<pre><code class=\"language-rust\">fn a() {}</code></pre>"
-        );
         let text = ApiText::html("<b>a <code>/x @name</code> c</b>").unwrap();
         let kinds: Vec<_> = text
             .entities()
@@ -525,7 +436,6 @@ mod tests {
         assert_eq!(ApiText::plain(&"😀".repeat(4096)).length(), 4096);
         let given = json!([{ "type": "bold", "offset": 2, "length": 2 }]);
         let text = ApiText::with_entities("😀ab", &given);
-        assert_eq!(text.to_html(), "😀<b>ab</b>");
         assert_eq!(text.runs().len(), 2);
     }
 
@@ -533,10 +443,6 @@ mod tests {
     fn a_link_has_its_target() {
         let text = ApiText::html("<a href=\"https://a.example/?x=1&amp;y=%22\">here</a>").unwrap();
         assert_eq!(text.entities()[0]["url"], "https://a.example/?x=1&y=%22");
-        assert_eq!(
-            text.to_html(),
-            "<a href=\"https://a.example/?x=1&amp;y=%22\">here</a>"
-        );
         assert_eq!(
             ApiText::html("<a href=\"javascript:x\">a</a>")
                 .unwrap()

@@ -18,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::BotApi;
 use super::calls::BotApiCall;
+use super::chats::{ApiChatKind, BotStanding};
 use super::people::{PersonFile, PersonMessage};
 use super::server::BotApiHub;
 use super::view::page_chat;
@@ -50,7 +51,7 @@ const FILES: [(&str, &str, &str); 2] = [
 ];
 
 /// An opened page.
-pub(super) struct ApiPage {
+pub struct ApiPage {
     token: String,
     listeners: Arc<Semaphore>,
 }
@@ -133,6 +134,17 @@ fn run_command(hub: &Arc<BotApiHub>, command: &str, body: &Value) -> Response {
             hub.edit(chat_id, message_id, text("text"));
             true
         }
+        "chat" => match ApiChatKind::named(text("kind")) {
+            Some(kind) if !text("name").trim().is_empty() => {
+                hub.open_chat(kind, text("name").trim());
+                true
+            }
+            _ => return plain(StatusCode::BAD_REQUEST, "a chat needs a kind and a name"),
+        },
+        "standing" => match BotStanding::named(text("standing")) {
+            Some(standing) => hub.set_standing(chat_id, person_id, standing),
+            None => return plain(StatusCode::BAD_REQUEST, "there is no such standing"),
+        },
         _ => return plain(StatusCode::NOT_FOUND, "there is no such command"),
     };
     if is_done {
@@ -307,6 +319,7 @@ impl ApiEvents {
             "polled": state.poll.is_waiting,
             "pending": state.updates.pending_count(),
             "offset": state.updates.confirmed(),
+            "dropped": state.updates.dropped(),
             "calls": state.calls.counted(),
         });
         let people: Vec<Value> = state

@@ -15,22 +15,22 @@ const MAX_FILES: usize = 50;
 
 /// A file in the body of a call.
 #[derive(Clone, Debug)]
-pub(super) struct UploadedFile {
-    pub(super) name: String,
-    pub(super) mime: Option<String>,
-    pub(super) bytes: Bytes,
+pub struct UploadedFile {
+    pub name: String,
+    pub mime: Option<String>,
+    pub bytes: Bytes,
 }
 
 /// What a call carries.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ApiParams {
+pub struct ApiParams {
     values: BTreeMap<String, Value>,
     files: BTreeMap<String, UploadedFile>,
 }
 
 impl ApiParams {
     /// Reads query and body. A body that cannot be read counts as none; `None` is one with too much in it.
-    pub(super) fn read(query: &str, content_type: &str, body: &Bytes) -> Option<Self> {
+    pub fn read(query: &str, content_type: &str, body: &Bytes) -> Option<Self> {
         let mut params = Self::default();
         params.form(query.as_bytes());
         let (kind, rest) = content_type.split_once(';').unwrap_or((content_type, ""));
@@ -107,7 +107,7 @@ impl ApiParams {
     }
 
     /// The parameter as text; empty counts as missing.
-    pub(super) fn text(&self, name: &str) -> Option<String> {
+    pub fn text(&self, name: &str) -> Option<String> {
         let text = match self.values.get(name)? {
             Value::String(text) => text.clone(),
             Value::Null => return None,
@@ -117,7 +117,7 @@ impl ApiParams {
     }
 
     /// The parameter as a number.
-    pub(super) fn integer(&self, name: &str) -> Option<i64> {
+    pub fn integer(&self, name: &str) -> Option<i64> {
         match self.values.get(name)? {
             Value::Number(number) => number.as_i64(),
             Value::String(text) => text.trim().parse().ok(),
@@ -126,7 +126,7 @@ impl ApiParams {
     }
 
     /// Whether the parameter says yes.
-    pub(super) fn flag(&self, name: &str) -> bool {
+    pub fn flag(&self, name: &str) -> bool {
         match self.values.get(name) {
             Some(Value::Bool(flag)) => *flag,
             Some(Value::String(text)) => matches!(text.to_ascii_lowercase().as_str(), "true" | "yes" | "1"),
@@ -136,7 +136,7 @@ impl ApiParams {
     }
 
     /// The parameter as JSON, also when it came as text. `null` is none, or broken.
-    pub(super) fn json(&self, name: &str) -> Value {
+    pub fn json(&self, name: &str) -> Value {
         match self.values.get(name) {
             Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_default(),
             Some(value) => value.clone(),
@@ -144,17 +144,17 @@ impl ApiParams {
         }
     }
 
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
     /// The file of this field.
-    pub(super) fn file(&self, field: &str) -> Option<&UploadedFile> {
+    pub fn file(&self, field: &str) -> Option<&UploadedFile> {
         self.files.get(field)
     }
 
     /// The parameters for the record: long texts are cut, files are named.
-    pub(super) fn recorded(&self) -> Value {
+    pub fn recorded(&self) -> Value {
         let mut out = Map::new();
         for (name, value) in &self.values {
             let kept = match value {

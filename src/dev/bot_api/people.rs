@@ -13,6 +13,9 @@ use super::params::{ApiParams, UploadedFile};
 use super::server::{BotApiHub, unix_now};
 use super::state::{ApiPress, Author, BotApiState};
 
+/// Chats that are opened on the page have ids below this.
+const FIRST_CHAT: i64 = -1_001_000_000_000;
+
 /// A file that a person sends.
 #[derive(Clone, Debug)]
 pub struct PersonFile {
@@ -74,31 +77,6 @@ impl PersonMessage {
             ..Self::text(caption)
         }
     }
-
-    /// The same as an answer.
-    #[must_use]
-    pub fn answering(self, message_id: i64) -> Self {
-        Self {
-            reply_to: Some(message_id),
-            ..self
-        }
-    }
-
-    /// The same in a topic.
-    #[must_use]
-    pub fn in_topic(self, thread_id: i64) -> Self {
-        Self {
-            thread_id: Some(thread_id),
-            ..self
-        }
-    }
-
-    /// The same with a further field of the `Message`.
-    #[must_use]
-    pub fn with(mut self, name: &str, value: Value) -> Self {
-        self.extra.insert(name.to_owned(), value);
-        self
-    }
 }
 
 /// What people do. Whatever names a chat or message that is not there does nothing.
@@ -119,65 +97,44 @@ impl BotApi {
 
     /// A group or channel that the bot is in; channels have it as an administrator.
     pub fn add_chat(&self, chat_id: i64, kind: ApiChatKind, title: &str) {
-        self.hub.change(|state| {
-            let mut chat = ApiChat::new(chat_id, kind, title, None);
-            if kind == ApiChatKind::Channel {
-                chat.standing = BotStanding::Administrator;
-            }
-            state.add_chat(chat);
-        });
+        self.hub.change(|state| add_chat(state, chat_id, kind, title));
     }
 
     /// A text; returns its message id.
     pub fn say(&self, chat_id: i64, person_id: i64, text: &str) -> i64 {
-        self.send(chat_id, person_id, PersonMessage::text(text))
-    }
-
-    /// A message; returns its id, or 0 when there is no such chat.
-    pub fn send(&self, chat_id: i64, person_id: i64, message: PersonMessage) -> i64 {
-        self.hub.send(chat_id, person_id, message)
-    }
-
-    /// Several files as an album; returns their message ids.
-    pub fn send_album(&self, chat_id: i64, person_id: i64, items: Vec<PersonMessage>) -> Vec<i64> {
-        self.hub.change(|state| {
-            let group_id = format!("{}", 14_000_000_000_000_000 + state.number());
-            let items = items
-                .into_iter()
-                .map(|item| item.with("media_group_id", json!(group_id)));
-            items.map(|item| write(state, chat_id, person_id, item)).collect()
-        })
-    }
-
-    /// Replaces the text of a person's message.
-    pub fn edit(&self, chat_id: i64, message_id: i64, text: &str) {
-        self.hub.edit(chat_id, message_id, text);
-    }
-
-    /// Presses the button with this label or data. Returns the id of the query, if there is such a button.
-    pub fn press(&self, chat_id: i64, message_id: i64, person_id: i64, button: &str) -> Option<String> {
-        self.hub.press(chat_id, message_id, person_id, button)
-    }
-
-    /// Presses a button whose data was made up, as a hostile client can.
-    pub fn press_forged(&self, chat_id: i64, message_id: i64, person_id: i64, data: &str) -> String {
-        self.hub
-            .change(|state| press(state, chat_id, message_id, person_id, data))
-    }
-
-    /// Reacts to a message, instead of what the person reacted with before.
-    pub fn react(&self, chat_id: i64, message_id: i64, person_id: i64, emoji: &[&str]) {
-        self.hub.react(chat_id, message_id, person_id, emoji);
+        self.hub.send(chat_id, person_id, PersonMessage::text(text))
     }
 
     /// Changes what the bot is in a chat, and sends the update: blocked, removed, promoted, back again.
     pub fn set_standing(&self, chat_id: i64, person_id: i64, standing: BotStanding) {
-        self.hub.change(|state| {
+        self.hub.set_standing(chat_id, person_id, standing);
+    }
+
+    /// Opens a topic; returns its id.
+    pub fn open_topic(&self, chat_id: i64, person_id: i64, name: &str) -> i64 {
+        self.hub
+            .change(|state| open_topic(state, chat_id, &Author::Person(person_id), name, unix_now()))
+    }
+}
+
+/// What the page does for people, too.
+impl BotApiHub {
+    /// Opens a group or channel with an id of its own.
+    pub fn open_chat(&self, kind: ApiChatKind, title: &str) {
+        self.change(|state| {
+            let lowest = state.chats.keys().next().copied().unwrap_or(0);
+            add_chat(state, lowest.min(FIRST_CHAT) - 1, kind, title);
+        });
+    }
+
+    /// Returns whether there is such a chat.
+    pub fn set_standing(&self, chat_id: i64, person_id: i64, standing: BotStanding) -> bool {
+        self.change(|state| {
             let now = unix_now();
             let bot = state.bot.user();
             let user = state.people.get(&person_id).map(ApiPerson::user);
             let Some(chat) = state.touch(chat_id) else {
-                return;
+                return false;
             };
             let old = std::mem::replace(&mut chat.standing, standing);
             let update = json!({
@@ -188,83 +145,15 @@ impl BotApi {
                 "new_chat_member": member_of(&bot, standing.status()),
             });
             state.updates.push("my_chat_member", update, now);
-        });
+            true
+        })
     }
 
-    /// The person blocks the bot.
-    pub fn block(&self, person_id: i64) {
-        self.set_standing(person_id, person_id, BotStanding::Kicked);
-    }
-
-    /// The person unblocks the bot.
-    pub fn unblock(&self, person_id: i64) {
-        self.set_standing(person_id, person_id, BotStanding::Member);
-    }
-
-    /// The group becomes a supergroup with another id.
-    pub fn migrate(&self, chat_id: i64, to: i64, person_id: i64) {
-        self.hub.change(|state| {
-            let now = unix_now();
-            let Some(chat) = state.touch(chat_id) else {
-                return;
-            };
-            let mut successor = ApiChat::new(to, ApiChatKind::Supergroup, &chat.title, chat.username.clone());
-            successor.standing = chat.standing;
-            state.add_chat(successor);
-            for (chat_id, field, other) in [
-                (chat_id, "migrate_to_chat_id", to),
-                (to, "migrate_from_chat_id", chat_id),
-            ] {
-                let fields = Map::from_iter([(field.to_owned(), json!(other))]);
-                let author = Author::Person(person_id);
-                let message = state.add_message(chat_id, &author, ApiText::default(), fields, now);
-                state.updates.push("message", message, now);
-            }
-            if let Some(chat) = state.touch(chat_id) {
-                chat.migrated_to = Some(to);
-            }
-        });
-    }
-
-    /// Presses Stop on the draft that is shown. Returns its id, if one is that can be stopped.
-    pub fn press_stop(&self, chat_id: i64) -> Option<i64> {
-        self.hub.press_stop(chat_id)
-    }
-
-    /// Opens a topic; returns its id.
-    pub fn open_topic(&self, chat_id: i64, person_id: i64, name: &str) -> i64 {
-        self.hub
-            .change(|state| open_topic(state, chat_id, &Author::Person(person_id), name, unix_now()))
-    }
-
-    /// Closes a topic for everybody but administrators, or deletes it.
-    pub fn end_topic(&self, chat_id: i64, thread_id: i64, is_deleted: bool) {
-        self.hub.change(|state| {
-            let Some(chat) = state.touch(chat_id) else {
-                return;
-            };
-            if is_deleted {
-                chat.topics.remove(&thread_id);
-            } else if let Some(topic) = chat.topics.get_mut(&thread_id) {
-                topic.is_closed = true;
-            }
-        });
-    }
-
-    /// Queues an update as it is, whatever it is; returns the id that it gets if it has none.
-    pub fn push_update(&self, update: Value) -> i64 {
-        self.hub
-            .change(|state| state.updates.push_raw(update, unix_now()))
-    }
-}
-
-/// What the page does for people, too.
-impl BotApiHub {
-    pub(super) fn send(&self, chat_id: i64, person_id: i64, message: PersonMessage) -> i64 {
+    pub fn send(&self, chat_id: i64, person_id: i64, message: PersonMessage) -> i64 {
         self.change(|state| write(state, chat_id, person_id, message))
     }
 
-    pub(super) fn edit(&self, chat_id: i64, message_id: i64, text: &str) {
+    pub fn edit(&self, chat_id: i64, message_id: i64, text: &str) {
         self.change(|state| {
             let now = unix_now();
             let Some(chat) = state.touch(chat_id) else {
@@ -292,24 +181,18 @@ impl BotApiHub {
         });
     }
 
-    pub(super) fn press(
-        &self,
-        chat_id: i64,
-        message_id: i64,
-        person_id: i64,
-        button: &str,
-    ) -> Option<String> {
+    pub fn press(&self, chat_id: i64, message_id: i64, person_id: i64, button: &str) -> Option<String> {
         self.change(|state| {
             let message = state.chats.get(&chat_id)?.messages.get(&message_id)?;
             let rows = message.object["reply_markup"]["inline_keyboard"].as_array()?;
             let mut buttons = rows.iter().filter_map(Value::as_array).flatten();
             let found = buttons.find(|found| found["callback_data"] == button || found["text"] == button)?;
             let data = found["callback_data"].as_str()?.to_owned();
-            Some(press(state, chat_id, message_id, person_id, &data))
+            Some(state.press(chat_id, message_id, person_id, &data))
         })
     }
 
-    pub(super) fn react(&self, chat_id: i64, message_id: i64, person_id: i64, emoji: &[&str]) {
+    pub fn react(&self, chat_id: i64, message_id: i64, person_id: i64, emoji: &[&str]) {
         self.change(|state| {
             let now = unix_now();
             let user = state.people.get(&person_id).map(ApiPerson::user);
@@ -344,7 +227,7 @@ impl BotApiHub {
         });
     }
 
-    pub(super) fn press_stop(&self, chat_id: i64) -> Option<i64> {
+    pub fn press_stop(&self, chat_id: i64) -> Option<i64> {
         self.change(|state| {
             let now = unix_now();
             let chat = state.touch(chat_id)?;
@@ -360,6 +243,14 @@ impl BotApiHub {
             Some(draft_id)
         })
     }
+}
+
+fn add_chat(state: &mut BotApiState, chat_id: i64, kind: ApiChatKind, title: &str) {
+    let mut chat = ApiChat::new(chat_id, kind, title, None);
+    if kind == ApiChatKind::Channel {
+        chat.standing = BotStanding::Administrator;
+    }
+    state.add_chat(chat);
 }
 
 fn write(state: &mut BotApiState, chat_id: i64, person_id: i64, message: PersonMessage) -> i64 {
@@ -403,33 +294,34 @@ fn write(state: &mut BotApiState, chat_id: i64, person_id: i64, message: PersonM
     message_id
 }
 
-fn press(state: &mut BotApiState, chat_id: i64, message_id: i64, person_id: i64, data: &str) -> String {
-    let query_id = format!("{}", 4_382_000_000_000_000_000_u64 + state.number());
-    let user = state.people.get(&person_id).map(ApiPerson::user);
-    let user = user.unwrap_or_else(|| ApiPerson::named(person_id, "Somebody").user());
-    let chat = state.chats.get(&chat_id);
-    let message = chat
-        .and_then(|chat| chat.messages.get(&message_id))
-        .map(|message| message.object.clone());
-    let message = message.unwrap_or_else(|| {
-        let chat = chat.map_or_else(|| json!({ "id": chat_id, "type": "private" }), ApiChat::object);
-        json!({ "chat": chat, "message_id": message_id, "date": 0 })
-    });
-    let update = json!({
-        "id": query_id,
-        "from": user,
-        "message": message,
-        "chat_instance": format!("{}", chat_id.wrapping_mul(31)),
-        "data": data,
-    });
-    state.updates.push("callback_query", update, unix_now());
-    state.remember_press(ApiPress {
-        query_id: query_id.clone(),
-        chat_id,
-        message_id,
-        data: data.to_owned(),
-        pressed_at: Instant::now(),
-        answer: None,
-    });
-    query_id
+impl BotApiState {
+    /// Sends the press of a button with this data, whether there is such a button or not. Returns the id of the query.
+    pub fn press(&mut self, chat_id: i64, message_id: i64, person_id: i64, data: &str) -> String {
+        let query_id = format!("{}", 4_382_000_000_000_000_000_u64 + self.number());
+        let user = self.people.get(&person_id).map(ApiPerson::user);
+        let user = user.unwrap_or_else(|| ApiPerson::named(person_id, "Somebody").user());
+        let chat = self.chats.get(&chat_id);
+        let message = chat
+            .and_then(|chat| chat.messages.get(&message_id))
+            .map(|message| message.object.clone());
+        let message = message.unwrap_or_else(|| {
+            let chat = chat.map_or_else(|| json!({ "id": chat_id, "type": "private" }), ApiChat::object);
+            json!({ "chat": chat, "message_id": message_id, "date": 0 })
+        });
+        let update = json!({
+            "id": query_id,
+            "from": user,
+            "message": message,
+            "chat_instance": format!("{}", chat_id.wrapping_mul(31)),
+            "data": data,
+        });
+        self.updates.push("callback_query", update, unix_now());
+        self.remember_press(ApiPress {
+            query_id: query_id.clone(),
+            chat_id,
+            pressed_at: Instant::now(),
+            answer: None,
+        });
+        query_id
+    }
 }

@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 
 /// A refusal: the code is the HTTP status, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ApiRefusal {
+pub struct ApiRefusal {
     pub(super) code: u16,
     pub(super) description: String,
-    pub(super) retry_after: Option<u64>,
     pub(super) migrate_to: Option<i64>,
 }
 
@@ -16,7 +15,6 @@ impl ApiRefusal {
         Self {
             code,
             description: description.into(),
-            retry_after: None,
             migrate_to: None,
         }
     }
@@ -36,14 +34,6 @@ impl ApiRefusal {
         Self::new(409, format!("Conflict: {why}"))
     }
 
-    /// 429, with the seconds to wait.
-    pub(super) fn too_many(retry_after: u64) -> Self {
-        Self {
-            retry_after: Some(retry_after),
-            ..Self::new(429, format!("Too Many Requests: retry after {retry_after}"))
-        }
-    }
-
     /// The group has become a supergroup with another id.
     pub(super) fn migrated(to: i64) -> Self {
         Self {
@@ -55,9 +45,6 @@ impl ApiRefusal {
     /// The body of the answer.
     pub(super) fn body(&self) -> Value {
         let mut body = json!({ "ok": false, "error_code": self.code, "description": self.description });
-        if let Some(seconds) = self.retry_after {
-            body["parameters"]["retry_after"] = json!(seconds);
-        }
         if let Some(id) = self.migrate_to {
             body["parameters"]["migrate_to_chat_id"] = json!(id);
         }

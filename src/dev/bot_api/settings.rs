@@ -1,10 +1,9 @@
-//! How a fake Bot API behaves from its start; rules and people change it later.
+//! How a fake Bot API behaves.
 
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::flood_control::FloodLimits;
 use crate::dev::connector::random_token;
 
 /// The settings of a [`BotApi`](super::BotApi).
@@ -32,8 +31,6 @@ pub struct BotApiSettings {
     pub hot_loop_guard: bool,
     /// How long a press can be answered.
     pub press_deadline: Duration,
-    /// Limits that calls are held to; `None` holds them to none.
-    pub flood: Option<FloodLimits>,
     /// Calls that are kept on record; the oldest go first.
     pub call_limit: usize,
     /// Messages that are kept per chat; the oldest go first.
@@ -54,7 +51,6 @@ impl Default for BotApiSettings {
             first_update_id: 500_000_001,
             hot_loop_guard: true,
             press_deadline: Duration::from_secs(15),
-            flood: None,
             call_limit: 10_000,
             message_limit: 1_000,
         }

@@ -8,11 +8,9 @@ use serde_json::{Map, Value, json};
 use super::calls::CallLog;
 use super::chats::{ApiChat, ApiChatKind, ApiMessage, ApiPerson, BotStanding};
 use super::files::ApiFiles;
-use super::flood_control::FloodControl;
 use super::markup::ApiText;
 use super::params::ApiParams;
 use super::refusal::ApiRefusal;
-use super::rules::BotApiRules;
 use super::settings::BotApiSettings;
 use super::updates::ApiUpdates;
 
@@ -23,54 +21,49 @@ const MAX_PRESSES: usize = 10_000;
 
 /// A press of a button.
 #[derive(Clone, Debug)]
-pub(super) struct ApiPress {
-    pub(super) query_id: String,
-    pub(super) chat_id: i64,
-    pub(super) message_id: i64,
-    pub(super) data: String,
-    pub(super) pressed_at: Instant,
+pub struct ApiPress {
+    pub query_id: String,
+    pub chat_id: i64,
+    pub pressed_at: Instant,
     /// The text of the answer, when there was one.
-    pub(super) answer: Option<String>,
+    pub answer: Option<String>,
 }
 
 /// The polls.
 #[derive(Default)]
-pub(super) struct PollState {
+pub struct PollState {
     /// Counts polls; the one with the last number may wait.
-    pub(super) number: u64,
+    pub number: u64,
     /// Why the poll with this number has to end.
-    pub(super) ended: Option<(u64, String)>,
-    pub(super) is_waiting: bool,
+    pub ended: Option<(u64, String)>,
+    pub is_waiting: bool,
     /// The offset of the last poll, and when it came.
-    pub(super) previous: Option<(i64, Instant)>,
+    pub previous: Option<(i64, Instant)>,
     /// Before this a conflict is answered late.
-    pub(super) next_conflict: Option<Instant>,
+    pub next_conflict: Option<Instant>,
 }
 
 /// Everything.
-pub(super) struct BotApiState {
-    pub(super) settings: BotApiSettings,
-    pub(super) bot: ApiPerson,
-    pub(super) is_revoked: bool,
-    pub(super) people: BTreeMap<i64, ApiPerson>,
-    pub(super) chats: BTreeMap<i64, ApiChat>,
-    pub(super) updates: ApiUpdates,
-    pub(super) files: ApiFiles,
-    pub(super) presses: VecDeque<ApiPress>,
+pub struct BotApiState {
+    pub settings: BotApiSettings,
+    pub bot: ApiPerson,
+    pub people: BTreeMap<i64, ApiPerson>,
+    pub chats: BTreeMap<i64, ApiChat>,
+    pub updates: ApiUpdates,
+    pub files: ApiFiles,
+    pub presses: VecDeque<ApiPress>,
     /// Commands by scope and language.
-    pub(super) commands: BTreeMap<(String, String), Value>,
-    pub(super) webhook: Option<String>,
-    pub(super) calls: CallLog,
-    pub(super) rules: BotApiRules,
-    pub(super) flood: FloodControl,
-    pub(super) poll: PollState,
+    pub commands: BTreeMap<(String, String), Value>,
+    pub webhook: Option<String>,
+    pub calls: CallLog,
+    pub poll: PollState,
     /// The last message of private chats and basic groups, which share their ids.
     shared_message_id: i64,
     numbered: u64,
 }
 
 /// Who a message is from.
-pub(super) enum Author {
+pub enum Author {
     Bot,
     Person(i64),
     /// The chat itself: a channel's post, or an anonymous administrator.
@@ -78,7 +71,7 @@ pub(super) enum Author {
 }
 
 impl BotApiState {
-    pub(super) fn new(settings: BotApiSettings) -> Self {
+    pub fn new(settings: BotApiSettings) -> Self {
         let bot = ApiPerson {
             id: settings.bot_id(),
             first_name: settings.first_name.clone(),
@@ -87,7 +80,6 @@ impl BotApiState {
         };
         Self {
             bot,
-            is_revoked: false,
             people: BTreeMap::new(),
             chats: BTreeMap::new(),
             updates: ApiUpdates::new(settings.first_update_id),
@@ -96,8 +88,6 @@ impl BotApiState {
             commands: BTreeMap::new(),
             webhook: None,
             calls: CallLog::new(settings.call_limit),
-            rules: BotApiRules::default(),
-            flood: FloodControl::new(settings.flood),
             poll: PollState::default(),
             shared_message_id: 0,
             numbered: 0,
@@ -106,20 +96,20 @@ impl BotApiState {
     }
 
     /// A number that is never given twice.
-    pub(super) fn number(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.numbered += 1;
         self.numbered
     }
 
     /// Adds a chat; the oldest id goes when there are too many.
-    pub(super) fn add_chat(&mut self, chat: ApiChat) {
+    pub fn add_chat(&mut self, chat: ApiChat) {
         if self.chats.len() >= MAX_CHATS {
             self.chats.pop_first();
         }
         self.chats.insert(chat.id, chat);
     }
 
-    pub(super) fn remember_press(&mut self, press: ApiPress) {
+    pub fn remember_press(&mut self, press: ApiPress) {
         if self.presses.len() >= MAX_PRESSES {
             self.presses.pop_front();
         }
@@ -127,7 +117,7 @@ impl BotApiState {
     }
 
     /// The chat that a call names, if the bot can know it.
-    pub(super) fn chat_id(&self, params: &ApiParams) -> Result<i64, ApiRefusal> {
+    pub fn chat_id(&self, params: &ApiParams) -> Result<i64, ApiRefusal> {
         let Some(named) = params.text("chat_id") else {
             return Err(ApiRefusal::bad("chat_id is empty"));
         };
@@ -149,7 +139,7 @@ impl BotApiState {
     }
 
     /// The same, if the bot is there.
-    pub(super) fn joined_chat(&self, params: &ApiParams) -> Result<i64, ApiRefusal> {
+    pub fn joined_chat(&self, params: &ApiParams) -> Result<i64, ApiRefusal> {
         let id = self.chat_id(params)?;
         let chat = &self.chats[&id];
         let place = match chat.kind {
@@ -176,7 +166,7 @@ impl BotApiState {
     }
 
     /// The same, if the bot may write there.
-    pub(super) fn writable_chat(&self, params: &ApiParams) -> Result<i64, ApiRefusal> {
+    pub fn writable_chat(&self, params: &ApiParams) -> Result<i64, ApiRefusal> {
         let id = self.joined_chat(params)?;
         let chat = &self.chats[&id];
         match chat.standing {
@@ -191,7 +181,7 @@ impl BotApiState {
     }
 
     /// The topic that a message goes to; 0 is none.
-    pub(super) fn topic(&self, chat_id: i64, params: &ApiParams) -> Result<i64, ApiRefusal> {
+    pub fn topic(&self, chat_id: i64, params: &ApiParams) -> Result<i64, ApiRefusal> {
         let thread_id = params.integer("message_thread_id").unwrap_or(0);
         let chat = &self.chats[&chat_id];
         match chat.kind {
@@ -208,7 +198,7 @@ impl BotApiState {
     }
 
     /// Keeps a message and returns its object.
-    pub(super) fn add_message(
+    pub fn add_message(
         &mut self,
         chat_id: i64,
         author: &Author,
@@ -285,14 +275,14 @@ impl BotApiState {
     }
 
     /// Changes a chat, so that pages notice.
-    pub(super) fn touch(&mut self, chat_id: i64) -> Option<&mut ApiChat> {
+    pub fn touch(&mut self, chat_id: i64) -> Option<&mut ApiChat> {
         let chat = self.chats.get_mut(&chat_id)?;
         chat.version += 1;
         Some(chat)
     }
 
     /// Whether the bot gets to read a message of a group.
-    pub(super) fn is_visible_to_bot(&self, chat_id: i64, message: &Value) -> bool {
+    pub fn is_visible_to_bot(&self, chat_id: i64, message: &Value) -> bool {
         let Some(chat) = self.chats.get(&chat_id) else {
             return false;
         };
@@ -318,14 +308,14 @@ impl BotApiState {
 }
 
 /// The answer to a poll that another one ended.
-pub(super) const OTHER_POLL: &str =
+pub const OTHER_POLL: &str =
     "terminated by other getUpdates request; make sure that only one bot instance is running";
 /// How soon after a conflict another one is answered late, and by how much.
 const CONFLICT_PAUSE: Duration = Duration::from_secs(3);
 
 impl BotApiState {
     /// Ends the poll that waits. Returns whether there was one.
-    pub(super) fn end_poll(&mut self, why: &str) -> bool {
+    pub fn end_poll(&mut self, why: &str) -> bool {
         let is_waiting = self.poll.is_waiting;
         if is_waiting {
             self.poll.ended = Some((self.poll.number, why.to_owned()));
@@ -335,7 +325,7 @@ impl BotApiState {
     }
 
     /// How late a conflict is answered.
-    pub(super) fn conflict_delay(&mut self, now: Instant) -> Duration {
+    pub fn conflict_delay(&mut self, now: Instant) -> Duration {
         match self.poll.next_conflict {
             Some(next) if now < next => CONFLICT_PAUSE,
             _ => {

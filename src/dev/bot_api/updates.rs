@@ -12,8 +12,6 @@ const AHEAD: i64 = 10;
 const BEHIND: i64 = 100_000;
 /// Bytes of updates in one answer.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
-/// Delivered updates that can be repeated.
-const MAX_DELIVERED: usize = 1_000;
 
 /// Kinds that only an explicit list asks for.
 const UNUSUAL: [&str; 3] = ["chat_member", "message_reaction", "message_reaction_count"];
@@ -47,41 +45,38 @@ fn lifetime(kind: &str) -> i64 {
     }
 }
 
-struct QueuedUpdate {
-    id: i64,
-    body: Value,
-    expires_at: i64,
+/// An update that waits.
+pub struct QueuedUpdate {
+    pub id: i64,
+    pub body: Value,
+    pub expires_at: i64,
 }
 
 /// Updates that wait for the bot.
-pub(super) struct ApiUpdates {
-    queue: VecDeque<QueuedUpdate>,
-    delivered: VecDeque<(i64, Value)>,
-    next_id: i64,
+pub struct ApiUpdates {
+    /// Oldest first.
+    pub queue: VecDeque<QueuedUpdate>,
+    /// The id of the next one.
+    pub next_id: i64,
     confirmed: Option<i64>,
     allowed: Vec<String>,
     /// Updates that were dropped: not wanted, expired, or one too many.
     dropped: u64,
-    repeat: usize,
-    reversed: usize,
 }
 
 impl ApiUpdates {
-    pub(super) fn new(first_id: i64) -> Self {
+    pub fn new(first_id: i64) -> Self {
         Self {
             queue: VecDeque::new(),
-            delivered: VecDeque::new(),
             next_id: first_id,
             confirmed: None,
             allowed: default_kinds(),
             dropped: 0,
-            repeat: 0,
-            reversed: 0,
         }
     }
 
     /// Queues an update if its kind is wanted. Returns its id.
-    pub(super) fn push(&mut self, kind: &str, content: Value, now: i64) -> Option<i64> {
+    pub fn push(&mut self, kind: &str, content: Value, now: i64) -> Option<i64> {
         let wanted = self.allowed.iter().any(|allowed| allowed == kind) || !KINDS.contains(&kind);
         let room = self.queue.len() < MAX_QUEUED;
         if !wanted || !room {
@@ -100,23 +95,8 @@ impl ApiUpdates {
         Some(id)
     }
 
-    /// Queues an update as it is; one without an id gets the next.
-    pub(super) fn push_raw(&mut self, mut body: Value, now: i64) -> i64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        if let Some(object) = body.as_object_mut() {
-            object.entry("update_id").or_insert(json!(id));
-        }
-        self.queue.push_back(QueuedUpdate {
-            id,
-            body,
-            expires_at: now + lifetime("message"),
-        });
-        id
-    }
-
     /// Remembers which kinds are wanted, as a call lists them.
-    pub(super) fn allow(&mut self, list: &Value) {
+    pub fn allow(&mut self, list: &Value) {
         let Some(list) = list.as_array() else {
             return;
         };
@@ -129,12 +109,12 @@ impl ApiUpdates {
         self.allowed = if known.is_empty() { default_kinds() } else { known };
     }
 
-    pub(super) fn allowed(&self) -> &[String] {
+    pub fn allowed(&self) -> &[String] {
         &self.allowed
     }
 
     /// Confirms what is before `offset`, and returns what follows.
-    pub(super) fn take(&mut self, offset: i64, limit: usize, now: i64) -> Vec<Value> {
+    pub fn take(&mut self, offset: i64, limit: usize, now: i64) -> Vec<Value> {
         let before = self.queue.len();
         self.queue.retain(|update| update.expires_at > now);
         self.dropped += (before - self.queue.len()) as u64;
@@ -152,90 +132,32 @@ impl ApiUpdates {
         if offset != 0 && from == offset {
             self.confirmed = Some(offset);
         }
-        let mut batch: Vec<(i64, Value)> = Vec::new();
+        let mut batch: Vec<Value> = Vec::new();
         let mut bytes = 0;
         for update in self.queue.iter().take(limit) {
             bytes += update.body.to_string().len();
             if bytes > MAX_ANSWER_BYTES && !batch.is_empty() {
                 break;
             }
-            batch.push((update.id, update.body.clone()));
+            batch.push(update.body.clone());
         }
-        let repeated = std::mem::take(&mut self.repeat);
-        let known = self.delivered.len().saturating_sub(repeated);
-        let mut answer: Vec<Value> = self
-            .delivered
-            .range(known..)
-            .filter(|(id, _)| batch.iter().all(|(other, _)| other != id))
-            .map(|(_, body)| body.clone())
-            .collect();
-        for (id, body) in batch {
-            if self
-                .delivered
-                .iter()
-                .rev()
-                .take(2 * 100)
-                .all(|(other, _)| *other != id)
-            {
-                self.delivered.push_back((id, body.clone()));
-            }
-            answer.push(body);
-        }
-        while self.delivered.len() > MAX_DELIVERED {
-            self.delivered.pop_front();
-        }
-        if answer.len() > 1 && self.reversed > 0 {
-            self.reversed -= 1;
-            answer.reverse();
-        }
-        answer
+        batch
     }
 
-    /// Gives the last `count` delivered updates once more with the next answer.
-    pub(super) fn repeat(&mut self, count: usize) {
-        self.repeat = count;
-    }
-
-    /// Turns the next `count` answers around that have several updates.
-    pub(super) fn reverse(&mut self, count: usize) {
-        self.reversed = count;
-    }
-
-    /// Lets ids go on from here, as after a quiet week. Refused while something waits.
-    pub(super) fn restart_at(&mut self, id: i64) -> bool {
-        let quiet = self.queue.is_empty();
-        if quiet {
-            self.next_id = id;
-        }
-        quiet
-    }
-
-    /// Makes what waits older.
-    pub(super) fn age(&mut self, seconds: i64) {
-        for update in &mut self.queue {
-            update.expires_at -= seconds;
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.queue.clear();
     }
 
-    /// What waits, oldest first.
-    pub(super) fn pending(&self) -> impl Iterator<Item = &Value> {
-        self.queue.iter().map(|update| &update.body)
-    }
-
-    pub(super) fn pending_count(&self) -> usize {
+    pub fn pending_count(&self) -> usize {
         self.queue.len()
     }
 
     /// The last offset that counted.
-    pub(super) fn confirmed(&self) -> Option<i64> {
+    pub fn confirmed(&self) -> Option<i64> {
         self.confirmed
     }
 
-    pub(super) fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> u64 {
         self.dropped
     }
 }
@@ -290,9 +212,8 @@ mod tests {
             Vec::<Value>::new(),
             "ten ahead count"
         );
-        assert!(updates.restart_at(50));
+        updates.next_id = 50;
         updates.push("message", json!({}), 0);
-        assert!(!updates.restart_at(10));
         assert_eq!(ids(&updates.take(200_002, 100, 0)), [50]);
         assert_eq!(ids(&updates.take(51, 100, 0)), Vec::<i64>::new());
     }
@@ -307,21 +228,10 @@ mod tests {
         assert!(updates.push("callback_query", json!({}), 0).is_some());
         assert_eq!(updates.take(0, 100, 149).len(), 2);
         assert_eq!(updates.take(0, 100, 150).len(), 1);
-        updates.age(24 * 60 * 60 - 150);
-        assert_eq!(updates.take(0, 100, 150).len(), 0);
+        assert_eq!(updates.take(0, 100, 24 * 60 * 60).len(), 0);
         assert_eq!(updates.dropped(), 4);
         updates.allow(&json!([]));
         assert!(updates.push("message", json!({}), 0).is_some());
         assert!(updates.push("message_reaction", json!({}), 0).is_none());
-    }
-
-    #[test]
-    fn updates_come_again_or_turned_around_on_request() {
-        let mut updates = filled(1, 3);
-        updates.reverse(1);
-        assert_eq!(ids(&updates.take(0, 100, 0)), [3, 2, 1]);
-        updates.repeat(2);
-        assert_eq!(ids(&updates.take(4, 100, 0)), [2, 3]);
-        assert_eq!(ids(&updates.take(4, 100, 0)), Vec::<i64>::new());
     }
 }

@@ -1,4 +1,4 @@
-//! What can be seen: chats as a person sees them, calls, updates, and how to wait for any of it.
+//! Chats as the page shows them, and how the handle waits for what happens in them.
 
 use std::time::Duration;
 
@@ -6,97 +6,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::BotApi;
-use super::calls::BotApiCall;
-use super::chats::{ApiChat, ApiMessage};
-use super::flood_control::FloodViolation;
+use super::chats::ApiChat;
 use super::server::unix_now;
 use super::state::BotApiState;
 
 /// How long a draft is shown, in seconds.
 const DRAFT_SECS: i64 = 30;
-
-/// A button under a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenButton {
-    /// Its label.
-    pub text: String,
-    /// What a press sends.
-    pub data: Option<String>,
-    /// Its colour, as the API names it.
-    pub style: Option<String>,
-}
-
-/// A file of a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenFile {
-    /// `photo`, `document` and so on.
-    pub kind: String,
-    /// Its name.
-    pub name: Option<String>,
-    /// Its type.
-    pub mime: Option<String>,
-    /// Its content.
-    pub bytes: Vec<u8>,
-}
-
-/// A message, as a person sees it.
-#[derive(Clone, Debug)]
-pub struct SeenMessage {
-    /// Its id.
-    pub message_id: i64,
-    /// Whether the bot wrote it.
-    pub is_by_bot: bool,
-    /// Its text or caption; of a rich message its Markdown.
-    pub text: String,
-    /// Whether it is a rich message.
-    pub is_rich: bool,
-    /// The same in HTML, as it was understood.
-    pub html: String,
-    /// Its entities.
-    pub entities: Vec<Value>,
-    /// Its buttons, by rows.
-    pub buttons: Vec<Vec<SeenButton>>,
-    /// Its file.
-    pub file: Option<SeenFile>,
-    /// The message that it answers.
-    pub reply_to: Option<i64>,
-    /// Its topic.
-    pub thread_id: Option<i64>,
-    /// What the bot reacted with.
-    pub reactions: Vec<String>,
-    /// Whether it was edited.
-    pub is_edited: bool,
-    /// The `Message` object.
-    pub object: Value,
-}
-
-/// A draft, as a person sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenDraft {
-    /// The topic; `None` is none.
-    pub thread_id: Option<i64>,
-    /// Its id.
-    pub draft_id: i64,
-    /// Its text.
-    pub text: String,
-    /// Whether it has a Stop button.
-    pub can_stop: bool,
-}
-
-/// A press of a button, and what the bot answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenPress {
-    /// The id of the query.
-    pub query_id: String,
-    /// The chat.
-    pub chat_id: i64,
-    /// The message with the button.
-    pub message_id: i64,
-    /// What the press sent.
-    pub data: String,
-    /// The text of the first answer; `None` while there is none.
-    pub answer: Option<String>,
-}
 
 /// Something that was waited for did not happen.
 #[derive(Debug, thiserror::Error)]
@@ -109,123 +24,8 @@ pub struct BotApiNotSeen {
     last: String,
 }
 
-/// Observations. Lists are bounded: the oldest entries go first.
+/// How the handle waits.
 impl BotApi {
-    /// The messages of a chat, oldest first.
-    pub fn messages(&self, chat_id: i64) -> Vec<SeenMessage> {
-        let state = self.hub.lock();
-        let chat = state.chats.get(&chat_id);
-        let messages = chat.into_iter().flat_map(|chat| chat.messages.iter());
-        messages.map(|(id, message)| seen(&state, *id, message)).collect()
-    }
-
-    /// The bot's messages of a chat, oldest first.
-    pub fn answers(&self, chat_id: i64) -> Vec<SeenMessage> {
-        let mut messages = self.messages(chat_id);
-        messages.retain(|message| message.is_by_bot);
-        messages
-    }
-
-    /// The drafts that are shown in a chat.
-    pub fn drafts(&self, chat_id: i64) -> Vec<SeenDraft> {
-        let state = self.hub.lock();
-        let drafts = state
-            .chats
-            .get(&chat_id)
-            .into_iter()
-            .flat_map(|chat| &chat.drafts);
-        let shown = drafts.filter(|(_, draft)| unix_now() - draft.shown_at <= DRAFT_SECS);
-        let seen = shown.map(|(thread_id, draft)| SeenDraft {
-            thread_id: (*thread_id != 0).then_some(*thread_id),
-            draft_id: draft.draft_id,
-            text: draft.text.text(),
-            can_stop: draft.can_stop,
-        });
-        seen.collect()
-    }
-
-    /// What the bot is doing in a chat, like `typing`.
-    pub fn action(&self, chat_id: i64) -> Option<String> {
-        let state = self.hub.lock();
-        let (action, _, until) = state.chats.get(&chat_id)?.action.as_ref()?;
-        (unix_now() < *until).then(|| action.clone())
-    }
-
-    /// The name of a topic.
-    pub fn topic_name(&self, chat_id: i64, thread_id: i64) -> Option<String> {
-        let state = self.hub.lock();
-        let topic = state.chats.get(&chat_id)?.topics.get(&thread_id)?;
-        Some(topic.name.clone())
-    }
-
-    /// Every call on record.
-    pub fn calls(&self) -> Vec<BotApiCall> {
-        self.hub.lock().calls.since(0).cloned().collect()
-    }
-
-    /// The calls of one method.
-    pub fn calls_of(&self, method: &str) -> Vec<BotApiCall> {
-        let state = self.hub.lock();
-        let calls = state
-            .calls
-            .since(0)
-            .filter(|call| call.method.eq_ignore_ascii_case(method));
-        calls.cloned().collect()
-    }
-
-    /// How many calls there were, on record or not.
-    pub fn call_count(&self) -> u64 {
-        self.hub.lock().calls.counted()
-    }
-
-    /// Forgets the calls on record.
-    pub fn forget_calls(&self) {
-        self.hub.change(|state| state.calls.clear());
-    }
-
-    /// The updates that wait, oldest first.
-    pub fn pending_updates(&self) -> Vec<Value> {
-        self.hub.lock().updates.pending().cloned().collect()
-    }
-
-    /// How many updates wait.
-    pub fn pending_count(&self) -> usize {
-        self.hub.lock().updates.pending_count()
-    }
-
-    /// The last offset that confirmed something or could have.
-    pub fn confirmed_offset(&self) -> Option<i64> {
-        self.hub.lock().updates.confirmed()
-    }
-
-    /// How many updates were dropped: not wanted, expired, or one too many.
-    pub fn dropped_updates(&self) -> u64 {
-        self.hub.lock().updates.dropped()
-    }
-
-    /// Whether a poll waits for updates.
-    pub fn is_polled(&self) -> bool {
-        self.hub.lock().poll.is_waiting
-    }
-
-    /// The presses, oldest first.
-    pub fn presses(&self) -> Vec<SeenPress> {
-        let state = self.hub.lock();
-        let presses = state.presses.iter().map(|press| SeenPress {
-            query_id: press.query_id.clone(),
-            chat_id: press.chat_id,
-            message_id: press.message_id,
-            data: press.data.clone(),
-            answer: press.answer.clone(),
-        });
-        presses.collect()
-    }
-
-    /// The calls that exceeded a limit.
-    pub fn violations(&self) -> Vec<FloodViolation> {
-        self.hub.lock().flood.violations().cloned().collect()
-    }
-
     /// Waits until something is so, and gives what `look` found. It looks again after every change, so
     /// `look` should change nothing itself.
     pub async fn until<T>(
@@ -249,28 +49,29 @@ impl BotApi {
         }
     }
 
-    /// Waits for a message of the bot that is as wanted.
-    pub async fn wait_for_answer(
-        &self,
-        chat_id: i64,
-        what: &str,
-        deadline: Duration,
-        mut wanted: impl FnMut(&SeenMessage) -> bool,
-    ) -> Result<SeenMessage, BotApiNotSeen> {
-        self.until(what, deadline, |api| {
-            api.answers(chat_id).into_iter().find(&mut wanted)
+    /// The text of the first message of the bot in a chat.
+    pub async fn wait_for_answer(&self, chat_id: i64, deadline: Duration) -> Result<String, BotApiNotSeen> {
+        self.until("an answer", deadline, |api| {
+            let state = api.hub.lock();
+            let mut messages = state.chats.get(&chat_id)?.messages.values();
+            messages
+                .find(|message| message.is_by_bot)
+                .map(|message| message.text.text())
         })
         .await
     }
 
     /// Waits until a poll waits for updates.
     pub async fn wait_polled(&self, deadline: Duration) -> Result<(), BotApiNotSeen> {
-        self.until("a poll that waits", deadline, |api| api.is_polled().then_some(()))
-            .await
+        self.until("a poll that waits", deadline, |api| {
+            api.hub.lock().poll.is_waiting.then_some(())
+        })
+        .await
     }
 
     fn not_seen(&self, what: &str, waited: Duration) -> BotApiNotSeen {
-        let calls = self.calls();
+        let state = self.hub.lock();
+        let calls: Vec<_> = state.calls.since(0).collect();
         let last = calls.iter().rev().take(8).rev().map(|call| {
             let params = call.params.to_string();
             let status = call
@@ -286,33 +87,12 @@ impl BotApi {
     }
 }
 
-fn seen(state: &BotApiState, message_id: i64, message: &ApiMessage) -> SeenMessage {
-    let object = &message.object;
-    SeenMessage {
-        message_id,
-        is_by_bot: message.is_by_bot,
-        text: message.text.text(),
-        is_rich: object.get("rich_message").is_some(),
-        html: message.text.to_html(),
-        entities: message.text.entities(),
-        buttons: buttons(object),
-        file: file_of(state, object),
-        reply_to: object["reply_to_message"]["message_id"].as_i64(),
-        thread_id: object["message_thread_id"].as_i64(),
-        reactions: message.reactions.get(&0).cloned().unwrap_or_default(),
-        is_edited: object.get("edit_date").is_some(),
-        object: object.clone(),
-    }
-}
-
-fn buttons(object: &Value) -> Vec<Vec<SeenButton>> {
+fn buttons(object: &Value) -> Vec<Vec<Value>> {
     let rows = object["reply_markup"]["inline_keyboard"].as_array();
-    let text = |button: &Value, name: &str| button[name].as_str().map(str::to_owned);
     let rows = rows.into_iter().flatten().map(|row| {
-        let buttons = row.as_array().into_iter().flatten().map(|button| SeenButton {
-            text: text(button, "text").unwrap_or_default(),
-            data: text(button, "callback_data"),
-            style: text(button, "style"),
+        let buttons = row.as_array().into_iter().flatten();
+        let buttons = buttons.map(|button| {
+            json!({ "text": button["text"], "data": button["callback_data"], "style": button["style"] })
         });
         buttons.collect()
     });
@@ -320,7 +100,7 @@ fn buttons(object: &Value) -> Vec<Vec<SeenButton>> {
 }
 
 /// The id of the file that a message has.
-pub(super) fn file_id(object: &Value) -> Option<&str> {
+pub fn file_id(object: &Value) -> Option<&str> {
     if let Some(sizes) = object["photo"].as_array() {
         return sizes.last()?["file_id"].as_str();
     }
@@ -337,16 +117,6 @@ pub(super) fn file_id(object: &Value) -> Option<&str> {
     .find_map(|kind| object[*kind]["file_id"].as_str())
 }
 
-fn file_of(state: &BotApiState, object: &Value) -> Option<SeenFile> {
-    let file = state.files.find(file_id(object)?)?;
-    Some(SeenFile {
-        kind: file.kind.clone(),
-        name: file.name.clone(),
-        mime: file.mime.clone(),
-        bytes: file.bytes.to_vec(),
-    })
-}
-
 /// A chat for the page, with its latest messages.
 pub(super) fn page_chat(state: &BotApiState, chat: &ApiChat, shown: usize) -> Value {
     let skipped = chat.messages.len().saturating_sub(shown);
@@ -357,19 +127,13 @@ pub(super) fn page_chat(state: &BotApiState, chat: &ApiChat, shown: usize) -> Va
             let has_picture = file.kind == "photo" && !file.bytes.is_empty();
             json!({ "id": file.id, "kind": file.kind, "name": file.name, "bytes": file.size, "picture": has_picture })
         });
-        let rows = buttons(object).into_iter().map(|row| {
-            let row = row.into_iter().map(|button| {
-                json!({ "text": button.text, "data": button.data, "style": button.style })
-            });
-            row.collect::<Vec<_>>()
-        });
         json!({
             "id": id,
             "bot": message.is_by_bot,
             "from": object["from"]["first_name"].as_str().or(object["sender_chat"]["title"].as_str()),
             "date": object["date"],
             "runs": message.text.runs(),
-            "buttons": rows.collect::<Vec<_>>(),
+            "buttons": buttons(object),
             "file": file,
             "reply": object["reply_to_message"]["message_id"],
             "thread": object["message_thread_id"],

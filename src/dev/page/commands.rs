@@ -1,7 +1,6 @@
 //! What a person does on the page: messages, buttons, chats and faults.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -17,10 +16,8 @@ use super::Page;
 use super::personas::{ChatKind, PersonaChat, Personas};
 use crate::adapter::prompt_token;
 use crate::dev::buffer::{BufferedDelivery, NotBuffered};
-use crate::dev::faults::DialRule;
-use crate::dev::faults::{OpAnswer, ResultRule};
-use crate::dev::http::{MAX_MEDIA_BYTES, StoredMedia};
-use crate::dev::http::{plain, reply};
+use crate::dev::faults::SendFault;
+use crate::dev::http::{MAX_MEDIA_BYTES, StoredMedia, plain, reply};
 use crate::dev::presets::PlatformPreset;
 use crate::dev::state::{Hub, SocketEnd, unauthorized};
 use crate::wire::{Grouping, MessageEvent, NoAliases, SessionKey};
@@ -192,9 +189,9 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, CommandError> {
             json!({ "text": quoted["text"], "author": quoted["author"], "is_own": quoted["is_own"] });
     }
     attach(hub, &mut event, &say.media)?;
-    let mut buffer = hub.buffer(None, BufferedDelivery::Event(&event))?;
+    let mut buffer = hub.buffer(BufferedDelivery::Event(&event))?;
     if say.twice {
-        buffer = hub.buffer(None, BufferedDelivery::Event(&event))?;
+        buffer = hub.buffer(BufferedDelivery::Event(&event))?;
     }
     Ok(json!({ "message_id": message_id, "buffer": buffer.to_string() }))
 }
@@ -294,7 +291,7 @@ fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, CommandErr
         drop(personas);
         return forward(hub, page, &body, &source, &message_id);
     }
-    let buffer = hub.buffer(None, BufferedDelivery::Event(&event))?;
+    let buffer = hub.buffer(BufferedDelivery::Event(&event))?;
     Ok(json!({ "buffer": buffer.to_string() }))
 }
 
@@ -307,17 +304,14 @@ fn forward(
 ) -> Result<Value, CommandError> {
     let session = session_key(source, page.settings.grouping);
     hub.change(|state| state.contents.grant(&session, INTERACTION));
-    let buffer = hub.buffer(
-        None,
-        BufferedDelivery::Forward(&json!({
-            "platform": page.settings.platform,
-            "botId": "dev-bot",
-            "method": "POST",
-            "path": "/interactions",
-            "headers": [["content-type", "application/json"]],
-            "bodyB64": STANDARD.encode(body.to_string()),
-        })),
-    )?;
+    let buffer = hub.buffer(BufferedDelivery::Forward(&json!({
+        "platform": page.settings.platform,
+        "botId": "dev-bot",
+        "method": "POST",
+        "path": "/interactions",
+        "headers": [["content-type", "application/json"]],
+        "bodyB64": STANDARD.encode(body.to_string()),
+    })))?;
     Ok(json!({ "message_id": id, "buffer": buffer.to_string() }))
 }
 
@@ -394,8 +388,6 @@ pub(super) fn medium(hub: &Hub, id: &str) -> Response {
 
 /// Dials that are refused in a row.
 const REFUSED_DIALS: usize = 2;
-/// How late a delayed result is.
-const LATE: Duration = Duration::from_secs(2);
 /// Frames that no relay can use: no JSON, no object, no type, an unknown one, a delivery without an event.
 const POISON: [&str; 6] = [
     "{\"type\":\"inbound\",\"event\":{\"text\":\n",
@@ -411,15 +403,7 @@ pub(super) fn fault(hub: &Arc<Hub>, name: &str) -> Result<Value, CommandError> {
     match name {
         "drop" => hub.end_all(&SocketEnd::Abort),
         "refuse_dials" => {
-            let rule = DialRule::Refuse {
-                status: StatusCode::SERVICE_UNAVAILABLE,
-                retry_after: None,
-            };
-            hub.change(|state| {
-                let next = &mut state.faults.next_dials;
-                next.clear();
-                next.extend(std::iter::repeat_n(rule, REFUSED_DIALS));
-            });
+            hub.change(|state| state.faults.refused_dials = REFUSED_DIALS);
             hub.end_all(&SocketEnd::Abort);
         }
         "expire" => hub.end_all(&unauthorized("expired")),
@@ -428,14 +412,8 @@ pub(super) fn fault(hub: &Arc<Hub>, name: &str) -> Result<Value, CommandError> {
             hub.end_all(&unauthorized("unauthorized"));
         }
         "reinstate" => hub.change(|state| state.faults.revoked = false),
-        "delay_result" => script(hub, ResultRule::on("send", OpAnswer::Delay(LATE)).once()),
-        "refuse_result" => {
-            let answer = OpAnswer::Refuse {
-                error: "the platform said no".to_owned(),
-                code: None,
-            };
-            script(hub, ResultRule::on("send", answer).once());
-        }
+        "delay_result" => hub.change(|state| state.faults.next_send = Some(SendFault::Late)),
+        "refuse_result" => hub.change(|state| state.faults.next_send = Some(SendFault::Refused)),
         "hold" => {
             if !hub.hold() {
                 return Err(CommandError::NobodyListens);
@@ -451,11 +429,4 @@ pub(super) fn fault(hub: &Arc<Hub>, name: &str) -> Result<Value, CommandError> {
         _ => return Err(CommandError::Missing("fault")),
     }
     Ok(json!({ "ok": true, "poison": POISON.len() }))
-}
-
-fn script(hub: &Hub, rule: ResultRule) {
-    hub.change(|state| {
-        state.result_rules.clear();
-        state.result_rules.add(rule);
-    });
 }

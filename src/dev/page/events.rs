@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::Page;
-use crate::dev::faults::DialRule;
 use crate::dev::feed::micros;
 use crate::dev::http::plain;
 use crate::dev::record::{Direction, RecordedFrame};
@@ -74,7 +73,7 @@ pub(super) fn stream(hub: &Arc<Hub>, page: &Page, request: &Request) -> Response
         .and_then(|query| query.strip_prefix("after="));
     let seen = header.or(asked).and_then(FeedCursor::parse);
     let cursor = seen.unwrap_or_else(|| FeedCursor {
-        frames: hub.lock().log.frames.pushed().saturating_sub(SHOWN_FRAMES),
+        frames: hub.lock().frames.pushed().saturating_sub(SHOWN_FRAMES),
         happenings: 0,
     });
     let listener = EventStream {
@@ -121,7 +120,6 @@ impl EventStream {
         let (frames, happenings, link) = {
             let state = self.hub.lock();
             let frames: Vec<Value> = state
-                .log
                 .frames
                 .since(self.cursor.frames)
                 .take(BATCH)
@@ -129,7 +127,7 @@ impl EventStream {
                 .collect();
             let happenings = state.feed.since(self.cursor.happenings, BATCH);
             self.cursor = FeedCursor {
-                frames: state.log.frames.begin(self.cursor.frames) + frames.len() as u64,
+                frames: state.frames.begin(self.cursor.frames) + frames.len() as u64,
                 happenings: state.feed.begin(self.cursor.happenings) + happenings.len() as u64,
             };
             (frames, happenings, link(&state))
@@ -206,7 +204,7 @@ fn link(state: &ConnectorState) -> Value {
         "waiting": gateway.map_or(0, |gateway| gateway.mailbox.waiting()),
         "acked": gateway.map_or(0, |gateway| gateway.mailbox.acked()),
         "revoked": state.faults.revoked,
-        "refusing": state.faults.dials != DialRule::Accept || !state.faults.next_dials.is_empty(),
+        "refusing": state.faults.refused_dials > 0,
         "undecodable": state.undecodable,
     })
 }
@@ -241,14 +239,10 @@ fn shown(state: &ConnectorState, record: &RecordedFrame, max_chars: usize) -> Va
 /// Answers `GET frame/{n}`: one frame as it stood on the wire.
 pub(super) fn frame(hub: &Hub, number: &str) -> Response {
     let state = hub.lock();
-    let found = number.parse::<u64>().ok().and_then(|number| {
-        state
-            .log
-            .frames
-            .since(number)
-            .next()
-            .filter(|f| f.sequence == number)
-    });
+    let found = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| state.frames.since(number).next().filter(|f| f.sequence == number));
     match found {
         None => plain(StatusCode::NOT_FOUND, "the frame is no longer kept"),
         Some(record) => {

@@ -15,7 +15,7 @@ use crate::dev::trace;
 
 /// Answers `GET export`. Frames that come while it is sent are left out.
 pub(super) fn recording(hub: &Arc<Hub>, page: &Page) -> Response {
-    let end = hub.lock().log.frames.pushed();
+    let end = hub.lock().frames.pushed();
     let begin = (Arc::clone(hub), 0, trace::head(&page.settings.platform));
     let pieces = stream::unfold(begin, move |(hub, mut seen, mut text)| async move {
         if seen < end {

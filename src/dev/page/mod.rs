@@ -99,7 +99,7 @@ pub struct PageSettings {
 }
 
 /// An opened page.
-pub(super) struct Page {
+pub struct Page {
     token: String,
     settings: PageSettings,
     personas: Mutex<Personas>,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, PlatformPreset, SentMessage, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, PlatformPreset, SentMessage, text_event};
 use hermes_relay::wire::Action;
 use tokio::time::{Instant, timeout};
 

@@ -1,6 +1,6 @@
 //! What is wrong between this relay and the managed scheduler.
 
-use hermes_relay::dev::{Nas, NasFault, NasSettings};
+use crate::support::dev::{Nas, NasFault, NasSettings};
 use serde_json::{Value, json};
 
 use crate::doctor::rig::{Report, connector, doctor};

@@ -1,6 +1,6 @@
 //! What is wrong with the talk, and a set-up with which nothing is.
 
-use hermes_relay::dev::{DialRule, PlatformPreset, When, text_event};
+use crate::support::dev::{DialRule, PlatformPreset, When, text_event};
 use http::StatusCode;
 
 use crate::doctor::rig::{connector, doctor};

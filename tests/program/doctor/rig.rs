@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings};
+use crate::support::dev::{Connector, ConnectorSettings};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
 use axum::body::Body;
 use axum::http::Response;
-use hermes_relay::dev::{ApiPerson, BotApi, BotApiSettings};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use hermes_relay::dev::{Connector, ConnectorSettings};
+use crate::support::dev::{Connector, ConnectorSettings};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings};
+use crate::support::dev::{Connector, ConnectorSettings};
 use rustix::process::Signal;
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hermes_relay::dev::{Connector, ConnectorSettings};
+use crate::support::dev::{Connector, ConnectorSettings};
 use secrecy::ExposeSecret as _;
 
 use crate::hosting::has;

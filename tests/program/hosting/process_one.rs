@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Stdio;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use secrecy::ExposeSecret as _;
 
 use crate::hosting::machine::Machine;

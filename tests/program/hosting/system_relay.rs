@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::{Duration, Instant};
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use secrecy::ExposeSecret as _;
 
 use crate::hosting::machine::Machine;

@@ -1,6 +1,6 @@
 //! Who may drive an agent, with the real binary: pairing end to end, revocation, Hermes' variables, and the warning.
 
-use hermes_relay::dev::{Connector, text_event};
+use crate::support::dev::{Connector, text_event};
 use serde_json::{Value, json};
 
 use crate::operate::{VerbOutput, connected, connector, status, status_until, verb};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, Nas, NasFault, NasSettings, text_event};
+use crate::support::dev::{Connector, Nas, NasFault, NasSettings, text_event};
 use hermes_relay::serve::{ControlRequest, client};
 use serde_json::{Value, json};
 

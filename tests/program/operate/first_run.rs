@@ -1,6 +1,6 @@
 //! The first five minutes: enroll in a clean home, run, and get an answer; or learn why there is none.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use serde_json::Value;
 
 use crate::operate::{answered, connected, status_until, verb, verb_with};

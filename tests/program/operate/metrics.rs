@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hermes_relay::dev::{Connector, text_event};
+use crate::support::dev::{Connector, text_event};
 use rustix::process::Signal;
 
 use crate::operate::http::{address, ask};

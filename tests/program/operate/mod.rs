@@ -24,7 +24,7 @@ mod without;
 
 use std::process::Stdio;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
+use crate::support::dev::Connector;
 use futures_util::StreamExt as _;
-use hermes_relay::dev::Connector;
 use hermes_relay::wire::sign;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -483,7 +483,7 @@ async fn an_answer_without_a_chat_goes_to_the_target_in_the_settings() {
     answered(&rig.connector, "m1", "hello").await;
     assert_eq!(rig.texts(3).await.len(), 3);
     let own = "agent:main:discord:dm:c2";
-    let event = hermes_relay::dev::text_event("discord", "c2", "m2", "hello");
+    let event = crate::support::dev::text_event("discord", "c2", "m2", "hello");
     rig.connector.deliver(&event).unwrap();
     rig.connector.reply_to(SOON, "m2").await.unwrap();
     let body = json!({"session_id": own, "context": "only here"}).to_string();
@@ -520,7 +520,7 @@ async fn an_answer_without_a_chat_goes_to_the_target_in_the_settings() {
 #[tokio::test]
 async fn a_wake_over_http_interrupts_the_turn_that_runs_and_runs_itself() {
     let rig = Rig::start(KEYED).await;
-    let slow = hermes_relay::dev::text_event("discord", "c1", "m1", "sleep=60000 slow");
+    let slow = crate::support::dev::text_event("discord", "c1", "m1", "sleep=60000 slow");
     rig.connector.deliver(&slow).unwrap();
     let key = bearer();
     let status = async || {
@@ -557,7 +557,7 @@ async fn a_wake_over_http_interrupts_the_turn_that_runs_and_runs_itself() {
 #[tokio::test]
 async fn a_relay_that_drains_takes_nothing_and_says_when_to_come_again() {
     let rig = Rig::start(KEYED).await;
-    let slow = hermes_relay::dev::text_event("discord", "c1", "m1", "sleep=5000 slow");
+    let slow = crate::support::dev::text_event("discord", "c1", "m1", "sleep=5000 slow");
     rig.connector.deliver(&slow).unwrap();
     let key = bearer();
     let headers = [("Authorization", key.as_str())];

@@ -1,6 +1,6 @@
 //! SIGUSR1, after which a supervisor starts the relay again, and SIGUSR2, which has it tell how it stands.
 
-use hermes_relay::dev::text_event;
+use crate::support::dev::text_event;
 use rustix::process::Signal;
 
 use crate::operate::{answered, connected, connector, status, status_until};

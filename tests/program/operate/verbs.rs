@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, GatewayCredentials, text_event};
 use http::StatusCode;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hermes_relay::dev::Connector;
+use crate::support::dev::Connector;
 use tokio::time::Instant;
 
 use crate::support::http_stub::{Stub, nobody, reply, reply_with, silent};

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hermes_relay::dev::{OpAnswer, ResultRule};
+use crate::support::dev::{OpAnswer, ResultRule};
 
+use crate::support::dev::FrameKinds as _;
 use crate::support::relay_process::SOON;
 use crate::traces::{
     accepting, answered, attribute, connector, counted, deliver, exporting, has_failed, is_root, named, only,

@@ -6,7 +6,7 @@ mod contents;
 mod process;
 mod spans;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use serde_json::Value;
 
 use crate::operate::metrics::page;

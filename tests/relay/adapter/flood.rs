@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hermes_relay::agent::TurnEnd;
 
 use super::rig::start;
+use crate::support::dev::FrameKinds as _;
 use crate::support::load::loading;
 use crate::support::scripted_agent::ScriptedAgent;
 

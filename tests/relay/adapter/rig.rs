@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::dev::FrameKinds as _;
+use crate::support::dev::{Connector, ConnectorSettings, SentMessage, text_event};
 use crate::support::scripted_agent::ScriptedAgent;
 pub(crate) use crate::support::wait::SOON;
 use crate::support::wait::eventually;
 use hermes_relay::agent::{AgentCommand, TurnEnd};
 use hermes_relay::config::{BotIdentity, Settings};
-use hermes_relay::dev::{Connector, ConnectorSettings, SentMessage, text_event};
 use hermes_relay::relay::{Credentials, ExitReason, Relay, RelayHandle};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{OpAnswer, ResultRule};
+use crate::support::dev::{OpAnswer, ResultRule};
 use serde_json::json;
 
 use super::rig::{Rig, start, streams};
+use crate::support::dev::FrameKinds as _;
 
 const PAUSE: Duration = Duration::from_millis(10);
 

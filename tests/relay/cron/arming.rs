@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::dev::{Nas, NasFault, NasSettings};
 use hermes_relay::cron::arming::{Arming, DesiredArms};
 use hermes_relay::cron::chronos::{ArmReport, ArmState};
-use hermes_relay::dev::{Nas, NasFault, NasSettings};
 use hermes_relay::net::chronos::{ArmedJob, ChronosClient};
 use hermes_relay::net::portal_login::PortalLogin;
 use secrecy::SecretString;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use crate::support::dev::{Connector, ConnectorSettings, Nas, NasFault, NasSettings};
 use hermes_relay::cron::job::{JobOrigin, NewJob};
-use hermes_relay::dev::{Connector, ConnectorSettings, Nas, NasFault, NasSettings};
 use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRunStatus, RunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;

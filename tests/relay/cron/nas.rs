@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::support::dev::{FireAttempt, Nas, NasFault, NasSettings};
 use hermes_relay::cron::fire::FireAdmission;
-use hermes_relay::dev::{FireAttempt, Nas, NasFault, NasSettings};
 use hermes_relay::net::chronos::ChronosClient;
 use secrecy::SecretString;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotApiSettings, FloodLimits};
+use crate::support::dev::{BotApiAnswer, BotApiRule, BotApiSettings, FloodLimits};
 use serde_json::json;
 
 use super::{ADA, GROUP, SOON, Stage};
@@ -130,11 +130,8 @@ async fn the_server_goes_away_and_comes_back() {
 
 #[tokio::test]
 async fn calls_beyond_the_limits_are_refused_and_on_record() {
-    let stage = Stage::set(BotApiSettings {
-        flood: Some(FloodLimits::default()),
-        ..BotApiSettings::default()
-    })
-    .await;
+    let stage = Stage::new().await;
+    stage.api.set_flood_limits(Some(FloodLimits::default()));
     let send = json!({ "chat_id": GROUP, "text": "x" });
     for _ in 0..20 {
         stage.ok("sendMessage", send.clone()).await;

@@ -1,9 +1,10 @@
 //! Calls and what becomes of them in the chats.
 
-use hermes_relay::dev::{ApiPerson, BotApiSettings, BotStanding};
+use hermes_relay::dev::ApiText;
 use serde_json::{Value, json};
 
 use super::{ADA, FORUM, GROUP, Stage};
+use crate::support::dev::{ApiPerson, BotApiSettings, BotStanding, MessageParts as _, to_html};
 
 #[tokio::test]
 async fn a_call_needs_the_token_and_a_method_that_exists() {
@@ -347,7 +348,7 @@ async fn topics_have_their_own_rules() {
     let id = stage.api.send(
         FORUM,
         ADA,
-        hermes_relay::dev::PersonMessage::text("hi").in_topic(thread),
+        crate::support::dev::PersonMessage::text("hi").in_topic(thread),
     );
     let updates = stage.api.pending_updates();
     assert_eq!(
@@ -659,4 +660,16 @@ async fn files_go_both_ways() {
     );
     let stranger = stage.api.base() + "/file/bot1:x/" + path;
     assert_eq!(stage.http.get(stranger).send().await.unwrap().status(), 401);
+}
+
+#[test]
+fn text_is_shown_in_html_as_it_was_read() {
+    for html in [
+        "<pre><code class=\"language-rust\">fn a() {}</code></pre>",
+        "<a href=\"https://a.example/?x=1&amp;y=%22\">here</a>",
+    ] {
+        assert_eq!(to_html(&ApiText::html(html).unwrap()), html);
+    }
+    let given = json!([{ "type": "bold", "offset": 2, "length": 2 }]);
+    assert_eq!(to_html(&ApiText::with_entities("😀ab", &given)), "😀<b>ab</b>");
 }

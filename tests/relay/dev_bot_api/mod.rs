@@ -1,11 +1,12 @@
 //! The fake Bot API, called as any bot calls the real one.
 
 mod faults;
+mod limits;
 mod messages;
 mod people;
 mod polling;
 
-use hermes_relay::dev::{ApiChatKind, ApiPerson, BotApi, BotApiSettings, BotStanding};
+use crate::support::dev::{ApiChatKind, ApiPerson, BotApi, BotApiSettings, BotStanding};
 use reqwest::Client;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};

@@ -1,9 +1,10 @@
 //! What people do, and what the bot is told of it.
 
-use hermes_relay::dev::{ApiChatKind, ApiPerson, BotApiSettings, PersonFile, PersonMessage};
+use crate::support::dev::{ApiChatKind, ApiPerson, BotApiSettings, PersonFile, PersonMessage};
 use serde_json::json;
 
 use super::{ADA, GROUP, Stage};
+use crate::support::dev::MessageParts as _;
 
 #[tokio::test]
 async fn people_write_answer_and_send_files() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hermes_relay::dev::BotApiSettings;
+use crate::support::dev::BotApiSettings;
 use serde_json::{Value, json};
 
 use super::{ADA, SOON, Stage};
@@ -74,7 +74,7 @@ async fn the_older_poll_is_ended_by_the_newer_one() {
         stage.api.wait_polled(SOON).await.unwrap();
         let newer = stage.ok("getUpdates", json!({ "timeout": 50 }));
         let say = async {
-            let two = |api: &hermes_relay::dev::BotApi| {
+            let two = |api: &crate::support::dev::BotApi| {
                 (api.calls_of("getUpdates").len() == 2 && api.is_polled()).then_some(())
             };
             stage.api.until("two polls", SOON, two).await.unwrap();

@@ -1,9 +1,10 @@
 //! A bare client: sends lines, reads lines, keeps nothing.
 
+use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::support::dev::{Connector, ConnectorSettings, GatewayCredentials};
 use futures_util::{SinkExt as _, StreamExt as _};
-use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials};
 use hermes_relay::wire::UpgradeToken;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -38,14 +39,17 @@ pub(crate) fn token(credentials: &GatewayCredentials) -> String {
 
 /// A dial with whatever bearer.
 pub(crate) async fn dial_as(connector: &Connector, bearer: Option<&str>) -> Result<Client, Error> {
-    let mut request = format!("{}/relay", connector.url())
-        .into_client_request()
-        .unwrap();
+    dial_at(connector.addr(), bearer).await
+}
+
+/// The same at an address of its own.
+pub(crate) async fn dial_at(addr: SocketAddr, bearer: Option<&str>) -> Result<Client, Error> {
+    let mut request = format!("ws://{addr}/relay").into_client_request().unwrap();
     if let Some(bearer) = bearer {
         let value = format!("Bearer {bearer}").try_into().unwrap();
         request.headers_mut().insert("authorization", value);
     }
-    let socket = TcpStream::connect(connector.addr()).await?;
+    let socket = TcpStream::connect(addr).await?;
     let (socket, upgrade) = tokio_tungstenite::client_async(request, socket).await?;
     Ok(Client { socket, upgrade })
 }

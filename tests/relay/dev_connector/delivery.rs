@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, NotBuffered, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, NotBuffered, text_event};
 use serde_json::{Value, json};
 
 use crate::dev_connector::client::{Client, SOON, connector, dial, greeted};
+use crate::support::dev::FrameKinds as _;
 
 fn event(n: usize) -> Value {
     text_event("discord", "c1", &format!("u{n}"), &format!("message {n}"))
@@ -66,7 +67,7 @@ async fn a_window_lets_many_be_on_their_way() {
     const COUNT: usize = 20_000;
     let settings = ConnectorSettings {
         drain_window: 256,
-        recording: false,
+        record_limit: 0,
         numeric_buffer_ids: true,
         ..ConnectorSettings::default()
     };

@@ -1,12 +1,15 @@
 use std::time::Duration;
 
-use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, DialRule, OpAnswer, ResultRule, text_event};
+use crate::support::dev::{
+    ClosedBy, Connector, ConnectorSettings, DialRule, OpAnswer, ResultRule, StallingLine, text_event,
+};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use crate::dev_connector::client::{QUIET, SOON, connector, dial, dial_as, greeted, token};
+use crate::dev_connector::client::{QUIET, SOON, connector, dial, dial_as, dial_at, greeted, token};
+use crate::support::dev::FrameKinds as _;
 
 async fn refused(connector: &Connector) -> http::Response<Option<Vec<u8>>> {
     let bearer = token(&connector.credentials().unwrap());
@@ -104,8 +107,12 @@ async fn revocation_closes_and_keeps_out_until_it_is_taken_back() {
 #[tokio::test]
 async fn a_stalled_socket_stays_open_and_sends_nothing_not_even_pong() {
     let connector = connector().await;
-    let mut client = greeted(&connector, "discord").await;
-    connector.stall();
+    let line = StallingLine::before(connector.addr()).await;
+    let bearer = token(&connector.credentials().unwrap());
+    let mut client = dial_at(line.addr(), Some(&bearer)).await.unwrap();
+    client.hello("discord").await;
+    assert_eq!(client.line().await["descriptor"]["platform"], "discord");
+    line.stall();
     connector
         .deliver(&text_event("discord", "c", "u1", "hi"))
         .unwrap();
@@ -115,7 +122,7 @@ async fn a_stalled_socket_stays_open_and_sends_nothing_not_even_pong() {
     client.ask("r1", json!({ "op": "typing", "chat_id": "c" })).await;
     client.quiet().await;
     assert_eq!(connector.open_connections().len(), 1);
-    connector.resume();
+    line.resume();
     let (one, two) = (client.line().await, client.line().await);
     let kinds = [one["type"].as_str().unwrap(), two["type"].as_str().unwrap()];
     assert!(

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use hermes_relay::dev::{
-    Connector, ConnectorSettings, GatewayCredentials, PlatformPreset, SecondConnection, TokenCheck, When,
+use crate::support::dev::{
+    Connector, ConnectorSettings, GatewayCredentials, PlatformPreset, TokenCheck, When,
 };
 use hermes_relay::wire::UpgradeToken;
 use secrecy::ExposeSecret as _;
@@ -148,11 +148,8 @@ async fn the_newest_connection_wins_or_is_refused() {
     assert!(connector.deliver_live(&json!({ "text": "x" })));
     assert_eq!(new.line().await["event"]["text"], "x");
 
-    let settings = ConnectorSettings {
-        second_connection: SecondConnection::RefuseNew,
-        ..ConnectorSettings::default()
-    };
-    let connector = Connector::start(settings).await.unwrap();
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    connector.refuse_second_connections();
     let mut old = greeted(&connector, "discord").await;
     let mut new = dial(&connector).await;
     assert_eq!(new.closed().await, (1008, "duplicate session".into()));

@@ -6,3 +6,4 @@ mod faults;
 mod handshake;
 mod ops;
 mod routes;
+mod rules;

@@ -1,10 +1,11 @@
 use std::time::{Duration, Instant};
 
-use hermes_relay::dev::{Connector, ConnectorSettings, OpAnswer, ResultRule, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, OpAnswer, ResultRule, text_event};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::dev_connector::client::{SOON, connector, dial, greeted};
+use crate::support::dev::FrameKinds as _;
 
 fn send(text: &str) -> Value {
     json!({ "op": "send", "chat_id": "c1", "content": text, "reply_to": null, "metadata": {} })
@@ -139,12 +140,9 @@ async fn a_rule_for_all_ops_lasts_until_it_is_cleared_and_can_take_the_socket() 
 }
 
 #[tokio::test]
-async fn without_auto_answer_results_are_given_by_hand() {
-    let settings = ConnectorSettings {
-        auto_answer: false,
-        ..ConnectorSettings::default()
-    };
-    let connector = Connector::start(settings).await.unwrap();
+async fn results_that_are_never_given_can_be_given_by_hand() {
+    let connector = connector().await;
+    connector.script(ResultRule::on_all(OpAnswer::Never));
     let mut client = greeted(&connector, "discord").await;
     client.ask("r1", send("a")).await;
     let asked = connector

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
-use hermes_relay::dev::{
+use crate::support::dev::{
     Connector, ConnectorSettings, GatewayCredentials, HttpRoute, HttpRouteFault, text_event,
 };
+use axum::body::{Body, to_bytes};
 use http::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use secrecy::ExposeSecret as _;

@@ -1,6 +1,6 @@
 //! What keeps a relay from starting: the exit code, and what a person is told.
 
-use hermes_relay::dev::text_event;
+use crate::support::dev::text_event;
 
 use crate::link::handshake::connector;
 use crate::support::relay_process::{SOON, Setup};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, TokenCheck, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, TokenCheck, text_event};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 

@@ -1,6 +1,6 @@
 //! Lines inside WebSocket messages, however they were cut and joined.
 
-use hermes_relay::dev::{Connector, text_event};
+use crate::support::dev::{Connector, text_event};
 use serde_json::json;
 
 use crate::link::handshake::connector;

@@ -1,8 +1,9 @@
 //! The dial, the hellos, and a message there and back.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, PlatformPreset, TokenCheck, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, PlatformPreset, TokenCheck, text_event};
 use serde_json::json;
 
+use crate::support::dev::FrameKinds as _;
 use crate::support::relay_process::{SOON, Setup};
 
 pub(crate) async fn connector() -> Connector {

@@ -1,6 +1,6 @@
 //! Messages that are far too large: what is lost, and what goes on.
 
-use hermes_relay::dev::text_event;
+use crate::support::dev::text_event;
 use hermes_relay::store::{Inspector, Section};
 use serde_json::json;
 

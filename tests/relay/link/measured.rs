@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 
 use crate::link::handshake::connector;
+use crate::support::dev::FrameKinds as _;
 use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::{eventually, eventually_within};
 
@@ -44,7 +45,7 @@ async fn memory_of_waiting_chats() {
     for in_memory in ["10000", "10000000"] {
         let connector = Connector::start(ConnectorSettings {
             drain_window: 512,
-            recording: false,
+            record_limit: 0,
             buffer_limit: usize::MAX,
             ..ConnectorSettings::default()
         })

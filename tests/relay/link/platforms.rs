@@ -1,6 +1,6 @@
 //! Platforms that the contract does not know: our identities and the connector's descriptors name them.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Direction, RecordedFrame, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, Direction, RecordedFrame, text_event};
 use serde_json::{Value, json};
 
 use crate::support::relay_process::{RelayProcess, Setup};

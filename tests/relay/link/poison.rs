@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, SecondConnection, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::store::{Inspector, Section};
 use serde_json::{Value, json};
 
@@ -13,11 +13,9 @@ const ROUNDS: usize = 4;
 
 /// A connector that refuses a second socket, so that one too many shows.
 async fn strict() -> Connector {
-    let settings = ConnectorSettings {
-        second_connection: SecondConnection::RefuseNew,
-        ..ConnectorSettings::default()
-    };
-    Connector::start(settings).await.unwrap()
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    connector.refuse_second_connections();
+    connector
 }
 
 fn good(number: usize) -> (String, Value) {

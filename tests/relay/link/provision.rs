@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, HttpRoute, HttpRouteFault, TokenCheck, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, HttpRoute, HttpRouteFault, TokenCheck, text_event};
 use http::StatusCode;
 use serde_json::{Value, json};
 

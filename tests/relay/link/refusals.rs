@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hermes_relay::dev::{Connector, DialRule, TokenCheck, When, text_event};
+use crate::support::dev::{Connector, DialRule, TokenCheck, When, text_event};
 use http::StatusCode;
 use secrecy::ExposeSecret as _;
 use tokio::time::{Instant, sleep, sleep_until};

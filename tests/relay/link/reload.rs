@@ -1,6 +1,6 @@
 //! SIGHUP: what is read again, what takes effect immediately, and what needs a restart.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials, TokenCheck, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, GatewayCredentials, TokenCheck, text_event};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 

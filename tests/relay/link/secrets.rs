@@ -1,6 +1,6 @@
 //! What must not be seen: secrets, tokens and what people say, at the most talkative level.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, When, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, When, text_event};
 use secrecy::ExposeSecret as _;
 
 use crate::support::http_stub::Stub;

@@ -1,6 +1,6 @@
 //! TLS end to end: a terminator in front of the connector, with a certificate of a private authority.
 
-use hermes_relay::dev::text_event;
+use crate::support::dev::text_event;
 
 use crate::link::handshake::connector;
 use crate::support::relay_process::{SOON, Setup};

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{ClosedBy, Connector, text_event};
+use crate::support::dev::{ClosedBy, Connector, text_event};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
 use crate::link::handshake::connector;
+use crate::support::dev::FrameKinds as _;
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
 
 /// Starts a relay that is in the middle of a turn of so many milliseconds.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{
-    ClosedBy, Connector, ConnectorSettings, OpAnswer, ResultRule, SecondConnection, SentMessage, text_event,
+use crate::support::dev::{
+    ClosedBy, Connector, ConnectorSettings, OpAnswer, ResultRule, SentMessage, StallingLine, text_event,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -13,11 +13,9 @@ use crate::support::relay_process::{SOON, Setup};
 
 /// A connector that refuses a second socket, so that one too many shows.
 async fn strict() -> Connector {
-    let settings = ConnectorSettings {
-        second_connection: SecondConnection::RefuseNew,
-        ..ConnectorSettings::default()
-    };
-    Connector::start(settings).await.unwrap()
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    connector.refuse_second_connections();
+    connector
 }
 
 fn never_two(connector: &Connector) {
@@ -125,12 +123,14 @@ async fn an_op_that_is_never_answered_holds_up_its_own_chat_and_no_other() {
 async fn a_connector_that_stalls_is_found_dead_and_dialled_again() {
     // NewestWins: a stalled connector cannot notice that its old socket was left.
     let connector = connector().await;
-    let relay = Setup::for_connector(&connector)
+    let line = StallingLine::before(connector.addr()).await;
+    let relay = Setup::with_url(&line.url())
+        .enrolled_with(&connector)
         .setting("link.ping_interval_secs", "1")
         .setting("link.dead_after_secs", "2")
         .start();
     connector.wait_connected(SOON).await.unwrap();
-    connector.stall();
+    line.stall();
     let stalled = Instant::now();
     say(&connector, "c1", "m1");
     connector.reply_to(SOON, "m1").await.unwrap();

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::support::dev::{Connector, ConnectorSettings};
 use hermes_relay::adapter::media::MediaKind;
-use hermes_relay::dev::{Connector, ConnectorSettings};
 use hermes_relay::net::media::{MediaError, MediaSettings};
 use hermes_relay::wire::{TOKEN_TTL_SECS, UpgradeToken};
 

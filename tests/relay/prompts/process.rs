@@ -1,7 +1,7 @@
 //! The real binary against the embedded connector: a button and a word, from end to end.
 
+use crate::support::dev::{Connector, ConnectorSettings, PlatformPreset, text_event};
 use crate::support::relay_process::{SOON, Setup};
-use hermes_relay::dev::{Connector, ConnectorSettings, PlatformPreset, text_event};
 use hermes_relay::wire::Action;
 
 #[tokio::test]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::support::dev::FrameKinds as _;
+use crate::support::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
 use crate::support::http_stub::{reply, serve};
 use crate::support::wait::{SOON, eventually};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{BotIdentity, Durability, Settings, SleepAction};
-use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
 use hermes_relay::relay::{ExitReason, Relay, RelayHandle, Status};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

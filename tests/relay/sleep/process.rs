@@ -1,6 +1,6 @@
 //! The real binary: it ends to sleep, it has the machine suspended, and it comes back.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 
 use crate::support::http_stub::Stub;
 use crate::support::relay_process::{SOON, Setup};

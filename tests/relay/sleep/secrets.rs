@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials, TokenCheck, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, GatewayCredentials, TokenCheck, text_event};
 use hermes_relay::wire::UpgradeToken;
 use secrecy::ExposeSecret as _;
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{PersonFile, PersonMessage};
+use crate::support::dev::{PersonFile, PersonMessage};
 use serde_json::json;
 
 use super::{ADA, GROUP, Noting, World};
+use crate::support::dev::MessageParts as _;
 
 fn photo(name: &str, caption: &str) -> PersonMessage {
     let bytes = [b"\xff\xd8\xff\xe0".as_slice(), name.as_bytes()].concat();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hermes_relay::agent::{AgentEvent, EchoAgent, Media, MediaLocation, TurnEnd};
-use hermes_relay::dev::{BotApiAnswer, BotApiRule, PersonFile, PersonMessage, SeenFile};
+use crate::support::dev::{BotApiAnswer, BotApiRule, PersonFile, PersonMessage, SeenFile};
 use secrecy::ExposeSecret as _;
 
 use super::{ADA, Noting, World};

@@ -1,9 +1,10 @@
 //! Groups, forums and channels: what is for the agent, and where its answers go.
 
+use crate::support::dev::PersonMessage;
 use hermes_relay::config::TelegramConfig;
-use hermes_relay::dev::PersonMessage;
 
 use super::{ADA, BOB, CHANNEL, FORUM, GROUP, Noting, OTHER_BOT, SUPERGROUP, World, number};
+use crate::support::dev::MessageParts as _;
 
 fn bot(settings: &mut hermes_relay::config::Settings) -> &mut TelegramConfig {
     settings.direct.telegram.as_mut().unwrap()

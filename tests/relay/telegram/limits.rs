@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::dev::{ApiPerson, BotApiAnswer, BotApiRule, BotApiSettings, FloodLimits};
 use hermes_relay::config::Settings;
-use hermes_relay::dev::{ApiPerson, BotApiAnswer, BotApiRule, BotApiSettings, FloodLimits};
 
 use super::{ADA, BOB, Noting, World};
 
@@ -126,11 +126,8 @@ async fn three_limited_chats_mean_the_bot() {
 
 #[tokio::test]
 async fn the_relay_keeps_within_the_limits_by_itself() {
-    let world = World::with(BotApiSettings {
-        flood: Some(FloodLimits::default()),
-        ..BotApiSettings::default()
-    })
-    .await;
+    let world = World::with(BotApiSettings::default()).await;
+    world.api.set_flood_limits(Some(FloodLimits::default()));
     let relay = world
         .start_with(Noting::default(), |settings| {
             settings.streaming.interval_ms = 50;

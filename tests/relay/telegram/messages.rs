@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::dev::PersonMessage;
 use hermes_relay::config::Settings;
-use hermes_relay::dev::PersonMessage;
 use serde_json::json;
 
 use super::{ADA, BOB, Noting, World, number};
+use crate::support::dev::MessageParts as _;
 
 #[tokio::test]
 async fn a_private_message_is_answered_in_html_with_a_reply_anchor() {

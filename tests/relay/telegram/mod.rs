@@ -17,13 +17,13 @@ mod unknown_outcomes;
 
 use std::sync::{Arc, Mutex};
 
+use crate::support::dev::{
+    ApiChatKind, ApiPerson, BotApi, BotApiCall, BotApiSettings, BotStanding, SeenMessage,
+};
 use hermes_relay::agent::{
     Agent, AgentFuture, AgentInfo, EchoAgent, MediaLocation, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{Durability, Settings, TelegramConfig};
-use hermes_relay::dev::{
-    ApiChatKind, ApiPerson, BotApi, BotApiCall, BotApiSettings, BotStanding, SeenMessage,
-};
 use hermes_relay::relay::{AgentSlot, BuildError, ExitReason, Relay, RelayHandle, Status};
 use hermes_relay::store::OpenError;
 use serde_json::Value;

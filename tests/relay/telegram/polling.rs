@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::support::dev::{BotApiAnswer, BotApiRule};
 use hermes_relay::config::Settings;
-use hermes_relay::dev::{BotApiAnswer, BotApiRule};
 use hermes_relay::store::{Inspector, Section};
 use serde_json::{Value, json};
 

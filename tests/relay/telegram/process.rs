@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use hermes_relay::dev::{
+use crate::support::dev::{
     ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings, PersonFile, PersonMessage,
 };
 use secrecy::ExposeSecret as _;
@@ -87,7 +87,7 @@ async fn run_telegram_needs_no_settings_but_the_token() {
 #[tokio::test]
 async fn the_policy_says_whether_groups_must_mention_the_bot() {
     let api = fake().await;
-    api.add_chat(super::GROUP, hermes_relay::dev::ApiChatKind::Group, "Team");
+    api.add_chat(super::GROUP, crate::support::dev::ApiChatKind::Group, "Team");
     let setup = Setup::for_bot(&api);
     let relay = started(&setup).await;
     api.say(super::GROUP, BOB, "chatter");

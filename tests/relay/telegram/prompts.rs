@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{BotApi, SeenMessage, SeenPress};
+use crate::support::dev::{BotApi, SeenMessage, SeenPress};
 
 use super::{ADA, BOB, Noting, Running, World};
 

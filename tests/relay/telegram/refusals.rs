@@ -1,7 +1,7 @@
 //! Chats that do not take answers any more, and chats that moved.
 
+use crate::support::dev::{BotApiAnswer, BotApiRule, BotStanding};
 use hermes_relay::config::Settings;
-use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotStanding};
 use hermes_relay::store::{Inspector, Section};
 
 use super::{ADA, BOB, GROUP, Noting, World};

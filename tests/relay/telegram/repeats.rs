@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::dev::{ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings};
 use hermes_relay::config::TelegramConfig;
-use hermes_relay::dev::{ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings};
 use hermes_relay::link::{Op, SendResult};
 use hermes_relay::net::media::BotFiles;
 use hermes_relay::net::telegram::BotClient;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::support::dev::{BotApiAnswer, BotApiRule, BotApiSettings, SeenMessage};
 use hermes_relay::agent::TurnEnd;
 use hermes_relay::config::{RichMessages, Settings};
-use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotApiSettings, SeenMessage};
 use tokio::sync::Notify;
 
 use super::{ADA, GROUP, Noting, World};

@@ -1,7 +1,7 @@
 //! Answers that grow: drafts with a Stop button in private chats, edits elsewhere.
 
+use crate::support::dev::{BotApiAnswer, BotApiRule, BotApiSettings};
 use hermes_relay::config::Settings;
-use hermes_relay::dev::{BotApiAnswer, BotApiRule, BotApiSettings};
 use serde_json::json;
 
 use super::{ADA, GROUP, Noting, World, number};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::support::dev::{BotApiAnswer, BotApiRule};
 use hermes_relay::config::Settings;
-use hermes_relay::dev::{BotApiAnswer, BotApiRule};
 
 use super::{ADA, BOB, Noting, World};
 

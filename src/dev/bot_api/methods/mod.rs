@@ -62,7 +62,7 @@ const METHODS: [&str; 39] = [
 ];
 
 /// The method of this name, whatever its case.
-pub(super) fn method_named(name: &str, state: &BotApiState) -> Option<&'static str> {
+pub fn method_named(name: &str, state: &BotApiState) -> Option<&'static str> {
     let found = METHODS
         .into_iter()
         .find(|method| method.eq_ignore_ascii_case(name))?;

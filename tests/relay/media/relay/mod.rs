@@ -7,12 +7,12 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use crate::support::wait::{SOON, eventually};
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{BotIdentity, Durability, Settings};
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::relay::{AgentSlot, ExitReason, Relay, RelayHandle};
 use hermes_relay::wire::SessionKey;
 use serde_json::json;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::support::dev::{HttpRoute, HttpRouteFault, OpAnswer, ResultRule, SentMessage};
 use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::{Agent, AgentEvent, BaseEnv, MediaLocation, Turn, TurnEnd};
 use hermes_relay::config::Settings;
-use hermes_relay::dev::{HttpRoute, HttpRouteFault, OpAnswer, ResultRule, SentMessage};
 use hermes_relay::net::media::MediaSettings;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};

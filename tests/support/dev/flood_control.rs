@@ -10,19 +10,19 @@ const MAX_CHATS: usize = 20_000;
 
 /// Limits per chat, as calls in a time. A real server states no exact numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FloodLimits {
+pub(crate) struct FloodLimits {
     /// Whether a call beyond a limit is refused with 429. It is recorded either way.
-    pub is_enforced: bool,
+    pub(crate) is_enforced: bool,
     /// Messages and edits in one private chat within ten seconds.
-    pub private_per_ten_seconds: usize,
+    pub(crate) private_per_ten_seconds: usize,
     /// Messages and edits in one group within a minute.
-    pub group_per_minute: usize,
+    pub(crate) group_per_minute: usize,
     /// Drafts and chat actions in one chat within five seconds.
-    pub shows_per_five_seconds: usize,
+    pub(crate) shows_per_five_seconds: usize,
     /// Drafts and chat actions in one chat within thirty seconds.
-    pub shows_per_thirty_seconds: usize,
+    pub(crate) shows_per_thirty_seconds: usize,
     /// Messages and edits in all chats within a second.
-    pub all_per_second: usize,
+    pub(crate) all_per_second: usize,
 }
 
 impl Default for FloodLimits {
@@ -40,15 +40,15 @@ impl Default for FloodLimits {
 
 /// A call that came too soon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FloodViolation {
+pub(crate) struct FloodViolation {
     /// The method.
-    pub method: String,
+    pub(crate) method: String,
     /// The chat.
-    pub chat_id: i64,
+    pub(crate) chat_id: i64,
     /// What was exceeded.
-    pub limit: &'static str,
+    pub(crate) limit: &'static str,
     /// How long the bot should have waited, in seconds.
-    pub retry_after: u64,
+    pub(crate) retry_after: u64,
 }
 
 /// Times of the latest calls.
@@ -73,7 +73,8 @@ impl CallTimes {
 }
 
 /// The watch over calls.
-pub(super) struct FloodControl {
+#[derive(Default)]
+pub(crate) struct FloodControl {
     limits: Option<FloodLimits>,
     /// Messages and edits, and what is only for show, by chat.
     chats: BTreeMap<(i64, bool), CallTimes>,
@@ -84,22 +85,19 @@ pub(super) struct FloodControl {
 }
 
 impl FloodControl {
-    pub(super) fn new(limits: Option<FloodLimits>) -> Self {
+    pub(crate) fn with(limits: FloodLimits) -> Self {
         Self {
-            limits,
-            chats: BTreeMap::new(),
-            all: CallTimes::default(),
-            banned: BTreeMap::new(),
-            violations: VecDeque::new(),
+            limits: Some(limits),
+            ..Self::default()
         }
     }
 
-    pub(super) fn set(&mut self, limits: Option<FloodLimits>) {
+    pub(crate) fn set(&mut self, limits: Option<FloodLimits>) {
         self.limits = limits;
     }
 
     /// Counts a call. Returns the seconds to wait if it is refused.
-    pub(super) fn admit(&mut self, method: &str, chat_id: i64, now: Instant) -> Option<u64> {
+    pub(crate) fn admit(&mut self, method: &str, chat_id: i64, now: Instant) -> Option<u64> {
         let limits = self.limits?;
         let is_show = matches!(method, "sendChatAction" | "sendMessageDraft");
         let is_counted = is_show
@@ -179,40 +177,7 @@ impl FloodControl {
         Some(retry_after)
     }
 
-    pub(super) fn violations(&self) -> impl Iterator<Item = &FloodViolation> {
+    pub(crate) fn violations(&self) -> impl Iterator<Item = &FloodViolation> {
         self.violations.iter()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_beyond_a_limit_are_recorded_and_refused_until_the_time_is_over() {
-        let mut flood = FloodControl::new(Some(FloodLimits::default()));
-        let start = Instant::now();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        for _ in 0..20 {
-            assert_eq!(flood.admit("sendMessage", -5, at(0)), None);
-        }
-        assert_eq!(flood.admit("editMessageText", -5, at(1)), Some(60));
-        assert_eq!(
-            flood.admit("sendMessage", -5, at(30)),
-            Some(32),
-            "calls during a 429 make it longer"
-        );
-        assert_eq!(flood.admit("getMe", -5, at(30)), None);
-        assert_eq!(flood.admit("sendMessage", 5, at(30)), None, "another chat");
-        assert_eq!(flood.admit("sendMessage", -5, at(63)), None);
-        assert_eq!(flood.violations().count(), 2);
-        let mut watched = FloodControl::new(Some(FloodLimits {
-            is_enforced: false,
-            ..FloodLimits::default()
-        }));
-        for _ in 0..21 {
-            assert_eq!(watched.admit("sendChatAction", 5, at(0)), None);
-        }
-        assert_eq!(watched.violations().next().unwrap().limit, "show calls in 5 s");
     }
 }
