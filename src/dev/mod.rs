@@ -1,9 +1,11 @@
 //! The embedded connector: the connector's side of the contract on loopback, over real sockets. Beside it, the embedded
 //! NAS ([`Nas`]): the managed scheduler's side, and a fake Telegram Bot API ([`BotApi`]).
 //!
-//! It authenticates dials, answers hellos, buffers and delivers messages, performs ops and records everything; and it
-//! can be made to fail in every way that real connectors and networks do. It never listens on anything but loopback, never reaches out to anything but loopback, and
-//! keeps everything in memory, bounded.
+//! It authenticates dials, answers hellos, buffers and delivers messages, performs ops and records frames. It never listens
+//! on anything but loopback, never reaches out to anything but loopback, and keeps everything in memory, bounded.
+//!
+//! Tests stand in front of these servers (`tests/support/dev`): around a `router()` for everything that is HTTP, and around
+//! [`ConnectorState::handle`] for what happens on sockets.
 //!
 #![cfg_attr(feature = "internals", doc = "```no_run")]
 #![cfg_attr(not(feature = "internals"), doc = "```ignore")]

@@ -147,6 +147,29 @@ async fn only_the_holder_of_the_token_may_use_it() {
             .status(),
         404
     );
+    let command = async |name: &str, body: Value| {
+        let request = http.post(format!("{url}{name}")).header("origin", &base);
+        request
+            .body(body.to_string())
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
+    };
+    let standing = |standing: &str| json!({ "chat": ADA, "from": ADA, "standing": standing });
+    assert_eq!(command("standing", standing("sleepy")).await, 400);
+    assert_eq!(command("standing", standing("kicked")).await, 200);
+    let told = &api.pending_updates()[1]["my_chat_member"];
+    assert_eq!(told["new_chat_member"]["status"], "kicked");
+    assert_eq!(
+        command("chat", json!({ "kind": "attic", "name": "x" })).await,
+        400
+    );
+    assert_eq!(
+        command("chat", json!({ "kind": "supergroup", "name": "Club" })).await,
+        200
+    );
     let slashless = ask(Method::GET, url.trim_end_matches('/').to_owned(), None).await;
     assert_eq!(
         (slashless.status().as_u16(), slashless.url().as_str()),

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use crate::support::dev::{Connector, ConnectorSettings, OpAnswer, ResultRule, text_event};
+use crate::support::dev::{OpAnswer, ResultRule, text_event};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 

@@ -83,7 +83,7 @@ pub(crate) struct MessageOrigin {
 pub(crate) struct SocketScript {
     pub(crate) rules: Rules<OpAnswer>,
     pub(crate) denials: VecDeque<(When, String)>,
-    denied: BTreeMap<ConnectionId, (When, String)>,
+    pub(crate) denied: BTreeMap<ConnectionId, (When, String)>,
     pub(crate) mute_hello: bool,
     pub(crate) mute_idle: bool,
     pub(crate) refuse_second: bool,

@@ -52,6 +52,7 @@ function drawStatus(status) {
   pill.querySelector(".label").textContent = text;
   $("pending").textContent = status.pending;
   $("offset").textContent = status.offset ?? "–";
+  $("dropped").textContent = status.dropped;
   $("counted").textContent = status.calls;
 }
 
@@ -79,7 +80,8 @@ function drawTalk() {
   const log = $("log");
   const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
   $("place").textContent = chat.title;
-  $("place-about").textContent = `${chat.kind}, id ${chat.id}; the bot is ${chat.standing}`;
+  $("place-about").textContent = `${chat.kind}, id ${chat.id}; the bot is`;
+  $("standing").value = chat.standing;
   const topics = [el("option", { value: 0 }, "General"), ...chat.topics.map((topic) => el("option", { value: topic.id }, topic.name))];
   const kept = $("topic").value;
   $("topic").replaceChildren(...topics);
@@ -280,6 +282,11 @@ $("attach").addEventListener("click", () => $("file").click());
 $("file").addEventListener("change", () => {
   if ($("file").files[0]) upload($("file").files[0]);
   $("file").value = "";
+});
+$("standing").addEventListener("change", () => act("standing", { standing: $("standing").value }));
+$("add-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (await act("chat", { kind: $("add-kind").value, name: $("add-name").value })) $("add-name").value = "";
 });
 $("filter").addEventListener("input", sieve);
 $("polls").addEventListener("change", sieve);

@@ -39,15 +39,13 @@ const SHOWN_TEXT: usize = 20_000;
 /// Least time between two events.
 const PACE: Duration = Duration::from_millis(80);
 const MAX_COMMAND_BYTES: usize = 256 * 1024;
+/// Longest name of a chat.
+const MAX_NAME_CHARS: usize = 60;
 
 /// Files of this page; style and helpers are those of the connector's page.
 const FILES: [(&str, &str, &str); 2] = [
-    ("", "text/html; charset=utf-8", include_str!("page/index.html")),
-    (
-        "bot.js",
-        "text/javascript; charset=utf-8",
-        include_str!("page/bot.js"),
-    ),
+    ("", "text/html; charset=utf-8", include_str!("index.html")),
+    ("bot.js", "text/javascript; charset=utf-8", include_str!("bot.js")),
 ];
 
 /// An opened page.
@@ -136,7 +134,8 @@ fn run_command(hub: &Arc<BotApiHub>, command: &str, body: &Value) -> Response {
         }
         "chat" => match ApiChatKind::named(text("kind")) {
             Some(kind) if !text("name").trim().is_empty() => {
-                hub.open_chat(kind, text("name").trim());
+                let name: String = text("name").trim().chars().take(MAX_NAME_CHARS).collect();
+                hub.open_chat(kind, &name);
                 true
             }
             _ => return plain(StatusCode::BAD_REQUEST, "a chat needs a kind and a name"),
