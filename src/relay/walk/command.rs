@@ -159,6 +159,7 @@ impl EventLoop {
             chat: chat.clone(),
             facts: facts.clone(),
         };
+        self.turns.answer_later(row);
         self.scheduler.change(change, request, now, &mut self.effects);
     }
 

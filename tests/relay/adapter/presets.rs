@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::rig::{Rig, start, streams};
-use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::dev::FrameKinds as _;
+use crate::support::scripted_agent::ScriptedAgent;
 use hermes_relay::adapter::OfferedCommand;
 use hermes_relay::agent::{AgentEvent, StepState, ToolCall, ToolKind, TurnEnd};
 

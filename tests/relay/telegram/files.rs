@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hermes_relay::agent::{AgentEvent, EchoAgent, Media, MediaLocation, TurnEnd};
 use crate::support::dev::{BotApiAnswer, BotApiRule, PersonFile, PersonMessage, SeenFile};
+use hermes_relay::agent::{AgentEvent, EchoAgent, Media, MediaLocation, TurnEnd};
 use secrecy::ExposeSecret as _;
 
 use super::{ADA, Noting, World};

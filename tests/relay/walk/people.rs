@@ -459,9 +459,9 @@ impl Walk {
         let what = format!("{} becomes {role:?}", self.people[who].id());
         self.wait(what, For::Access(who), async move {
             match handle.access(request).await {
-                Some(Ok(_)) => Outcome::Done(log.tick(), String::new()),
-                Some(Err(error)) => Outcome::Refused(error.to_string()),
-                None => Outcome::Gone,
+                Ok(Ok(_)) => Outcome::Done(log.tick(), String::new()),
+                Ok(Err(error)) => Outcome::Refused(error.to_string()),
+                Err(_) => Outcome::Gone,
             }
         });
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hermes_relay::agent_connector::contract::{DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload};
 use hermes_relay::cron::job::{JobOrigin, NewJob};
-use hermes_relay::relay::{HandedDelivery, SendError};
+use hermes_relay::relay::{HandedItem, SendError, SubmitError};
 use hermes_relay::store::{CronCommand, CronReply, JobChange, RunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -159,8 +159,8 @@ impl Walk {
         let (handle, log) = (self.handle(), Arc::clone(&self.log));
         self.wait(what, For::Nothing, async move {
             match handle.jobs_changed().await {
-                Some(_) => Outcome::Done(log.tick(), String::new()),
-                None => Outcome::Gone,
+                Ok(_) => Outcome::Done(log.tick(), String::new()),
+                Err(_) => Outcome::Gone,
             }
         });
     }
@@ -226,7 +226,7 @@ impl Walk {
                 format!("{} {}", handed.name, self.rng.weighted(&words))
             }
         };
-        let item = HandedDelivery {
+        let item = HandedItem {
             agent: handed.agent.to_owned(),
             session: handed.session.clone(),
             payload: DeliveryPayload {
@@ -247,15 +247,15 @@ impl Walk {
         async move {
             let answer = if waits {
                 let response = handle.request(item).await;
-                response.map(|response| response.map(|response| response.content))
+                response.map(|response| response.content)
             } else {
-                let receipt = handle.hand(item).await;
-                receipt.map(|receipt| receipt.map(|_| String::new()))
+                let receipt = handle.submit(item).await;
+                receipt.map(|_| String::new())
             };
             match answer {
-                Some(Ok(text)) => Outcome::Done(log.tick(), text),
-                Some(Err(refusal)) => Outcome::Refused(refusal.to_string()),
-                None => Outcome::Gone,
+                Ok(text) => Outcome::Done(log.tick(), text),
+                Err(SubmitError::NotRunning(_)) => Outcome::Gone,
+                Err(refusal) => Outcome::Refused(refusal.to_string()),
             }
         }
     }
@@ -274,7 +274,7 @@ impl Walk {
         self.wait(what, For::Note(self.notes.len() - 1), async move {
             match handle.send_on(to.platform, &to.id, &said).await {
                 Ok(()) => Outcome::Done(log.tick(), String::new()),
-                Err(SendError::NotRunning) => Outcome::Gone,
+                Err(SendError::NotRunning(_)) => Outcome::Gone,
                 Err(error) => Outcome::Refused(error.to_string()),
             }
         });

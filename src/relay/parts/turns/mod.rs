@@ -146,6 +146,8 @@ enum RowWait {
     },
     /// Its turn was running when an earlier process ended; it is read to be reported.
     Interrupted,
+    /// One of the relay's own commands is being carried out; its answer ends the row.
+    Answering,
     /// Its end is being committed.
     Ending,
 }

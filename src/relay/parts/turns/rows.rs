@@ -71,8 +71,9 @@ impl Turns {
         match rows {
             Some(rows) => {
                 let complete = rows.len() < ROWS_PER_READ as usize;
-                // One whose end the journal could not write yet is over all the same.
-                let is_over = |seq: &InboxSeq| matches!(self.rows.get(seq), Some(RowWait::Ending));
+                // One whose end the journal could not write yet is over all the same, and a command is never the agent's.
+                let is_over =
+                    |seq: &InboxSeq| matches!(self.rows.get(seq), Some(RowWait::Ending | RowWait::Answering));
                 let rows: Vec<i64> = rows
                     .iter()
                     .filter(|row| !is_over(&row.seq))
@@ -167,7 +168,7 @@ impl Turns {
                 self.rows.remove(&row.seq);
                 Loaded::Turn(turn)
             }
-            Some(RowWait::Ending) | None => Loaded::Nothing,
+            Some(RowWait::Answering | RowWait::Ending) | None => Loaded::Nothing,
         }
     }
 
@@ -187,7 +188,7 @@ impl Turns {
                 self.abandon(turn);
             }
             Some(RowWait::Interrupted) => self.interrupted_read(effects),
-            Some(RowWait::Ending) | None => {}
+            Some(RowWait::Answering | RowWait::Ending) | None => {}
         }
     }
 
@@ -204,7 +205,7 @@ impl Turns {
                 tracing::error!(row = row.0, "dropped an answer that the journal refused");
                 true
             }
-            None => false,
+            Some(RowWait::Answering) | None => false,
         }
     }
 
@@ -226,6 +227,11 @@ impl Turns {
                 Unread::Waiting(after) => self.sessions.reload([], Some(after.0)),
             }
         }
+    }
+
+    /// One of the relay's own commands is answered later: until then nobody takes its row for a waiting message.
+    pub fn answer_later(&mut self, row: InboxSeq) {
+        self.rows.insert(row, RowWait::Answering);
     }
 
     /// Ends a row: its outcome and its ops are one commit.
