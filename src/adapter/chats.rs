@@ -112,14 +112,14 @@ impl ChatFacts {
 }
 
 #[derive(Debug)]
-struct KnownChat {
+struct RememberedChat {
     facts: ChatFacts,
     written_at_ms: i64,
 }
 
 /// The chats that were seen last, up to a bound.
 #[derive(Debug)]
-pub struct ChatMemory(BoundedCache<ChatId, KnownChat>);
+pub struct ChatMemory(BoundedCache<ChatId, RememberedChat>);
 
 /// A change of the last message alone is written to the journal at most this often.
 const MESSAGE_WRITE_INTERVAL_MS: i64 = 60_000;
@@ -153,7 +153,7 @@ impl ChatMemory {
 
     /// Takes a chat from the journal; call it for the least recently used chat first.
     pub fn restore(&mut self, chat: ChatId, facts: ChatFacts, written_at_ms: i64) {
-        self.0.insert(chat, KnownChat { facts, written_at_ms });
+        self.0.insert(chat, RememberedChat { facts, written_at_ms });
     }
 
     /// What is known about a chat.

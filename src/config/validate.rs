@@ -156,17 +156,17 @@ mod tests {
         let cases: [(&str, Change); 16] = [
             ("link.max_in_flight", |settings| settings.link.max_in_flight = 0),
             ("link.stable_secs", |settings| {
-                settings.link.stable_secs = u64::MAX
+                settings.link.stable_secs = u64::MAX;
             }),
             ("link.backoff_min_ms", |settings| {
-                settings.link.backoff_min_ms = 40_000
+                settings.link.backoff_min_ms = 40_000;
             }),
             ("link.max_line_bytes", |settings| {
-                settings.link.max_line_bytes = 64 << 20
+                settings.link.max_line_bytes = 64 << 20;
             }),
             ("budget.per_minute", |settings| settings.budget.per_minute = 0),
             ("prompts.timeout_secs", |settings| {
-                settings.prompts.timeout_secs = 0
+                settings.prompts.timeout_secs = 0;
             }),
             ("prompts.max_open", |settings| settings.prompts.max_open = 0),
             ("media.timeout_secs", |settings| settings.media.timeout_secs = 0),
@@ -174,7 +174,7 @@ mod tests {
                 settings.media.allow_hosts = vec!["http://h/".into()];
             }),
             ("shutdown.budget_secs", |settings| {
-                settings.shutdown.budget_secs = 11
+                settings.shutdown.budget_secs = 11;
             }),
             ("serve.http", |settings| {
                 settings.serve.http = Some("0.0.0.0:80".to_owned());
@@ -191,7 +191,7 @@ mod tests {
             }),
             ("sleep.idle_secs", |settings| settings.sleep.idle_secs = 0),
             ("sleep.command", |settings| {
-                settings.sleep.command = vec![String::new()]
+                settings.sleep.command = vec![String::new()];
             }),
             ("tls.client_cert", |settings| {
                 settings.tls.client_cert = Some("a.pem".into());

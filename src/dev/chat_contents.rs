@@ -193,11 +193,11 @@ const LIMIT: usize = 10_000;
 
 /// Chats by id; further ones than the limit are not learnt.
 #[derive(Default)]
-pub struct Chats {
+pub struct DevChats {
     sources: BTreeMap<String, Value>,
 }
 
-impl Chats {
+impl DevChats {
     /// Learns the chat that an event comes from.
     pub fn learn(&mut self, event: &Value) {
         let source = &event["source"];

@@ -44,8 +44,9 @@ mod state;
 mod trace;
 
 pub use bot_api::{
-    ApiChat, ApiChatKind, ApiParams, ApiPerson, ApiSpan, ApiText, Author, BotApi, BotApiHub, BotApiNotSeen,
-    BotApiSettings, BotStanding, PersonFile, PersonMessage, QueuedUpdate, file_id, method_named, unix_now,
+    ApiChat, ApiChatKind, ApiParams, ApiPerson, ApiSpan, ApiText, BotApi, BotApiHub, BotApiNotSeen,
+    BotApiSettings, BotStanding, MessageSender, PersonFile, PersonMessage, QueuedUpdate, file_id,
+    method_named, unix_now,
 };
 pub use buffer::{BufferId, NotBuffered};
 pub use chat_contents::{OpenedThread, SentMessage};

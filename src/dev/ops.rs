@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use super::chat_contents::{ChatContents, Chats};
+use super::chat_contents::{ChatContents, DevChats};
 use super::presets::PlatformPreset;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit};
 
@@ -62,7 +62,7 @@ impl RequestedOp {
 pub(super) fn perform_op(
     asked: &RequestedOp,
     contents: &mut ChatContents,
-    chats: &Chats,
+    chats: &DevChats,
     descriptor: Option<&CapabilityDescriptor>,
     platform: &str,
 ) -> Result<Value, String> {
@@ -318,7 +318,7 @@ mod tests {
             perform_op(
                 &asked,
                 &mut self.contents,
-                &Chats::default(),
+                &DevChats::default(),
                 Some(&descriptor),
                 self.preset.name(),
             )

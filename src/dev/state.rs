@@ -16,7 +16,7 @@ use url::Url;
 
 use super::buffer::{BufferId, BufferedDelivery, DeliveryBuffer, NotBuffered};
 use super::chat_contents::ChatContents;
-use super::chat_contents::Chats;
+use super::chat_contents::DevChats;
 use super::connector::ConnectorSettings;
 use super::faults::Faults;
 use super::feed::Feed;
@@ -175,7 +175,7 @@ pub struct ConnectorState {
     pub connections: BTreeMap<ConnectionId, GatewayConnection>,
     pub descriptors: BTreeMap<String, Value>,
     pub enrol_tokens: BTreeSet<String>,
-    pub chats: Chats,
+    pub chats: DevChats,
     pub contents: ChatContents,
     /// Results of ops, by requestId and the hash of their line: another op under a used requestId is another op.
     pub performed: BoundedCache<(String, u64), Value>,
@@ -200,7 +200,7 @@ impl ConnectorState {
             connections: BTreeMap::new(),
             descriptors: settings.descriptors.clone(),
             enrol_tokens: settings.enrol_tokens.iter().cloned().collect(),
-            chats: Chats::default(),
+            chats: DevChats::default(),
             contents: ChatContents::new(),
             performed: BoundedCache::new(MAX_PERFORMED),
             hasher: RandomState::new(),

@@ -260,7 +260,7 @@ pub(super) enum Intent {
     /// Run one of the relay's own commands.
     Command {
         command: SlashCommand,
-        about: CommandTarget,
+        about: AboutTurn,
         chat: Box<ChatId>,
         facts: Box<ChatFacts>,
         author: Arc<Author>,
@@ -284,7 +284,7 @@ pub(super) struct Refusal {
 
 /// What one of the relay's own commands is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CommandTarget {
+pub(super) enum AboutTurn {
     /// The turn that ran in its session when it came.
     Turn(TurnId),
     /// None ran here.

@@ -3,7 +3,7 @@
 //! Every label has few, fixed values. docs/metrics.md describes each metric; a test compares the two. The crates for it
 //! (`prometheus-client`, `prometheus`, `metrics`) keep a registry of shared counters; here a page is written from one
 //! snapshot of plain numbers, which is [`MetricsPage`] alone. `prometheus-client` would also change the page: it writes
-//! OpenMetrics, with counters described under another name and bounds such as `1.0`.
+//! `OpenMetrics`, with counters described under another name and bounds such as `1.0`.
 
 use std::fmt::{Display, Write as _};
 

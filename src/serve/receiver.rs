@@ -95,14 +95,14 @@ pub(super) struct Receiver {
 
 /// What is asked, and of which agent.
 #[derive(Debug, PartialEq, Eq)]
-enum Route {
+enum ReceiverRoute {
     List,
     Deliver(String),
     Wake(String),
     Status(String),
 }
 
-impl Route {
+impl ReceiverRoute {
     fn parse(path: &str) -> Option<Self> {
         let rest = path.strip_prefix(PATH)?;
         if rest.is_empty() {
@@ -176,7 +176,7 @@ impl Receiver {
             return Err(later(StatusCode::TOO_MANY_REQUESTS, "too many requests", wait));
         }
         let (head, body) = request.into_parts();
-        let route = Route::parse(head.uri.path());
+        let route = ReceiverRoute::parse(head.uri.path());
         let route = route.ok_or_else(|| refusal(StatusCode::NOT_FOUND, "not found"))?;
         if head.method != route.method() {
             let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here");
@@ -197,19 +197,19 @@ impl Receiver {
             self.verified_body(&head.headers, body).await?
         };
         match route {
-            Route::List => self.list().await,
-            Route::Status(agent) => {
+            ReceiverRoute::List => self.list().await,
+            ReceiverRoute::Status(agent) => {
                 let status = self.activity(&agent).await?;
                 Ok(reply(
                     StatusCode::OK,
                     &json!({"agent_id": agent, "status": status}),
                 ))
             }
-            Route::Deliver(agent) => {
+            ReceiverRoute::Deliver(agent) => {
                 self.activity(&agent).await?;
                 self.deliver(agent, &body).await
             }
-            Route::Wake(agent) => {
+            ReceiverRoute::Wake(agent) => {
                 self.activity(&agent).await?;
                 self.wake(agent, &body).await
             }
@@ -435,19 +435,19 @@ mod tests {
 
     #[test]
     fn a_path_names_the_bare_agent_in_encoded_text() {
-        let route = Route::parse;
-        assert_eq!(route("/v1/agents"), Some(Route::List));
+        let route = ReceiverRoute::parse;
+        assert_eq!(route("/v1/agents"), Some(ReceiverRoute::List));
         assert_eq!(
             route("/v1/agents/ops/deliver"),
-            Some(Route::Deliver("ops".to_owned()))
+            Some(ReceiverRoute::Deliver("ops".to_owned()))
         );
         assert_eq!(
             route("/v1/agents/a%2Fb%20%C3%BC/wake"),
-            Some(Route::Wake("a/b ü".to_owned()))
+            Some(ReceiverRoute::Wake("a/b ü".to_owned()))
         );
         assert_eq!(
             route("/v1/agents/ops/status"),
-            Some(Route::Status("ops".to_owned()))
+            Some(ReceiverRoute::Status("ops".to_owned()))
         );
         for path in [
             "/v1/agents/",

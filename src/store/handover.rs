@@ -34,14 +34,14 @@ const GIVEN: u8 = 2;
 pub struct Handovers {
     /// None if notes cannot be kept.
     notes: Option<Arc<Notes>>,
-    places: HashMap<InboxSeq, Place>,
+    places: HashMap<InboxSeq, NotePlace>,
     free: Vec<u64>,
     /// Places that the file has.
     length: u64,
 }
 
 #[derive(Debug)]
-struct Place {
+struct NotePlace {
     number: u64,
     /// An earlier run left it waiting.
     is_left: bool,
@@ -104,7 +104,7 @@ impl Handovers {
                     let number = length;
                     places.insert(
                         row,
-                        Place {
+                        NotePlace {
                             number,
                             is_left: true,
                         },
@@ -148,7 +148,7 @@ impl Handovers {
         }
         self.places.insert(
             row,
-            Place {
+            NotePlace {
                 number,
                 is_left: false,
             },

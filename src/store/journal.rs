@@ -45,7 +45,7 @@ pub struct Opened {
 
 /// Why commands were not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SubmitError {
+pub enum QueueError {
     /// The queue is full.
     #[error("the journal's queue is full")]
     Full,
@@ -117,13 +117,13 @@ impl Journal {
     }
 
     /// Queues the commands in order, waiting for room. If dropped while waiting, the rest is not queued.
-    pub async fn submit(&self, commands: Vec<Command>) -> Result<(), SubmitError> {
-        self.inner.queue.push(commands).await.map_err(SubmitError::from)
+    pub async fn submit(&self, commands: Vec<Command>) -> Result<(), QueueError> {
+        self.inner.queue.push(commands).await.map_err(QueueError::from)
     }
 
     /// Queues all commands, or returns all of them if there is no room. More than the queue's capacity never fits: split
     /// them.
-    pub fn try_submit(&self, commands: Vec<Command>) -> Result<(), (SubmitError, Vec<Command>)> {
+    pub fn try_submit(&self, commands: Vec<Command>) -> Result<(), (QueueError, Vec<Command>)> {
         self.inner
             .queue
             .try_push(commands)
@@ -159,7 +159,7 @@ impl Drop for JournalInner {
     }
 }
 
-impl From<QueueRefusal> for SubmitError {
+impl From<QueueRefusal> for QueueError {
     fn from(refused: QueueRefusal) -> Self {
         match refused {
             QueueRefusal::Full => Self::Full,

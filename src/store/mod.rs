@@ -86,7 +86,7 @@ pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use handed::{HandedBody, HandedCommand, HandedReply, MAX_CONTEXT_BYTES, NewHandedItem, PendingContext};
 pub use handover::{HandoverMark, Handovers};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
-pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};
+pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, QueueError};
 pub use lock::{check_state_dir, held_by, make_private};
 pub use process::current_owner;
 pub use reads::Recovered;

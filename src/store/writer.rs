@@ -68,7 +68,7 @@ enum Disk {
     },
 }
 
-struct Work<'a, 'c> {
+struct WriterTask<'a, 'c> {
     writer: JournalWriter,
     journal_db: &'a mut JournalDb<'c>,
     disk: Disk,
@@ -85,7 +85,7 @@ struct Work<'a, 'c> {
 impl JournalWriter {
     /// Runs until the queue is closed and empty. Returns how many commands could not be written.
     pub(super) fn run(self, journal_db: &mut JournalDb<'_>) -> usize {
-        let mut work = Work {
+        let mut work = WriterTask {
             writer: self,
             journal_db,
             disk: Disk::Healthy,
@@ -115,7 +115,7 @@ impl JournalWriter {
     }
 }
 
-impl Work<'_, '_> {
+impl WriterTask<'_, '_> {
     fn step(&mut self, taken: Vec<Command>) {
         if let Some(now_ms) = taken.iter().rev().find_map(Command::now_ms) {
             self.writer.clock = WriterClock::new(now_ms);

@@ -7,7 +7,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::line_editor::{Input, LineInput};
 use super::relay::DevRelay;
 use super::screen::Screen;
-use super::transcript::{ChatView, Transcript, TurnState};
+use super::transcript::{ChatTranscript, ChatView, TurnState};
 use crate::cli::log;
 use crate::dev::{Connector, random_token, text_event};
 use crate::wire::{Action, Grouping, MessageEvent, NoAliases, PromptButton, SessionKey};
@@ -63,7 +63,7 @@ struct TerminalChat<'c> {
     platform: &'c str,
     session: SessionKey,
     screen: Screen,
-    transcript: Transcript,
+    transcript: ChatTranscript,
     /// Distinguishes the messages of this run from those of an earlier one, which a relay may remember.
     run: String,
     sent: u64,
@@ -83,7 +83,7 @@ impl<'c> TerminalChat<'c> {
     fn new(connector: &'c Connector, platform: &'c str, relay: Option<&'c DevRelay>, screen: Screen) -> Self {
         Self {
             session: session_of(platform),
-            transcript: Transcript::new(platform),
+            transcript: ChatTranscript::new(platform),
             run: random_token()[..8].to_owned(),
             sent: 0,
             stopping: None,

@@ -95,7 +95,7 @@ pub(super) struct ChatUpdate {
 
 /// What was shown so far.
 #[derive(Debug)]
-pub(super) struct Transcript {
+pub(super) struct ChatTranscript {
     author: String,
     /// Texts as printed, by message.
     printed: BTreeMap<String, String>,
@@ -103,7 +103,7 @@ pub(super) struct Transcript {
     active_since: Option<Instant>,
 }
 
-impl Transcript {
+impl ChatTranscript {
     /// `author` is the name before each message.
     pub(super) fn new(author: &str) -> Self {
         Self {
@@ -223,7 +223,7 @@ mod tests {
     const FIRST: Duration = Duration::from_millis(100);
 
     struct Chat {
-        transcript: Transcript,
+        transcript: ChatTranscript,
         view: ChatView,
         now: Instant,
     }
@@ -231,7 +231,7 @@ mod tests {
     impl Chat {
         fn new(turn: TurnState) -> Self {
             Self {
-                transcript: Transcript::new("discord"),
+                transcript: ChatTranscript::new("discord"),
                 view: ChatView {
                     messages: Vec::new(),
                     drafts: Vec::new(),

@@ -145,9 +145,9 @@ pub struct NewCredentials {
 }
 
 /// Dials once with new credentials and returns the platforms that the connector described; the error is for people.
-pub type DialOnce<'a> = dyn Fn(NewCredentials) -> Pin<Box<dyn Future<Output = DialResult> + 'a>> + 'a;
+pub type DialOnce<'a> = dyn Fn(NewCredentials) -> Pin<Box<dyn Future<Output = DialOutcome> + 'a>> + 'a;
 /// The platforms that the connector described.
-pub type DialResult = Result<Vec<String>, String>;
+pub type DialOutcome = Result<Vec<String>, String>;
 
 /// The environment of an enrollment.
 pub struct EnrollContext<'a> {
@@ -219,7 +219,7 @@ async fn enroll_with(
         Err(error) => return Err(fail(exit::CONFIGURATION, error, None)),
     };
     let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dial = |new: NewCredentials| -> Pin<Box<dyn Future<Output = DialResult>>> {
+    let dial = |new: NewCredentials| -> Pin<Box<dyn Future<Output = DialOutcome>>> {
         let (mut settings, proxies) = (settings.clone(), proxies.clone());
         settings.connector.url = Some(new.connector.dial_url().to_owned());
         if !new.platforms.is_empty() {
@@ -250,7 +250,7 @@ async fn enroll_with(
 
 /// Dials with new credentials and waits for the handshake. The first failure counts, unless it revealed a clock skew: then
 /// the next token uses the connector's clock.
-async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials) -> DialResult {
+async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials) -> DialOutcome {
     let credentials = Credentials {
         gateway_id: new.gateway_id,
         secret: new.secret,

@@ -98,7 +98,7 @@ impl ChosenBot {
 }
 
 /// Why a token cannot be used.
-enum TokenRefusal {
+enum BotTokenRefusal {
     /// It is none, or Telegram does not accept it.
     Invalid(String),
     /// Telegram cannot be asked.
@@ -134,15 +134,15 @@ pub(super) async fn choose(
         };
         let username = match check(&token, args, loaded, env).await {
             Ok(username) => username,
-            Err(TokenRefusal::Invalid(why)) if attempts_left > 0 => {
+            Err(BotTokenRefusal::Invalid(why)) if attempts_left > 0 => {
                 outln!("That token cannot be used: {}", printable(&why));
                 continue;
             }
-            Err(TokenRefusal::Invalid(why)) => {
+            Err(BotTokenRefusal::Invalid(why)) => {
                 let what = format!("the bot's token cannot be used: {why}");
                 return Err(InitFailure::new(exit::FAILED, what, BOT_FATHER));
             }
-            Err(TokenRefusal::Unreachable(why)) => {
+            Err(BotTokenRefusal::Unreachable(why)) => {
                 let what = format!("cannot check the bot's token: {why}");
                 if !(asks && agrees(&format!("{}. Go on without the check?", printable(&what)))) {
                     let hint = "check the network and HTTPS_PROXY, or write the settings without any test with --no-test";
@@ -200,8 +200,8 @@ async fn check(
     args: &InitArgs,
     loaded: &LoadedConfig,
     env: Environment<'_>,
-) -> Result<Option<String>, TokenRefusal> {
-    check_bot_token(token).map_err(|why| TokenRefusal::Invalid(why.to_owned()))?;
+) -> Result<Option<String>, BotTokenRefusal> {
+    check_bot_token(token).map_err(|why| BotTokenRefusal::Invalid(why.to_owned()))?;
     if args.no_test {
         return Ok(None);
     }
@@ -211,8 +211,8 @@ async fn check(
     }
     let tls = provisioning::tls(&loaded.settings);
     let client = bot_client(&bot, tls, ProxyRules::from_env(env));
-    let client = client.map_err(|error| TokenRefusal::Unreachable(error.to_string()))?;
-    let unreachable = |why: String| Err(TokenRefusal::Unreachable(why));
+    let client = client.map_err(|error| BotTokenRefusal::Unreachable(error.to_string()))?;
+    let unreachable = |why: String| Err(BotTokenRefusal::Unreachable(why));
     match timeout(CHECK_TIMEOUT, client.call("getMe", &Map::new())).await {
         Ok(ApiAnswer::Ok(value)) => match Bot::from_value(&value) {
             Some(bot) => Ok(Some(bot.username)),
@@ -222,7 +222,7 @@ async fn check(
             code: 401 | 404,
             description,
             ..
-        }) => Err(TokenRefusal::Invalid(format!(
+        }) => Err(BotTokenRefusal::Invalid(format!(
             "Telegram does not accept it ({description})"
         ))),
         Ok(ApiAnswer::Error { description, .. }) => unreachable(format!("{}: {description}", client.host())),

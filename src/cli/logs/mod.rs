@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use self::report::{Coverage, FileScan, Report};
+use self::report::{Coverage, FileScan, LogReport};
 use super::ProcessEnv;
 use super::exit::{self, errln, fail};
 use super::format::{printable, stdout};
@@ -108,7 +108,7 @@ fn redact(args: &RedactArgs, process: &ProcessEnv<'_>) -> ExitCode {
         }
     };
     let redactor = Redactor::thorough(secrets, args.keep_ids);
-    let mut report = Report::new(coverage);
+    let mut report = LogReport::new(coverage);
     let mut out: Box<dyn Write> = if args.check {
         Box::new(io::sink())
     } else if io::stdout().is_terminal() {

@@ -79,13 +79,13 @@ impl FileScan {
 }
 
 /// What was found in all logs.
-pub(super) struct Report {
+pub(super) struct LogReport {
     coverage: Coverage,
     logs: Vec<(String, FileScan)>,
     unread: Vec<String>,
 }
 
-impl Report {
+impl LogReport {
     pub(super) fn new(coverage: Coverage) -> Self {
         Self {
             coverage,

@@ -35,7 +35,7 @@ pub(super) fn run(relay: &RemoteRelay, status: &Value) -> ExitCode {
 
 async fn watch(relay: &RemoteRelay, status: &Value, terminal: BorrowedFd<'_>) -> io::Result<()> {
     let mut events = Events::listen()?;
-    let screen = Screen::enter(terminal)?;
+    let screen = WatchScreen::enter(terminal)?;
     let mut rows = status_rows(status);
     loop {
         let next = Instant::now() + WATCH_INTERVAL;
@@ -119,12 +119,12 @@ fn read_keys() -> mpsc::Receiver<u8> {
 }
 
 /// The terminal's other screen, without echo and cursor; the terminal is as before when it is dropped.
-struct Screen<'a> {
+struct WatchScreen<'a> {
     _no_echo: NoEcho<'a>,
     colour: bool,
 }
 
-impl<'a> Screen<'a> {
+impl<'a> WatchScreen<'a> {
     fn enter(terminal: BorrowedFd<'a>) -> io::Result<Self> {
         let screen = Self {
             _no_echo: NoEcho::start(terminal)?,
@@ -169,7 +169,7 @@ fn page(rows: &[StatusRow], (height, width): (usize, usize), colour: bool) -> St
     page
 }
 
-impl Drop for Screen<'_> {
+impl Drop for WatchScreen<'_> {
     fn drop(&mut self) {
         let mut out = io::stdout();
         // Nothing can be done if the terminal is gone.

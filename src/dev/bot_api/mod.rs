@@ -52,7 +52,7 @@ pub use params::ApiParams;
 pub use people::{PersonFile, PersonMessage};
 pub use server::{BotApiHub, unix_now};
 pub use settings::BotApiSettings;
-pub use state::Author;
+pub use state::MessageSender;
 pub use updates::QueuedUpdate;
 pub use view::{BotApiNotSeen, file_id};
 

@@ -11,7 +11,7 @@ use super::markup::ApiText;
 use super::methods::{member_of, open_topic, put_text};
 use super::params::{ApiParams, UploadedFile};
 use super::server::{BotApiHub, unix_now};
-use super::state::{ApiPress, Author, BotApiState};
+use super::state::{ApiPress, BotApiState, MessageSender};
 
 /// Chats that are opened on the page have ids below this.
 const FIRST_CHAT: i64 = -1_001_000_000_000;
@@ -112,8 +112,15 @@ impl BotApi {
 
     /// Opens a topic; returns its id.
     pub fn open_topic(&self, chat_id: i64, person_id: i64, name: &str) -> i64 {
-        self.hub
-            .change(|state| open_topic(state, chat_id, &Author::Person(person_id), name, unix_now()))
+        self.hub.change(|state| {
+            open_topic(
+                state,
+                chat_id,
+                &MessageSender::Person(person_id),
+                name,
+                unix_now(),
+            )
+        })
     }
 }
 
@@ -281,9 +288,9 @@ fn write(state: &mut BotApiState, chat_id: i64, person_id: i64, message: PersonM
     let is_channel = chat.kind == ApiChatKind::Channel;
     fields.extend(message.extra);
     let author = if is_channel || message.is_anonymous {
-        Author::Chat
+        MessageSender::Chat
     } else {
-        Author::Person(person_id)
+        MessageSender::Person(person_id)
     };
     let object = state.add_message(chat_id, &author, text, fields, now);
     let message_id = object["message_id"].as_i64().unwrap_or(0);

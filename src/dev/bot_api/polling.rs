@@ -21,12 +21,12 @@ const WEBHOOK_IS_SET: &str =
     "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first";
 
 /// A poll that waits; dropped, it waits no more.
-struct Waiting {
+struct PollWaiting {
     hub: Arc<BotApiHub>,
     number: u64,
 }
 
-impl Drop for Waiting {
+impl Drop for PollWaiting {
     fn drop(&mut self) {
         let mut state = self.hub.lock();
         if state.poll.number == self.number {
@@ -38,13 +38,13 @@ impl Drop for Waiting {
 }
 
 /// What a poll asks for.
-struct Asked {
+struct PollRequest {
     offset: i64,
     limit: usize,
     wait: Duration,
 }
 
-impl Asked {
+impl PollRequest {
     fn read(params: &ApiParams, state: &mut BotApiState, now: Instant) -> Self {
         let offset = params.integer("offset").unwrap_or(0);
         let limit = params.integer("limit").unwrap_or(100).clamp(1, 100);
@@ -79,7 +79,7 @@ pub(super) async fn get_updates(hub: &Arc<BotApiHub>, params: &ApiParams) -> Api
             None
         } else {
             state.updates.allow(&params.json("allowed_updates"));
-            let asked = Asked::read(params, &mut state, Instant::now());
+            let asked = PollRequest::read(params, &mut state, Instant::now());
             state.poll.number += 1;
             state.poll.is_waiting = true;
             Some((asked, state.poll.number))
@@ -90,7 +90,7 @@ pub(super) async fn get_updates(hub: &Arc<BotApiHub>, params: &ApiParams) -> Api
     };
     // The older poll ends now.
     hub.changed.notify_waiters();
-    let waiting = Waiting {
+    let waiting = PollWaiting {
         hub: Arc::clone(hub),
         number,
     };

@@ -63,7 +63,7 @@ pub struct BotApiState {
 }
 
 /// Who a message is from.
-pub enum Author {
+pub enum MessageSender {
     Bot,
     Person(i64),
     /// The chat itself: a channel's post, or an anonymous administrator.
@@ -201,7 +201,7 @@ impl BotApiState {
     pub fn add_message(
         &mut self,
         chat_id: i64,
-        author: &Author,
+        author: &MessageSender,
         text: ApiText,
         mut fields: Map<String, Value>,
         now: i64,
@@ -221,18 +221,18 @@ impl BotApiState {
         let mut object = Map::new();
         object.insert("message_id".to_owned(), json!(message_id));
         match author {
-            Author::Bot if chat.kind == ApiChatKind::Channel => {
+            MessageSender::Bot if chat.kind == ApiChatKind::Channel => {
                 object.insert("sender_chat".to_owned(), chat.object());
             }
-            Author::Bot => {
+            MessageSender::Bot => {
                 object.insert("from".to_owned(), bot);
             }
-            Author::Person(id) => {
+            MessageSender::Person(id) => {
                 let known = people.get(id).map(ApiPerson::user);
                 let user = known.unwrap_or_else(|| ApiPerson::named(*id, "Somebody").user());
                 object.insert("from".to_owned(), user);
             }
-            Author::Chat => {
+            MessageSender::Chat => {
                 object.insert("sender_chat".to_owned(), chat.object());
                 if chat.kind != ApiChatKind::Channel {
                     let anonymous = json!({
@@ -253,7 +253,7 @@ impl BotApiState {
             .and_then(Value::as_i64)
             .unwrap_or(0);
         let object = Value::Object(object);
-        let is_by_bot = matches!(author, Author::Bot);
+        let is_by_bot = matches!(author, MessageSender::Bot);
         if is_by_bot {
             chat.settle(thread_id);
         }

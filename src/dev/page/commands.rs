@@ -65,7 +65,7 @@ struct Speaker {
 /// The way a message takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum DeliveryKind {
+enum MessageLane {
     /// As an event.
     #[default]
     Message,
@@ -83,7 +83,7 @@ struct Say {
     #[serde(default)]
     media: Vec<String>,
     #[serde(default)]
-    lane: DeliveryKind,
+    lane: MessageLane,
     /// How often the same message is delivered.
     #[serde(default)]
     twice: bool,
@@ -98,7 +98,7 @@ struct Press {
     #[serde(default)]
     message: Option<String>,
     #[serde(default)]
-    lane: DeliveryKind,
+    lane: MessageLane,
 }
 
 #[derive(Debug, Deserialize)]
@@ -162,7 +162,7 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, CommandError> {
     let person = personas
         .person(&say.speaker.who)
         .ok_or(CommandError::Missing("person"))?;
-    if say.lane == DeliveryKind::Interaction
+    if say.lane == MessageLane::Interaction
         && page.preset() == PlatformPreset::Discord
         && let Some(typed) = say.text.strip_prefix('/')
     {
@@ -283,7 +283,7 @@ fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, CommandErr
     let event = hub
         .press(&press.prompt, &press.option, Some(&source))
         .ok_or(CommandError::Missing("button"))?;
-    if press.lane == DeliveryKind::Interaction && page.preset() == PlatformPreset::Discord {
+    if press.lane == MessageLane::Interaction && page.preset() == PlatformPreset::Discord {
         let token = format!("hp1:{}:{}", press.prompt, press.option);
         prompt_token(&token).ok_or(CommandError::Missing("button"))?;
         let data = json!({ "custom_id": token, "component_type": 2 });

@@ -27,7 +27,7 @@ use super::parts::approvals::Approvals;
 use super::parts::chats::Chats;
 use super::parts::handed::Handed;
 use super::parts::inbound::Inbound;
-use super::parts::job_files::{JobFiles, Prompt};
+use super::parts::job_files::{JobFiles, JobPrompt};
 use super::parts::journal_io::JournalIo;
 use super::parts::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Lifecycle, Step};
 use super::parts::link::RelayLink;
@@ -104,9 +104,9 @@ enum Event {
     Result(OpId, SendResult),
     TurnRequest(Option<(TurnId, TurnRequest)>),
     TurnFinished(Box<Finished>),
-    PromptRead(TurnId, Prompt),
+    PromptRead(TurnId, JobPrompt),
     Arms,
-    Link(LinkStatus),
+    Link(Box<LinkStatus>),
     Health(Health),
     Request(Option<HandleRequest>),
     Frames(Option<Vec<InboundFrame>>),
@@ -162,7 +162,7 @@ impl EventLoop {
                 () = self.scheduler.arms_changed() => Event::Arms,
                 finished = self.turns.next_finished() => Event::TurnFinished(Box::new(finished)),
                 (turn, prompt) = self.job_files.next_prompt() => Event::PromptRead(turn, prompt),
-                Ok(()) = link.changed() => Event::Link(link.borrow_and_update().clone()),
+                Ok(()) = link.changed() => Event::Link(Box::new(link.borrow_and_update().clone())),
                 Ok(()) = channels.health.changed() => Event::Health(channels.health.borrow_and_update().clone()),
                 request = channels.requests.recv() => Event::Request(request),
                 frames = inbound.frames.recv(), if takes_frames => Event::Frames(frames),
@@ -203,7 +203,7 @@ impl EventLoop {
             Event::TurnFinished(finished) => self.finish_turn(*finished),
             Event::PromptRead(turn, prompt) => self.prompt_read(turn, prompt),
             Event::Arms => self.scheduler.note_arms(&mut self.effects),
-            Event::Link(status) => self.handle_link(status),
+            Event::Link(status) => self.handle_link(*status),
             Event::Health(health) => self.handle_health(health),
             Event::Request(Some(request)) => self.handle_request(request),
             Event::Frames(Some(frames)) => self.handle_frames(frames),

@@ -254,13 +254,14 @@ impl Chats {
 /// Where a job is made that the agent of this author's turn makes: in the author's chat; for the operator's turns in the chat
 /// of the turn.
 pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<JobOrigin> {
-    let made_in = match author.is_operator() {
-        true => JobOrigin {
+    let made_in = if author.is_operator() {
+        JobOrigin {
             platform: chat.platform.clone(),
             chat_id: chat.chat.clone(),
             ..JobOrigin::default()
-        },
-        false => JobOrigin {
+        }
+    } else {
+        JobOrigin {
             platform: author.platform.clone(),
             chat_id: author.chat().to_owned(),
             parent_chat_id: author.chats.get(1).cloned(),
@@ -268,7 +269,7 @@ pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<J
             user_id: author.ids.first().cloned(),
             other_ids: author.ids.iter().skip(1).cloned().collect(),
             ..JobOrigin::default()
-        },
+        }
     };
     let is_here = made_in.platform == chat.platform && made_in.chat_id == chat.chat;
     let origin = JobOrigin {

@@ -20,13 +20,13 @@ use crate::text::one_line;
 const MAX_SKILL_NAME: usize = 64;
 
 /// The prompt of a run, or why it has none.
-pub type Prompt = Result<String, String>;
+pub type JobPrompt = Result<String, String>;
 
 /// Reads skills and writes outputs.
 pub struct JobFiles {
     state_dir: PathBuf,
     skills: Arc<dyn SkillStore>,
-    reads: JoinSet<Prompt>,
+    reads: JoinSet<JobPrompt>,
     /// The turns that wait for a read.
     reading: HashMap<tokio::task::Id, TurnId>,
     writes: JoinSet<()>,
@@ -51,7 +51,7 @@ impl JobFiles {
     /// The prompt of a run: the texts of its skills, and then its own. Skills are read when the run begins, so that a new text
     /// and a withdrawn approval count from then on; `None` while they are read, after which [`Self::next_prompt`] has the
     /// prompt.
-    pub fn prompt(&mut self, turn: TurnId, job: &Job) -> Option<Prompt> {
+    pub fn prompt(&mut self, turn: TurnId, job: &Job) -> Option<JobPrompt> {
         let own = job.prompt().to_owned();
         if job.skills().is_empty() {
             let no_prompt = || "the job has no prompt; this relay runs prompts, not scripts".to_owned();
@@ -67,7 +67,7 @@ impl JobFiles {
     }
 
     /// Waits for the next prompt; never resolves while none is read. Cancel-safe.
-    pub async fn next_prompt(&mut self) -> (TurnId, Prompt) {
+    pub async fn next_prompt(&mut self) -> (TurnId, JobPrompt) {
         loop {
             let (task, prompt) = match self.reads.join_next_with_id().await {
                 Some(Ok(read)) => read,
@@ -102,7 +102,7 @@ impl JobFiles {
     }
 }
 
-fn with_skills(skills: &dyn SkillStore, names: &[String], own: String) -> Prompt {
+fn with_skills(skills: &dyn SkillStore, names: &[String], own: String) -> JobPrompt {
     let mut parts = Vec::new();
     for name in names {
         let shown = one_line(name, MAX_SKILL_NAME);

@@ -11,18 +11,18 @@ use tokio::sync::watch;
 use crate::collections::IdMap;
 use crate::relay::effects::{Effects, Pending};
 use crate::relay::metrics::CommitMetrics;
-use crate::store::{Command, Commit, Health, Journal, SubmitError as QueueError};
+use crate::store::{Command, Commit, Health, Journal, QueueError};
 
 /// Messages that may wait for their commit; no frames are taken beyond it.
 const MAX_UNCOMMITTED: usize = 4096;
 
-type Submission = Pin<Box<dyn Future<Output = Result<(), QueueError>> + Send>>;
+type Submitting = Pin<Box<dyn Future<Output = Result<(), QueueError>> + Send>>;
 
 /// The journal's queue, as seen by the event loop.
 pub struct JournalIo {
     journal: Journal,
     /// Commands that wait for room in the journal's queue.
-    submission: Option<Submission>,
+    submission: Option<Submitting>,
     pending: IdMap<u64, Pending>,
     health: watch::Receiver<Health>,
     failing: Option<String>,

@@ -7,7 +7,7 @@ use crate::access::{EventKind, PersonId, Reason};
 use crate::adapter::{ChatFacts, ChatId, interaction_event};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
-use crate::relay::effects::{Accepting, CommandTarget, Intent, Place, QuestionResponse, Refusal, Task, Work};
+use crate::relay::effects::{AboutTurn, Accepting, Intent, Place, QuestionResponse, Refusal, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::chats::KnownChat;
@@ -152,7 +152,7 @@ impl EventLoop {
             let intent = Intent::Command {
                 author,
                 command,
-                about: running.map_or(CommandTarget::NoTurn, CommandTarget::Turn),
+                about: running.map_or(AboutTurn::NoTurn, AboutTurn::Turn),
                 chat: Box::new(chat),
                 facts: Box::new(facts),
             };
@@ -334,7 +334,7 @@ impl EventLoop {
     }
 
     /// Remembers what a message tells about its chat.
-    fn learn_chat(&mut self, chat: &ChatId, facts: &ChatFacts) {
+    pub fn learn_chat(&mut self, chat: &ChatId, facts: &ChatFacts) {
         let now_ms = self.clock.unix_ms();
         self.chats.learn(chat, facts, now_ms, &mut self.effects);
     }

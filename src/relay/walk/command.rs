@@ -7,7 +7,7 @@ use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::RouteInput;
 use crate::cron::chat::{self, HELP, JobCommand};
 use crate::cron::job::NewJob;
-use crate::relay::effects::{ChatJobRequest, CommandTarget};
+use crate::relay::effects::{AboutTurn, ChatJobRequest};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::chats::job_origin;
@@ -27,7 +27,7 @@ impl EventLoop {
     pub fn run_command(
         &mut self,
         command: SlashCommand,
-        about: CommandTarget,
+        about: AboutTurn,
         session: &SessionKey,
         row: InboxSeq,
         (chat, facts): (&ChatId, &ChatFacts),
@@ -38,19 +38,15 @@ impl EventLoop {
                 return self.run_job_command(&text, session, row, (chat, facts), author);
             }
             SlashCommand::Stop => match about {
-                CommandTarget::Turn(turn) if self.stop_turn(session, Some(turn), StopReason::Asked) => {
-                    "Stopped."
-                }
-                CommandTarget::NoTurn if self.link.stop_elsewhere(session.as_str()) => {
+                AboutTurn::Turn(turn) if self.stop_turn(session, Some(turn), StopReason::Asked) => "Stopped.",
+                AboutTurn::NoTurn if self.link.stop_elsewhere(session.as_str()) => {
                     "Nothing is running here. If another instance is working on this, it was asked to stop."
                 }
-                CommandTarget::Turn(_) | CommandTarget::NoTurn | CommandTarget::Forgotten => {
-                    "Nothing is running."
-                }
+                AboutTurn::Turn(_) | AboutTurn::NoTurn | AboutTurn::Forgotten => "Nothing is running.",
             }
             .to_owned(),
             SlashCommand::New => {
-                if let CommandTarget::Turn(turn) = about {
+                if let AboutTurn::Turn(turn) = about {
                     self.stop_turn(session, Some(turn), StopReason::Asked);
                 }
                 self.access.resume(author);

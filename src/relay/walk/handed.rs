@@ -25,7 +25,7 @@ use crate::store::{
     Command, HandedBody, HandedCommand, HandedReply, InboxRow, InboxSeq, MAX_CONTEXT_BYTES, NewHandedItem,
     PendingContext, RowState,
 };
-use crate::wire::{SessionKey, SessionSource};
+use crate::wire::SessionKey;
 
 use super::turn::{LeftTurn, ReplyPlace};
 
@@ -153,7 +153,7 @@ impl EventLoop {
             };
             self.chats.source(&known.chat, &facts)
         });
-        let source = source.unwrap_or_else(SessionSource::default);
+        let source = source.unwrap_or_default();
         TurnOrigin::new(session, &source, true, self.access.author(Starter::Program), span)
     }
 

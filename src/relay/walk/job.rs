@@ -16,7 +16,7 @@ use crate::relay::effects::{Accepting, JobStep, JobTask, Pending, Place, RunSeq,
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOp;
 use crate::relay::parts::access::{MadeIn, Starter};
-use crate::relay::parts::job_files::Prompt;
+use crate::relay::parts::job_files::JobPrompt;
 use crate::relay::parts::scheduler::{JobRun, instant, job_session};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, TurnOrigin, message_span};
@@ -141,7 +141,7 @@ impl EventLoop {
     }
 
     /// It is known what a run asks: it is marked as begun before its agent starts.
-    pub fn prompt_read(&mut self, turn: TurnId, prompt: Prompt) {
+    pub fn prompt_read(&mut self, turn: TurnId, prompt: JobPrompt) {
         let Some((row, _, Task::Job(job))) = self.turns.preparing(turn) else {
             return;
         };
@@ -178,16 +178,12 @@ impl EventLoop {
             profile: "",
             text: "",
         });
-        match self.agents.named(job.agent(), input.as_ref()) {
-            Some(selection) => {
-                tracing::info!(job = job.id(), agent = &*selection.agent.name, "running a job");
-                self.begin_turn(turn, selection);
-            }
-            None => {
-                let why = format!("there is no agent `{}`", job.agent().unwrap_or_default());
-                self.end_unstarted(turn, row, RowState::Failed, &why, None);
-            }
-        }
+        let Some(selection) = self.agents.named(job.agent(), input.as_ref()) else {
+            let why = format!("there is no agent `{}`", job.agent().unwrap_or_default());
+            return self.end_unstarted(turn, row, RowState::Failed, &why, None);
+        };
+        tracing::info!(job = job.id(), agent = &*selection.agent.name, "running a job");
+        self.begin_turn(turn, selection);
     }
 
     /// The journal has answered about jobs.

@@ -118,10 +118,13 @@ impl EventLoop {
 
     fn command_failed(&mut self, failed: &Failed) {
         match failed.subject {
-            Subject::Token(token) => match self.journal.take(token) {
-                Some(waiter) => self.waiter_failed(waiter, Some(token), &failed.fault),
-                None => tracing::error!(token, "a command failed that nobody waits for"),
-            },
+            Subject::Token(token) => {
+                if let Some(waiter) = self.journal.take(token) {
+                    self.waiter_failed(waiter, Some(token), &failed.fault);
+                } else {
+                    tracing::error!(token, "a command failed that nobody waits for");
+                }
+            }
             Subject::Message(row) => {
                 if self.turns.row_failed(row) {
                     self.outbox.not_committed(OpsCommit::End(row));

@@ -8,7 +8,7 @@ use crate::adapter::RelayAdapter;
 use crate::adapter::stream::{ReplyStream, first_draft_id};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
-use crate::relay::effects::{Accepting, CommandTarget, Pending, Place, Task, Work};
+use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
@@ -136,10 +136,12 @@ impl EventLoop {
         let origin = TurnOrigin::new(session, &event.source, personal, author, span);
         if let Some(command) = command {
             self.turns.abandon(turn);
-            let (chat, about) = ((&*origin.chat, &*origin.facts), CommandTarget::Forgotten);
+            let (chat, about) = ((&*origin.chat, &*origin.facts), AboutTurn::Forgotten);
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
             return None;
         }
+        // A kill may have come between the message and what it tells about its chat.
+        self.learn_chat(&origin.chat, &origin.facts);
         Some((origin, Task::Message(Some(Box::new(event)))))
     }
 
@@ -170,16 +172,16 @@ impl EventLoop {
                 let run = job.run;
                 self.prepare_run(turn, run);
             }
-            Task::Handed(item) => match self.agents.named(Some(&item.agent), None) {
-                Some(selection) => self.begin_turn(turn, selection),
-                None => {
+            Task::Handed(item) => {
+                let Some(selection) = self.agents.named(Some(&item.agent), None) else {
                     tracing::warn!(
                         agent = item.agent,
                         "an item was handed over for an agent that is gone"
                     );
-                    self.end_unstarted(turn, row, RowState::Failed, "", None);
-                }
-            },
+                    return self.end_unstarted(turn, row, RowState::Failed, "", None);
+                };
+                self.begin_turn(turn, selection);
+            }
         }
     }
 
@@ -259,7 +261,7 @@ impl EventLoop {
                 accepts_attachments &= has_chat;
                 item.is_collected = collect;
                 item.mark = self.handed.mark(row);
-                handover = item.mark.clone();
+                handover.clone_from(&item.mark);
                 let event = MessageEvent {
                     source: self.chats.source(&origin.chat, &origin.facts),
                     ..MessageEvent::default()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::relay::effects::Task;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOp, OpGroup};
-use crate::relay::parts::outbox::{Indicators, OpsCommit};
+use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
 use crate::store::{InboxSeq, OpSeqs, RowState};
@@ -86,7 +86,7 @@ impl EventLoop {
         row: InboxSeq,
         outcome: RowState,
         ops: Vec<DurableOp>,
-        indicators: Option<Indicators>,
+        indicators: Option<FinalIndicators>,
     ) {
         let mut indicators = indicators.filter(|(_, actions)| !actions.is_empty());
         if ops.is_empty()

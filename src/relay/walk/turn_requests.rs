@@ -102,7 +102,7 @@ impl EventLoop {
             return;
         }
         let now = self.clock.mono();
-        let asker = Asker {
+        let from = Asker {
             is_owner: self.access.is_owner(&origin.author),
             is_direct: origin.author.direct,
             has_rules: self.access.is_active(),
@@ -114,12 +114,12 @@ impl EventLoop {
             facts: Arc::clone(&origin.facts),
             personal: origin.personal,
         };
-        match self.approvals.decider(asker) {
+        match self.approvals.decider(from) {
             Decider::Author => {
                 let adapter = self.adapters.get(&origin.chat.platform);
                 let effects = &mut self.effects;
                 self.approvals
-                    .ask(&asking, asker, question, reply, &adapter, now, effects);
+                    .ask(&asking, from, question, reply, &adapter, now, effects);
             }
             Decider::Owner => {
                 let owner = self.owner_chat(&origin.author.platform);

@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::Response;
 use clap::Parser;
 use hermes_relay::cli::enroll::{
-    DialResult, EnrollArgs, EnrollContext, EnrollOutcome, NewCredentials, Streams, run,
+    DialOutcome, EnrollArgs, EnrollContext, EnrollOutcome, NewCredentials, Streams, run,
 };
 use hermes_relay::cli::prompt::SecretInput;
 use hermes_relay::net::connector_http::ProvisionRequest;
@@ -111,7 +111,7 @@ impl Fixture {
         let dial = |credentials: NewCredentials| {
             self.dialled.borrow_mut().push(credentials);
             let result = self.dial.clone();
-            Box::pin(async move { result }) as std::pin::Pin<Box<dyn Future<Output = DialResult>>>
+            Box::pin(async move { result }) as std::pin::Pin<Box<dyn Future<Output = DialOutcome>>>
         };
         let around = EnrollContext {
             env: &env,

@@ -3,8 +3,8 @@
 use super::{NOW, accept, ask, chat, copy, next, op, open};
 use crate::support::wait::eventually;
 use hermes_relay::store::{
-    Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, RowState,
-    SubmitError,
+    Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, QueueError,
+    RowState,
 };
 use std::fs;
 
@@ -349,9 +349,9 @@ async fn submitters_wait_for_room_and_a_closed_journal_reports_it() {
     submitter.await.unwrap();
     let many: Vec<_> = (0..9).map(|token| accept(token, "s", None, true)).collect();
     let (why, back) = opened.journal.try_submit(many).unwrap_err();
-    assert_eq!((why, back.len()), (SubmitError::Full, 9));
+    assert_eq!((why, back.len()), (QueueError::Full, 9));
     opened.journal.close().await.unwrap();
-    assert_eq!(opened.journal.submit(back).await, Err(SubmitError::Closed));
+    assert_eq!(opened.journal.submit(back).await, Err(QueueError::Closed));
     assert!(opened.batches.recv().await.is_none());
     assert_eq!(
         fs::metadata(dir.path().join("journal.db-wal")).map_or(0, |data| data.len()),

@@ -35,15 +35,7 @@ pub(super) async fn check(walk: &mut Walk) {
     let journal = Inspector::open(walk.dir.path()).unwrap();
     let unfinished = journal.list(Section::Unfinished, 0, 9).unwrap();
     assert!(unfinished.is_empty(), "unfinished: {unfinished:?}");
-    let mut ops = journal.list(Section::Ops, 0, 9).unwrap();
-    if super::known_gaps().answers_to_cron_commands {
-        let is_answer = |session: &str| {
-            walk.sent
-                .iter()
-                .any(|sent| sent.is_cron() && sent.session == session)
-        };
-        ops.retain(|op| !op.session.as_deref().is_some_and(is_answer));
-    }
+    let ops = journal.list(Section::Ops, 0, 9).unwrap();
     assert!(ops.is_empty(), "not delivered: {ops:?}");
     let finished = journal.list(Section::Finished, 0, 99_999).unwrap();
     let mut rows = HashMap::new();
@@ -148,12 +140,6 @@ impl Facts<'_> {
         })
     }
 
-    /// Whether the run of a job may have been read back from the journal without its author, as things are.
-    fn may_have_waited(&self, run: &Run) -> bool {
-        let is_behind = self.walk.restarts.iter().any(|at| *at < run.began);
-        super::known_gaps().jobs_that_waited && (is_behind || self.walk.plan.has_few_slots())
-    }
-
     fn was_restarted(&self, since: Tick) -> bool {
         // The last one is the end of the walk, when nothing ran any more.
         let restarts = &self.walk.restarts[..self.walk.restarts.len() - 1];
@@ -208,7 +194,7 @@ impl Facts<'_> {
         for (number, run) in self.runs.iter().enumerate() {
             let author = match (self.sent(&run.name), self.job(&run.name)) {
                 (Some(sent), _) => Some(sent.who),
-                (_, Some(job)) if !job.loses_its_author() && !self.may_have_waited(run) => job.author,
+                (_, Some(job)) => job.author,
                 _ => None,
             };
             if let Some(who) = author {
@@ -295,10 +281,8 @@ impl Facts<'_> {
             let is_right = if let Some(sent) = self.sent(name) {
                 shown.is_in(sent.chat.platform, &sent.chat.id)
             } else if let Some(job) = self.job(name) {
-                let has_no_place = job.loses_its_author() || self.may_have_waited(&self.runs[number]);
-                let is_lost = shown.is_question() && has_no_place;
                 let mut targets = job.targets.iter();
-                is_lost || targets.any(|target| shown.is_in(target.platform, &target.id))
+                targets.any(|target| shown.is_in(target.platform, &target.id))
             } else if let Some(handed) = self.handed(name) {
                 self.is_place_of(handed, shown)
             } else {
@@ -311,7 +295,6 @@ impl Facts<'_> {
     fn is_place_of(&self, handed: &Handed, shown: &Shown) -> bool {
         let is_home = shown.is_in(HOME.0, HOME.1);
         match &handed.chat {
-            Some(_) if handed.loses_its_chat() => true,
             Some((chat, true)) => shown.is_in(chat.platform, &chat.id),
             Some((chat, false)) => is_home || shown.is_in(chat.platform, &chat.id),
             None => is_home,
@@ -351,9 +334,7 @@ impl Facts<'_> {
             "done" if matches!(sent.kind, Kind::Command | Kind::Inquiry) => {
                 // A question to an owner replies to whatever the owner wrote last.
                 let answers = seen.replies(name).filter(|shown| !shown.is_question()).count();
-                if !(sent.is_cron() && super::known_gaps().answers_to_cron_commands) {
-                    self.check_shown(&format!("the answer to {name}"), answers);
-                }
+                self.check_shown(&format!("the answer to {name}"), answers);
             }
             "done" => {}
             "failed" => {
@@ -425,7 +406,7 @@ impl Facts<'_> {
         );
         for row in &rows {
             let error = row.error.as_deref().unwrap_or_default();
-            if error.contains("no access") && !job.loses_its_author() {
+            if error.contains("no access") {
                 let who = job.author.expect("only people lose access");
                 let since = job.asked.iter().min().copied().unwrap_or_default();
                 assert!(
@@ -524,7 +505,7 @@ impl Facts<'_> {
                 // Whoever waits for an answer has it; without a chat nobody else gets it.
                 let has_waited = handed.how == HandedAs::Question;
                 let is_hidden = has_waited && !matches!(handed.chat, Some((_, true)));
-                if !was_cut && !is_hidden && !handed.loses_its_chat() {
+                if !was_cut && !is_hidden {
                     self.check_shown(&format!("the answer to {name}"), shown);
                 }
                 assert!(
@@ -536,7 +517,7 @@ impl Facts<'_> {
                 let (number, _) = runs[runs.len() - 1];
                 let text = format!("failed {name} run {number}.");
                 let is_hidden = handed.how == HandedAs::Question && !matches!(handed.chat, Some((_, true)));
-                if !was_cut && !is_hidden && !handed.loses_its_chat() {
+                if !was_cut && !is_hidden {
                     self.check_shown(
                         &format!("the failure of {name}"),
                         self.walk.seen.with(&text).count(),
@@ -545,7 +526,7 @@ impl Facts<'_> {
             }
             Some(How::Panicked) | None => {}
         }
-        if was_cut && is_stored && last == Some(How::Dropped) && !handed.loses_its_chat() {
+        if was_cut && is_stored && last == Some(How::Dropped) {
             let told = self
                 .walk
                 .seen
@@ -595,9 +576,6 @@ impl Facts<'_> {
                 at.is_some_and(|at| at > *since)
             };
             let later = own().find(is_later);
-            if super::known_gaps().context_after_kills && self.was_restarted(*since) {
-                continue;
-            }
             if let Some(later) = later.filter(|_| own().find(given).is_none()) {
                 panic!("{text} was not given to the next turn: {later:?}");
             }

@@ -25,68 +25,7 @@ mod world;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// What the relay does not keep yet. Each gap switches off the checks that would find it, and nothing else. With `WALK_STRICT=all`,
-/// or with the names of some, they are checked all the same.
-#[derive(Clone, Copy)]
-struct KnownGaps {
-    /// On a platform of a connector's own name, a job does not know who made it: it runs for people who were denied, and
-    /// is refused to people who are let in.
-    jobs_of_own_platforms: bool,
-    /// A job whose first target is on another platform, or nowhere, does not know who made it, and runs as the operator's.
-    jobs_with_targets_elsewhere: bool,
-    /// The runs of a person's jobs count as messages in the loop guard.
-    jobs_in_the_loop_guard: bool,
-    /// On a platform of a connector's own name, the chat of a session is not found for what is handed over.
-    handovers_of_own_platforms: bool,
-    /// The run of a job that had to wait, for a slot or behind a row that an earlier process left in its session, is read back
-    /// without its author, and runs as the operator's.
-    jobs_that_waited: bool,
-    /// The row of `/cron add` is open until its job is stored: a session that reads its queue meanwhile takes it for a message that
-    /// waits, and the answer stays in the journal until the next start.
-    answers_to_cron_commands: bool,
-    /// After kills, context that was confirmed has been missing in the next turn of its session.
-    context_after_kills: bool,
-}
-
-const KNOWN_GAPS: KnownGaps = KnownGaps {
-    jobs_of_own_platforms: true,
-    jobs_with_targets_elsewhere: true,
-    jobs_in_the_loop_guard: true,
-    handovers_of_own_platforms: true,
-    jobs_that_waited: true,
-    answers_to_cron_commands: true,
-    context_after_kills: true,
-};
-
-/// The gaps that are not checked.
-fn known_gaps() -> KnownGaps {
-    static GAPS: OnceLock<KnownGaps> = OnceLock::new();
-    *GAPS.get_or_init(|| {
-        let strict = std::env::var("WALK_STRICT").unwrap_or_default();
-        let is_open =
-            |gap: bool, name: &str| gap && strict != "all" && !strict.split(',').any(|own| own == name);
-        KnownGaps {
-            jobs_of_own_platforms: is_open(KNOWN_GAPS.jobs_of_own_platforms, "jobs_of_own_platforms"),
-            jobs_with_targets_elsewhere: is_open(
-                KNOWN_GAPS.jobs_with_targets_elsewhere,
-                "jobs_with_targets_elsewhere",
-            ),
-            jobs_in_the_loop_guard: is_open(KNOWN_GAPS.jobs_in_the_loop_guard, "jobs_in_the_loop_guard"),
-            handovers_of_own_platforms: is_open(
-                KNOWN_GAPS.handovers_of_own_platforms,
-                "handovers_of_own_platforms",
-            ),
-            jobs_that_waited: is_open(KNOWN_GAPS.jobs_that_waited, "jobs_that_waited"),
-            answers_to_cron_commands: is_open(
-                KNOWN_GAPS.answers_to_cron_commands,
-                "answers_to_cron_commands",
-            ),
-            context_after_kills: is_open(KNOWN_GAPS.context_after_kills, "context_after_kills"),
-        }
-    })
-}
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Walks that run at the same time.
 const PARALLEL: usize = 4;

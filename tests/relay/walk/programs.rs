@@ -9,7 +9,6 @@ use hermes_relay::store::{CronCommand, CronReply, JobChange, RunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::known_gaps;
 use super::walk::{For, Handed, HandedAs, JobRecord, Kind, Note, Outcome, StopOf, Walk};
 use super::world::{BOB, Chat};
 
@@ -145,13 +144,6 @@ impl Walk {
             return;
         }
         self.jobs[job].asked.push(at);
-        if let Some(author) = self.jobs[job]
-            .author
-            .filter(|_| known_gaps().jobs_in_the_loop_guard)
-        {
-            self.quick[author] += 1;
-            self.doubt(author);
-        }
         self.jobs_changed(format!("job {name} is to run"));
     }
 

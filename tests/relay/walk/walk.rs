@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::Steps;
 use super::agent::{Log, Run, Scripted, Tick};
 use super::faults::Fault;
 use super::seen::{Seen, Shown};
 use super::world::{Chat, OWN, Person, Plan, Rng, Standing, descriptors, event, people};
-use super::{Steps, known_gaps};
 use crate::support::wait::eventually_within;
 
 /// Far more than anything takes that is waited for.
@@ -93,16 +93,6 @@ pub(super) struct JobRecord {
     pub(super) may_be_removed: bool,
 }
 
-impl JobRecord {
-    /// Whether the relay forgets who made it, as things are.
-    pub(super) fn loses_its_author(&self) -> bool {
-        let Some(origin) = &self.origin else { return false };
-        let first = self.targets.first().map(|target| target.platform);
-        (known_gaps().jobs_of_own_platforms && origin.platform == OWN)
-            || (known_gaps().jobs_with_targets_elsewhere && first != Some(origin.platform))
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandedAs {
     Context,
@@ -129,12 +119,6 @@ impl Handed {
     pub(super) fn own_session(&self) -> String {
         let own = || format!("delivery:{}", self.agent);
         self.session.clone().unwrap_or_else(own)
-    }
-
-    /// Whether the relay does not find the chat of its session, as things are.
-    pub(super) fn loses_its_chat(&self) -> bool {
-        known_gaps().handovers_of_own_platforms
-            && self.chat.as_ref().is_some_and(|(chat, _)| chat.platform == OWN)
     }
 }
 

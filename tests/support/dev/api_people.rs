@@ -1,6 +1,6 @@
 //! What people do to the fake Bot API beyond what its page lets them do.
 
-use hermes_relay::dev::{ApiChat, ApiChatKind, ApiText, Author, BotStanding, PersonMessage, unix_now};
+use hermes_relay::dev::{ApiChat, ApiChatKind, ApiText, BotStanding, MessageSender, PersonMessage, unix_now};
 use serde_json::{Map, Value, json};
 
 use super::bot_api::BotApi;
@@ -131,7 +131,7 @@ impl BotApi {
                 (to, "migrate_from_chat_id", chat_id),
             ] {
                 let fields = Map::from_iter([(field.to_owned(), json!(other))]);
-                let author = Author::Person(person_id);
+                let author = MessageSender::Person(person_id);
                 let message = state.add_message(chat_id, &author, ApiText::default(), fields, now);
                 state.updates.push("message", message, now);
             }

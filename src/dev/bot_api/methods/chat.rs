@@ -6,7 +6,7 @@ use crate::dev::bot_api::chats::{ApiChatKind, ApiPerson, ApiTopic, BotStanding};
 use crate::dev::bot_api::markup::ApiText;
 use crate::dev::bot_api::params::ApiParams;
 use crate::dev::bot_api::refusal::{ApiRefusal, ApiResult};
-use crate::dev::bot_api::state::{Author, BotApiState};
+use crate::dev::bot_api::state::{BotApiState, MessageSender};
 use crate::direct::telegram::ALLOWED_REACTIONS;
 
 /// Characters of a topic's name.
@@ -89,7 +89,7 @@ pub(super) fn create_topic(state: &mut BotApiState, params: &ApiParams, now: i64
     if name.trim().is_empty() || name.chars().count() > MAX_TOPIC_NAME {
         return Err(ApiRefusal::bad("TOPIC_TITLE_EMPTY"));
     }
-    let thread_id = open_topic(state, chat_id, &Author::Bot, &name, now);
+    let thread_id = open_topic(state, chat_id, &MessageSender::Bot, &name, now);
     Ok(json!({ "message_thread_id": thread_id, "name": name, "icon_color": ICON_COLOR }))
 }
 
@@ -97,7 +97,7 @@ pub(super) fn create_topic(state: &mut BotApiState, params: &ApiParams, now: i64
 pub(in crate::dev::bot_api) fn open_topic(
     state: &mut BotApiState,
     chat_id: i64,
-    author: &Author,
+    author: &MessageSender,
     name: &str,
     now: i64,
 ) -> i64 {
@@ -148,7 +148,7 @@ pub(super) fn edit_topic(state: &mut BotApiState, params: &ApiParams, now: i64) 
     let mut fields = Map::new();
     chat.place_in_topic(&mut fields, thread_id);
     fields.insert("forum_topic_edited".to_owned(), json!({ "name": name }));
-    let message = state.add_message(chat_id, &Author::Bot, ApiText::default(), fields, now);
+    let message = state.add_message(chat_id, &MessageSender::Bot, ApiText::default(), fields, now);
     state.updates.push("message", message, now);
     Ok(json!(true))
 }

@@ -8,7 +8,7 @@ use super::{formatted, parsed};
 use crate::dev::bot_api::markup::ApiText;
 use crate::dev::bot_api::params::ApiParams;
 use crate::dev::bot_api::refusal::{ApiRefusal, ApiResult};
-use crate::dev::bot_api::state::{Author, BotApiState};
+use crate::dev::bot_api::state::{BotApiState, MessageSender};
 
 /// Characters of a caption, after parsing.
 pub(super) const MAX_CAPTION: usize = 1024;
@@ -29,7 +29,7 @@ pub(super) fn one(state: &mut BotApiState, params: &ApiParams, kind: &str, now: 
     if params.flag("has_spoiler") {
         to.fields.insert("has_media_spoiler".to_owned(), json!(true));
     }
-    Ok(state.add_message(to.chat_id, &Author::Bot, caption, to.fields, now))
+    Ok(state.add_message(to.chat_id, &MessageSender::Bot, caption, to.fields, now))
 }
 
 fn check_caption(caption: &ApiText) -> Result<(), ApiRefusal> {
@@ -81,7 +81,7 @@ pub(super) fn group(state: &mut BotApiState, params: &ApiParams, now: i64) -> Ap
     let mut sent = Vec::new();
     for (mut fields, caption) in ready {
         fields.insert("media_group_id".to_owned(), json!(group_id));
-        sent.push(state.add_message(to.chat_id, &Author::Bot, caption, fields, now));
+        sent.push(state.add_message(to.chat_id, &MessageSender::Bot, caption, fields, now));
     }
     Ok(Value::Array(sent))
 }

@@ -7,7 +7,7 @@ use super::send::Destination;
 use crate::dev::bot_api::markup::ApiText;
 use crate::dev::bot_api::params::ApiParams;
 use crate::dev::bot_api::refusal::{ApiRefusal, ApiResult};
-use crate::dev::bot_api::state::{Author, BotApiState};
+use crate::dev::bot_api::state::{BotApiState, MessageSender};
 
 /// Characters, blocks and columns of a rich message.
 const MAX_CHARS: usize = 32_768;
@@ -79,5 +79,5 @@ pub(super) fn send(state: &mut BotApiState, params: &ApiParams, now: i64) -> Api
         return Err(ApiRefusal::bad("rich message is empty"));
     };
     to.fields.insert("rich_message".to_owned(), object);
-    Ok(state.add_message(to.chat_id, &Author::Bot, text, to.fields, now))
+    Ok(state.add_message(to.chat_id, &MessageSender::Bot, text, to.fields, now))
 }

@@ -8,7 +8,7 @@ use crate::dev::bot_api::chats::{ApiChatKind, ApiDraft};
 use crate::dev::bot_api::markup::ApiText;
 use crate::dev::bot_api::params::ApiParams;
 use crate::dev::bot_api::refusal::{ApiRefusal, ApiResult};
-use crate::dev::bot_api::state::{Author, BotApiState};
+use crate::dev::bot_api::state::{BotApiState, MessageSender};
 
 /// Characters of a text, after parsing.
 pub(super) const MAX_TEXT: usize = 4096;
@@ -102,7 +102,7 @@ pub(super) fn message(state: &mut BotApiState, params: &ApiParams, now: i64) -> 
     if preview.is_object() {
         to.fields.insert("link_preview_options".to_owned(), preview);
     }
-    Ok(state.add_message(to.chat_id, &Author::Bot, text, to.fields, now))
+    Ok(state.add_message(to.chat_id, &MessageSender::Bot, text, to.fields, now))
 }
 
 pub(super) fn draft(state: &mut BotApiState, params: &ApiParams, now: i64) -> ApiResult {

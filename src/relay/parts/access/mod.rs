@@ -48,6 +48,7 @@ pub struct AccessControl {
 }
 
 /// What starts a turn, as far as its author is concerned.
+#[derive(Clone, Copy)]
 pub enum Starter<'s> {
     /// A message from this source.
     Message(&'s SessionSource),

@@ -105,13 +105,13 @@ pub enum OpsCommit {
 }
 
 /// Indicators that follow the ops of an answer.
-pub type Indicators = (Arc<ChatId>, Vec<Action>);
+pub type FinalIndicators = (Arc<ChatId>, Vec<Action>);
 
 /// Ops that wait for their commit.
 #[derive(Debug)]
 struct Uncommitted {
     ops: Vec<DurableOp>,
-    indicators: Option<Indicators>,
+    indicators: Option<FinalIndicators>,
     /// The connector declined another op of their group.
     declined: bool,
 }
@@ -310,7 +310,7 @@ impl Outbox {
         &mut self,
         commit: OpsCommit,
         ops: Vec<DurableOp>,
-        indicators: Option<Indicators>,
+        indicators: Option<FinalIndicators>,
     ) {
         if !ops.is_empty() {
             let uncommitted = Uncommitted {
@@ -329,7 +329,7 @@ impl Outbox {
         commit: OpsCommit,
         rows: OpSeqs,
         effects: &mut Effects,
-    ) -> Option<Indicators> {
+    ) -> Option<FinalIndicators> {
         let held = self.uncommitted.remove(&commit)?;
         self.enqueue(rows.iter(), held.ops, held.declined, effects);
         held.indicators.filter(|_| !held.declined)
