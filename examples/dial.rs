@@ -34,7 +34,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("usage: dial URL")?;
     // Keep it between runs: the journal in it is what survives a crash.
     let state = tempfile::tempdir()?;
-    let ended = serve(&url, state.path(), async { drop(tokio::signal::ctrl_c().await) }).await?;
+    let stop = async { drop(tokio::signal::ctrl_c().await) };
+    let ended = Box::pin(serve(&url, state.path(), stop)).await?;
     println!("{ended:?}");
     Ok(())
 }

@@ -10,6 +10,7 @@ use hermes_relay::agent::{
     StepState, ToolCall, ToolKind, Usage,
 };
 use hermes_relay::chat::CapabilityDescriptor;
+use hermes_relay::handle::Status;
 use hermes_relay::transport::Record;
 use hermes_relay::{Agent, AgentFuture, AgentInfo, MemoryTransport, Relay, Settings, Turn, TurnEnd};
 use serde_json::{Value, json};
@@ -103,8 +104,8 @@ fn message(id: &str, text: &str) -> Value {
     json!({"text": text, "message_id": id, "source": source})
 }
 
-/// One conversation; returns everything that the connector saw.
-pub(crate) async fn converse() -> Result<Record, Box<dyn Error>> {
+/// One conversation; returns everything that the connector saw, and the relay's status after it.
+pub(crate) async fn converse() -> Result<(Record, Status), Box<dyn Error>> {
     let state = tempfile::tempdir()?;
     let ops = ["send", "edit", "prompt", "send_media"];
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor {
@@ -115,19 +116,20 @@ pub(crate) async fn converse() -> Result<Record, Box<dyn Error>> {
         .agent("publisher", Publisher)
         .transport(Arc::new(transport))
         .build()?;
+    let handle = relay.handle();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(relay.run(async { drop(stopped.await) }));
     let within = Duration::from_secs(20);
 
     connector.deliver_buffered("b1", message("m1", "1.4.0")).await?;
-    let is_prompt = |kind: Option<&str>| kind == Some("prompt");
-    let asked = connector.wait_for(within, |seen| seen.ops.iter().any(|op| is_prompt(op.kind())));
-    let asked = asked.await.ok_or("no question")?;
-    let question = asked
-        .ops
-        .iter()
-        .find(|op| is_prompt(op.kind()))
-        .ok_or("no question")?;
+    // A person reads what the agent has done before they answer.
+    let is_asked = |seen: &Record| {
+        let shown = seen.texts("c1").iter().any(|text| text.contains("cargo build"));
+        shown && seen.ops.iter().any(|op| op.kind() == Some("prompt"))
+    };
+    let asked = connector.wait_for(within, is_asked).await.ok_or("no question")?;
+    let question = asked.ops.iter().find(|op| op.kind() == Some("prompt"));
+    let question = question.ok_or("no question")?;
     let production = &question.action["options"][1]["id"];
     let mut press = message("m2", "");
     press["prompt_response"] = json!({"prompt_id": question.action["prompt_id"], "option_id": production});
@@ -135,16 +137,20 @@ pub(crate) async fn converse() -> Result<Record, Box<dyn Error>> {
     let is_answered = |seen: &Record| seen.texts("c1").contains(&"Published 1.4.0 to production.");
     connector.wait_for(within, is_answered).await.ok_or("no answer")?;
 
+    let status = handle.status().await?;
     drop(stop);
     running.await?;
     let seen = connector.record().borrow().clone();
-    Ok(seen)
+    Ok((seen, status))
 }
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
-    for op in converse().await?.ops {
+    let (seen, status) = converse().await?;
+    for op in seen.ops {
         println!("{}", op.action);
     }
+    let tally = status.tally;
+    println!("{} tokens in, {} out", tally.input_tokens, tally.output_tokens);
     Ok(())
 }

@@ -340,7 +340,7 @@ pub mod settings {
     pub use crate::agent::openai::{OpenAiSettings, StreamOptions};
     pub use crate::agent::route::Route;
     pub use crate::config::{
-        AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
+        AgentChoice, AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
         ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability, IdpConfig,
         JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NotifyConfig, OnRevoked, PolicyOverride,
         ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, SessionsConfig, Settings, ShutdownConfig,

@@ -28,11 +28,11 @@ fn message(id: &str, text: &str) -> Value {
 
 #[tokio::test]
 async fn an_agent_shows_its_work_asks_and_sends_a_picture() {
-    let seen = embed::converse().await.unwrap();
+    let (seen, status) = embed::converse().await.unwrap();
     let ops: Vec<(&str, &Value)> = (seen.ops.iter())
         .filter_map(|op| Some((op.kind()?, &op.action)))
         .collect();
-    let all = |kind: &str| {
+    let all = |kind: &'static str| {
         ops.iter()
             .filter(move |(of, _)| *of == kind)
             .map(|(_, action)| *action)
@@ -60,7 +60,8 @@ async fn an_agent_shows_its_work_asks_and_sends_a_picture() {
     let picture = all("send_media").next().expect("the picture");
     assert_eq!(picture["source_url"], "https://charts.example/requests.png");
     assert_eq!(picture["content"], "Requests per minute");
-    assert_eq!(texts.last(), Some(&"Published 1.4.0 to production."));
+    assert!(texts.contains(&"Published 1.4.0 to production."), "{texts:?}");
+    assert_eq!((status.tally.input_tokens, status.tally.output_tokens), (120, 30));
     assert_eq!(seen.acks, ["b1", "b2"]);
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use hermes_relay::agent::TurnInput;
 use hermes_relay::chat::{CapabilityDescriptor, SessionKey};
+use hermes_relay::handle::Status;
 use hermes_relay::settings::{BusyMode, Durability, StreamMode};
-use hermes_relay::status::Status;
 use hermes_relay::{Agent, AgentFuture, AgentInfo, MemoryTransport, Relay, Settings, Turn, TurnEnd};
 use tokio::sync::{Mutex, mpsc};
 

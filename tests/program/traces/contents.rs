@@ -193,7 +193,7 @@ async fn what_an_earlier_run_left_is_traced_from_its_arrival() {
             let frames = connector.frames();
             let acks = frames
                 .iter()
-                .filter(|frame| frame.from_gateway("inbound_ack"))
+                .filter(|frame| frame.is_from_gateway("inbound_ack"))
                 .count();
             (acks >= 2).then_some(())
         })

@@ -62,7 +62,7 @@ async fn ten_thousand_tokens_a_second_in_each_of_many_chats() {
         .connector
         .frames()
         .iter()
-        .filter(|frame| frame.from_gateway("outbound"))
+        .filter(|frame| frame.is_from_gateway("outbound"))
     {
         let chat = frame.json()["action"]["chat_id"].as_str().unwrap().to_owned();
         let entry = ops.entry(chat).or_insert((0, frame.at));

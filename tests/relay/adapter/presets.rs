@@ -159,7 +159,7 @@ async fn every_op_names_tenant_author_profile_thread_platform_and_bot() {
     let frames = rig.connector.frames();
     let outbound: Vec<_> = frames
         .iter()
-        .filter(|frame| frame.from_gateway("outbound"))
+        .filter(|frame| frame.is_from_gateway("outbound"))
         .collect();
     assert!(outbound.len() > 5);
     for frame in outbound {
@@ -266,7 +266,10 @@ async fn discord_is_offered_the_relays_commands_the_configured_and_the_agents() 
         })
         .await;
         let frames = rig.connector.frames();
-        let hello = frames.iter().find(|frame| frame.from_gateway("hello")).unwrap();
+        let hello = frames
+            .iter()
+            .find(|frame| frame.is_from_gateway("hello"))
+            .unwrap();
         let names: Vec<_> = hello.json()["command_manifest"]
             .as_array()
             .into_iter()

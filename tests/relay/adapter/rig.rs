@@ -125,7 +125,7 @@ impl Rig {
             .connector
             .frames()
             .into_iter()
-            .filter(|frame| frame.from_gateway("outbound"));
+            .filter(|frame| frame.is_from_gateway("outbound"));
         outbound
             .map(|frame| {
                 let action = frame.json()["action"].clone();

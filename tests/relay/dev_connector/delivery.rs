@@ -175,7 +175,7 @@ async fn a_wait_that_times_out_reports_what_was_missing() {
     let connector = connector().await;
     let missed = connector
         .wait_for("a hello", Duration::from_millis(20), |record| {
-            record.from_gateway("hello")
+            record.is_from_gateway("hello")
         })
         .await
         .unwrap_err();
@@ -186,7 +186,7 @@ async fn a_wait_that_times_out_reports_what_was_missing() {
     );
     let mut client = greeted(&connector, "discord").await;
     let hello = connector
-        .wait_for("a hello", SOON, |record| record.from_gateway("hello"))
+        .wait_for("a hello", SOON, |record| record.is_from_gateway("hello"))
         .await
         .unwrap();
     let mark = connector.mark();
@@ -194,7 +194,7 @@ async fn a_wait_that_times_out_reports_what_was_missing() {
     client.say(json!({ "type": "going_idle" })).await;
     connector
         .wait_after(mark, "its ack", SOON, |record| {
-            record.to_gateway("going_idle_ack")
+            record.is_to_gateway("going_idle_ack")
         })
         .await
         .unwrap();

@@ -42,7 +42,7 @@ async fn every_identity_sends_hello_in_order_before_any_descriptor_comes() {
         let frames = connector.frames();
         let hellos: Vec<_> = frames
             .iter()
-            .filter(|frame| frame.from_gateway("hello"))
+            .filter(|frame| frame.is_from_gateway("hello"))
             .map(|frame| frame.text().to_owned())
             .collect();
         (hellos.len() == 3).then_some(hellos)
@@ -68,7 +68,7 @@ async fn every_identity_sends_hello_in_order_before_any_descriptor_comes() {
         !connector
             .frames()
             .iter()
-            .any(|frame| frame.to_gateway("descriptor")),
+            .any(|frame| frame.is_to_gateway("descriptor")),
         "no descriptor was there to wait for"
     );
     drop(relay);
@@ -126,7 +126,7 @@ async fn a_numeric_buffer_id_is_acknowledged_as_text() {
         .deliver(&text_event("discord", "c1", "m1", "one"))
         .unwrap();
     let ack = connector
-        .wait_for("an ack", SOON, |frame| frame.from_gateway("inbound_ack"))
+        .wait_for("an ack", SOON, |frame| frame.is_from_gateway("inbound_ack"))
         .await
         .unwrap();
     assert_eq!(*ack.json(), json!({ "type": "inbound_ack", "bufferId": "1" }));
@@ -143,7 +143,7 @@ async fn a_socket_that_goes_between_hello_and_descriptor_leaves_nobody_waiting()
         .setting("link.handshake_timeout_secs", "600")
         .start();
     let first = connector
-        .wait_for("a hello", SOON, |frame| frame.from_gateway("hello"))
+        .wait_for("a hello", SOON, |frame| frame.is_from_gateway("hello"))
         .await
         .unwrap();
     connector.ignore_hellos(false);

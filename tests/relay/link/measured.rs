@@ -17,7 +17,9 @@ async fn a_cold_start_reaches_the_connector_soon_and_in_little_memory() {
         let mark = connector.mark();
         let relay = setup.start();
         let answered = connector
-            .wait_after(mark, "a descriptor", SOON, |frame| frame.to_gateway("descriptor"))
+            .wait_after(mark, "a descriptor", SOON, |frame| {
+                frame.is_to_gateway("descriptor")
+            })
             .await
             .unwrap();
         let took = answered.at.duration_since(relay.started.into_std());

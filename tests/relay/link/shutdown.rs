@@ -43,7 +43,7 @@ async fn sigterm_and_sigint_let_a_running_turn_finish_and_go_idle() {
         let mut relay = busy(&connector, &Setup::for_connector(&connector), 4_000).await;
         relay.signal(signal);
         connector
-            .wait_for("going_idle", SOON, |frame| frame.from_gateway("going_idle"))
+            .wait_for("going_idle", SOON, |frame| frame.is_from_gateway("going_idle"))
             .await
             .unwrap();
         assert!(connector.sent_messages().is_empty(), "the turn still runs");
@@ -135,7 +135,7 @@ async fn a_second_signal_ends_it_immediately() {
     let mut relay = busy(&connector, &Setup::for_connector(&connector), 60_000).await;
     relay.terminate();
     connector
-        .wait_for("going_idle", SOON, |frame| frame.from_gateway("going_idle"))
+        .wait_for("going_idle", SOON, |frame| frame.is_from_gateway("going_idle"))
         .await
         .unwrap();
     let requested_at = Instant::now();

@@ -168,7 +168,7 @@ async fn a_message_together_with_the_ack_keeps_the_relay_awake() {
     sleepy.connector.ignore_going_idle(true);
     sleepy
         .connector
-        .wait_for("going_idle", SOON, |frame| frame.from_gateway("going_idle"))
+        .wait_for("going_idle", SOON, |frame| frame.is_from_gateway("going_idle"))
         .await
         .unwrap();
     // Not buffered: whoever loses this one has lost it.

@@ -44,9 +44,17 @@ pub(super) struct Run {
     pub(super) began: Tick,
     pub(super) ended: Option<(Tick, How)>,
     /// What it asked, and the answer.
-    pub(super) question: Option<Option<(Tick, PromptAnswer)>>,
+    pub(super) question: Asking,
     /// Lets a run go on that waits.
     pub(super) release: CancellationToken,
+}
+
+/// What became of the question of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Asking {
+    Nothing,
+    Open,
+    Answered(Tick, PromptAnswer),
 }
 
 impl Run {
@@ -156,7 +164,7 @@ impl Scripted {
                     label: id.to_owned(),
                     meaning,
                 };
-                self.log.change(number, |run| run.question = Some(None));
+                self.log.change(number, |run| run.question = Asking::Open);
                 let question = Question {
                     kind: QuestionKind::Approval,
                     text: Run::question(name, number),
@@ -169,7 +177,7 @@ impl Scripted {
                 self.log
                     .note(format!("{tick}: run {number} is answered: {answer:?}"));
                 self.log
-                    .change(number, |run| run.question = Some(Some((tick, answer))));
+                    .change(number, |run| run.question = Asking::Answered(tick, answer));
             }
             "memo" => {
                 let known = turn.events.load_state().await.unwrap_or_default();
@@ -239,7 +247,7 @@ impl Agent for Scripted {
                     process: *self.log.process.lock().unwrap(),
                     began,
                     ended: None,
-                    question: None,
+                    question: Asking::Nothing,
                     release: CancellationToken::new(),
                 });
                 runs.len() - 1

@@ -7,9 +7,9 @@ use hermes_relay::agent::PromptAnswer;
 use hermes_relay::relay::Tally;
 use hermes_relay::store::{Inspector, Item, JobRunStatus, RunRow, Section};
 
-use super::agent::{How, Run, Tick};
+use super::agent::{Asking, How, Run, Tick};
+use super::course::{Handed, HandedAs, JobRecord, Kind, Outcome, Sent, StopOf, Walk};
 use super::seen::Shown;
-use super::walk::{Handed, HandedAs, JobRecord, Kind, Outcome, Sent, StopOf, Walk};
 use super::world::{CUT_SHORT, HOME};
 
 /// A message in the journal: its number, and how it ended.
@@ -220,14 +220,14 @@ impl Facts<'_> {
     /// A question that was allowed was allowed by somebody who may.
     fn check_questions(&self) {
         for (number, run) in self.runs.iter().enumerate() {
-            let Some(Some((at, PromptAnswer::Chosen(choice)))) = &run.question else {
+            let Asking::Answered(at, PromptAnswer::Chosen(choice)) = &run.question else {
                 continue;
             };
             // Denials come by themselves, too.
             if choice != "yes" {
                 continue;
             }
-            let explains = |attempt: &super::walk::Attempt| {
+            let explains = |attempt: &super::course::Attempt| {
                 let may = |role| match role {
                     Some(Role::Owner) => true,
                     Some(Role::User) => !attempt.needs_owner,
@@ -284,7 +284,7 @@ impl Facts<'_> {
                 let mut targets = job.targets.iter();
                 targets.any(|target| shown.is_in(target.platform, &target.id))
             } else if let Some(handed) = self.handed(name) {
-                self.is_place_of(handed, shown)
+                Self::is_place_of(handed, shown)
             } else {
                 false
             };
@@ -292,7 +292,7 @@ impl Facts<'_> {
         }
     }
 
-    fn is_place_of(&self, handed: &Handed, shown: &Shown) -> bool {
+    fn is_place_of(handed: &Handed, shown: &Shown) -> bool {
         let is_home = shown.is_in(HOME.0, HOME.1);
         match &handed.chat {
             Some((chat, true)) => shown.is_in(chat.platform, &chat.id),
@@ -531,7 +531,7 @@ impl Facts<'_> {
                 .walk
                 .seen
                 .with(CUT_SHORT)
-                .any(|shown| self.is_place_of(handed, shown));
+                .any(|shown| Self::is_place_of(handed, shown));
             assert!(told, "{name} was cut short, and nobody learns that");
         }
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::agent::Tick;
-use super::walk::{Live, QUICK, SOON, Walk};
+use super::course::{Live, QUICK, SOON, Walk};
 
 /// Something that keeps the journal from being written.
 pub(super) enum Fault {

@@ -15,11 +15,11 @@
 
 mod agent;
 mod check;
+mod course;
 mod faults;
 mod people;
 mod programs;
 mod seen;
-mod walk;
 mod world;
 
 use std::any::Any;
@@ -76,12 +76,12 @@ fn whatever_happens_in_whatever_order_the_relay_keeps_its_promises() {
 
 /// One walk, in a runtime of its own.
 fn run(seed: u64) -> Result<(), Failure> {
-    let steps = walk::steps();
+    let steps = course::steps();
     let shared = Arc::clone(&steps);
     let walked = catch_unwind(AssertUnwindSafe(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async move {
-            let mut walk = walk::Walk::start(seed, shared).await;
+            let mut walk = course::Walk::start(seed, shared).await;
             for _ in 0..60 + walk.rng.below(90) {
                 walk.step().await;
             }

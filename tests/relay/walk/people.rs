@@ -8,9 +8,9 @@ use hermes_relay::wire::SessionKey;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::agent::Run;
+use super::agent::{Asking, Run};
+use super::course::{Attempt, For, Kind, Outcome, QUICK, SOON, Sent, StopOf, Walk};
 use super::seen::Shown;
-use super::walk::{Attempt, For, Kind, Outcome, QUICK, SOON, Sent, StopOf, Walk};
 use super::world::{BOB, Chat, event};
 
 #[derive(Clone, Copy)]
@@ -191,7 +191,7 @@ impl Walk {
     /// Questions of agents that this process shows and that are not answered: the runs, and what shows them.
     pub(super) fn questions(&self) -> Vec<(usize, Run, Shown)> {
         let process = self.process();
-        let open = |run: &Run| run.question == Some(None) && run.ended.is_none() && run.process == process;
+        let open = |run: &Run| run.question == Asking::Open && run.ended.is_none() && run.process == process;
         let runs = self.log.runs().into_iter().enumerate();
         runs.filter(|(_, run)| open(run))
             .filter_map(|(number, run)| {

@@ -9,7 +9,7 @@ use hermes_relay::store::{CronCommand, CronReply, JobChange, RunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-use super::walk::{For, Handed, HandedAs, JobRecord, Kind, Note, Outcome, StopOf, Walk};
+use super::course::{For, Handed, HandedAs, JobRecord, Kind, Note, Outcome, StopOf, Walk};
 use super::world::{BOB, Chat};
 
 impl Walk {
@@ -26,7 +26,6 @@ impl Walk {
             word,
             id: None,
             author: Some(who),
-            origin: Some(chat.clone()),
             targets: vec![chat.clone()],
             asked: Vec::new(),
             may_be_removed: false,
@@ -118,7 +117,6 @@ impl Walk {
             word,
             id: Some(job.job.id().to_owned()),
             author,
-            origin,
             targets,
             asked: Vec::new(),
             may_be_removed: false,

@@ -107,10 +107,6 @@ impl Plan {
         self.mode == Mode::Pair
     }
 
-    pub(super) fn has_few_slots(&self) -> bool {
-        self.max_turns < people().len()
-    }
-
     pub(super) fn interrupts(&self) -> bool {
         self.busy_mode == BusyMode::Interrupt
     }

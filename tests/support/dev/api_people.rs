@@ -45,6 +45,10 @@ impl BotApi {
 
     /// Several files as an album; returns their message ids.
     pub(crate) fn send_album(&self, chat_id: i64, person_id: i64, items: Vec<PersonMessage>) -> Vec<i64> {
+        #[expect(
+            clippy::redundant_closure_for_method_calls,
+            reason = "the state has no public name"
+        )]
         let number = self.hub.change(|state| state.number());
         let group_id = format!("{}", 14_000_000_000_000_000 + number);
         let items = items

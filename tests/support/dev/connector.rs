@@ -273,8 +273,9 @@ impl Connector {
 
     /// Makes a route fail. Faults of one route are used up in the order they were given.
     pub(crate) fn fail_route(&self, route: HttpRoute, fault: HttpRouteFault) {
-        let rule = Rule::on(route.name(), fault.clone());
-        self.http().routes.add(match fault.times {
+        let times = fault.times;
+        let rule = Rule::on(route.name(), fault);
+        self.http().routes.add(match times {
             Some(times) => rule.times(times),
             None => rule,
         });
@@ -344,24 +345,24 @@ fn metadata(action: &Action) -> Metadata {
 /// What a frame is.
 pub(crate) trait FrameKinds {
     /// Whether it came from the gateway and has the given type.
-    fn from_gateway(&self, kind: &str) -> bool;
+    fn is_from_gateway(&self, kind: &str) -> bool;
     /// Whether it went to the gateway and has the given type.
-    fn to_gateway(&self, kind: &str) -> bool;
+    fn is_to_gateway(&self, kind: &str) -> bool;
     /// Whether it is an outbound frame that asks for `op`.
     fn asks_for(&self, op: &str) -> bool;
 }
 
 impl FrameKinds for RecordedFrame {
-    fn from_gateway(&self, kind: &str) -> bool {
+    fn is_from_gateway(&self, kind: &str) -> bool {
         self.direction == Direction::FromGateway && self.kind() == kind
     }
 
-    fn to_gateway(&self, kind: &str) -> bool {
+    fn is_to_gateway(&self, kind: &str) -> bool {
         self.direction == Direction::ToGateway && self.kind() == kind
     }
 
     fn asks_for(&self, op: &str) -> bool {
-        self.from_gateway("outbound") && self.json()["action"]["op"] == op
+        self.is_from_gateway("outbound") && self.json()["action"]["op"] == op
     }
 }
 

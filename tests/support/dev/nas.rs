@@ -181,12 +181,11 @@ async fn handle(State(front): State<Front>, request: Request, next: Next) -> Res
         .unwrap_or_default()
         .to_owned();
     let refusal = refusal(&front, &bearer);
-    let response = match refusal {
-        Some(refusal) => refusal,
-        None => {
-            let request = Request::from_parts(parts, Body::from(bytes));
-            bend(&front, &path, &json, next.run(request).await)
-        }
+    let response = if let Some(refusal) = refusal {
+        refusal
+    } else {
+        let request = Request::from_parts(parts, Body::from(bytes));
+        bend(&front, &path, &json, next.run(request).await)
     };
     front.lock().requests.push(NasRequest {
         path,

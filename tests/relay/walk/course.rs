@@ -15,10 +15,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Steps;
-use super::agent::{Log, Run, Scripted, Tick};
+use super::agent::{Asking, Log, Run, Scripted, Tick};
 use super::faults::Fault;
 use super::seen::{Seen, Shown};
-use super::world::{Chat, OWN, Person, Plan, Rng, Standing, descriptors, event, people};
+use super::world::{Chat, Person, Plan, Rng, Standing, descriptors, event, people};
 use crate::support::wait::eventually_within;
 
 /// Far more than anything takes that is waited for.
@@ -39,14 +39,6 @@ pub(super) struct Sent {
     /// The loop guard may have refused it.
     pub(super) may_be_a_loop: bool,
     pub(super) event: Value,
-}
-
-impl Sent {
-    /// Whether it changes the jobs of its chat.
-    pub(super) fn is_cron(&self) -> bool {
-        let text = self.event["text"].as_str().unwrap_or_default();
-        self.kind == Kind::Command && text.starts_with("/cron ")
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +78,6 @@ pub(super) struct JobRecord {
     pub(super) id: Option<String>,
     /// Who made it; nobody for a job of the operator's.
     pub(super) author: Option<usize>,
-    pub(super) origin: Option<Chat>,
     pub(super) targets: Vec<Chat>,
     /// When runs were asked for.
     pub(super) asked: Vec<Tick>,
@@ -457,10 +448,10 @@ impl Walk {
         for (who, _) in due {
             let person = &self.people[who];
             let entries = list["entries"].as_array().unwrap();
-            let rule = entries.iter().rev().find(|entry| entry["person"] == *person.id());
-            let role = match rule {
+            let own = entries.iter().rev().find(|entry| entry["person"] == *person.id());
+            let role = match own {
                 _ if self.plan.is_denied_in_file(person) => None,
-                Some(rule) => serde_json::from_value(rule["role"].clone()).unwrap(),
+                Some(entry) => serde_json::from_value(entry["role"].clone()).unwrap(),
                 None => self.plan.role_in_file(person),
             };
             let tick = self.log.tick();
@@ -512,7 +503,7 @@ impl Walk {
             self.answer_ops();
         }
         self.jobs_changed("the end".to_owned());
-        let mut tried: HashMap<usize, usize> = HashMap::new();
+        let mut attempts: HashMap<usize, usize> = HashMap::new();
         let deadline = tokio::time::Instant::now() + SOON;
         for round in 0.. {
             self.look().await;
@@ -528,7 +519,7 @@ impl Walk {
                 run.release.cancel();
             }
             for (number, run, shown) in self.questions() {
-                let tries = tried.entry(number).or_default();
+                let tries = attempts.entry(number).or_default();
                 *tries += 1;
                 let theirs = self.responder(&run, &shown);
                 match (*tries, theirs) {
@@ -551,7 +542,8 @@ impl Walk {
     /// Questions that are not shown, questions about strangers, and messages that have to come again.
     pub(super) async fn end_stubborn(&mut self) {
         let process = self.process();
-        let asking = |run: &Run| run.question == Some(None) && run.ended.is_none() && run.process == process;
+        let asking =
+            |run: &Run| run.question == Asking::Open && run.ended.is_none() && run.process == process;
         for run in self.log.runs().into_iter().filter(asking) {
             self.stop_session(run.session).await;
         }
