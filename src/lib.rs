@@ -2,7 +2,7 @@
 //!
 //! One program, one socket, many conversations. The relay dials out to a *connector* (which holds the bots and their
 //! secrets), learns from capability descriptors what each platform can do, and turns every message into one turn of an
-//! *agent*: durably, in order, stoppable, answered exactly once. It holds no platform secret, except the token of a Telegram
+//! *agent*: durably, in order, stoppable. Whatever is acknowledged is answered, or reported as interrupted. It holds no platform secret, except the token of a Telegram
 //! bot when it is asked to be one itself, without a connector. It listens on no port unless asked to.
 //!
 //! # Embedding
@@ -64,9 +64,24 @@
 //!
 //! # Words
 //!
-//! relay (this program) · connector (the other end) · agent (who answers) · link (the connection to the connector) · frame ·
-//! op (an outbound action) · chat · session (one conversation, named by its session key) · turn (one run of the agent) ·
-//! journal (the durable inbox and outbox) · identity (platform, bot id).
+//! | word | meaning |
+//! |---|---|
+//! | relay, connector | this program; the other end, which holds the bots |
+//! | link, generation | the connection to the connector; the number of one such connection |
+//! | frame, event | a line of the wire; the message in it |
+//! | chat, identity | platform and chat id; platform and bot id |
+//! | session | one conversation, named by its session key |
+//! | agent, turn, task | who answers; one run of the agent; what it is for: a message, a job or a handed-over item |
+//! | author | whose turn it is: who wrote the message or made the job, else the operator |
+//! | journal, row | the durable inbox and outbox; a message, run or item in it |
+//! | op, lane | an outbound action, durable or ephemeral; the order of the ops of one chat |
+//! | draft, indicator | a message that grows while the agent writes; typing, a reaction: an op that may be dropped |
+//! | notice | a text of the relay's own to a chat, or of a program to an agent |
+//! | job, run, claim, fire | a prompt on a schedule; one execution of it; the right to that; the managed scheduler's call for it |
+//! | managed scheduler | the service that fires jobs while the relay sleeps (the contract calls it Chronos) |
+//! | handed-over item, target | what a program submits for an agent; a chat that gets a job's answer, or a way to reach an agent |
+//! | substrate | the contract's word for the kind of such a way; people read "kind" |
+//! | skill | an approved playbook that a job runs |
 //!
 //! # Map
 //!
@@ -76,7 +91,7 @@
 //! |---|---|---|
 //! | L6 | `cli` | one file per verb: what was typed, what is done, what is printed; the probes of `doctor`; the log, its redaction, and with `otlp` its traces |
 //! | | `dev` | the embedded connector and its chat page, and a fake Telegram Bot API |
-//! | L5 | `relay` | the running relay: an event loop over parts; the only module that spawns |
+//! | L5 | `relay` | the running relay: an event loop over parts, and the tasks around it |
 //! | | `serve` | the owner's control socket, and the optional HTTP listener |
 //! | L4 | `config` | settings and where each came from; every option and variable in one list |
 //! | L3 | `store` | the journal, skills and data on SQLite, and a bot's applied ops; the only module that names the database crate |
@@ -94,13 +109,13 @@
 //! | L0 | `collections`, `backoff`, `setting`, `text` | maps by id, a bounded cache, one backoff, the declaration of settings, text and time in one form · *pure* |
 //!
 //! The pure modules do no I/O and read no clock: time comes in as `now`, randomness as a seed. The parts of `relay` are listed
-//! there. `docs/architecture.md` has the walks of a message and of an interrupt as lists of functions, and where each thing
-//! is decided.
+//! there. `docs/architecture.md` has the walks of a message, an interrupt, a job and a handed-over item as lists of functions, and
+//! where each thing is decided.
 //!
 //! # A message, from socket to reply
 //!
 //! 1. The reader decodes each line. Frames of the link go to the link's driver, interrupts to the event loop past everything
-//!    else, deliveries to the event loop in order. A frame that cannot be decoded is counted, and quarantined in the journal
+//!    else, other frames to the event loop in order. A frame that cannot be decoded is counted, and quarantined in the journal
 //!    when the connector waits for its acknowledgement.
 //! 2. The loop asks in order: is it an answer to a question, a slash command, or a message for the agent, and may its author
 //!    do that? It goes to the journal's writer, which commits everything that waits with one fsync; a refused message goes
@@ -136,7 +151,7 @@
 //!
 //! 1. Nothing is acknowledged before it is committed (`store`, `tests/relay/sessions`).
 //! 2. Outside `Ended`, the link has a timer armed: it cannot hang (`link` random walks).
-//! 3. Every turn ends exactly once (`session` random walks).
+//! 3. Every turn ends exactly once, and nobody who was denied starts one (`session` random walks, `tests/relay/walk`).
 //! 4. Every queue, buffer, cache and line has a bound and a stated behaviour at it.
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
 //! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged
@@ -151,13 +166,14 @@
 //! | to add | declare | what catches you |
 //! |---|---|---|
 //! | a frame or op | a variant in `wire` | exhaustive matches; the golden files |
-//! | a backend | a file in `agent`, a kind in `config`, a line in `relay::agents` | `tests/agents/conformance` runs it through every case |
+//! | a backend | a file in `agent`, a kind in `config`, a line in `relay::parts::agents` | `tests/agents/conformance` runs it through every case |
 //! | what a platform can do | the descriptor's flag or op in `adapter::stream` | its tables of exact ops, and `tests/relay/adapter` |
-//! | a part of the relay | a file in `relay`, a field of the event loop | the list of outstanding work names every field |
+//! | a task of turns | a variant of `relay::effects::Task` | exhaustive matches in `relay::walk`; `tests/relay/walk` |
+//! | a part of the relay | a file in `relay::parts`, a field of the event loop | the list of outstanding work names every field, `tests/pure/layers` every part |
 //! | a metric | `relay::metrics`, the page in `serve`, `docs/metrics.md` | page and document are compared |
 //! | a verb | a file in `cli`, a variant, and its group in `cli::help` | help is checked |
 //! | a probe | a function and a line of the table in `cli::doctor` | its id must be unique, its remedy not empty |
-//! | an option | the section in `config`, `config.example.yaml` | the example must show every option |
+//! | an option | its line in a `section!`, `config.example.yaml` | the example must show every option |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![cfg_attr(not(feature = "internals"), warn(unnameable_types))]

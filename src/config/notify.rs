@@ -16,7 +16,7 @@ use crate::agent_connector::NotifyTarget;
 use crate::setting::section;
 
 /// The section's former name.
-const FORMER: &str = "connectors";
+pub(super) const FORMER: &str = "connectors";
 /// Where the targets are.
 const TARGETS: &str = "notify.targets";
 

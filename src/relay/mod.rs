@@ -1,30 +1,34 @@
-//! The running relay: drives the link, the sessions, the journal and the agents; the only place that spawns.
+//! The running relay: drives the link, the sessions, the journal and the agents.
 //!
 //! [`Relay`] is built from settings and agents and runs until it is asked to stop. Inside, one task runs the event loop, one
 //! drives the link (`transport::driver`), two serve each socket (`transport::connection`), and one runs each turn
-//! (`turn_task`). They communicate over bounded channels.
+//! (`parts::turn_task`). They communicate over bounded channels.
 //!
 //! The event loop holds the parts; each part owns its state and imports no other part. A part takes an event and pushes
 //! effects, which are plain data (`effects`, `ops`) that the loop carries to the others:
 //!
 //! | part | what it owns |
 //! |---|---|
-//! | `inbound` | accepting, deduplicating and acknowledging deliveries; quarantine |
-//! | `turns` | sessions, running turns, how each ends; `turn_task` runs one |
-//! | `outbox` | durable and ephemeral ops: lanes, rate limits, what is in flight |
-//! | `access` | who may drive an agent: rules in force, strangers, limits, the audit log |
-//! | `approvals` | questions of agents to people |
+//! | `inbound` | deduplicating and acknowledging messages; interrupts that passed them; quarantine |
+//! | `chats` | the names of platforms and sessions, which chat a session has, the memory of chats and threads |
+//! | `access` | who the author of a turn is and what they may do: rules in force, strangers, limits, the audit log |
+//! | `turns` | sessions, turns and their tasks, how each ends; `turn_task` runs one |
+//! | `outbox` | durable and ephemeral ops: those that wait for a commit, lanes, rate limits, what is in flight |
+//! | `approvals` | questions of agents to people: who is asked, with which options |
 //! | `slash_commands` | the relay's own commands |
-//! | `agents` | the registry, which agent answers, how agents are built |
+//! | `agents` | the registry, which agent answers |
 //! | `scheduler` | scheduled jobs: when to claim one, which run, what the managed scheduler should have |
-//! | `mailbox` | context that others handed to an agent for its next turn, and who waits for an answer |
+//! | `job_files` | the skills that runs read and the outputs that they leave |
+//! | `handed` | context that programs handed over for an agent's next turn, and who waits for an answer |
 //! | `attachments` | downloads and uploads of a turn |
 //! | `journal_io` | what was submitted to the journal, and who waits for it |
+//! | `link` | the transport, and what it reported last |
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |
-//! | `transport` | the contract's transport, over the network and in memory |
 //!
-//! `routing`, `job_routing`, `delivery_routing` and `recovery` say what each event means to the parts; `reports` asks them for status and metrics.
+//! `walk` says what each event means to the parts, in the order in which things happen to a message; `transport` is the
+//! contract's transport, over the network and in memory; `reports` asks the parts for status and metrics.
 
+mod build_agents;
 mod builder;
 mod clock;
 mod effects;
@@ -40,14 +44,15 @@ mod status;
 mod transport;
 mod walk;
 
+pub use build_agents::{
+    AgentBuildError, AgentEnvironment, STATE_DIR, agent_keys, build_agents, without_keys,
+};
 pub use builder::{BuildError, Relay, RelayBuilder, bot_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
 pub use not_running::NotRunning;
-pub use parts::agents::{
-    AgentBuildError, AgentEnvironment, AgentSlot, STATE_DIR, agent_keys, build_agents, without_keys,
-};
+pub use parts::agents::AgentSlot;
 pub use parts::handed::{HandedCounts, HandedItem, SubmitError, TakenItem};
 #[cfg(feature = "dev")]
 pub(crate) use parts::slash_commands::command_names;

@@ -102,7 +102,7 @@ async fn no_delivery_is_lost_silently_and_none_runs_twice_whenever_the_process_d
             () = posting => {}
         }
         relay.kill().await;
-        interrupted += relay.count("a delivery was interrupted");
+        interrupted += relay.count("a turn was interrupted");
         // The select dropped what was being posted: everything is posted again, and what is known is not done again.
         unconfirmed = (0..first + DELIVERIES).collect();
     }
@@ -137,7 +137,7 @@ async fn no_delivery_is_lost_silently_and_none_runs_twice_whenever_the_process_d
         async || {
             let started = counts();
             let missing = started.iter().filter(|count| **count == 0).count();
-            let reported = interrupted + relay.count("a delivery was interrupted");
+            let reported = interrupted + relay.count("a turn was interrupted");
             if missing <= reported {
                 Ok(started)
             } else {
@@ -197,11 +197,7 @@ async fn what_no_agent_was_given_yet_runs_once_after_a_kill() {
     for number in 0..5 {
         assert!(post(&client, port, number).await, "the same receipt again");
     }
-    assert_eq!(
-        relay.count("a delivery was interrupted"),
-        1,
-        "the one that had begun"
-    );
+    assert_eq!(relay.count("a turn was interrupted"), 1, "the one that had begun");
     ran.sort();
     let wanted: Vec<String> = (0..5).map(|number| format!("delivery-{number}")).collect();
     assert_eq!(ran, wanted);

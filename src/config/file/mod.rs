@@ -188,7 +188,7 @@ pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Opt
 pub fn known_keys() -> Vec<String> {
     let mut keys = Vec::new();
     setting::walk(Settings::FIELDS, "", &mut |key, field| {
-        if field.in_file {
+        if field.in_file && key != notify::FORMER {
             keys.push(key.to_owned());
         }
     });

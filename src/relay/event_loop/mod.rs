@@ -7,6 +7,7 @@
 //! event means is in [`walk`](super::walk).
 
 mod assembly;
+mod rest;
 
 pub(super) use assembly::{Assembly, Channels, Cursor, LoopSettings, adapters};
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::effects::Effects;
@@ -29,19 +30,19 @@ use super::parts::handed::Handed;
 use super::parts::inbound::Inbound;
 use super::parts::job_files::{JobFiles, JobPrompt};
 use super::parts::journal_io::JournalIo;
-use super::parts::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Lifecycle, Step};
+use super::parts::lifecycle::Lifecycle;
 use super::parts::link::RelayLink;
 use super::parts::outbox::{MAX_IN_FLIGHT, Outbox};
 use super::parts::scheduler::Scheduler;
 use super::parts::slash_commands::SlashCommands;
-use super::parts::sleep::{SleepEvent, SleepStep, SleepTask, Sleeper};
+use super::parts::sleep::{SleepEvent, SleepTask, Sleeper};
 use super::parts::turn_task::TurnRequest;
 use super::parts::turns::{Finished, Turns};
 use super::transport::{InboundFrame, InboundReceiver, InterruptRequest, LinkStatus, inbound_channel};
 use crate::adapter::Adapters;
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
-use crate::session::{OutstandingWork, StopReason, TurnId};
+use crate::session::TurnId;
 use crate::store::{Batch, Health};
 use crate::wire::OpId;
 
@@ -300,85 +301,6 @@ impl EventLoop {
         self.journal.submit(&mut self.effects);
     }
 
-    fn step_lifecycle(&mut self, now: Duration) {
-        // Counting what is uncommitted costs a look at each entry, which only a shutdown needs.
-        if self.lifecycle.is_serving() {
-            return;
-        }
-        let committed = self.journal.uncommitted() == 0 && self.turns.ending() == 0;
-        let sent = !self.link.is_live() || !self.outbox.is_busy();
-        let flushed = committed && sent && !self.inbound.has_waiting();
-        if self.lifecycle.step(now, self.turns.is_empty(), flushed) == Step::StopTurns {
-            for turn in self.turns.stop_all(StopReason::Shutdown) {
-                self.approvals
-                    .withdraw_turn(turn, &self.adapters, &mut self.effects);
-            }
-        }
-    }
-
-    fn step_sleep(&mut self) {
-        if self.sleeper.is_none() || !self.lifecycle.is_serving() {
-            return;
-        }
-        let (now, live, work) = (self.clock.now(), self.link.is_live(), self.outstanding());
-        if let Some(sleeper) = &mut self.sleeper
-            && sleeper.step(now, live, &work) == SleepStep::Wake
-        {
-            self.link.wake();
-        }
-    }
-
-    fn handle_sleep(&mut self, event: SleepEvent) {
-        let (now, work) = (self.clock.now(), self.outstanding());
-        let Some(sleeper) = self.sleeper.as_mut().filter(|_| self.lifecycle.is_serving()) else {
-            return;
-        };
-        match sleeper.task_ended(event, now, &work) {
-            SleepStep::Wake => self.link.wake(),
-            SleepStep::CallOff if self.link.is_live() => self.lifecycle.reconnect_now(now.mono),
-            SleepStep::CallOff | SleepStep::Nothing => {}
-        }
-    }
-
-    /// Everything that is still to be done, in whichever part it is: what sleep and drain go by. Every field is named, so
-    /// that a new part cannot be forgotten.
-    fn outstanding(&mut self) -> OutstandingWork {
-        let Self {
-            turns,
-            outbox,
-            approvals,
-            agents,
-            scheduler,
-            job_files,
-            journal,
-            lifecycle,
-            inbound,
-            clock,
-            effects,
-            access: _,
-            commands: _,
-            chats: _,
-            adapters: _,
-            media: _,
-            sleeper: _,
-            handed: _,
-            settings: _,
-            link: _,
-        } = self;
-        OutstandingWork {
-            turns: turns.outstanding() + scheduler.outstanding() + job_files.outstanding(),
-            queued: turns.sessions().active() + usize::from(turns.sessions().has_elsewhere()),
-            ops: outbox.outstanding(),
-            uncommitted: journal.outstanding()
-                + agents.forgetting()
-                + effects.commands()
-                + usize::from(inbound.has_waiting()),
-            prompts: approvals.count(),
-            unseen: journal.is_unwell() || lifecycle.is_reconnecting(),
-            next_due: scheduler.next_due(clock.now()),
-        }
-    }
-
     fn takes_frames(&self) -> bool {
         self.journal.has_room() && self.lifecycle.takes_frames()
     }
@@ -397,66 +319,6 @@ impl EventLoop {
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now + MAX_WAIT);
         self.clock.instant(due.min(now + MAX_WAIT))
-    }
-
-    fn exit_reason(&self) -> Option<ExitReason> {
-        if self.journal.is_lost() {
-            return Some(ExitReason::JournalLost);
-        }
-        if self.lifecycle.is_over() {
-            return Some(ExitReason::Shutdown);
-        }
-        if self.sleeper.as_ref().is_some_and(Sleeper::is_over) {
-            return Some(ExitReason::Slept);
-        }
-        let revoked = self
-            .link
-            .revoked()
-            .filter(|_| self.lifecycle.exits_when_revoked())?;
-        Some(ExitReason::Revoked {
-            reason: revoked.to_owned(),
-        })
-    }
-
-    /// Shutdown begins; returns how long the connector may take to confirm that it buffers.
-    fn begin_shutdown(&mut self) -> Duration {
-        self.turns.set_paused(true);
-        tracing::info!(
-            running = self.turns.sessions().running(),
-            unsent = self.outbox.durable(),
-            "shutting down"
-        );
-        self.lifecycle.begin_shutdown(self.clock.mono())
-    }
-
-    /// Closes everything, in order: the connection, the turns, the agents, the journal.
-    async fn shut_down(&mut self, channels: &mut Channels) {
-        self.turns.abort_all(Duration::ZERO).await;
-        self.link.disconnect(CLOSE_TIMEOUT).await;
-        while let Ok((op, result)) = channels.results.try_recv() {
-            self.handle(Event::Result(op, result));
-        }
-        // Aborting only asks: a turn that releases a run has it stopped, for which its agent must still be there.
-        self.turns.abort_all(ABORT_TIMEOUT).await;
-        if timeout(CLOSE_TIMEOUT, self.agents.shutdown()).await.is_err() {
-            tracing::warn!("the agents did not shut down in time");
-        }
-        let transport = self.link.transport();
-        let now = self.clock.mono();
-        self.outbox
-            .mark_sent(now, true, |op| transport.has_left(op), &mut self.effects);
-        let mut closing = std::pin::pin!(self.journal.close(&mut self.effects, LAST_WRITES_TIMEOUT));
-        let closed = loop {
-            tokio::select! {
-                closed = &mut closing => break closed,
-                batch = channels.batches.recv() => if batch.is_none() { break closing.await },
-            }
-        };
-        self.turns.abort_all(CLOSE_TIMEOUT).await;
-        self.job_files.flush(CLOSE_TIMEOUT).await;
-        if let Err(error) = closed {
-            tracing::error!(%error, "the journal was not closed cleanly");
-        }
     }
 }
 

@@ -1,34 +1,20 @@
-//! The agents of one relay: the registry, which of them answers a message, and how they are built from the settings.
-//!
-//! Building starts and dials nothing. Keys are read from the variable or file that the settings name, and go nowhere else:
-//! those variables are withheld from every child process.
+//! The agents of one relay: the registry, and which of them answers a message.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use zeroize::Zeroizing;
 
-use crate::agent::child::BaseEnv;
-use crate::agent::guard::{BreakerSettings, Guards, TimeLimits};
 use crate::agent::{
-    AcpAgent, Agent, AgentCommand, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent, Permission,
-    Route, RouteInput, UnknownAgent, built_in, fixed_route, match_route,
+    Agent, AgentCommand, Permission, Route, RouteInput, UnknownAgent, built_in, fixed_route, match_route,
 };
 use crate::collections::BoundedCache;
-use crate::config::env::TELEGRAM_BOT_TOKEN;
-use crate::config::secret::{self, SecretError};
-use crate::config::{AgentEntry, Backend, DEFAULT_AGENT, Settings};
-use crate::net::http::HttpEgress;
-use crate::net::proxy::ProxyRules;
-use crate::net::tls::Tls;
+use crate::config::{DEFAULT_AGENT, Settings};
 use crate::relay::effects::{Effects, SelectedAgent};
-use crate::relay::transport::USER_AGENT;
 use crate::store::Command;
 use crate::text::printable;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
@@ -359,194 +345,12 @@ pub fn state_key(session: &SessionKey, agent: &str) -> Arc<str> {
     format!("{}#memory:{agent}", session.as_str()).into()
 }
 
-/// The variable with the relay's state directory for its children, so that `hermes-relay` in their shells finds it.
-pub const STATE_DIR: &str = "RELAY_STATE_DIR";
-
-/// What agents are built with.
-pub struct AgentEnvironment<'e> {
-    /// One variable of the environment.
-    pub env: &'e dyn Fn(&str) -> Option<String>,
-    /// What child processes inherit.
-    pub base: BaseEnv,
-    /// The certificates that they trust.
-    pub tls: Tls,
-    /// The proxies that they go through.
-    pub proxies: ProxyRules,
-}
-
-/// Why an agent cannot be built.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentBuildError {
-    /// Its settings cannot be used.
-    #[error("agent `{name}`: {reason}")]
-    Settings {
-        /// Its name.
-        name: String,
-        /// Why not.
-        reason: String,
-    },
-    /// The variable that holds its key is not set.
-    #[error(
-        "agent `{name}`: the variable {variable} is not set; set it to the key, or name a file with `api_key_file`"
-    )]
-    NoKey {
-        /// Its name.
-        name: String,
-        /// The variable.
-        variable: String,
-    },
-    /// The file that holds its key cannot be used.
-    #[error("agent `{name}`: {source}")]
-    Key {
-        /// Its name.
-        name: String,
-        /// Why not.
-        source: SecretError,
-    },
-}
-
-/// Builds the agents that the settings name, as far as they are wanted. The keys of all are withheld from all.
-pub fn build_agents(
-    settings: &Settings,
-    environment: &AgentEnvironment<'_>,
-    wanted: impl Fn(&str) -> bool,
-) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
-    let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
-    let base = without_keys(settings, &environment.base).provide(STATE_DIR, state_dir);
-    let base = Arc::new(base);
-    let egress = HttpEgress {
-        tls: environment.tls.clone(),
-        proxies: environment.proxies.clone(),
-        user_agent: USER_AGENT.to_owned(),
-    };
-    let build_slot = |(name, entry): (&String, &AgentEntry)| {
-        let key = read_key(name, &entry.backend, environment.env)?;
-        let agent =
-            build_agent(name, &with_grace(entry, settings), &base, &egress, key).map_err(|reason| {
-                AgentBuildError::Settings {
-                    name: name.clone(),
-                    reason,
-                }
-            })?;
-        let slot = AgentSlot {
-            agent: guards(entry).wrap(agent),
-            permission: entry.permission,
-            workdir: entry.working_dir().cloned(),
-            choosable: entry.choosable,
-        };
-        Ok((name.clone(), slot))
-    };
-    settings
-        .agents
-        .iter()
-        .filter(|(name, _)| wanted(name))
-        .map(build_slot)
-        .collect()
-}
-
-/// The agents' keys by the agents' names, as far as they can be read.
-pub fn agent_keys<'s>(
-    settings: &'s Settings,
-    env: &'s dyn Fn(&str) -> Option<String>,
-) -> impl Iterator<Item = (&'s str, SecretString)> {
-    settings
-        .agents
-        .iter()
-        .filter_map(move |(name, entry)| Some((name.as_str(), read_key(name, &entry.backend, env).ok()??)))
-}
-
-/// The environment that children inherit, without the variables that hold agents' keys and the bot's token.
-pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
-    let entries = settings.agents.values();
-    base.clone()
-        .withhold(entries.filter_map(|entry| entry.backend.key_source().0))
-        .withhold([TELEGRAM_BOT_TOKEN])
-}
-
-/// A backend must have stopped, or been stopped, before the relay drops its turn.
-fn with_grace(entry: &AgentEntry, settings: &Settings) -> AgentEntry {
-    let grace = settings.sessions.grace_secs;
-    let mut entry = entry.clone();
-    match &mut entry.backend {
-        Backend::Acp(acp) => acp.cancel_grace_secs = acp.cancel_grace_secs.min(grace),
-        Backend::Command(command) => command.kill_grace_secs = command.kill_grace_secs.min(grace),
-        Backend::Hermes(hermes) => hermes.stop_grace_secs = hermes.stop_grace_secs.min(grace),
-        Backend::Echo | Backend::Noop | Backend::OpenAi(_) => {}
-    }
-    entry
-}
-
-fn build_agent(
-    name: &str,
-    entry: &AgentEntry,
-    base: &Arc<BaseEnv>,
-    egress: &HttpEgress,
-    key: Option<SecretString>,
-) -> Result<Arc<dyn Agent>, String> {
-    fn reason(error: impl std::fmt::Display) -> String {
-        error.to_string()
-    }
-    let agent: Arc<dyn Agent> = match &entry.backend {
-        Backend::Echo => Arc::new(EchoAgent),
-        Backend::Noop => Arc::new(NoopAgent),
-        Backend::Command(settings) => {
-            CommandAgent::guarded(name, (**settings).clone(), Arc::clone(base)).map_err(reason)?
-        }
-        Backend::Acp(settings) => Arc::new(AcpAgent::new(name, (**settings).clone(), base).map_err(reason)?),
-        Backend::OpenAi(settings) => {
-            Arc::new(OpenAiAgent::new((**settings).clone(), key, egress).map_err(reason)?)
-        }
-        Backend::Hermes(settings) => {
-            Arc::new(HermesAgent::new((**settings).clone(), key, egress).map_err(reason)?)
-        }
-    };
-    Ok(agent)
-}
-
-/// What stands around an agent beside its own limits. One that cannot be reached rests after a few failures.
-fn guards(entry: &AgentEntry) -> Guards {
-    let remote = !matches!(entry.backend, Backend::Echo | Backend::Noop);
-    Guards {
-        breaker: remote.then(BreakerSettings::default),
-        parallel: entry.max_turns_at_once,
-        time: entry
-            .turn_timeout_secs
-            .filter(|secs| *secs > 0)
-            .map(|secs| TimeLimits {
-                wall: Some(Duration::from_secs(secs)),
-                ..TimeLimits::default()
-            }),
-    }
-}
-
-fn read_key(
-    name: &str,
-    backend: &Backend,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> Result<Option<SecretString>, AgentBuildError> {
-    let (variable, file) = backend.key_source();
-    if let Some(file) = file {
-        let key = secret::read(file).map_err(|source| AgentBuildError::Key {
-            name: name.to_owned(),
-            source,
-        })?;
-        return Ok(Some(key));
-    }
-    let Some(variable) = variable else { return Ok(None) };
-    match env(variable).filter(|value| !value.trim().is_empty()) {
-        Some(value) => Ok(Some(SecretString::from(Zeroizing::new(value).trim()))),
-        None => Err(AgentBuildError::NoKey {
-            name: name.to_owned(),
-            variable: variable.to_owned(),
-        }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::agent::EchoAgent;
 
     /// Agents `code` and `ops`, and `root`, which nobody may choose; `code` answers what no route takes.
     fn registry(routes: Vec<Route>) -> AgentRegistry {

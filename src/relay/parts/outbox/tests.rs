@@ -6,7 +6,7 @@ use super::results::RETRY_AFTER;
 use super::*;
 use crate::adapter::RateLimitSettings;
 use crate::link::SendResult;
-use crate::store::InboxSeq;
+use crate::store::{InboxSeq, OpRow, OpState};
 use crate::wire::{ConnectorFrame, Outcome};
 
 const CHAT: &str = "discord:c";

@@ -5,6 +5,7 @@
 //! waits here for a slot, then becomes a turn in the session of its job.
 
 mod arms;
+mod claims;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -18,7 +19,6 @@ use crate::config::{CronConfig, CronProvider};
 use crate::cron::arming::DesiredArms;
 use crate::cron::chronos::ArmReport;
 use crate::cron::claim::{HEARTBEAT_SECS, NextRun};
-use crate::cron::fire::{FireAdmission, FireRequest};
 use crate::cron::job::{Job, RunOutcome};
 use crate::cron::owner::ClaimOwner;
 use crate::cron::schedule;
@@ -26,11 +26,9 @@ use crate::link::Moment;
 use crate::relay::effects::{ChatJobRequest, Effects, JobStep, Pending, RunSeq};
 use crate::relay::status::CronStatus;
 use crate::session::TurnId;
-use crate::store::{Command, CronCommand, JobChange, JobRow, RunRow, RunSource, current_owner};
+use crate::store::{Command, CronCommand, JobChange, JobRow, current_owner};
 use crate::wire::{JOB_SESSION, SessionKey};
 
-/// How long to wait before a job is claimed again whose claim failed, or was not due after all.
-const CLAIM_RETRY_MS: i64 = 5_000;
 /// How long to wait before the jobs are read again when that failed.
 const READ_RETRY: Duration = Duration::from_secs(5);
 /// The longest time between two looks at the jobs, so that a changed clock or suspended machine is noticed.
@@ -264,109 +262,6 @@ impl Scheduler {
         self.answer_waiters(now.mono);
     }
 
-    fn claim_due(&mut self, now: Moment, effects: &mut Effects) {
-        let due: Vec<(String, RunSource)> = (self.jobs.iter())
-            .filter(|(id, row)| !row.is_running && !self.is_busy(id, now))
-            .filter_map(|(id, row)| {
-                let (at, source) = self.due_at(row, now)?;
-                (at <= now.unix_ms).then(|| (id.clone(), source))
-            })
-            .collect();
-        for (id, source) in due {
-            if source == RunSource::Misfire {
-                tracing::warn!(
-                    job = id,
-                    "the managed scheduler did not fire a job in time; running it"
-                );
-                self.counters.misfires += 1;
-            }
-            self.claim(id, None, source, None, now, effects);
-        }
-    }
-
-    /// When this process has to claim a job, in Unix milliseconds, and why; `None` for never.
-    fn due_at(&self, row: &JobRow, now: Moment) -> Option<(i64, RunSource)> {
-        let (NextRun::At(next) | NextRun::Repair(next)) = row.next_run(instant(now), &self.zone) else {
-            return None;
-        };
-        let next = next.as_millisecond();
-        match &self.provider {
-            Provider::Off => None,
-            _ if self.uses_timer() => Some((next, RunSource::Builtin)),
-            Provider::Timer | Provider::Managed(_) => {
-                let grace = i64::try_from(self.settings.misfire_grace_minutes).ok()?;
-                (grace > 0).then(|| (next.saturating_add(grace * 60_000), RunSource::Misfire))
-            }
-        }
-    }
-
-    /// Asks the journal to claim an occurrence of a job.
-    fn claim(
-        &mut self,
-        job: String,
-        fire_at: Option<Timestamp>,
-        source: RunSource,
-        reply: Option<oneshot::Sender<FireAdmission>>,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
-        self.held.insert(job.clone(), i64::MAX);
-        let claim = CronCommand::Claim {
-            job: job.clone(),
-            fire_at,
-            source,
-            owner: self.next_owner(),
-            zone: self.zone.clone(),
-            now: instant(now),
-        };
-        request(JobStep::Claim(job, reply), claim, effects);
-    }
-
-    /// The managed scheduler fires a job.
-    pub fn fire(
-        &mut self,
-        fire: FireRequest,
-        reply: oneshot::Sender<FireAdmission>,
-        now: Moment,
-        effects: &mut Effects,
-    ) {
-        let fire_at = fire
-            .fire_at
-            .and_then(|text| schedule::parse_instant(&text, &TimeZone::UTC));
-        self.claim(
-            fire.job_id,
-            fire_at,
-            RunSource::Chronos,
-            Some(reply),
-            now,
-            effects,
-        );
-    }
-
-    /// Somebody asked for these runs.
-    pub fn requested(&mut self, runs: Vec<RunRow>, now: Moment, effects: &mut Effects) {
-        for run in runs {
-            if self.is_busy(&run.job, now) {
-                // It waits until the run before it is over.
-                self.reads.again_at.get_or_insert(now.mono + READ_RETRY);
-                continue;
-            }
-            self.held.insert(run.job.clone(), i64::MAX);
-            let claim = CronCommand::ClaimRequested {
-                seq: run.seq,
-                owner: self.next_owner(),
-                now: instant(now),
-            };
-            request(JobStep::Claim(run.job, None), claim, effects);
-        }
-    }
-
-    /// Whether a job runs or is being claimed, or was tried a moment ago.
-    fn is_busy(&self, job: &str, now: Moment) -> bool {
-        let mut runs = self.running.values().chain(&self.waiting);
-        runs.any(|run| run.job.id() == job) || self.held.get(job).is_some_and(|until| *until > now.unix_ms)
-    }
-
     /// The jobs as they are stored now.
     pub fn loaded(&mut self, rows: Vec<JobRow>) {
         self.reads.pending = false;
@@ -382,31 +277,6 @@ impl Scheduler {
     pub fn read_failed(&mut self, now: Duration) {
         self.reads.pending = false;
         self.reads.again_at = Some(now + READ_RETRY);
-    }
-
-    /// A run is claimed: it waits for a slot, and the occurrence after it is armed.
-    pub fn claimed(&mut self, run: &RunRow, row: JobRow) {
-        let id = row.job.id().to_owned();
-        let owner = run.owner.as_deref().and_then(ClaimOwner::parse);
-        let timeout = row.job.timeout_secs().unwrap_or(self.settings.job_timeout_secs);
-        self.waiting.push_back(JobRun {
-            seq: RunSeq(run.seq),
-            owner: owner.unwrap_or_else(|| self.owner.clone()),
-            job: row.job.clone(),
-            timeout: Duration::from_secs(timeout),
-            deadline: None,
-            timed_out: false,
-        });
-        self.held.remove(&id);
-        self.jobs.insert(id, row);
-        self.publish();
-    }
-
-    /// A job was not claimed; it is tried again after a while, if it is still due then.
-    pub fn not_claimed(&mut self, job: &str, now: Moment) {
-        self.held
-            .insert(job.to_owned(), now.unix_ms.saturating_add(CLAIM_RETRY_MS));
-        self.reads.stale = true;
     }
 
     /// The next run that has a slot.

@@ -2,7 +2,7 @@ use super::arms::ARM_TIMEOUT;
 use super::*;
 use crate::cron::chronos::{ArmState, ArmedAs};
 use crate::cron::job::NewJob;
-use crate::store::JobRunStatus;
+use crate::store::{JobRunStatus, RunRow, RunSource};
 
 const START_MS: i64 = 1_780_000_000_000;
 

@@ -1,0 +1,133 @@
+//! Questions about turns: where one belongs, who runs it, what it answers.
+
+use std::sync::Arc;
+
+use super::{LiveTurn, Running, SessionSnapshot, TurnOrigin, TurnPhase, Turns};
+use crate::access::Author;
+use crate::adapter::stream::ShownDraft;
+use crate::relay::effects::{RunSeq, Task};
+use crate::session::TurnId;
+use crate::store::InboxSeq;
+use crate::wire::SessionKey;
+
+impl Turns {
+    /// Sessions with a turn before sessions that wait, the longest-running first.
+    pub fn snapshot(&self) -> impl Iterator<Item = SessionSnapshot<'_>> {
+        let mut live: Vec<&LiveTurn> = self.live.values().collect();
+        let started = |turn: &LiveTurn| match &turn.state {
+            TurnPhase::Running(running) => Some(running.started),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+        };
+        live.sort_by_key(|turn| (started(turn).is_none(), started(turn)));
+        let turns = live.into_iter().map(|turn| {
+            let running = match &turn.state {
+                TurnPhase::Running(running) => Some(running),
+                TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+            };
+            SessionSnapshot {
+                session: &turn.origin.session,
+                state: match (turn.stop, running) {
+                    (Some(_), _) => "stopping",
+                    (None, Some(_)) => "running",
+                    (None, None) => "starting",
+                },
+                agent: running.map(|running| &*running.agent.name),
+                running_for: running.map(|running| running.started.elapsed()),
+                waiting: self.sessions.waiting(&turn.origin.session),
+            }
+        });
+        let waiting = self.sessions.idle().map(|(session, waiting)| SessionSnapshot {
+            session,
+            state: "waiting",
+            agent: None,
+            running_for: None,
+            waiting,
+        });
+        turns.chain(waiting)
+    }
+
+    /// Where a turn belongs.
+    pub fn origin(&self, turn: TurnId) -> Option<Arc<TurnOrigin>> {
+        self.live.get(&turn).map(|live| Arc::clone(&live.origin))
+    }
+
+    /// Where the turn of a session belongs, if it has one.
+    pub fn origin_of(&self, session: &SessionKey) -> Option<Arc<TurnOrigin>> {
+        let mut live = self.live.values().map(|live| &live.origin);
+        live.find(|origin| origin.session == *session).cloned()
+    }
+
+    /// The span of a turn that holds its place.
+    pub fn span(&self, turn: TurnId) -> tracing::Span {
+        self.live
+            .get(&turn)
+            .map_or_else(tracing::Span::none, |live| live.origin.span.clone())
+    }
+
+    /// Whether a turn of this agent runs.
+    pub fn is_agent_running(&self, agent: &str) -> bool {
+        let runs = |live: &LiveTurn| match &live.state {
+            TurnPhase::Running(running) => &*running.agent.name == agent,
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => false,
+        };
+        self.live.values().any(runs)
+    }
+
+    /// The turn of a run, and its session.
+    pub fn of_run(&self, run: RunSeq) -> Option<(TurnId, SessionKey)> {
+        let is_it = |live: &LiveTurn| matches!(&live.task, Some(Task::Job(job)) if job.run == run);
+        let (turn, live) = self.live.iter().find(|(_, live)| is_it(live))?;
+        Some((*turn, live.origin.session.clone()))
+    }
+
+    /// The turn that shows a draft, while it runs, and its session.
+    pub fn showing(&self, draft: &ShownDraft) -> Option<(TurnId, SessionKey)> {
+        let (turn, live) = self.live.iter().find(|(_, live)| match &live.state {
+            TurnPhase::Running(running) => draft.is_of(&live.origin.chat, running.row.0.unsigned_abs()),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => false,
+        })?;
+        Some((*turn, live.origin.session.clone()))
+    }
+
+    /// Every turn of a person: its session and its author.
+    pub fn authors(&self) -> impl Iterator<Item = (TurnId, &SessionKey, &Author)> {
+        let live = self
+            .live
+            .iter()
+            .filter(|(_, live)| !live.origin.author.is_operator());
+        live.map(|(turn, live)| (*turn, &live.origin.session, &*live.origin.author))
+    }
+
+    /// The agent that runs a turn; none before it runs.
+    pub(super) fn running(&self, turn: TurnId) -> Option<&Running> {
+        match &self.live.get(&turn)?.state {
+            TurnPhase::Running(running) => Some(running),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+        }
+    }
+
+    /// The name of the agent that runs a turn, when what it saves is kept.
+    pub fn agent_name(&self, turn: TurnId) -> Option<&Arc<str>> {
+        self.running(turn).map(|running| &running.agent.name)
+    }
+
+    /// Whether what a turn saves is kept: not once its session starts a new conversation.
+    pub fn keeps_state(&self, turn: TurnId) -> bool {
+        self.running(turn).is_some_and(|running| !running.forgotten)
+    }
+
+    /// Whether the connector declined what a turn answers.
+    pub fn is_turn_declined(&self, turn: TurnId) -> bool {
+        self.running(turn).is_some_and(|running| running.declined)
+    }
+
+    /// The message that a turn answers.
+    pub fn row_of(&self, turn: TurnId) -> Option<InboxSeq> {
+        self.running(turn).map(|running| running.row)
+    }
+
+    /// Whether a turn may still ask people.
+    pub fn may_ask(&self, turn: TurnId) -> bool {
+        self.live.get(&turn).is_some_and(|live| live.stop.is_none())
+    }
+}
