@@ -457,7 +457,7 @@ async fn an_agent_makes_a_job_from_its_shell_and_its_chat_gets_the_answer() {
     let origin = &exported["jobs"][0]["origin"];
     assert_eq!(
         origin,
-        &json!({"platform": "discord", "chat_id": "c1", "user_id": "u1"})
+        &json!({"platform": "discord", "chat_id": "c1", "chat_type": "dm", "user_id": "u1"})
     );
     cron_json(&setup, &["run", made["id"].as_str().unwrap()]).await;
     let texts_now = texts(&connector, "c1", 2).await;

@@ -1,20 +1,23 @@
 //! Scheduled jobs in a running relay: claimed once, run as turns of their own, delivered to their targets.
 
 use std::path::Path;
+use std::time::Duration;
 
 use hermes_relay::access::{ByRole, Mode, PersonRule, Role};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
 use hermes_relay::cron::job::{JobOrigin, NewJob};
-use hermes_relay::store::{ClaimReply, RunSource};
+use hermes_relay::skill::{SkillStatus, SkillStore as _, SkillWrite};
+use hermes_relay::store::{ClaimReply, RunSource, SqliteSkillStore};
 use hermes_relay::store::{
     CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus, RunRow, current_owner,
 };
+use hermes_relay::wire::CapabilityDescriptor;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
-use crate::support::memory_relay::{Running, start_with};
+use crate::support::memory_relay::{Running, start_on, start_with};
 use crate::support::wait::eventually;
 
 fn now() -> Timestamp {
@@ -594,4 +597,112 @@ fn of_many_claimants_of_an_occurrence_one_wins() {
         let won = |reply: &&CronReply| matches!(reply, CronReply::Claim(ClaimReply::Claimed { .. }));
         assert_eq!(replies.iter().filter(won).count(), 1, "{replies:?}");
     }
+}
+
+/// A job that `user` made on `platform`, in the chat `home`, with the answer going elsewhere.
+fn job_of(platform: &str, user: &str, deliver: &str, prompt: &str) -> NewJob {
+    NewJob {
+        deliver: Some(deliver.to_owned()),
+        origin: Some(JobOrigin {
+            platform: platform.to_owned(),
+            chat_id: "home".to_owned(),
+            user_id: Some(user.to_owned()),
+            ..JobOrigin::default()
+        }),
+        ..new_job("every 2h", prompt)
+    }
+}
+
+#[tokio::test]
+async fn a_job_belongs_to_whoever_made_it_wherever_its_answer_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    // `Acme-Chat` is a platform of the connector's own.
+    let jobs = [
+        ("discord", "local"),
+        ("discord", "discord:other"),
+        ("discord", "Acme-Chat:other"),
+        ("Acme-Chat", "origin"),
+        ("acme-chat", "discord:other"),
+    ];
+    let add_all = |files: &mut CronFiles, user: &str| -> Vec<String> {
+        let each = jobs.iter().enumerate();
+        each.map(|(number, (platform, deliver))| {
+            let prompt = format!("of {user} {}", "x".repeat(number));
+            add(files, job_of(platform, user, deliver, &prompt))
+        })
+        .collect()
+    };
+    let (allowed, denied) = (add_all(&mut files, "ann"), add_all(&mut files, "mallory"));
+    let own = CapabilityDescriptor::placeholder("Acme-Chat");
+    let relay = start_on(dir.path(), EchoAgent, &own, |settings| {
+        plain(settings);
+        settings.access.mode = Mode::List;
+        settings.cron.max_parallel_jobs = 1;
+        let rule = |platform: &str| PersonRule {
+            platform: platform.to_owned(),
+            user: "ann".to_owned(),
+            role: Role::User,
+            chats: None,
+            agents: None,
+        };
+        settings.access.people = vec![rule("discord"), rule("Acme-Chat")];
+    })
+    .await;
+    for id in allowed.iter().chain(&denied) {
+        change(&mut files, JobChange::Run { job: id.clone() });
+    }
+    assert!(relay.handle.jobs_changed().await.is_ok());
+    let runs = ended(&mut files, 2 * jobs.len()).await;
+    for run in &runs {
+        let error = run.error.as_deref().unwrap_or_default();
+        if allowed.contains(&run.job) {
+            assert_eq!(error, "", "{run:?}");
+        } else {
+            assert!(error.contains("no access"), "{run:?}");
+        }
+    }
+    let record = relay.stop().await;
+    assert!(record.texts("home").iter().any(|text| text.contains("of ann")));
+}
+
+#[tokio::test]
+async fn a_skill_that_cannot_be_read_yet_keeps_no_chat_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let approved = SkillWrite {
+        status: Some(SkillStatus::Approved),
+        ..SkillWrite::default()
+    };
+    let skills = SqliteSkillStore::in_state_dir(dir.path());
+    skills.store("brief", "# Brief\nBe brief.\n", &approved).unwrap();
+    let lock = rusqlite::Connection::open(dir.path().join("skills.db")).unwrap();
+    lock.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; PRAGMA user_version = 1;")
+        .unwrap();
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    let job = NewJob {
+        skill: Some("brief".to_owned()),
+        ..new_job("every 2h", "go")
+    };
+    let job = add(&mut files, job);
+    change(&mut files, JobChange::Run { job });
+    assert!(relay.handle.jobs_changed().await.is_ok());
+    relay
+        .wait_for_status("the run waits for its skill", |status| status.cron.running == 1)
+        .await;
+    let asked = std::time::Instant::now();
+    for number in 0..10 {
+        relay.deliver("c1", &format!("m{number}"), "hello").await;
+        relay.replies("c1", number + 1).await;
+    }
+    // The lock is waited for much longer than this takes.
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    lock.execute_batch("ROLLBACK").unwrap();
+    drop(lock);
+    let texts = relay.replies("home", 1).await;
+    assert!(
+        texts[0].contains("Be brief.") && texts[0].contains("go"),
+        "{texts:?}"
+    );
+    relay.stop().await;
 }
