@@ -83,7 +83,7 @@ impl CallLog {
     }
 
     /// Calls from this number on.
-    pub(super) fn since(&self, sequence: u64) -> impl Iterator<Item = &BotApiCall> {
+    pub fn since(&self, sequence: u64) -> impl Iterator<Item = &BotApiCall> {
         self.calls.iter().filter(move |call| call.sequence >= sequence)
     }
 

@@ -676,6 +676,7 @@ async fn a_skill_that_cannot_be_read_yet_keeps_no_chat_waiting() {
     };
     let skills = SqliteSkillStore::in_state_dir(dir.path());
     skills.store("brief", "# Brief\nBe brief.\n", &approved).unwrap();
+    drop(skills);
     let lock = rusqlite::Connection::open(dir.path().join("skills.db")).unwrap();
     lock.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE; PRAGMA user_version = 1;")
         .unwrap();

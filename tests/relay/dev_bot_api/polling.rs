@@ -213,7 +213,7 @@ async fn many_updates_pass_through_bounded_records() {
         offset = updates.last().unwrap() + 1;
     }
     assert_eq!(read, 20_000);
-    assert_eq!(stage.api.calls().len(), 50);
+    assert_eq!(stage.api.calls_on_the_page(), 50);
     assert_eq!(stage.api.call_count(), 200);
     assert_eq!(stage.api.messages(ADA).len(), 20);
     assert_eq!(stage.api.dropped_updates(), 0);

@@ -130,6 +130,7 @@ async fn a_connector_that_stalls_is_found_dead_and_dialled_again() {
         .setting("link.dead_after_secs", "2")
         .start();
     connector.wait_connected(SOON).await.unwrap();
+    relay.wait_for_log("connected to the connector").await;
     line.stall();
     let stalled = Instant::now();
     say(&connector, "c1", "m1");

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Walks that run at the same time.
 const PARALLEL: usize = 4;
 /// Walks without `WALK_ROUNDS`.
-const ROUNDS: u64 = 30;
+const ROUNDS: u64 = 20;
 
 /// What a walk did, for whoever reads of its failure.
 type Steps = Arc<Mutex<Vec<String>>>;

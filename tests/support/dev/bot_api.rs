@@ -218,6 +218,11 @@ impl BotApi {
         calls
     }
 
+    /// How many calls the page can show.
+    pub(crate) fn calls_on_the_page(&self) -> usize {
+        self.hub.lock().calls.since(0).count()
+    }
+
     /// How many calls there were, on record or not.
     pub(crate) fn call_count(&self) -> u64 {
         self.front.lock().counted
