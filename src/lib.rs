@@ -295,7 +295,7 @@ pub mod builder {
     pub use crate::wire::{ConnectorUrl, UrlError};
 }
 
-/// Chats: what a platform can do, which session a message belongs to, and what [`RelayAdapter`](chat::RelayAdapter) plans to send.
+/// Chats: what a platform can do, which session a message belongs to, and what [`RelayAdapter`] plans to send.
 pub mod chat {
     pub use crate::adapter::media::{MediaKind, OutgoingAttachment};
     pub use crate::adapter::stream::{
@@ -309,7 +309,7 @@ pub mod chat {
     };
 }
 
-/// A running relay: what its [`RelayHandle`](handle::RelayHandle) is asked, and what it answers.
+/// A running relay: what its [`RelayHandle`] is asked, and what it answers.
 pub mod handle {
     pub use crate::access::{AccessError, AccessRequest, PersonId, Role};
     pub use crate::cron::chronos::{ArmReport, ArmState, ArmedAs};
@@ -340,7 +340,7 @@ pub mod notify {
     pub use crate::relay::{HandedItem, SubmitError, TakenItem};
 }
 
-/// [`Settings`](settings::Settings), its sections and their values. The fields have the names of the options in
+/// [`Settings`], its sections and their values. The fields have the names of the options in
 /// `docs/configuration.md`.
 pub mod settings {
     pub use crate::access::{
@@ -366,7 +366,7 @@ pub mod settings {
     pub use crate::net::media::MediaSettings;
 }
 
-/// Connections to a connector: over the network, in memory, or your own. [`RelayTransport`](transport::RelayTransport) is the trait;
+/// Connections to a connector: over the network, in memory, or your own. [`RelayTransport`] is the trait;
 /// the other types are those of its methods.
 pub mod transport {
     pub use crate::adapter::stream::ShownDraft;

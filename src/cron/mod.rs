@@ -3,7 +3,7 @@
 //!
 //! Decisions are pure: [`schedule`] when a job runs, [`job`] what it is, [`claim`] whether a fire may run it now, [`fire_token`]
 //! whether a fire is authentic, [`jwks`] which keys are good for that, [`chronos`] which jobs the scheduler has to be told
-//! about, [`delivery`] where an answer goes, [`chat`] what `/cron` means, [`jobs_file`] what Hermes' own file of jobs holds.
+//! about, [`target`] where an answer goes, [`chat`] what `/cron` means, [`jobs_file`] what Hermes' own file of jobs holds.
 //! [`fire_verifier`] and [`arming`] do what they decide; [`fire`] is what passes between the HTTP endpoint and whoever runs jobs. The
 //! journal stores jobs, runs and claims.
 

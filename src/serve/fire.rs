@@ -14,7 +14,7 @@ use hyper::body::Body;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::intake::{BodyError, RateGate, bearer, read_body, reply, retry_after};
+use super::endpoint::{BodyError, RateGate, bearer, read_body, reply, retry_after};
 use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
 use crate::cron::fire_token::TokenRefusal;
 use crate::cron::fire_verifier::FireVerifier;

@@ -8,9 +8,9 @@
 
 pub mod client;
 mod control;
+mod endpoint;
 mod fire;
 mod http;
-mod intake;
 mod prometheus;
 mod protocol;
 mod receiver;

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
-use super::intake::{BodyError, RateGate, bearer, read_body, reply, retry_after};
+use super::endpoint::{BodyError, RateGate, bearer, read_body, reply, retry_after};
 use crate::agent_connector::contract::{
     AgentAddress, DeliveryPayload, DeliveryReceipt, MAX_ID_BYTES, TriggerKind, WakeOpts,
 };

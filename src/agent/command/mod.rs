@@ -88,7 +88,7 @@ const MAX_MESSAGE: usize = 1000;
 #[error("the command has no program; set `argv` to the program and its arguments")]
 pub struct NoProgram;
 
-/// A program that answers, one process per turn. Times and numbers are limited by the [guards](super::guard) around
+/// A program that answers, one process per turn. Times and numbers are limited by the guards around
 /// it; [`CommandAgent::guarded`] puts them there.
 #[derive(Debug)]
 pub struct CommandAgent {

@@ -1,7 +1,7 @@
 //! One open socket: a reader task and a writer task.
 //!
 //! The reader cuts lines and decodes frames. Frames of the link go to the driver, interrupts to the relay past everything
-//! else, deliveries to the relay in order. While the relay is behind, the reader keeps reading until its backlog is full, so
+//! else, frames to the relay in order. While the relay is behind, the reader keeps reading until its backlog is full, so
 //! that results and interrupts still get through; then it reports that it is blocked, and the network waits. However many
 //! lines one message has, few are handled before other tasks get their turn. Nothing here decides anything.
 
@@ -245,7 +245,7 @@ struct Reader {
     read_until: Option<Instant>,
 }
 
-/// What one slice of reading brought besides deliveries.
+/// What one slice of reading brought besides frames.
 #[derive(Default)]
 struct Slice {
     control: Vec<ControlFrame>,
@@ -311,11 +311,11 @@ impl Reader {
     /// Waits for the next thing from the socket, handing the backlog over meanwhile. `None` when the relay is gone.
     async fn next_event(&mut self, socket: &mut SocketReader) -> Option<ReadEvent> {
         loop {
-            let deliveries = self.inbound.frames.clone();
+            let frames = self.inbound.frames.clone();
             tokio::select! {
                 biased;
                 // Cancel-safe: a permit that is not used is given back, and a read that is dropped loses nothing.
-                permit = deliveries.reserve(), if !self.backlog.is_empty() => {
+                permit = frames.reserve(), if !self.backlog.is_empty() => {
                     permit.ok()?.send(self.next_batch());
                 }
                 event = socket.read() => return Some(event),
@@ -357,9 +357,9 @@ impl Reader {
 
     /// Hands the backlog over as far as the relay takes it now, and waits while there is more than `max`.
     async fn flush_backlog(&mut self, max: usize) -> bool {
-        let deliveries = self.inbound.frames.clone();
+        let frames = self.inbound.frames.clone();
         while !self.backlog.is_empty() {
-            match deliveries.try_reserve() {
+            match frames.try_reserve() {
                 Ok(permit) => permit.send(self.next_batch()),
                 Err(TrySendError::Closed(())) => return false,
                 Err(TrySendError::Full(()))
@@ -371,7 +371,7 @@ impl Reader {
                     if self.events.send(ReaderEvent::Blocked).await.is_err() {
                         return false;
                     }
-                    let Ok(permit) = deliveries.reserve().await else {
+                    let Ok(permit) = frames.reserve().await else {
                         return false;
                     };
                     permit.send(self.next_batch());
@@ -387,7 +387,7 @@ impl Reader {
     fn next_batch(&mut self) -> Vec<InboundFrame> {
         let count = self.backlog.len().min(BATCH);
         let batch: Vec<InboundFrame> = self.backlog.drain(..count).collect();
-        self.backlog_bytes -= batch.iter().map(|delivery| delivery.line.len()).sum::<usize>();
+        self.backlog_bytes -= batch.iter().map(|frame| frame.line.len()).sum::<usize>();
         batch
     }
 
@@ -410,7 +410,7 @@ impl Reader {
                 Line::TooLong { start, end } => (Err(Undecodable::too_long(*max_line, start, end)), &[][..]),
             };
             frames.received(decoded.as_ref().ok());
-            let delivery = match decoded.map(ControlFrame::try_from) {
+            let frame = match decoded.map(ControlFrame::try_from) {
                 Ok(Ok(frame)) => {
                     if let ControlFrame::Descriptor(descriptor) = &frame {
                         sorter.declare(descriptor);
@@ -419,7 +419,7 @@ impl Reader {
                     None
                 }
                 Ok(Err(frame)) => match sorter.sort(frame, line) {
-                    Some(RelayFrame::Inbound(delivery)) => Some(delivery),
+                    Some(RelayFrame::Inbound(frame)) => Some(frame),
                     Some(RelayFrame::Interrupt(interrupt)) => {
                         slice.interrupts.push(interrupt);
                         None
@@ -437,9 +437,9 @@ impl Reader {
                     _ => Some(sorter.undecodable(error, line)),
                 },
             };
-            if let Some(delivery) = delivery {
-                *backlog_bytes += delivery.line.len();
-                backlog.push_back(delivery);
+            if let Some(frame) = frame {
+                *backlog_bytes += frame.line.len();
+                backlog.push_back(frame);
             }
             slice.lines < BATCH
         });
@@ -457,8 +457,8 @@ async fn expired(writer_ended: &mut oneshot::Receiver<()>, read_until: &mut Opti
 }
 
 /// Whether these are lines that cannot be decoded and need no acknowledgement.
-fn is_noise(delivery: &InboundFrame) -> bool {
-    matches!(&delivery.body, FrameBody::Undecodable { first, .. } if first.buffer_id.is_none())
+fn is_noise(frame: &InboundFrame) -> bool {
+    matches!(&frame.body, FrameBody::Undecodable { first, .. } if first.buffer_id.is_none())
 }
 
 struct Writer {
@@ -600,14 +600,14 @@ mod tests {
             }
         }
 
-        /// How many lines each delivery of the next batch stands for.
+        /// How many lines each frame of the next batch stands for.
         async fn batch(&mut self) -> Vec<u64> {
             let batch = timeout(DEADLINE, self.inbound.frames.recv())
                 .await
                 .unwrap()
                 .unwrap();
-            assert!(batch.len() <= BATCH, "{} deliveries in one batch", batch.len());
-            let lines = |delivery: &InboundFrame| match delivery.body {
+            assert!(batch.len() <= BATCH, "{} frames in one batch", batch.len());
+            let lines = |frame: &InboundFrame| match frame.body {
                 FrameBody::Undecodable { lines, .. } => lines,
                 _ => 1,
             };
@@ -684,7 +684,7 @@ mod tests {
         while taken < 600 {
             taken += fixture.batch().await.len();
         }
-        assert_eq!(taken, 600, "no delivery was taken before the interrupt came");
+        assert_eq!(taken, 600, "no frame was taken before the interrupt came");
     }
 
     #[tokio::test]

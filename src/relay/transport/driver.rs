@@ -24,7 +24,7 @@ use crate::wire::{OpId, Outcome, TOKEN_TTL_SECS, UpgradeToken};
 
 /// Commands taken together.
 const BATCH: usize = 512;
-/// Lines that wait for a slow connector; acknowledgements beyond it are left to the next delivery.
+/// Lines that wait for a slow connector; acknowledgements beyond it are left to the next connection.
 const MAX_UNWRITTEN: usize = 16 * 1024;
 
 type DialResult = (Generation, Result<Dialed, DialError>);

@@ -58,14 +58,14 @@ pub enum FrameBody {
     Message {
         /// The message.
         event: Box<MessageEvent>,
-        /// The connector's name for the delivery.
+        /// The connector's name for the frame.
         buffer_id: Option<String>,
     },
     /// A forwarded provider request.
     Forward {
         /// The request.
         forward: Box<PassthroughForward>,
-        /// The connector's name for the delivery.
+        /// The connector's name for the frame.
         buffer_id: Option<String>,
     },
     /// A line that cannot be decoded, or several in a row that need no acknowledgement.
@@ -113,12 +113,12 @@ enum RelayFrame {
     Interrupt(InterruptRequest),
 }
 
-/// Sorts what one connection brings, counting deliveries so that interrupts know what came before them.
+/// Sorts what one connection brings, counting frames so that interrupts know what came before them.
 #[derive(Debug)]
 struct FrameSorter {
     generation: Generation,
-    deliveries: u64,
-    /// Platforms that this connection declared: its deliveries overtake the news of its descriptors.
+    frames: u64,
+    /// Platforms that this connection declared: its frames overtake the news of its descriptors.
     declared: OwnPlatforms,
 }
 
@@ -126,7 +126,7 @@ impl FrameSorter {
     fn new(generation: Generation) -> Self {
         Self {
             generation,
-            deliveries: 0,
+            frames: 0,
             declared: OwnPlatforms::default(),
         }
     }
@@ -155,25 +155,25 @@ impl FrameSorter {
             | ConnectorFrame::GoingIdleAck
             | ConnectorFrame::Unknown { .. } => return None,
         };
-        Some(RelayFrame::Inbound(self.delivery(body, line)))
+        Some(RelayFrame::Inbound(self.frame(body, line)))
     }
 
-    /// An interrupt, after the deliveries so far.
+    /// An interrupt, after the frames so far.
     fn interrupt(&self, target: InterruptTarget) -> InterruptRequest {
         InterruptRequest {
             generation: self.generation,
-            after: self.deliveries,
+            after: self.frames,
             target,
         }
     }
 
     /// A line that cannot be decoded.
     fn undecodable(&mut self, first: Undecodable, line: &[u8]) -> InboundFrame {
-        self.delivery(FrameBody::Undecodable { first, lines: 1 }, line)
+        self.frame(FrameBody::Undecodable { first, lines: 1 }, line)
     }
 
-    fn delivery(&mut self, body: FrameBody, line: &[u8]) -> InboundFrame {
-        self.deliveries += 1;
+    fn frame(&mut self, body: FrameBody, line: &[u8]) -> InboundFrame {
+        self.frames += 1;
         let line = if body.keeps_line() {
             line.to_vec()
         } else {
@@ -187,7 +187,7 @@ impl FrameSorter {
     }
 }
 
-/// Where a transport puts what arrives: deliveries in order, and interrupts past them.
+/// Where a transport puts what arrives: frames in order, and interrupts past them.
 #[derive(Clone, Debug)]
 pub struct InboundSender {
     frames: mpsc::Sender<Vec<InboundFrame>>,
@@ -293,7 +293,7 @@ pub trait RelayTransport: Send + Sync + 'static {
         FrameCounters::default().counts()
     }
 
-    /// Confirms a delivery, on the connection that brought it.
+    /// Confirms a frame, on the connection that brought it.
     fn acknowledge(&self, generation: Generation, buffer_id: String);
 
     /// Asks the connector to stop a session's turn, wherever it runs.

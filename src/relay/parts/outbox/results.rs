@@ -254,11 +254,10 @@ impl Outbox {
         let lane = Arc::clone(&op.body.lane);
         let rate_limit = rate_limit_of(&result);
         if let OpOwner::Question(..) = op.owner {
-            match &result {
-                SendResult::NotSent(reason) if *reason != NotSent::Closing => {
-                    return self.put_back(id, live, now);
-                }
-                _ => {}
+            if let SendResult::NotSent(reason) = &result
+                && *reason != NotSent::Closing
+            {
+                return self.put_back(id, live, now);
             }
             if let Some(retry_after) = rate_limit
                 && *deferrals < MAX_QUESTION_DEFERRALS

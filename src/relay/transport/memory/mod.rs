@@ -1,7 +1,7 @@
 //! A transport without a network: two parts of one process, for tests and embedders.
 //!
 //! [`MemoryTransport`] is the relay's half and keeps the contract's promises: acknowledgements go back on the connection
-//! that brought the delivery, an op whose connection is lost has an unknown outcome, and a new connection brings again what
+//! that brought the frame, an op whose connection is lost has an unknown outcome, and a new connection brings again what
 //! was not acknowledged. [`MemoryConnector`] is the other half: it delivers, drops and restores the connection, answers ops,
 //! and records what it saw. Nothing here looks into a message.
 
@@ -144,7 +144,7 @@ impl RelayTransport for MemoryTransport {
     }
 }
 
-/// Whether a delivery outlives its connection.
+/// Whether a frame outlives its connection.
 #[derive(Debug)]
 enum Keep {
     /// It does not.
@@ -217,7 +217,7 @@ fn decode(sorter: &mut FrameSorter, line: &[u8]) -> Option<RelayFrame> {
     }
 }
 
-/// Hands frames to the relay: interrupts past deliveries, deliveries in batches at the relay's pace.
+/// Hands frames to the relay: interrupts past frames, frames in batches at the relay's pace.
 async fn pump(mut frames: mpsc::Receiver<RelayFrame>, inbound: InboundSender) {
     let mut batch: Vec<InboundFrame> = Vec::new();
     loop {
@@ -235,7 +235,7 @@ async fn pump(mut frames: mpsc::Receiver<RelayFrame>, inbound: InboundSender) {
             }
         };
         match frame {
-            Some(RelayFrame::Inbound(delivery)) => batch.push(delivery),
+            Some(RelayFrame::Inbound(frame)) => batch.push(frame),
             Some(RelayFrame::Interrupt(interrupt)) => {
                 if inbound.interrupt(interrupt).await.is_err() {
                     return;
