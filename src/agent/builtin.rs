@@ -69,7 +69,7 @@ impl Agent for EchoAgent {
         AgentInfo {
             name: "echo".to_owned(),
             kind: "echo",
-            hands_over: true,
+            marks_start: true,
             asks: true,
             ..AgentInfo::default()
         }
@@ -83,7 +83,7 @@ impl Agent for EchoAgent {
         Box::pin(async move {
             let script = Script::parse(&turn.input.text);
             if !script.is_plain() {
-                turn.events.handing_over();
+                turn.events.mark_started();
             }
             tokio::select! {
                 biased;

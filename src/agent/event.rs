@@ -129,16 +129,16 @@ pub enum AgentSignal {
 #[derive(Clone, Debug)]
 pub struct EventSink {
     pub(super) signals: mpsc::Sender<AgentSignal>,
-    handover: Option<Handover>,
+    start_mark: Option<StartNote>,
 }
 
 /// What is done right before an agent is given the text of a turn.
 #[derive(Clone)]
-struct Handover(Arc<dyn Fn() + Send + Sync>);
+struct StartNote(Arc<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for Handover {
+impl fmt::Debug for StartNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handover")
+        f.write_str("StartNote")
     }
 }
 
@@ -151,35 +151,35 @@ impl EventSink {
         let (sender, receiver) = mpsc::channel(SINK_CAPACITY);
         let sink = Self {
             signals: sender,
-            handover: None,
+            start_mark: None,
         };
         (sink, receiver)
     }
 
-    /// The same sink, which does this in [`EventSink::handing_over`].
-    pub(crate) fn with_handover(self, handover: impl Fn() + Send + Sync + 'static) -> Self {
-        let handover = Some(Handover(Arc::new(handover)));
-        Self { handover, ..self }
+    /// The same sink, which calls `start_mark` in [`EventSink::mark_started`].
+    pub(crate) fn with_start_mark(self, start_mark: impl Fn() + Send + Sync + 'static) -> Self {
+        let start_mark = Some(StartNote(Arc::new(start_mark)));
+        Self { start_mark, ..self }
     }
 
     /// A sink of its own for the same turn, and its receiver.
     pub(super) fn nested(&self) -> (Self, SignalReceiver) {
         let (mut sink, receiver) = Self::new();
-        sink.handover.clone_from(&self.handover);
+        sink.start_mark.clone_from(&self.start_mark);
         (sink, receiver)
     }
 
-    /// Whether somebody wants to know when the text of the turn leaves.
-    pub(crate) fn awaits_handover(&self) -> bool {
-        self.handover.is_some()
+    /// Whether the relay wants to know when the agent is given the text of the turn.
+    pub(crate) fn awaits_start_mark(&self) -> bool {
+        self.start_mark.is_some()
     }
 
-    /// Notes that the text of the turn leaves for whoever acts on it. Until then a crash leaves a turn that can run again; from
-    /// then on it is reported as interrupted. Agents with [`AgentInfo::hands_over`](super::AgentInfo::hands_over) call it; for others the
-    /// relay does, before they run.
-    pub fn handing_over(&self) {
-        if let Some(Handover(handover)) = &self.handover {
-            handover();
+    /// Marks the moment right before a program or a model is given the text of the turn. A crash before it leaves a turn that can
+    /// run again; after it, the turn is reported as interrupted. Agents with [`AgentInfo::marks_start`](super::AgentInfo::marks_start)
+    /// call it; for others the relay does, before they run.
+    pub fn mark_started(&self) {
+        if let Some(StartNote(start_mark)) = &self.start_mark {
+            start_mark();
         }
     }
 

@@ -71,8 +71,8 @@ pub struct AgentInfo {
     pub kind: &'static str,
     /// Whether a turn can be run again after a crash without repeating side effects.
     pub repeatable: bool,
-    /// Whether it calls [`EventSink::handing_over`] itself, as late as it can.
-    pub hands_over: bool,
+    /// Whether it calls [`EventSink::mark_started`] itself, as late as it can.
+    pub marks_start: bool,
     /// Whether a running turn accepts further messages through [`Agent::steer`].
     pub steers: bool,
     /// Whether it may ask people for approval or a choice.

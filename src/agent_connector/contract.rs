@@ -17,7 +17,7 @@ pub const MAX_ID_BYTES: usize = 512;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
     /// It is no object.
-    #[error("the body is no JSON object")]
+    #[error("the body is not a JSON object")]
     NotAnObject,
     /// A field is missing or has another type.
     #[error("`{0}` is missing or is not {1}")]

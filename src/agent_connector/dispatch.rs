@@ -123,7 +123,7 @@ pub async fn dispatch(targets: &[NamedTarget], notice: &Notice) -> Dispatched {
         && notice.address.len() <= 2 * MAX_ID_BYTES
         && !notice.address.chars().any(is_unprintable);
     if !is_valid {
-        let why = "the address is no agent's: write `agent` or `agent@session`, without control characters";
+        let why = "the address does not name an agent: write `agent` or `agent@session`, without control characters";
         return Dispatched::refused(notice, why.to_owned());
     }
     if notice.text.len() > MAX_NOTICE_BYTES {

@@ -57,7 +57,7 @@ impl TargetKind for FileTarget {
     fn fault(&self) -> TargetFault {
         let dir = self.dir.display();
         TargetFault {
-            what: "`dir` is no directory that this user can write to",
+            what: "this user cannot write to the directory of `dir`",
             remedy: format!(
                 "create it with `mkdir -p {dir}` and let this user write to it, or correct `dir`"
             ),
@@ -127,7 +127,7 @@ fn failure(agent_id: &str, dir: &Path, error: &io::Error) -> DeliveryFailure {
     let (cause, what) = match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => (
             CauseKind::ClientValidation,
-            format!("{shown} is no directory; create it with `mkdir -p`, or correct `dir`"),
+            format!("{shown} is not a directory; create it with `mkdir -p`, or correct `dir`"),
         ),
         io::ErrorKind::PermissionDenied => (
             CauseKind::ClientValidation,

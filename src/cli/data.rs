@@ -203,7 +203,7 @@ fn query(args: &DataQueryArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
                     "query" => "write the words without an option".to_owned(),
                     _ => format!("use --{option}"),
                 };
-                return Err(relay.fail(exit::USAGE, format!("`{key}` is no filter"), Some(&hint)));
+                return Err(relay.fail(exit::USAGE, format!("`{key}` is not a filter"), Some(&hint)));
             }
             _ => {
                 let values = wanted.filters.entry(key.clone()).or_insert_with(|| json!([]));

@@ -11,14 +11,14 @@ use crate::config::file::nearest;
 
 /// Print the manual page, in roff.
 ///
-/// Exit codes: 0 printed, 2 there is no such verb.
+/// Exit codes: 0 printed, 2 there is no such command.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay man | man -l -\n  hermes-relay man run > hermes-relay-run.1"
 )]
 pub(super) struct ManArgs {
-    /// Verb, for its own page.
-    #[arg(value_name = "VERB")]
+    /// Command, for its own page.
+    #[arg(value_name = "COMMAND")]
     verb: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn run(args: &ManArgs) -> ExitCode {
         let Some(found) = command.find_subcommand(verb).cloned() else {
             let verbs = command.get_subcommands().map(clap::Command::get_name);
             let hint = nearest(verb, verbs).map(|near| format!("did you mean `{near}`?"));
-            let what = format!("there is no verb `{}`", verb.escape_debug());
+            let what = format!("there is no command `{}`", verb.escape_debug());
             return fail(exit::USAGE, what, hint.as_deref());
         };
         command = found;

@@ -23,7 +23,7 @@ use crate::store::make_private;
 use crate::text::instant;
 
 /// Keep playbooks that scheduled jobs run. A new one is a Draft; only an Approved one is run. Works with the relay running or
-/// stopped. Without a verb: `list`.
+/// stopped. Without a command: `list`.
 ///
 /// Exit codes: 0 done, 1 there is no such skill or it cannot be like this, 2 invalid usage, 78 invalid configuration, or a file
 /// that cannot be used.

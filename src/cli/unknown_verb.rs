@@ -24,7 +24,7 @@ pub(super) fn report(error: &clap::Error) -> ExitCode {
         }
         let is_service = above.is_some_and(|first| first == "service");
         if let Some(hint) = meant(word, is_first, is_service) {
-            return fail(exit::USAGE, format!("there is no verb `{word}`"), Some(&hint));
+            return fail(exit::USAGE, format!("there is no command `{word}`"), Some(&hint));
         }
     }
     if error.use_stderr() {

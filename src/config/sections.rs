@@ -483,7 +483,7 @@ impl ServeConfig {
         }
         if let Some(Err(why)) = receiver.deliver.as_deref().map(target::platforms) {
             let rule =
-                format!("is no target: {why}; write `platform:chat`, such as `discord:1234`, or `local`");
+                format!("is not a target: {why}; write `platform:chat`, such as `discord:1234`, or `local`");
             return Some(("serve.receiver.deliver", rule));
         }
         let key = "serve.receiver";

@@ -75,14 +75,14 @@ pub enum ArmState {
 }
 
 impl ArmState {
-    /// For people: `armed`, or what is the matter and what happens next.
+    /// For people: `will run`, or what is the matter and what happens next.
     pub fn summary(&self) -> String {
         match self {
-            Self::Armed => "armed".to_owned(),
-            Self::Pending => "saved, not armed yet".to_owned(),
-            Self::NotArmed { why, .. } => format!("saved, not armed: {why}; will retry"),
+            Self::Armed => "will run".to_owned(),
+            Self::Pending => "saved; the scheduler has not confirmed it yet".to_owned(),
+            Self::NotArmed { why, .. } => format!("saved; the scheduler has not taken it: {why}; will retry"),
             Self::Unavailable { why } => {
-                format!("saved, not armed: {why}; the relay's own timer runs it")
+                format!("saved; the scheduler is not used: {why}; the relay's own timer runs it")
             }
         }
     }
@@ -92,10 +92,10 @@ impl ArmState {
     /// For people in a chat, without what only an operator can do something about.
     pub fn for_chat(&self) -> &'static str {
         match self {
-            Self::Armed => "armed",
-            Self::Pending => "saved, not armed yet",
-            Self::NotArmed { .. } => "saved, not armed: the scheduler has not taken it yet; will retry",
-            Self::Unavailable { .. } => "saved, not armed with the scheduler: it runs while I am running",
+            Self::Armed => "will run",
+            Self::Pending => "saved; the scheduler has not confirmed it yet",
+            Self::NotArmed { .. } => "saved; the scheduler has not taken it yet; will retry",
+            Self::Unavailable { .. } => "saved; it runs at its time while I am running",
         }
     }
 
@@ -489,7 +489,7 @@ mod tests {
         assert!(!report.is_settled());
         assert_eq!(
             report.jobs["a"].state.summary(),
-            "saved, not armed: HTTP 503; will retry"
+            "saved; the scheduler has not taken it: HTTP 503; will retry"
         );
         let mut at = 0;
         let mut waits = Vec::new();
@@ -532,7 +532,7 @@ mod tests {
         plan.set_desired([job("c", AT)]);
         assert_eq!(run(&mut plan, 100, down), []);
         let summary = plan.report().jobs["c"].state.summary();
-        assert_eq!(summary, "saved, not armed: no connection; will retry");
+        assert_eq!(summary, "saved; the scheduler has not taken it: no connection; will retry");
         let retry = plan.next_retry().unwrap();
         assert!(retry <= 5000, "{retry}");
         assert_eq!(run(&mut plan, retry, listing(&[])).len(), 2);

@@ -33,7 +33,7 @@ pub enum JobError {
     #[error("the {0} is longer than {1} KiB")]
     TooLong(&'static str, usize),
     /// The record is no object.
-    #[error("it is no object")]
+    #[error("it is not an object")]
     NotAnObject,
     /// The id is missing or not usable.
     #[error("it has no usable `id`")]

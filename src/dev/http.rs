@@ -244,7 +244,7 @@ fn refuse_unknown_caller(
         }
         HttpRoute::Policy | HttpRoute::MediaUpload | HttpRoute::MediaDownload => (
             gateway_id.is_some(),
-            "the bearer is no upgrade token of a known gateway",
+            "the bearer is not an upgrade token of a known gateway",
         ),
     };
     (!known).then(|| plain(StatusCode::UNAUTHORIZED, why))

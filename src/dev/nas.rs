@@ -439,7 +439,7 @@ impl NasState {
     fn provision(&mut self, job_id: &str, json: &Value) -> Response {
         let fire_at = json["fire_at"].as_str().unwrap_or_default();
         let Some(at) = parse_instant(fire_at) else {
-            return plain(StatusCode::BAD_REQUEST, "fire_at is no ISO 8601 time");
+            return plain(StatusCode::BAD_REQUEST, "fire_at is not an ISO 8601 time");
         };
         let callback = json["agent_callback_url"]
             .as_str()
@@ -451,7 +451,7 @@ impl NasState {
             return plain(StatusCode::BAD_REQUEST, "dedup_key is not job_id:fire_at");
         }
         if self.arms.len() >= MAX_ARMS && !self.arms.contains_key(job_id) {
-            return plain(StatusCode::INSUFFICIENT_STORAGE, "too many jobs are armed");
+            return plain(StatusCode::INSUFFICIENT_STORAGE, "too many jobs");
         }
         // The same time again is the same alarm.
         if let Some(alarm) = self.arms.get(job_id).filter(|alarm| alarm.at == at) {

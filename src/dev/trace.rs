@@ -174,13 +174,13 @@ pub enum BadTrace {
     #[error("the file is larger than 256 MiB")]
     TooLarge,
     /// It is something else.
-    #[error("the file is no recording: its first line does not say so")]
+    #[error("the file is not a recording: its first line does not say so")]
     NotOne,
     /// It is from another version.
     #[error("the recording is of version {0}, and only version 1 is known")]
     Version(u64),
     /// A line is broken.
-    #[error("line {0} of the recording is no frame")]
+    #[error("line {0} of the recording is not a frame")]
     Line(usize),
     /// Nothing in it can be replayed.
     #[error("the recording holds no message to the relay")]

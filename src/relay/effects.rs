@@ -22,7 +22,7 @@ use crate::cron::chat::JobCommand;
 use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Op, SendResult};
 use crate::session::{Admission, TurnId};
-use crate::store::{Command, HandoverMark, InboxSeq};
+use crate::store::{Command, InboxSeq, StartMark};
 use crate::wire::{MessageEvent, OpId, SessionKey};
 
 /// What the parts want done, in order.
@@ -188,7 +188,7 @@ pub(super) struct HandedTask {
     /// Whether the answer is collected for the end of the turn.
     pub(super) is_collected: bool,
     /// Whether the agent was given the item; none if that is not known.
-    pub(super) mark: Option<HandoverMark>,
+    pub(super) mark: Option<StartMark>,
 }
 
 impl HandedTask {

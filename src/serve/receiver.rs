@@ -364,8 +364,8 @@ impl Receiver {
 fn object(body: &[u8]) -> Result<Map<String, Value>, Refused> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(body)) => Ok(body),
-        Ok(_) => Err(malformed("the body is no JSON object")),
-        Err(error) => Err(malformed(&format!("the body is no JSON: {error}"))),
+        Ok(_) => Err(malformed("the body is not a JSON object")),
+        Err(error) => Err(malformed(&format!("the body is not JSON: {error}"))),
     }
 }
 

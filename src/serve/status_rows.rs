@@ -207,7 +207,7 @@ impl Report<'_> {
         let mut text = format!("{} scheduled", jobs.unwrap_or(0));
         // Writing to a String does not fail.
         if let Some(armed) = number("/cron/armed") {
-            let _ = write!(text, ", {armed} armed");
+            let _ = write!(text, ", {armed} will run");
         }
         if let Some(running) = number("/cron/running").filter(|running| *running > 0) {
             let _ = write!(text, ", {running} running");

@@ -71,7 +71,7 @@ impl SkillBody {
         {
             let shown: String = text.chars().take(40).collect();
             return Err(format!(
-                "`{shown}` in its header is no status; there are Draft, Approved and Disabled"
+                "`{shown}` in its header is not a status; write Draft, Approved or Disabled"
             ));
         }
         let named = line.as_ref().and_then(|line| line.status);

@@ -36,7 +36,7 @@ impl fmt::Display for SkillStatus {
 
 /// A status that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no status; there are Draft, Approved and Disabled")]
+#[error("`{0}` is not a status; write Draft, Approved or Disabled")]
 pub struct UnknownStatus(pub String);
 
 impl FromStr for SkillStatus {

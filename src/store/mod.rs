@@ -51,7 +51,6 @@ mod dedupe;
 mod endings;
 mod fault;
 mod handed;
-mod handover;
 mod inspect;
 mod journal;
 mod lock;
@@ -63,6 +62,7 @@ mod schema;
 mod side_file;
 mod skill_files;
 mod skills;
+mod start_marks;
 mod writer;
 
 #[cfg(test)]
@@ -84,7 +84,6 @@ pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use handed::{HandedBody, HandedCommand, HandedReply, MAX_CONTEXT_BYTES, NewHandedItem, PendingContext};
-pub use handover::{HandoverMark, Handovers};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, QueueError};
 pub use lock::{check_state_dir, held_by, make_private};
@@ -92,3 +91,4 @@ pub use process::current_owner;
 pub use reads::Recovered;
 pub use skill_files::FileSkillStore;
 pub use skills::SqliteSkillStore;
+pub use start_marks::{StartMark, StartMarks};

@@ -224,7 +224,7 @@ async fn an_item_for_the_session_of_a_job_is_a_turn_like_any_other() {
 }
 
 /// The echo, whose `first` turns hang until they are stopped; counts its turns.
-fn hanging(turns: &Arc<AtomicUsize>, first: usize, hands_over: bool) -> ScriptedAgent {
+fn hanging(turns: &Arc<AtomicUsize>, first: usize, marks_start: bool) -> ScriptedAgent {
     let agent = ScriptedAgent::sharing(turns, move |turn, turns| async move {
         if turns.fetch_add(1, Ordering::SeqCst) >= first {
             return EchoAgent.run(turn).await;
@@ -233,7 +233,7 @@ fn hanging(turns: &Arc<AtomicUsize>, first: usize, hands_over: bool) -> Scripted
         TurnEnd::Cancelled { confirmed: true }
     });
     agent.with_info(AgentInfo {
-        hands_over,
+        marks_start,
         ..EchoAgent.info()
     })
 }
@@ -320,8 +320,8 @@ async fn the_target_for_answers_without_a_chat_is_kept_with_the_delivery() {
 
 #[tokio::test]
 async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or_that_does_no_harm() {
-    let info = |hands_over, repeatable| AgentInfo {
-        hands_over,
+    let info = |marks_start, repeatable| AgentInfo {
+        marks_start,
         repeatable,
         ..EchoAgent.info()
     };
@@ -340,7 +340,7 @@ async fn a_playbook_that_a_crash_cut_short_runs_again_only_if_no_agent_had_it_or
         // The first turn hangs: before it hands the text over, or after.
         let agent = ScriptedAgent::sharing(&turns, move |turn, turns| async move {
             if is_given {
-                turn.events.handing_over();
+                turn.events.mark_started();
             }
             if turns.fetch_add(1, Ordering::SeqCst) > 0 {
                 return EchoAgent.run(turn).await;

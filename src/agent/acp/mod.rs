@@ -305,7 +305,7 @@ impl Agent for AcpAgent {
             name: self.name.clone(),
             kind: "acp",
             repeatable: false,
-            hands_over: true,
+            marks_start: true,
             steers: false,
             asks: true,
             remembers: true,

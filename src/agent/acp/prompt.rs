@@ -81,7 +81,7 @@ impl Prompt<'_> {
         let peer = self.process.peer();
         let (_routed, queue) = self.process.routes.turn(self.id);
         let params = json!({"sessionId": self.id, "prompt": blocks});
-        self.turn.events.handing_over();
+        self.turn.events.mark_started();
         let begun = tokio::select! {
             biased;
             () = self.turn.cancel.cancelled() => return None,

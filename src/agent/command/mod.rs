@@ -170,7 +170,7 @@ impl CommandAgent {
             return TurnEnd::Cancelled { confirmed: true };
         }
         let mut prompt = prompt::prompt(&turn, self.settings.input, memory.as_deref());
-        let started = Child::spawn_fed(&self.program(&turn), &prompt, || turn.events.handing_over());
+        let started = Child::spawn_fed(&self.program(&turn), &prompt, || turn.events.mark_started());
         let mut child = match started {
             Ok((child, fed)) => {
                 prompt.drain(..fed);
@@ -234,7 +234,7 @@ impl Agent for CommandAgent {
             name: self.name.clone(),
             kind: "command",
             repeatable: self.settings.repeatable,
-            hands_over: true,
+            marks_start: true,
             steers: false,
             asks: self.settings.is_interactive(),
             remembers: self.settings.is_interactive(),

@@ -133,7 +133,7 @@ impl<'a> CompletionReader<'a> {
             };
             let event = match next {
                 Ok(Some(event)) => event,
-                Ok(None) if !streams => return Ended::Invalid("the answer is no stream of events"),
+                Ok(None) if !streams => return Ended::Invalid("the answer is not a stream of events"),
                 Ok(None) => return self.ended(Ended::Interrupted),
                 Err(error) => return self.ended(Ended::Transport(error)),
             };

@@ -47,7 +47,7 @@ pub(super) struct CronAddArgs {
     /// Run this skill; it must be Approved, now and at every run.
     #[arg(long, value_name = "NAME")]
     skill: Option<String>,
-    /// Name, for lists and for the other verbs [default: the start of the prompt].
+    /// Name, for lists and for the other commands [default: the start of the prompt].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// Where the answer goes: origin, local, all, PLATFORM, PLATFORM:CHAT or PLATFORM:CHAT:THREAD; several with commas

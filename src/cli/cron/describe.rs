@@ -172,7 +172,7 @@ impl<'a> JobView<'a> {
         let delivery = job.record().get("last_delivery_error").and_then(Value::as_str);
         below("not delivered: ", delivery);
         if job.state() == JobState::Scheduled {
-            below("not armed: ", self.row.arm_error.as_deref());
+            below("not taken by the scheduler: ", self.row.arm_error.as_deref());
         }
         lines
     }

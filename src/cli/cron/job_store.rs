@@ -202,35 +202,30 @@ impl<'r> JobStore<'r> {
         }
         match answer {
             RelayAnswer::Stopped => ArmedNote::no(match self.provider() {
-                CronProvider::Off => "saved, not armed: `cron.provider` is off, so nothing starts jobs",
-                CronProvider::Chronos => {
-                    "saved, not armed: no relay is running; it is armed once `hermes-relay run` starts"
-                }
-                CronProvider::Builtin => {
-                    "saved, not armed: no relay is running; it runs at its time once `hermes-relay run` is started"
+                CronProvider::Off => "saved, but will not run: `cron.provider` is off, so nothing starts jobs",
+                CronProvider::Chronos | CronProvider::Builtin => {
+                    "saved; no relay is running: it will run at its time once `hermes-relay run` has started"
                 }
             }),
             RelayAnswer::Unnotified(why) => ArmedNote::no(format!(
-                "saved, not armed: the running relay could not be notified: {}; restart it",
+                "saved, but the running relay could not be notified: {}; restart it",
                 printable(why)
             )),
             RelayAnswer::Notified(answer) => {
                 let arm = &answer["jobs"][row.job.id()];
                 match (answer["provider"].as_str(), arm["armed"].as_bool()) {
                     (Some("off"), _) => {
-                        ArmedNote::no("saved, not armed: `cron.provider` is off, so nothing starts jobs")
+                        ArmedNote::no("saved, but will not run: `cron.provider` is off, so nothing starts jobs")
                     }
-                    (_, Some(true)) => ArmedNote::yes("armed with the managed scheduler"),
+                    (_, Some(true)) => ArmedNote::yes("will run: the managed scheduler has it"),
                     (_, Some(false)) => ArmedNote {
                         error: arm["error"].as_str().map(str::to_owned),
                         ..ArmedNote::no(arm["state"].as_str().map(printable).unwrap_or_default())
                     },
                     (Some("builtin"), None) if answer["unavailable"].is_null() => {
-                        ArmedNote::yes("armed: the running relay starts it")
+                        ArmedNote::yes("will run: the running relay starts it")
                     }
-                    _ => ArmedNote::no(
-                        "saved, not armed: the managed scheduler has not answered yet; will retry",
-                    ),
+                    _ => ArmedNote::no("saved; the managed scheduler has not answered yet; will retry"),
                 }
             }
         }

@@ -30,9 +30,9 @@ use crate::store::{JobChange, JobRow, MAX_LISTED_RUNS};
 const MAX_SHOWN: usize = 5;
 
 /// Schedule prompts: an agent runs them at their time, and the answer goes to a chat. Changes work with the relay running or
-/// stopped. Without a verb: `list`.
+/// stopped. Without a command: `list`.
 ///
-/// Exit codes: 0 done (also if the job is saved and could not be armed yet), 1 there is no such job or it cannot be like this,
+/// Exit codes: 0 done (also if the job is saved and the scheduler has not taken it yet), 1 there is no such job or it cannot be like this,
 /// 2 invalid usage, 75 a relay of another version uses the state directory, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(
@@ -76,7 +76,7 @@ enum CronAction {
     /// Run a job once more, as soon as a relay can. Its schedule and its remaining runs stay as they are. A paused job runs too.
     #[command(after_help = "Example:\n  hermes-relay cron run inbox")]
     Run(CronJobArgs),
-    /// Remove a job. A run in progress continues. There is no question: `cron export` makes a backup.
+    /// Remove a job. A run in progress continues. It does not ask: `cron export` makes a backup.
     #[command(
         visible_alias = "rm",
         alias = "delete",
@@ -322,7 +322,7 @@ fn status(remote: &RemoteArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
     let mut lines = vec![
         format!("started by  {starts}"),
         format!(
-            "jobs        {active} will run, {} paused, {} done; {armed} armed, {running} running now",
+            "jobs        {active} active, {} paused, {} done; {armed} will run, {running} running now",
             count(JobState::Paused),
             count(JobState::Completed)
         ),
@@ -341,7 +341,7 @@ fn status(remote: &RemoteArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
     }
     for (view, why) in unarmed.iter().take(MAX_SHOWN) {
         let (id, name) = (view.id(), printable(view.name()));
-        lines.push(format!("not armed   {id} ({name}): {}", printable(why)));
+        lines.push(format!("not taken   {id} ({name}): {}", printable(why)));
     }
     for row in rows
         .iter()

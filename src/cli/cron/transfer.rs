@@ -127,7 +127,7 @@ fn check_replaceable(relay: &RemoteRelay, file: &Path) -> Result<(), ExitCode> {
     if is_ours {
         return Ok(());
     }
-    let what = format!("{} exists and is no file of jobs", name(file));
+    let what = format!("{} exists and is not a file of jobs", name(file));
     Err(relay.fail(
         exit::FAILED,
         what,

@@ -74,7 +74,7 @@ pub(super) fn bot_token(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     vec![match check_bot_token(token) {
         Ok(()) => ProbeResult::ok(format!("from {origin}")),
         Err(why) => ProbeResult::failed(
-            format!("what {origin} has is no token: {why}"),
+            format!("{origin} does not hold a token: {why}"),
             format!("{BOT_FATHER}, and store exactly that"),
         ),
     }]
@@ -178,7 +178,7 @@ fn groups(bot: &Bot, settings: &TelegramConfig) -> ProbeResult {
     if bot.reads_all_group_messages {
         return ProbeResult::ok("privacy mode is off: it sees every message of its groups");
     }
-    let sees = "privacy mode is on: in groups where it is no administrator it sees only commands, replies to it and mentions";
+    let sees = "privacy mode is on: in groups where it is not an administrator it sees only commands, replies to it and mentions";
     if settings.require_mention && settings.free_chats.is_empty() {
         return ProbeResult::ok(sees);
     }

@@ -59,10 +59,10 @@ mod tests {
     #[test]
     fn every_line_is_redacted_and_marked_as_an_error() {
         let redactor = Redactor::exact(vec![KnownSecret::new("secret", "hush-hush-hush")]);
-        let error = "`hush-hush-hush` is no level\nnor is this";
+        let error = "`hush-hush-hush` is not a level\nnor is this";
         assert_eq!(
             lines(&redactor, ERROR_PREFIX, error, Some("not hush-hush-hush")),
-            "<3>error: `<hidden>` is no level\n<3>nor is this\n<3>hint: not <hidden>\n"
+            "<3>error: `<hidden>` is not a level\n<3>nor is this\n<3>hint: not <hidden>\n"
         );
         assert_eq!(lines(&redactor, "", "plain", None), "error: plain\n");
     }

@@ -236,7 +236,7 @@ impl Column {
     fn parse(&self, text: &str) -> Result<Bits, ScheduleError> {
         let mut bits = 0_u128;
         for item in text.split(',') {
-            let wrong = || ScheduleError::Cron(format!("`{item}` is no valid {}", self.name));
+            let wrong = || ScheduleError::Cron(format!("`{item}` is not a valid {}", self.name));
             let (range, step) = match item.split_once('/') {
                 Some((range, step)) => (
                     range,

@@ -20,12 +20,12 @@ pub const ONCE_GRACE_SECS: i64 = 120;
 /// The longest interval that a record may have, in minutes: a hundred years.
 const MAX_MINUTES: u64 = 36_525 * 24 * 60;
 
-/// Why a text is no schedule, or a schedule cannot be used.
+/// Why a text cannot be read as a schedule, or a schedule cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// Nothing that is known.
     #[error(
-        "`{0}` is no schedule; write `every 30m`, `in 30m`, `weekdays at 9am`, a time such as 2026-06-19T14:00, or a cron expression \
+        "cannot read `{0}` as a time; write `every 30m`, `in 30m`, `weekdays at 9am`, a time such as 2026-06-19T14:00, or a cron expression \
          such as `0 9 * * 1-5`"
     )]
     Unknown(String),
@@ -33,7 +33,7 @@ pub enum ScheduleError {
     #[error("invalid cron expression: {0}")]
     Cron(String),
     /// A timestamp with a mistake.
-    #[error("`{0}` is no valid time; write it as 2026-06-19T14:00 or 2026-06-19T14:00:00+02:00")]
+    #[error("`{0}` is not a valid time; write it as 2026-06-19T14:00 or 2026-06-19T14:00:00+02:00")]
     Timestamp(String),
     /// A weekday without a time.
     #[error("`{0}` has no time; write it as `every monday at 9am` or `every day at 14:00`")]

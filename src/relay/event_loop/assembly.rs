@@ -33,13 +33,13 @@ use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::parts::turns::Turns;
 use crate::relay::transport::{LinkStatus, RelayTransport};
 use crate::session::{SessionLimits, TurnId};
-use crate::store::{Batch, Handovers, Health, OpSeq, Opened};
+use crate::store::{Batch, Health, OpSeq, Opened, StartMarks};
 use crate::wire::{OpId, OpIds};
 
 /// Maximum length of one turn's answer, in bytes.
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
 /// The file in the state directory that says which handed-over items no agent has been given.
-const HANDOVERS: &str = "handovers";
+const START_MARKS: &str = "start-marks";
 
 /// The settings that the walk itself needs.
 pub(in crate::relay) struct LoopSettings {
@@ -155,7 +155,7 @@ impl EventLoop {
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings),
-            handed: Handed::new(Handovers::open(&settings.state_dir.join(HANDOVERS))),
+            handed: Handed::new(StartMarks::open(&settings.state_dir.join(START_MARKS))),
             journal: JournalIo::new(opened.journal, opened.health.clone()),
             lifecycle: Lifecycle::new(settings),
             sleeper: Sleeper::new(settings, suspender, clock.now()),

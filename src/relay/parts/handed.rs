@@ -14,7 +14,7 @@ use crate::agent_connector::contract::{
 };
 use crate::relay::not_running::NotRunning;
 use crate::session::TurnId;
-use crate::store::{HandoverMark, Handovers, InboxSeq, PendingContext};
+use crate::store::{InboxSeq, PendingContext, StartMark, StartMarks};
 
 /// Items that are remembered for `status` and the page of `dev`.
 const MAX_RECENT: usize = 100;
@@ -149,20 +149,20 @@ pub struct Handed {
     /// By the row of the turn.
     waiters: HashMap<InboxSeq, ResponseWaiter>,
     /// Which items no agent has been given yet.
-    handovers: Handovers,
+    start_marks: StartMarks,
     counts: HandedCounts,
     /// The latest, the oldest first.
     recent: VecDeque<TakenItem>,
 }
 
 impl Handed {
-    /// Nothing waits yet. `handovers` is left from an earlier process.
-    pub fn new(handovers: Handovers) -> Self {
+    /// Nothing waits yet. `start_marks` is left from an earlier process.
+    pub fn new(start_marks: StartMarks) -> Self {
         Self {
             contexts: BTreeMap::new(),
             given: HashMap::new(),
             waiters: HashMap::new(),
-            handovers,
+            start_marks,
             counts: HandedCounts::default(),
             recent: VecDeque::new(),
         }
@@ -263,22 +263,22 @@ impl Handed {
 
     /// Notes that the turn of this row is still to be handed to its agent, before anybody has a receipt.
     pub fn expect(&mut self, row: InboxSeq) {
-        self.handovers.expect(row);
+        self.start_marks.expect(row);
     }
 
     /// The mark that the agent of this row's turn sets when it gets the text.
-    pub fn mark(&self, row: InboxSeq) -> Option<HandoverMark> {
-        self.handovers.mark(row)
+    pub fn mark(&self, row: InboxSeq) -> Option<StartMark> {
+        self.start_marks.mark(row)
     }
 
     /// Whether an earlier process surely did not give this row to an agent.
     pub fn is_left(&self, row: InboxSeq) -> bool {
-        self.handovers.is_left(row)
+        self.start_marks.is_left(row)
     }
 
     /// The end of a row is committed.
     pub fn forget(&mut self, row: InboxSeq) {
-        self.handovers.forget(row);
+        self.start_marks.forget(row);
     }
 
     /// Notes who waits for a turn's answer.
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn context_is_for_one_agent_in_one_session_once_and_in_order() {
-        let mut handed = Handed::new(Handovers::default());
+        let mut handed = Handed::new(StartMarks::default());
         for (session, agent, text) in [("s", "a", "1"), ("s", "b", "2"), ("t", "a", "3"), ("s", "a", "4")] {
             handed.add(context(session, agent, text));
         }
@@ -360,7 +360,7 @@ mod tests {
             },
             wake: false,
         };
-        let mut handed = Handed::new(Handovers::default());
+        let mut handed = Handed::new(StartMarks::default());
         for at in 0..150 {
             handed.note(&delivery, "s", DispatchRoute::Wake, (at, at % 50 == 0));
         }
@@ -375,7 +375,7 @@ mod tests {
 
     #[test]
     fn context_of_a_turn_that_said_nothing_waits_again_before_the_newer_and_not_for_ever() {
-        let mut handed = Handed::new(Handovers::default());
+        let mut handed = Handed::new(StartMarks::default());
         handed.add(context("s", "a", "1"));
         for turn in 1..MAX_GIVEN {
             let turn = TurnId(u64::from(turn));

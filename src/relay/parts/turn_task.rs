@@ -22,7 +22,7 @@ use crate::net::media::MediaClient;
 use crate::relay::clock::Clock;
 use crate::relay::ops::OutcomeSender;
 use crate::session::TurnId;
-use crate::store::HandoverMark;
+use crate::store::StartMark;
 use crate::text::truncate_bytes;
 use crate::wire::OpId;
 
@@ -111,7 +111,7 @@ pub struct TurnContext {
     /// Whether its platform accepts attachments.
     pub accepts_attachments: bool,
     /// Notes that the agent is given the turn.
-    pub handover: Option<HandoverMark>,
+    pub start_mark: Option<StartMark>,
 }
 
 /// Runs the agent until it ends, or until it has not stopped within the grace period after being cancelled.
@@ -135,8 +135,8 @@ pub async fn run_turn(
             if turn.cancel.is_cancelled() {
                 return TurnEnd::Cancelled { confirmed: true };
             }
-            if turn.events.awaits_handover() && !agent.info().hands_over {
-                turn.events.handing_over();
+            if turn.events.awaits_start_mark() && !agent.info().marks_start {
+                turn.events.mark_started();
             }
             agent.run(turn).await
         };

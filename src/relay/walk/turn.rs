@@ -235,7 +235,7 @@ impl EventLoop {
         }
         let adapter = self.adapters.get(&origin.chat.platform);
         let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
-        let (mut handover, mut is_interaction) = (None, false);
+        let (mut start_mark, mut is_interaction) = (None, false);
         let mut input = match task {
             Task::Message(event) => {
                 let event = event.take().map(|event| *event).unwrap_or_default();
@@ -261,7 +261,7 @@ impl EventLoop {
                 accepts_attachments &= has_chat;
                 item.is_collected = collect;
                 item.mark = self.handed.mark(row);
-                handover.clone_from(&item.mark);
+                start_mark.clone_from(&item.mark);
                 let event = MessageEvent {
                     source: self.chats.source(&origin.chat, &origin.facts),
                     ..MessageEvent::default()
@@ -286,7 +286,7 @@ impl EventLoop {
             forgotten: self.agents.pending_forget(&origin.session),
             media: self.media.clone(),
             accepts_attachments,
-            handover,
+            start_mark,
         };
         self.turns.begin(turn, row, selection.agent, input, context);
     }

@@ -53,7 +53,7 @@ async fn the_managed_scheduler_is_checked_from_end_to_end() {
     let nowhere = "http://127.0.0.1:9";
     let setup = || managed(Setup::for_connector(&connector), &nas, nowhere, &nas.jwks_url());
     let report = doctor(setup(), &[]).await;
-    says(&report, "portal", "ok", "0 jobs are armed");
+    says(&report, "portal", "ok", "it has 0 jobs");
     says(&report, "keys", "ok", "1 usable keys");
     says(&report, "callback", "skipped", "while a relay runs");
     assert_eq!(report.code, 0);

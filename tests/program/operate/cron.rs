@@ -190,7 +190,7 @@ async fn the_meaning_of_a_schedule_is_shown_back() {
         "America/New_York",
         "next runs  ",
         " 09:00 -0",
-        "saved, not armed",
+        "no relay is running",
     ] {
         assert!(shown.out.contains(part), "{part}: {}", shown.out);
     }
@@ -237,11 +237,11 @@ async fn what_cannot_be_is_refused_with_what_can() {
     let add = async |args: &[&str]| cron(&setup, &[&["add"], args].concat()).await;
     refused(
         &add(&["evry 5 minutes", "x"]).await,
-        &["`evry 5 minutes` is no schedule", "accepted: `every 30m`"],
+        &["cannot read `evry 5 minutes` as a time", "accepted: `every 30m`"],
     );
     refused(
         &add(&["every", "30m", "x"]).await,
-        &["`every` is no schedule", "in quotes"],
+        &["cannot read `every` as a time", "in quotes"],
     );
     refused(&add(&["every 10s", "x"]).await, &["minutes", "every 2m"]);
     refused(&add(&["0 9 30 2 *", "x"]).await, &["never runs"]);

@@ -270,14 +270,14 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
     let stopped = cron_json(&setup, &["add", "every 2h", "made before"]).await;
     assert_eq!(stopped["armed"], false);
     assert!(
-        stopped["note"].as_str().unwrap().contains("armed once"),
+        stopped["note"].as_str().unwrap().contains("will run at its time once"),
         "{stopped}"
     );
     let relay = connected(&setup).await;
     let job = cron_json(&setup, &["add", "every 1h", "x", "--name", "good"]).await;
     assert_eq!(
         (&job["armed"], &job["note"]),
-        (&json!(true), &json!("armed with the managed scheduler"))
+        (&json!(true), &json!("will run: the managed scheduler has it"))
     );
     assert_eq!(nas.view().armed.len(), 2, "that from before too");
     let listed = eventually("the journal knows", async || {
@@ -296,7 +296,7 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
     assert_eq!(job["armed"], false);
     let note = job["note"].as_str().unwrap();
     assert!(
-        note.starts_with("saved, not armed: ") && note.ends_with("; will retry"),
+        note.starts_with("saved; the scheduler has not taken it: ") && note.ends_with("; will retry"),
         "{note}"
     );
     let why = job["arm_error"].as_str().unwrap();
@@ -311,7 +311,7 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
     answered(&connector, "m1", "/cron add every 3h hello").await;
     let said = texts(&connector, "c1", 1).await.remove(0);
     assert!(
-        said.contains("saved, not armed") && said.contains("will retry") && !said.contains("HTTP"),
+        said.contains("saved; the scheduler has not taken it") && said.contains("will retry") && !said.contains("HTTP"),
         "{said}"
     );
     nas.mend(NasFault::Outage);

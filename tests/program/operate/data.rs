@@ -145,7 +145,7 @@ async fn filters_narrow_and_unknown_ones_fail_loudly() {
     for (filter, wanted) in [("limit=1", "--limit"), ("query=x", "without an option")] {
         let refused = data(&setup, &["query", "needle", "--filter", filter]).await;
         assert!(
-            refused.code == 2 && refused.err.contains("is no filter") && refused.err.contains(wanted),
+            refused.code == 2 && refused.err.contains("is not a filter") && refused.err.contains(wanted),
             "{refused:?}"
         );
     }

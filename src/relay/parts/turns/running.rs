@@ -59,8 +59,8 @@ impl Turns {
             return;
         }
         let (mut events, signals) = EventSink::new();
-        if let Some(mark) = context.handover.take() {
-            events = events.with_handover(move || mark.note());
+        if let Some(mark) = context.start_mark.take() {
+            events = events.with_start_mark(move || mark.note());
         }
         let turn = Turn {
             id,

@@ -1,10 +1,9 @@
-//! Which deliveries an agent has been given, noted at once.
+//! Which handed items have reached their agent.
 //!
-//! The journal marks a turn as running before its agent starts. Whoever is killed in between leaves a turn that never began;
-//! it would look like one whose agent may have acted. So every delivery that is a turn has a place in a small file, which says
-//! that it waits, and one byte of it is overwritten right before the agent gets the text. The file is not synced: what was
-//! written survives the end of the process, and after the loss of power (another boot) it says nothing. What it does not say
-//! counts as begun.
+//! The journal marks a turn as running before its agent starts. A kill in between leaves a turn that never began and looks like
+//! one whose agent may have acted. So every handed item that becomes a turn has a place in a small file, which says that it
+//! waits; one byte of it is overwritten right before the agent gets the text. The file is not synced: what was written survives
+//! the end of the process, and after a loss of power (another boot) the file is ignored. An item without a place counts as begun.
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -16,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::completion::InboxSeq;
 
-/// Places in the file; a delivery beyond them counts as begun as soon as it runs.
+/// Places in the file; an item beyond them counts as begun as soon as it runs.
 const MAX_PLACES: u64 = 65_536;
 /// The beginning of the file, with the boot that it belongs to.
 const HEADER: usize = 64;
@@ -29,9 +28,9 @@ const FREE: u8 = 0;
 const WAITS: u8 = 1;
 const GIVEN: u8 = 2;
 
-/// The deliveries that no agent has been given yet, as far as is known.
+/// The items that no agent has been given yet.
 #[derive(Debug, Default)]
-pub struct Handovers {
+pub struct StartMarks {
     /// None if notes cannot be kept.
     notes: Option<Arc<Notes>>,
     places: HashMap<InboxSeq, NotePlace>,
@@ -53,22 +52,22 @@ struct Notes {
     path: PathBuf,
 }
 
-/// Notes that the agent is given one delivery.
+/// Marks one item as given to its agent.
 #[derive(Clone, Debug)]
-pub struct HandoverMark {
+pub struct StartMark {
     notes: Arc<Notes>,
     place: u64,
     is_given: Arc<AtomicBool>,
 }
 
-impl Handovers {
+impl StartMarks {
     /// Reads the notes at `path` that an earlier run of the same boot left, and goes on with them. The caller holds the state
     /// directory's lock. Without a boot's id, or without a file, no notes are kept.
     pub fn open(path: &Path) -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let opened = boot.and_then(|boot| Self::of_boot(path, boot.trim()));
         opened.unwrap_or_else(|error| {
-            tracing::debug!(%error, "cannot note which deliveries have begun");
+            tracing::debug!(%error, "cannot note which items have begun");
             let _ = fs::remove_file(path);
             Self::default()
         })
@@ -127,7 +126,7 @@ impl Handovers {
         })
     }
 
-    /// A delivery is stored and waits for its agent.
+    /// An item is stored and waits for its agent.
     pub fn expect(&mut self, row: InboxSeq) {
         let Some(notes) = &self.notes else { return };
         let known = self.places.get(&row).map(|place| place.number);
@@ -143,7 +142,7 @@ impl Handovers {
         place[..8].copy_from_slice(&row.0.to_le_bytes());
         place[8] = WAITS;
         if let Err(error) = notes.file.write_all_at(&place, offset(number)) {
-            tracing::warn!(%error, "cannot note that a delivery waits: a crash while it begins reports it as interrupted");
+            tracing::warn!(%error, "cannot note that an item waits: a crash while it begins reports it as interrupted");
             return self.give_up();
         }
         self.places.insert(
@@ -155,21 +154,21 @@ impl Handovers {
         );
     }
 
-    /// What notes that the agent is given this delivery; none if that is not known of it.
-    pub fn mark(&self, row: InboxSeq) -> Option<HandoverMark> {
-        Some(HandoverMark {
+    /// The mark of this item; none if it has no place.
+    pub fn mark(&self, row: InboxSeq) -> Option<StartMark> {
+        Some(StartMark {
             place: self.places.get(&row)?.number,
             notes: Arc::clone(self.notes.as_ref()?),
             is_given: Arc::default(),
         })
     }
 
-    /// Whether an earlier run has left this delivery before any agent was given it.
+    /// Whether an earlier run left this item before any agent was given it.
     pub fn is_left(&self, row: InboxSeq) -> bool {
         self.places.get(&row).is_some_and(|place| place.is_left)
     }
 
-    /// A delivery is over.
+    /// An item is over.
     pub fn forget(&mut self, row: InboxSeq) {
         let Some(place) = self.places.remove(&row) else {
             return;
@@ -190,17 +189,17 @@ impl Handovers {
     }
 }
 
-impl HandoverMark {
-    /// Whether the agent was given the delivery.
+impl StartMark {
+    /// Whether the agent was given the item.
     pub fn is_given(&self) -> bool {
         self.is_given.load(Ordering::SeqCst)
     }
 
-    /// The agent is given the delivery now.
+    /// The agent is given the item now.
     pub fn note(&self) {
         self.is_given.store(true, Ordering::SeqCst);
         if let Err(error) = (self.notes.file).write_all_at(&[GIVEN], offset(self.place) + STATE) {
-            tracing::warn!(%error, "cannot note that a delivery has begun: after a crash all count as begun");
+            tracing::warn!(%error, "cannot note that an item has begun: after a crash all count as begun");
             let _ = fs::remove_file(&self.notes.path);
         }
     }
@@ -214,24 +213,26 @@ fn offset(place: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn open(path: &Path) -> Handovers {
-        Handovers::of_boot(path, "this-boot").unwrap()
+    fn open(path: &Path) -> StartMarks {
+        StartMarks::of_boot(path, "this-boot").unwrap()
     }
 
     #[test]
     fn what_was_not_given_is_known_after_a_kill_and_only_that() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("handovers");
-        let mut handovers = open(&path);
+        let path = folder.path().join("start-marks");
+        let mut start_marks = open(&path);
         for row in 1..=4 {
-            handovers.expect(InboxSeq(row));
-            assert!(!handovers.is_left(InboxSeq(row)), "of this run");
+            start_marks.expect(InboxSeq(row));
+            assert!(!start_marks.is_left(InboxSeq(row)), "of this run");
         }
-        handovers.mark(InboxSeq(2)).unwrap().note();
-        handovers.forget(InboxSeq(3));
-        assert!(handovers.mark(InboxSeq(3)).is_none() && handovers.mark(InboxSeq(9)).is_none());
-        let left = |handovers: &Handovers| -> Vec<i64> {
-            (0..10).filter(|row| handovers.is_left(InboxSeq(*row))).collect()
+        start_marks.mark(InboxSeq(2)).unwrap().note();
+        start_marks.forget(InboxSeq(3));
+        assert!(start_marks.mark(InboxSeq(3)).is_none() && start_marks.mark(InboxSeq(9)).is_none());
+        let left = |start_marks: &StartMarks| -> Vec<i64> {
+            (0..10)
+                .filter(|row| start_marks.is_left(InboxSeq(*row)))
+                .collect()
         };
         let mut again = open(&path);
         assert_eq!(left(&again), [1, 4]);
@@ -253,20 +254,20 @@ mod tests {
     #[test]
     fn another_boot_or_a_torn_file_says_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("handovers");
+        let path = folder.path().join("start-marks");
         open(&path).expect(InboxSeq(1));
-        let other = Handovers::of_boot(&path, "other-boot").unwrap();
+        let other = StartMarks::of_boot(&path, "other-boot").unwrap();
         assert!(!other.is_left(InboxSeq(1)));
         assert!(!open(&path).is_left(InboxSeq(1)));
         for torn in [&b""[..], b"this", &[0xff; 200]] {
             fs::write(&path, torn).unwrap();
-            let mut handovers = open(&path);
-            assert!(handovers.places.is_empty());
-            handovers.expect(InboxSeq(5));
+            let mut start_marks = open(&path);
+            assert!(start_marks.places.is_empty());
+            start_marks.expect(InboxSeq(5));
             assert!(open(&path).is_left(InboxSeq(5)));
         }
         // Where nothing can be kept, nothing is said.
-        let mut none = Handovers::open(&folder.path().join("missing/handovers"));
+        let mut none = StartMarks::open(&folder.path().join("missing/start-marks"));
         none.expect(InboxSeq(1));
         assert!(none.mark(InboxSeq(1)).is_none() && !none.is_left(InboxSeq(1)));
     }
