@@ -161,7 +161,11 @@ fn log(call: &PortalCall, outcome: &CallOutcome) {
             tracing::warn!(%why, "the managed scheduler did not take a request; retrying with backoff");
         }
         (PortalCall::Provision(job), _) => {
-            tracing::info!(job = job.job_id, fire_at = job.fire_at, "the managed scheduler has taken a job");
+            tracing::info!(
+                job = job.job_id,
+                fire_at = job.fire_at,
+                "the managed scheduler has taken a job"
+            );
         }
         (PortalCall::Cancel(job), _) => tracing::info!(job, "cancelled a job"),
         (PortalCall::List, CallOutcome::Listed(armed)) => {

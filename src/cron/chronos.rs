@@ -532,7 +532,10 @@ mod tests {
         plan.set_desired([job("c", AT)]);
         assert_eq!(run(&mut plan, 100, down), []);
         let summary = plan.report().jobs["c"].state.summary();
-        assert_eq!(summary, "saved; the scheduler has not taken it: no connection; will retry");
+        assert_eq!(
+            summary,
+            "saved; the scheduler has not taken it: no connection; will retry"
+        );
         let retry = plan.next_retry().unwrap();
         assert!(retry <= 5000, "{retry}");
         assert_eq!(run(&mut plan, retry, listing(&[])).len(), 2);

@@ -202,7 +202,9 @@ impl<'r> JobStore<'r> {
         }
         match answer {
             RelayAnswer::Stopped => ArmedNote::no(match self.provider() {
-                CronProvider::Off => "saved, but will not run: `cron.provider` is off, so nothing starts jobs",
+                CronProvider::Off => {
+                    "saved, but will not run: `cron.provider` is off, so nothing starts jobs"
+                }
                 CronProvider::Chronos | CronProvider::Builtin => {
                     "saved; no relay is running: it will run at its time once `hermes-relay run` has started"
                 }
@@ -214,9 +216,9 @@ impl<'r> JobStore<'r> {
             RelayAnswer::Notified(answer) => {
                 let arm = &answer["jobs"][row.job.id()];
                 match (answer["provider"].as_str(), arm["armed"].as_bool()) {
-                    (Some("off"), _) => {
-                        ArmedNote::no("saved, but will not run: `cron.provider` is off, so nothing starts jobs")
-                    }
+                    (Some("off"), _) => ArmedNote::no(
+                        "saved, but will not run: `cron.provider` is off, so nothing starts jobs",
+                    ),
                     (_, Some(true)) => ArmedNote::yes("will run: the managed scheduler has it"),
                     (_, Some(false)) => ArmedNote {
                         error: arm["error"].as_str().map(str::to_owned),

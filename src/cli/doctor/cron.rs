@@ -69,7 +69,10 @@ async fn portal(
     };
     let result = match context.step(client.list(&token)).await {
         None => ProbeResult::failed(timed_out(url), CHECK_PORTAL),
-        Some(Ok(armed)) => ProbeResult::ok(format!("{url} answers; it has {} jobs of this agent", armed.len())),
+        Some(Ok(armed)) => ProbeResult::ok(format!(
+            "{url} answers; it has {} jobs of this agent",
+            armed.len()
+        )),
         Some(Err(error)) if error.is_identity_rejected() => ProbeResult::failed(
             format!("the portal does not know this login: {error}"),
             "ask whoever hosts this agent to provision it again; a new login does not help",

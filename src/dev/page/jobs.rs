@@ -47,7 +47,10 @@ pub(super) async fn fire(hub: &Arc<Hub>, request: Request) -> Response {
             let attempts: Vec<Value> = attempts.iter().map(shown).collect();
             reply(&json!({ "attempts": attempts }))
         }
-        None => plain(StatusCode::NOT_FOUND, "the scheduler does not have this job any more"),
+        None => plain(
+            StatusCode::NOT_FOUND,
+            "the scheduler does not have this job any more",
+        ),
     }
 }
 

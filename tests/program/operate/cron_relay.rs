@@ -270,7 +270,10 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
     let stopped = cron_json(&setup, &["add", "every 2h", "made before"]).await;
     assert_eq!(stopped["armed"], false);
     assert!(
-        stopped["note"].as_str().unwrap().contains("will run at its time once"),
+        stopped["note"]
+            .as_str()
+            .unwrap()
+            .contains("will run at its time once"),
         "{stopped}"
     );
     let relay = connected(&setup).await;
@@ -311,7 +314,9 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
     answered(&connector, "m1", "/cron add every 3h hello").await;
     let said = texts(&connector, "c1", 1).await.remove(0);
     assert!(
-        said.contains("saved; the scheduler has not taken it") && said.contains("will retry") && !said.contains("HTTP"),
+        said.contains("saved; the scheduler has not taken it")
+            && said.contains("will retry")
+            && !said.contains("HTTP"),
         "{said}"
     );
     nas.mend(NasFault::Outage);

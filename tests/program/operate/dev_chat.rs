@@ -414,7 +414,10 @@ async fn a_job_is_made_in_the_chat_armed_fired_on_the_page_and_answered() {
     let added = lines.iter().find(|line| line.contains("Added job ")).unwrap();
     let (_, rest) = added.split_once("Added job ").unwrap();
     let id = rest.split(':').next().unwrap().to_owned();
-    assert!(!lines.iter().any(|line| line.contains("has not taken it")), "{lines:#?}");
+    assert!(
+        !lines.iter().any(|line| line.contains("has not taken it")),
+        "{lines:#?}"
+    );
     let page = lines
         .iter()
         .find_map(|line| line.trim().strip_prefix("http://"))

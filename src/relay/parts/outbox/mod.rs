@@ -34,6 +34,7 @@
 //! what went out or was answered just before a kill can be sent twice.
 
 mod committing;
+mod dropping;
 mod results;
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -47,9 +48,9 @@ use crate::config::{ResendUnknown, SessionsConfig};
 use crate::link::{Moment, Op};
 use crate::relay::effects::{Effect, Effects};
 use crate::relay::metrics::OpMetrics;
-use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner, OutcomeSender};
+use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::status::RefusedOp;
-use crate::session::{Lanes, TurnId};
+use crate::session::Lanes;
 use crate::store::{Command, InboxSeq, OpSeq};
 use crate::wire::{Action, OpId, OpIds};
 
@@ -446,79 +447,6 @@ impl Outbox {
         self.drop_waiting(&OpOutcome::NotSent, |op| {
             !matches!(op.owner, OpOwner::Question(..))
         });
-    }
-
-    /// Ephemeral ops of a turn that have not gone out are dropped.
-    pub fn drop_turn(&mut self, turn: TurnId, outcome: &OpOutcome) {
-        self.drop_waiting(
-            outcome,
-            |op| matches!(&op.owner, OpOwner::Turn(own, _) if *own == turn),
-        );
-    }
-
-    /// The same for the ops whose outcome goes to this channel.
-    pub fn drop_reported_to(&mut self, outcomes: &OutcomeSender) {
-        self.drop_waiting(
-            &OpOutcome::NotSent,
-            |op| matches!(&op.owner, OpOwner::Turn(_, own) if own.same_channel(outcomes)),
-        );
-    }
-
-    fn drop_waiting(&mut self, outcome: &OpOutcome, which: impl Fn(&EphemeralOp) -> bool) {
-        let of_it = |queued: &QueuedOp| matches!(&queued.kind, OpKind::Ephemeral { op, .. } if which(op));
-        let ops: Vec<OpId> = self
-            .ops
-            .iter()
-            .filter(|(_, queued)| of_it(queued))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ops {
-            if let Some(OpKind::Ephemeral { op, .. }) = self.take_waiting(id) {
-                report(*op, outcome.clone());
-            }
-        }
-    }
-
-    /// Takes an op back, unless it is in flight; its lane goes on.
-    pub fn withdraw(&mut self, id: OpId) {
-        if let Some(kind) = self.take_waiting(id) {
-            self.lanes.retry(&kind.body().lane);
-        }
-    }
-
-    /// Durable ops of a group that have not gone out are settled, those that are being committed as soon as they are.
-    pub fn drop_group(&mut self, group: OpGroup, effects: &mut Effects) {
-        for held in self.uncommitted.values_mut() {
-            held.declined |= held.ops.iter().any(|op| op.group == group);
-        }
-        for id in self.waiting_ops_of(group) {
-            if let Some(OpKind::Durable(row, _)) = self.take_waiting(id) {
-                self.durable -= 1;
-                effects.write(Command::OpSettled { op: row });
-            }
-        }
-    }
-
-    /// Durable ops of a group that are not in flight.
-    fn waiting_ops_of(&self, group: OpGroup) -> Vec<OpId> {
-        let of_it = |queued: &QueuedOp| {
-            !matches!(queued.state, OpPhase::InFlight(_))
-                && matches!(&queued.kind, OpKind::Durable(_, op) if op.group == group)
-        };
-        let ops = self.ops.iter().filter(|(_, queued)| of_it(queued));
-        ops.map(|(id, _)| *id).collect()
-    }
-
-    /// Removes an op that is not in flight.
-    fn take_waiting(&mut self, id: OpId) -> Option<OpKind> {
-        if !self.lanes.remove(id) {
-            return None;
-        }
-        let queued = self.ops.remove(&id)?;
-        if let OpPhase::Held(until) = queued.state {
-            self.held.remove(&(until, id));
-        }
-        Some(queued.kind)
     }
 
     /// Holds the first op of a lane, and with it the lane; once, however often that is asked for.
