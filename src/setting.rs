@@ -131,18 +131,17 @@ pub fn path(mut fields: &'static [Field], key: &str) -> impl Iterator<Item = &'s
     })
 }
 
-/// The first number of serialized settings that is out of its range: its dotted key, and the rule.
-pub fn out_of_range(fields: &'static [Field], shown: &Value) -> Option<(String, String)> {
-    let mut found = None;
+/// The numbers of serialized settings that are out of their range: their dotted keys, and the rule.
+pub fn out_of_range(fields: &'static [Field], shown: &Value) -> Vec<(String, String)> {
+    let mut found = Vec::new();
     walk(fields, "", &mut |key, field| {
         let value = shown.pointer(&format!("/{}", key.replace('.', "/")));
-        if found.is_none()
-            && let (Some(range), Some(value)) = (&field.range, value.and_then(Value::as_u64))
+        if let (Some(range), Some(value)) = (&field.range, value.and_then(Value::as_u64))
             && !range.contains(&value)
         {
             let (min, max) = (range.start(), range.end());
             let rule = format!("must be between {min} and {max}, not {value}");
-            found = Some((key.to_owned(), rule));
+            found.push((key.to_owned(), rule));
         }
     });
     found
@@ -289,17 +288,18 @@ mod tests {
     }
 
     #[test]
-    fn the_first_number_out_of_its_range_is_named() {
+    fn numbers_out_of_their_range_are_named() {
         let check = |count: u64, secs: u64| {
             let shown = json!({"count": count, "inner": {"secs": secs}});
-            out_of_range(Outer::FIELDS, &shown).map(|(key, rule)| format!("{key} {rule}"))
+            let broken = out_of_range(Outer::FIELDS, &shown).into_iter();
+            broken
+                .map(|(key, rule)| format!("{key} {rule}"))
+                .collect::<Vec<_>>()
         };
-        assert_eq!(check(9, MAX_SECS), None);
-        assert_eq!(
-            check(0, 0).as_deref(),
-            Some("count must be between 1 and 9, not 0")
-        );
+        assert_eq!(check(9, MAX_SECS), Vec::<String>::new());
+        assert_eq!(check(0, 0), ["count must be between 1 and 9, not 0"]);
+        assert_eq!(check(0, u64::MAX).len(), 2);
         let long = format!("inner.secs must be between 0 and {MAX_SECS}, not {}", u64::MAX);
-        assert_eq!(check(1, u64::MAX), Some(long));
+        assert_eq!(check(1, u64::MAX), [long]);
     }
 }

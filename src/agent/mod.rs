@@ -46,7 +46,7 @@ mod backends {
     pub use super::command::{
         CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram,
     };
-    pub use super::guard::{BreakerSettings, Guards, TimeLimits};
+    pub use super::guard::{BreakerSettings, Guards, TimeLimits, check_workdir};
     pub use super::hermes::{HermesAgent, HermesMode, HermesSettings};
     pub use super::http::check_base_url;
     pub use super::openai::{OpenAiAgent, OpenAiSettings};

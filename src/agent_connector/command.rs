@@ -62,6 +62,10 @@ impl TargetKind for CommandTarget {
         })
     }
 
+    fn argvs_mut(&mut self) -> Vec<&mut Vec<String>> {
+        self.agents.values_mut().map(|agent| &mut agent.argv).collect()
+    }
+
     fn connect(&self, with: &TargetContext<'_>) -> Result<Box<dyn AgentConnector>, TargetSetupError> {
         Ok(Box::new(CommandConnector::new(
             self.clone(),

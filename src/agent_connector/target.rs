@@ -97,6 +97,11 @@ pub(crate) trait TargetKind {
         None
     }
 
+    /// Its command lines, in which paths are relative to the settings file.
+    fn argvs_mut(&mut self) -> Vec<&mut Vec<String>> {
+        Vec::new()
+    }
+
     /// The variable that has its credential.
     fn auth_variable(&self) -> Option<&str> {
         None

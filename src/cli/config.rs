@@ -1,7 +1,7 @@
 //! `hermes-relay config`: shows the effective settings with their origin, checks a file, prints the reference.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -10,13 +10,11 @@ use serde_json::json;
 use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
 use super::format::stdout;
 use super::{Environment, SharedArgs};
-use crate::config::{self, Origin, Sources};
+use crate::config::{self, Flags, Origin, Sources};
 
 /// Show the effective settings, or check a settings file.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Examples:\n  hermes-relay config show --changed\n  hermes-relay config check relay.yaml"
-)]
+#[command(after_help = "Examples:\n  hermes-relay config show --changed\n  hermes-relay config check")]
 pub(super) struct ConfigArgs {
     #[command(subcommand)]
     action: ConfigCommand,
@@ -41,14 +39,16 @@ enum ConfigCommand {
     },
     /// Check a settings file on its own; for CI.
     ///
-    /// Checks keys, values, limits, the connector URL, and that every named agent exists. Use `hermes-relay doctor` to
-    /// check programs, secrets and the connector.
+    /// Checks keys, values, limits, the connector URL, and that every named agent exists, and reports all mistakes at once. Warns
+    /// of working directories that do not exist here. Use `hermes-relay doctor` to check programs, secrets and the connector.
     ///
-    /// Exit codes: 0 valid, 78 invalid.
-    #[command(after_help = "Example:\n  hermes-relay config check relay.yaml")]
+    /// Exit codes: 0 valid, 78 invalid, or there is no settings file.
+    #[command(after_help = "Examples:\n  hermes-relay config check\n  hermes-relay config check relay.yaml")]
     Check {
-        /// File to check.
-        file: PathBuf,
+        #[arg(
+            help = "File to check [default: $HERMES_RELAY_CONFIG, $HERMES_HOME/relay.yaml, /etc/hermes-relay/config.yaml]"
+        )]
+        file: Option<PathBuf>,
     },
     /// Print every option and variable with its default and description, as Markdown.
     #[command(after_help = "Example:\n  hermes-relay config reference > configuration.md")]
@@ -58,16 +58,7 @@ enum ConfigCommand {
 /// Runs the verb.
 pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
     match &args.action {
-        ConfigCommand::Check { file } => match config::check_file(file) {
-            Ok(warnings) => {
-                outln!("{} is valid", file.display());
-                for warning in warnings {
-                    errln!("warning: {warning}");
-                }
-                ExitCode::SUCCESS
-            }
-            Err(error) => fail(exit::CONFIGURATION, error, None),
-        },
+        ConfigCommand::Check { file } => check(file.as_deref(), env),
         ConfigCommand::Reference => {
             let mut out = stdout();
             finish(write!(out, "{}", config::reference()).and_then(|()| out.flush()))
@@ -83,6 +74,33 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
             Ok(loaded) => show(&loaded, *json, *changed),
             Err(error) => ErrorFormat::new(*json).fail(exit::CONFIGURATION, error, None),
         },
+    }
+}
+
+fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
+    let flags = Flags {
+        config: file.map(Path::to_owned),
+        ..Flags::default()
+    };
+    let Some(file) = config::settings_file(&Sources { flags, env }) else {
+        let hint = "name one, or write one with `hermes-relay init`";
+        return fail(exit::CONFIGURATION, "there is no settings file", Some(hint));
+    };
+    let user_home = env("HOME").map(PathBuf::from);
+    match config::check_file(&file, user_home.as_deref()) {
+        Ok(warnings) => {
+            outln!("{} is valid", file.display());
+            for warning in warnings {
+                errln!("warning: {warning}");
+            }
+            ExitCode::SUCCESS
+        }
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                errln!("error: {mistake}");
+            }
+            ExitCode::from(exit::CONFIGURATION)
+        }
     }
 }
 

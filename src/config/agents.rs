@@ -77,6 +77,23 @@ impl Backend {
         }
     }
 
+    /// Whether it starts a program on this machine.
+    pub fn starts_program(&self) -> bool {
+        match self {
+            Self::Command(_) | Self::Acp(_) => true,
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => false,
+        }
+    }
+
+    /// Its command line, in which paths are relative to the settings file.
+    pub(super) fn argv_mut(&mut self) -> Option<&mut Vec<String>> {
+        match self {
+            Self::Command(settings) => Some(&mut settings.argv),
+            Self::Acp(settings) => Some(&mut settings.argv),
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => None,
+        }
+    }
+
     /// Its paths, which are relative to the settings file.
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let paths = match self {

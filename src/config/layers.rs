@@ -41,22 +41,7 @@ impl<'a> Layers<'a> {
             origins.set("hermes_home", Origin::Env(env::HERMES_HOME.to_owned()));
         }
         let home = home.or_else(|| user_home.as_ref().map(|user| user.join(".hermes")));
-        let named = sources
-            .flags
-            .config
-            .clone()
-            .or_else(|| var(env::CONFIG).map(PathBuf::from));
-        let own = named
-            .or_else(|| {
-                let candidates = [
-                    home.as_ref().map(|home| home.join("relay.yaml")),
-                    Some(system.to_owned()),
-                ];
-                candidates
-                    .into_iter()
-                    .flatten()
-                    .find(|path| exists(path, &mut warnings))
-            })
+        let own = own_path(sources, home.as_deref(), system, &mut warnings)
             .map(|path| OwnFile::read(&path))
             .transpose()?;
         if let Some(own) = &own {
@@ -105,6 +90,9 @@ impl<'a> Layers<'a> {
         let mut settings = own.settings.clone();
         for path in settings.paths_mut() {
             *path = own.resolve_path(path, self.user_home.as_deref());
+        }
+        for argv in settings.argvs_mut() {
+            own.resolve_argv(argv, self.user_home.as_deref());
         }
         settings
     }
@@ -194,6 +182,36 @@ impl<'a> Layers<'a> {
             }
         }
     }
+}
+
+/// The settings file: the one that the command line or a variable names, else the first that exists.
+pub fn settings_file(sources: &Sources<'_>) -> Option<PathBuf> {
+    let var = |name: &str| (sources.env)(name).and_then(non_empty).map(PathBuf::from);
+    let home = var(env::HERMES_HOME).or_else(|| Some(var(env::HOME)?.join(".hermes")));
+    own_path(
+        sources,
+        home.as_deref(),
+        Path::new(file::SYSTEM_PATH),
+        &mut Vec::new(),
+    )
+}
+
+fn own_path(
+    sources: &Sources<'_>,
+    home: Option<&Path>,
+    system: &Path,
+    warnings: &mut Vec<String>,
+) -> Option<PathBuf> {
+    let named = sources.flags.config.clone();
+    named
+        .or_else(|| (sources.env)(env::CONFIG).and_then(non_empty).map(PathBuf::from))
+        .or_else(|| {
+            let candidates = [home.map(|home| home.join("relay.yaml")), Some(system.to_owned())];
+            candidates
+                .into_iter()
+                .flatten()
+                .find(|path| exists(path, warnings))
+        })
 }
 
 /// Whether there is a file at `path`; warns if that cannot be determined.

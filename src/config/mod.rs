@@ -38,6 +38,7 @@ pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
 pub use direct::{DirectConfig, TelegramConfig, check_bot_token};
 pub use file::check_file;
+pub use layers::settings_file;
 pub use notify::NotifyConfig;
 pub use resolve::load;
 pub use sections::{

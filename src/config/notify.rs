@@ -276,7 +276,7 @@ mod tests {
         );
         assert!(former.warnings[0].contains("`connectors` is now called `notify.targets`"));
         let path = former.own_file.unwrap();
-        assert_eq!(crate::config::check_file(&path).unwrap(), former.warnings);
+        assert_eq!(crate::config::check_file(&path, None).unwrap(), former.warnings);
     }
 
     #[test]

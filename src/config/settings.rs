@@ -195,6 +195,15 @@ impl Settings {
         .chain(targets.filter_map(|target| target.kind_mut().path_mut()))
     }
 
+    /// The command lines, in which paths are relative to the file's directory.
+    pub(super) fn argvs_mut(&mut self) -> impl Iterator<Item = &mut Vec<String>> {
+        let agents = self.agents.values_mut().chain(self.agent_choice.inline_mut());
+        let former = self.connectors.iter_mut().flat_map(BTreeMap::values_mut);
+        let targets = self.notify.targets.values_mut().chain(former);
+        (agents.filter_map(|agent| agent.backend.argv_mut()))
+            .chain(targets.flat_map(|target| target.kind_mut().argvs_mut()))
+    }
+
     /// Whether no platform is configured: the relay then announces itself as `relay`.
     pub fn announces_no_platform(&self) -> bool {
         let mut identities = self.connector.identities.iter();

@@ -14,48 +14,46 @@ use crate::wire::ConnectorUrl;
 /// The dotted key of a violated rule, and the rule.
 pub(super) type Violation = (&'static str, String);
 
-/// The first violated rule: a number out of its range, else a rule of a section, else one between sections.
-pub(super) fn violation(settings: &Settings) -> Option<(String, String)> {
+/// The violated rules: numbers out of their range, rules of a section, rules between sections. At most one of each section.
+pub(super) fn violations(settings: &Settings) -> Vec<(String, String)> {
     let shown = serde_json::to_value(settings).unwrap_or_default();
-    setting::out_of_range(Settings::FIELDS, &shown).or_else(|| {
-        let (key, rule) = broken_rule(settings)?;
-        Some((key.to_owned(), rule))
-    })
+    let mut broken = setting::out_of_range(Settings::FIELDS, &shown);
+    let rules = broken_rules(settings).into_iter().flatten();
+    broken.extend(rules.map(|(key, rule)| (key.to_owned(), rule)));
+    broken
 }
 
-fn broken_rule(settings: &Settings) -> Option<Violation> {
+fn broken_rules(settings: &Settings) -> [Option<Violation>; 15] {
     let unknown = |name: &str| unknown_agent(settings, name);
-    (settings.link.violation())
-        .or_else(|| settings.shutdown.violation())
-        .or_else(|| settings.telemetry.violation())
-        .or_else(|| settings.cron.violation())
-        .or_else(|| shared_address(settings))
-        .or_else(|| {
-            let error = settings.timezone.as_deref().and_then(zone_error)?;
-            Some(("timezone", format!("cannot be used: {error}")))
-        })
-        .or_else(|| settings.direct.violation())
-        .or_else(|| notify::violation(settings))
-        .or_else(|| settings.skills.violation())
-        .or_else(|| settings.access.violation(&unknown))
-        .or_else(|| settings.serve.violation())
-        .or_else(|| {
-            let mut identities = settings.connector.identities.iter();
-            let is_nameless = identities.any(|identity| identity.platform.trim().is_empty());
-            is_nameless.then(|| {
-                let rule = "must name a platform in every entry".to_owned();
-                ("connector.identities", rule)
-            })
-        })
-        .or_else(|| {
-            let entry = AllowedHosts::parse(&settings.media.allow_hosts).err()?;
-            Some((
+    let zone = settings.timezone.as_deref().and_then(zone_error);
+    let mut identities = settings.connector.identities.iter();
+    let is_nameless = identities.any(|identity| identity.platform.trim().is_empty());
+    let hosts = AllowedHosts::parse(&settings.media.allow_hosts).err();
+    [
+        settings.link.violation(),
+        settings.shutdown.violation(),
+        settings.telemetry.violation(),
+        settings.cron.violation(),
+        shared_address(settings),
+        zone.map(|error| ("timezone", format!("cannot be used: {error}"))),
+        settings.direct.violation(),
+        notify::violation(settings),
+        settings.skills.violation(),
+        settings.access.violation(&unknown),
+        settings.serve.violation(),
+        is_nameless.then(|| {
+            let rule = "must name a platform in every entry".to_owned();
+            ("connector.identities", rule)
+        }),
+        hosts.map(|entry| {
+            (
                 "media.allow_hosts",
                 format!("has `{entry}`; write host or host:port"),
-            ))
-        })
-        .or_else(|| settings.sleep.violation())
-        .or_else(|| settings.tls.violation())
+            )
+        }),
+        settings.sleep.violation(),
+        settings.tls.violation(),
+    ]
 }
 
 /// One address for two listeners. Port 0 is another one each time.
@@ -68,58 +66,62 @@ fn shared_address(settings: &Settings) -> Option<Violation> {
     })
 }
 
-/// The first key whose value names an agent or preset that does not exist, or an invalid URL, with the error.
-pub(super) fn missing_name(settings: &Settings) -> Option<Violation> {
-    match settings.connector.url.as_deref().map(ConnectorUrl::parse) {
-        Some(Err(error)) => return Some(("connector.url", error.to_string())),
-        Some(Ok(url)) if url.is_plaintext() && !url.is_loopback() && !settings.connector.allow_plaintext => {
-            let what = format!("{url} is not encrypted; use wss:// or set `connector.allow_plaintext: true`");
-            return Some(("connector.url", what));
-        }
-        Some(Ok(_)) | None => {}
-    }
+/// The keys whose values name an agent or preset that does not exist, or an invalid URL, each with the error.
+pub(super) fn missing_names(settings: &Settings) -> Vec<Violation> {
     let inline = match &settings.agent_choice {
         AgentChoice::Inline(entry) => Some(("agent", &**entry)),
         AgentChoice::Named(_) => None,
     };
     let entries = settings.agents.iter().map(|(name, entry)| (name.as_str(), entry));
-    let addresses = entries.chain(inline).find_map(|(name, entry)| {
-        let (address, allow_plaintext) = match &entry.backend {
-            Backend::OpenAi(openai) => (&openai.base_url, openai.allow_plaintext),
-            Backend::Hermes(hermes) => (&hermes.base_url, hermes.allow_plaintext),
-            Backend::Echo | Backend::Noop | Backend::Command(_) | Backend::Acp(_) => return None,
-        };
-        let error = check_base_url(address, allow_plaintext).err()?;
-        Some(format!("`{name}`: `base_url`: {error}"))
-    });
-    if let Some(what) = addresses {
-        return Some(("agents", what));
-    }
-    let presets = settings
-        .agents
-        .iter()
-        .find_map(|(name, entry)| match &entry.backend {
-            Backend::Acp(acp) => {
-                let preset = acp.preset.as_deref()?;
-                let known = || PRESETS.iter().map(|preset| preset.name);
-                let what = format!("`{name}` has the unknown preset `{preset}`; valid presets: ");
-                (!known().any(|name| name == preset))
-                    .then(|| what + &known().collect::<Vec<_>>().join(", ") + &suggestion(preset, known()))
-            }
-            _ => None,
-        });
-    if let Some(what) = presets {
-        return Some(("agents", what));
-    }
+    let addresses = entries
+        .clone()
+        .chain(inline)
+        .filter_map(|(name, entry)| Some(("agents", wrong_address(name, &entry.backend)?)));
+    let presets = entries.filter_map(|(name, entry)| Some(("agents", unknown_preset(name, &entry.backend)?)));
     let unknown = |name: &str| unknown_agent(settings, name);
     let default = match &settings.agent_choice {
         AgentChoice::Named(name) => unknown(name),
         AgentChoice::Inline(_) => None,
     };
-    default.map(|what| ("agent", what)).or_else(|| {
-        let mut routes = settings.routes.iter();
-        routes.find_map(|route| Some(("routes", unknown(&route.agent)?)))
-    })
+    let routes = settings.routes.iter();
+    let routes = routes.filter_map(|route| Some(("routes", unknown(&route.agent)?)));
+    wrong_url(settings)
+        .into_iter()
+        .chain(addresses)
+        .chain(presets)
+        .chain(default.map(|what| ("agent", what)))
+        .chain(routes)
+        .collect()
+}
+
+fn wrong_url(settings: &Settings) -> Option<Violation> {
+    let what = match ConnectorUrl::parse(settings.connector.url.as_deref()?) {
+        Err(error) => error.to_string(),
+        Ok(url) if url.is_plaintext() && !url.is_loopback() && !settings.connector.allow_plaintext => {
+            format!("{url} is not encrypted; use wss:// or set `connector.allow_plaintext: true`")
+        }
+        Ok(_) => return None,
+    };
+    Some(("connector.url", what))
+}
+
+fn wrong_address(name: &str, backend: &Backend) -> Option<String> {
+    let (address, allow_plaintext) = match backend {
+        Backend::OpenAi(openai) => (&openai.base_url, openai.allow_plaintext),
+        Backend::Hermes(hermes) => (&hermes.base_url, hermes.allow_plaintext),
+        Backend::Echo | Backend::Noop | Backend::Command(_) | Backend::Acp(_) => return None,
+    };
+    let error = check_base_url(address, allow_plaintext).err()?;
+    Some(format!("`{name}`: `base_url`: {error}"))
+}
+
+fn unknown_preset(name: &str, backend: &Backend) -> Option<String> {
+    let Backend::Acp(acp) = backend else { return None };
+    let preset = acp.preset.as_deref()?;
+    let known = || PRESETS.iter().map(|preset| preset.name);
+    let what = format!("`{name}` has the unknown preset `{preset}`; valid presets: ");
+    (!known().any(|name| name == preset))
+        .then(|| what + &known().collect::<Vec<_>>().join(", ") + &suggestion(preset, known()))
 }
 
 /// Why there is no agent with this name; `None` if there is one.
@@ -147,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_valid() {
-        assert_eq!(violation(&Settings::default()), None);
+        assert_eq!(violations(&Settings::default()), []);
     }
 
     #[test]
@@ -200,12 +202,17 @@ mod tests {
         for (key, change) in cases {
             let mut settings = Settings::default();
             change(&mut settings);
-            assert_eq!(violation(&settings).map(|(key, _)| key).as_deref(), Some(key));
+            let broken = violations(&settings);
+            assert_eq!(
+                broken.first().map(|(key, _)| key.as_str()),
+                Some(key),
+                "{broken:?}"
+            );
         }
     }
 
     fn error(text: &str) -> Option<(&'static str, String)> {
-        missing_name(&yaml::strict(text).unwrap())
+        missing_names(&yaml::strict(text).unwrap()).into_iter().next()
     }
 
     #[test]

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::parts::agents::AgentSlot;
 use super::transport::USER_AGENT;
 use crate::agent::child::BaseEnv;
-use crate::agent::guard::{BreakerSettings, Guards, TimeLimits};
+use crate::agent::guard::{BreakerSettings, Guards, TimeLimits, WorkdirCheck};
 use crate::agent::{AcpAgent, Agent, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent};
 use crate::config::env::TELEGRAM_BOT_TOKEN;
 use crate::config::secret::{self, SecretError};
@@ -90,10 +90,15 @@ pub fn build_agents(
                     reason,
                 }
             })?;
+        let workdir = entry.working_dir().cloned();
+        let mut agent = guards(entry).wrap(agent);
+        if entry.backend.starts_program() {
+            agent = Arc::new(WorkdirCheck::new(agent, workdir.clone()));
+        }
         let slot = AgentSlot {
-            agent: guards(entry).wrap(agent),
+            agent,
             permission: entry.permission,
-            workdir: entry.working_dir().cloned(),
+            workdir,
             choosable: entry.choosable,
         };
         Ok((name.clone(), slot))

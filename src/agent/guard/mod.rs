@@ -1,4 +1,5 @@
-//! Limits around an agent: how many turns run, how long they take, and a cooldown for an agent that keeps failing.
+//! Limits around an agent: how many turns run, how long they take, a cooldown for an agent that keeps failing, and a check of
+//! its working directory.
 //!
 //! Each guard is itself an [`Agent`], so that they nest in any order; [`Guards`] nests them in the usual one. A guard
 //! never changes events, and passes questions and state on.
@@ -7,9 +8,11 @@ mod breaker;
 #[cfg(test)]
 mod tests;
 mod timeout;
+mod workdir;
 
 pub use breaker::{BreakerSettings, CircuitBreaker};
 pub use timeout::{TimeLimits, TurnTimeout};
+pub use workdir::{WorkdirCheck, check_workdir};
 
 use std::sync::Arc;
 

@@ -285,3 +285,34 @@ async fn one_turn_probes_at_a_time_and_a_dropped_one_frees_the_next() {
     assert_eq!(agent.runs.load(Ordering::SeqCst), 2);
     assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
 }
+
+#[tokio::test]
+async fn a_turn_without_its_working_directory_says_so_and_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (gone, file) = (dir.path().join("gone"), dir.path().join("file"));
+    std::fs::write(&file, "").unwrap();
+    for (workdir, wanted) in [(&gone, "does not exist"), (&file, "is not a directory")] {
+        let inner = scripted(&["fine"]);
+        let agent = WorkdirCheck::new(inner.clone(), Some(workdir.clone()));
+        let (reply, end) = drive(&agent, CancellationToken::new()).await;
+        let TurnEnd::Failed(failure) = end else {
+            panic!("{end:?}");
+        };
+        assert!(failure.detail.contains(wanted), "{failure:?}");
+        assert!(
+            failure.detail.contains(&*workdir.to_string_lossy()),
+            "{failure:?}"
+        );
+        assert!(!failure.side_effects_possible && reply.is_empty());
+        assert_eq!(inner.runs.load(Ordering::SeqCst), 0);
+        let health = agent.health().await;
+        assert!(
+            matches!(&health, AgentHealth::Down(why) if why.contains(wanted)),
+            "{health:?}"
+        );
+    }
+    std::fs::create_dir(&gone).unwrap();
+    let agent = WorkdirCheck::new(scripted(&["fine"]), Some(gone));
+    let (reply, end) = drive(&agent, CancellationToken::new()).await;
+    assert_eq!((reply.as_str(), end), ("fine", TurnEnd::Completed));
+}

@@ -12,10 +12,17 @@ use super::notify;
 use super::settings::{Settings, misspelt_platform};
 use super::yaml::{self, YamlError, YamlProblem};
 use super::{ConfigError, validate};
+use crate::agent::check_workdir;
 use crate::setting;
 
 /// The system-wide settings file, used last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
+
+/// The mistake of a file that has a connector and a bot of one's own.
+const TWO_ENDS: &str = "`connector.url` and `direct.telegram` are both set; the relay either dials a connector or talks to Telegram \
+                        itself: remove one of them";
+/// Mistakes that are reported at once.
+const MAX_MISTAKES: usize = 20;
 
 /// The parsed settings file.
 #[derive(Debug, Clone)]
@@ -30,20 +37,23 @@ impl OwnFile {
     /// Reads the file at `path`, which must exist.
     pub(super) fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = text_of(path)?;
-        let wrong = |error: YamlError| explain(path, &text, &error);
-        let settings = yaml::strict::<Settings>(&text).map_err(wrong)?;
-        let raw = yaml::lenient(&text).map_err(wrong)?;
-        if let Some((key, rule)) = validate::violation(&settings) {
-            return Err(ConfigError::Invalid {
+        let own = Self::parse(path, &text)?;
+        match validate::violations(&own.settings).into_iter().next() {
+            None => Ok(own),
+            Some((key, rule)) => Err(ConfigError::Invalid {
                 path: path.to_owned(),
                 line: line_of(&text, &key),
                 what: format!("`{key}` {rule}"),
-            });
+            }),
         }
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let wrong = |error: YamlError| explain(path, text, &error);
         Ok(Self {
             path: path.to_owned(),
-            settings,
-            raw,
+            settings: yaml::strict::<Settings>(text).map_err(wrong)?,
+            raw: yaml::lenient(text).map_err(wrong)?,
         })
     }
 
@@ -67,24 +77,110 @@ impl OwnFile {
         }
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
+
+    /// Makes the paths of a command line relative to the file's directory: a program with a slash, and arguments that start
+    /// with `./`, `../` or `~/`.
+    pub(super) fn resolve_argv(&self, argv: &mut [String], user_home: Option<&Path>) {
+        for (at, word) in argv.iter_mut().enumerate() {
+            let is_path = ["./", "../", "~/"].iter().any(|start| word.starts_with(start));
+            if is_path || (at == 0 && word.contains('/')) {
+                let file = self.resolve_path(Path::new(word), user_home);
+                *word = file.to_string_lossy().into_owned();
+            }
+        }
+    }
+
+    /// Agents and routes whose working directory does not exist on this machine.
+    fn missing_workdirs(&self, user_home: Option<&Path>) -> Vec<String> {
+        let agents = self.settings.agents.iter().map(|(name, entry)| {
+            let starts = entry.backend.starts_program();
+            (format!("agents.{name}"), entry.working_dir().filter(|_| starts))
+        });
+        let routes = (1..).zip(&self.settings.routes);
+        let routes =
+            routes.map(|(number, route)| (format!("routes: entry {number}"), route.workdir.as_ref()));
+        agents
+            .chain(routes)
+            .filter_map(|(key, path)| {
+                let error = check_workdir(&self.resolve_path(path?, user_home)).err()?;
+                Some(format!("`{key}`: {error}"))
+            })
+            .collect()
+    }
 }
 
-/// Checks the file at `path`; returns warnings.
-pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
-    let settings = OwnFile::read(path)?.settings;
-    match validate::missing_name(&settings) {
-        None => {
-            let identities = settings.connector.identities.iter();
-            let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
-            let warnings = misspelt.chain(settings.telemetry.warning());
-            Ok(warnings.chain(notify::warning(&settings)).collect())
-        }
-        Some((key, what)) => Err(ConfigError::Invalid {
-            path: path.to_owned(),
-            line: line_of(&text_of(path)?, key),
-            what: format!("`{key}`: {what}"),
-        }),
+/// Checks the file at `path`; returns warnings, or every mistake that was found. What can be read only once others are mended
+/// is not reported.
+pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, Vec<ConfigError>> {
+    let text = text_of(path).map_err(|error| vec![error])?;
+    let mistakes = unreadable_entries(path, &text);
+    if !mistakes.is_empty() {
+        return Err(mistakes);
     }
+    let own = OwnFile::parse(path, &text).map_err(|error| vec![error])?;
+    let invalid = |(key, what): (String, String)| ConfigError::Invalid {
+        path: path.to_owned(),
+        line: line_of(&text, &key),
+        what,
+    };
+    let rules = validate::violations(&own.settings)
+        .into_iter()
+        .map(|(key, rule)| (key.clone(), format!("`{key}` {rule}")));
+    let names = validate::missing_names(&own.settings)
+        .into_iter()
+        .map(|(key, what)| (key.to_owned(), format!("`{key}`: {what}")));
+    let is_two = own.names("direct.telegram") && own.sets("connector.url");
+    let two = is_two.then(|| ("connector.url".to_owned(), TWO_ENDS.to_owned()));
+    let mistakes: Vec<_> = rules.chain(names).chain(two).map(invalid).collect();
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let settings = &own.settings;
+    let identities = settings.connector.identities.iter();
+    let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
+    let warnings = misspelt.chain(settings.telemetry.warning());
+    let warnings = warnings.chain(notify::warning(settings));
+    Ok(warnings.chain(own.missing_workdirs(user_home)).collect())
+}
+
+/// Entries that cannot be read, each once: a parser stops at the first, so it is asked again without the entries it complained
+/// about.
+fn unreadable_entries(path: &Path, text: &str) -> Vec<ConfigError> {
+    let mut rest: Vec<&str> = text.lines().collect();
+    let mut mistakes = Vec::new();
+    while mistakes.len() < MAX_MISTAKES {
+        let Err(error) = yaml::strict::<Settings>(&rest.join("\n")) else {
+            break;
+        };
+        let mistake = explain(path, text, &error);
+        let line = match &mistake {
+            ConfigError::Invalid { line, .. } => *line,
+            _ => None,
+        };
+        mistakes.push(mistake);
+        let number = line.and_then(|line| usize::try_from(line).ok()?.checked_sub(1));
+        if !number.is_some_and(|number| leave_out_entry(&mut rest, number)) {
+            break;
+        }
+    }
+    mistakes
+}
+
+/// Empties the line of an entry and the lines that are indented below it. Returns whether there was anything.
+fn leave_out_entry(lines: &mut [&str], number: usize) -> bool {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let Some(first) = lines.get(number).filter(|line| !line.trim().is_empty()) else {
+        return false;
+    };
+    let own = indent(first);
+    lines[number] = "";
+    for line in &mut lines[number + 1..] {
+        if !line.trim().is_empty() && indent(line) <= own {
+            break;
+        }
+        *line = "";
+    }
+    true
 }
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {

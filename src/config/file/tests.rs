@@ -9,7 +9,7 @@ fn refusal(text: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("relay.yaml");
     std::fs::write(&path, text).unwrap();
-    let shown = check_file(&path).unwrap_err().to_string();
+    let shown = check_file(&path, None).unwrap_err()[0].to_string();
     let prefix = format!("{}", path.display());
     assert!(shown.starts_with(&prefix), "{shown}");
     shown[prefix.len()..].to_owned()
@@ -157,7 +157,7 @@ fn empty_files_and_empty_sections_are_defaults() {
 
 #[test]
 fn a_missing_file_is_an_error() {
-    let gone = check_file(Path::new("/nonexistent/relay.yaml")).unwrap_err();
+    let gone = &check_file(Path::new("/nonexistent/relay.yaml"), None).unwrap_err()[0];
     assert!(matches!(gone, ConfigError::Missing { .. }));
 }
 
@@ -190,4 +190,96 @@ fn an_unknown_key_of_an_agent_gets_the_one_that_was_meant() {
         );
         assert!(!error.contains("sk-hush"), "{error}");
     }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("relay.yaml");
+    let mistakes = |text: &str| -> Vec<String> {
+        std::fs::write(&path, text).unwrap();
+        let mistakes = check_file(&path, None).unwrap_err();
+        let prefix = path.display().to_string();
+        let shown = mistakes
+            .iter()
+            .map(|mistake| mistake.to_string().replace(&prefix, ""));
+        shown.collect()
+    };
+    let unreadable = mistakes(
+        "link:\n  max_in_flihgt: 3\n  stable_secs: soon\nagents:\n  a:\n    kind: ehco\n    workdir: /x\nsesions: {}\n",
+    );
+    let wanted = [
+        ":2: unknown key `max_in_flihgt`; did you mean `max_in_flight`?",
+        ":3: `stable_secs`:",
+        "unknown kind `ehco`",
+        "unknown key `sesions`; did you mean `sessions`?",
+    ];
+    assert_eq!(unreadable.len(), wanted.len(), "{unreadable:#?}");
+    for wanted in wanted {
+        assert!(
+            unreadable.iter().any(|mistake| mistake.contains(wanted)),
+            "{wanted}: {unreadable:#?}"
+        );
+    }
+    let broken = mistakes(
+        "link: {max_in_flight: 0}\nprompts: {max_open: 0}\nagent: nobody\nconnector: {url: 'wss://c.example'}\n\
+         direct:\n  telegram:\nroutes: [{agent: none}]\n",
+    );
+    for wanted in [
+        "`link.max_in_flight` must be between",
+        "`prompts.max_open` must be between",
+        "`agent`: there is no agent `nobody`",
+        "`routes`: there is no agent `none`",
+        "`connector.url` and `direct.telegram` are both set",
+    ] {
+        assert!(
+            broken.iter().any(|mistake| mistake.contains(wanted)),
+            "{wanted}: {broken:#?}"
+        );
+    }
+}
+
+#[test]
+fn paths_of_command_lines_are_relative_to_the_file() {
+    let home = crate::config::test_home::TestHome::new().file(
+        "relay.yaml",
+        "agents:\n  a: {kind: command, argv: [bin/answer, --from, ./notes.md, plain/word, ../up]}\n  b: {kind: acp, argv: [gemini, --acp]}\n\
+         notify: {targets: {page: {kind: command, agents: {x: {argv: [./page]}}}}}\n",
+    );
+    let loaded = home.load();
+    let folder = loaded.own_file.as_deref().and_then(Path::parent).unwrap();
+    let at = |path: &str| folder.join(path).to_string_lossy().into_owned();
+    let mut settings = loaded.settings.clone();
+    let argvs: Vec<Vec<String>> = settings.argvs_mut().map(|argv| argv.clone()).collect();
+    let wanted = [
+        vec![
+            at("bin/answer"),
+            "--from".to_owned(),
+            at("./notes.md"),
+            "plain/word".to_owned(),
+            at("../up"),
+        ],
+        vec!["gemini".to_owned(), "--acp".to_owned()],
+        vec![at("./page")],
+    ];
+    assert_eq!(argvs, wanted);
+}
+
+#[test]
+fn a_working_directory_that_does_not_exist_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("relay.yaml");
+    let text = "agents:\n  a: {kind: command, argv: [cat], workdir: gone}\n  b: {kind: echo, workdir: gone}\n  \
+                c: {kind: command, argv: [cat], workdir: .}\nroutes: [{agent: c, workdir: ./too}]\n";
+    std::fs::write(&path, text).unwrap();
+    let warnings = check_file(&path, None).unwrap();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(
+        warnings[0].starts_with("`agents.a`: the working directory"),
+        "{warnings:?}"
+    );
+    assert!(
+        warnings[1].starts_with("`routes: entry 1`: the working directory"),
+        "{warnings:?}"
+    );
 }
