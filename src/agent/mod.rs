@@ -94,6 +94,8 @@ pub enum AgentHealth {
     Degraded(String),
     /// The backend accepts no turns, for this reason.
     Down(String),
+    /// Its program is not on this machine: what is missing, and how to install it.
+    NotInstalled(String),
 }
 
 /// A slash command that an agent offers.

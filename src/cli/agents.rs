@@ -115,68 +115,108 @@ async fn list(mut settings: Settings, process: &ProcessEnv<'_>, json: bool) -> E
                 .extend(entry.ok().map(|entry| (preset.name.to_owned(), entry)));
         }
     }
-    let mut rows = Vec::new();
-    for name in BUILT_IN
+    let mut rows: Vec<AgentRow> = BUILT_IN
         .iter()
         .filter(|name| !configured.iter().any(|known| known == *name))
-    {
-        rows.push(((*name).to_owned(), "built in", "ready".to_owned(), String::new()));
-    }
+        .map(|name| AgentRow {
+            name: (*name).to_owned(),
+            origin: "built in",
+            state: "ready",
+            detail: String::new(),
+        })
+        .collect();
     for name in settings.agents.keys() {
         let (state, detail) = match process.build_agents(&settings, |known| known == name) {
             Ok(agents) => match agents.into_iter().next() {
                 Some((_, slot)) => health(&slot).await,
                 None => continue,
             },
-            Err(error) => ("unusable".to_owned(), error.to_string()),
+            Err(error) => ("unusable", error.to_string()),
         };
         let origin = if configured.contains(name) {
             "configured"
         } else {
             "preset"
         };
-        rows.push((name.clone(), origin, state, detail));
+        rows.push(AgentRow {
+            name: name.clone(),
+            origin,
+            state,
+            detail,
+        });
     }
     let rank = |origin: &str| {
         ["configured", "built in"]
             .iter()
             .position(|known| *known == origin)
     };
-    rows.sort_by_key(|(_, origin, ..)| rank(origin).unwrap_or(usize::MAX));
+    rows.sort_by_key(|row| rank(row.origin).unwrap_or(usize::MAX));
     let default = settings.agent.as_str();
     let mut out = stdout();
     let written = if json {
         let rows: Vec<_> = rows
             .iter()
-            .map(|(name, origin, state, detail)| {
-                serde_json::json!({ "name": name, "origin": origin, "state": state, "detail": detail,
-                    "answers": name == default })
+            .map(|row| {
+                serde_json::json!({ "name": row.name, "origin": row.origin, "state": row.state, "detail": row.detail,
+                    "answers": row.name == default })
             })
             .collect();
         writeln!(out, "{}", serde_json::Value::Array(rows))
     } else {
-        let mut lines = rows.iter().map(|(name, origin, state, detail)| {
-            let mark = if name == default { "*" } else { " " };
-            format!("{mark} {name:<12} {origin:<11} {state:<9} {detail}")
+        let width = rows.iter().map(|row| row.name.chars().count()).max();
+        let width = width.unwrap_or_default().max("NAME".len());
+        let line = |mark: &str, name: &str, state: &str, note: &str| {
+            let line = format!("{mark} {name:width$}  {state:13}  {note}");
+            line.trim_end().to_owned()
+        };
+        let header = line(" ", "NAME", "STATE", "NOTE");
+        let lines = rows.iter().map(|row| {
+            let mark = if row.name == default { "*" } else { " " };
+            line(mark, &row.name, row.state, row.note())
         });
-        lines
-            .try_for_each(|line| writeln!(out, "{}", line.trim_end()))
-            .and_then(|()| {
-                writeln!(
-                    out,
-                    "\n* default agent. Test one with `hermes-relay agents test NAME`."
-                )
-            })
+        let hint =
+            "\n* answers what no route matches. Test one with `hermes-relay agents test NAME`.".to_owned();
+        [header]
+            .into_iter()
+            .chain(lines)
+            .chain([hint])
+            .try_for_each(|line| writeln!(out, "{line}"))
     };
     finish(written.and_then(|()| out.flush()))
 }
 
-async fn health(slot: &AgentSlot) -> (String, String) {
+/// An agent in the list.
+struct AgentRow {
+    name: String,
+    /// `configured`, `built in` or `preset`.
+    origin: &'static str,
+    state: &'static str,
+    /// What is wrong with it.
+    detail: String,
+}
+
+impl AgentRow {
+    /// For people: what is wrong; of a preset that is not installed only how to install it.
+    fn note(&self) -> &str {
+        let preset = PRESETS.iter().find(|preset| preset.name == self.name);
+        match (self.origin, preset) {
+            ("preset", Some(preset)) if self.state == NOT_INSTALLED => preset.install,
+            ("built in", _) if self.detail.is_empty() => "built in",
+            _ => &self.detail,
+        }
+    }
+}
+
+/// State of an agent whose program is not there.
+const NOT_INSTALLED: &str = "not installed";
+
+async fn health(slot: &AgentSlot) -> (&'static str, String) {
     match tokio::time::timeout(AGENT_TIMEOUT, slot.agent.health()).await {
-        Ok(AgentHealth::Ready) => ("ready".to_owned(), String::new()),
-        Ok(AgentHealth::Degraded(why)) => ("degraded".to_owned(), why),
-        Ok(AgentHealth::Down(why)) => ("down".to_owned(), why),
-        Err(_) => ("down".to_owned(), "the health check timed out".to_owned()),
+        Ok(AgentHealth::Ready) => ("ready", String::new()),
+        Ok(AgentHealth::Degraded(why)) => ("degraded", why),
+        Ok(AgentHealth::Down(why)) => ("down", why),
+        Ok(AgentHealth::NotInstalled(why)) => (NOT_INSTALLED, why),
+        Err(_) => ("down", "the health check timed out".to_owned()),
     }
 }
 
@@ -226,7 +266,8 @@ async fn test(
             let TestedTurn {
                 took_ms, characters, ..
             } = tested;
-            errln!("The turn completed after {took_ms} ms, {characters} characters.");
+            let (secs, tenths) = (took_ms / 1000, took_ms % 1000 / 100);
+            errln!("The turn completed after {secs}.{tenths} s, {characters} characters.");
             ExitCode::SUCCESS
         }
         Some(problem) => {
@@ -258,7 +299,7 @@ pub(super) async fn presets(process: &ProcessEnv<'_>) -> Vec<PresetState> {
             Err(error) => Some(error.to_string()),
             Ok(agents) => match agents.first() {
                 Some((_, slot)) => match health(slot).await {
-                    (state, why) if state == "down" => Some(why),
+                    ("down" | NOT_INSTALLED, why) => Some(why),
                     _ => None,
                 },
                 None => continue,

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::file::nearest;
 use super::settings::HIDDEN;
-use crate::agent::{AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, Permission};
+use crate::agent::{AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, PRESETS, Permission};
 
 /// Agents by name.
 pub type AgentEntries = BTreeMap<String, AgentEntry>;
@@ -82,6 +82,19 @@ impl Backend {
         match self {
             Self::Command(_) | Self::Acp(_) => true,
             Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => false,
+        }
+    }
+
+    /// The program that it starts, as written or as its preset has it.
+    pub fn program(&self) -> Option<&str> {
+        match self {
+            Self::Command(settings) => settings.argv.first().map(String::as_str),
+            Self::Acp(settings) => settings.argv.first().map(String::as_str).or_else(|| {
+                let preset = settings.preset.as_deref()?;
+                let preset = PRESETS.iter().find(|known| known.name == preset)?;
+                preset.argv.first().copied()
+            }),
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => None,
         }
     }
 

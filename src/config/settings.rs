@@ -235,10 +235,15 @@ impl Settings {
                 || self.routes.iter().any(|route| route.agent == name)
                 || (choosable && entry.choosable)
         };
-        let acting: Vec<String> = (self.agents.iter())
-            .filter(|(name, entry)| entry.backend.acts() && is_reachable(name, entry))
+        // Everybody finds a bot of one's own, and a model costs money even if it cannot act.
+        let is_public = self.direct.telegram.is_some();
+        let mut acting: Vec<String> = (self.agents.iter())
+            .filter(|(name, entry)| (is_public || entry.backend.acts()) && is_reachable(name, entry))
             .map(|(name, entry)| format!("{name} ({})", entry.backend.kind()))
             .collect();
+        if is_public && acting.is_empty() {
+            acting.push(self.agent.clone());
+        }
         if acting.is_empty() {
             return None;
         }

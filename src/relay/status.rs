@@ -275,6 +275,7 @@ impl HealthCheck {
                 Ok(AgentHealth::Ready) => ("ready", None),
                 Ok(AgentHealth::Degraded(why)) => ("degraded", Some(why)),
                 Ok(AgentHealth::Down(why)) => ("down", Some(why)),
+                Ok(AgentHealth::NotInstalled(why)) => ("not installed", Some(why)),
                 Err(_) => ("silent", Some("the health check timed out".to_owned())),
             };
             AgentStatus {

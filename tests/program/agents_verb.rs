@@ -58,7 +58,7 @@ fn the_list_shows_what_can_be_used_and_how_to_install_the_rest() {
     assert!(line("script").starts_with('*') && line("script").contains("ready"));
     assert!(line("echo").contains("built in"));
     assert!(
-        line("gemini").contains("down") && line("gemini").contains("npm"),
+        line("gemini").contains("  not installed  npm install"),
         "{}",
         line("gemini")
     );

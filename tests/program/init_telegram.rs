@@ -57,7 +57,11 @@ impl NewHome {
     /// Runs `init` with the token piped in: exit code, standard output and standard error.
     async fn init(&self, piped: &str, args: &[&str]) -> (i32, String, String) {
         let args = [&["init", "--agent", "echo", "--yes", "--telegram"], args].concat();
-        let mut command = self.setup.verb(&args);
+        self.run(piped, &args).await
+    }
+
+    async fn run(&self, piped: &str, args: &[&str]) -> (i32, String, String) {
+        let mut command = self.setup.verb(args);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -161,6 +165,35 @@ async fn a_file_with_another_token_is_kept_and_a_named_one_is_used_where_it_is()
     let (code, out, err) = home.init(TOKEN, &forced).await;
     assert_eq!(code, 0, "{out}{err}");
     assert_eq!(fs::read_to_string(home.token()).unwrap(), format!("{TOKEN}\n"));
+}
+
+#[tokio::test]
+async fn a_bot_is_added_to_a_file_without_its_agents_being_asked_for() {
+    let api = api().await;
+    let home = NewHome::new();
+    let mine = "agents:\n  llm: {kind: echo}\nagent: llm\n";
+    fs::create_dir_all(home.settings().parent().unwrap()).unwrap();
+    fs::write(home.settings(), mine).unwrap();
+    let args = [
+        "init",
+        "--telegram",
+        "--add",
+        "--yes",
+        "--token-file",
+        "-",
+        "--api-base",
+        &api.base(),
+    ];
+    let (code, out, err) = home.run(TOKEN, &args).await;
+    assert_eq!(code, 0, "{out}{err}");
+    let text = fs::read_to_string(home.settings()).unwrap();
+    assert!(text.starts_with(mine), "{text}");
+    assert!(
+        text.contains("mode: pair") && text.contains("token_file: \"telegram-token\""),
+        "{text}"
+    );
+    let shown = home.verb(&["config", "show", "--json"]).await.to_string();
+    assert!(shown.contains("direct.telegram"), "{shown}");
 }
 
 #[tokio::test]

@@ -99,6 +99,8 @@ fn options_write_a_file_that_is_accepted_and_tested_and_never_replaced_unasked()
     assert_eq!(fs::read_to_string(home.file()).unwrap(), mine);
     let (code, out, err) = home.init(&["--agent", "echo", "--json", "--force"]);
     assert_eq!(code, 0, "{err}");
+    let copy = home.file().with_extension("yaml.bak");
+    assert_eq!(fs::read_to_string(copy).unwrap(), mine, "a copy stays");
     let report: serde_json::Value = serde_json::from_str(&out).expect("one JSON document");
     assert_eq!(report["config"], home.file().display().to_string());
     assert_eq!(
@@ -107,6 +109,53 @@ fn options_write_a_file_that_is_accepted_and_tested_and_never_replaced_unasked()
     );
     assert_eq!(report["tested"], true);
     assert!(!fs::read_to_string(home.file()).unwrap().contains("# mine"));
+}
+
+#[test]
+fn an_agent_is_added_to_a_file_and_nothing_else_changes() {
+    let home = Home::new();
+    home.install("claude-agent-acp");
+    fs::create_dir_all(home.folder.path().join(".hermes")).unwrap();
+    let mine = "# Mine.\nagents:\n  llm: {kind: echo}   # for now\nagent: llm\nlog:\n  level: debug\n";
+    fs::write(home.file(), mine).unwrap();
+    let add = [
+        "--agent",
+        "claude",
+        "--workdir",
+        "/",
+        "--add",
+        "--no-test",
+        "--yes",
+    ];
+    let (code, out, err) = home.init(&add);
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.contains("The file from before is "), "{out}");
+    let text = fs::read_to_string(home.file()).unwrap();
+    for part in mine.lines() {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("  claude:\n    preset: claude\n"), "{text}");
+    assert!(
+        text.contains("mode: pair"),
+        "an agent that acts gets pairing: {text}"
+    );
+    home.is_valid(&home.file());
+    assert_eq!(
+        fs::read_to_string(home.file().with_extension("yaml.bak")).unwrap(),
+        mine
+    );
+    // Twice is refused, with what to add by hand, and destroys nothing.
+    let (code, _, err) = home.init(&add);
+    assert!(
+        code == 1 && err.contains("it has `agents.claude` already"),
+        "{err}"
+    );
+    assert_eq!(fs::read_to_string(home.file()).unwrap(), text);
+    // What would not be accepted is not written.
+    fs::write(home.file(), "lgo: {}\n").unwrap();
+    let (code, _, err) = home.init(&add);
+    assert!(code == 78 && err.contains("unknown key `lgo`"), "{err}");
+    assert_eq!(fs::read_to_string(home.file()).unwrap(), "lgo: {}\n");
 }
 
 #[test]
@@ -157,11 +206,6 @@ fn nothing_is_written_when_nobody_can_be_asked_or_the_agent_is_not_there() {
             78,
             &["--workdir"],
         ),
-        (
-            &["--agent", "echo", "--config", "mine.yaml", "--service"],
-            2,
-            &["--service"],
-        ),
     ] {
         let (code, _, err) = home.init(args);
         assert_eq!(code, expected, "{args:?}: {err}");
@@ -197,10 +241,8 @@ async fn a_person_chooses_in_the_terminal() {
     let file = setup.home().join("relay.yaml");
     let mut terminal = Terminal::start(setup.verb(&["init"]));
     let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
-    terminal
-        .until("the question", asked("exists. Replace it? [y/N]:"))
-        .await;
-    terminal.keys("y");
+    terminal.until("the question", asked("What now? [1]:")).await;
+    terminal.keys("replace");
     terminal.keys(ENTER);
     let lines = terminal
         .until("the choice", asked("Which one answers? [1]:"))

@@ -280,8 +280,10 @@ impl AcpAgent {
         match program_exists(place.as_os_str(), path) {
             Ok(_) => AgentHealth::Ready,
             Err(error) => match self.launch.preset {
-                Some(preset) => AgentHealth::Down(format!("{error}; to install it: {}", preset.install)),
-                None => AgentHealth::Down(error.to_string()),
+                Some(preset) => {
+                    AgentHealth::NotInstalled(format!("{error}; to install it: {}", preset.install))
+                }
+                None => AgentHealth::NotInstalled(error.to_string()),
             },
         }
     }

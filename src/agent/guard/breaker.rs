@@ -145,7 +145,7 @@ impl CircuitBreaker {
         };
         let down = match health {
             Ok(AgentHealth::Ready | AgentHealth::Degraded(_)) => None,
-            Ok(AgentHealth::Down(why)) => Some(why),
+            Ok(AgentHealth::Down(why) | AgentHealth::NotInstalled(why)) => Some(why),
             Err(_) => Some("the health check timed out".to_owned()),
         };
         if let Some(why) = down {

@@ -421,11 +421,15 @@ async fn check_agent(
     } else {
         ProbeResult::warn
     };
-    let remedy = "install its program or correct its settings, then try `hermes-relay agents test NAME`";
-    let remedy = remedy.replace("NAME", name);
+    let remedy = |first: &str| format!("{first}, then try `hermes-relay agents test {name}`");
+    let corrected = if entry.backend.starts_program() {
+        remedy("correct its settings")
+    } else {
+        remedy("start its server, or correct its settings")
+    };
     let slot = match build_agents(&alone, &environment, |_| true) {
         Ok(agents) => agents.into_iter().next(),
-        Err(error) => return problem(error.to_string(), remedy),
+        Err(error) => return problem(error.to_string(), remedy("correct its settings")),
     };
     let Some((_, slot)) = slot else {
         return ProbeResult::skipped("it was not built");
@@ -435,8 +439,9 @@ async fn check_agent(
     let _ = timeout_at(deadline, slot.agent.shutdown()).await;
     match health {
         Some(AgentHealth::Ready) => ProbeResult::ok("ready"),
-        Some(AgentHealth::Degraded(why)) => ProbeResult::warn(why, remedy),
-        Some(AgentHealth::Down(why)) => problem(why, remedy),
-        None => problem("the health check timed out".to_owned(), remedy),
+        Some(AgentHealth::Degraded(why)) => ProbeResult::warn(why, corrected),
+        Some(AgentHealth::Down(why)) => problem(why, corrected),
+        Some(AgentHealth::NotInstalled(why)) => problem(why, remedy("install its program")),
+        None => problem("the health check timed out".to_owned(), corrected),
     }
 }

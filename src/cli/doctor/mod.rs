@@ -46,6 +46,9 @@ pub(super) struct DoctorArgs {
     /// Print a JSON array on one line.
     #[arg(long)]
     json: bool,
+    /// Print every probe, not only problems.
+    #[arg(long, short, conflicts_with = "json")]
+    verbose: bool,
     /// Dial even while a relay runs; the connector may close that relay's connection, which then reconnects.
     #[arg(long)]
     dial: bool,
@@ -85,7 +88,8 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let findings = runtime.block_on(async {
         let mut context = CheckContext::new(flags, process.env, process.base.clone(), consent);
         run_probes(PROBES, &mut context, |finding| {
-            if !args.json && written.is_ok() {
+            let is_shown = args.verbose || finding.outcome.is_problem();
+            if !args.json && is_shown && written.is_ok() {
                 written = print(&mut out, finding, &marks);
             }
         })
@@ -99,13 +103,20 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
             .filter(|finding| finding.outcome == outcome)
             .count()
     };
-    let (failed, warned) = (count(ProbeOutcome::Failed), count(ProbeOutcome::Warn));
+    let failed = count(ProbeOutcome::Failed);
     let written = written.and_then(|()| {
         if args.json {
             let rows: Vec<_> = findings.iter().map(row).collect();
             writeln!(stdout(), "{}", serde_json::Value::Array(rows))
         } else {
-            writeln!(out, "\n{}", summary(failed, warned))
+            let problems = [failed, count(ProbeOutcome::Warn)];
+            let rest = [count(ProbeOutcome::Ok), count(ProbeOutcome::Skipped)];
+            let gap = if args.verbose || problems != [0, 0] {
+                "\n"
+            } else {
+                ""
+            };
+            writeln!(out, "{gap}{}", summary(problems, rest, args.verbose))
         }
     });
     match written {
@@ -129,17 +140,19 @@ fn row(finding: &Finding) -> serde_json::Value {
     })
 }
 
-fn summary(failed: usize, warned: usize) -> String {
+fn summary([failed, warned]: [usize; 2], [passed, skipped]: [usize; 2], verbose: bool) -> String {
     let warnings = match warned {
         1 => "1 warning".to_owned(),
         warned => format!("{warned} warnings"),
     };
-    match (failed, warned) {
-        (0, 0) => "No problems found.".to_owned(),
-        (0, _) => format!("No probe failed; {warnings}."),
-        (failed, 0) => format!("{failed} failed."),
-        (failed, _) => format!("{failed} failed, {warnings}."),
-    }
+    let found = match (failed, warned) {
+        (0, 0) => "No problems found".to_owned(),
+        (0, _) => warnings,
+        (failed, 0) => format!("{failed} failed"),
+        (failed, _) => format!("{failed} failed, {warnings}"),
+    };
+    let hint = if verbose { "" } else { " (--verbose shows them)" };
+    format!("{found}. {passed} checks passed, {skipped} skipped{hint}.")
 }
 
 /// The length of the longest title.

@@ -49,6 +49,11 @@ impl ProbeOutcome {
         }
     }
 
+    /// Whether people have to look at it.
+    pub fn is_problem(self) -> bool {
+        matches!(self, Self::Warn | Self::Failed)
+    }
+
     fn is_passed(self) -> bool {
         match self {
             Self::Ok | Self::Warn => true,

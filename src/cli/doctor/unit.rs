@@ -1,10 +1,13 @@
-//! Checks whether the service manager's stop timeout is longer than the relay's shutdown.
+//! Checks the service's unit: its stop timeout is longer than the relay's shutdown, and its PATH has the agents' programs.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::context::CheckContext;
 use super::probe::ProbeResult;
+use crate::agent::child::program_exists;
+use crate::config::Settings;
 
 /// Directories of system units: local ones, which take precedence, then those of packages.
 const SYSTEM: [&str; 2] = ["/etc/systemd/system", "/usr/lib/systemd/system"];
@@ -25,11 +28,16 @@ pub(super) fn unit(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         return Vec::new();
     };
     let budget = Duration::from_secs(settings.shutdown.budget_secs);
-    let mut results: Vec<ProbeResult> = managers(context.env)
-        .iter()
-        .flat_map(|folders| UNITS.map(|name| check_unit(folders, name, budget)))
-        .flatten()
-        .collect();
+    let mut results = Vec::new();
+    for folders in managers(context.env) {
+        for name in UNITS {
+            let Some((path, text)) = read_unit(&folders, name) else {
+                continue;
+            };
+            results.push(check_stop(&path, name, &text, budget));
+            results.extend(missing_programs(&path, &text, settings, context.env));
+        }
+    }
     if results.is_empty() {
         results.push(ProbeResult::ok("none installed"));
     }
@@ -47,7 +55,8 @@ fn managers(env: &dyn Fn(&str) -> Option<String>) -> [Vec<PathBuf>; 2] {
     ]
 }
 
-fn check_unit(folders: &[PathBuf], name: &str, budget: Duration) -> Option<ProbeResult> {
+/// A unit with its drop-ins.
+fn read_unit(folders: &[PathBuf], name: &str) -> Option<(PathBuf, String)> {
     let (path, mut text) = folders.iter().find_map(|folder| {
         let path = folder.join(name);
         read(&path).map(|text| (path, text))
@@ -65,13 +74,17 @@ fn check_unit(folders: &[PathBuf], name: &str, budget: Duration) -> Option<Probe
         text.push('\n');
         text.push_str(&more);
     }
+    Some((path, text))
+}
+
+fn check_stop(path: &Path, name: &str, text: &str, budget: Duration) -> ProbeResult {
     let shown = path.display();
     let needed = budget.as_secs();
     let remedy = format!(
         "set TimeoutStopSec={} in the [Service] section: `systemctl edit {name}`, with --user for a user's unit",
         needed + 10
     );
-    Some(match stop_timeout(&text) {
+    match stop_timeout(text) {
         StopTimeout::Never => ProbeResult::ok(format!("{shown} has no stop timeout")),
         StopTimeout::After(time) if time > budget => ProbeResult::ok(format!(
             "{shown} waits {} s, the shutdown takes at most {needed} s",
@@ -87,7 +100,47 @@ fn check_unit(folders: &[PathBuf], name: &str, budget: Duration) -> Option<Probe
         StopTimeout::Invalid(value) => {
             ProbeResult::warn(format!("{shown} has an invalid TimeoutStopSec: {value}"), remedy)
         }
+    }
+}
+
+/// Programs of agents that this shell finds and the service does not.
+fn missing_programs(
+    path: &Path,
+    text: &str,
+    settings: &Settings,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Option<ProbeResult> {
+    let home = env("HOME").unwrap_or_default();
+    let search = search_path(text)?.replace("%h", &home).replace("%%", "%");
+    let here = env("PATH");
+    let is_found = |program: &str, search: Option<&str>| {
+        program_exists(OsStr::new(program), search.map(OsStr::new)).is_ok()
+    };
+    let programs = settings
+        .agents
+        .values()
+        .filter_map(|entry| entry.backend.program());
+    let missing: Vec<&str> = programs
+        .filter(|program| !program.contains('/') && is_found(program, here.as_deref()))
+        .filter(|program| !is_found(program, Some(&search)))
+        .collect();
+    (!missing.is_empty()).then(|| {
+        ProbeResult::warn(
+            format!(
+                "the PATH of {} does not have {}, which this shell finds",
+                path.display(),
+                missing.join(", ")
+            ),
+            "run `hermes-relay service install --user` again, which writes the PATH of this shell; or write the program's full path",
+        )
     })
+}
+
+/// The last `PATH` of a unit's environment.
+fn search_path(unit: &str) -> Option<&str> {
+    let values = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
+    let values = values.filter_map(|value| value.trim().trim_matches('"').strip_prefix("PATH="));
+    values.last()
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -197,7 +250,10 @@ mod tests {
             std::fs::create_dir(place).expect("a folder");
         }
         let folders = [own.clone(), packaged.clone()];
-        let checked = |name| check_unit(&folders, name, Duration::from_secs(30));
+        let checked = |name| {
+            let (path, text) = read_unit(&folders, name)?;
+            Some(check_stop(&path, name, &text, Duration::from_secs(30)))
+        };
         let name = UNITS[1];
         assert_eq!(checked(name), None);
         std::fs::write(packaged.join(name), "[Service]\nTimeoutStopSec=20\n").expect("a unit");
@@ -217,5 +273,36 @@ mod tests {
         std::fs::write(own.join(name), "[Service]\nTimeoutStopSec=50\n").expect("a unit");
         let hidden = checked(name).expect("a result");
         assert_eq!(hidden.outcome, ProbeOutcome::Ok, "overrides the package's");
+    }
+
+    #[test]
+    fn a_program_that_only_the_shell_finds_is_a_warning() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).expect("a folder");
+        std::os::unix::fs::symlink("/bin/sh", bin.join("my-agent")).expect("a program");
+        let mut settings = Settings::embedded(".");
+        let entry = serde_json::json!({"kind": "acp", "argv": ["my-agent"]});
+        let entry = serde_json::from_value(entry).expect("an agent");
+        settings.agents.insert("code".to_owned(), entry);
+        let shell = format!("{}:/bin", bin.display());
+        let home = folder.path().display().to_string();
+        let env = |name: &str| match name {
+            "PATH" => Some(shell.clone()),
+            "HOME" => Some(home.clone()),
+            _ => None,
+        };
+        let warned = |unit: &str| missing_programs(Path::new("/u/x.service"), unit, &settings, &env);
+        let warning = warned("Environment=PATH=/bin:/usr/bin\n").expect("a warning");
+        assert!(warning.detail.contains("my-agent"), "{warning:?}");
+        assert_eq!(
+            warned("Environment=PATH=/bin\nEnvironment=\"PATH=%h/bin:/bin\"\n"),
+            None
+        );
+        assert_eq!(
+            warned("[Service]\n"),
+            None,
+            "systemd's own PATH is not known here"
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::menu::{ask, list, pick};
+use super::menu::{ATTEMPTS, ask, list, pick};
 use super::{InitArgs, InitFailure};
 use crate::agent::acp::PRESETS;
 use crate::cli::agents::{self, PresetState};
@@ -18,6 +18,9 @@ use crate::config::file::nearest;
 const OLLAMA: &str = "http://127.0.0.1:11434/v1";
 /// What a script passes instead of answering.
 const OPTION: &str = "--agent NAME";
+
+/// The settings with which people are approved before they write.
+pub(super) const PAIRING: &str = "access:\n  # You approve who may write, by code. Make yourself an owner: `hermes-relay access owner telegram:123456`.\n  mode: pair\n";
 
 const OPENAI: &str = "openai";
 const ECHO: &str = "echo";
@@ -76,7 +79,7 @@ impl ChosenAgent {
         };
         let _ = writeln!(text, "agent: {name}");
         if pairs {
-            text.push_str("access:\n  # You approve who may write, by code. Make yourself an owner: `hermes-relay access owner telegram:123456`.\n  mode: pair\n");
+            text.push_str(PAIRING);
         }
         text
     }
@@ -181,15 +184,12 @@ fn ask_for_agent(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
     pick("Which one answers?", &choices, OPTION)
 }
 
-/// How often the model is asked for.
-const MODEL_ATTEMPTS: usize = 3;
-
 fn model(args: &InitArgs, asks: bool) -> Result<String, InitFailure> {
     if let Some(model) = &args.model {
         return Ok(model.clone());
     }
     let mut answer = String::new();
-    for _ in 0..MODEL_ATTEMPTS {
+    for _ in 0..ATTEMPTS {
         if asks && answer.is_empty() {
             answer = ask("Model, such as llama3.2", "--model NAME")?;
         }
@@ -214,26 +214,33 @@ fn workdir(args: &InitArgs, asks: bool, env: Environment<'_>) -> Result<PathBuf,
             "name an existing directory with --workdir",
         )
     };
-    let here = std::env::current_dir().map_err(|error| refused(Path::new("."), error))?;
-    let chosen = match &args.workdir {
-        Some(path) => path.clone(),
-        None if asks => {
-            let question = format!("Directory that it works in [{}]", here.display());
-            match ask(&question, "--workdir DIR")?.as_str() {
-                "" => here,
-                answer => match (answer.strip_prefix("~/"), env("HOME")) {
-                    (Some(rest), Some(home)) => Path::new(&home).join(rest),
-                    _ => PathBuf::from(answer),
-                },
-            }
+    let usable = |path: &Path| {
+        let full = path.canonicalize().map_err(|error| refused(path, error))?;
+        match full.is_dir() {
+            true => Ok(full),
+            false => Err(refused(&full, io::ErrorKind::NotADirectory.into())),
         }
-        None => here,
     };
-    let full = chosen.canonicalize().map_err(|error| refused(&chosen, error))?;
-    if !full.is_dir() {
-        return Err(refused(&full, io::ErrorKind::NotADirectory.into()));
+    let here = std::env::current_dir().map_err(|error| refused(Path::new("."), error))?;
+    if !asks || args.workdir.is_some() {
+        return usable(args.workdir.as_deref().unwrap_or(&here));
     }
-    Ok(full)
+    let question = format!("Directory that it works in [{}]", here.display());
+    let mut attempts_left = ATTEMPTS;
+    loop {
+        attempts_left -= 1;
+        let chosen = match ask(&question, "--workdir DIR")?.as_str() {
+            "" => here.clone(),
+            answer => match (answer.strip_prefix("~/"), env("HOME")) {
+                (Some(rest), Some(home)) => Path::new(&home).join(rest),
+                _ => PathBuf::from(answer),
+            },
+        };
+        match usable(&chosen) {
+            Err(failure) if attempts_left > 0 => outln!("{}.", failure.what),
+            result => return result,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -35,8 +35,15 @@ fn answered<T>(answer: Result<Option<T>, String>, option: &str) -> Result<T, Ini
 
 /// Asks for yes or no; an empty answer, or none, is no.
 pub(super) fn agrees(question: &str) -> bool {
-    let answer = Stdin.line(&format!("{question} [y/N]")).ok().flatten();
-    answer.is_some_and(|answer| matches!(answer.to_ascii_lowercase().as_str(), "y" | "yes"))
+    for _ in 0..ATTEMPTS {
+        let answer = Stdin.line(&format!("{question} [y/N]")).ok().flatten();
+        match answer.unwrap_or_default().to_ascii_lowercase().as_str() {
+            "y" | "yes" => return true,
+            "" | "n" | "no" => return false,
+            _ => outln!("Type y or n."),
+        }
+    }
+    false
 }
 
 /// Lists choices, each a name and what it is.

@@ -2,8 +2,9 @@
 //! offers to enroll and to install the service.
 //!
 //! Everything is asked first, in a terminal, or given by options. The file is written once and only if `run` would accept it;
-//! an existing one is replaced only on request.
+//! an existing one is added to or replaced only on request, and a copy of it stays.
 
+mod addition;
 mod agent_choice;
 mod menu;
 mod telegram;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use self::agent_choice::{ChosenAgent, choose};
+use self::agent_choice::{ChosenAgent, PAIRING, choose};
 use self::menu::{agrees, ask, list, pick};
 use self::telegram::ChosenBot;
 use super::access;
@@ -24,7 +25,7 @@ use super::enroll::{self, EnrollVerb};
 use super::exit::{self, ErrorFormat, outln, print};
 use super::format::{printable, stdout};
 use super::{Environment, ProcessEnv, service};
-use crate::access::PersonId;
+use crate::access::{Mode, PersonId};
 use crate::agent::Permission;
 use crate::config::{self, Flags, LoadedConfig, Sources};
 use crate::wire::Platform;
@@ -33,7 +34,8 @@ use crate::wire::Platform;
 ///
 /// In a terminal it asks: which of the installed agents answers, in which directory it works, whether people reach it through a
 /// Telegram bot of your own or through a connector, and whether to install the service. In a script, pass --agent, and
-/// --telegram for a bot. An existing file is kept unless you agree or pass --force. For an agent that can act on this machine,
+/// --telegram for a bot. An existing file is kept unless you add to it (--add) or replace it (--force); either leaves a copy with
+/// the suffix `.bak`. For an agent that can act on this machine,
 /// the settings contain `access.mode: pair`: you approve who may write.
 ///
 /// Exit codes: 0 written and tested, 1 not written or the test failed, 2 nobody to ask or an invalid option, 78 a file or
@@ -66,7 +68,11 @@ pub(super) struct InitArgs {
     /// Ask nothing: take the defaults.
     #[arg(long, short)]
     yes: bool,
-    /// Replace an existing settings file.
+    /// Add the agent, and the bot of --telegram, to an existing settings file; what it says already stays. With --telegram and
+    /// without --agent, only the bot.
+    #[arg(long, conflicts_with = "force")]
+    add: bool,
+    /// Replace an existing settings file; a copy of it stays beside it as `.bak`.
     #[arg(long)]
     force: bool,
     /// Do not test a turn.
@@ -138,9 +144,9 @@ pub(super) fn run(args: &InitArgs, process: &ProcessEnv<'_>) -> ExitCode {
         let bot = prepared.bot.as_ref();
         let report = json!({
             "config": prepared.file.display().to_string(),
-            "agent": prepared.agent.name(),
+            "agent": prepared.agent.as_ref().map(ChosenAgent::name),
             "access": if prepared.pairs { "pair" } else { "upstream" },
-            "tested": !args.no_test,
+            "tested": !args.no_test && prepared.agent.is_some(),
             "telegram": bot.map(|bot| json!({
                 "bot": bot.username,
                 "token_file": bot.token_file.display().to_string(),
@@ -166,7 +172,8 @@ fn telegram_person(text: &str) -> Result<PersonId, String> {
 /// The written settings.
 struct Prepared {
     file: PathBuf,
-    agent: ChosenAgent,
+    /// The new agent; `None` if only a bot was added.
+    agent: Option<ChosenAgent>,
     /// The Telegram bot, if that is how people reach it.
     bot: Option<ChosenBot>,
     /// Whether people are approved by code.
@@ -190,55 +197,81 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         )
     })?;
     let is_default = default.as_ref().is_some_and(|default| *default == file);
-    if args.service && !is_default {
-        let what = format!("the service does not read {}", file.display());
-        return Err(InitFailure::new(exit::USAGE, what, "omit --config or --service"));
-    }
-    if file.exists() && !args.force && !(asks && agrees(&format!("{} exists. Replace it?", file.display()))) {
-        return Err(InitFailure::new(
-            exit::FAILED,
-            format!("{} exists and is kept", file.display()),
-            "replace it with --force, or write another file with --config",
-        ));
-    }
-    let agent = choose(args, asks, process).await?;
-    let draft = Draft::new(&file, &agent.settings(false), process.env)?;
+    let before = existing(args, asks, &file)?;
+    let compose = |new: &str| match &before {
+        Some(before) => addition::add(before, new).map_err(|error| {
+            let what = format!("cannot add to {}: {error}", file.display());
+            InitFailure::new(
+                exit::FAILED,
+                what,
+                format!("edit the file yourself, and add:\n\n{new}"),
+            )
+        }),
+        None => Ok(new.to_owned()),
+    };
+    let only_bot = before.is_some() && args.telegram && args.agent.is_none();
+    let agent = match only_bot {
+        true => None,
+        false => Some(choose(args, asks, process).await?),
+    };
+    let settings = |pairs| {
+        agent
+            .as_ref()
+            .map_or_else(String::new, |agent| agent.settings(pairs))
+    };
+    let draft = Draft::new(&file, &compose(&settings(false))?, process.env)?;
     let reach = reach(args, asks, &draft.loaded)?;
     let bot = match reach {
         Reach::Telegram => Some(telegram::choose(args, asks, &file, &draft.loaded, process.env).await?),
         Reach::Connector | Reach::Later => None,
     };
-    let pairs = agent.pairs(bot.is_some());
-    let mut text = agent.settings(pairs);
+    let pairs = match &agent {
+        Some(agent) => agent.pairs(bot.is_some()),
+        None => true,
+    };
+    let mut text = match agent {
+        Some(_) => settings(pairs),
+        None => PAIRING.to_owned(),
+    };
     let mut token_written = None;
     if let Some(bot) = &bot {
         // Nothing is stored for settings that would be refused.
-        Draft::new(&file, &(text.clone() + &bot.settings(false)), process.env)?;
+        Draft::new(
+            &file,
+            &compose(&(text.clone() + &bot.settings(false)))?,
+            process.env,
+        )?;
         text.push_str(&bot.settings(true));
         token_written = bot.store()?.then_some(&bot.token_file);
     }
-    Draft::new(&file, &text, process.env)?.keep(&file)?;
+    let written = Draft::new(&file, &compose(&text)?, process.env)?;
+    let pairs = written.loaded.settings.access.mode == Mode::Pair;
+    let copy = written.keep(&file)?;
     if !args.json {
         outln!("Wrote {}.", file.display());
+        if let Some(copy) = copy {
+            outln!("The file from before is {}.", copy.display());
+        }
         if let Some(token) = token_written {
             outln!("Wrote {}, which only you can read.", token.display());
         }
-        if let Some(bot) = &bot {
+        if let Some(bot) = bot.as_ref().filter(|bot| bot.username.is_some()) {
             outln!("Your bot is {}.", bot.name());
         }
-        if agent.acts() {
+        let acting = agent.as_ref().filter(|agent| agent.acts() && pairs);
+        if let Some(agent) = acting {
             outln!(
                 "{} can act on this machine, so `access.mode` is `pair`: you approve who may write.",
                 agent.name()
             );
-        } else if pairs {
+        } else if pairs && bot.is_some() {
             outln!(
                 "Everybody on Telegram can find the bot, so `access.mode` is `pair`: you approve who may write."
             );
         }
     }
-    if !args.no_test {
-        test(&file, &agent, args.json, process).await?;
+    if let Some(agent) = agent.as_ref().filter(|_| !args.no_test) {
+        test(&file, agent, args.json, process).await?;
     }
     Ok(Prepared {
         file,
@@ -249,6 +282,39 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         asks,
         is_default,
     })
+}
+
+/// The text of an existing file that is added to; `None` for a file that is new or replaced.
+fn existing(args: &InitArgs, asks: bool, file: &Path) -> Result<Option<String>, InitFailure> {
+    if !file.exists() || args.force {
+        return Ok(None);
+    }
+    let choice = match (args.add, asks) {
+        (true, _) => "add",
+        (false, true) => {
+            outln!("{} exists.", file.display());
+            let choices = [
+                ("add", "add to it; what it says already stays"),
+                ("replace", "replace it; a copy of it stays beside it as .bak"),
+                ("keep", "keep it, and end here"),
+            ];
+            list(&choices);
+            pick("What now?", &choices, "--add or --force")?
+        }
+        (false, false) => "keep",
+    };
+    match choice {
+        "add" => std::fs::read_to_string(file).map(Some).map_err(|error| {
+            let what = format!("cannot read {}: {error}", file.display());
+            InitFailure::new(exit::CONFIGURATION, what, "write another file with --config")
+        }),
+        "replace" => Ok(None),
+        _ => Err(InitFailure::new(
+            exit::FAILED,
+            format!("{} exists and is kept", file.display()),
+            "add to it with --add, replace it with --force, or write another file with --config",
+        )),
+    }
 }
 
 /// How people reach the agent.
@@ -366,10 +432,18 @@ impl Draft {
         Ok(Self { new, loaded })
     }
 
-    /// Becomes the file, atomically.
-    fn keep(self, file: &Path) -> Result<(), InitFailure> {
-        let kept = self.new.persist(file);
-        kept.map(drop).map_err(|error| Self::failure(file, &error.error))
+    /// Becomes the file, atomically. Returns the copy of a file that was there before.
+    fn keep(self, file: &Path) -> Result<Option<PathBuf>, InitFailure> {
+        let failed = |error: io::Error| Self::failure(file, &error);
+        let mut copy = file.as_os_str().to_owned();
+        copy.push(".bak");
+        let copy = PathBuf::from(copy);
+        let has_copy = file.exists();
+        if has_copy {
+            std::fs::copy(file, &copy).map_err(failed)?;
+        }
+        self.new.persist(file).map_err(|error| failed(error.error))?;
+        Ok(has_copy.then_some(copy))
     }
 
     fn failure(file: &Path, error: &io::Error) -> InitFailure {
@@ -459,7 +533,8 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
             && can_serve
             && agrees("Run the relay as a service of your user, started with the session?"));
     if serves {
-        let code = service::install_for_user(process.env);
+        let config = (!prepared.is_default).then_some(&*prepared.file);
+        let code = service::install_for_user(config, process.env);
         if code != ExitCode::SUCCESS {
             return code;
         }
@@ -475,8 +550,8 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
         prepared.file.display()
     );
     if url.is_none() && prepared.bot.is_none() {
-        outln!("  hermes-relay enroll --connector-url URL    # credentials from a connector");
-        outln!("  hermes-relay init --telegram --force       # or a Telegram bot of your own");
+        outln!("  hermes-relay enroll --connector-url URL{file}    # credentials from a connector");
+        outln!("  hermes-relay init --telegram --add{file}    # or a Telegram bot of your own");
     }
     if prepared.pairs && prepared.bot.is_none() {
         outln!("  hermes-relay access owner PLATFORM:ID    # yourself; you approve others");

@@ -450,9 +450,9 @@ pub(super) async fn build_agents(
     let is_used =
         |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
     for (name, slot) in &agents {
-        let Ok(AgentHealth::Down(why)) = tokio::time::timeout(HEALTH_TIMEOUT, slot.agent.health()).await
-        else {
-            continue;
+        let why = match tokio::time::timeout(HEALTH_TIMEOUT, slot.agent.health()).await {
+            Ok(AgentHealth::Down(why) | AgentHealth::NotInstalled(why)) => why,
+            Ok(AgentHealth::Ready | AgentHealth::Degraded(_)) | Err(_) => continue,
         };
         let is_program = matches!(
             settings.agents.get(name).map(|entry| &entry.backend),

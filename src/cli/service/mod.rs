@@ -31,7 +31,8 @@ pub(super) struct ServiceArgs {
 enum ServiceVerb {
     /// Write the unit, verify it, and print the commands that start it; --now runs them.
     ///
-    /// With --user or --run-as, the unit keeps the Hermes home of this shell.
+    /// With --user or --run-as, the unit keeps HERMES_HOME, HERMES_RELAY_CONFIG and HERMES_RELAY_STATE_DIR of this shell, and with
+    /// --user also its PATH, so that the service finds the agents that you find.
     ///
     /// Exit codes: 0 written, 1 not written, invalid or not started, 2 conflicting options, 78 the program or the account cannot
     /// be used.
@@ -74,6 +75,9 @@ struct InstallArgs {
     /// Program that the unit starts [default: this one].
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    /// Settings file that the service uses [default: as `run` finds it].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Enable the service and start it, or restart it.
     #[arg(long, conflicts_with = "unit_dir")]
     now: bool,
@@ -126,7 +130,7 @@ pub(super) fn has_systemd() -> bool {
 }
 
 /// Installs the service of this user and starts it.
-pub(super) fn install_for_user(env: Environment<'_>) -> ExitCode {
+pub(super) fn install_for_user(config: Option<&Path>, env: Environment<'_>) -> ExitCode {
     let args = InstallArgs {
         location: LocationArgs {
             user: true,
@@ -135,6 +139,7 @@ pub(super) fn install_for_user(env: Environment<'_>) -> ExitCode {
         profile: Profile::Agents,
         run_as: None,
         binary: None,
+        config: config.map(Path::to_owned),
         now: true,
         safety: SafetyArgs {
             dry_run: false,
@@ -169,14 +174,20 @@ fn install(args: &InstallArgs, env: Environment<'_>) -> ExitCode {
         return fail(exit::CONFIGURATION, NO_HOME, None);
     };
     let binary = args.binary.clone().or_else(|| std::env::current_exe().ok());
-    let hermes_home = (location.user || run_as.is_some())
-        .then(|| hermes_home(env))
-        .flatten();
+    if let Some(config) = args.config.as_deref().filter(|config| !config.is_file()) {
+        let what = format!("there is no settings file at {}", config.display());
+        return fail(
+            exit::CONFIGURATION,
+            what,
+            Some("write one with `hermes-relay init`, or correct --config"),
+        );
+    }
+    let variables = variables(args, env);
     let rendered = match unit::render(&UnitOptions {
         template,
         binary: binary.as_deref(),
         run_as,
-        hermes_home: hermes_home.as_deref(),
+        variables: &variables,
     }) {
         Ok(rendered) => rendered,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
@@ -259,12 +270,30 @@ fn systemctl_run(user: bool, args: &[&str]) -> Result<(), String> {
     }
 }
 
-/// The Hermes home of this command, if it is not the one that the service would find by itself.
-fn hermes_home(env: Environment<'_>) -> Option<PathBuf> {
-    let home = env("HERMES_HOME").filter(|home| !home.trim().is_empty())?;
-    let home = std::path::absolute(home.trim()).ok()?;
-    let default = env("HOME").map(|home| Path::new(&home).join(".hermes"));
-    (default.as_ref() != Some(&home)).then_some(home)
+/// The variables of this command that the service would not have by itself. Paths become absolute.
+fn variables(args: &InstallArgs, env: Environment<'_>) -> Vec<(&'static str, String)> {
+    let is_personal = args.location.user || args.run_as.is_some();
+    let absolute = |path: &Path| Some(std::path::absolute(path).ok()?.to_str()?.to_owned());
+    let set = |name: &str| {
+        let value = env(name).filter(|_| is_personal)?;
+        absolute(Path::new(Some(value.trim()).filter(|value| !value.is_empty())?))
+    };
+    let default_home = env("HOME").and_then(|home| absolute(&Path::new(&home).join(".hermes")));
+    let home = set("HERMES_HOME").filter(|home| default_home.as_ref() != Some(home));
+    let named = args.config.as_deref().and_then(absolute);
+    // With sudo, PATH is root's.
+    let path = env("PATH").filter(|path| args.location.user && !path.is_empty());
+    let variables = [
+        ("HERMES_HOME", home),
+        (
+            "HERMES_RELAY_CONFIG",
+            named.or_else(|| set("HERMES_RELAY_CONFIG")),
+        ),
+        ("HERMES_RELAY_STATE_DIR", set("HERMES_RELAY_STATE_DIR")),
+        ("PATH", path),
+    ];
+    let set = variables.into_iter();
+    set.filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 /// The folder of cargo's builds that a program is in.

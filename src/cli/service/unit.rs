@@ -29,8 +29,8 @@ pub(super) struct UnitOptions<'a> {
     pub(super) binary: Option<&'a Path>,
     /// Another account than the shipped one.
     pub(super) run_as: Option<&'a str>,
-    /// Another Hermes home than the account's own.
-    pub(super) hermes_home: Option<&'a Path>,
+    /// Variables that the service has besides.
+    pub(super) variables: &'a [(&'a str, String)],
 }
 
 /// Why a unit cannot be rendered.
@@ -39,9 +39,9 @@ pub(super) enum RenderError {
     /// The program's path is invalid in a unit.
     #[error("the program's path is not valid in a unit; name another with --binary /full/path/hermes-relay")]
     Binary,
-    /// The path of Hermes' home is invalid in a unit.
-    #[error("the path in HERMES_HOME is not valid in a unit; rename that directory, or unset the variable")]
-    HermesHome,
+    /// The value of a variable is invalid in a unit.
+    #[error("the value of {0} is not valid in a unit; rename that path, or unset the variable")]
+    Variable(String),
 }
 
 /// The text of a unit, with its digest.
@@ -52,13 +52,20 @@ pub(super) fn render(options: &UnitOptions<'_>) -> Result<String, RenderError> {
         .filter(|path| path.starts_with('/') && !path.contains(char::is_control))
         .ok_or(RenderError::Binary)?;
     let mut exec = format!("ExecStart={} run", quoted(binary));
-    if let Some(home) = options.hermes_home {
-        let home = home.to_str().filter(|path| !path.contains(char::is_control));
-        let variable = format!("HERMES_HOME={}", home.ok_or(RenderError::HermesHome)?);
-        exec.push_str("\n# The Hermes home of the command that installed this unit.\nEnvironment=");
-        exec.push_str(&quoted_value(&variable));
+    if !options.variables.is_empty() {
+        exec.push_str("\n# As they were for the command that installed this unit.");
+    }
+    for (name, value) in options.variables {
+        if value.contains(char::is_control) {
+            return Err(RenderError::Variable((*name).to_owned()));
+        }
+        exec.push_str("\nEnvironment=");
+        exec.push_str(&quoted_value(&format!("{name}={value}")));
     }
     let mut text = options.template.replace(SHIPPED_EXEC, &exec);
+    if options.variables.iter().any(|(name, _)| *name == "PATH") {
+        text = without(&text, "Environment=PATH=");
+    }
     if let Some(account) = options.run_as {
         text = text.replace(SHIPPED_USER, &format!("User={account}"));
         // That account's own files contain the secret, and a missing credential would keep the unit from starting.
@@ -192,7 +199,7 @@ mod tests {
             template: AGENTS,
             binary: Some(Path::new(binary)),
             run_as,
-            hermes_home: None,
+            variables: &[],
         })
     }
 
@@ -216,18 +223,27 @@ mod tests {
     }
 
     #[test]
-    fn the_hermes_home_is_kept_and_quoted() {
+    fn variables_are_kept_and_quoted() {
         let with_home = |home: &str| {
             render(&UnitOptions {
                 template: USER,
                 binary: Some(Path::new("/usr/bin/hermes-relay")),
                 run_as: None,
-                hermes_home: Some(Path::new(home)),
+                variables: &[
+                    ("HERMES_HOME", home.to_owned()),
+                    ("PATH", "/opt/bin:/bin".to_owned()),
+                ],
             })
         };
         let unit = with_home("/srv/my $hermes 50% \"x\"").unwrap();
         let line = "\nEnvironment=\"HERMES_HOME=/srv/my $hermes 50%% \\\"x\\\"\"\n";
         assert!(unit.contains(line), "{unit}");
+        let paths: Vec<&str> = unit.lines().filter(|line| line.contains("PATH=")).collect();
+        assert_eq!(
+            paths,
+            ["Environment=\"PATH=/opt/bin:/bin\""],
+            "instead of the shipped one"
+        );
         assert_eq!(unit_state(&unit), UnitState::Unchanged);
         assert!(with_home("/srv/a\nExecStartPre=/bin/evil").is_err());
     }

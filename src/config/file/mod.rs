@@ -166,15 +166,24 @@ fn unreadable_entries(path: &Path, text: &str) -> Vec<ConfigError> {
     mistakes
 }
 
-/// Empties the line of an entry and the lines that are indented below it. Returns whether there was anything.
+/// Empties the lines of the entry that a line belongs to: a setting of a section, or a whole agent, target or route, which would
+/// lack something without that line. Returns whether there was anything.
 fn leave_out_entry(lines: &mut [&str], number: usize) -> bool {
     let indent = |line: &str| line.len() - line.trim_start().len();
-    let Some(first) = lines.get(number).filter(|line| !line.trim().is_empty()) else {
+    let Some(line) = lines.get(number).filter(|line| !line.trim().is_empty()) else {
         return false;
     };
-    let own = indent(first);
-    lines[number] = "";
-    for line in &mut lines[number + 1..] {
+    // The entry and what it is in, outermost last.
+    let mut nested = vec![(number, indent(line))];
+    for (above, line) in lines[..number].iter().enumerate().rev() {
+        let inner = nested.last().map_or(0, |(_, indent)| *indent);
+        if !line.trim().is_empty() && indent(line) < inner {
+            nested.push((above, indent(line)));
+        }
+    }
+    let (first, own) = nested[nested.len().saturating_sub(2)];
+    lines[first] = "";
+    for line in &mut lines[first + 1..] {
         if !line.trim().is_empty() && indent(line) <= own {
             break;
         }

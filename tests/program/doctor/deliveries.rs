@@ -94,7 +94,7 @@ async fn each_fault_of_a_target_has_a_remedy() {
         ("away", ["did not answer", "check that the receiver runs"]),
         ("open", ["chmod 600", "notify --test"]),
         ("unset", ["NO_SUCH_VARIABLE_HERE is not set", "notify --test"]),
-        ("drop", ["no directory", "mkdir -p"]),
+        ("drop", ["cannot write to the directory", "mkdir -p"]),
         ("pane", ["tmux", "tmux list-panes -a"]),
         ("programs", ["not installed", "install the program"]),
     ] {

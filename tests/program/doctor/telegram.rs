@@ -71,7 +71,15 @@ fn hides_the_token(report: &Report) {
 #[tokio::test]
 async fn a_healthy_bot_passes_everything_and_nothing_is_confirmed() {
     let api = Stub::start(healthy).await;
-    let report = doctor(setup(&api.base()), &[]).await;
+    // Everybody finds a bot: without rules every agent gets a warning.
+    let open = doctor(setup(&api.base()), &[]).await;
+    let access = open.rows.iter().find(|row| row["id"] == "access").unwrap();
+    assert_eq!(access["outcome"], "warn", "{access}");
+    let listed = setup(&api.base()).setting(
+        "access",
+        "{mode: list, people: [{platform: telegram, user: '1', role: owner}]}",
+    );
+    let report = doctor(listed, &[]).await;
     for row in &report.rows {
         let skipped = row["id"] == "clock" && row["outcome"] == "skipped";
         assert!(row["outcome"] == "ok" || skipped, "{row}");

@@ -475,7 +475,7 @@ async fn an_import_names_what_it_cannot_use_and_makes_up_for_nothing() {
     let precious = setup.home().join("precious.txt");
     refused(
         &cron(&setup, &["export", precious.to_str().unwrap()]).await,
-        &["no file of jobs"],
+        &["not a file of jobs"],
     );
     assert_eq!(fs::read_to_string(&precious).unwrap(), "not jobs");
 }
