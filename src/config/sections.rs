@@ -197,7 +197,8 @@ section! {
         /// One session per member of a thread.
         pub thread_sessions_per_user: bool;
         /// Include the profile in session keys.
-        pub multiplex_profiles: bool;
+        pub multiplex_profiles: bool,
+            env(&[shared("GATEWAY_MULTIPLEX_PROFILES", "on or off: include the profile in session keys; the settings decide if it is anything else")]);
         /// What to do with a message that arrives during a turn.
         pub busy_mode: BusyMode = BusyMode::Queue,
             env(&[shared("HERMES_GATEWAY_BUSY_INPUT_MODE", "queue, interrupt or steer")]),
@@ -251,7 +252,7 @@ section! {
         /// What a committed row survives.
         pub durability: Durability = Durability::Full;
         /// How long a message is recognised as a duplicate.
-        pub dedupe_days: u64 = 7, range(1..=3650);
+        pub dedupe_days: u64 = 30, range(1..=3650);
         /// How long finished rows are kept.
         pub keep_days: u64 = 7, range(0..=3650);
         /// Size above which finished rows are deleted early.
@@ -428,6 +429,8 @@ section! {
         pub allow_remote: bool;
         /// Additional host names of a loopback listener.
         pub allowed_hosts: Vec<String>;
+        /// Maximum connections of one address that let the listener wait for longer than a second; above it the oldest is closed.
+        pub max_per_address: usize = 32, range(1..=4096);
         /// Enable the control socket.
         pub control: bool = true;
         /// Take deliveries to agents on the HTTP listener; off if unset.

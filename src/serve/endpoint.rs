@@ -1,23 +1,19 @@
-//! What the endpoints for other programs share: a rate limit, a bounded body, one bearer key, and responses in JSON.
+//! What the endpoints for other programs share: rate limits, a bounded body, one bearer key, and responses in JSON.
 
 use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::{Body, Buf as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::timeout;
 
 /// Requests per second.
 const RATE_PER_SEC: f64 = 100.0;
 /// Longest retry time that a response asks for.
 const MAX_RETRY: Duration = Duration::from_secs(60 * 60);
-/// How much of a body that is not kept is read before its connection is closed: a sender that writes all of it before it reads
-/// would not see the response.
-const MAX_DRAIN_BYTES: usize = 64 * 1024 * 1024;
-/// How long the next part of such a body is waited for.
-const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why there is no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,54 +24,34 @@ pub(super) enum BodyError {
     Broken,
 }
 
-/// The body, if it is small and comes in time. What is too large is read to a bound, so that the sender reads the response.
+/// The body, if it is small and comes in time. Nothing is waited for that is announced to be too large.
 pub(super) async fn read_body<B: Body + Unpin>(
     mut body: B,
     limit: usize,
     within: Duration,
 ) -> Result<Vec<u8>, BodyError> {
-    // A body that announces too large a length need not arrive.
-    let is_announced = body.size_hint().lower() > limit as u64;
+    if body.size_hint().lower() > limit as u64 {
+        return Err(BodyError::TooLarge);
+    }
     let reading = async {
-        let (mut bytes, mut total) = (Vec::new(), 0);
-        loop {
-            let next = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
-            let next = if is_announced || total > limit {
-                timeout(DRAIN_PAUSE, next).await.unwrap_or(None)
-            } else {
-                next.await
-            };
-            let Some(frame) = next else { break };
-            let Ok(frame) = frame else {
-                return Err(BodyError::Broken);
-            };
-            let Ok(mut data) = frame.into_data() else {
+        let mut bytes = Vec::new();
+        while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
+            let Ok(mut data) = frame.map_err(|_| BodyError::Broken)?.into_data() else {
                 continue;
             };
+            if bytes.len() + data.remaining() > limit {
+                return Err(BodyError::TooLarge);
+            }
             while data.has_remaining() {
                 let chunk = data.chunk();
-                total += chunk.len();
-                if total <= limit {
-                    bytes.extend_from_slice(chunk);
-                }
+                bytes.extend_from_slice(chunk);
                 let read = chunk.len();
                 data.advance(read);
             }
-            if total > MAX_DRAIN_BYTES {
-                break;
-            }
-        }
-        if is_announced || total > limit {
-            return Err(BodyError::TooLarge);
         }
         Ok(bytes)
     };
-    let late = if is_announced {
-        BodyError::TooLarge
-    } else {
-        BodyError::Broken
-    };
-    timeout(within, reading).await.unwrap_or(Err(late))
+    timeout(within, reading).await.unwrap_or(Err(BodyError::Broken))
 }
 
 /// The token of the one `Authorization` header.
@@ -106,17 +82,25 @@ pub(super) fn retry_after(mut response: Response<String>, wait: Duration) -> Res
     response
 }
 
-/// A token bucket for all senders together. What comes above it is refused for later.
+/// The response while too much is done already.
+pub(super) fn too_busy() -> Response<String> {
+    let error = json!({"error": "too many requests are under way; try again"});
+    retry_after(
+        reply(StatusCode::SERVICE_UNAVAILABLE, &error),
+        Duration::from_secs(1),
+    )
+}
+
+/// A token bucket. What comes above it is refused for later.
 #[derive(Debug)]
-pub(super) struct RateGate {
+struct TokenBucket {
     burst: f64,
     tokens: f64,
     at: Instant,
 }
 
-impl RateGate {
-    /// A hundred requests per second, and so many together.
-    pub(super) fn new(burst: u16, now: Instant) -> Self {
+impl TokenBucket {
+    fn new(burst: u16, now: Instant) -> Self {
         let burst = f64::from(burst);
         Self {
             burst,
@@ -126,7 +110,7 @@ impl RateGate {
     }
 
     /// Takes one request, or says when the next one can be taken.
-    pub(super) fn admit(&mut self, now: Instant) -> Result<(), Duration> {
+    fn admit(&mut self, now: Instant) -> Result<(), Duration> {
         let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
         self.tokens = (self.tokens + elapsed * RATE_PER_SEC).min(self.burst);
         self.at = now.max(self.at);
@@ -138,8 +122,42 @@ impl RateGate {
     }
 }
 
+/// The rate limits of an endpoint: one for requests that pass authentication, one for all others, so that strangers cost nobody
+/// else an answer.
+#[derive(Debug)]
+pub(super) struct RateGate {
+    known: Mutex<TokenBucket>,
+    strangers: Mutex<TokenBucket>,
+}
+
+impl RateGate {
+    /// A hundred requests per second of each, and so many together.
+    pub(super) fn new(burst: u16, now: Instant) -> Self {
+        let bucket = || Mutex::new(TokenBucket::new(burst, now));
+        Self {
+            known: bucket(),
+            strangers: bucket(),
+        }
+    }
+
+    /// Takes a request that passed authentication, or says when the next one can be taken.
+    pub(super) fn admit_known(&self, now: Instant) -> Result<(), Duration> {
+        admit(&self.known, now)
+    }
+
+    /// The same for a request that did not.
+    pub(super) fn admit_stranger(&self, now: Instant) -> Result<(), Duration> {
+        admit(&self.strangers, now)
+    }
+}
+
+fn admit(bucket: &Mutex<TokenBucket>, now: Instant) -> Result<(), Duration> {
+    let mut bucket = bucket.lock().unwrap_or_else(PoisonError::into_inner);
+    bucket.admit(now)
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::convert::Infallible;
     use std::task::{Context, Poll};
 
@@ -148,7 +166,7 @@ mod tests {
     use super::*;
 
     /// A body of which nothing comes.
-    struct Announced(Option<u64>);
+    pub(in super::super) struct Announced(pub Option<u64>);
 
     impl Body for Announced {
         type Data = &'static [u8];
@@ -167,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_too_large_is_read_to_its_end_and_not_waited_for_if_it_does_not_come() {
+    async fn a_body_that_is_too_large_is_not_waited_for() {
         let within = Duration::from_secs(10);
         let read = async |body: &str, limit| read_body(body.to_owned(), limit, within).await;
         assert_eq!(read("four", 4).await, Ok(b"four".to_vec()));
@@ -177,7 +195,7 @@ mod tests {
             let error = read_body(Announced(length), 4, within).await.unwrap_err();
             (error, start.elapsed().as_secs())
         };
-        assert_eq!(waited(Some(5)).await, (BodyError::TooLarge, 1));
+        assert_eq!(waited(Some(5)).await, (BodyError::TooLarge, 0));
         assert_eq!(waited(Some(4)).await, (BodyError::Broken, 10));
         assert_eq!(waited(None).await, (BodyError::Broken, 10));
     }
@@ -185,19 +203,28 @@ mod tests {
     #[test]
     fn the_rate_limit_lets_a_hundred_a_second_pass() {
         let start = Instant::now();
-        let mut gate = RateGate::new(200, start);
-        let passed = (0..1000).filter(|_| gate.admit(start).is_ok()).count();
+        let gate = RateGate::new(200, start);
+        let passed = (0..1000).filter(|_| gate.admit_known(start).is_ok()).count();
         assert_eq!(passed, 200, "the burst");
-        let wait = gate.admit(start).unwrap_err();
+        let wait = gate.admit_known(start).unwrap_err();
         assert!(wait <= Duration::from_millis(10), "{wait:?}");
         let second = start + Duration::from_secs(1);
-        let passed = (0..1000).filter(|_| gate.admit(second).is_ok()).count();
+        let passed = (0..1000).filter(|_| gate.admit_known(second).is_ok()).count();
         assert_eq!(passed, 100);
-        let mut steady = RateGate::new(200, start);
+        let steady = RateGate::new(200, start);
         for tick in 0..2000 {
             let now = start + Duration::from_millis(50 * tick);
-            assert_eq!(steady.admit(now), Ok(()), "twenty a second always pass");
+            assert_eq!(steady.admit_known(now), Ok(()), "twenty a second always pass");
         }
+    }
+
+    #[test]
+    fn a_flood_of_strangers_costs_nobody_else_an_answer() {
+        let start = Instant::now();
+        let gate = RateGate::new(200, start);
+        let passed = (0..1000).filter(|_| gate.admit_stranger(start).is_ok()).count();
+        assert_eq!(passed, 200, "strangers have a limit of their own");
+        assert_eq!(gate.admit_known(start), Ok(()));
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! `POST /api/cron/fire`: the managed scheduler runs a job.
 //!
-//! The token in the request is the only gate, and it is checked before anything in the body. A response of 2xx means that
+//! The token in the request is the only gate, and it is checked before the body is awaited. A response of 2xx means that
 //! the scheduler is done with this fire; anything else makes it try again. The work that a stranger can cause is bounded: a
-//! rate limit, a small body, one look at a token, and next to no fetches of keys ([`crate::cron::jwks`]).
+//! rate limit of their own, one look at a token, and next to no fetches of keys ([`crate::cron::jwks`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::WWW_AUTHENTICATE;
@@ -14,7 +13,8 @@ use hyper::body::Body;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::endpoint::{BodyError, RateGate, bearer, read_body, reply, retry_after};
+use super::clients::ClientPlace;
+use super::endpoint::{BodyError, RateGate, bearer, read_body, reply, retry_after, too_busy};
 use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
 use crate::cron::fire_token::TokenRefusal;
 use crate::cron::fire_verifier::FireVerifier;
@@ -80,7 +80,7 @@ pub struct FireEndpoint {
     /// None where the managed scheduler is not set up: then no token is accepted.
     verifier: Option<FireVerifier>,
     admission: Box<dyn AdmitFire>,
-    gate: Mutex<RateGate>,
+    gate: RateGate,
     counts: FireCounts,
 }
 
@@ -90,7 +90,7 @@ impl FireEndpoint {
         Self {
             verifier,
             admission,
-            gate: Mutex::new(RateGate::new(MAX_BURST, Instant::now())),
+            gate: RateGate::new(MAX_BURST, Instant::now()),
             counts: FireCounts::default(),
         }
     }
@@ -105,8 +105,12 @@ impl FireEndpoint {
         self.verifier.as_ref().map_or(0, FireVerifier::fetches)
     }
 
-    pub(super) async fn respond<B: Body + Unpin>(&self, request: Request<B>) -> Response<String> {
-        let response = self.answer(request).await;
+    pub(super) async fn respond<B: Body + Unpin>(
+        &self,
+        request: Request<B>,
+        place: &ClientPlace,
+    ) -> Response<String> {
+        let response = self.answer(request, place).await;
         let count = match response.status() {
             StatusCode::ACCEPTED => &self.counts.accepted,
             StatusCode::OK if response.body().contains("\"gone\"") => &self.counts.gone,
@@ -120,33 +124,35 @@ impl FireEndpoint {
         response
     }
 
-    async fn answer<B: Body + Unpin>(&self, request: Request<B>) -> Response<String> {
+    async fn answer<B: Body + Unpin>(&self, request: Request<B>, place: &ClientPlace) -> Response<String> {
         if request.method() != Method::POST {
             return reply(
                 StatusCode::NOT_FOUND,
                 &json!({"error": "not found; fires are POST requests"}),
             );
         }
-        let admitted = self
-            .gate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .admit(Instant::now());
+        if place.work().is_err() {
+            return too_busy();
+        }
+        let (head, body) = request.into_parts();
+        let verdict = self.verify(&head.headers).await;
+        let admitted = match &verdict {
+            Ok(()) => self.gate.admit_known(Instant::now()),
+            Err(_) => self.gate.admit_stranger(Instant::now()),
+        };
         if let Err(wait) = admitted {
             let error = json!({"error": "too many requests"});
             return retry_after(reply(StatusCode::TOO_MANY_REQUESTS, &error), wait);
         }
-        let (head, body) = request.into_parts();
-        // Read in any case: a connection that closes on unread bytes can lose the response.
-        let body = read_body(body, MAX_BODY_BYTES, BODY_TIMEOUT).await;
-        if let Err(why) = self.verify(&head.headers).await {
+        if let Err(why) = verdict {
             tracing::warn!(%why, "refused a fire of the managed scheduler");
             let mut response = reply(StatusCode::UNAUTHORIZED, &json!({"error": "invalid fire token"}));
             let scheme = HeaderValue::from_static("Bearer");
             response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
             return response;
         }
-        let body = match body {
+        place.wait();
+        let body = match read_body(body, MAX_BODY_BYTES, BODY_TIMEOUT).await {
             Ok(body) => body,
             Err(BodyError::TooLarge) => {
                 let error = json!({"error": "the body is too large"});
@@ -154,6 +160,9 @@ impl FireEndpoint {
             }
             Err(BodyError::Broken) => Vec::new(),
         };
+        if place.work().is_err() {
+            return too_busy();
+        }
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         match job_of(&body) {
             JobField::Missing => reply(StatusCode::BAD_REQUEST, &json!({"error": "missing job_id"})),
@@ -217,4 +226,36 @@ fn job_of(body: &Value) -> JobField {
 
 fn gone(job_id: &Value) -> Response<String> {
     reply(StatusCode::OK, &json!({"status": "gone", "job_id": job_id}))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::net::Ipv4Addr;
+    use std::pin::Pin;
+
+    use super::super::clients::Clients;
+    use super::super::endpoint::tests::Announced;
+    use super::*;
+
+    #[derive(Debug)]
+    struct Nobody;
+
+    impl AdmitFire for Nobody {
+        fn admit(&self, _: FireRequest) -> Pin<Box<dyn Future<Output = FireAdmission> + Send + '_>> {
+            Box::pin(ready(FireAdmission::Failed))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_body_is_awaited_without_a_valid_token() {
+        let endpoint = FireEndpoint::new(None, Box::new(Nobody));
+        let place = Clients::new(1).admit(Ipv4Addr::LOCALHOST.into());
+        let mut request = Request::new(Announced(Some(100)));
+        *request.method_mut() = Method::POST;
+        let start = tokio::time::Instant::now();
+        let response = endpoint.respond(request, &place).await;
+        assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
 }

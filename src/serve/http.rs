@@ -4,7 +4,7 @@
 //! Each is off unless its address is set (`serve.http`, `cron.listen`). On loopback, monitoring accepts only the host names
 //! of this machine, so that a web page cannot reach it by DNS rebinding; a fire has a token and a handed-over item a key or a signature
 //! instead, which no page has.
-//! Connections, headers and time are bounded; they keep no connection alive and expose nothing of any chat.
+//! Connections, headers and time are bounded ([`super::clients`]); they keep no connection alive and expose nothing of any chat.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -21,25 +21,31 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::ACCEPT_RETRY;
+use super::clients::{ClientPlace, Clients};
+use super::endpoint::too_busy;
 use super::fire::{FIRE_PATH, FireEndpoint};
 use super::protocol::ControlRequest;
 use super::receiver::{self, Receiver};
 use super::service::ControlService;
 use super::{status_page, status_rows};
 
-/// Maximum number of connections to a listener; more wait to be accepted.
-const MAX_CLIENTS: usize = 64;
 /// Timeout for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a connection; longer than a fire or a handed-over item takes at most.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(28);
 /// Maximum size of the headers.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
+/// How much of what nobody reads is taken from a client before its connection is closed: one that writes everything before it
+/// reads would not see the response.
+const MAX_DRAIN_BYTES: usize = 64 * 1024 * 1024;
+/// How long the next part of that is waited for.
+const DRAIN_PAUSE: Duration = Duration::from_secs(1);
 
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -133,17 +139,21 @@ impl Site {
     }
 }
 
-/// Serves until dropped.
-pub(super) async fn serve(listener: TcpListener, site: Site) {
+/// Serves until dropped. At most so many connections of one address may be stalled.
+pub(super) async fn serve(listener: TcpListener, site: Site, per_address: usize) {
+    let places = Clients::new(per_address);
     let mut clients = JoinSet::new();
     loop {
+        let has_room = places.has_room();
         // Cancel-safe: nothing is accepted or joined unless its branch is chosen.
         tokio::select! {
             biased;
             _ = clients.join_next(), if !clients.is_empty() => {}
-            accepted = listener.accept(), if clients.len() < MAX_CLIENTS => match accepted {
-                Ok((client, _)) => {
-                    clients.spawn(serve_client(client, site.clone()));
+            () = sleep(Clients::RECHECK), if !has_room => {}
+            accepted = listener.accept(), if has_room => match accepted {
+                Ok((client, address)) => {
+                    let place = places.admit(address.ip());
+                    clients.spawn(serve_client(client, site.clone(), place));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the HTTP listener cannot accept a connection");
@@ -154,10 +164,15 @@ pub(super) async fn serve(listener: TcpListener, site: Site) {
     }
 }
 
-async fn serve_client(client: TcpStream, site: Site) {
+async fn serve_client(client: TcpStream, site: Site, place: ClientPlace) {
+    let place = Arc::new(place);
     let respond = service_fn(|request: Request<Incoming>| {
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(respond(request, &site).await) }
+        let (site, place) = (site.clone(), Arc::clone(&place));
+        Box::pin(async move {
+            let response = respond(request, &site, &place).await;
+            place.wait();
+            Ok::<_, Infallible>(response)
+        })
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -165,21 +180,50 @@ async fn serve_client(client: TcpStream, site: Site) {
         .keep_alive(false)
         .max_buf_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(client), respond);
+    let served = async {
+        if let Ok(parts) = connection.without_shutdown().await {
+            drain(parts.io.into_inner()).await;
+        }
+    };
     // A slow or invalid client loses its connection; nobody else is affected.
-    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
+    tokio::select! {
+        biased;
+        () = place.closed() => {}
+        _ = timeout(CONNECTION_TIMEOUT, served) => {}
+    }
 }
 
-async fn respond(request: Request<Incoming>, site: &Site) -> Response<String> {
+/// Ends a connection so that its client reads the response even if it is still writing: closing on unread bytes can lose it.
+async fn drain(mut client: TcpStream) {
+    let mut left = MAX_DRAIN_BYTES;
+    let mut unread = vec![0; MAX_HEADER_BYTES];
+    if client.shutdown().await.is_err() {
+        return;
+    }
+    while left > 0 {
+        match timeout(DRAIN_PAUSE, client.read(&mut unread)).await {
+            Ok(Ok(read)) if read > 0 => left = left.saturating_sub(read),
+            _ => return,
+        }
+    }
+}
+
+async fn respond(request: Request<Incoming>, site: &Site, place: &ClientPlace) -> Response<String> {
     if let Some(fires) = site.fires.as_ref().filter(|_| request.uri().path() == FIRE_PATH) {
-        return fires.respond(request).await;
+        return fires.respond(request, place).await;
     }
     let receiver = site.receiver.as_ref();
     if let Some(receiver) = receiver.filter(|_| receiver::is_path(request.uri().path())) {
-        return receiver.respond(request).await;
+        return receiver.respond(request, place).await;
     }
     let service = &site.service;
+    let path = request.uri().path();
+    // A health check is answered however much is under way.
+    if place.work().is_err() && !matches!(path, "/healthz" | "/readyz") {
+        return too_busy();
+    }
     let Some(rules) = &site.monitoring else {
-        return match request.uri().path() {
+        return match path {
             "/healthz" => health(request.method(), service).await,
             _ => response(StatusCode::NOT_FOUND, TEXT, "not found\n"),
         };
@@ -188,7 +232,7 @@ async fn respond(request: Request<Incoming>, site: &Site) -> Response<String> {
         let what = "this host name is not allowed; see `serve.allowed_hosts`\n";
         return response(StatusCode::MISDIRECTED_REQUEST, TEXT, what);
     }
-    let (path, method) = (request.uri().path(), request.method());
+    let method = request.method();
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     match path {
         "/wake" if *method == Method::POST || *method == Method::GET => {

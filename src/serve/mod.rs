@@ -7,6 +7,7 @@
 //! [`targets`] is the other direction: what this program hands to agents, here or elsewhere.
 
 pub mod client;
+mod clients;
 mod control;
 mod endpoint;
 mod fire;
@@ -125,6 +126,7 @@ impl Serving {
             receiver = Some(new);
         }
         let service = Arc::new(service);
+        let per_address = settings.max_per_address;
         let mut tasks = JoinSet::new();
         if let Some(address) = settings.http_address().map_err(|why| ServeError::Address {
             key: "serve.http",
@@ -137,6 +139,7 @@ impl Serving {
             tasks.spawn(http::serve(
                 listener,
                 http::Site::new(Arc::clone(&service), endpoint, receiver, rules),
+                per_address,
             ));
         }
         if let Some((endpoint, own)) = fires.and_then(|fires| Some((fires.endpoint, fires.listener?))) {
@@ -144,6 +147,7 @@ impl Serving {
             tasks.spawn(http::serve(
                 own.listener,
                 http::Site::fires(Arc::clone(&service), endpoint),
+                per_address,
             ));
         }
         let mut control = None;

@@ -1,12 +1,11 @@
 //! `/v1/agents`: other programs hand something to this relay's agents, with the wire of the `AgentConnector` contract.
 //!
 //! The exact bytes of a request are verified, in constant time, before they are parsed. A receipt means that the item is in the
-//! journal; the same `dispatch_id` again gets the same receipt. The work that a stranger can cause is bounded: a rate limit, and a
-//! body that is not kept without the key.
+//! journal; the same `dispatch_id` again gets the same receipt. The work that a stranger can cause is bounded: a rate limit of their
+//! own, and no body is awaited whose headers already fail.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::header::{ALLOW, WWW_AUTHENTICATE};
@@ -17,7 +16,8 @@ use serde_json::{Map, Value, json};
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
-use super::endpoint::{BodyError, RateGate, bearer, read_body, reply, retry_after};
+use super::clients::{ClientPlace, TooBusy};
+use super::endpoint::{BodyError, RateGate, bearer, read_body, reply, retry_after, too_busy};
 use crate::agent_connector::contract::{
     AgentAddress, DeliveryPayload, DeliveryReceipt, MAX_ID_BYTES, TriggerKind, WakeOpts,
 };
@@ -30,6 +30,8 @@ use crate::wire::sign_bytes;
 
 /// Where the routes are.
 const PATH: &str = "/v1/agents";
+/// What only the body of a delivery has.
+const DELIVERY_KEYS: [&str; 4] = ["kind", "content", "prompt", "meta"];
 /// Largest body that is read.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 /// Requests that may come together.
@@ -89,7 +91,7 @@ pub(super) struct Receiver {
     handle: RelayHandle,
     hmac_secret: Option<SecretString>,
     bearer: Option<SecretString>,
-    gate: Mutex<RateGate>,
+    gate: RateGate,
     counts: AnswerCounts,
 }
 
@@ -150,7 +152,7 @@ impl Receiver {
             handle,
             hmac_secret: read(settings.hmac_secret_file.as_deref())?,
             bearer: read(settings.bearer_file.as_deref())?,
-            gate: Mutex::new(RateGate::new(MAX_BURST, Instant::now())),
+            gate: RateGate::new(MAX_BURST, Instant::now()),
             counts: AnswerCounts::default(),
         })
     }
@@ -160,42 +162,29 @@ impl Receiver {
         &self.counts
     }
 
-    pub(super) async fn respond<B: Body + Unpin>(&self, request: Request<B>) -> Response<String> {
-        let response = self.answer(request).await.unwrap_or_else(|refused| *refused);
+    pub(super) async fn respond<B: Body + Unpin>(
+        &self,
+        request: Request<B>,
+        place: &ClientPlace,
+    ) -> Response<String> {
+        let answer = self.answer(request, place).await;
+        let response = answer.unwrap_or_else(|refused| *refused);
         self.counts.count(response.status());
         response
     }
 
-    async fn answer<B: Body + Unpin>(&self, request: Request<B>) -> Result<Response<String>, Refused> {
-        let admitted = self
-            .gate
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .admit(Instant::now());
-        if let Err(wait) = admitted {
-            return Err(later(StatusCode::TOO_MANY_REQUESTS, "too many requests", wait));
-        }
-        let (head, body) = request.into_parts();
-        let route = ReceiverRoute::parse(head.uri.path());
-        let route = route.ok_or_else(|| refusal(StatusCode::NOT_FOUND, "not found"))?;
-        if head.method != route.method() {
-            let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here");
-            let allowed = HeaderValue::from_static(if route.method() == Method::GET {
-                "GET"
-            } else {
-                "POST"
-            });
-            response.headers_mut().insert(ALLOW, allowed);
-            return Err(response);
-        }
-        let body = if head.method == Method::GET {
-            if !self.may_read(&head.headers) {
-                return Err(self.unauthorised());
-            }
-            Vec::new()
-        } else {
-            self.verified_body(&head.headers, body).await?
-        };
+    async fn answer<B: Body + Unpin>(
+        &self,
+        request: Request<B>,
+        place: &ClientPlace,
+    ) -> Result<Response<String>, Refused> {
+        let limited = |wait| later(StatusCode::TOO_MANY_REQUESTS, "too many requests", wait);
+        let (route, body) = self.authenticated(request).await.map_err(|refused| {
+            let admitted = self.gate.admit_stranger(Instant::now());
+            admitted.map_or_else(limited, |()| refused)
+        })?;
+        self.gate.admit_known(Instant::now()).map_err(limited)?;
+        place.work().map_err(|TooBusy| Box::new(too_busy()))?;
         match route {
             ReceiverRoute::List => self.list().await,
             ReceiverRoute::Status(agent) => {
@@ -216,15 +205,40 @@ impl Receiver {
         }
     }
 
-    /// The body of a request that proves to come from somebody who knows all that is configured.
+    /// The route and the body of a request that proves to come from somebody who knows all that is configured.
+    async fn authenticated<B: Body + Unpin>(
+        &self,
+        request: Request<B>,
+    ) -> Result<(ReceiverRoute, Vec<u8>), Refused> {
+        let (head, body) = request.into_parts();
+        let route = ReceiverRoute::parse(head.uri.path());
+        let route = route.ok_or_else(|| refusal(StatusCode::NOT_FOUND, "not found"))?;
+        if head.method != route.method() {
+            let mut response = refusal(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here");
+            let allowed = HeaderValue::from_static(if route.method() == Method::GET {
+                "GET"
+            } else {
+                "POST"
+            });
+            response.headers_mut().insert(ALLOW, allowed);
+            return Err(response);
+        }
+        if head.method == Method::GET {
+            let may_read = self.may_read(&head.headers);
+            return may_read
+                .then(|| (route, Vec::new()))
+                .ok_or_else(|| self.unauthorised());
+        }
+        Ok((route, self.verified_body(&head.headers, body).await?))
+    }
+
     async fn verified_body<B: Body + Unpin>(&self, headers: &HeaderMap, body: B) -> Result<Vec<u8>, Refused> {
         let has_key = self.bearer.is_none() || self.has_key(headers);
-        // Read in any case: a connection that closes on unread bytes can lose the response. Without the key nothing is kept.
-        let limit = if has_key { MAX_BODY_BYTES } else { 0 };
-        let body = read_body(body, limit, BODY_TIMEOUT).await;
-        if !has_key {
+        let may_be_signed = self.hmac_secret.is_none() || shown_signature(headers).is_some();
+        if !has_key || !may_be_signed {
             return Err(self.unauthorised());
         }
+        let body = read_body(body, MAX_BODY_BYTES, BODY_TIMEOUT).await;
         let body = body.map_err(|error| match error {
             BodyError::TooLarge => {
                 let what = format!("the body is larger than {MAX_BODY_BYTES} bytes");
@@ -258,14 +272,11 @@ impl Receiver {
     }
 
     fn is_signed(&self, headers: &HeaderMap, body: &[u8]) -> bool {
-        let mut values = headers.get_all("x-signature").iter();
-        let (Some(shown), None) = (values.next(), values.next()) else {
+        let (Some(shown), Some(secret)) = (shown_signature(headers), &self.hmac_secret) else {
             return false;
         };
-        self.hmac_secret.as_ref().is_some_and(|secret| {
-            let wanted = format!("sha256={}", sign_bytes(body, secret.expose_secret()));
-            wanted.as_bytes().ct_eq(shown.as_bytes()).into()
-        })
+        let wanted = sign_bytes(body, secret.expose_secret());
+        wanted.as_bytes().ct_eq(shown).into()
     }
 
     fn unauthorised(&self) -> Refused {
@@ -311,6 +322,11 @@ impl Receiver {
 
     async fn wake(&self, agent: String, body: &[u8]) -> Result<Response<String>, Refused> {
         let body = object(body)?;
+        if let Some(key) = DELIVERY_KEYS.into_iter().find(|key| body.contains_key(*key)) {
+            // The signature does not cover the path: whoever saw a delivery could post it here.
+            let what = format!("`{key}` belongs to a delivery; a wake has a `context`");
+            return Err(malformed(&what));
+        }
         let session = session(&body, &agent)?;
         let opts = WakeOpts {
             context: text(&body, "context")?.map(str::to_owned),
@@ -367,6 +383,14 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Refused> {
         Ok(_) => Err(malformed("the body is not a JSON object")),
         Err(error) => Err(malformed(&format!("the body is not JSON: {error}"))),
     }
+}
+
+/// The hex digits of the one `X-Signature` header, if it is formed like a signature.
+fn shown_signature(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut values = headers.get_all("x-signature").iter();
+    let digits = values.next()?.as_bytes().strip_prefix(b"sha256=")?;
+    let is_hex = |digit: &u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    (values.next().is_none() && digits.len() == 64 && digits.iter().all(is_hex)).then_some(digits)
 }
 
 /// A field that is a text if it is there.

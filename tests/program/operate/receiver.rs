@@ -634,6 +634,157 @@ async fn many_requests_at_once_are_bounded_and_a_slow_body_costs_only_its_own_co
     rig.relay.stop().await;
 }
 
+/// The head of a delivery whose signature may be right, before any of its body.
+fn stalled_head() -> String {
+    let signature = format!("sha256={}", "0".repeat(64));
+    raw_http::head(
+        "POST",
+        "/v1/agents/echo/deliver",
+        &[("X-Signature", &signature)],
+        100,
+    )
+}
+
+async fn stall(here: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(here).await?;
+    stream.write_all(stalled_head().as_bytes()).await?;
+    Ok(stream)
+}
+
+#[tokio::test]
+async fn stalled_requests_do_not_delay_a_health_check() {
+    let rig = Rig::start(SIGNED).await;
+    let mut stalled = Vec::new();
+    for _ in 0..64 {
+        stalled.push(stall(rig.here).await.unwrap());
+    }
+    assert_eq!(http::ask(rig.here, "GET", "/healthz").await.0, 200);
+    // One that had its time would have made room by its answer.
+    let is_answered = |stream: &&TcpStream| stream.try_read(&mut [0; 1]).is_ok_and(|read| read > 0);
+    let answered = stalled.iter().filter(is_answered).count();
+    assert_eq!(answered, 0, "it waited until a stalled request had its time");
+    // A delivery by somebody who does send its body is taken meanwhile.
+    let taken = rig.deliver(&augment("d1", "x")).await;
+    assert_eq!(taken.status, 200, "{taken:?}");
+    rig.relay.stop().await;
+}
+
+#[tokio::test]
+async fn stalled_requests_that_come_again_and_again_do_not_block_a_health_check() {
+    let rig = Rig::start(SIGNED).await;
+    let here = rig.here;
+    let answered = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..130 {
+        let answered = std::sync::Arc::clone(&answered);
+        flood.spawn(async move {
+            loop {
+                let Ok(mut stream) = stall(here).await else {
+                    continue;
+                };
+                let mut answer = Vec::new();
+                let _ = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut answer).await;
+                if !answer.is_empty() {
+                    answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+        });
+    }
+    for _ in 0..10 {
+        assert_eq!(http::ask(here, "GET", "/healthz").await.0, 200);
+    }
+    let answered = answered.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(
+        answered, 0,
+        "no check waited until a stalled request had its time"
+    );
+    drop(flood);
+    rig.relay.stop().await;
+}
+
+#[tokio::test]
+async fn no_body_is_awaited_whose_headers_fail() {
+    let answer = async |rig: &Rig, headers: &[(&str, &str)], length| {
+        let mut stream = TcpStream::connect(rig.here).await.unwrap();
+        let head = raw_http::head("POST", "/v1/agents/echo/deliver", headers, length);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        raw_http::answer(stream).await.status
+    };
+    let rig = Rig::start(SIGNED).await;
+    let formed = format!("sha256={}", "0".repeat(64));
+    for headers in [
+        &[][..],
+        &[("X-Signature", "sha256=1")],
+        &[("X-Signature", &formed[7..])],
+    ] {
+        assert_eq!(answer(&rig, headers, 100).await, 401, "{headers:?}");
+    }
+    let large = 1024 * 1024 + 1;
+    assert_eq!(answer(&rig, &[("X-Signature", &formed)], large).await, 413);
+    rig.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_strangers_costs_signed_deliveries_nothing() {
+    let rig = Rig::start(SIGNED).await;
+    let here = rig.here;
+    let limited = std::sync::Arc::new(tokio::sync::Notify::new());
+    let mut flood = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let limited = std::sync::Arc::clone(&limited);
+        flood.spawn(async move {
+            loop {
+                let answer = ask(here, "GET", "/v1/agents", &[], "").await;
+                match answer.status {
+                    401 => {}
+                    429 => limited.notify_one(),
+                    _ => panic!("{answer:?}"),
+                }
+            }
+        });
+    }
+    timeout(SOON, limited.notified())
+        .await
+        .expect("strangers have a limit");
+    for number in 0..50 {
+        let body = augment(&format!("d{number}"), "x");
+        let answer = rig.deliver(&body).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert!(flood.try_join_next().is_none(), "they still come");
+    drop(flood);
+    rig.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_captured_delivery_is_refused_as_a_wake() {
+    let rig = Rig::start(BOTH).await;
+    for body in [
+        augment("d1", "for later"),
+        template("d2", "rotate"),
+        json!({"agent_id": "echo", "meta": meta("d3")}),
+    ] {
+        let answer = rig.post("/v1/agents/echo/wake", &body.to_string()).await;
+        assert!(
+            answer.status == 400 && answer.body.contains("belongs to a delivery"),
+            "{answer:?}"
+        );
+    }
+    assert!(rig.connector.messages_in("c1").is_empty());
+    let metrics = http::ask(rig.here, "GET", "/metrics").await.1;
+    assert!(
+        metrics.contains("hermes_relay_deliveries_total{route=\"wake\"} 0\n"),
+        "{metrics}"
+    );
+    // What a wake may have is taken all the same.
+    let wake = json!({"agent_id": "echo", "session_id": "s", "context": "get up", "when": "immediate"});
+    assert_eq!(
+        rig.post("/v1/agents/echo/wake", &wake.to_string()).await.status,
+        200
+    );
+    rig.relay.stop().await;
+}
+
 #[tokio::test]
 async fn an_id_is_for_one_agent() {
     let connector = connector().await;
