@@ -58,6 +58,9 @@ impl LoadedConfig {
 fn shown_value(key: &str, value: &Value) -> String {
     match value {
         Value::Null => String::new(),
+        Value::String(text) if key.starts_with("notify.targets.") && key.ends_with("url") => {
+            origin_only(text)
+        }
         Value::String(text) if key.ends_with("url") || key.ends_with("endpoint") => without_secrets(text),
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -84,6 +87,16 @@ pub(super) fn without_secrets(url: &str) -> String {
         .map(|mark| format!("{mark}{HIDDEN}"))
         .unwrap_or_default();
     format!("{scheme}{separator}{host}{path}{tail}")
+}
+
+/// Scheme and host of a webhook: services put the secret into the path, too.
+fn origin_only(url: &str) -> String {
+    let shown = without_secrets(url);
+    let host = shown.find("://").map_or(0, |at| at + 3);
+    match shown[host..].find(['/', '?', '#']) {
+        Some(end) if shown.len() > host + end + 1 => format!("{}/{HIDDEN}", &shown[..host + end]),
+        _ => shown,
+    }
 }
 
 const EXAMPLE: &str = include_str!("../../config.example.yaml");
@@ -244,6 +257,28 @@ mod tests {
         ] {
             assert_eq!(without_secrets(url), wanted);
         }
+    }
+
+    #[test]
+    fn of_a_webhook_only_scheme_and_host_are_shown() {
+        let key = "notify.targets.chat.agents.cc.wake_url";
+        for (url, wanted) in [
+            ("https://h.example", "https://h.example"),
+            ("https://h.example/", "https://h.example/"),
+            (
+                "https://h.example:8443/services/T0/s3cret",
+                "https://h.example:8443/<hidden>",
+            ),
+            ("https://h.example?key=s3cret", "https://h.example/<hidden>"),
+            (
+                "https://me:pw@h.example/s3cret",
+                "https://<hidden>@h.example/<hidden>",
+            ),
+        ] {
+            assert_eq!(shown_value(key, &url.into()), wanted);
+        }
+        let other = "https://c.example/relay";
+        assert_eq!(shown_value("connector.url", &other.into()), other);
     }
 
     #[test]

@@ -248,7 +248,7 @@ async fn targets_are_listed_and_checked() {
     let receiver = Stub::always(200, "").await;
     let (url, away) = (receiver.url("/"), nobody());
     let setup = setup(&format!(
-        "  a: {{kind: webhook, agents: {{cc: {{url: '{url}', status_url: '{url}'}}}}, auth: Bearer hunter2}}\n  \
+        "  a: {{kind: webhook, agents: {{cc: {{url: '{url}hook', status_url: '{url}'}}}}, auth: Bearer hunter2}}\n  \
          b: {{kind: webhook, agents: {{cc: {{url: '{url}', status_url: '{away}'}}}}}}\n  c: {{kind: file, dir: none, agents: [dd]}}\n  \
          d: {{kind: relay}}\n  e: {{kind: noop}}\n"
     ));
@@ -287,6 +287,10 @@ async fn targets_are_listed_and_checked() {
         shown.out.contains("notify.targets.a.auth") && !shown.out.contains("hunter2"),
         "{shown:?}"
     );
+    for args in [&["config", "show"][..], &["config", "show", "--json"]] {
+        let shown = verb(&setup, args).await.out;
+        assert!(shown.contains("/<hidden>") && !shown.contains("/hook"), "{shown}");
+    }
 }
 
 #[tokio::test]
