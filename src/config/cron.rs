@@ -51,6 +51,8 @@ section! {
         pub max_parallel_jobs: usize = 8, range(1..=1 << 10);
         /// Saved outputs per job; the oldest are deleted. 0 keeps all.
         pub output_retention: usize = 50, range(0..=1 << 20);
+        /// Maximum size of all saved outputs; the oldest are deleted.
+        pub output_bytes: u64 = 268_435_456, range(1 << 16..=1 << 50);
         /// Put the job's name above a result and its id below it.
         pub wrap_response: bool = true;
         /// Maximum time of a run, unless the job has its own.

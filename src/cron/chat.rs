@@ -11,6 +11,8 @@ use crate::text::one_line;
 const MAX_SCHEDULE_WORDS: usize = 10;
 /// Jobs that one answer lists.
 const LISTED: usize = 20;
+/// Characters of a prompt's beginning in an answer.
+const BEGINNING_CHARS: usize = 40;
 /// Characters of a name in an answer.
 const NAME_CHARS: usize = 60;
 /// Runs that are shown when a job is made.
@@ -21,7 +23,7 @@ pub const HELP: &str = "/cron list: the jobs of this chat\n\
     /cron add SCHEDULE PROMPT: for example /cron add weekdays at 9am What is on my calendar?\n\
     /cron pause ID, /cron resume ID, /cron remove ID\n\
     Schedules: every 30m, in 2h, weekdays at 9am, every monday 9am, 2026-06-19T14:00, 0 9 * * 1-5. \
-    Put a schedule into quotes if the prompt starts with a number.";
+    Put a schedule into quotes if the prompt starts with a number, a day or a time.";
 
 /// What a person asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +48,8 @@ pub enum JobCommand {
 }
 
 impl JobCommand {
-    /// Reads what follows `/cron`. The longest beginning that is a schedule is the schedule, unless it is in quotes.
+    /// Reads what follows `/cron`. The longest beginning that is a schedule is the schedule, unless it is in quotes; one that goes on
+    /// is refused, so that nobody gets a shorter one than they wrote.
     pub fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Self, String> {
         let (verb, rest) = split_word(text);
         let named = |make: fn(String) -> Self| match rest {
@@ -114,9 +117,22 @@ fn longest_schedule<'t>(
     zone: &TimeZone,
 ) -> Result<(&'t str, &'t str), String> {
     let ends = word_ends(text);
-    let is_schedule = |end: &&usize| Schedule::parse(&text[..**end], now, zone).is_ok();
+    // A phrase may have `and` and `on` anywhere; at its end they begin what follows.
+    let is_whole = |text: &str| !matches!(text.split_whitespace().last(), Some("and" | "on"));
+    let is_schedule = |end: &&usize| {
+        let beginning = &text[..**end];
+        is_whole(beginning) && Schedule::parse(beginning, now, zone).is_ok()
+    };
     if let Some(end) = ends.iter().rev().find(is_schedule) {
-        return Ok((&text[..*end], text[*end..].trim()));
+        let (schedule, rest) = (text[..*end].trim(), text[*end..].trim());
+        if !Schedule::is_continued_by(rest) {
+            return Ok((schedule, rest));
+        }
+        let (schedule, begins) = (one_line(schedule, NAME_CHARS), one_line(rest, BEGINNING_CHARS));
+        return Err(format!(
+            "I can read “{schedule}” as a schedule, but not with what follows: “{begins}”. Put the schedule into quotes: \
+             /cron add \"{schedule}\" {begins}"
+        ));
     }
     // What is wrong with it, as far as that can be told: the beginning that a schedule would have.
     let error = ends
@@ -259,6 +275,49 @@ mod tests {
             "every monday 9am",
             "plan the week",
         );
+    }
+
+    #[test]
+    fn a_schedule_that_goes_on_is_never_cut_short() {
+        for text in [
+            "add every 2h 30m check the oven",
+            "add in 1h 30m tea",
+            "add in 2 hours and 5 minutes stretch",
+            "add every monday 9am and 5pm report",
+            "add every monday 9am, tuesday 10am report",
+            "add weekdays at 9am except fridays report",
+            "add every 30m on weekdays look",
+            "add every 30m between 9 and 17 look",
+            "add every 1h until tomorrow look",
+            "add every day at 9am UTC report",
+            "add every day at 9am Europe/Berlin report",
+            "add every day at 9am in december report",
+            "add 2026-06-19 at 14:00 leave",
+            "add 2026-06-19 2pm leave",
+            "add 2026-06-19 14:00 +02:00 leave",
+            "add every 30m 5 apples",
+            "add 30m every day tea",
+            "add every day at 9 water the plants",
+            "add every day at 9",
+        ] {
+            let refused = parse(text);
+            assert!(refused.is_err(), "{text}: {refused:?}");
+        }
+        let refused = parse("add every 2h 30m check the oven").unwrap_err();
+        assert!(
+            refused.contains("/cron add \"every 2h\" 30m check the oven"),
+            "{refused}"
+        );
+        // Words that could join parts of a schedule, and do not.
+        adds("add every 30m and then rest", "every 30m", "and then rest");
+        adds(
+            "add weekdays at 9am on my calendar?",
+            "weekdays at 9am",
+            "on my calendar?",
+        );
+        adds("add in 2h to the shop!", "in 2h", "to the shop!");
+        adds("add every 30m for me: look", "every 30m", "for me: look");
+        adds("add every 30m I am here", "every 30m", "I am here");
     }
 
     #[test]

@@ -76,6 +76,7 @@ pub struct RelayBuilder {
     tls: Option<Tls>,
     credentials: Option<watch::Receiver<Option<Credentials>>>,
     fresh_on_corruption: bool,
+    lock_wait: Duration,
     suspender: Option<Suspender>,
     arming: Option<Arming>,
 }
@@ -157,6 +158,13 @@ impl RelayBuilder {
         self
     }
 
+    /// Waits so long for another process that holds the state directory, instead of refusing to start at once.
+    #[must_use]
+    pub fn lock_wait(mut self, wait: Duration) -> Self {
+        self.lock_wait = wait;
+        self
+    }
+
     /// Suspends the machine with this, when `sleep.action` says so.
     #[must_use]
     pub fn suspender(mut self, suspender: Suspender) -> Self {
@@ -211,6 +219,7 @@ impl RelayBuilder {
             resume_bytes: self.settings.journal.resume_bytes,
             chat_memory: small(self.settings.journal.chat_memory as u64),
             fresh_on_corruption: self.fresh_on_corruption,
+            lock_wait: self.lock_wait,
             assigned_dir: self.settings.state_dir_assigned,
             ..JournalSettings::default()
         };
@@ -258,6 +267,7 @@ impl Relay {
             tls: None,
             credentials: None,
             fresh_on_corruption: false,
+            lock_wait: Duration::ZERO,
             suspender: None,
             arming: None,
         }

@@ -139,12 +139,26 @@ impl JobRow {
         claim::next_run(&self.job, self.consumed, now, default_zone)
     }
 
+    /// What its next run has to be if the stored one cannot be used.
+    pub fn repair(&self, now: Timestamp, default_zone: &TimeZone) -> Option<Timestamp> {
+        claim::repair(&self.job, self.consumed, now, default_zone)
+    }
+
     /// What the managed scheduler should have: the stored time of the next run, byte for byte.
     pub fn wanted_arm(&self, default_zone: &TimeZone) -> Option<&str> {
         let next = self.job.next_run_at(default_zone)?;
         let is_pending = self.job.is_active() && self.consumed.is_none_or(|consumed| next > consumed);
         self.job.next_run_text().filter(|_| is_pending)
     }
+}
+
+/// A job whose record cannot be read: it does not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnreadableJob {
+    /// Its id.
+    pub id: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// A run of a job.
@@ -365,8 +379,8 @@ impl CronCommand {
 /// The answer to a [`CronCommand`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CronReply {
-    /// Jobs, by id.
-    Jobs(Vec<JobRow>),
+    /// Jobs, by id, and those that cannot be read.
+    Jobs(Vec<JobRow>, Vec<UnreadableJob>),
     /// Runs.
     Runs(Vec<RunRow>),
     /// Fields of imported files.
@@ -486,7 +500,7 @@ impl CronFiles {
 /// Runs a command inside the caller's transaction.
 pub(super) fn apply(db: &Connection, command: &CronCommand) -> Result<CronReply> {
     Ok(match command {
-        CronCommand::Jobs => CronReply::Jobs(jobs(db)?),
+        CronCommand::Jobs => all_jobs(db)?,
         CronCommand::Runs { job, limit } => CronReply::Runs(runs(db, job.as_deref(), *limit)?),
         CronCommand::FileFields => CronReply::FileFields(file_fields(db)?),
         CronCommand::NotDelivered { job, error } => CronReply::Held(not_delivered(db, job, &clip(error))?),
@@ -543,12 +557,20 @@ pub(super) fn apply(db: &Connection, command: &CronCommand) -> Result<CronReply>
         CronCommand::Interrupted { seq, zone, now } => interrupted(db, *seq, zone, *now)?,
         CronCommand::Repair { zone, now } => {
             for mut row in jobs(db)? {
-                if let NextRun::Repair(next) = row.next_run(*now, zone) {
+                if row
+                    .consumed
+                    .take_if(|consumed| !claim::is_plausible(*consumed, *now))
+                    .is_some()
+                {
+                    db.prepare_cached("UPDATE cron_jobs SET consumed = NULL WHERE id = ?1")?
+                        .execute([row.job.id()])?;
+                }
+                if let Some(next) = row.repair(*now, zone) {
                     row.job.set_next_run(Some(next), zone);
                     put(db, &row.job)?;
                 }
             }
-            CronReply::Jobs(jobs(db)?)
+            all_jobs(db)?
         }
         CronCommand::SetArmed { job, armed, error } => CronReply::Held(
             db.prepare_cached("UPDATE cron_jobs SET armed = ?2, arm_error = ?3 WHERE id = ?1")?
@@ -585,6 +607,11 @@ fn make_change(
         | JobChange::Remove { job }
         | JobChange::Run { job } => job,
     };
+    if let (JobChange::Remove { .. }, None) = (change, only_from)
+        && let Some(removed) = remove_unreadable(db, wanted)?
+    {
+        return Ok(Ok((Some(removed), Vec::new())));
+    }
     let all = jobs(db)?;
     let is_theirs = |row: &&JobRow| only_from.is_none_or(|chat| is_from(row, chat));
     let visible: Vec<&Job> = all.iter().filter(is_theirs).map(|row| &row.job).collect();
@@ -596,7 +623,10 @@ fn make_change(
     let Some(mut row) = one(db, &id)? else {
         return Ok(Err(ChangeRefusal::NoSuchJob(wanted.clone())));
     };
-    let base = row.consumed.map_or(now, |consumed| consumed.max(now));
+    let consumed = row
+        .consumed
+        .filter(|consumed| claim::is_plausible(*consumed, now));
+    let base = consumed.map_or(now, |consumed| consumed.max(now));
     let changed = match change {
         JobChange::Edit { edit, .. } => row.job.edit(edit, base, zone),
         JobChange::Pause { .. } => {
@@ -639,6 +669,26 @@ fn make_change(
     }
     put(db, &row.job)?;
     Ok(Ok((one(db, &id)?, Vec::new())))
+}
+
+/// Deletes a job whose record cannot be read; returns what is left of it, or nothing if it can be read.
+fn remove_unreadable(db: &Connection, id: &str) -> Result<Option<JobRow>> {
+    let mut find = db.prepare_cached(&format!("{JOB} WHERE id = ?1"))?;
+    let Some(Err(unreadable)) = find.query_row([id], job_row).optional()? else {
+        return Ok(None);
+    };
+    let name = "unreadable";
+    let Ok(job) = Job::from_record(serde_json::json!({"id": unreadable.id, "name": name})) else {
+        return Ok(None);
+    };
+    db.execute("DELETE FROM cron_jobs WHERE id = ?1", [id])?;
+    Ok(Some(JobRow {
+        job,
+        consumed: None,
+        armed: None,
+        arm_error: None,
+        is_running: false,
+    }))
 }
 
 /// Whether a job was made in this chat: platform and chat.
@@ -907,8 +957,11 @@ fn note_end(
         delivery_error: outcome.delivery_error.as_deref().map(clip),
         output: None,
     };
+    let consumed = row
+        .consumed
+        .filter(|consumed| claim::is_plausible(*consumed, now));
     row.job
-        .finish(&clipped, run.occurrence.is_some(), row.consumed, now, zone);
+        .finish(&clipped, run.occurrence.is_some(), consumed, now, zone);
     put(db, &row.job)
 }
 
@@ -975,25 +1028,52 @@ fn is_dead(run: &RunRow, renewed_at: Timestamp, asking: &ClaimOwner, now: Timest
 const JOB: &str = "SELECT id, record, consumed, armed, arm_error,
     EXISTS (SELECT 1 FROM cron_runs WHERE job = cron_jobs.id AND status IN ('claimed', 'running')) FROM cron_jobs";
 
+/// Every job that can be read.
 fn jobs(db: &Connection) -> Result<Vec<JobRow>> {
+    Ok(stored_jobs(db)?.into_iter().flatten().collect())
+}
+
+fn all_jobs(db: &Connection) -> Result<CronReply> {
+    let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
+    for job in stored_jobs(db)? {
+        match job {
+            Ok(row) => rows.push(row),
+            Err(job) => unreadable.push(job),
+        }
+    }
+    Ok(CronReply::Jobs(rows, unreadable))
+}
+
+type StoredJob = std::result::Result<JobRow, UnreadableJob>;
+
+fn stored_jobs(db: &Connection) -> Result<Vec<StoredJob>> {
     let mut find = db.prepare_cached(&format!("{JOB} ORDER BY id"))?;
     let rows = find.query_map([], job_row)?;
-    Ok(rows.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    rows.collect()
 }
 
 fn one(db: &Connection, id: &str) -> Result<Option<JobRow>> {
     let mut find = db.prepare_cached(&format!("{JOB} WHERE id = ?1"))?;
-    Ok(find.query_row([id], job_row).optional()?.flatten())
+    Ok(find.query_row([id], job_row).optional()?.and_then(StoredJob::ok))
 }
 
-/// `None` for a record that cannot be read, which nothing here writes.
-fn job_row(row: &Row<'_>) -> Result<Option<JobRow>> {
-    let record: String = row.get(1)?;
-    let job = serde_json::from_str(&record)
-        .ok()
-        .and_then(|record| Job::from_record(record).ok());
-    let Some(job) = job else { return Ok(None) };
-    Ok(Some(JobRow {
+/// An error for a record that cannot be read: another version or a person wrote it.
+fn job_row(row: &Row<'_>) -> Result<StoredJob> {
+    let (id, record): (String, String) = (row.get(0)?, row.get(1)?);
+    let read = serde_json::from_str(&record)
+        .map_err(|error| format!("its record is no JSON: {error}"))
+        .and_then(|record| Job::from_record(record).map_err(|error| format!("its record: {error}")))
+        .and_then(|job| {
+            let is_own = job.id() == id;
+            is_own
+                .then_some(job)
+                .ok_or_else(|| "its record has another id".to_owned())
+        });
+    let job = match read {
+        Ok(job) => job,
+        Err(reason) => return Ok(Err(UnreadableJob { id, reason })),
+    };
+    Ok(Ok(JobRow {
         job,
         consumed: row.get::<_, Option<i64>>(2)?.map(instant),
         armed: row.get(3)?,

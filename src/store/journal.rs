@@ -14,6 +14,7 @@ use super::writer::{JournalWriter, WriterClock};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// A handle to the open journal. Clones share it.
@@ -70,7 +71,7 @@ pub enum CloseError {
 impl Journal {
     /// Locks the state directory, opens or creates its journal, and starts the writer. Blocking.
     pub fn open(dir: &Path, settings: JournalSettings, now_ms: i64) -> Result<Opened, OpenError> {
-        let lock = StateLock::take(dir, settings.assigned_dir, now_ms)?;
+        let lock = StateLock::take_within(dir, settings.assigned_dir, settings.lock_wait, now_ms)?;
         let queue = Arc::new(Queue::new(settings.queue));
         let (batch_sender, batches) = mpsc::channel(settings.batches.max(1) as usize);
         let (health_sender, health) = watch::channel(Health::Ok);
@@ -249,6 +250,8 @@ pub struct JournalSettings {
     pub queue: u32,
     /// Maximum batches waiting for their reader; the writer waits when it is reached.
     pub batches: u32,
+    /// How long opening waits for another process that holds the state directory.
+    pub lock_wait: Duration,
     /// Milliseconds that a commit waits for another program's lock on the database.
     pub lock_wait_ms: u32,
     /// Page cache of the database in KiB.
@@ -275,6 +278,7 @@ impl Default for JournalSettings {
             quarantine_bytes: 4 << 20,
             queue: 16 << 10,
             batches: 64,
+            lock_wait: Duration::ZERO,
             lock_wait_ms: 5000,
             cache_kib: 4 << 10,
             recover_rows: 4096,

@@ -2,7 +2,7 @@
 //!
 //! A directory that somebody else uses is not taken over: it is refused before anything in it or about it is changed.
 //! The lock is the kernel's (`flock`), so it cannot outlive its process; the file's text (process id and start time) is for
-//! the error message only. Taking it never waits.
+//! the error message only. Taking it waits only as long as the caller allows.
 
 use super::fault::{Holder, OpenError};
 use super::schema::path_in;
@@ -12,6 +12,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a lock that is held is tried.
+const LOCK_RETRY: Duration = Duration::from_millis(25);
 
 /// The lock on a state directory, held until dropped.
 #[derive(Debug)]
@@ -24,6 +29,34 @@ impl StateLock {
     pub(super) fn take(dir: &Path, assigned: bool, now_ms: i64) -> Result<Self, OpenError> {
         make_private(dir, assigned)?;
         Self::take_existing(dir, now_ms)
+    }
+
+    /// The same; while another process holds it, for at most this long: a command, or the kernel that still clears a process away.
+    pub(super) fn take_within(
+        dir: &Path,
+        assigned: bool,
+        wait: Duration,
+        now_ms: i64,
+    ) -> Result<Self, OpenError> {
+        let until = Instant::now() + wait;
+        let mut is_reported = false;
+        loop {
+            match Self::take(dir, assigned, now_ms) {
+                Err(OpenError::InUse { .. }) if Instant::now() < until => {
+                    if !std::mem::replace(&mut is_reported, true) {
+                        tracing::info!(
+                            "another process uses the state directory; waiting a moment for it to end"
+                        );
+                    }
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "the kernel does not say when a lock is free"
+                    )]
+                    thread::sleep(LOCK_RETRY);
+                }
+                taken => return taken,
+            }
+        }
     }
 
     /// Locks a directory that holds a journal.

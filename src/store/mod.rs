@@ -78,7 +78,7 @@ pub use completion::{
 };
 pub use cron::{
     ChangeRefusal, ClaimReply, CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus,
-    MAX_LISTED_RUNS, RunRow, RunSource,
+    MAX_LISTED_RUNS, RunRow, RunSource, UnreadableJob,
 };
 pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;

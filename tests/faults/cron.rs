@@ -76,7 +76,7 @@ fn runs(files: &mut CronFiles) -> Vec<RunRow> {
 
 fn jobs(files: &mut CronFiles) -> Vec<JobRow> {
     match run(files, &CronCommand::Jobs) {
-        CronReply::Jobs(jobs) => jobs,
+        CronReply::Jobs(jobs, _) => jobs,
         other => panic!("{other:?}"),
     }
 }

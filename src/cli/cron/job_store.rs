@@ -15,7 +15,7 @@ use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{
     ChangeRefusal, CronCommand, CronFiles, CronReply, InspectError, Inspector, JobChange, JobRow, OpenError,
-    RunRow, held_by,
+    RunRow, UnreadableJob, held_by,
 };
 
 /// How many similar jobs an error names.
@@ -116,11 +116,16 @@ impl<'r> JobStore<'r> {
         }
     }
 
-    /// All jobs; none where no relay has run yet.
+    /// All jobs that can be read; none where no relay has run yet.
     pub(super) fn jobs(&self) -> Result<Vec<JobRow>, ExitCode> {
+        Ok(self.all_jobs()?.0)
+    }
+
+    /// The same, and those that cannot be read.
+    pub(super) fn all_jobs(&self) -> Result<(Vec<JobRow>, Vec<UnreadableJob>), ExitCode> {
         match self.read(&CronCommand::Jobs)? {
-            Some(CronReply::Jobs(rows)) => Ok(rows),
-            _ => Ok(Vec::new()),
+            Some(CronReply::Jobs(rows, unreadable)) => Ok((rows, unreadable)),
+            _ => Ok((Vec::new(), Vec::new())),
         }
     }
 

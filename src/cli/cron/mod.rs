@@ -24,7 +24,7 @@ use super::format::printable;
 use super::remote::RemoteArgs;
 use crate::cron::job::{self, JobState};
 use crate::serve::ControlRequest;
-use crate::store::{JobChange, JobRow, MAX_LISTED_RUNS};
+use crate::store::{JobChange, JobRow, MAX_LISTED_RUNS, UnreadableJob};
 
 /// Jobs that `cron status` names for each thing that is wrong.
 const MAX_SHOWN: usize = 5;
@@ -222,7 +222,7 @@ fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<Ex
 fn list(remote: &RemoteArgs, all: bool, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
     let store = JobStore::new(&relay);
-    let rows = store.jobs()?;
+    let (rows, unreadable) = store.all_jobs()?;
     let is_shown = |row: &&JobRow| all || row.job.state() != JobState::Completed;
     let mut views: Vec<JobView<'_>> = (rows.iter().filter(is_shown))
         .map(|row| JobView::new(row, &store))
@@ -230,16 +230,23 @@ fn list(remote: &RemoteArgs, all: bool, env: Environment<'_>) -> Result<ExitCode
     views.sort_by_key(|view| (view.next().is_none(), view.next()));
     if remote.json {
         let jobs: Vec<_> = views.iter().map(JobView::to_json).collect();
-        return Ok(exit::print(json!({ "jobs": jobs })));
+        return Ok(exit::print(json!({ "jobs": jobs, "unreadable": unreadable })));
     }
-    if views.is_empty() {
+    if views.is_empty() && unreadable.is_empty() {
         let rest = match rows.len() {
             0 => "; make one: hermes-relay cron add \"weekdays at 9am\" \"What is new?\"",
             _ => "; --all lists those that have run for the last time",
         };
         return Ok(exit::print(format!("no jobs{rest}")));
     }
-    let lines: Vec<String> = views.iter().map(JobView::lines).collect();
+    let mut lines: Vec<String> = views.iter().map(JobView::lines).collect();
+    lines.extend(unreadable.iter().map(|UnreadableJob { id, reason }| {
+        let (id, reason) = (printable(id), printable(reason));
+        format!(
+            "{id:<12}  cannot be read\n{:14}{reason}; delete it with `cron remove`, or replace it with `cron import`",
+            ""
+        )
+    }));
     Ok(exit::print(lines.join("\n")))
 }
 

@@ -43,6 +43,8 @@ use crate::wire::ConnectorUrl;
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of pending reload requests.
 const MAX_RELOADS: usize = 4;
+/// How long another process may still hold the state directory: a command, or a relay that was just killed.
+const LOCK_WAIT: Duration = Duration::from_secs(3);
 /// The hint without a connector URL.
 const NO_URL: &str = "use a Telegram bot of your own with `hermes-relay run --telegram`, enroll with a connector (`hermes-relay \
                       enroll --connector-url URL`), set GATEWAY_RELAY_URL, or try everything on this machine with \
@@ -359,6 +361,7 @@ fn build_relay(
         .tls(tls.clone())
         .credentials(watched.clone())
         .fresh_on_corruption(args.fresh_journal_if_corrupt)
+        .lock_wait(LOCK_WAIT)
         .agents(agents);
     if settings.sleep.enabled && settings.sleep.action == SleepAction::Suspend {
         let base = without_keys(settings, &process.base);

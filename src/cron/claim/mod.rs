@@ -18,6 +18,8 @@ pub const HEARTBEAT_SECS: u64 = 60;
 pub const STALE_SECS: i64 = 300;
 /// Instants closer than this are the same occurrence: a scheduler may drop fractions of a second.
 const SAME_MILLIS: i64 = 1_000;
+/// An occurrence that was consumed further ahead than this was consumed by a clock that was wrong.
+const MAX_AHEAD_SECS: i64 = 3_600;
 
 /// A claim that somebody holds on a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +81,7 @@ pub fn decide(
             return ClaimVerdict::TakeOver;
         }
     }
+    let consumed = consumed.filter(|consumed| is_plausible(*consumed, now));
     let is_consumed =
         |at: Timestamp| consumed.is_some_and(|consumed| at <= consumed || is_same(at, consumed));
     if fire_at.is_some_and(is_consumed) {
@@ -117,11 +120,12 @@ pub fn next_run(job: &Job, consumed: Option<Timestamp>, now: Timestamp, default_
     if !job.is_active() {
         return NextRun::Never;
     }
+    let consumed = consumed.filter(|consumed| is_plausible(*consumed, now));
+    let base = consumed.map_or(now, |consumed| consumed.max(now));
     let zone = job.zone(default_zone);
     let schedule = job.schedule(default_zone);
     let stored = job.next_run_at(default_zone);
     let Some(stored) = stored else {
-        let base = consumed.map_or(now, |consumed| consumed.max(now));
         let next = schedule.and_then(|schedule| match schedule.timing() {
             Timing::Once { run_at } if consumed.is_none() && *run_at >= plus_secs(now, -ONCE_GRACE_SECS) => {
                 Some(*run_at)
@@ -131,9 +135,7 @@ pub fn next_run(job: &Job, consumed: Option<Timestamp>, now: Timestamp, default_
         return next.map_or(NextRun::Never, NextRun::Repair);
     };
     if consumed.is_some_and(|consumed| stored <= consumed) {
-        return match schedule
-            .and_then(|schedule| schedule.next_after(consumed.map_or(now, |at| at.max(now)), &zone))
-        {
+        return match schedule.and_then(|schedule| schedule.next_after(base, &zone)) {
             Some(next) => NextRun::Repair(next),
             None => NextRun::Never,
         };
@@ -151,6 +153,27 @@ pub fn next_run(job: &Job, consumed: Option<Timestamp>, now: Timestamp, default_
     NextRun::At(stored)
 }
 
+/// What the next run has to be if the stored one cannot be used, or is later than the schedule allows: a clock that was ahead
+/// stores such a run. More work than [`next_run`], so not for every look at a job.
+pub fn repair(
+    job: &Job,
+    consumed: Option<Timestamp>,
+    now: Timestamp,
+    default_zone: &TimeZone,
+) -> Option<Timestamp> {
+    let stored = match next_run(job, consumed, now, default_zone) {
+        NextRun::Never => return None,
+        NextRun::Repair(next) => return Some(next),
+        NextRun::At(stored) => stored,
+    };
+    let base = consumed.filter(|consumed| is_plausible(*consumed, now));
+    let base = base.map_or(now, |consumed| consumed.max(now));
+    let latest = job
+        .schedule(default_zone)?
+        .next_after(base, &job.zone(default_zone))?;
+    (latest < stored && !is_same(latest, stored)).then_some(latest)
+}
+
 /// The instant that the stored wall clock time means in this zone, if it was stored with the offset of another one and is still
 /// ahead: the zone was changed since.
 fn moved_wall_clock(job: &Job, stored: Timestamp, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
@@ -158,6 +181,11 @@ fn moved_wall_clock(job: &Job, stored: Timestamp, now: Timestamp, zone: &TimeZon
     let local = text.get(..19).filter(|_| text.len() > 19)?;
     let wall = super::schedule::parse_instant(local, zone)?;
     (wall != stored && wall > now).then_some(wall)
+}
+
+/// Whether an occurrence can have been consumed by now.
+pub fn is_plausible(consumed: Timestamp, now: Timestamp) -> bool {
+    consumed <= plus_secs(now, MAX_AHEAD_SECS)
 }
 
 /// Whether two instants are the same occurrence.

@@ -300,3 +300,87 @@ fn due_jobs_are_those_of_the_vectors() {
         }
     }
 }
+
+fn stored(schedule: &Value, next: &str) -> Job {
+    let record = json!({"id": "a1", "schedule": schedule, "next_run_at": next});
+    Job::from_record(record).unwrap()
+}
+
+#[test]
+fn a_next_run_that_is_later_than_the_schedule_gives_is_repaired() {
+    let now = at("2026-06-15T08:00:00Z");
+    let daily = json!({"kind": "cron", "expr": "0 9 * * *"});
+    let hourly = json!({"kind": "interval", "minutes": 60});
+    let (soon, in_an_hour) = (Some(at("2026-06-15T09:00:00Z")), Some(at("2026-06-15T09:00:00Z")));
+    for (schedule, next, consumed, wanted) in [
+        // By a clock that was years ahead, which also consumed an occurrence.
+        (
+            &daily,
+            "2031-01-02T09:00:00+00:00",
+            Some("2031-01-01T09:00:00Z"),
+            soon,
+        ),
+        (&daily, "2031-01-02T09:00:00+00:00", None, soon),
+        (
+            &hourly,
+            "2031-01-01T10:00:00+00:00",
+            Some("2031-01-01T09:00:00Z"),
+            in_an_hour,
+        ),
+        (&daily, "2026-06-16T09:00:00+00:00", None, soon),
+        // What the schedule gives stays as it is.
+        (
+            &daily,
+            "2026-06-15T09:00:00+00:00",
+            Some("2026-06-14T09:00:00Z"),
+            None,
+        ),
+        (
+            &hourly,
+            "2026-06-15T08:30:00+00:00",
+            Some("2026-06-15T07:30:00Z"),
+            None,
+        ),
+        (&hourly, "2026-06-15T09:00:00.400000+00:00", None, None),
+        (&hourly, "2026-06-15T07:00:00+00:00", None, None),
+        // A fire that was early, or a clock that was set back a little, has consumed the occurrence all the same.
+        (
+            &daily,
+            "2026-06-16T09:00:00+00:00",
+            Some("2026-06-15T09:00:00Z"),
+            None,
+        ),
+    ] {
+        let job = stored(schedule, next);
+        let consumed = consumed.map(at);
+        let found = repair(&job, consumed, now, &TimeZone::UTC);
+        assert_eq!(found, wanted, "{schedule} {next} {consumed:?}");
+    }
+    // A one-shot runs when it says.
+    let once = stored(
+        &json!({"kind": "once", "run_at": "2031-01-01T09:00:00+00:00"}),
+        "2031-01-01T09:00:00+00:00",
+    );
+    assert_eq!(repair(&once, None, now, &TimeZone::UTC), None);
+}
+
+#[test]
+fn an_occurrence_that_a_wrong_clock_consumed_does_not_count() {
+    let now = at("2026-06-15T09:00:00Z");
+    let job = stored(
+        &json!({"kind": "cron", "expr": "0 9 * * *"}),
+        "2026-06-15T09:00:00+00:00",
+    );
+    let years_ahead = Some(at("2031-01-01T09:00:00Z"));
+    let claimed = ClaimVerdict::Claim {
+        occurrence: now,
+        next: Some(at("2026-06-16T09:00:00Z")),
+    };
+    for fire_at in [None, Some(now)] {
+        let verdict = decide(Some(&job), years_ahead, None, fire_at, now, &TimeZone::UTC);
+        assert_eq!(verdict, claimed);
+    }
+    let minutes_ahead = Some(at("2026-06-15T09:05:00Z"));
+    let verdict = decide(Some(&job), minutes_ahead, None, Some(now), now, &TimeZone::UTC);
+    assert_eq!(verdict, ClaimVerdict::Duplicate, "it was consumed, however late");
+}

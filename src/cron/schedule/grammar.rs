@@ -235,6 +235,88 @@ fn clock(text: &str) -> Option<(u8, u8)> {
     (hour < 24 && minute < 60).then_some((hour, minute))
 }
 
+/// Words that join parts of a schedule, or a schedule and what it is for.
+const JOINING: [&str; 21] = [
+    "and", "or", "at", "on", "in", "then", "until", "till", "except", "from", "between", "for", "every",
+    "starting", "but", "not", "only", "to", "through", "after", "before",
+];
+/// Words that belong to a schedule after one of those.
+const JOINED: [&str; 26] = [
+    "today",
+    "tomorrow",
+    "tonight",
+    "morning",
+    "mornings",
+    "afternoon",
+    "afternoons",
+    "evening",
+    "evenings",
+    "night",
+    "nights",
+    "week",
+    "weeks",
+    "month",
+    "months",
+    "january",
+    "february",
+    "april",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+    "year",
+];
+/// Time zones as people write them.
+const ZONES: [&str; 15] = [
+    "utc", "gmt", "cet", "cest", "est", "edt", "cst", "cdt", "mst", "mdt", "pst", "pdt", "bst", "ist", "z",
+];
+
+/// Whether a text that follows a schedule goes on with it, as in `every 2h` and `30m`, or `monday 9am` and `and 5pm`.
+pub(super) fn continues(text: &str) -> bool {
+    let words = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';'));
+    let mut words = words.filter(|word| !word.is_empty()).take(4).peekable();
+    let mut is_joined = false;
+    while let Some(word) = words.next_if(|word| JOINING.contains(&&*word.to_lowercase())) {
+        // `every` begins a schedule of its own.
+        is_joined = true;
+        if word.eq_ignore_ascii_case("every") {
+            return true;
+        }
+    }
+    words.next().is_some_and(|word| {
+        let lower = word.to_lowercase();
+        let word = lower.trim_end_matches(['.', ':', '!', '?']);
+        is_time_word(word) || (is_joined && JOINED.contains(&word))
+    })
+}
+
+/// Whether a word stands for a time, a day, a duration, a number, a column of a cron expression or a time zone.
+fn is_time_word(word: &str) -> bool {
+    let is_column = word.contains('*') && word.chars().all(|c| c.is_ascii_digit() || "*-,/".contains(c));
+    let is_number = !word.is_empty() && word.chars().all(|c| digit(c).is_some() || "+-:/".contains(c));
+    let is_offset = word
+        .strip_prefix(['+', '-'])
+        .is_some_and(|rest| rest.starts_with(|c| digit(c).is_some()));
+    let is_zone = ZONES.contains(&word) || (word.contains('/') && is_named_zone(word));
+    let is_duration = !matches!(duration(word, true), Ok(None));
+    is_column
+        || (is_number && word.contains(|c| digit(c).is_some()))
+        || is_offset
+        || is_zone
+        || is_duration
+        || matches!(word, "am" | "pm" | "a.m" | "p.m")
+        || clock(word).is_some()
+        || days(word).is_some()
+}
+
+/// Whether there is a time zone with this name, in any case.
+fn is_named_zone(word: &str) -> bool {
+    jiff::tz::db().get(word).is_ok()
+}
+
 fn is_date(bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(at, byte)| match at {
         4 | 7 => *byte == b'-',

@@ -108,6 +108,11 @@ impl Schedule {
         grammar::parse(text, now, zone)
     }
 
+    /// Whether a text that follows a schedule looks like a part of it.
+    pub fn is_continued_by(text: &str) -> bool {
+        grammar::continues(text)
+    }
+
     /// Reads the `schedule` of a job's record; a text is read as what a person wrote.
     pub fn from_record(record: &Value, zone: &TimeZone) -> Option<Self> {
         if let Value::String(text) = record {

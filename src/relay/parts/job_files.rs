@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::config::Settings;
 use crate::cron::job::Job;
-use crate::cron::output::OutputFile;
+use crate::cron::output::{OutputFile, OutputLimits};
 use crate::session::TurnId;
 use crate::skill::{SkillErrorReason, SkillStatus, SkillStore};
 use crate::text::one_line;
@@ -25,6 +25,7 @@ pub type JobPrompt = Result<String, String>;
 /// Reads skills and writes outputs.
 pub struct JobFiles {
     state_dir: PathBuf,
+    limits: OutputLimits,
     skills: Arc<dyn SkillStore>,
     reads: JoinSet<JobPrompt>,
     /// The turns that wait for a read.
@@ -36,6 +37,7 @@ impl JobFiles {
     pub fn new(settings: &Settings) -> Self {
         Self {
             state_dir: settings.state_dir.clone(),
+            limits: OutputLimits::new(settings.cron.output_retention, settings.cron.output_bytes),
             skills: Arc::from(settings.skills.store_in(&settings.state_dir)),
             reads: JoinSet::new(),
             reading: HashMap::new(),
@@ -81,12 +83,12 @@ impl JobFiles {
     }
 
     /// Writes the output of a run to its file; returns the file's path in the state directory.
-    pub fn save(&mut self, file: OutputFile, page: String, keep: usize) -> String {
+    pub fn save(&mut self, file: OutputFile, page: String) -> String {
         let path = file.path();
-        let state_dir = self.state_dir.clone();
+        let (state_dir, limits) = (self.state_dir.clone(), self.limits.clone());
         while self.writes.try_join_next().is_some() {}
         self.writes.spawn_blocking(move || {
-            if let Err(error) = file.save(&state_dir, &page, keep) {
+            if let Err(error) = file.save(&state_dir, &page, &limits) {
                 tracing::warn!(%error, "cannot save the output of a job");
             }
         });

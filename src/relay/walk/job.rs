@@ -204,7 +204,10 @@ impl EventLoop {
                     self.run_interrupted(&run, job.as_ref().map(|row| &row.job));
                 }
             }
-            (JobStep::Jobs, CronReply::Jobs(rows)) => self.scheduler.loaded(rows),
+            (JobStep::Jobs, CronReply::Jobs(rows, unreadable)) => {
+                self.scheduler.loaded(rows);
+                self.scheduler.report_unreadable(&unreadable);
+            }
             (JobStep::Requested, CronReply::Runs(runs)) => {
                 if self.lifecycle.is_serving() {
                     self.scheduler.requested(runs, now, &mut self.effects);
@@ -300,9 +303,8 @@ impl EventLoop {
         let now = self.clock.now();
         let file = OutputFile::new(&run.job, instant(now), self.scheduler.zone());
         let page = output::page(&run.job, text, error.as_deref());
-        let keep = self.scheduler.settings().output_retention;
         let outcome = RunOutcome {
-            output: Some(self.job_files.save(file, page, keep)),
+            output: Some(self.job_files.save(file, page)),
             error,
             delivery_error,
         };

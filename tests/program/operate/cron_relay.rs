@@ -519,3 +519,102 @@ async fn a_shell_outside_of_a_turn_has_no_origin() {
         .await
         .unwrap();
 }
+
+/// The journal's database, as somebody else would write it.
+fn database(setup: &Setup) -> rusqlite::Connection {
+    rusqlite::Connection::open(setup.state_dir().join("journal.db")).unwrap()
+}
+
+#[tokio::test]
+async fn a_job_that_cannot_be_read_is_listed_and_logged_once_and_can_be_removed() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let good = added(&setup, &["every 1h", "works"]).await;
+    let torn = added(&setup, &["every 1h", "torn"]).await;
+    let other = added(&setup, &["every 1h", "other"]).await;
+    let database = database(&setup);
+    for (id, record) in [(&torn, "{\"id\": "), (&other, "{\"id\": \"another\"}")] {
+        let changed = database.execute(
+            "UPDATE cron_jobs SET record = ?2 WHERE id = ?1",
+            [id.as_str(), record],
+        );
+        assert_eq!(changed.unwrap(), 1);
+    }
+    let relay = connected(&setup).await;
+    let reports = || relay.count("a scheduled job cannot be read");
+    eventually("a report of each", async || reports() == 2).await;
+    let listed = cron_json(&setup, &["list"]).await;
+    assert_eq!(listed["jobs"].as_array().unwrap().len(), 1, "{listed}");
+    assert_eq!(listed["jobs"][0]["id"], *good);
+    let reason = |id: &str| {
+        let unreadable = listed["unreadable"].as_array().unwrap();
+        let job = unreadable.iter().find(|job| job["id"] == id);
+        job.unwrap_or_else(|| panic!("{listed}"))["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(reason(&torn).contains("no JSON"), "{listed}");
+    assert!(reason(&other).contains("another id"), "{listed}");
+    let text = cron(&setup, &["list"]).await.out;
+    assert!(text.contains(&format!("{torn}  cannot be read\n")), "{text}");
+    // The relay reads the jobs again, and says it no more.
+    cron(&setup, &["pause", &good]).await;
+    cron(&setup, &["resume", &good]).await;
+    assert_eq!(reports(), 2, "{}", relay.stderr());
+    let removed = cron(&setup, &["remove", &torn]).await;
+    assert_eq!(removed.code, 0, "{removed:?}");
+    let listed = cron_json(&setup, &["list"]).await;
+    assert_eq!(listed["unreadable"].as_array().unwrap().len(), 1, "{listed}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_a_clock_ahead_of_its_time_has_parked_runs_when_its_schedule_says() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let daily = added(&setup, &["every day at 9am", "look"]).await;
+    let hourly = added(&setup, &["every 1h", "look"]).await;
+    let wanted: Vec<Value> = jobs(&setup, &[])
+        .await
+        .into_iter()
+        .map(|job| job["next_run_at"].clone())
+        .collect();
+    let database = database(&setup);
+    let parked = database.execute(
+        "UPDATE cron_jobs SET record = json_set(record, '$.next_run_at', '2051-01-02T09:00:00+00:00'),
+         consumed = 2556090000000000",
+        [],
+    );
+    assert_eq!(parked.unwrap(), 2);
+    let relay = connected(&setup).await;
+    let stored = |id: &str| {
+        let find = "SELECT json_extract(record, '$.next_run_at') FROM cron_jobs WHERE id = ?1";
+        database
+            .query_row(find, [id], |row| row.get::<_, String>(0))
+            .unwrap()
+    };
+    eventually("repaired jobs", async || {
+        let both = [stored(&daily), stored(&hourly)];
+        if both.iter().any(|next| next.starts_with("2051")) {
+            Err(both)
+        } else {
+            Ok(both)
+        }
+    })
+    .await;
+    assert!(
+        wanted.contains(&json!(stored(&daily))),
+        "{} {wanted:?}",
+        stored(&daily)
+    );
+    let parked: i64 = database
+        .query_row(
+            "SELECT count(*) FROM cron_jobs WHERE consumed IS NOT NULL",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(parked, 0, "what a wrong clock consumed does not count");
+    relay.stop().await;
+}

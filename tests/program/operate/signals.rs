@@ -121,3 +121,18 @@ async fn usr2_logs_link_sessions_and_queues() {
     assert!(!relay.stderr().contains("hush"), "not what was said");
     relay.signal(Signal::TERM);
 }
+
+#[tokio::test]
+async fn a_relay_waits_a_moment_for_a_process_that_holds_its_state_directory() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    std::fs::create_dir_all(setup.state_dir()).unwrap();
+    let lock = std::fs::File::create(setup.state_dir().join("lock")).unwrap();
+    lock.try_lock().unwrap();
+    let mut relay = setup.start();
+    relay.wait_for_log("waiting a moment").await;
+    assert!(!relay.has_ended());
+    lock.unlock().unwrap();
+    relay.wait_for_log("connected to the connector").await;
+    relay.stop().await;
+}

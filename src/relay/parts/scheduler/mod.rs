@@ -7,7 +7,7 @@
 mod arms;
 mod claims;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,13 +26,16 @@ use crate::link::Moment;
 use crate::relay::effects::{ChatJobRequest, Effects, JobStep, Pending, RunSeq};
 use crate::relay::status::CronStatus;
 use crate::session::TurnId;
-use crate::store::{Command, CronCommand, JobChange, JobRow, current_owner};
+use crate::store::{Command, CronCommand, JobChange, JobRow, UnreadableJob, current_owner};
 use crate::wire::{JOB_SESSION, SessionKey};
 
 /// How long to wait before the jobs are read again when that failed.
 const READ_RETRY: Duration = Duration::from_secs(5);
 /// The longest time between two looks at the jobs, so that a changed clock or suspended machine is noticed.
 const MAX_LOOK: Duration = Duration::from_secs(30);
+
+/// How far the time of day may be set back before the next runs are looked at again, in milliseconds.
+const MAX_SET_BACK_MS: i64 = 60_000;
 
 /// The connection to the managed scheduler.
 #[derive(Debug)]
@@ -113,6 +116,8 @@ pub struct Scheduler {
     /// Whether all of them have been read; before, nothing is armed or cancelled.
     is_loaded: bool,
     reads: Reads,
+    /// When the jobs were last looked at.
+    looked_at: Option<Moment>,
     /// Jobs that are not claimed before then, in Unix milliseconds: a claim is under way, or the last one failed.
     held: BTreeMap<String, i64>,
     /// Claimed runs that wait for a slot.
@@ -126,6 +131,8 @@ pub struct Scheduler {
     answers: Vec<(Box<ChatJobRequest>, String)>,
     counters: JobCounters,
     last_failure: Option<(String, String)>,
+    /// Jobs that cannot be read, and were reported.
+    unreadable: BTreeSet<String>,
 }
 
 /// Whether what is known of the jobs is current.
@@ -153,6 +160,7 @@ impl Scheduler {
             jobs: BTreeMap::new(),
             is_loaded: false,
             reads: Reads::default(),
+            looked_at: None,
             held: BTreeMap::new(),
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
@@ -161,6 +169,7 @@ impl Scheduler {
             answers: Vec::new(),
             counters: JobCounters::default(),
             last_failure: None,
+            unreadable: BTreeSet::new(),
         }
     }
 
@@ -228,6 +237,10 @@ impl Scheduler {
 
     /// Reads the jobs anew, claims what is due, renews claims.
     pub fn step(&mut self, now: Moment, serving: bool, effects: &mut Effects) {
+        if self.clock_was_ahead(now) {
+            // The next runs were computed by a clock that was wrong.
+            self.reads.stale = true;
+        }
         if self.reads.again_at.is_some_and(|at| at <= now.mono) {
             self.reads.again_at = None;
             self.reads.stale = true;
@@ -262,6 +275,18 @@ impl Scheduler {
         self.answer_waiters(now.mono);
     }
 
+    /// Whether the time of day was set back since the last look.
+    fn clock_was_ahead(&mut self, now: Moment) -> bool {
+        let last = self.looked_at.replace(now);
+        last.is_some_and(|last| {
+            let elapsed = now.mono.saturating_sub(last.mono).as_millis();
+            let expected = last
+                .unix_ms
+                .saturating_add(i64::try_from(elapsed).unwrap_or(i64::MAX));
+            expected.saturating_sub(now.unix_ms) > MAX_SET_BACK_MS
+        })
+    }
+
     /// The jobs as they are stored now.
     pub fn loaded(&mut self, rows: Vec<JobRow>) {
         self.reads.pending = false;
@@ -271,6 +296,21 @@ impl Scheduler {
             .map(|row| (row.job.id().to_owned(), row))
             .collect();
         self.publish();
+    }
+
+    /// Reports jobs that cannot be read, each once.
+    pub fn report_unreadable(&mut self, jobs: &[UnreadableJob]) {
+        self.unreadable.retain(|id| jobs.iter().any(|job| job.id == *id));
+        for UnreadableJob { id, reason } in jobs {
+            if self.unreadable.insert(id.clone()) {
+                tracing::warn!(
+                    job = id,
+                    reason,
+                    "a scheduled job cannot be read and does not run; `hermes-relay cron remove` deletes it, \
+                     `cron import` replaces it"
+                );
+            }
+        }
     }
 
     /// The jobs could not be read.

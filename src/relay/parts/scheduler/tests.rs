@@ -256,3 +256,35 @@ fn a_verb_learns_whether_its_job_is_armed_and_waits_a_while_at_most() {
     scheduler.step(at(over), true, &mut effects);
     assert_eq!(answer.try_recv().unwrap().armed(), 0, "after {ARM_TIMEOUT:?}");
 }
+
+#[test]
+fn a_clock_that_was_ahead_makes_the_jobs_be_repaired() {
+    let mut scheduler = scheduler(CronProvider::Builtin, None);
+    let mut effects = Effects::default();
+    let repairs = |effects: &mut Effects| {
+        let (commands, _) = effects.take_commands();
+        let is_repair = |command: &&Command| match command {
+            Command::Cron { command, .. } => matches!(**command, CronCommand::Repair { .. }),
+            _ => false,
+        };
+        commands.iter().filter(is_repair).count()
+    };
+    let moved = |secs: u64, by_secs: i64| Moment {
+        unix_ms: at(secs).unix_ms + by_secs * 1_000,
+        ..at(secs)
+    };
+    scheduler.step(at(10), true, &mut effects);
+    scheduler.step(moved(20, 3_000), true, &mut effects);
+    assert_eq!(
+        repairs(&mut effects),
+        0,
+        "what is due is found anyway when time goes on"
+    );
+    scheduler.step(moved(30, 2_990), true, &mut effects);
+    assert_eq!(repairs(&mut effects), 0, "a clock that is slewed");
+    scheduler.step(at(40), true, &mut effects);
+    assert_eq!(repairs(&mut effects), 1);
+    scheduler.loaded(vec![hourly("aaaaaaaaaaaa")]);
+    scheduler.step(at(50), true, &mut effects);
+    assert_eq!(repairs(&mut effects), 0, "once");
+}
