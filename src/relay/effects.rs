@@ -59,8 +59,8 @@ pub(super) enum Effect {
         session: Arc<str>,
         /// Why.
         reason: String,
-        /// Whether it answered a message, whose chat is then notified.
-        is_reply: bool,
+        /// Whether the chat is notified: it was to be answered, and still takes messages.
+        notify: bool,
     },
     /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
     TurnDeclined(TurnId),

@@ -148,8 +148,9 @@ impl Prompts {
                 open.showing.set_uncertain(now);
                 PromptStep::Nothing
             }
-            Outcome::Refused { declined, .. } => {
-                let fallback = open.shape.take_fallback().filter(|_| !declined);
+            Outcome::Refused { declined, result } => {
+                let may_retry = !declined && !result.is_final;
+                let fallback = open.shape.take_fallback().filter(|_| may_retry);
                 open.showing = Visibility::Sending;
                 fallback.map_or_else(|| PromptStep::Resolved(self.end_unshown(at)), PromptStep::Show)
             }

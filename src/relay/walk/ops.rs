@@ -146,9 +146,9 @@ impl EventLoop {
                     chat,
                     session,
                     reason,
-                    is_reply,
+                    notify,
                 } => {
-                    if is_reply {
+                    if notify {
                         self.notify_undelivered(&chat, &session);
                     }
                     self.job_undelivered(&chat, &session, &reason);

@@ -42,6 +42,38 @@ async fn a_blocked_bot_is_refused_with_the_reason_and_other_chats_go_on() {
 }
 
 #[tokio::test]
+async fn a_final_refusal_is_tried_once_and_its_reason_is_logged_once() {
+    let world = World::new().await;
+    let agent = Noting::default();
+    let relay = world
+        .start_with(agent.clone(), |settings| {
+            stubborn(settings);
+            settings.sessions.refused_retries = 3;
+            settings.streaming.mode = hermes_relay::adapter::stream::StreamMode::Off;
+        })
+        .await;
+    world.api.say(BOB, BOB, "sleep=1500 bye");
+    agent.turns(1).await;
+    world.api.block(BOB);
+    let status = relay
+        .until("an undelivered answer", |status| status.tally.ops_dropped > 0)
+        .await;
+    assert!(
+        status.last_refusal.unwrap().error.contains("blocked by the user"),
+        "`status` shows the reason"
+    );
+    assert_eq!(world.calls("sendMessage", BOB).len(), 1, "one try");
+    world.settle("still here").await;
+    assert_eq!(world.calls("sendMessage", BOB).len(), 1, "and no notice");
+    relay.stop().await;
+    let ops = Inspector::open(world.state.path())
+        .unwrap()
+        .list(Section::Ops, 0, 10)
+        .unwrap();
+    assert!(ops.iter().any(|op| op.state == "dropped"), "the journal keeps it");
+}
+
+#[tokio::test]
 async fn kicked_and_muted_bots_are_refused_with_the_reason() {
     for (standing, reason) in [
         (BotStanding::Kicked, "kicked"),

@@ -348,6 +348,18 @@ fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
     let then = prompts.op_finished(&opened.prompt, &refused("egress_declined"), secs(0));
     assert!(matches!(then, PromptStep::Resolved(_)), "{then:?}");
     let opened = prompts
+        .open(request(4, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
+    let closed = Outcome::from(OpResult {
+        is_final: true,
+        ..OpResult::default()
+    });
+    let then = prompts.op_finished(&opened.prompt, &closed, secs(0));
+    assert!(
+        matches!(then, PromptStep::Resolved(_)),
+        "a closed chat shows no text either: {then:?}"
+    );
+    let opened = prompts
         .open(request(3, "dm"), &on(Some(&native)), secs(0))
         .unwrap();
     assert_eq!(

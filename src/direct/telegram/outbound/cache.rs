@@ -70,6 +70,8 @@ pub struct OutboundCache {
     /// The parts that were sent of an unfinished text.
     partial: BoundedCache<u64, Vec<ShownPart>>,
     moved: BoundedCache<i64, i64>,
+    /// Chats that take nothing any more, with the reason.
+    closed: BoundedCache<i64, &'static str>,
     topics: BoundedCache<(i64, i64), TopicEntry>,
     /// Chats without drafts.
     without_drafts: BoundedCache<i64, ()>,
@@ -92,6 +94,7 @@ impl OutboundCache {
             texts: BoundedCache::new(MAX_TEXTS),
             partial: BoundedCache::new(MAX_PARTIAL),
             moved: BoundedCache::new(MAX_CHATS),
+            closed: BoundedCache::new(MAX_CHATS),
             topics: BoundedCache::new(MAX_CHATS),
             without_drafts: BoundedCache::new(MAX_CHATS),
             server_has_drafts: true,
@@ -105,6 +108,16 @@ impl OutboundCache {
         if from != to {
             self.moved.insert(from, to);
         }
+    }
+
+    /// A chat takes nothing any more; `true` if that or its reason is new.
+    pub(super) fn chat_closed(&mut self, chat: i64, reason: &'static str) -> bool {
+        self.closed.insert(chat, reason) != Some(reason)
+    }
+
+    /// Something reached a chat.
+    pub(super) fn chat_open(&mut self, chat: i64) {
+        self.closed.remove(&chat);
     }
 
     /// The current id of a chat.

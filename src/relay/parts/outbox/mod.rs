@@ -348,7 +348,7 @@ impl Outbox {
             }
             if is_too_old(&mut queued.kind, self.retry.max_age, now.mono) {
                 self.counters.unknown += 1;
-                self.drop_answer(id, "its outcome stayed unknown", now.unix_ms, effects);
+                self.drop_answer(id, "its outcome stayed unknown", false, now.unix_ms, effects);
                 continue;
             }
             let lane = &queued.kind.body().lane;

@@ -100,7 +100,12 @@ impl Outbox {
                     .as_ref()
                     .map(|error| printable(error.as_str(), MAX_LOGGED_ERROR));
                 let (kind, peer) = (&*op.body.name, self.peer);
-                tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "{peer} refused an op");
+                if result.is_final {
+                    // The transport has reported the chat, once.
+                    tracing::debug!(parent: &op.span, op = row.0, kind, error, "{peer} refused an op for good");
+                } else {
+                    tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "{peer} refused an op");
+                }
                 self.last_refusal = Some(RefusedOp {
                     op: kind.to_owned(),
                     error: error.clone().unwrap_or_default(),
@@ -112,7 +117,12 @@ impl Outbox {
                     self.settle(id, effects);
                     return effects.push(Effect::Declined(group));
                 }
-                self.refused(id, error.as_deref().unwrap_or("no reason given"), now, effects);
+                let error = error.as_deref().unwrap_or("no reason given");
+                if result.is_final {
+                    let reason = format!("{peer} refused it: {error}");
+                    return self.drop_answer(id, &reason, true, now.unix_ms, effects);
+                }
+                self.refused(id, error, now, effects);
             }
             Outcome::Unknown => {
                 op.attempts += 1;
@@ -144,10 +154,10 @@ impl Outbox {
         let kind = &*op.body.name;
         tracing::warn!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; not sent again");
         if may_resend {
-            self.drop_answer(id, "its outcome stayed unknown", now.unix_ms, effects);
+            self.drop_answer(id, "its outcome stayed unknown", false, now.unix_ms, effects);
         } else if op.then.is_empty() {
             // It may well have arrived: nothing behind it has to stop.
-            self.drop_op(id, "its outcome is unknown", now.unix_ms, effects);
+            self.drop_op(id, "its outcome is unknown", false, now.unix_ms, effects);
         } else {
             let next = std::mem::take(&mut op.then);
             self.go_on(id, next, effects);
@@ -174,7 +184,7 @@ impl Outbox {
         self.rename(id, fresh);
         if refusals >= self.retry.refused_retries {
             let reason = format!("{} refused it: {error}", self.peer);
-            return self.drop_answer(fresh, &reason, now.unix_ms, effects);
+            return self.drop_answer(fresh, &reason, false, now.unix_ms, effects);
         }
         effects.write(Command::OpChanged { op: row, body });
         let delay = FIRST_REFUSAL_DELAY * 2_u32.pow(refusals.min(8));
@@ -189,8 +199,15 @@ impl Outbox {
         }
     }
 
-    /// An op cannot be delivered: it and the rest of its answer are dropped, and the chat is notified.
-    pub(super) fn drop_answer(&mut self, id: OpId, reason: &str, now_ms: i64, effects: &mut Effects) {
+    /// An op cannot be delivered: it and the rest of its answer are dropped, and the chat is notified unless it `is_closed`.
+    pub(super) fn drop_answer(
+        &mut self,
+        id: OpId,
+        reason: &str,
+        is_closed: bool,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
         let Some((_, op)) = durable(&mut self.ops, id) else {
             return;
         };
@@ -199,21 +216,29 @@ impl Outbox {
             chat: Arc::clone(&op.body.lane),
             session: Arc::clone(&op.session),
             reason: reason.to_owned(),
-            is_reply: matches!(group, OpGroup::Message(_)),
+            notify: matches!(group, OpGroup::Message(_)) && !is_closed,
         });
-        self.drop_op(id, reason, now_ms, effects);
+        self.drop_op(id, reason, is_closed, now_ms, effects);
         for id in self.waiting_ops_of(group) {
             self.drop_op(
                 id,
                 "an earlier part of the answer was not delivered",
+                is_closed,
                 now_ms,
                 effects,
             );
         }
     }
 
-    /// Removes an op that is not in flight; the journal keeps it for people.
-    pub(super) fn drop_op(&mut self, id: OpId, reason: &str, now_ms: i64, effects: &mut Effects) {
+    /// Removes an op that is not in flight; the journal keeps it for people. If its chat is closed, the log says so already.
+    pub(super) fn drop_op(
+        &mut self,
+        id: OpId,
+        reason: &str,
+        is_closed: bool,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
         let lane = self
             .ops
             .get(&id)
@@ -222,7 +247,12 @@ impl Outbox {
         if let Some(OpKind::Durable(row, mut op)) = self.take_waiting(id) {
             self.durable -= 1;
             self.counters.dropped += 1;
-            tracing::warn!(parent: &op.span, op = row.0, kind = &*op.body.name, reason, "dropped an op");
+            let (row_id, kind) = (row.0, &*op.body.name);
+            if is_closed {
+                tracing::debug!(parent: &op.span, op = row_id, kind, reason, "dropped an op");
+            } else {
+                tracing::warn!(parent: &op.span, op = row_id, kind, reason, "dropped an op");
+            }
             op.attempts = 0;
             effects.write(Command::OpDropped {
                 op: row,

@@ -7,7 +7,7 @@ use super::*;
 use crate::adapter::RateLimitSettings;
 use crate::link::SendResult;
 use crate::store::{InboxSeq, OpRow, OpState};
-use crate::wire::{ConnectorFrame, Outcome};
+use crate::wire::{ConnectorFrame, OpResult, Outcome};
 
 const CHAT: &str = "discord:c";
 
@@ -102,9 +102,9 @@ impl World {
                     seen.sent
                         .push((op.id, action["content"].as_str().unwrap().to_owned()));
                 }
-                Effect::Undelivered { chat, is_reply, .. } => {
+                Effect::Undelivered { chat, notify, .. } => {
                     assert_eq!(&*chat, CHAT);
-                    seen.notices += usize::from(is_reply);
+                    seen.notices += usize::from(notify);
                 }
                 _ => {}
             }
@@ -286,6 +286,30 @@ fn a_refused_answer_is_retried_with_new_ids_and_growing_delays() {
     let seen = world.refuse(id);
     assert_eq!((seen.dropped(), seen.notices), (vec![1, 2], 1));
     assert_eq!(seen.texts(), ["other"]);
+}
+
+#[test]
+fn a_refusal_for_good_is_not_tried_again_and_the_answer_is_kept_as_undelivered() {
+    let mut world = World::new(ResendUnknown::Answers);
+    for (message, text) in [(1, "part 1"), (1, "part 2"), (2, "other")] {
+        world.add(message, "send", text);
+    }
+    let (id, _) = world.sent();
+    let result = OpResult {
+        error: Some("Forbidden: bot was blocked by the user".into()),
+        is_final: true,
+        ..OpResult::default()
+    };
+    let seen = world.result(id, SendResult::Answered(Box::new(result.into())));
+    assert_eq!(seen.dropped(), [1, 2], "the whole answer, after one try");
+    assert_eq!(seen.notices, 0, "nobody would read a notice");
+    assert_eq!(seen.texts(), ["other"]);
+    let refusal = world.outbox.last_refusal().unwrap();
+    assert!(refusal.error.contains("blocked by the user"), "{refusal:?}");
+    let Some(Command::OpDropped { reason, .. }) = seen.commands.first() else {
+        panic!("{seen:?}");
+    };
+    assert!(reason.contains("blocked by the user"), "{reason}");
 }
 
 #[test]

@@ -161,6 +161,11 @@ impl ApiFault {
         }
     }
 
+    /// Whether trying again cannot help, whatever is sent. Rights may lack for one kind of message only.
+    pub fn is_final(self) -> bool {
+        self.closes_chat() && self != Self::Refused("no_rights")
+    }
+
     /// Whether the bot can send nothing to this chat until its members or their rights change.
     pub fn closes_chat(self) -> bool {
         matches!(

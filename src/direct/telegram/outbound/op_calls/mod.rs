@@ -52,7 +52,7 @@ pub enum Observation {
         /// The time that the server asks to wait.
         retry_after: Duration,
     },
-    /// The bot cannot send to a chat any more.
+    /// The bot cannot send to a chat any more. Once for each reason, until something reaches the chat again.
     Closed {
         /// The closed chat.
         chat: i64,
@@ -179,6 +179,7 @@ impl OpCalls {
     /// The call succeeded: goes on to the next one.
     fn done(&mut self, result: Value, cache: &mut OutboundCache) {
         self.fixes = Fixes::default();
+        cache.chat_open(self.target.chat);
         let id = result
             .get("message_id")
             .and_then(Value::as_i64)
@@ -248,7 +249,8 @@ impl OpCalls {
             }
             ApiFault::Markup => {
                 if !self.without_markup() {
-                    self.refuse("bad_markup", description, cache);
+                    let result = refused("bad_markup", &printable(description, MAX_ERROR_CHARS));
+                    self.end_early(OpStep::Done(result.into()), cache);
                 }
                 return Some(Observation::MarkupRefused);
             }
@@ -265,23 +267,22 @@ impl OpCalls {
                     (OpEnd::Draft, ApiFault::NoDrafts) => cache.no_drafts_in(chat),
                     _ => {}
                 }
-                self.refuse(code, description, cache);
+                let result = OpResult {
+                    is_final: fault.is_final(),
+                    ..refused(code, &printable(description, MAX_ERROR_CHARS))
+                };
+                self.end_early(OpStep::Done(result.into()), cache);
                 if let (OpEnd::Text(TextEnd { edited: Some(id), .. }), ApiFault::NoMessage) =
                     (&self.end, fault)
                 {
                     cache.forget(chat, *id);
                 }
-                if fault.closes_chat() {
+                if fault.closes_chat() && cache.chat_closed(chat, code) {
                     return Some(Observation::Closed { chat, reason: code });
                 }
             }
         }
         None
-    }
-
-    fn refuse(&mut self, code: &str, description: &str, cache: &mut OutboundCache) {
-        let result = refused(code, &printable(description, MAX_ERROR_CHARS));
-        self.end_early(OpStep::Done(result.into()), cache);
     }
 
     /// Sends the current rich message as formatted text; `false` if the current call sends no rich message.

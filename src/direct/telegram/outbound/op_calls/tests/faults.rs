@@ -267,8 +267,16 @@ fn a_closed_chat_is_reported_with_its_reason() {
         let OpStep::Done(Outcome::Refused { result, .. }) = run.end else {
             unreachable!();
         };
+        assert_eq!(result.is_final, reason != "no_rights", "{reason}");
         assert_eq!(result.error.unwrap().as_str(), description);
+        let again = bot.run(&send("x"), &[error(code, description)]);
+        assert_eq!(again.observations, [], "{reason} is reported once");
     }
+    let blocked = error(403, "Forbidden: bot was blocked by the user");
+    bot.run(&send("x"), std::slice::from_ref(&blocked));
+    bot.run(&send("x"), &[done()]).applied();
+    let run = bot.run(&send("x"), &[blocked]);
+    assert_eq!(run.observations.len(), 1, "after it was open, it is news again");
     let hostile = format!("Bad Request: \u{1b}[2J{}", "x".repeat(1_000));
     let run = bot.run(&send("x"), &[error(400, &hostile)]);
     let OpStep::Done(Outcome::Refused { result, .. }) = run.end else {
