@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Close code of a refused token.
 const UNAUTHORIZED: u16 = 4401;
+/// HTTP status of an upgrade whose credentials are revoked. Proxies say it, too: only the second one in a row counts.
+const GONE: u16 = 410;
 /// Close codes of a connector that goes away, restarts, or is busy for a moment.
 const RESTARTS: [u16; 3] = [1001, 1012, 1013];
 /// Maximum delay of the dial after one of them.
@@ -120,7 +122,7 @@ impl Loss {
 /// Why the link ended. Never retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
-    /// The connector refused a fresh token after it had refused one before.
+    /// The connector refused a fresh token after it had refused one before, or answered two upgrades in a row with HTTP status 410.
     #[error("the connector has revoked this relay: {reason}")]
     Revoked {
         /// The connector's reason.
@@ -158,12 +160,14 @@ pub(super) enum CloseReason {
     Renewed,
 }
 
-/// Whether a connector has refused credentials that used to work.
+/// Whether a connector may have revoked the credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     None,
-    /// It has, on this generation; the next one, with a fresh token, decides.
+    /// It refused credentials that used to work, on this generation; the next one, with a fresh token, decides.
     Raised(Generation),
+    /// It answered the last upgrade with [`GONE`]; the next one, with a fresh token, decides.
+    Gone,
 }
 
 /// The history that a decision needs.
@@ -208,7 +212,7 @@ pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> After
     // A connection that was live proves that the credentials were good.
     let doubt = match (record.doubt, record.lived) {
         (Doubt::Raised(on), None) => Doubt::Raised(on),
-        (Doubt::Raised(_), Some(_)) | (Doubt::None, _) => Doubt::None,
+        (Doubt::Raised(_), Some(_)) | (Doubt::None | Doubt::Gone, _) => Doubt::None,
     };
     let backoff = Pace::Backoff { retry_after: None };
     let (loss, pace) = match departure {
@@ -231,6 +235,20 @@ pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> After
                 Pace::Slow { retry_after }
             };
             (Loss::UnauthorizedHttp { status }, pace)
+        }
+        CloseReason::Dial(DialFailure::Http {
+            status: status @ GONE,
+            retry_after,
+        }) if !record.stale_token => {
+            if record.doubt == Doubt::Gone {
+                let reason = format!("it answered two upgrades in a row with HTTP status {GONE}");
+                return AfterClose::End(End::Revoked { reason });
+            }
+            return AfterClose::Retry {
+                loss: Loss::Refused { status },
+                pace: Pace::Backoff { retry_after },
+                doubt: Doubt::Gone,
+            };
         }
         CloseReason::Dial(DialFailure::Http { status, retry_after }) => {
             (Loss::Refused { status }, Pace::Backoff { retry_after })
@@ -265,7 +283,7 @@ fn decide_unauthorized(reason: String, record: &ConnectionRecord) -> AfterClose 
     let held = record.lived.is_some_and(|lived| lived >= record.stable);
     match record.doubt {
         Doubt::Raised(on) if on < record.generation && !held => AfterClose::End(End::Revoked { reason }),
-        Doubt::Raised(_) | Doubt::None => AfterClose::Retry {
+        Doubt::Raised(_) | Doubt::None | Doubt::Gone => AfterClose::Retry {
             loss: Loss::Doubted { reason },
             pace: Pace::Immediate,
             doubt: Doubt::Raised(record.generation),

@@ -262,6 +262,91 @@ fn http_refusals_of_the_credentials_are_retried_slowly_and_for_ever() {
     }
 }
 
+fn answer_upgrade(world: &mut World, status: u16) {
+    world.dialing();
+    world.fail_dial(DialFailure::Http {
+        status,
+        retry_after: None,
+    });
+}
+
+#[test]
+fn two_upgrades_in_a_row_that_are_answered_with_410_end_the_link() {
+    let redial: fn() -> World = || {
+        let mut world = World::live();
+        world.close(1001, "");
+        world.run_to_dial();
+        world
+    };
+    for start in [World::new, redial] {
+        let mut world = start();
+        answer_upgrade(&mut world, 410);
+        assert_eq!(then(&mut world), Then::Backoff, "one may be a proxy's");
+        world.run_to_dial();
+        answer_upgrade(&mut world, 410);
+        assert_eq!(then(&mut world), Then::Revoked);
+        assert_eq!(world.link.poll_timeout(), None);
+        let Some(LinkEvent::Ended(End::Revoked { reason })) = world.reports().pop() else {
+            panic!("{:?}", world.said);
+        };
+        assert!(reason.contains("HTTP status 410"), "{reason}");
+        // A new secret brings it back, and counts anew.
+        world.link.note_secret_rotated(world.now);
+        answer_upgrade(&mut world, 410);
+        assert_ne!(then(&mut world), Then::Revoked);
+    }
+}
+
+#[test]
+fn anything_between_two_410_makes_the_second_a_first() {
+    type Between = fn(&mut World);
+    let between: [Between; 5] = [
+        |world| answer_upgrade(world, 503),
+        |world| answer_upgrade(world, 403),
+        |world| world.fail_dial(DialFailure::Network),
+        |world| {
+            world.run(secs(30));
+            world.run_to_dial();
+        },
+        |world| {
+            world.go_live();
+            world.close(1001, "");
+        },
+    ];
+    for (number, between) in between.into_iter().enumerate() {
+        let mut world = World::new();
+        answer_upgrade(&mut world, 410);
+        world.run_to_dial();
+        between(&mut world);
+        world.run_to_dial();
+        answer_upgrade(&mut world, 410);
+        assert_ne!(then(&mut world), Then::Revoked, "{number}");
+    }
+}
+
+#[test]
+fn no_other_status_of_an_upgrade_ever_ends_the_link() {
+    for status in [400, 401, 403, 404, 409, 411, 418, 429, 451, 500, 502, 503] {
+        let mut world = World::new();
+        for _ in 0..5 {
+            answer_upgrade(&mut world, status);
+            assert_ne!(then(&mut world), Then::Revoked, "{status}");
+            world.run_to_dial();
+        }
+    }
+}
+
+#[test]
+fn a_410_to_a_token_of_the_old_secret_proves_nothing() {
+    let mut world = World::new();
+    answer_upgrade(&mut world, 410);
+    world.run_to_dial();
+    world.dialing();
+    world.link.note_secret_rotated(world.now);
+    answer_upgrade(&mut world, 410);
+    assert_eq!(then(&mut world), Then::Backoff);
+}
+
 #[test]
 fn every_other_close_is_an_ordinary_loss() {
     for (code, reason) in [

@@ -218,6 +218,39 @@ async fn credentials_refused_at_the_upgrade_are_no_revocation_and_tried_again_sl
 }
 
 #[tokio::test]
+async fn two_upgrades_in_a_row_that_are_answered_with_410_end_the_relay_with_77() {
+    // On the first dial, and on a redial; one alone, or one before a handshake, ends nothing.
+    for has_worked in [false, true] {
+        let connector = connector().await;
+        let gone = DialRule::Refuse {
+            status: StatusCode::GONE,
+            retry_after: None,
+        };
+        let setup = Setup::for_connector(&connector);
+        let (mut relay, before) = if has_worked {
+            connector.answer_next_dials(1, &gone);
+            let relay = started(&setup, &connector).await;
+            answers(&connector, "m1").await;
+            connector.refuse_dials(StatusCode::GONE, None);
+            connector.drop_sockets();
+            (relay, 2)
+        } else {
+            connector.refuse_dials(StatusCode::GONE, None);
+            (setup.start(), 0)
+        };
+        assert_eq!(relay.exit_code(SOON).await, 77, "{}", relay.stderr());
+        assert_eq!(connector.dials().len(), before + 2);
+        let log = relay.stderr();
+        let errors: Vec<_> = log.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert_eq!(errors.len(), 1, "{log}");
+        assert!(
+            errors[0].contains("has revoked this gateway") && errors[0].contains("HTTP status 410"),
+            "{log}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_busy_connector_is_left_alone_for_as_long_as_it_asks() {
     let connector = connector().await;
     let busy = DialRule::Refuse {
