@@ -269,6 +269,8 @@ pub(super) enum Intent {
     Answer(Box<QuestionResponse>, Arc<Author>),
     /// Nothing: the gate refused it.
     Refused(Box<Refusal>),
+    /// Nothing: there is nothing to act on.
+    Empty,
 }
 
 /// A message that the gate refused.

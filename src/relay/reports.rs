@@ -36,6 +36,7 @@ fn tally(parts: &EventLoop) -> Tally {
         undecodable: inbound.undecodable,
         quarantined: inbound.quarantined,
         duplicates: inbound.duplicates,
+        empty: inbound.empty,
         acks: inbound.acks,
         refused_by_journal: inbound.rejected,
         steered: turns.steered,

@@ -23,6 +23,8 @@ pub struct Tally {
     pub quarantined: u64,
     /// Deliveries that had been seen before.
     pub duplicates: u64,
+    /// Messages without text or anything else to act on.
+    pub empty: u64,
     /// Deliveries acknowledged.
     pub acks: u64,
     /// Deliveries that the journal could not take.

@@ -148,6 +148,11 @@ fn write_messages(page: &mut MetricsPage, metrics: &Metrics) {
         "Deliveries received before.",
         tally.duplicates,
     );
+    page.counter(
+        "empty_messages_total",
+        "Messages without text or anything else to act on.",
+        tally.empty,
+    );
     page.counter("quarantined_total", "Frames quarantined.", tally.quarantined);
     page.counter(
         "journal_refusals_total",

@@ -288,11 +288,15 @@ impl Report<'_> {
             StatusRow::plain(
                 "messages",
                 format!(
-                    "{} in, {} acknowledged, {} duplicates, {} quarantined",
+                    "{} in, {} acknowledged, {} duplicates, {} quarantined{}",
                     tally("inbound"),
                     tally("acks"),
                     tally("duplicates"),
-                    tally("quarantined")
+                    tally("quarantined"),
+                    match tally("empty") {
+                        0 => String::new(),
+                        empty => format!("; {empty} without anything to act on"),
+                    }
                 ),
             ),
             StatusRow::plain(

@@ -100,6 +100,13 @@ impl MessageEvent {
             .and_then(Object::assemble)
     }
 
+    /// Whether there is nothing to act on: no text, no attachment and no answer to a prompt. One whose body is encrypted for
+    /// somebody else is like that.
+    pub fn is_empty(&self) -> bool {
+        let has_media = self.media_urls.iter().any(scalar::is_truthy);
+        self.text().trim().is_empty() && !has_media && self.prompt_response.is_none()
+    }
+
     /// The text, empty when there is none.
     pub fn text(&self) -> &str {
         self.text.as_ref().map_or("", Scalar::as_str)
@@ -236,4 +243,34 @@ pub fn render_context(context: &Value) -> Option<String> {
         rendered.push_str(&scalar::text_of(text));
     }
     any.then_some(rendered)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_message_without_anything_to_act_on_is_empty() {
+        let is_empty = |event: Value| MessageEvent::from_value(&event).unwrap().is_empty();
+        let sealed = json!({"ciphertext": "x", "scheme": "y", "toDevice": "d"});
+        for event in [
+            json!({"sealed": sealed}),
+            json!({"text": "", "sealed": sealed}),
+            json!({"text": null, "message_id": "m", "message_type": "photo", "media_urls": []}),
+            json!({"text": " \n\u{a0}", "media_urls": [""]}),
+            json!({"context": [{"text": "others talk"}], "reply_to": {"text": "old"}}),
+        ] {
+            assert!(is_empty(event.clone()), "{event}");
+        }
+        for event in [
+            json!({"text": "x", "sealed": sealed}),
+            json!({"text": 0}),
+            json!({"media_urls": ["https://files.example/1"]}),
+            json!({"prompt_response": {"prompt_id": "p", "option_id": "o"}}),
+        ] {
+            assert!(!is_empty(event.clone()), "{event}");
+        }
+    }
 }

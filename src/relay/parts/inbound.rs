@@ -29,6 +29,7 @@ pub struct InboundCounters {
     pub duplicates: u64,
     pub acks: u64,
     pub rejected: u64,
+    pub empty: u64,
 }
 
 /// Accepts messages.
@@ -92,6 +93,12 @@ impl Inbound {
             InboxKind::Forward => self.counters.forwards += 1,
             InboxKind::Job | InboxKind::Handed => {}
         }
+    }
+
+    /// A message has nothing to act on; `true` the first time.
+    pub fn count_empty(&mut self) -> bool {
+        self.counters.empty += 1;
+        self.counters.empty == 1
     }
 
     /// Notes the platform of a message if this relay does not announce it; `true` the first time.
@@ -211,7 +218,7 @@ impl Inbound {
     }
 }
 
-/// Journals a message; one that the gate refused without its text.
+/// Journals a message; one that the gate refused or that has nothing to act on without its text.
 pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) {
     let session = accepting.session.shared();
     let NewMessage {
@@ -222,9 +229,12 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
         start,
         now_ms,
     } = message;
-    let refused = matches!(accepting.work, Work::Message(_, Intent::Refused(_)));
+    let ignored = matches!(
+        accepting.work,
+        Work::Message(_, Intent::Refused(_) | Intent::Empty)
+    );
     effects.request(Pending::Accept(Box::new(accepting)), |token| {
-        if refused {
+        if ignored {
             return Command::Ignore {
                 token,
                 kind,

@@ -76,7 +76,13 @@ impl EventLoop {
         let session = self.chats.name(&mut event);
         self.warn_if_undeclared(event.source.platform.as_str());
         let dedupe = dedupe_key(&event, buffer_id.as_deref());
-        let (place, intent) = self.intent(&session, kind, event, now);
+        // An interaction is something to act on by itself.
+        let (place, intent) = if kind == InboxKind::Inbound && event.is_empty() {
+            self.note_empty(event.source.platform.as_str());
+            (Place::None, Intent::Empty)
+        } else {
+            self.intent(&session, kind, event, now)
+        };
         let message = NewMessage {
             kind,
             buffer_id,
@@ -91,6 +97,16 @@ impl EventLoop {
             work: Work::Message(generation, intent),
         };
         accept(accepting, message, &mut self.effects);
+    }
+
+    fn note_empty(&mut self, platform: &str) {
+        if self.inbound.count_empty() {
+            tracing::warn!(
+                platform,
+                "a message has neither text nor anything else to act on (it may be encrypted for another device); it and \
+                 others like it are acknowledged and counted, and start no turn"
+            );
+        }
     }
 
     /// A connector that fronts a platform for a relay that did not announce it refuses the answers.
@@ -225,6 +241,7 @@ impl EventLoop {
                 self.run_command(command, about, session, row, (&chat, &facts), &author);
             }
             Intent::Refused(refusal) => self.answer_refused(session, &refusal),
+            Intent::Empty => {}
             Intent::Answer(response, author) => {
                 let now = self.clock.mono();
                 let effects = &mut self.effects;

@@ -213,6 +213,51 @@ async fn events_that_are_merely_odd_are_taken_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_message_without_anything_to_act_on_starts_no_turn() {
+    let connector = strict().await;
+    let relay = Setup::for_connector(&connector)
+        .setting("serve.http", "127.0.0.1:0")
+        .start();
+    let sealed = json!({"ciphertext": "AAAA", "ephemeralPublic": "BBBB", "scheme": "x25519", "channel": "c",
+        "messageId": "m", "toDevice": "d"});
+    for number in 0..3 {
+        let mut event = text_event("discord", "c1", &format!("sealed-{number}"), "");
+        event["sealed"] = sealed.clone();
+        if number == 0 {
+            event.as_object_mut().unwrap().remove("text");
+        }
+        connector.deliver(&event).unwrap();
+    }
+    let (last, event) = good(0);
+    connector.deliver(&event).unwrap();
+    answered_once(&connector, &[last]).await;
+    connector
+        .until("everything acknowledged", SOON, |connector| {
+            (connector.waiting() == 0).then_some(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(connector.messages_in("c1").len(), 1, "one answer, and to words");
+    assert_eq!(relay.count("neither text nor anything else"), 1, "logged once");
+    let shown = relay_status(&relay).await;
+    assert!(
+        shown.contains("hermes_relay_empty_messages_total 3\n")
+            && shown.contains("hermes_relay_acks_total 4\n"),
+        "{shown}"
+    );
+    relay.stop().await;
+}
+
+/// The metrics of a relay.
+async fn relay_status(relay: &RelayProcess) -> String {
+    let line = relay.wait_for_log("serving health and metrics over HTTP").await;
+    let address = line.split("address=").nth(1).unwrap();
+    let address = address.split_whitespace().next().unwrap().parse().unwrap();
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    crate::support::raw_http::exchange(address, &request).await.body
+}
+
+#[tokio::test]
 async fn a_torn_handshake_is_dialled_again_and_not_in_a_hurry() {
     let connector = strict().await;
     connector.set_descriptor("discord", json!({ "platform": "discord" }));
