@@ -98,19 +98,28 @@ pub fn printable(text: &str, max_chars: usize) -> String {
 /// A text on one line of at most `max_chars` characters: white space and control characters are folded into single spaces,
 /// invisible characters removed.
 pub fn one_line(text: &str, max_chars: usize) -> String {
+    folded(text, max_chars, |_| 1)
+}
+
+/// The same with a maximum in UTF-16 units, in which characters beyond the basic plane count twice.
+pub fn one_line_utf16(text: &str, max_units: usize) -> String {
+    folded(text, max_units, char::len_utf16)
+}
+
+fn folded(text: &str, max: usize, size_of: fn(char) -> usize) -> String {
     let mut line = String::new();
-    let mut chars = 0;
+    let mut size = 0;
     for character in text.chars() {
         let is_space = character.is_whitespace() || character.is_control();
         let character = if is_space { ' ' } else { character };
         if is_invisible(character) || (is_space && (line.is_empty() || line.ends_with(' '))) {
             continue;
         }
-        if chars == max_chars {
+        size += size_of(character);
+        if size > max {
             break;
         }
         line.push(character);
-        chars += 1;
     }
     line.truncate(line.trim_end().len());
     line

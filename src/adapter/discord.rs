@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::text::one_line;
+use crate::text::one_line_utf16;
 
 use crate::wire::{
     MessageEvent, MessageType, PassthroughForward, Platform, Scalar, SessionSource, is_truthy, text_of,
@@ -22,8 +22,11 @@ pub const MANIFEST_PLATFORM: &str = "discord";
 const MAX_COMMANDS: usize = 100;
 /// Longest name of a slash command.
 const MAX_COMMAND_NAME: usize = 32;
-/// Longest description of a slash command.
+/// Longest description of a slash command and of each of its options, in UTF-16 units. One that is longer fails the registration of
+/// all of them.
 const MAX_DESCRIPTION: usize = 100;
+/// How deep options are nested: a group, its commands, and theirs.
+const MAX_OPTION_DEPTH: usize = 3;
 
 /// Reads a forwarded Discord interaction; `None` when it is not one or its body cannot be read.
 pub fn interaction_event(forward: &PassthroughForward) -> Option<MessageEvent> {
@@ -254,19 +257,36 @@ pub fn manifest(commands: impl IntoIterator<Item = OfferedCommand>) -> Vec<Value
         if !usable || offered.len() >= MAX_COMMANDS || offered.iter().any(|known| known["name"] == name) {
             continue;
         }
-        let description = one_line(&command.description, MAX_DESCRIPTION);
-        let description = if description.is_empty() {
-            name.clone()
-        } else {
-            description
-        };
-        let mut entry = json!({ "name": name, "description": description });
-        if let Some(options) = command.options.filter(Value::is_array) {
+        let mut entry = json!({ "name": name, "description": described(&command.description, &name) });
+        if let Some(mut options) = command.options.filter(Value::is_array) {
+            describe_options(&mut options, MAX_OPTION_DEPTH);
             entry["options"] = options;
         }
         offered.push(entry);
     }
     offered
+}
+
+/// A description as long as Discord takes it; an empty one is replaced by the name.
+fn described(description: &str, name: &str) -> String {
+    let description = one_line_utf16(description, MAX_DESCRIPTION);
+    if description.is_empty() {
+        return name.to_owned();
+    }
+    description
+}
+
+/// Cuts the descriptions of options, and of the options in them.
+fn describe_options(options: &mut Value, depth: usize) {
+    for option in options.as_array_mut().into_iter().flatten() {
+        let name = option.get("name").and_then(Value::as_str).unwrap_or_default();
+        if let Some(description) = option.get("description").and_then(Value::as_str) {
+            option["description"] = described(description, name).into();
+        }
+        if let Some(inner) = option.get_mut("options").filter(|_| depth > 1) {
+            describe_options(inner, depth - 1);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -303,6 +323,43 @@ mod tests {
         assert_eq!(
             manifest((0..300).map(|number| command(&format!("c{number}"), "x"))).len(),
             100
+        );
+    }
+
+    #[test]
+    fn descriptions_are_cut_to_a_hundred_utf16_units_also_those_of_options() {
+        let astral = "🦀".repeat(80);
+        let options = json!([
+            {"name": "mode", "type": 3, "description": astral, "choices": [{"name": "a", "value": "b"}]},
+            {"name": "group", "type": 2, "description": "x".repeat(101), "options": [
+                {"name": "inner", "type": 1, "description": format!("é{astral}"), "options": [
+                    {"name": "deep", "type": 3, "description": astral}, {"name": "empty", "description": " "}]}]},
+            7,
+        ]);
+        let offered = manifest([OfferedCommand {
+            options: Some(options),
+            ..command("paint", &astral)
+        }]);
+        let units = |pointer: &str| {
+            let text = offered[0].pointer(pointer).and_then(Value::as_str).unwrap();
+            text.encode_utf16().count()
+        };
+        assert_eq!(units("/description"), 100);
+        assert_eq!(units("/options/0/description"), 100);
+        assert_eq!(units("/options/1/description"), 100);
+        assert_eq!(
+            units("/options/1/options/0/description"),
+            99,
+            "never half a character"
+        );
+        assert_eq!(units("/options/1/options/0/options/0/description"), 100);
+        assert_eq!(
+            offered[0].pointer("/options/1/options/0/options/1/description"),
+            Some(&json!("empty"))
+        );
+        assert_eq!(
+            offered[0].pointer("/options/0/choices/0/value"),
+            Some(&json!("b"))
         );
     }
 }
