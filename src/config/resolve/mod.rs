@@ -180,6 +180,19 @@ impl Layers<'_> {
         self.record(KEY, Origin::HermesConfig(self.hermes.path.clone()), keys)
     }
 
+    /// What a variable that switches a setting on or off says. A word that means neither leaves it to the settings.
+    fn switch_variable(&self, key: &str, is_set: bool) -> Option<(bool, Origin)> {
+        let variable = Settings::field(key)?.variables.first()?;
+        let switch = |(text, origin): Sourced| {
+            let is_off = ["0", "false", "no", "off"]
+                .iter()
+                .any(|off| text.eq_ignore_ascii_case(off));
+            (is_off || is_on(&text)).then_some((!is_off, origin))
+        };
+        let in_process = self.in_process(variable.name).and_then(switch);
+        in_process.or_else(|| self.in_dotenv(variable.name).filter(|_| !is_set).and_then(switch))
+    }
+
     fn sessions(&mut self, sessions: &mut SessionsConfig) {
         const BUSY_MODE: &str = "sessions.busy_mode";
         for notice in [
@@ -195,7 +208,12 @@ impl Layers<'_> {
             ("multiplex_profiles", &mut sessions.multiplex_profiles),
         ] {
             let key = format!("sessions.{name}");
-            if self.own_sets(&key) {
+            let is_set = self.own_sets(&key);
+            if let Some((flag, origin)) = self.switch_variable(&key, is_set) {
+                *value = self.record(&key, origin, flag);
+                continue;
+            }
+            if is_set {
                 continue;
             }
             if let Some(flag) = self.hermes.switch(name, &mut self.warnings) {

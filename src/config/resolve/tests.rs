@@ -197,6 +197,45 @@ fn session_and_slack_switches_fall_back_to_hermes() {
 }
 
 #[test]
+fn a_variable_overrides_whether_profiles_are_multiplexed() {
+    let file = |value: &str| format!("sessions: {{multiplex_profiles: {value}}}\n");
+    let hermes = "multiplex_profiles: true\n";
+    let read = |home: TestHome| home.load().settings.sessions.multiplex_profiles;
+    let with = |value: &str| TestHome::new().env("GATEWAY_MULTIPLEX_PROFILES", value);
+    for (word, wanted) in [
+        ("1", true),
+        (" TRUE ", true),
+        ("on", true),
+        ("0", false),
+        ("No", false),
+    ] {
+        let other = if wanted { "false" } else { "true" };
+        assert_eq!(
+            read(with(word).file("relay.yaml", &file(other))),
+            wanted,
+            "{word}"
+        );
+    }
+    for word in ["", " ", "perhaps", "2"] {
+        assert!(
+            read(with(word).file("config.yaml", hermes)),
+            "{word}: the settings decide"
+        );
+        assert!(!read(with(word)), "{word}");
+    }
+    // Hermes' own file of variables counts less than our settings, and more than Hermes' settings.
+    let dotenv = |value: &str| TestHome::new().file(".env", &format!("GATEWAY_MULTIPLEX_PROFILES={value}\n"));
+    assert!(read(dotenv("true")));
+    assert!(!read(dotenv("true").file("relay.yaml", &file("false"))));
+    assert!(!read(dotenv("off").file("config.yaml", hermes)));
+    let home = with("on");
+    assert_eq!(
+        *home.load().origins.of("sessions.multiplex_profiles"),
+        Origin::Env("GATEWAY_MULTIPLEX_PROFILES".to_owned())
+    );
+}
+
+#[test]
 fn the_state_directory_has_its_own_order() {
     let mut home = TestHome::new().file("relay.yaml", "state_dir: journal\n");
     let place = |home: &TestHome| home.load().settings.state_dir;
