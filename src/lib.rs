@@ -348,7 +348,9 @@ pub mod settings {
     };
     pub use crate::adapter::prompt::{Approvers, PromptSettings};
     pub use crate::adapter::stream::{StreamMode, StreamSettings};
-    pub use crate::adapter::{OfferedCommand, PlatformRateLimit, RateLimitSettings, TextWaits};
+    pub use crate::adapter::{
+        OfferedCommand, PlatformRateLimit, RateLimitSettings, SlackConfig, SlackReplyMode, TextWaits,
+    };
     pub use crate::agent::Permission;
     pub use crate::agent::acp::{AcpSettings, OptionValue};
     pub use crate::agent::command::{CommandInput, CommandOutput, CommandSettings, EnvAdditions};
@@ -360,8 +362,8 @@ pub mod settings {
         ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability, IdpConfig,
         JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NotifyConfig, OnRevoked, PolicyOverride,
         ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, SessionsConfig, Settings, ShutdownConfig,
-        SkillStoreKind, SkillsConfig, SlackConfig, SleepAction, SleepConfig, TelegramConfig, TelemetryConfig,
-        TlsConfig, UnknownChoice,
+        SkillStoreKind, SkillsConfig, SleepAction, SleepConfig, TelegramConfig, TelemetryConfig, TlsConfig,
+        UnknownChoice,
     };
     pub use crate::net::media::MediaSettings;
 }

@@ -1,11 +1,12 @@
-//! Builds the ops of one chat that carry text: target, reply anchor, tags.
+//! Builds the ops of one chat that people read: target, reply anchor, tags.
 
 use std::sync::Arc;
 
 use super::chats::{ChatFacts, ChatId};
+use super::slack::{SlackConfig, has_new_link, is_slack};
 use super::split::split;
 use super::stream::StreamSettings;
-use crate::wire::{Action, CapabilityDescriptor, LenUnit, Metadata, Platform};
+use crate::wire::{Action, CapabilityDescriptor, LenUnit, Metadata};
 
 /// The role of a text for its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,12 +20,16 @@ pub(super) enum TextKind {
 }
 
 /// Builds the ops of one chat.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ActionBuilder {
     pub(super) chat: Arc<ChatId>,
     facts: Arc<ChatFacts>,
-    /// Further tags of ops that carry text.
-    hints: Metadata,
+    /// Whether what people read names the answered message.
+    is_anchored: bool,
+    /// Hints of ops that carry text: how it is formatted.
+    formats: Metadata,
+    /// Hints of new messages: what Slack previews.
+    previews: Metadata,
     /// Longest message, in `unit`.
     pub(super) limit: usize,
     pub(super) unit: LenUnit,
@@ -35,62 +40,46 @@ impl ActionBuilder {
         chat: Arc<ChatId>,
         facts: Arc<ChatFacts>,
         descriptor: Option<&CapabilityDescriptor>,
+        settings: &StreamSettings,
+        slack: &SlackConfig,
     ) -> Self {
         let (limit, unit) = CapabilityDescriptor::message_limit(descriptor);
+        let is_anchored = !is_slack(&chat) || facts.thread_id.is_some() || slack.anchors(&chat, &facts);
         Self {
+            formats: formats(settings, descriptor),
+            previews: previews(settings, &chat),
+            is_anchored,
             chat,
             facts,
-            hints: Metadata::new(),
             limit,
             unit,
         }
     }
 
-    /// Adds the configured formatting hints, where the platform supports them.
-    pub(super) fn with_hints(
-        mut self,
-        settings: &StreamSettings,
-        descriptor: Option<&CapabilityDescriptor>,
-    ) -> Self {
-        if descriptor.is_some_and(|descriptor| descriptor.supports_block_formatting) {
-            let formats: Metadata = [
-                ("rich_blocks", settings.rich_blocks),
-                ("markdown_blocks", settings.markdown_blocks),
-            ]
-            .into_iter()
-            .filter(|(_, enabled)| *enabled)
-            .map(|(key, _)| (key.to_owned(), true.into()))
-            .collect();
-            if !formats.is_empty() {
-                self.hints.insert("format_hints".to_owned(), formats.into());
-            }
-        }
-        if is_slack(&self.chat) {
-            for (key, unfurl) in [
-                ("unfurl_links", settings.unfurl_links),
-                ("unfurl_media", settings.unfurl_media),
-            ] {
-                if let Some(unfurl) = unfurl {
-                    self.hints.insert(key.to_owned(), unfurl.into());
-                }
-            }
-        }
-        self
-    }
-
-    /// Id of the message that is answered.
-    pub(super) fn anchor(&self) -> Option<String> {
+    /// The message that is answered: what reactions go on.
+    pub(super) fn answered(&self) -> Option<String> {
         self.facts.message_id.clone()
     }
 
-    /// Tags of an op without text.
+    /// The message that a reply names.
+    pub(super) fn anchor(&self) -> Option<String> {
+        self.answered().filter(|_| self.is_anchored)
+    }
+
+    /// Tags of typing and reactions, which belong to the answered message wherever the reply goes.
+    pub(super) fn indicator_tags(&self) -> Metadata {
+        self.threaded(self.facts.message_id.as_ref())
+    }
+
+    /// Tags of an op that people read.
     pub(super) fn tags(&self) -> Metadata {
+        self.threaded(self.anchor().as_ref())
+    }
+
+    /// Slack ignores `reply_to`: a reply is a message in the thread of the message that it answers.
+    fn threaded(&self, anchor: Option<&String>) -> Metadata {
         let mut tags = self.facts.tags();
-        // On Slack a reply is a message in the thread of the message that it answers.
-        if is_slack(&self.chat)
-            && self.facts.thread_id.is_none()
-            && let Some(anchor) = &self.facts.message_id
-        {
+        if let Some(anchor) = anchor.filter(|_| is_slack(&self.chat) && self.facts.thread_id.is_none()) {
             tags.insert("thread_id".to_owned(), anchor.as_str().into());
         }
         tags
@@ -98,7 +87,7 @@ impl ActionBuilder {
 
     fn text_tags(&self, kind: TextKind) -> Metadata {
         let mut tags = self.tags();
-        tags.extend(self.hints.clone());
+        tags.extend(self.formats.clone());
         let flag = match kind {
             TextKind::Plain => return tags,
             TextKind::Growing => "expect_edits",
@@ -108,24 +97,34 @@ impl ActionBuilder {
         tags
     }
 
-    /// A message that replies to the answered message.
-    pub(super) fn reply(&self, content: String, kind: TextKind) -> Action {
+    /// A new message.
+    pub(super) fn send(&self, content: String, reply_to: Option<String>, kind: TextKind) -> Action {
+        let mut metadata = self.text_tags(kind);
+        metadata.extend(self.previews.clone());
         Action::Send {
             chat_id: self.chat.chat.clone(),
             content,
-            reply_to: self.anchor(),
-            metadata: self.text_tags(kind),
+            reply_to,
+            metadata,
         }
+    }
+
+    /// A message that replies to the answered message.
+    pub(super) fn reply(&self, content: String, kind: TextKind) -> Action {
+        self.send(content, self.anchor(), kind)
     }
 
     /// A message that replies to nothing: progress, or a notice.
     pub(super) fn message(&self, content: String, kind: TextKind) -> Action {
-        Action::Send {
-            chat_id: self.chat.chat.clone(),
-            content,
-            reply_to: None,
-            metadata: self.text_tags(kind),
-        }
+        self.send(content, None, kind)
+    }
+
+    /// The tags of an attachment that is part of the answer.
+    pub(super) fn media_tags(&self) -> Metadata {
+        let mut tags = self.tags();
+        tags.extend(self.previews.clone());
+        tags.insert("notify".to_owned(), true.into());
+        tags
     }
 
     /// A message's new text.
@@ -135,6 +134,15 @@ impl ActionBuilder {
             message_id: message_id.to_owned(),
             content,
             metadata: self.text_tags(kind),
+        }
+    }
+
+    /// Removes a message.
+    pub(super) fn delete(&self, message_id: String) -> Action {
+        Action::Delete {
+            chat_id: self.chat.chat.clone(),
+            message_id,
+            metadata: self.tags(),
         }
     }
 
@@ -156,9 +164,46 @@ impl ActionBuilder {
         }
         split(text, self.limit, self.unit)
     }
+
+    /// Whether links are to be previewed by all means.
+    pub(super) fn forces_previews(&self) -> bool {
+        self.previews.values().any(|preview| *preview == true)
+    }
+
+    /// Whether a message that was posted with another text has to be posted anew for its links to be previewed.
+    pub(super) fn needs_new_post(&self, text: &str, posted: &str) -> bool {
+        self.forces_previews() && has_new_link(text, posted)
+    }
 }
 
-/// Whether the chat is on Slack.
-pub(super) fn is_slack(chat: &ChatId) -> bool {
-    chat.platform == Platform::SLACK.as_str()
+/// The configured formatting hints, where the platform supports them.
+fn formats(settings: &StreamSettings, descriptor: Option<&CapabilityDescriptor>) -> Metadata {
+    let mut hints = Metadata::new();
+    if descriptor.is_some_and(|descriptor| descriptor.supports_block_formatting) {
+        let formats: Metadata = [
+            ("rich_blocks", settings.rich_blocks),
+            ("markdown_blocks", settings.markdown_blocks),
+        ]
+        .into_iter()
+        .filter(|(_, enabled)| *enabled)
+        .map(|(key, _)| (key.to_owned(), true.into()))
+        .collect();
+        if !formats.is_empty() {
+            hints.insert("format_hints".to_owned(), formats.into());
+        }
+    }
+    hints
+}
+
+/// The configured previews, on Slack.
+fn previews(settings: &StreamSettings, chat: &ChatId) -> Metadata {
+    let previews = [
+        ("unfurl_links", settings.unfurl_links),
+        ("unfurl_media", settings.unfurl_media),
+    ];
+    previews
+        .into_iter()
+        .filter(|_| is_slack(chat))
+        .filter_map(|(key, preview)| Some((key.to_owned(), preview?.into())))
+        .collect()
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::action_builder::{ActionBuilder, TextKind};
 use super::chats::{ChatFacts, ChatId};
 use super::media::{OutgoingAttachment, attachment_ops};
+use super::slack::SlackConfig;
 use super::stream::{DurableAction, ReplyStream, StreamSettings, StreamTarget};
 use super::threads::ThreadRegistry;
 use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
@@ -48,6 +49,7 @@ struct Inner {
     bot_id: Option<String>,
     descriptor: Option<Arc<CapabilityDescriptor>>,
     settings: Arc<StreamSettings>,
+    slack: Arc<SlackConfig>,
 }
 
 impl RelayAdapter {
@@ -58,12 +60,29 @@ impl RelayAdapter {
         descriptor: Option<Arc<CapabilityDescriptor>>,
         settings: Arc<StreamSettings>,
     ) -> Self {
+        Self::with_slack(platform, bot_id, descriptor, settings, Arc::default())
+    }
+
+    /// [`Self::new`] with settings of Slack, which say where replies go there.
+    pub fn with_slack(
+        platform: &str,
+        bot_id: Option<String>,
+        descriptor: Option<Arc<CapabilityDescriptor>>,
+        settings: Arc<StreamSettings>,
+        slack: Arc<SlackConfig>,
+    ) -> Self {
         Self(Arc::new(Inner {
             platform: platform.to_owned(),
             bot_id: bot_id.filter(|bot_id| !bot_id.is_empty()),
             descriptor,
             settings,
+            slack,
         }))
+    }
+
+    /// Builds the ops of a chat on this platform.
+    pub(super) fn builder(&self, chat: Arc<ChatId>, facts: Arc<ChatFacts>) -> ActionBuilder {
+        ActionBuilder::new(chat, facts, self.descriptor(), &self.0.settings, &self.0.slack)
     }
 
     /// The platform's name.
@@ -123,8 +142,9 @@ impl RelayAdapter {
     /// The sends that deliver a text; none for a blank one. Every part replies to the same message, because a send
     /// that replies to nothing is read as progress.
     pub fn reply(&self, text: &str, chat: &ChatId, facts: &ChatFacts) -> Vec<DurableAction> {
-        let actions = reply(text, chat, facts, self.descriptor());
-        actions.into_iter().map(DurableAction::from).collect()
+        let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
+        let actions = reply(text, &builder).into_iter();
+        actions.map(DurableAction::from).collect()
     }
 
     /// Streams one turn's reply. `draft_id` is the first of the turn's own draft ids ([`first_draft_id`](super::stream::first_draft_id)).
@@ -142,6 +162,7 @@ impl RelayAdapter {
         ids: OpIds,
         now: Duration,
     ) -> ReplyStream {
+        let builder = self.builder(Arc::clone(&chat), Arc::clone(&facts));
         let target = StreamTarget {
             chat,
             facts,
@@ -149,7 +170,7 @@ impl RelayAdapter {
             descriptor: self.0.descriptor.clone(),
             follow_up,
         };
-        ReplyStream::new(Arc::clone(&self.0.settings), target, draft_id, ids, now)
+        ReplyStream::new(Arc::clone(&self.0.settings), builder, target, draft_id, ids, now)
     }
 
     /// The ops that deliver an attachment, with a text as the fallback; the text alone where the platform accepts no
@@ -160,7 +181,8 @@ impl RelayAdapter {
         chat: &ChatId,
         facts: &ChatFacts,
     ) -> Vec<DurableAction> {
-        attachment_ops(attachment, chat, facts, self.descriptor())
+        let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
+        attachment_ops(attachment, &builder, self.descriptor())
     }
 
     /// The op that names the chat's thread, when the connector opened the thread and it has no name from us yet.
@@ -182,6 +204,7 @@ pub struct Adapters {
     by_platform: HashMap<String, RelayAdapter>,
     primary: Option<Arc<CapabilityDescriptor>>,
     settings: Arc<StreamSettings>,
+    slack: Arc<SlackConfig>,
 }
 
 impl Adapters {
@@ -192,6 +215,7 @@ impl Adapters {
         identities: impl Iterator<Item = (String, String)>,
         descriptors: impl Iterator<Item = (String, Arc<CapabilityDescriptor>)>,
         settings: Arc<StreamSettings>,
+        slack: Arc<SlackConfig>,
     ) -> Self {
         let mut primary = None;
         let mut declared = HashMap::new();
@@ -207,32 +231,29 @@ impl Adapters {
         let by_platform = platforms.into_iter().map(|platform| {
             let bot_id = bots.get(&platform).cloned();
             let descriptor = declared.get(&platform).or(primary.as_ref()).cloned();
-            let adapter = RelayAdapter::new(&platform, bot_id, descriptor, Arc::clone(&settings));
+            let (settings, slack) = (Arc::clone(&settings), Arc::clone(&slack));
+            let adapter = RelayAdapter::with_slack(&platform, bot_id, descriptor, settings, slack);
             (platform, adapter)
         });
         Self {
             by_platform: by_platform.collect(),
             primary,
             settings,
+            slack,
         }
     }
 
     /// The adapter of a platform; for an unknown one, an adapter with the primary descriptor and without a bot.
     pub fn get(&self, platform: &str) -> RelayAdapter {
         self.by_platform.get(platform).cloned().unwrap_or_else(|| {
-            RelayAdapter::new(platform, None, self.primary.clone(), Arc::clone(&self.settings))
+            let (settings, slack) = (Arc::clone(&self.settings), Arc::clone(&self.slack));
+            RelayAdapter::with_slack(platform, None, self.primary.clone(), settings, slack)
         })
     }
 }
 
 /// The sends that deliver a text, split to the platform's limit.
-pub(super) fn reply(
-    text: &str,
-    chat: &ChatId,
-    facts: &ChatFacts,
-    descriptor: Option<&CapabilityDescriptor>,
-) -> Vec<Action> {
-    let builder = ActionBuilder::new(Arc::new(chat.clone()), Arc::new(facts.clone()), descriptor);
+pub(super) fn reply(text: &str, builder: &ActionBuilder) -> Vec<Action> {
     let parts = builder.parts(text).into_iter();
     parts.map(|part| builder.reply(part, TextKind::Final)).collect()
 }
@@ -375,7 +396,12 @@ mod tests {
             ("slack", ""),
         ]
         .map(|(platform, bot)| (platform.to_owned(), bot.to_owned()));
-        let adapters = Adapters::new(identities.into_iter(), declared.into_iter(), Arc::default());
+        let adapters = Adapters::new(
+            identities.into_iter(),
+            declared.into_iter(),
+            Arc::default(),
+            Arc::default(),
+        );
         for (platform, bot_id, descriptor) in [
             ("discord", Some("d1"), "discord"),
             ("telegram", Some("t"), "slack"),
@@ -387,5 +413,36 @@ mod tests {
             assert_eq!(adapter.descriptor().unwrap().platform, descriptor, "{platform}");
         }
         assert!(Adapters::default().get("discord").descriptor().is_none());
+    }
+
+    #[test]
+    fn formatting_hints_follow_the_destination_whichever_platform_is_the_primary_one() {
+        let settings = StreamSettings {
+            rich_blocks: true,
+            ..StreamSettings::default()
+        };
+        for primary_has_blocks in [true, false] {
+            let mut declared = ["slack", "discord"].map(|platform| {
+                let mut descriptor = CapabilityDescriptor::placeholder(platform);
+                descriptor.supports_block_formatting = platform == "slack";
+                (platform.to_owned(), Arc::new(descriptor))
+            });
+            if !primary_has_blocks {
+                declared.reverse();
+            }
+            let settings = Arc::new(settings.clone());
+            let adapters = Adapters::new(std::iter::empty(), declared.into_iter(), settings, Arc::default());
+            for (platform, hinted) in [("slack", true), ("discord", false)] {
+                let chat = ChatId {
+                    platform: platform.to_owned(),
+                    chat: "c".to_owned(),
+                };
+                let ops = adapters.get(platform).reply("hi", &chat, &facts());
+                let Action::Send { metadata, .. } = &ops[0].action else {
+                    panic!("{ops:?}")
+                };
+                assert_eq!(metadata.contains_key("format_hints"), hinted, "{platform}");
+            }
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Parsing is lenient. Invalid values are ignored with a warning, invalid YAML counts as empty, and the file is never
 //! written. It may contain secrets of Hermes: its text and values are wiped when they are dropped.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -10,6 +11,7 @@ use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
 use super::{env, secret, yaml};
+use crate::adapter::SlackReplyMode;
 
 /// Keys of the relevance policy, in any mapping.
 const RELEVANCE: [&str; 2] = ["require_mention", "free_response_channels"];
@@ -99,11 +101,29 @@ impl HermesConfig {
         self.at(dotted).and_then(boolean)
     }
 
-    /// A Slack switch of the relay platform: in the `slack` mapping, else beside it.
-    pub(super) fn slack_switch(&self, name: &str) -> Option<bool> {
+    /// A Slack setting of the relay platform: in the `slack` mapping, else beside it.
+    fn slack(&self, name: &str) -> Option<&Value> {
         let nested = self.at(&format!("platforms.relay.extra.slack.{name}"));
-        let value = nested.or_else(|| self.at(&format!("platforms.relay.extra.{name}")))?;
-        Some(match value {
+        nested.or_else(|| self.at(&format!("platforms.relay.extra.{name}")))
+    }
+
+    /// The Slack chats with a reply mode of their own. Modes that the relay does not have are left out.
+    pub(super) fn slack_reply_modes(&self) -> Option<BTreeMap<String, SlackReplyMode>> {
+        let modes = self.slack("channel_reply_modes")?.as_object()?.iter();
+        let known = modes.filter_map(|(chat, mode)| {
+            let mode = match plain(mode)?.to_ascii_lowercase().as_str() {
+                "channel" => SlackReplyMode::Channel,
+                "thread" => SlackReplyMode::Thread,
+                _ => return None,
+            };
+            Some((chat.clone(), mode))
+        });
+        Some(known.collect())
+    }
+
+    /// A Slack switch of the relay platform.
+    pub(super) fn slack_switch(&self, name: &str) -> Option<bool> {
+        Some(match self.slack(name)? {
             Value::Bool(flag) => *flag,
             other => plain(other).is_some_and(|text| {
                 matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")

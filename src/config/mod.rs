@@ -44,7 +44,7 @@ pub use resolve::load;
 pub use sections::{
     AuditConfig, BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat,
     LogLevel, OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, ServeConfig, SessionsConfig,
-    ShutdownConfig, SlackConfig, SleepAction, SleepConfig, UnknownChoice,
+    ShutdownConfig, SleepAction, SleepConfig, UnknownChoice,
 };
 pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};
 pub use skills::{SkillStoreKind, SkillsConfig};

@@ -1,6 +1,5 @@
 //! Sections of the settings file that are used as written, with their defaults: link, sessions, journal, log, ...
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -272,19 +271,6 @@ section! {
     pub struct AuditConfig {
         /// How long entries are kept.
         pub keep_days: u64 = 90, range(1..=3650);
-    }
-}
-
-section! {
-    /// Slack.
-    #[derive(PartialEq, Eq)]
-    pub struct SlackConfig {
-        /// Reply in a thread under the message.
-        pub reply_in_thread: bool = true;
-        /// A message outside a thread starts a new session.
-        pub dm_top_level_threads_as_sessions: bool = true;
-        /// Commands for `/hermes <name>`.
-        pub command_map: BTreeMap<String, String>;
     }
 }
 

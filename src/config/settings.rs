@@ -9,9 +9,9 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::access::{AccessSettings, Mode};
-use crate::adapter::RateLimitSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
+use crate::adapter::{RateLimitSettings, SlackConfig};
 use crate::agent::Route;
 use crate::agent_connector::NotifyTarget;
 use crate::net::media::MediaSettings;
@@ -26,7 +26,7 @@ use super::file::nearest;
 use super::notify::{self, NotifyConfig};
 use super::sections::{
     AuditConfig, DiscordConfig, JournalConfig, LinkConfig, LogConfig, PolicyOverride, ServeConfig,
-    SessionsConfig, ShutdownConfig, SlackConfig, SleepConfig,
+    SessionsConfig, ShutdownConfig, SleepConfig,
 };
 use super::skills::SkillsConfig;
 use super::telemetry::TelemetryConfig;

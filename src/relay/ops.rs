@@ -143,7 +143,7 @@ impl DurableOp {
             session,
             body,
             fallback: action.fallback.iter().map(ActionText::from).collect(),
-            then: Vec::new(),
+            then: action.then.iter().map(ActionText::from).collect(),
             group,
             attempts: 0,
             timeouts: 0,
@@ -244,6 +244,11 @@ impl DurableOp {
         self.resend_until = None;
         self.refusals = 0;
         true
+    }
+
+    /// Whether it only removes what was replaced: nobody misses anything when it fails.
+    pub(super) fn is_cleanup(&self) -> bool {
+        self.body.name == "delete"
     }
 
     /// Whether to send it again when its outcome is unknown.

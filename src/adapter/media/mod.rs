@@ -12,7 +12,7 @@ pub use url::{
     parse_url, public_url,
 };
 
-use super::chats::{ChatFacts, ChatId};
+use super::action_builder::ActionBuilder;
 use super::relay_adapter::reply;
 use super::split::split;
 use super::stream::DurableAction;
@@ -46,11 +46,10 @@ pub enum OutgoingAttachment {
 /// attachments. What does not fit into the caption follows as messages, and all of them reply to the same message.
 pub(super) fn attachment_ops(
     attachment: &OutgoingAttachment,
-    chat: &ChatId,
-    facts: &ChatFacts,
+    builder: &ActionBuilder,
     descriptor: Option<&CapabilityDescriptor>,
 ) -> Vec<DurableAction> {
-    let text = |text: &str| reply(text, chat, facts, descriptor);
+    let text = |text: &str| reply(text, builder);
     let durable = |actions: Vec<Action>| actions.into_iter().map(DurableAction::from).collect();
     let (kind, source_url, caption, name, is_public) = match attachment {
         OutgoingAttachment::Text(instead) => return durable(text(instead)),
@@ -78,19 +77,18 @@ pub(super) fn attachment_ops(
     }
     .into_iter();
     let content = parts.next().unwrap_or_default();
-    let mut metadata = facts.tags();
-    metadata.insert("notify".to_owned(), true.into());
     let mut ops = vec![DurableAction {
         fallback: text(&fallback_text(undelivered, &content)),
         action: Action::SendMedia {
-            chat_id: chat.chat.clone(),
+            chat_id: builder.chat.chat.clone(),
             media_kind: kind.as_str().to_owned(),
             source_url: source_url.clone(),
             content,
-            reply_to: facts.message_id.clone(),
-            metadata,
+            reply_to: builder.anchor(),
+            metadata: builder.media_tags(),
             filename: name.and_then(safe_file_name),
         },
+        then: Vec::new(),
     }];
     ops.extend(parts.flat_map(|part| text(&part)).map(DurableAction::from));
     ops
@@ -143,22 +141,29 @@ fn caption_limit(descriptor: &CapabilityDescriptor) -> (usize, LenUnit) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
+    use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
 
-    fn chat() -> ChatId {
-        ChatId {
+    fn builder(descriptor: &CapabilityDescriptor) -> ActionBuilder {
+        let chat = ChatId {
             platform: "discord".into(),
             chat: "c".into(),
-        }
-    }
-
-    fn facts() -> ChatFacts {
-        ChatFacts {
+        };
+        let facts = ChatFacts {
             message_id: Some("m".into()),
             ..ChatFacts::default()
-        }
+        };
+        let adapter = RelayAdapter::new(
+            "discord",
+            None,
+            Some(Arc::new(descriptor.clone())),
+            Arc::default(),
+        );
+        adapter.builder(Arc::new(chat), Arc::new(facts))
     }
 
     fn descriptor(platform: &str, limit: u64) -> CapabilityDescriptor {
@@ -176,7 +181,7 @@ mod tests {
             name: Some("../x y.png".to_owned()),
             is_public: false,
         };
-        let ops = attachment_ops(&file, &chat(), &facts(), Some(descriptor));
+        let ops = attachment_ops(&file, &builder(descriptor), Some(descriptor));
         ops.into_iter().map(|op| op.action).collect()
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::render::{self, MessageFormat};
 use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind};
-use crate::adapter::chats::{ChatFacts, ChatId};
+use crate::adapter::action_builder::{ActionBuilder, TextKind};
+use crate::adapter::chats::ChatId;
 use crate::wire::{Action, PromptButton, SessionKey};
 
 /// A question that is open.
@@ -48,8 +49,7 @@ pub(super) struct EndedQuestion {
 #[derive(Clone, Debug)]
 pub(super) struct PromptTarget {
     pub(super) session: SessionKey,
-    pub(super) chat: ChatId,
-    pub(super) facts: ChatFacts,
+    pub(super) builder: ActionBuilder,
 }
 
 /// An option that is offered.
@@ -196,7 +196,7 @@ impl OpenQuestion {
 
     /// Whether it is the question with this code in this chat.
     pub(super) fn is_named(&self, chat: &ChatId, code: QuestionCode) -> bool {
-        self.code == code && self.target.chat == *chat
+        self.code == code && *self.target.chat() == *chat
     }
 
     /// The answer that the words give; `None` when there is no such option.
@@ -249,6 +249,10 @@ impl OpenQuestion {
 }
 
 impl PromptTarget {
+    pub(super) fn chat(&self) -> &ChatId {
+        &self.builder.chat
+    }
+
     pub(super) fn prompt(
         &self,
         id: &PromptId,
@@ -263,7 +267,7 @@ impl PromptTarget {
             style: render::style(offer.meaning).map(str::to_owned),
         };
         self.op(Action::Prompt {
-            chat_id: self.chat.chat.clone(),
+            chat_id: self.chat().chat.clone(),
             content: content.to_owned(),
             prompt_kind: match kind {
                 QuestionKind::Approval => "approval".to_owned(),
@@ -271,43 +275,29 @@ impl PromptTarget {
             },
             prompt_id: id.as_str().to_owned(),
             options: offers.iter().map(option).collect(),
-            reply_to: self.facts.message_id.clone(),
-            metadata: self.facts.tags(),
+            reply_to: self.builder.anchor(),
+            metadata: self.builder.tags(),
             timeout_s: Some(wait.as_secs().max(1)),
         })
     }
 
     /// The question as a message, not marked as the final reply of the turn.
     pub(super) fn question(&self, content: String) -> PromptOp {
-        self.send(content, self.facts.message_id.clone())
+        self.op(self.builder.reply(content, TextKind::Plain))
     }
 
     pub(super) fn notice(&self, text: &str, reply_to: Option<String>) -> PromptOp {
-        self.send(text.to_owned(), reply_to)
+        self.op(self.builder.send(text.to_owned(), reply_to, TextKind::Plain))
     }
 
     pub(super) fn edit(&self, message_id: &str, content: String) -> PromptOp {
-        self.op(Action::Edit {
-            chat_id: self.chat.chat.clone(),
-            message_id: message_id.to_owned(),
-            content,
-            metadata: self.facts.tags(),
-        })
-    }
-
-    fn send(&self, content: String, reply_to: Option<String>) -> PromptOp {
-        self.op(Action::Send {
-            chat_id: self.chat.chat.clone(),
-            content,
-            reply_to,
-            metadata: self.facts.tags(),
-        })
+        self.op(self.builder.edit(message_id, content, TextKind::Plain))
     }
 
     fn op(&self, action: Action) -> PromptOp {
         PromptOp {
             session: self.session.clone(),
-            chat: self.chat.clone(),
+            chat: self.chat().clone(),
             action,
         }
     }

@@ -2,6 +2,7 @@
 //! [`Resolution`]: none is resolved twice.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::question::{
@@ -91,8 +92,7 @@ impl Prompts {
         let wait = self.settings.wait(request.timeout);
         let target = PromptTarget {
             session: request.session,
-            chat: request.chat,
-            facts: request.facts,
+            builder: adapter.builder(Arc::new(request.chat), Arc::new(request.facts)),
         };
         let id = self.next_id();
         let (op, shape) = if native {
@@ -106,7 +106,7 @@ impl Prompts {
                 Presentation::Numbered,
             )
         };
-        self.codes.insert(target.chat.clone(), code.next());
+        self.codes.insert(target.chat().clone(), code.next());
         self.open.push(OpenQuestion {
             id: id.clone(),
             code,
@@ -171,7 +171,7 @@ impl Prompts {
             return self.press_after_end(press);
         };
         let open = &mut self.open[at];
-        if open.target.chat != press.chat {
+        if *open.target.chat() != press.chat {
             return PressResult::NotAllowed(None);
         }
         if !open.who.includes(&press.by) {
@@ -249,7 +249,7 @@ impl Prompts {
             && self
                 .open
                 .iter()
-                .any(|open| open.target.chat == *message.chat && open.showing.message().is_none());
+                .any(|open| *open.target.chat() == *message.chat && open.showing.message().is_none());
         let mut bare = accepting.iter().filter(|open| open.takes_bare(typed, now));
         match (bare.next(), bare.next()) {
             (Some(only), None) if !may_mean_another => only.answer(typed),
@@ -262,11 +262,11 @@ impl Prompts {
 
     /// The question whose message has this id.
     fn replied(&self, chat: &ChatId, id: &str) -> Option<Replied<'_>> {
-        let mut open = self.open.iter().filter(|open| open.target.chat == *chat);
+        let mut open = self.open.iter().filter(|open| *open.target.chat() == *chat);
         if let Some(open) = open.find(|open| open.showing.message() == Some(id)) {
             return Some(Replied::Open(open));
         }
-        let mut ended = self.ended.iter().filter(|ended| ended.target.chat == *chat);
+        let mut ended = self.ended.iter().filter(|ended| *ended.target.chat() == *chat);
         ended
             .find(|ended| ended.message_id.as_deref() == Some(id))
             .map(Replied::Ended)
@@ -348,7 +348,7 @@ impl Prompts {
         let late = self.ended.iter_mut().find(|ended| {
             ended.id.as_str() == press.prompt_id
                 && ended.decision == Decision::TimedOut
-                && ended.target.chat == press.chat
+                && *ended.target.chat() == press.chat
                 && ended.who.includes(&press.by)
         });
         match late {

@@ -47,9 +47,15 @@ fn complete(
             trail,
         } if edits => {
             let part = segment.head(builder.limit, builder.limit).part.clone();
+            let is_posted_anew = builder.needs_new_post(&part, &segment.posted);
             segment.advance();
             let mut durable = Vec::new();
-            if !(trail == Trail::Clean && text == part) {
+            if is_posted_anew {
+                durable.push(DurableAction {
+                    then: vec![builder.delete(id)],
+                    ..builder.reply(part, TextKind::Final).into()
+                });
+            } else if !(trail == Trail::Clean && text == part) {
                 let fallback = match trail {
                     Trail::Unknown => vec![part.clone()],
                     Trail::Clean | Trail::Cursor => continuation(&text, &part, builder),
@@ -57,6 +63,7 @@ fn complete(
                 durable.push(DurableAction {
                     action: builder.edit(&id, part, TextKind::Final),
                     fallback: sends(fallback, builder).collect(),
+                    then: Vec::new(),
                 });
             }
             durable.extend(durable_sends(remainder(&segment, builder), builder));
@@ -71,6 +78,7 @@ fn complete(
             let seal = DurableAction {
                 action: builder.draft(draft_id, part.clone(), true, TextKind::Final),
                 fallback: vec![builder.reply(part, TextKind::Final)],
+                then: Vec::new(),
             };
             let rest = durable_sends(remainder(&segment, builder), builder);
             std::iter::once(seal).chain(rest).collect()

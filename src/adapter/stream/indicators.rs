@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::settings::StreamSettings;
 use super::text_stream::EditPace;
 use super::types::{OpOutcome, PlanLine, Priority, StepState, StreamTarget, ToolLine, TurnResult};
-use crate::adapter::action_builder::{ActionBuilder, TextKind, is_slack};
+use crate::adapter::action_builder::{ActionBuilder, TextKind};
+use crate::adapter::slack::is_slack;
 use crate::wire::{Action, LenUnit, OpId, Platform};
 
 /// The reaction on the answered message.
@@ -275,17 +276,17 @@ fn result_emoji(result: TurnResult, builder: &ActionBuilder) -> Option<&'static 
 fn react(builder: &ActionBuilder, emoji: &str, remove: bool) -> Option<Action> {
     Some(Action::React {
         chat_id: builder.chat.chat.clone(),
-        message_id: builder.anchor()?,
+        message_id: builder.answered()?,
         emoji: emoji.to_owned(),
         remove,
-        metadata: builder.tags(),
+        metadata: builder.indicator_tags(),
     })
 }
 
 fn typing(builder: &ActionBuilder, content: Option<String>) -> Action {
     Action::Typing {
         chat_id: builder.chat.chat.clone(),
-        metadata: builder.tags(),
+        metadata: builder.indicator_tags(),
         content,
     }
 }

@@ -58,15 +58,13 @@ impl ReplyStream {
     #[expect(clippy::needless_pass_by_value, reason = "the indicators share the settings")]
     pub(super) fn new(
         settings: Arc<StreamSettings>,
+        builder: ActionBuilder,
         target: StreamTarget,
         draft_id: u64,
         ids: OpIds,
         now: Duration,
     ) -> Self {
-        let descriptor = target.descriptor.as_deref();
-        let (chat, facts) = (Arc::clone(&target.chat), Arc::clone(&target.facts));
-        let builder = ActionBuilder::new(chat, facts, descriptor).with_hints(&settings, descriptor);
-        let strategies = Strategies::new(&settings, &target);
+        let strategies = Strategies::new(&settings, &target, &builder);
         Self {
             text: TextStream::new(&settings, &builder, strategies, draft_id, now),
             indicators: Indicators::new(&settings, &target, strategies.edits, now),

@@ -255,6 +255,8 @@ pub(super) struct Segment {
     /// The current message once it is full or the segment is closed.
     head: Option<FirstMessage>,
     pub(super) shown: Shown,
+    /// The text that the current message was posted with, where that matters.
+    pub(super) posted: String,
     /// Whether a message of it was delivered.
     advanced: bool,
     /// Whether an op showed any of it.
@@ -278,6 +280,7 @@ impl Segment {
             breaks,
             head: None,
             shown: Shown::Nothing,
+            posted: String::new(),
             advanced: false,
             touched: false,
             trims,
@@ -416,6 +419,7 @@ impl Segment {
         let ahead = self.rest().chars().take(LOOK_AHEAD);
         self.visible = ahead.filter(|point| !point.is_whitespace()).count();
         self.shown = Shown::Nothing;
+        self.posted.clear();
         self.fresh = self.length;
         self.trims = true;
         self.advanced = true;

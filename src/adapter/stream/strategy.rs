@@ -2,7 +2,8 @@
 
 use super::settings::{StreamMode, StreamSettings};
 use super::types::StreamTarget;
-use crate::adapter::action_builder::is_slack;
+use crate::adapter::action_builder::ActionBuilder;
+use crate::adapter::slack::is_slack;
 
 /// How text goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,14 +42,16 @@ pub(super) struct Strategies {
 }
 
 impl Strategies {
-    pub(super) fn new(settings: &StreamSettings, target: &StreamTarget) -> Self {
+    pub(super) fn new(settings: &StreamSettings, target: &StreamTarget, builder: &ActionBuilder) -> Self {
         let descriptor = target.descriptor.as_deref();
         let edits = descriptor.is_some_and(|descriptor| descriptor.supports_edit) && target.supports("edit");
         let slack = is_slack(&target.chat);
         let unfurls = settings.unfurl_links.is_some() || settings.unfurl_media.is_some();
         let drafts = if slack { Drafts::Sealed } else { Drafts::Preview };
         let drafts = (target.supports("draft") && !(slack && unfurls)).then_some(Strategy::Drafts(drafts));
-        let edited = if edits {
+        // A link that comes late is previewed only in a new message, which replaces the one that grew.
+        let grows = edits && (!builder.forces_previews() || target.supports("delete"));
+        let edited = if grows {
             Strategy::Edits
         } else {
             Strategy::Segments

@@ -206,6 +206,9 @@ impl TextStream {
             let front = self.pending.front_mut()?;
             let fresh = std::mem::take(&mut front.fresh);
             front.touched = true;
+            if matches!(op, TextOp::Send(_)) && builder.forces_previews() {
+                front.posted.clone_from(&text);
+            }
             return Some((OpContent::Text { op, fresh }, text, action));
         }
     }

@@ -162,6 +162,8 @@ pub struct DurableAction {
     /// Ops sent instead, in order, when the connector refuses it for any reason but permission and rate. Empty when
     /// nothing else could show what it shows.
     pub fallback: Vec<Action>,
+    /// Ops sent after it, in order, once it or its fallback is applied.
+    pub then: Vec<Action>,
 }
 
 impl From<Action> for DurableAction {
@@ -169,6 +171,7 @@ impl From<Action> for DurableAction {
         Self {
             action,
             fallback: Vec::new(),
+            then: Vec::new(),
         }
     }
 }

@@ -10,9 +10,10 @@ use super::direct::apply_policy;
 use super::env;
 use super::file::SYSTEM_PATH;
 use super::layers::{Layers, Sourced, non_empty};
-use super::sections::{BusyMode, SessionsConfig, SlackConfig, SleepConfig};
+use super::sections::{BusyMode, SessionsConfig, SleepConfig};
 use super::settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings};
 use crate::access::{ANY, AccessSettings, Mode, PersonRule, Role};
+use crate::adapter::SlackConfig;
 use crate::wire::Platform;
 
 use super::{ConfigError, DEFAULT_AGENT, LoadedConfig, Origin, Sources, secret};
@@ -302,6 +303,12 @@ impl Layers<'_> {
             if let Some(flag) = self.hermes.slack_switch(name).filter(|_| !is_set) {
                 *value = self.record(&key, Origin::HermesConfig(self.hermes.path.clone()), flag);
             }
+        }
+        let key = "slack.channel_reply_modes";
+        let is_set = self.own_sets(key);
+        if let Some(modes) = self.hermes.slack_reply_modes().filter(|_| !is_set) {
+            let origin = Origin::HermesConfig(self.hermes.path.clone());
+            slack.channel_reply_modes = self.record(key, origin, modes);
         }
     }
 

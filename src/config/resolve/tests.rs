@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use secrecy::ExposeSecret as _;
 
 use super::*;
+use crate::adapter::SlackReplyMode;
 use crate::config::LogLevel;
 use crate::config::test_home::TestHome;
 
@@ -175,7 +176,8 @@ fn session_and_slack_switches_fall_back_to_hermes() {
         .file(
             "config.yaml",
             "group_sessions_per_user: no\ngateway: {thread_sessions_per_user: true, multiplex_profiles: on}\n\
-             platforms: {relay: {extra: {reply_in_thread: 'off', slack: {dm_top_level_threads_as_sessions: no}}}}\n",
+             platforms: {relay: {extra: {reply_in_thread: 'off', slack: {dm_top_level_threads_as_sessions: no, \
+             channel_reply_modes: {C1: channel, C2: Thread, C3: project}}}}}\n",
         )
         .file("relay.yaml", "sessions: {multiplex_profiles: false, interrupted_notice: ''}\n");
     let loaded = home.load();
@@ -189,6 +191,14 @@ fn session_and_slack_switches_fall_back_to_hermes() {
     assert!(sessions.overflow_notice.is_some());
     assert!(
         !loaded.settings.slack.reply_in_thread && !loaded.settings.slack.dm_top_level_threads_as_sessions
+    );
+    assert_eq!(
+        loaded.settings.slack.channel_reply_modes,
+        [
+            ("C1".to_owned(), SlackReplyMode::Channel),
+            ("C2".to_owned(), SlackReplyMode::Thread)
+        ]
+        .into()
     );
     assert_eq!(
         *loaded.origins.of("slack.reply_in_thread"),

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{EventLoop, MAX_TURN_REQUESTS};
 use crate::adapter::stream::StreamSettings;
-use crate::adapter::{Adapters, RateLimiter};
+use crate::adapter::{Adapters, RateLimiter, SlackConfig};
 use crate::config::{BusyMode, Settings};
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
@@ -54,6 +54,7 @@ pub(in crate::relay) struct LoopSettings {
     /// The identities that are announced: platform and bot id.
     pub(in crate::relay) identities: Vec<(String, String)>,
     pub(in crate::relay) stream: Arc<StreamSettings>,
+    pub(in crate::relay) slack: Arc<SlackConfig>,
 }
 
 impl LoopSettings {
@@ -73,6 +74,7 @@ impl LoopSettings {
                 .map(|identity| (identity.platform.clone(), identity.bot_id.clone()))
                 .collect(),
             stream: Arc::new(settings.streaming.clone()),
+            slack: Arc::new(settings.slack.clone()),
         }
     }
 }
@@ -187,5 +189,6 @@ pub(in crate::relay) fn adapters(settings: &LoopSettings, link: &LinkStatus) -> 
     let primary = primary.map(|descriptor| (descriptor.platform.as_str(), descriptor));
     let descriptors = primary.into_iter().chain(link.descriptors.iter()).map(owned);
     let identities = settings.identities.iter().cloned();
-    Adapters::new(identities, descriptors, Arc::clone(&settings.stream))
+    let (stream, slack) = (Arc::clone(&settings.stream), Arc::clone(&settings.slack));
+    Adapters::new(identities, descriptors, stream, slack)
 }

@@ -3,6 +3,7 @@
 mod failures;
 mod indicators;
 mod showing;
+mod slack;
 mod walk;
 
 use std::sync::Arc;
@@ -11,9 +12,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    FinalOps, OpOutcome, Priority, ReplyStream, StepState, StreamSettings, StreamTarget, ToolLine, TurnResult,
+    FinalOps, OpOutcome, Priority, ReplyStream, StepState, StreamMode, StreamSettings, StreamTarget,
+    ToolLine, TurnResult,
 };
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::action_builder::ActionBuilder;
+use crate::adapter::{ChatFacts, ChatId, RelayAdapter, SlackConfig};
 use crate::wire::{Action, CapabilityDescriptor, OpId, OpIds};
 
 /// A platform's descriptor, as its connectors declare it.
@@ -74,6 +77,13 @@ fn target(descriptor: CapabilityDescriptor) -> StreamTarget {
     }
 }
 
+fn builder(settings: &StreamSettings, slack: SlackConfig, target: &StreamTarget) -> ActionBuilder {
+    let (platform, settings) = (&target.chat.platform, Arc::new(settings.clone()));
+    let descriptor = target.descriptor.clone();
+    let adapter = RelayAdapter::with_slack(platform, None, descriptor, settings, Arc::new(slack));
+    adapter.builder(Arc::clone(&target.chat), Arc::clone(&target.facts))
+}
+
 fn tool(id: &str, title: &str, state: StepState) -> ToolLine {
     ToolLine {
         id: id.into(),
@@ -97,8 +107,14 @@ struct Scene {
 
 impl Scene {
     fn new(settings: StreamSettings, target: StreamTarget) -> Self {
+        Self::with_slack(settings, SlackConfig::default(), target)
+    }
+
+    fn with_slack(settings: StreamSettings, slack: SlackConfig, target: StreamTarget) -> Self {
+        let builder = builder(&settings, slack, &target);
+        let (settings, ids) = (Arc::new(settings), OpIds::new(1));
         Self {
-            stream: ReplyStream::new(Arc::new(settings), target, 7, OpIds::new(1), Duration::ZERO),
+            stream: ReplyStream::new(settings, builder, target, 7, ids, Duration::ZERO),
             now: Duration::ZERO,
             out: Vec::new(),
         }

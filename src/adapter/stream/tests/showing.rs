@@ -1,6 +1,5 @@
 //! What is shown while a turn streams and when it ends, platform by platform, when nothing fails.
 
-use super::super::StreamMode;
 use super::*;
 use crate::adapter::relay_adapter::reply;
 
@@ -17,8 +16,9 @@ fn an_answer_in_one_piece_is_the_plain_reply() {
             "```rust\nlet a;\n```",
         ] {
             let target = target(descriptor(platform));
-            let plain = reply(text, &target.chat, &target.facts, target.descriptor.as_deref());
-            let mut scene = Scene::new(StreamSettings::default(), target);
+            let settings = StreamSettings::default();
+            let plain = reply(text, &builder(&settings, SlackConfig::default(), &target));
+            let mut scene = Scene::new(settings, target);
             scene.push_text(text);
             let final_ops = scene.finish();
             let texts: Vec<_> = final_ops

@@ -111,6 +111,9 @@ impl Outbox {
                     error: error.clone().unwrap_or_default(),
                     at_ms: now.unix_ms,
                 });
+                if op.is_cleanup() {
+                    return self.settle(id, effects);
+                }
                 if declined {
                     op.span.record("outcome", "declined");
                     let group = op.group;
@@ -153,7 +156,9 @@ impl Outbox {
         self.counters.unknown += 1;
         let kind = &*op.body.name;
         tracing::warn!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; not sent again");
-        if may_resend {
+        if op.is_cleanup() {
+            self.settle(id, effects);
+        } else if may_resend {
             self.drop_answer(id, "its outcome stayed unknown", false, now.unix_ms, effects);
         } else if op.then.is_empty() {
             // It may well have arrived: nothing behind it has to stop.
