@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::labels::LabelMemory;
 use crate::text::one_line_utf16;
 
 use crate::wire::{
@@ -30,6 +31,11 @@ const MAX_OPTION_DEPTH: usize = 3;
 
 /// Reads a forwarded Discord interaction; `None` when it is not one or its body cannot be read.
 pub fn interaction_event(forward: &PassthroughForward) -> Option<MessageEvent> {
+    labelled_interaction(forward, &LabelMemory::default())
+}
+
+/// [`interaction_event`], with names and topics from memory where the interaction leaves them out.
+pub fn labelled_interaction(forward: &PassthroughForward, labels: &LabelMemory) -> Option<MessageEvent> {
     if forward.platform != Platform::DISCORD.as_str() {
         return None;
     }
@@ -49,14 +55,24 @@ pub fn interaction_event(forward: &PassthroughForward) -> Option<MessageEvent> {
         message_type: content.message_type,
         text: Some(content.text.into()),
         prompt_response: content.prompt_response,
-        source: source(&body, forward.profile.as_deref()),
+        source: source(&body, forward.profile.as_deref(), labels),
         message_id: id,
         metadata,
         ..MessageEvent::default()
     })
 }
 
-fn source(body: &Map<String, Value>, profile: Option<&str>) -> SessionSource {
+/// A channel that is no thread may have a category as its parent. Messages and interactions name only the channel that a thread
+/// belongs to, so that a rule about a chat holds for both.
+pub(super) fn keep_parent_of_threads(source: &mut SessionSource) {
+    let is_thread =
+        source.thread_id.is_some() || source.chat_type.as_ref().map(Scalar::as_str) == Some("thread");
+    if source.platform == Platform::DISCORD && !is_thread {
+        source.parent_chat_id = None;
+    }
+}
+
+fn source(body: &Map<String, Value>, profile: Option<&str>, labels: &LabelMemory) -> SessionSource {
     let object = |parent: Option<&Value>, key: &str| parent.and_then(|parent| parent.get(key)).cloned();
     let member = body.get("member");
     let user = object(member, "user")
@@ -64,19 +80,28 @@ fn source(body: &Map<String, Value>, profile: Option<&str>) -> SessionSource {
         .or_else(|| body.get("user").cloned());
     let user = user.as_ref().and_then(Value::as_object);
     let guild = text(body, "guild_id");
-    let channel = body.get("channel");
+    let channel = body.get("channel").and_then(Value::as_object);
+    let of_channel = |key: &str| channel.and_then(|channel| text(channel, key));
     let is_thread = guild.is_some()
         && channel
             .and_then(|channel| channel.get("type")?.as_u64())
             .is_some_and(|kind| matches!(kind, 10..=12));
-    let chat_id = text(body, "channel_id").unwrap_or_else(|| "".into());
-    let nick = guild
-        .as_ref()
-        .and(member)
-        .and_then(|member| member.get("nick"))
-        .filter(|nick| is_truthy(nick));
-    let named = |key: &str| user.and_then(|user| user.get(key)).filter(|name| is_truthy(name));
-    SessionSource {
+    let chat_id = text(body, "channel_id").or_else(|| of_channel("id"));
+    let chat_id = chat_id.unwrap_or_else(|| "".into());
+    let scope = guild.as_ref().map_or("", Scalar::as_str);
+    let known = labels.channel(scope, chat_id.as_str());
+    let user_id = user.and_then(|user| text(user, "id"));
+    // A nickname that is null was taken off; one that is absent was only not told.
+    let nick = match guild.as_ref().and(member).map(|member| member.get("nick")) {
+        None => None,
+        Some(Some(nick)) => is_truthy(nick).then(|| text_of(nick)),
+        Some(None) => user_id
+            .as_ref()
+            .and_then(|user| labels.person(scope, user.as_str()))
+            .map(str::to_owned),
+    };
+    let named = |key: &str| user.and_then(|user| text(user, key));
+    let mut source = SessionSource {
         platform: Platform::DISCORD,
         chat_type: Some(match (&guild, is_thread) {
             (Some(_), true) => "thread".into(),
@@ -85,14 +110,18 @@ fn source(body: &Map<String, Value>, profile: Option<&str>) -> SessionSource {
         }),
         thread_id: is_thread.then(|| chat_id.clone()),
         chat_id: Some(chat_id),
-        parent_chat_id: channel
-            .and_then(Value::as_object)
-            .and_then(|channel| text(channel, "parent_id")),
-        user_id: user.and_then(|user| text(user, "id")),
+        chat_name: of_channel("name").or_else(|| known.name.map(Into::into)),
+        // A topic that is null was removed, too.
+        chat_topic: match channel.and_then(|channel| channel.get("topic")) {
+            Some(_) => of_channel("topic"),
+            None => known.topic.map(Into::into),
+        },
+        parent_chat_id: of_channel("parent_id").or_else(|| known.parent.map(Into::into)),
+        user_id,
         user_name: nick
+            .map(Into::into)
             .or_else(|| named("global_name"))
-            .or_else(|| named("username"))
-            .map(|name| text_of(name).into()),
+            .or_else(|| named("username")),
         scope_id: guild,
         message_id: body
             .get("message")
@@ -100,7 +129,9 @@ fn source(body: &Map<String, Value>, profile: Option<&str>) -> SessionSource {
             .and_then(|message| text(message, "id")),
         profile: profile.map(Into::into),
         ..SessionSource::default()
-    }
+    };
+    keep_parent_of_threads(&mut source);
+    source
 }
 
 /// The content of an interaction, by its type.
@@ -138,9 +169,12 @@ impl InteractionContent {
 
     fn component(data: &Map<String, Value>, message: Option<&Map<String, Value>>) -> Self {
         let custom_id = data.get("custom_id").map(text_of).unwrap_or_default();
-        let Some((prompt_id, option_id)) = prompt_token(&custom_id) else {
+        let selected = values(data).unwrap_or_default();
+        let Some((prompt_id, option_id)) = answer(&custom_id, &selected) else {
+            let words = std::iter::once(custom_id.as_str()).chain(selected.iter().map(String::as_str));
+            let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
             return Self {
-                text: custom_id,
+                text: words.join(" "),
                 ..Self::default()
             };
         };
@@ -174,17 +208,32 @@ impl InteractionContent {
     }
 }
 
+/// The values that a person selected; `None` where nothing can be selected.
+fn values(data: &Map<String, Value>) -> Option<Vec<String>> {
+    let values = data.get("values")?.as_array()?.iter();
+    Some(values.filter(|value| !value.is_null()).map(text_of).collect())
+}
+
+/// The question that a component answers, and the answer: in one of the selected values, else in the component's own id.
+fn answer<'c>(custom_id: &'c str, selected: &'c [String]) -> Option<(&'c str, &'c str)> {
+    let in_values = selected.iter().find_map(|value| prompt_token(value));
+    in_values.or_else(|| {
+        let (prompt_id, option_id) = prompt_token(custom_id)?;
+        let chosen = selected.iter().find(|value| is_token_part(value));
+        Some((prompt_id, chosen.map_or(option_id, String::as_str)))
+    })
+}
+
 /// The prompt id and option id in the token of one of our buttons: `hp1:<prompt id>:<option id>`.
 pub fn prompt_token(custom_id: &str) -> Option<(&str, &str)> {
     let (prompt_id, option_id) = custom_id.strip_prefix("hp1:")?.split_once(':')?;
-    let is_valid = |part: &str| {
-        (1..=MAX_TOKEN_PART).contains(&part.len())
-            && part
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
-    };
-    (custom_id.len() <= MAX_TOKEN && is_valid(prompt_id) && is_valid(option_id))
+    (custom_id.len() <= MAX_TOKEN && is_token_part(prompt_id) && is_token_part(option_id))
         .then_some((prompt_id, option_id))
+}
+
+fn is_token_part(part: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    (1..=MAX_TOKEN_PART).contains(&part.len()) && part.bytes().all(is_plain)
 }
 
 /// Sub-commands and groups (types 1 and 2) add their name and go deeper; values add their text.
@@ -211,12 +260,12 @@ fn collect_fields(components: Option<&Value>, fields: &mut Vec<(String, String)>
 }
 
 fn collect_field(component: &Value, fields: &mut Vec<(String, String)>) {
-    if let (Some(id), Some(value)) = (component.get("custom_id"), component.get("value")) {
-        let value = if value.is_null() {
-            String::new()
-        } else {
-            text_of(value)
-        };
+    let value = match component.get("value") {
+        Some(Value::Null) => Some(String::new()),
+        Some(value) => Some(text_of(value)),
+        None => (component.as_object().and_then(values)).map(|selected| selected.join(", ")),
+    };
+    if let (Some(id), Some(value)) = (component.get("custom_id"), value) {
         fields.push((text_of(id), value));
     }
     collect_fields(component.get("components"), fields);
@@ -292,6 +341,142 @@ fn describe_options(options: &mut Value, depth: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Reads an interaction of Ann in a guild: these fields besides the usual ones.
+    fn read(fields: &Value, labels: &LabelMemory) -> MessageEvent {
+        let mut body = json!({"id": "i1", "guild_id": "g1", "channel_id": "c1", "type": 2, "data": {"name": "new"},
+            "member": {"user": {"id": "u1", "username": "ann", "global_name": "Ann"}}});
+        for (key, value) in fields.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        let forward = PassthroughForward {
+            platform: "discord".to_owned(),
+            body: body.to_string().into_bytes(),
+            ..PassthroughForward::default()
+        };
+        labelled_interaction(&forward, labels).unwrap()
+    }
+
+    #[test]
+    fn what_was_selected_is_said_and_may_answer_a_question() {
+        for (data, text, answer) in [
+            (json!({"custom_id": "menu"}), "menu", None),
+            (json!({"custom_id": "menu", "values": []}), "menu", None),
+            (
+                json!({"custom_id": "menu", "values": ["low", 7, "", null]}),
+                "menu low 7",
+                None,
+            ),
+            (json!({"custom_id": "menu", "values": "no list"}), "menu", None),
+            (
+                json!({"custom_id": "menu", "values": ["hp1:q1:o2"]}),
+                "/o2",
+                Some(("q1", "o2")),
+            ),
+            (
+                json!({"custom_id": "menu", "values": ["other", "hp1:q1:o2"]}),
+                "/o2",
+                Some(("q1", "o2")),
+            ),
+            (
+                json!({"custom_id": "hp1:q1:pick", "values": ["o2"]}),
+                "/o2",
+                Some(("q1", "o2")),
+            ),
+            (
+                json!({"custom_id": "hp1:q1:o0", "values": []}),
+                "/o0",
+                Some(("q1", "o0")),
+            ),
+            (
+                json!({"custom_id": "hp1:q1:o0", "values": ["hp1:q2:o1"]}),
+                "/o1",
+                Some(("q2", "o1")),
+            ),
+            (
+                json!({"custom_id": "hp1:q1:o0", "values": ["no option"]}),
+                "/o0",
+                Some(("q1", "o0")),
+            ),
+        ] {
+            let fields = json!({"type": 3, "data": data, "message": {"id": "pm1"}});
+            let event = read(&fields, &LabelMemory::default());
+            assert_eq!(event.text(), text, "{data}");
+            let response = answer.map(|(prompt, option)| {
+                json!({"prompt_id": prompt, "option_id": option, "prompt_message_id": "pm1"})
+            });
+            assert_eq!(event.prompt_response.map(Value::Object), response, "{data}");
+        }
+    }
+
+    #[test]
+    fn a_modal_field_has_a_value_or_several() {
+        let components = json!([
+            {"type": 18, "component": {"type": 3, "custom_id": "team", "values": ["red", "blue"]}},
+            {"type": 1, "components": [{"type": 4, "custom_id": "why", "value": "because"}]},
+            {"type": 18, "component": {"type": 3, "custom_id": "none", "values": []}},
+            {"type": 10, "content": "no field"},
+        ]);
+        let event = read(
+            &json!({"type": 5, "data": {"custom_id": "m", "components": components}}),
+            &LabelMemory::default(),
+        );
+        assert_eq!(event.text(), "team=red, blue\nwhy=because\nnone=");
+        assert_eq!(
+            event.metadata["discord_modal_fields"].as_array().unwrap().len(),
+            3
+        );
+    }
+
+    #[test]
+    fn the_channel_is_as_the_interaction_has_it() {
+        let channel = json!({"id": "t5", "type": 11, "name": "plans", "topic": "May", "parent_id": "c1"});
+        let source = read(
+            &json!({"channel_id": null, "channel": channel}),
+            &LabelMemory::default(),
+        )
+        .source;
+        let text = |field: Option<Scalar>| field.map(|field| field.as_str().to_owned());
+        assert_eq!(text(source.chat_id).as_deref(), Some("t5"));
+        assert_eq!(text(source.thread_id).as_deref(), Some("t5"));
+        assert_eq!(text(source.chat_name).as_deref(), Some("plans"));
+        assert_eq!(text(source.chat_topic).as_deref(), Some("May"));
+        assert_eq!(text(source.parent_chat_id).as_deref(), Some("c1"));
+        let channel = json!({"id": "c1", "type": 0, "parent_id": "category"});
+        let source = read(&json!({"channel": channel}), &LabelMemory::default()).source;
+        assert_eq!(
+            source.parent_chat_id, None,
+            "a category is no chat that it belongs to"
+        );
+    }
+
+    #[test]
+    fn what_an_interaction_leaves_out_is_remembered_and_what_was_taken_off_is_not() {
+        let mut labels = LabelMemory::default();
+        let said = json!({"platform": "discord", "chat_id": "c1", "chat_type": "group", "scope_id": "g1",
+            "chat_name": "general", "chat_topic": "old", "user_id": "u1", "user_name": "Nicky"});
+        labels.learn(&SessionSource::from_value(&said).unwrap());
+        let told = |labels: &LabelMemory, channel: Value, member: Value| {
+            let source = read(&json!({"channel": channel, "member": member}), labels).source;
+            let text = |field: &Option<Scalar>| field.as_ref().map(|field| field.as_str().to_owned());
+            let told = [&source.chat_name, &source.chat_topic, &source.user_name].map(text);
+            (told.map(Option::unwrap_or_default), source)
+        };
+        let user = json!({"id": "u1", "username": "ann", "global_name": "Ann"});
+        let (kept, _) = told(&labels, json!({"id": "c1"}), json!({"user": user}));
+        assert_eq!(kept, ["general", "old", "Nicky"]);
+        let (elsewhere, _) = told(&LabelMemory::default(), json!({}), json!({"user": user}));
+        assert_eq!(elsewhere, ["", "", "Ann"]);
+        let (cleared, source) = told(
+            &labels,
+            json!({"id": "c1", "topic": null, "name": "lobby"}),
+            json!({"user": user, "nick": null}),
+        );
+        assert_eq!(cleared, ["lobby", "", "Ann"]);
+        labels.learn(&source);
+        let (after, _) = told(&labels, json!({"id": "c1"}), json!({"user": user}));
+        assert_eq!(after, ["lobby", "", "Ann"], "neither comes back");
+    }
 
     fn command(name: &str, description: &str) -> OfferedCommand {
         OfferedCommand {

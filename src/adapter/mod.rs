@@ -3,19 +3,25 @@
 mod action_builder;
 mod chats;
 mod discord;
+mod labels;
 pub mod media;
 pub mod prompt;
 mod rate_limit;
 mod relay_adapter;
+mod session_names;
 mod slack;
 pub mod split;
 pub mod stream;
 mod threads;
 
 pub use chats::{ChatFacts, ChatId, ChatMemory};
-pub use discord::{MANIFEST_PLATFORM, OfferedCommand, interaction_event, manifest, prompt_token};
+pub use discord::{
+    MANIFEST_PLATFORM, OfferedCommand, interaction_event, labelled_interaction, manifest, prompt_token,
+};
+pub use labels::LabelMemory;
 pub use rate_limit::{Permit, PlatformRateLimit, RateLimitSettings, RateLimiter, TextWaits};
 pub use relay_adapter::{Adapters, RelayAdapter};
+pub use session_names::SessionNames;
 pub use slack::{SlackConfig, SlackReplyMode};
 pub use stream::ReplyStream;
 pub use threads::ThreadRegistry;

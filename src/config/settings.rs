@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::access::{AccessSettings, Mode};
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
-use crate::adapter::{RateLimitSettings, SlackConfig};
+use crate::adapter::{RateLimitSettings, SessionNames, SlackConfig};
 use crate::agent::Route;
 use crate::agent_connector::NotifyTarget;
 use crate::net::media::MediaSettings;
 use crate::setting::{self, Field, null_is_default, own, section, shared};
-use crate::wire::Platform;
+use crate::wire::{Grouping, Platform};
 
 use super::agents::{AgentChoice, AgentEntries, AgentEntry};
 use super::cron::CronConfig;
@@ -143,6 +143,19 @@ pub fn misspelt_platform(name: &str) -> Option<String> {
 }
 
 impl Settings {
+    /// How messages are named.
+    pub(crate) fn session_names(&self) -> SessionNames {
+        let grouping = Grouping {
+            group_sessions_per_user: self.sessions.group_sessions_per_user,
+            thread_sessions_per_user: self.sessions.thread_sessions_per_user,
+        };
+        let mut names = SessionNames::new(grouping, self.sessions.multiplex_profiles, self.slack.clone());
+        for identity in &self.connector.identities {
+            names.add_platform(&identity.platform);
+        }
+        names
+    }
+
     /// Settings for a relay inside another program: all defaults, no connector URL, nothing read from files or the
     /// environment. Change what you need:
     ///

@@ -7,15 +7,14 @@
 use std::sync::Arc;
 
 use crate::access::Author;
-use crate::adapter::{Adapters, ChatFacts, ChatId, ChatMemory, ThreadRegistry};
+use crate::adapter::{Adapters, ChatFacts, ChatId, ChatMemory, LabelMemory, SessionNames, ThreadRegistry};
 use crate::config::{AliasFiles, Settings};
 use crate::cron::job::JobOrigin;
 use crate::cron::target::Target;
 use crate::relay::effects::Effects;
 use crate::store::{ChatRow, Command};
 use crate::wire::{
-    Action, CommandMap, Grouping, MessageEvent, NoAliases, OwnPlatforms, Platform, Scalar, SessionKey,
-    SessionSource, WhatsAppAliases,
+    Action, MessageEvent, NoAliases, Platform, Scalar, SessionKey, SessionSource, WhatsAppAliases,
 };
 
 /// Threads of the connector's own that are remembered.
@@ -24,13 +23,9 @@ const MAX_THREADS: usize = 1024;
 /// What is known of chats.
 #[derive(Debug)]
 pub struct Chats {
-    grouping: Grouping,
-    multiplex_profiles: bool,
-    /// A top-level Slack message is a conversation of its own.
-    slack_threads: bool,
-    commands: CommandMap,
-    /// Platforms by the names of our identities, of descriptors, and of chats that are remembered.
-    platforms: OwnPlatforms,
+    /// Knows the platforms of our identities, of descriptors, and of chats that are remembered.
+    names: SessionNames,
+    labels: LabelMemory,
     /// WhatsApp ids that mean the same person.
     aliases: Option<Arc<AliasFiles>>,
     memory: ChatMemory,
@@ -46,21 +41,10 @@ pub struct KnownChat {
 
 impl Chats {
     pub fn new(settings: &Settings) -> Self {
-        let sessions = &settings.sessions;
-        let mut platforms = OwnPlatforms::default();
-        for identity in &settings.connector.identities {
-            platforms.add(&identity.platform);
-        }
         let home = settings.hermes_home.as_deref();
         Self {
-            grouping: Grouping {
-                group_sessions_per_user: sessions.group_sessions_per_user,
-                thread_sessions_per_user: sessions.thread_sessions_per_user,
-            },
-            multiplex_profiles: sessions.multiplex_profiles,
-            slack_threads: settings.slack.reply_in_thread && settings.slack.dm_top_level_threads_as_sessions,
-            commands: CommandMap::default().with(settings.slack.command_map.clone()),
-            platforms,
+            names: settings.session_names(),
+            labels: LabelMemory::default(),
             aliases: home.map(|home| Arc::new(AliasFiles::new(home))),
             memory: ChatMemory::new(settings.journal.chat_memory),
             threads: ThreadRegistry::new(MAX_THREADS),
@@ -74,39 +58,43 @@ impl Chats {
 
     /// A descriptor declared this platform, or a chat on it is remembered.
     pub fn add_platform(&mut self, name: &str) {
-        self.platforms.add(name);
+        self.names.add_platform(name);
     }
 
     /// A platform's name in its own spelling.
     pub fn platform(&self, name: &str) -> Platform {
-        Platform::named(name, &self.platforms)
+        self.names.platform(name)
     }
 
     /// Names a message: its platform, its thread, and its session, which is returned.
     pub fn name(&mut self, event: &mut MessageEvent) -> SessionKey {
-        event.source.platform.adopt(&self.platforms);
-        self.threads.learn(&event.source);
-        self.session_of(event)
+        let is_in_thread = event.source.thread_id.is_some();
+        let session = self.session_of(event);
+        if is_in_thread {
+            self.threads.learn(&event.source);
+        }
+        self.labels.learn(&event.source);
+        session
     }
 
     fn session_of(&self, event: &mut MessageEvent) -> SessionKey {
-        self.commands.rewrite(event);
-        let source = &mut event.source;
-        if self.slack_threads && source.platform == Platform::SLACK && source.thread_id.is_none() {
-            source.thread_id.clone_from(&event.message_id);
-        }
-        let profile = source
-            .profile
-            .as_ref()
-            .map(Scalar::as_str)
-            .filter(|_| self.multiplex_profiles);
         let aliases: &dyn WhatsAppAliases = self.aliases.as_deref().map_or(&NoAliases, |files| files);
-        SessionKey::build(source, self.grouping, profile, aliases)
+        self.names.name(event, aliases)
+    }
+
+    /// What messages told about chats and people, for interactions.
+    pub fn labels(&self) -> &LabelMemory {
+        &self.labels
+    }
+
+    /// Whether a message, as [`Self::name`] names it, is a session of its own.
+    pub fn is_separate(&self, event: &MessageEvent) -> bool {
+        self.names.is_separate(event)
     }
 
     /// Whether the session of a message, as [`Self::name`] names it, belongs to one person.
     pub fn is_personal(&self, source: &SessionSource) -> bool {
-        self.grouping.is_personal(source)
+        self.names.is_personal(source)
     }
 
     /// The source of a message in a chat, as far as the chat is known.

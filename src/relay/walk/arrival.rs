@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::access::{EventKind, PersonId, Reason};
-use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{AboutTurn, Accepting, Intent, Place, QuestionResponse, Refusal, Task, Work};
@@ -38,7 +38,7 @@ impl EventLoop {
                     self.accept_message(generation, InboxKind::Inbound, event, buffer_id, line, now);
                 }
                 FrameBody::Forward { forward, buffer_id } => {
-                    if let Some(event) = interaction_event(&forward) {
+                    if let Some(event) = labelled_interaction(&forward, self.chats.labels()) {
                         let event = Box::new(event);
                         self.accept_message(generation, InboxKind::Forward, event, buffer_id, line, now);
                     } else {
@@ -186,7 +186,10 @@ impl EventLoop {
             Admission::Wait { behind } => {
                 // Attachments are downloaded for a turn of their own.
                 let has_files = self.media.is_some() && !event.media_urls.is_empty();
-                let steers = self.settings.busy_mode == BusyMode::Steer && behind.is_some() && !has_files;
+                // A press or a slash command is a request of its own, and is not added to what the turn was asked.
+                let is_text = inbox_kind == InboxKind::Inbound;
+                let steers =
+                    self.settings.busy_mode == BusyMode::Steer && behind.is_some() && is_text && !has_files;
                 let KnownChat { chat, facts } = here(&event);
                 Intent::Wait {
                     chat: Box::new(chat),

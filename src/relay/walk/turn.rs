@@ -109,7 +109,7 @@ impl EventLoop {
 
     /// The message of a row. One that is not the agent's, or that its author may not write any more, ends here.
     fn load_message(&mut self, turn: TurnId, row: &InboxRow) -> Option<(TurnOrigin, Task)> {
-        let Some(mut event) = decode_row(row) else {
+        let Some(mut event) = decode_row(row, self.chats.labels()) else {
             tracing::error!(
                 row = row.seq.0,
                 "dropped a journaled message that cannot be read back"
@@ -366,7 +366,7 @@ impl EventLoop {
     }
 
     fn left_message(&mut self, row: &InboxRow) -> LeftTurn {
-        let event = decode_row(row);
+        let event = decode_row(row, self.chats.labels());
         let is_repeatable = event.is_some() && self.agents.are_repeatable();
         let reply_to = event.and_then(|mut event| {
             let session = self.chats.name(&mut event);

@@ -34,7 +34,7 @@ use tracing::field::Empty;
 use super::turn_task::{TurnReport, TurnRequest};
 use crate::access::Author;
 use crate::adapter::stream::TurnResult;
-use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::adapter::{ChatFacts, ChatId, LabelMemory, labelled_interaction};
 use crate::agent::TurnInput;
 use crate::collections::IdMap;
 use crate::relay::effects::{Effects, Place, SelectedAgent, Task};
@@ -451,12 +451,12 @@ pub fn message_span(session: &SessionKey) -> tracing::Span {
 }
 
 /// Reads a journaled line back.
-pub fn decode_row(row: &InboxRow) -> Option<MessageEvent> {
+pub fn decode_row(row: &InboxRow, labels: &LabelMemory) -> Option<MessageEvent> {
     let frame = ConnectorFrame::decode(row.line.as_deref()?).ok()?;
     match (row.kind, frame) {
         (InboxKind::Inbound, ConnectorFrame::Inbound { event, .. }) => Some(*event),
         (InboxKind::Forward, ConnectorFrame::PassthroughForward { forward, .. }) => {
-            interaction_event(&forward)
+            labelled_interaction(&forward, labels)
         }
         _ => None,
     }
