@@ -285,12 +285,10 @@ pub(super) struct Refusal {
 }
 
 /// What one of the relay's own commands is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AboutTurn {
-    /// The turn that ran in its session when it came.
-    Turn(TurnId),
-    /// None ran here.
-    NoTurn,
+    /// What ran here when it came: the turn of its session; for a session of its own, the author's turns in the chat.
+    Running(Vec<(TurnId, SessionKey)>),
     /// It came before a restart: what ran then is over.
     Forgotten,
 }

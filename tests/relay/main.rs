@@ -19,6 +19,7 @@ mod link;
 mod media;
 mod prompts;
 mod sessions;
+mod slack;
 mod sleep;
 mod telegram;
 mod walk;

@@ -164,11 +164,17 @@ impl EventLoop {
         }
         if let Some(command) = command {
             let KnownChat { chat, facts } = here(&event);
-            let running = self.turns.sessions().turn_of(session);
+            let about = if command == SlashCommand::Stop && self.chats.is_separate(&event) {
+                // Nothing else runs in a session of its own: the writer means what they started in this chat.
+                self.turns.started_by(&author, &chat)
+            } else {
+                let running = self.turns.sessions().turn_of(session);
+                running.map(|turn| (turn, session.clone())).into_iter().collect()
+            };
             let intent = Intent::Command {
                 author,
                 command,
-                about: running.map_or(AboutTurn::NoTurn, AboutTurn::Turn),
+                about: AboutTurn::Running(about),
                 chat: Box::new(chat),
                 facts: Box::new(facts),
             };

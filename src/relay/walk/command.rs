@@ -13,7 +13,7 @@ use crate::relay::ops::OpGroup;
 use crate::relay::parts::chats::job_origin;
 use crate::relay::parts::scheduler::{ArmWaiter, instant};
 use crate::relay::parts::slash_commands::SlashCommand;
-use crate::session::StopReason;
+use crate::session::{StopReason, TurnId};
 use crate::store::{ChangeRefusal, InboxSeq, JobChange, JobRow, RowState};
 use crate::wire::SessionKey;
 
@@ -38,16 +38,18 @@ impl EventLoop {
                 return self.run_job_command(&text, session, row, (chat, facts), author);
             }
             SlashCommand::Stop => match about {
-                AboutTurn::Turn(turn) if self.stop_turn(session, Some(turn), StopReason::Asked) => "Stopped.",
-                AboutTurn::NoTurn if self.link.stop_elsewhere(session.as_str()) => {
+                AboutTurn::Running(turns) if self.stop_turns(&turns) => "Stopped.",
+                AboutTurn::Running(turns)
+                    if turns.is_empty() && self.link.stop_elsewhere(session.as_str()) =>
+                {
                     "Nothing is running here. If another instance is working on this, it was asked to stop."
                 }
-                AboutTurn::Turn(_) | AboutTurn::NoTurn | AboutTurn::Forgotten => "Nothing is running.",
+                AboutTurn::Running(_) | AboutTurn::Forgotten => "Nothing is running.",
             }
             .to_owned(),
             SlashCommand::New => {
-                if let AboutTurn::Turn(turn) = about {
-                    self.stop_turn(session, Some(turn), StopReason::Asked);
+                if let AboutTurn::Running(turns) = about {
+                    self.stop_turns(&turns);
                 }
                 self.access.resume(author);
                 let running = self.turns.forget(session);
@@ -73,6 +75,13 @@ impl EventLoop {
             SlashCommand::Help => self.commands.help(),
         };
         self.answer_command(&answer, session, row, (chat, facts));
+    }
+
+    /// Stops turns; returns whether one of them was not stopping already.
+    fn stop_turns(&mut self, turns: &[(TurnId, SessionKey)]) -> bool {
+        turns.iter().fold(false, |stopped, (turn, session)| {
+            self.stop_turn(session, Some(*turn), StopReason::Asked) || stopped
+        })
     }
 
     /// Answers a message that was for the relay itself.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{LiveTurn, Running, SessionSnapshot, TurnOrigin, TurnPhase, Turns};
 use crate::access::Author;
+use crate::adapter::ChatId;
 use crate::adapter::stream::ShownDraft;
 use crate::relay::effects::{RunSeq, Task};
 use crate::session::TurnId;
@@ -96,6 +97,17 @@ impl Turns {
             .iter()
             .filter(|(_, live)| !live.origin.author.is_operator());
         live.map(|(turn, live)| (*turn, &live.origin.session, &*live.origin.author))
+    }
+
+    /// The turns of messages that an author wrote in a chat, and their sessions.
+    pub fn started_by(&self, author: &Author, chat: &ChatId) -> Vec<(TurnId, SessionKey)> {
+        let is_theirs = |origin: &TurnOrigin| {
+            let is_message = !origin.author.is_operator() && !origin.session.is_job();
+            is_message && *origin.chat == *chat && origin.author.person() == author.person()
+        };
+        let live = self.live.iter().filter(|(_, live)| is_theirs(&live.origin));
+        live.map(|(turn, live)| (*turn, live.origin.session.clone()))
+            .collect()
     }
 
     /// The agent that runs a turn; none before it runs.
