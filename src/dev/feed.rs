@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::buffer::{BufferId, BufferedDelivery};
 use super::ops::RequestedOp;
 use super::record::{BoundedLog, Closed, ClosedBy, ConnectionId, TokenCheck};
-use crate::wire::{Grouping, MessageEvent, NoAliases, PassthroughForward, SessionKey};
+use crate::adapter::{SessionNames, interaction_event};
+use crate::wire::{MessageEvent, NoAliases, PassthroughForward};
 
 /// Entries that are kept, and bytes of all of them together.
 const MAX_EVENTS: usize = 4_000;
@@ -35,7 +36,7 @@ pub struct Feed {
 struct RecordedFeed {
     ring: BoundedLog<Happening>,
     bytes: usize,
-    grouping: Grouping,
+    names: SessionNames,
     /// Session keys with their chat and thread.
     sessions: BoundedLog<(String, String, String)>,
 }
@@ -63,11 +64,11 @@ impl Feed {
     }
 
     /// Begins to keep what happens.
-    pub(super) fn open(&mut self, grouping: Grouping) {
+    pub(super) fn open(&mut self, names: SessionNames) {
         self.open.get_or_insert_with(|| RecordedFeed {
             ring: BoundedLog::new(MAX_EVENTS),
             bytes: 0,
-            grouping,
+            names,
             sessions: BoundedLog::new(SESSIONS),
         });
     }
@@ -127,18 +128,16 @@ impl Feed {
             BufferedDelivery::Event(event) => MessageEvent::from_value(event).ok(),
             BufferedDelivery::Forward(forward) => PassthroughForward::from_value(forward)
                 .ok()
-                .and_then(|forward| crate::adapter::interaction_event(&forward)),
+                .and_then(|forward| interaction_event(&forward)),
         };
-        let session = read.map(|event| {
-            let source = &event.source;
-            let key = SessionKey::build(source, open.grouping, None, &NoAliases);
+        let session = read.map(|mut event| {
             let text =
                 |id: Option<&crate::wire::Scalar>| id.map(|id| id.as_str().to_owned()).unwrap_or_default();
-            let place = (
-                key.as_str().to_owned(),
-                text(source.chat_id.as_ref()),
-                text(source.thread_id.as_ref()),
-            );
+            let chat = text(event.source.chat_id.as_ref());
+            // As people see it: a message that the relay makes a thread of its own stands in the chat.
+            let thread = text(event.source.thread_id.as_ref());
+            let key = open.names.name(&mut event, &NoAliases);
+            let place = (key.as_str().to_owned(), chat, thread);
             if !open.sessions.iter().any(|known| *known == place) {
                 open.sessions.push(place);
             }
@@ -253,7 +252,7 @@ mod tests {
         let event = text_event("discord", "c", "m", "hi");
         feed.delivery(BufferedDelivery::Event(&event), None);
         assert!(feed.since(0, 10).is_empty());
-        feed.open(Grouping::default());
+        feed.open(SessionNames::default());
         for _ in 0..MAX_EVENTS + 5 {
             feed.delivery(BufferedDelivery::Event(&event), None);
         }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use hermes_relay::EchoAgent;
+use hermes_relay::adapter::SessionNames;
 use hermes_relay::dev::{Connector, ConnectorSettings, Hint, PageSettings, text_event};
 use hermes_relay::relay::{MemoryTransport, Relay};
-use hermes_relay::wire::{CapabilityDescriptor, Grouping};
+use hermes_relay::wire::CapabilityDescriptor;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -19,7 +20,7 @@ async fn the_form_hands_something_to_the_relay_in_this_process() {
         platform: "discord".to_owned(),
         agent: "echo".to_owned(),
         hints: Hint::for_agent("echo"),
-        grouping: Grouping::default(),
+        sessions: SessionNames::default(),
         relay: None,
     });
     let http = plain_http();

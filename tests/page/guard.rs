@@ -1,7 +1,7 @@
 //! Who the page answers: tried with requests that no browser of an honest person makes.
 
+use hermes_relay::adapter::SessionNames;
 use hermes_relay::dev::{Connector, ConnectorSettings, Hint, PageSettings};
-use hermes_relay::wire::Grouping;
 use reqwest::{Client, Method, Response, header};
 
 use crate::browser::plain_http;
@@ -11,7 +11,7 @@ fn settings() -> PageSettings {
         platform: "discord".to_owned(),
         agent: "echo".to_owned(),
         hints: Hint::for_agent("echo"),
-        grouping: Grouping::default(),
+        sessions: SessionNames::default(),
         relay: None,
     }
 }

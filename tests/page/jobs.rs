@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use hermes_relay::adapter::SessionNames;
 use hermes_relay::dev::{Connector, ConnectorSettings, Hint, Nas, NasSettings, PageSettings};
 use hermes_relay::net::chronos::ChronosClient;
-use hermes_relay::wire::Grouping;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ async fn armed_jobs_are_listed_and_fired() {
         platform: "discord".to_owned(),
         agent: "echo".to_owned(),
         hints: Hint::for_agent("echo"),
-        grouping: Grouping::default(),
+        sessions: SessionNames::default(),
         relay: None,
     });
     let http = plain_http();

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::support::dev::{Connector, ConnectorSettings, Hint, PageSettings};
 use futures_util::{SinkExt as _, StreamExt as _};
-use hermes_relay::wire::{Grouping, UpgradeToken};
+use hermes_relay::adapter::SessionNames;
+use hermes_relay::wire::UpgradeToken;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -30,7 +31,7 @@ impl Scene {
             platform: platform.to_owned(),
             agent: "helper".to_owned(),
             hints: Hint::for_agent("echo"),
-            grouping: Grouping::default(),
+            sessions: SessionNames::default(),
             relay: None,
         });
         let who = connector.credentials().unwrap();

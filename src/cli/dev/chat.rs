@@ -1,5 +1,6 @@
 //! The chat in the terminal.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -8,9 +9,10 @@ use super::line_editor::{Input, LineInput};
 use super::relay::DevRelay;
 use super::screen::Screen;
 use super::transcript::{ChatTranscript, ChatView, TurnState};
+use crate::adapter::SessionNames;
 use crate::cli::log;
 use crate::dev::{Connector, random_token, text_event};
-use crate::wire::{Action, Grouping, MessageEvent, NoAliases, PromptButton, SessionKey};
+use crate::wire::{Action, MessageEvent, NoAliases, PromptButton, SessionKey};
 
 /// The id of the terminal's chat.
 pub(super) const CHAT: &str = "terminal";
@@ -18,16 +20,24 @@ pub(super) const CHAT: &str = "terminal";
 const TICK: Duration = Duration::from_millis(100);
 /// The same while nothing is.
 const IDLE_TICK: Duration = Duration::from_secs(3600);
+/// Sessions that are looked at and stopped: the last ones that were written in.
+const MAX_SESSIONS: usize = 64;
 
 /// Chats until `/quit`, the end of a terminal's input, or Ctrl-C while no turn runs. At the end of any other input it waits
 /// until the relay is idle; a connector without our relay goes on.
-pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&DevRelay>) {
+pub(super) async fn chat(
+    connector: &Connector,
+    platform: &str,
+    mut names: SessionNames,
+    relay: Option<&DevRelay>,
+) {
     let (mut input, screen) = LineInput::open();
     let mut log = screen.is_terminal().then(log::divert).flatten();
     let Ok(mut interrupts) = signal(SignalKind::interrupt()) else {
         return;
     };
-    let mut chat = TerminalChat::new(connector, platform, relay, screen);
+    names.add_platform(platform);
+    let mut chat = TerminalChat::new(connector, platform, names, relay, screen);
     loop {
         let mark = connector.mark();
         let is_idle = chat.refresh(&input).await;
@@ -61,7 +71,9 @@ struct TerminalChat<'c> {
     connector: &'c Connector,
     relay: Option<&'c DevRelay>,
     platform: &'c str,
-    session: SessionKey,
+    names: SessionNames,
+    /// The sessions of what was typed; on some platforms each message is one.
+    sessions: VecDeque<SessionKey>,
     screen: Screen,
     transcript: ChatTranscript,
     /// Distinguishes the messages of this run from those of an earlier one, which a relay may remember.
@@ -80,9 +92,16 @@ struct TerminalChat<'c> {
 }
 
 impl<'c> TerminalChat<'c> {
-    fn new(connector: &'c Connector, platform: &'c str, relay: Option<&'c DevRelay>, screen: Screen) -> Self {
+    fn new(
+        connector: &'c Connector,
+        platform: &'c str,
+        names: SessionNames,
+        relay: Option<&'c DevRelay>,
+        screen: Screen,
+    ) -> Self {
         Self {
-            session: session_of(platform),
+            names,
+            sessions: VecDeque::new(),
             transcript: ChatTranscript::new(platform),
             run: random_token()[..8].to_owned(),
             sent: 0,
@@ -103,7 +122,7 @@ impl<'c> TerminalChat<'c> {
     async fn refresh(&mut self, input: &LineInput) -> bool {
         let waiting = self.connector.waiting() > 0;
         let state = match self.relay {
-            Some(relay) => Some(relay.session_state(&self.session).await),
+            Some(relay) => Some(relay.session_state(&self.sessions).await),
             None => None,
         };
         self.turns_stopped = state.map_or(0, |state| state.turns_stopped);
@@ -198,6 +217,11 @@ impl<'c> TerminalChat<'c> {
         }
         let message_id = format!("typed-{}-{}", self.run, self.sent);
         let event = text_event(self.platform, CHAT, &message_id, text);
+        let mut named = MessageEvent::from_value(&event).unwrap_or_default();
+        let session = self.names.name(&mut named, &NoAliases);
+        self.sessions.retain(|known| *known != session);
+        self.sessions.truncate(MAX_SESSIONS - 1);
+        self.sessions.push_front(session);
         if let Err(error) = self.connector.deliver(&event) {
             self.screen.note(&format!("(not accepted: {error})"));
         }
@@ -228,9 +252,10 @@ impl<'c> TerminalChat<'c> {
         matches!(pressed, Some(Ok(_)))
     }
 
-    /// Stops the running turn; returns `false` if there is none.
+    /// Stops what runs; returns `false` if there is nothing.
     fn stop(&mut self) -> bool {
-        if !self.is_stoppable() || !self.connector.interrupt(self.session.as_str(), CHAT) {
+        let interrupt = |session: &SessionKey| self.connector.interrupt(session.as_str(), CHAT);
+        if !self.is_stoppable() || !self.sessions.iter().all(interrupt) {
             return false;
         }
         self.stopping = Some(self.turns_stopped);
@@ -239,9 +264,4 @@ impl<'c> TerminalChat<'c> {
         }
         true
     }
-}
-
-fn session_of(platform: &str) -> SessionKey {
-    let event = MessageEvent::from_value(&text_event(platform, CHAT, "", "")).unwrap_or_default();
-    SessionKey::build(&event.source, Grouping::default(), None, &NoAliases)
 }

@@ -24,9 +24,9 @@ use super::exit::{self, errln, fail, outln};
 use super::log::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
+use crate::adapter::SessionNames;
 use crate::config::{self, CronProvider, Flags, LogLevel, Settings, Sources};
 use crate::dev::{Connector, ConnectorSettings, Hint, PageSettings, PlatformPreset, Recording, text_event};
-use crate::wire::Grouping;
 use chat::{CHAT, chat};
 use relay::{DevRelay, RelayPlan, RunSecrets};
 use scheduler::DevScheduler;
@@ -239,10 +239,10 @@ async fn serve_both(
         platform: args.platform.clone(),
         agent: agent.clone(),
         hints: Hint::for_agent(plan.agent_kind()),
-        grouping: plan.grouping(),
+        sessions: plan.settings.session_names(),
         relay: None,
     };
-    let hints = page.hints;
+    let (hints, sessions) = (page.hints, page.sessions.clone());
     let (status_sender, status) = watch::channel(Value::Null);
     // Before the relay dials, so that the page shows the dial, too.
     let url = (!args.smoke).then(|| {
@@ -276,7 +276,7 @@ async fn serve_both(
                 let _ = tokio::signal::ctrl_c().await;
             } else {
                 outln!("\nCtrl-C stops the running turn, Ctrl-D or /quit exits.\n");
-                chat(connector, &args.platform, Some(&relay)).await;
+                chat(connector, &args.platform, sessions, Some(&relay)).await;
             }
             ExitCode::SUCCESS
         }
@@ -292,7 +292,7 @@ async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSec
         platform: args.platform.clone(),
         agent: "gateway".to_owned(),
         hints: Hint::for_agent(""),
-        grouping: Grouping::default(),
+        sessions: SessionNames::default(),
         relay: None,
     });
     outln!("GATEWAY_RELAY_URL={}", connector.url());
@@ -316,7 +316,7 @@ async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSec
     if args.no_tui {
         let _ = tokio::signal::ctrl_c().await;
     } else {
-        chat(connector, &args.platform, None).await;
+        chat(connector, &args.platform, SessionNames::default(), None).await;
     }
     ExitCode::SUCCESS
 }

@@ -1,5 +1,6 @@
 //! The relay of `dev`: a real relay over a real socket, restarted when its gateway is reinstated; or the bot of a fake Bot API.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle};
 use crate::serve::{ControlService, FireEndpoint, Fires, Serving};
-use crate::wire::{Grouping, SessionKey};
+use crate::wire::SessionKey;
 
 /// Interval of status updates.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
@@ -84,15 +85,6 @@ impl RelayPlan {
             // Built-in agents have no slot.
             None if self.settings.agent == "echo" => "echo",
             None => "",
-        }
-    }
-
-    /// How conversations become sessions.
-    pub(super) fn grouping(&self) -> Grouping {
-        let sessions = &self.settings.sessions;
-        Grouping {
-            group_sessions_per_user: sessions.group_sessions_per_user,
-            thread_sessions_per_user: sessions.thread_sessions_per_user,
         }
     }
 
@@ -253,8 +245,8 @@ impl DevRelay {
         }
     }
 
-    /// The state of one session.
-    pub(super) async fn session_state(&self, session: &SessionKey) -> ChatSession {
+    /// The state of these sessions together.
+    pub(super) async fn session_state(&self, sessions: &VecDeque<SessionKey>) -> ChatSession {
         let handle = self.handle.borrow().clone();
         let Some(handle) = handle else {
             return ChatSession::default();
@@ -263,9 +255,8 @@ impl DevRelay {
         let list = handle.sessions(MAX_SESSIONS).await;
         let status = handle.status().await;
         let is_listed = list.is_ok_and(|list| {
-            list.sessions
-                .iter()
-                .any(|listed| listed.session == session.as_str())
+            let mut listed = list.sessions.into_iter();
+            listed.any(|listed| sessions.iter().any(|session| session.as_str() == listed.session))
         });
         status.map_or_else(
             |_| ChatSession::default(),

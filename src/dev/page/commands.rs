@@ -14,13 +14,13 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::Page;
 use super::personas::{ChatKind, PersonaChat, Personas};
-use crate::adapter::prompt_token;
+use crate::adapter::{SessionNames, prompt_token};
 use crate::dev::buffer::{BufferedDelivery, NotBuffered};
 use crate::dev::faults::SendFault;
 use crate::dev::http::{MAX_MEDIA_BYTES, StoredMedia, plain, reply};
 use crate::dev::presets::PlatformPreset;
 use crate::dev::state::{Hub, SocketEnd, unauthorized};
-use crate::wire::{Grouping, MessageEvent, NoAliases, SessionKey};
+use crate::wire::{MessageEvent, NoAliases};
 
 /// Longest body of a command.
 const MAX_COMMAND_BYTES: usize = 256 * 1024;
@@ -302,7 +302,7 @@ fn forward(
     source: &Value,
     id: &str,
 ) -> Result<Value, CommandError> {
-    let session = session_key(source, page.settings.grouping);
+    let session = session_key(source, &page.settings.sessions);
     hub.change(|state| state.contents.grant(&session, INTERACTION));
     let buffer = hub.buffer(BufferedDelivery::Forward(&json!({
         "platform": page.settings.platform,
@@ -315,11 +315,9 @@ fn forward(
     Ok(json!({ "message_id": id, "buffer": buffer.to_string() }))
 }
 
-fn session_key(source: &Value, grouping: Grouping) -> String {
-    let event = MessageEvent::from_value(&json!({ "source": source })).unwrap_or_default();
-    SessionKey::build(&event.source, grouping, None, &NoAliases)
-        .as_str()
-        .to_owned()
+fn session_key(source: &Value, sessions: &SessionNames) -> String {
+    let mut event = MessageEvent::from_value(&json!({ "source": source })).unwrap_or_default();
+    sessions.name(&mut event, &NoAliases).as_str().to_owned()
 }
 
 fn stop(hub: &Hub, stop: &StopCommand) -> Result<Value, CommandError> {

@@ -28,7 +28,7 @@ use super::connector::random_token;
 use super::http::{is_token, plain, reply};
 use super::presets::PlatformPreset;
 use super::state::Hub;
-use crate::wire::Grouping;
+use crate::adapter::SessionNames;
 use personas::Personas;
 
 /// Maximum pages open at the same time.
@@ -92,8 +92,8 @@ pub struct PageSettings {
     pub agent: String,
     /// What to try first.
     pub hints: &'static [Hint],
-    /// How the relay groups messages into sessions, so that Stop names the right one.
-    pub grouping: Grouping,
+    /// How the relay names sessions, so that Stop names the right ones.
+    pub sessions: SessionNames,
     /// The relay's status, when it runs in this process; `null` while it does not.
     pub relay: Option<watch::Receiver<Value>>,
 }
@@ -125,7 +125,8 @@ impl Page {
 impl Connector {
     /// Opens the chat page and returns its address, token included. A second call returns the same address.
     pub fn open_page(&self, settings: PageSettings) -> String {
-        let grouping = settings.grouping;
+        let mut sessions = settings.sessions.clone();
+        sessions.add_platform(&settings.platform);
         let page = self.hub.page.get_or_init(|| Page {
             token: random_token()[..TOKEN_LENGTH].to_owned(),
             personas: Mutex::new(Personas::new(
@@ -136,7 +137,7 @@ impl Connector {
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             named: AtomicU64::new(0),
         });
-        self.hub.change(|state| state.feed.open(grouping));
+        self.hub.change(|state| state.feed.open(sessions));
         format!("{}/dev/{}/", self.hub.http_base(), page.token)
     }
 }

@@ -132,6 +132,33 @@ async fn messages_after_a_stopped_turn_are_answered() {
 }
 
 #[tokio::test]
+async fn ctrl_c_stops_what_runs_on_every_simulated_platform() {
+    for platform in ["slack", "plain", "legacy"] {
+        let mut terminal = chat(&["dev", "--platform", platform]);
+        for round in 1..=2 {
+            terminal.enter("sleep=600000 slow").await;
+            let activity = format!("{platform}: \u{2026}");
+            terminal
+                .until("activity", |lines| {
+                    lines.iter().any(|line| line.starts_with(&activity))
+                })
+                .await;
+            terminal.keys(CTRL_C);
+            terminal
+                .until("a stopped turn", |lines| {
+                    let stopped = lines.iter().filter(|line| *line == "(turn stopped)");
+                    stopped.count() == round
+                })
+                .await;
+        }
+        terminal.enter("still here").await;
+        terminal.answered(&format!("{platform}: echo: still here")).await;
+        terminal.enter("/quit").await;
+        assert_eq!(terminal.ends().await, (Some(0), true), "{platform}");
+    }
+}
+
+#[tokio::test]
 async fn a_streamed_answer_grows_in_place_above_what_is_typed() {
     let mut terminal = chat(&["dev"]);
     terminal.enter("stream=700 one two three four five six").await;

@@ -3,4 +3,5 @@
 mod flood;
 mod presets;
 mod rig;
+mod stopping;
 mod trouble;
