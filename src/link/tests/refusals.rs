@@ -391,6 +391,20 @@ fn the_end_is_told_with_the_connectors_words_cut_to_what_a_close_frame_holds() {
 }
 
 #[test]
+fn after_the_end_ops_fail_at_once() {
+    let mut world = on_trial();
+    refuse_dial(&mut world, "unauthorized");
+    assert_eq!(then(&mut world), Then::Revoked);
+    world.drain();
+    world.link.request(op(9), world.now);
+    let settled = world.settled();
+    assert!(
+        matches!(&settled[..], [(9, SendResult::NotSent(_))]),
+        "{settled:?}"
+    );
+}
+
+#[test]
 fn a_new_secret_brings_a_revoked_link_back() {
     let mut world = on_trial();
     refuse_dial(&mut world, "unauthorized");

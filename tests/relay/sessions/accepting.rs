@@ -79,6 +79,24 @@ async fn a_duplicate_is_acknowledged_again_and_not_run_again() {
 }
 
 #[tokio::test]
+async fn a_message_that_comes_again_with_another_text_keeps_its_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Witness::default();
+    let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
+    relay.deliver("a", "1", super::HANG).await;
+    relay.wait_for_turns(1).await;
+    for text in ["first", "second"] {
+        let hi = event("a", "2", text);
+        relay.connector.deliver_buffered(text, hi).await.unwrap();
+        relay.seen("its ack", |seen| seen.acked(text) == 1).await;
+    }
+    relay.interrupt("a").await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: first"]);
+    relay.stop().await;
+    assert_eq!(agent.ran(), [super::HANG, "first"]);
+}
+
+#[tokio::test]
 async fn a_message_without_a_buffer_id_is_answered_and_not_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
