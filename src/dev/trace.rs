@@ -285,8 +285,8 @@ mod tests {
     fn a_bad_file_says_what_is_wrong_with_it() {
         let head = r#"{"trace":"hermes-relay","version":1,"platform":"slack"}"#;
         let bad = |text: &str| Trace::parse(text).unwrap_err().to_string();
-        assert!(bad("").contains("no recording"));
-        assert!(bad("{\"hello\":1}\n").contains("no recording"));
+        assert!(bad("").contains("not a recording"));
+        assert!(bad("{\"hello\":1}\n").contains("not a recording"));
         assert!(bad(&head.replace('1', "2")).contains("version 2"));
         assert!(bad(&format!("{head}\n")).contains("no message"));
         for line in [

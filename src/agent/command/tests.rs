@@ -157,7 +157,9 @@ async fn exit_codes_decide_and_the_text_so_far_stays() {
     let record = drive(&missing, message("x"), None).await;
     assert_eq!(failure(&record).class, FailureClass::Unavailable);
     assert!(!failure(&record).side_effects_possible);
-    assert!(matches!(missing.health().await, AgentHealth::Down(why) if why.contains("surely-not-here")));
+    assert!(
+        matches!(missing.health().await, AgentHealth::NotInstalled(why) if why.contains("surely-not-here"))
+    );
     let nowhere = command("", |settings| settings.cwd = Some("/surely/not/here".into()));
     assert!(matches!(nowhere.health().await, AgentHealth::Down(why) if why.contains("/surely/not/here")));
     assert_eq!(

@@ -138,9 +138,10 @@ fn missing_programs(
 
 /// The last `PATH` of a unit's environment.
 fn search_path(unit: &str) -> Option<&str> {
-    let values = unit.lines().filter_map(|line| line.strip_prefix("Environment="));
-    let values = values.filter_map(|value| value.trim().trim_matches('"').strip_prefix("PATH="));
-    values.last()
+    unit.lines().rev().find_map(|line| {
+        let value = line.strip_prefix("Environment=")?.trim();
+        value.trim_matches('"').strip_prefix("PATH=")
+    })
 }
 
 fn read(path: &Path) -> Option<String> {

@@ -216,9 +216,10 @@ fn workdir(args: &InitArgs, asks: bool, env: Environment<'_>) -> Result<PathBuf,
     };
     let usable = |path: &Path| {
         let full = path.canonicalize().map_err(|error| refused(path, error))?;
-        match full.is_dir() {
-            true => Ok(full),
-            false => Err(refused(&full, io::ErrorKind::NotADirectory.into())),
+        if full.is_dir() {
+            Ok(full)
+        } else {
+            Err(refused(&full, io::ErrorKind::NotADirectory.into()))
         }
     };
     let here = std::env::current_dir().map_err(|error| refused(Path::new("."), error))?;

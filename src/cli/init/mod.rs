@@ -210,9 +210,10 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         None => Ok(new.to_owned()),
     };
     let only_bot = before.is_some() && args.telegram && args.agent.is_none();
-    let agent = match only_bot {
-        true => None,
-        false => Some(choose(args, asks, process).await?),
+    let agent = if only_bot {
+        None
+    } else {
+        Some(choose(args, asks, process).await?)
     };
     let settings = |pairs| {
         agent

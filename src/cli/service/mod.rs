@@ -31,7 +31,7 @@ pub(super) struct ServiceArgs {
 enum ServiceVerb {
     /// Write the unit, verify it, and print the commands that start it; --now runs them.
     ///
-    /// With --user or --run-as, the unit keeps HERMES_HOME, HERMES_RELAY_CONFIG and HERMES_RELAY_STATE_DIR of this shell, and with
+    /// With --user or --run-as, the unit keeps `HERMES_HOME`, `HERMES_RELAY_CONFIG` and `HERMES_RELAY_STATE_DIR` of this shell, and with
     /// --user also its PATH, so that the service finds the agents that you find.
     ///
     /// Exit codes: 0 written, 1 not written, invalid or not started, 2 conflicting options, 78 the program or the account cannot

@@ -172,7 +172,7 @@ async fn an_arm_fails_honestly_and_is_repeated_soon() {
         })
         .await;
     let summary = failed.jobs["a"].state.summary();
-    let expected = "saved, not armed: POST /api/agent-cron/provision: HTTP 503: ";
+    let expected = "saved; the scheduler has not taken it: POST /api/agent-cron/provision: HTTP 503: ";
     assert!(
         summary.starts_with(expected) && summary.ends_with("; will retry"),
         "{summary}"
