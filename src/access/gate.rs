@@ -4,136 +4,18 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::author::Author;
+use super::identity::{PersonId, canonical_id};
 use super::pairing::Pairings;
-use super::settings::{ANY, AccessSettings, Mode, Role, Strangers, platform_name};
-use crate::wire::{Scalar, SessionSource, WhatsAppAliases, whatsapp_ids};
+use super::settings::{AccessSettings, Mode, Role, Strangers};
+use crate::collections::BoundedCache;
 
-/// A person on a platform, as verbs and the journal name them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PersonId {
-    /// The platform.
-    pub platform: String,
-    /// Their id on it.
-    pub user: String,
-}
-
-impl PersonId {
-    /// Reads `PLATFORM:ID`.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || "write a person as PLATFORM:ID, such as telegram:123456".to_owned();
-        let (platform, user) = text.split_once(':').ok_or_else(wrong)?;
-        let user = user.trim();
-        if user.is_empty() || user.len() > MAX_ID_BYTES || user.chars().any(char::is_control) {
-            return Err(wrong());
-        }
-        if user == ANY {
-            return Err("name one person; `*` is not accepted".to_owned());
-        }
-        let platform = platform_name(platform).map_err(|rule| format!("`{text}` {rule}"))?;
-        Ok(Self {
-            platform,
-            user: user.to_owned(),
-        })
-    }
-}
-
-impl std::fmt::Display for PersonId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.platform, self.user)
-    }
-}
-
-/// Maximum length of an id that a rule may name.
-const MAX_ID_BYTES: usize = 512;
-
-/// Who causes an event, and where.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Author {
-    /// The platform.
-    pub platform: String,
-    /// Every id that the person is known by there, the platform's own first; empty when the event names nobody.
-    pub ids: Vec<String>,
-    /// The chat, and the one that it is a thread of.
-    pub chats: Vec<String>,
-    /// Whether it is a direct message.
-    pub direct: bool,
-    /// Whether the event says that a bot wrote it.
-    pub is_bot: bool,
-}
-
-impl Author {
-    /// The author of a message.
-    pub fn from_source(source: &SessionSource, aliases: &dyn WhatsAppAliases) -> Self {
-        let text = |field: &Option<Scalar>| {
-            let text = field.as_ref().map(|field| field.as_str().to_owned());
-            text.filter(|text| !text.is_empty())
-        };
-        let mut ids = Vec::new();
-        for id in [&source.user_id, &source.user_id_alt]
-            .into_iter()
-            .filter_map(text)
-        {
-            let others = match source.platform.as_str() {
-                "whatsapp" | "whatsapp_cloud" => whatsapp_ids(&id, aliases).into_iter().collect(),
-                _ => Vec::new(),
-            };
-            for id in std::iter::once(id).chain(others) {
-                if !ids.contains(&id) {
-                    ids.push(id);
-                }
-            }
-        }
-        let chats = [
-            text(&source.chat_id),
-            source.parent_chat_id.as_ref().map(|id| id.as_str().to_owned()),
-        ];
-        Self {
-            platform: source.platform.as_str().to_owned(),
-            ids,
-            chats: chats.into_iter().flatten().collect(),
-            direct: source.chat_type.as_ref().map(Scalar::as_str) == Some("dm"),
-            is_bot: source.is_bot,
-        }
-    }
-
-    /// Whoever runs the relay: its own jobs, and what programs with its secret hand over. No rule is about the operator.
-    pub fn operator() -> Self {
-        Self::default()
-    }
-
-    /// Whether this is the operator. Every event of a chat has a platform.
-    pub fn is_operator(&self) -> bool {
-        self.platform.is_empty()
-    }
-
-    /// The person, when the event names one.
-    pub fn person(&self) -> Option<PersonId> {
-        Some(PersonId {
-            platform: self.platform.clone(),
-            user: self.ids.first()?.clone(),
-        })
-    }
-
-    /// Their id on the platform; empty when the event names nobody.
-    pub fn user(&self) -> &str {
-        self.ids.first().map_or("", String::as_str)
-    }
-
-    /// The chat's id.
-    pub fn chat(&self) -> &str {
-        self.chats.first().map_or("", String::as_str)
-    }
-
-    fn is(&self, platform: &str, user: &str) -> bool {
-        let bare = || user.trim_start_matches('+');
-        (platform == ANY || platform.eq_ignore_ascii_case(&self.platform))
-            && self.ids.iter().any(|id| id == user || id.as_str() == bare())
-    }
-
-    fn is_in(&self, platform: &str, chat: &str) -> bool {
-        platform.eq_ignore_ascii_case(&self.platform) && self.chats.iter().any(|own| own == chat)
-    }
-}
+/// What to know while strangers get codes and there is no owner.
+const NO_OWNER: &str = "nobody is an owner, so nobody can approve people in a chat; make yourself one with \
+                        `hermes-relay access owner PLATFORM:ID`, or write to the bot and approve your code with \
+                        `hermes-relay access approve CODE --role owner`";
+/// People who are remembered as having written.
+const MAX_SEEN: usize = 10_000;
 
 /// What a person tries to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,7 +28,9 @@ pub enum EventKind {
     Press,
     /// Type an answer to a question.
     TypedAnswer,
-    /// Change a conversation: `/stop`, `/new`, `/agent`.
+    /// End what runs, or begin anew: `/stop`, `/new`.
+    Stop,
+    /// Change something else: `/agent`, `/cron add`.
     Command,
     /// Read about it: `/status`, `/help`, `/whoami`, `/usage`.
     Inquiry,
@@ -234,15 +118,41 @@ pub(super) struct StoredRule {
     pub(super) at_ms: i64,
 }
 
+impl StoredRule {
+    /// Chats in the form that rules are compared in.
+    pub(super) fn canonicalize(&mut self, platform: &str) {
+        for chat in self.chats.iter_mut().flatten() {
+            *chat = canonical_id(platform, chat);
+        }
+    }
+
+    pub(super) fn row(&self, person: &PersonId) -> StoredRow {
+        StoredRow::new(RULE, person, serde_json::to_string(self).ok())
+    }
+}
+
 /// A row of what the gate keeps in the journal: written when it has a value, else deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredRow {
     /// `rule` or `pairing`.
     pub kind: String,
-    /// The person.
-    pub person: PersonId,
+    /// The platform, as it is stored.
+    pub platform: String,
+    /// The person's id on it, as it is stored.
+    pub user: String,
     /// What is stored, as JSON.
     pub value: Option<String>,
+}
+
+impl StoredRow {
+    pub(super) fn new(kind: &str, person: &PersonId, value: Option<String>) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            platform: person.platform().to_owned(),
+            user: person.user().to_owned(),
+            value,
+        }
+    }
 }
 
 /// The kind of row that holds a rule.
@@ -251,39 +161,105 @@ pub(super) const RULE: &str = "rule";
 pub(super) const PAIRING: &str = "pairing";
 
 /// All rules.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct Gate {
     pub(super) settings: AccessSettings,
     pub(super) stored: BTreeMap<PersonId, StoredRule>,
     pub(super) pairings: Pairings,
+    /// Brings rows that an earlier version stored into their canonical form; written with the next change.
+    pub(super) renamed: Vec<StoredRow>,
+    seen: BoundedCache<PersonId, ()>,
 }
 
 impl Gate {
-    /// The rules of the settings and those of the journal. A row that cannot be read denies its person.
+    /// The rules of the settings and those of the journal. A row that cannot be read denies its person. Of two rows about one
+    /// person, which an earlier version stored in two spellings, the newer holds.
     pub fn new(settings: AccessSettings, rows: impl IntoIterator<Item = StoredRow>) -> Self {
         let mut gate = Self {
             settings: settings.normalized(),
-            ..Self::default()
+            stored: BTreeMap::new(),
+            pairings: Pairings::default(),
+            renamed: Vec::new(),
+            seen: BoundedCache::new(MAX_SEEN),
         };
+        let mut renamed = Vec::new();
         for row in rows {
-            let value = row.value.unwrap_or_default();
+            let person = PersonId::new(&row.platform, &row.user);
+            let value = row.value.clone().unwrap_or_default();
             match row.kind.as_str() {
-                RULE => {
-                    let unreadable = || StoredRule {
-                        role: None,
-                        chats: None,
-                        agents: None,
-                        origin: "unreadable".to_owned(),
-                        at_ms: 0,
-                    };
-                    let rule = serde_json::from_str(&value).unwrap_or_else(|_| unreadable());
-                    gate.stored.insert(row.person, rule);
-                }
-                PAIRING => gate.pairings.restore(row.person, &value),
-                _ => {}
+                RULE => gate.restore(&person, &value),
+                PAIRING => gate.pairings.restore(person.clone(), &value),
+                _ => continue,
+            }
+            if (person.platform(), person.user()) != (&*row.platform, &*row.user) {
+                renamed.push(person);
+                gate.renamed.push(StoredRow { value: None, ..row });
             }
         }
+        for person in renamed {
+            let rule = gate.stored.get(&person);
+            let rows = [rule.map(|rule| rule.row(&person)), gate.pairings.row(&person)];
+            gate.renamed.extend(rows.into_iter().flatten());
+        }
         gate
+    }
+
+    fn restore(&mut self, person: &PersonId, value: &str) {
+        let platform = person.platform();
+        let mut rule: StoredRule = serde_json::from_str(value).unwrap_or_else(|_| StoredRule {
+            role: None,
+            chats: None,
+            agents: None,
+            origin: "unreadable".to_owned(),
+            at_ms: i64::MAX,
+        });
+        rule.canonicalize(platform);
+        let age = |rule: &StoredRule| (rule.at_ms, rule.role.is_none());
+        if self
+            .stored
+            .get(person)
+            .is_none_or(|known| age(known) <= age(&rule))
+        {
+            self.stored.insert(person.clone(), rule);
+        }
+    }
+
+    /// Somebody wrote, or has written.
+    pub fn saw(&mut self, person: &PersonId) {
+        if self.seen.get_mut(person).is_none() {
+            self.seen.insert(person.clone(), ());
+        }
+    }
+
+    /// Whether anything here is about this person: a rule, a code, or something that they wrote.
+    pub(super) fn is_known(&self, person: &PersonId) -> bool {
+        let settings = &self.settings;
+        let people = settings.people.iter().map(|rule| (&rule.platform, &rule.user));
+        let denied = settings.deny.iter().map(|rule| (&rule.platform, &rule.user));
+        self.stored.contains_key(person)
+            || self.seen.peek(person).is_some()
+            || self.pairings.row(person).is_some()
+            || (people.chain(denied)).any(|(platform, user)| person.is_named(platform, user))
+    }
+
+    /// What to know while strangers get codes and there is no owner.
+    pub fn owner_warning(&self) -> Option<&'static str> {
+        let is_missing = self.strangers() == Strangers::Pair && !self.has_owner();
+        is_missing.then_some(NO_OWNER)
+    }
+
+    /// Whether somebody may do everything: a person, or whoever writes in a chat.
+    pub fn has_owner(&self) -> bool {
+        let is_owner = |role: Option<Role>| role == Some(Role::Owner);
+        let in_file = self.settings.people.iter().any(|rule| {
+            let person = PersonId::new(&rule.platform, &rule.user);
+            let stored = self.stored.get(&person).map(|stored| stored.role);
+            is_owner(stored.unwrap_or(Some(rule.role))) && !self.is_denied_by_settings(&person)
+        });
+        in_file
+            || self.settings.chats.iter().any(|rule| rule.role == Role::Owner)
+            || (self.stored.iter())
+                .any(|(person, rule)| is_owner(rule.role) && !self.is_denied_by_settings(person))
     }
 
     /// The mode.
@@ -325,7 +301,9 @@ impl Gate {
         let role = Some(grant.role);
         let within_role = match kind {
             EventKind::Message | EventKind::Interaction | EventKind::Inquiry => true,
-            EventKind::Press | EventKind::TypedAnswer | EventKind::Command => grant.role != Role::Guest,
+            EventKind::Press | EventKind::TypedAnswer | EventKind::Stop | EventKind::Command => {
+                grant.role != Role::Guest
+            }
         };
         if !within_role {
             return refused(Reason::Role, role);
@@ -356,13 +334,8 @@ impl Gate {
     }
 
     pub(super) fn is_denied_by_settings(&self, person: &PersonId) -> bool {
-        let denies = |platform: &str, user: &str| {
-            (platform == ANY || platform == person.platform) && user == person.user
-        };
-        self.settings
-            .deny
-            .iter()
-            .any(|rule| denies(&rule.platform, &rule.user))
+        let mut denied = self.settings.deny.iter();
+        denied.any(|rule| person.is_named(&rule.platform, &rule.user))
     }
 
     fn grant(&self, author: &Author) -> Result<RuleGrant<'_>, Reason> {
@@ -377,25 +350,19 @@ impl Gate {
         if settings
             .deny
             .iter()
-            .any(|rule| author.is(&rule.platform, &rule.user))
+            .any(|rule| author.may_be(&rule.platform, &rule.user))
         {
             return Err(Reason::Denied);
         }
         let mut stored = None;
         if !self.stored.is_empty() {
-            for id in &author.ids {
-                let person = PersonId {
-                    platform: author.platform.clone(),
-                    user: id.clone(),
-                };
-                if let Some(rule) = self.stored.get(&person) {
-                    // Whatever a person's other ids are: one that is denied denies the person.
-                    let Some(role) = rule.role else {
-                        return Err(Reason::Denied);
-                    };
-                    stored = stored.or(Some((role, &rule.chats, &rule.agents)));
-                }
+            // Whatever a person's other ids are: one that is denied denies the person.
+            let mut rules = author.known_as().filter_map(|person| self.stored.get(person));
+            if rules.any(|rule| rule.role.is_none()) {
+                return Err(Reason::Denied);
             }
+            let rule = author.people.iter().find_map(|person| self.stored.get(person));
+            stored = rule.and_then(|rule| Some((rule.role?, &rule.chats, &rule.agents)));
         }
         let file = || {
             let found = settings
@@ -408,7 +375,7 @@ impl Gate {
         if let Some((role, chats, agents)) = own
             && chats
                 .as_ref()
-                .is_none_or(|chats| chats.iter().any(|chat| author.chats.contains(chat)))
+                .is_none_or(|chats| chats.iter().any(|chat| author.writes_in(chat)))
         {
             return Ok(RuleGrant {
                 role,

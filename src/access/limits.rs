@@ -5,7 +5,9 @@
 
 use std::collections::VecDeque;
 
-use super::gate::{Author, EventKind, PersonId, Reason};
+use super::author::Author;
+use super::gate::{EventKind, Reason};
+use super::identity::PersonId;
 use super::settings::{ByRole, LimitSettings, Role};
 use crate::collections::BoundedCache;
 
@@ -18,6 +20,13 @@ const QUICK_MS: i64 = 10_000;
 /// This many of them from one author, within [`LOOP_MS`], are a loop.
 const MAX_QUICK: usize = 6;
 const LOOP_MS: i64 = 90_000;
+/// How long somebody is paused who looks like a program.
+const PAUSE_MS: i64 = 15 * MINUTE_MS;
+/// What they read, by whether they may send `/new`.
+const PAUSED: [&str; 2] = [
+    "This looks like two programs answering each other, so I have paused for 15 minutes.",
+    "This looks like two programs answering each other, so I have paused for 15 minutes. Send /new to continue now.",
+];
 
 /// Chats whose bots are counted.
 const MAX_CHATS: usize = 10_000;
@@ -43,8 +52,8 @@ struct PersonState {
     answered_ms: Option<i64>,
     /// When they reacted to an answer at once.
     quick: VecDeque<i64>,
-    /// They answer like a program: nothing runs until they send `/new`.
-    paused: bool,
+    /// They answer like a program: nothing runs before then, unless they send `/new`.
+    paused_until: Option<i64>,
 }
 
 /// Why somebody must wait, and what to write to them, once per window.
@@ -95,13 +104,13 @@ impl Limits {
         state.roll(now_ms);
         match kind {
             // Whoever has written too much can still stop it, and answer what is asked.
-            EventKind::Command | EventKind::Press | EventKind::TypedAnswer => return None,
-            EventKind::Inquiry => {
+            EventKind::Stop | EventKind::Press | EventKind::TypedAnswer => return None,
+            EventKind::Command | EventKind::Inquiry => {
                 state.in_minute += 1;
             }
             EventKind::Message | EventKind::Interaction => {
                 state.in_minute += 1;
-                if let Some(exceeded) = state.guard(now_ms) {
+                if let Some(exceeded) = state.guard(role, now_ms) {
                     return Some(exceeded);
                 }
             }
@@ -115,8 +124,12 @@ impl Limits {
             });
         }
         match kind {
-            EventKind::Inquiry => None,
-            _ => self.check_day(person, role, now_ms),
+            EventKind::Message | EventKind::Interaction => self.check_day(person, role, now_ms),
+            EventKind::Press
+            | EventKind::TypedAnswer
+            | EventKind::Stop
+            | EventKind::Command
+            | EventKind::Inquiry => None,
         }
     }
 
@@ -182,7 +195,7 @@ impl Limits {
     /// They start a new conversation: whoever was paused goes on.
     pub fn resume(&mut self, person: &PersonId) {
         let state = self.state(person);
-        state.paused = false;
+        state.paused_until = None;
         state.quick.clear();
     }
 
@@ -213,13 +226,19 @@ impl PersonState {
         }
     }
 
-    fn guard(&mut self, now_ms: i64) -> Option<Exceeded> {
+    fn guard(&mut self, role: Role, now_ms: i64) -> Option<Exceeded> {
         let silent = Exceeded {
             reason: Reason::Loop,
             notice: None,
         };
-        if self.paused {
-            return Some(silent);
+        if let Some(until) = self.paused_until {
+            // A clock that went back must not make it longer.
+            if (until - PAUSE_MS..until).contains(&now_ms) {
+                return Some(silent);
+            }
+            self.paused_until = None;
+            self.quick.clear();
+            self.answered_ms = None;
         }
         // Only what comes after an answer counts; a person who writes several messages at a time is no program.
         let answered = self.answered_ms.take()?;
@@ -232,11 +251,9 @@ impl PersonState {
         if self.quick.len() < MAX_QUICK {
             return None;
         }
-        self.paused = true;
+        self.paused_until = Some(now_ms.saturating_add(PAUSE_MS));
         Some(Exceeded {
-            notice: Some(
-                "This looks like two programs answering each other, so I have paused. Send /new to continue.",
-            ),
+            notice: Some(PAUSED[usize::from(role != Role::Guest)]),
             ..silent
         })
     }

@@ -10,16 +10,22 @@
 //! | writes in a chat that has a rule | what the chat's role allows |
 //! | has no rule | what a user may in the modes `upstream` and `open`; nothing in `list` and `pair` |
 
+mod author;
 mod gate;
+mod identity;
 mod limits;
 mod pairing;
 mod requests;
 mod settings;
 
-pub use gate::{Author, EventKind, Gate, PersonId, Reason, StoredRow, Verdict};
+pub use author::Author;
+pub use gate::{EventKind, Gate, Reason, StoredRow, Verdict};
+pub use identity::PersonId;
 pub use limits::{Exceeded, Limits};
-pub use pairing::{CODE_LIFETIME_MS, MAX_PENDING, PairingStep, Pairings, PendingPairing};
-pub use requests::{AccessError, AccessRequest, Handled};
+pub use pairing::{
+    CODE_LIFETIME_MS, KeptMessage, MAX_PENDING, PairingRequest, PairingStep, Pairings, PendingPairing,
+};
+pub use requests::{AccessChange, AccessError, AccessRequest, Handled};
 pub use settings::{
     ANY, AccessSettings, ByRole, ChatRule, Denial, LimitSettings, Mode, PersonRule, Role, Strangers,
 };

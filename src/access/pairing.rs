@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::gate::{PAIRING, PersonId, StoredRow};
+use super::gate::{PAIRING, StoredRow};
+use super::identity::PersonId;
 
 /// How long a code can be approved, and how long its person gets no other.
 pub const CODE_LIFETIME_MS: i64 = 3_600_000;
@@ -26,13 +27,50 @@ pub struct PendingPairing {
     /// What is known about that chat.
     #[serde(default)]
     pub facts: Value,
+    /// Their name, as the platform shows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What they wrote; it is answered after the approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<KeptMessage>,
     /// When they got it, in Unix milliseconds.
     pub asked_ms: i64,
+    /// An owner does not want to be asked: the code waits no more, and its person gets no other before its time is over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_ignored: bool,
+}
+
+/// A stranger's message, as it came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptMessage {
+    /// The line of the wire.
+    pub line: String,
+    /// Whether it is a forwarded request.
+    #[serde(default)]
+    pub is_forward: bool,
+}
+
+impl KeptMessage {
+    /// Maximum length of a line that is kept.
+    pub const MAX_BYTES: usize = 16 << 10;
+}
+
+/// What a stranger wrote that leads to a code.
+#[derive(Debug, Clone, Default)]
+pub struct PairingRequest {
+    /// The direct message that they wrote in.
+    pub chat: String,
+    /// What is known about that chat.
+    pub facts: Value,
+    /// Their name, as the platform shows it.
+    pub name: Option<String>,
+    /// The message, if it is short enough to be kept.
+    pub message: Option<KeptMessage>,
 }
 
 impl PendingPairing {
-    /// Whether the code can be approved.
-    pub fn is_valid(&self, now_ms: i64) -> bool {
+    /// Whether the time of the code is not over.
+    fn is_valid(&self, now_ms: i64) -> bool {
         // A clock that went back must not make a code live longer.
         (0..CODE_LIFETIME_MS).contains(&now_ms.saturating_sub(self.asked_ms))
     }
@@ -62,22 +100,25 @@ impl Pairings {
     pub fn request(
         &mut self,
         person: &PersonId,
-        chat: &str,
-        facts: Value,
+        request: PairingRequest,
         random: u64,
         now_ms: i64,
     ) -> PairingStep {
         let mut rows = self.expire(now_ms);
-        let pending = self.0.keys().filter(|other| other.platform == person.platform);
-        if self.0.contains_key(person) || pending.count() >= MAX_PENDING {
+        let pending = self.pending(now_ms);
+        let pending = pending.filter(|(other, _)| other.platform() == person.platform());
+        if pending.count() >= MAX_PENDING || self.0.contains_key(person) {
             return PairingStep::Nothing;
         }
         let code = code(random);
         let pairing = PendingPairing {
             code: code.clone(),
-            chat: chat.to_owned(),
-            facts,
+            chat: request.chat,
+            facts: request.facts,
+            name: request.name,
+            message: request.message,
             asked_ms: now_ms,
+            is_ignored: false,
         };
         rows.push(row(person, Some(&pairing)));
         self.0.insert(person.clone(), pairing);
@@ -86,19 +127,36 @@ impl Pairings {
 
     /// The codes that can be approved.
     pub fn pending(&self, now_ms: i64) -> impl Iterator<Item = (&PersonId, &PendingPairing)> {
-        self.0.iter().filter(move |(_, pending)| pending.is_valid(now_ms))
+        let waits = move |pending: &PendingPairing| !pending.is_ignored && pending.is_valid(now_ms);
+        self.0.iter().filter(move |(_, pending)| waits(pending))
     }
 
     /// Takes the person with this code; a code works once.
     pub fn take(&mut self, code: &str, now_ms: i64) -> Option<(PersonId, PendingPairing)> {
-        let typed = code.trim().to_ascii_uppercase();
-        let person = self
-            .pending(now_ms)
-            .find(|(_, pending)| pending.code == typed)?
-            .0
-            .clone();
+        let person = self.find(code, now_ms)?;
         let pending = self.0.remove(&person)?;
         Some((person, pending))
+    }
+
+    /// An owner ignores this code, so that another may wait in its place; returns the row to store.
+    pub fn ignore(&mut self, code: &str, now_ms: i64) -> Option<(PersonId, StoredRow)> {
+        let person = self.find(code, now_ms)?;
+        let pending = self.0.get_mut(&person)?;
+        pending.is_ignored = true;
+        pending.message = None;
+        let row = row(&person, Some(pending));
+        Some((person, row))
+    }
+
+    fn find(&self, code: &str, now_ms: i64) -> Option<PersonId> {
+        let typed = code.trim().to_ascii_uppercase();
+        let (person, _) = self.pending(now_ms).find(|(_, pending)| pending.code == typed)?;
+        Some(person.clone())
+    }
+
+    /// What is stored about a person who has a code.
+    pub(super) fn row(&self, person: &PersonId) -> Option<StoredRow> {
+        Some(row(person, Some(self.0.get(person)?)))
     }
 
     /// Forgets a person's code; returns the row to delete when there was one.
@@ -106,7 +164,8 @@ impl Pairings {
         self.0.remove(person).map(|_| row(person, None))
     }
 
-    fn expire(&mut self, now_ms: i64) -> Vec<StoredRow> {
+    /// Forgets the codes whose time is over; returns the rows to delete.
+    pub(super) fn expire(&mut self, now_ms: i64) -> Vec<StoredRow> {
         let over = self.0.iter().filter(|(_, pending)| !pending.is_valid(now_ms));
         let over: Vec<PersonId> = over.map(|(person, _)| person.clone()).collect();
         over.iter()
@@ -116,11 +175,8 @@ impl Pairings {
 }
 
 fn row(person: &PersonId, pending: Option<&PendingPairing>) -> StoredRow {
-    StoredRow {
-        kind: PAIRING.to_owned(),
-        person: person.clone(),
-        value: pending.and_then(|pending| serde_json::to_string(pending).ok()),
-    }
+    let value = pending.and_then(|pending| serde_json::to_string(pending).ok());
+    StoredRow::new(PAIRING, person, value)
 }
 
 /// A code out of forty random bits.

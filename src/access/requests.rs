@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gate::{Gate, PersonId, RULE, StoredRow, StoredRule};
+use super::gate::{Gate, PAIRING, RULE, StoredRow, StoredRule};
+use super::identity::PersonId;
 use super::pairing::{CODE_LIFETIME_MS, PendingPairing};
 use super::settings::Role;
 
@@ -83,15 +84,40 @@ pub struct Handled {
     pub rows: Vec<StoredRow>,
     /// Whether there is something to store.
     pub stored: bool,
-    /// What changed, in one word, and for whom: for the audit log.
-    pub change: Option<(&'static str, PersonId)>,
+    /// What changed, for the audit log.
+    pub change: Option<AccessChange>,
     /// A code that was approved, and whose it was.
     pub paired: Option<(PersonId, PendingPairing)>,
+}
+
+/// A change of the rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessChange {
+    /// In one word.
+    pub what: &'static str,
+    /// About whom.
+    pub person: PersonId,
+    /// The role that they were given.
+    pub role: Option<Role>,
 }
 
 impl Gate {
     /// Handles a request of a verb.
     pub fn handle(&mut self, request: AccessRequest, now_ms: i64) -> Result<Handled, AccessError> {
+        let mut handled = self.change(request, now_ms)?;
+        if !handled.rows.is_empty() {
+            let rows = std::mem::take(&mut handled.rows);
+            handled.rows = std::mem::take(&mut self.renamed);
+            handled.rows.extend(rows);
+        }
+        handled.rows.extend(self.pairings.expire(now_ms));
+        if handled.change.is_some() && self.owner_warning().is_some() {
+            handled.answer["has_owner"] = json!(false);
+        }
+        Ok(handled)
+    }
+
+    fn change(&mut self, request: AccessRequest, now_ms: i64) -> Result<Handled, AccessError> {
         match request {
             AccessRequest::List => Ok(Handled {
                 answer: self.list(),
@@ -101,13 +127,13 @@ impl Gate {
                 let entry = |(person, pending): (&PersonId, &PendingPairing)| {
                     let left = CODE_LIFETIME_MS.saturating_sub(now_ms.saturating_sub(pending.asked_ms));
                     json!({
-                        "person": person.to_string(), "platform": person.platform, "user": person.user,
-                        "code": pending.code, "asked_at_ms": pending.asked_ms, "expires_in_secs": left / 1000,
+                        "person": person.to_string(), "platform": person.platform(), "user": person.user(),
+                        "name": pending.name, "code": pending.code, "asked_at_ms": pending.asked_ms, "expires_in_secs": left / 1000,
                     })
                 };
                 let pending: Vec<Value> = self.pairings.pending(now_ms).map(entry).collect();
                 Ok(Handled {
-                    answer: json!({ "pending": pending }),
+                    answer: json!({ "pending": pending, "has_owner": self.has_owner() }),
                     ..Handled::default()
                 })
             }
@@ -125,6 +151,7 @@ impl Gate {
             }
             AccessRequest::Deny { person } => {
                 let person = PersonId::parse(&person).map_err(AccessError::Person)?;
+                let is_known = self.is_known(&person);
                 let mut rows: Vec<StoredRow> = self.pairings.drop_person(&person).into_iter().collect();
                 rows.push(self.store(
                     &person,
@@ -136,10 +163,18 @@ impl Gate {
                         at_ms: now_ms,
                     },
                 ));
+                let mut answer = json!({ "denied": person.to_string() });
+                if !is_known {
+                    answer["known"] = json!(false);
+                }
                 Ok(Handled {
-                    answer: json!({ "denied": person.to_string() }),
+                    answer,
                     rows,
-                    change: Some(("deny", person)),
+                    change: Some(AccessChange {
+                        what: "deny",
+                        person,
+                        role: None,
+                    }),
                     ..Handled::default()
                 })
             }
@@ -159,15 +194,15 @@ impl Gate {
             origin: "pairing".to_owned(),
             at_ms: now_ms,
         };
-        let code = StoredRow {
-            kind: super::gate::PAIRING.to_owned(),
-            person: person.clone(),
-            value: None,
-        };
+        let code = StoredRow::new(PAIRING, &person, None);
         Handled {
             answer: json!({ "approved": person.to_string(), "role": role }),
             rows: vec![code, self.store(&person, stored)],
-            change: Some(("approve", person.clone())),
+            change: Some(AccessChange {
+                what: "approve",
+                person: person.clone(),
+                role: Some(role),
+            }),
             paired: Some((person, pending)),
             ..Handled::default()
         }
@@ -185,14 +220,14 @@ impl Gate {
             return Err(AccessError::DeniedByFile(person));
         }
         let mut rows: Vec<StoredRow> = self.pairings.drop_person(&person).into_iter().collect();
-        let in_file = (self.settings.people.iter())
-            .find(|rule| rule.platform == person.platform && rule.user == person.user);
+        let mut in_file = self.settings.people.iter();
+        let in_file = in_file.find(|rule| person.is_named(&rule.platform, &rule.user));
         let role = match in_file {
             // Lifts a denial: the rule of the settings file holds again, with its limits.
             Some(in_file) if role.is_none() && agents.is_none() && chats.is_none() => {
                 let role = in_file.role;
                 if self.stored.remove(&person).is_some() {
-                    rows.push(rule_row(&person, None));
+                    rows.push(StoredRow::new(RULE, &person, None));
                 }
                 role
             }
@@ -212,13 +247,18 @@ impl Gate {
         Ok(Handled {
             answer: json!({ "allowed": person.to_string(), "role": role }),
             rows,
-            change: Some(("allow", person)),
+            change: Some(AccessChange {
+                what: "allow",
+                person,
+                role: Some(role),
+            }),
             ..Handled::default()
         })
     }
 
-    fn store(&mut self, person: &PersonId, rule: StoredRule) -> StoredRow {
-        let row = rule_row(person, Some(&rule));
+    fn store(&mut self, person: &PersonId, mut rule: StoredRule) -> StoredRow {
+        rule.canonicalize(person.platform());
+        let row = rule.row(person);
         self.stored.insert(person.clone(), rule);
         row
     }
@@ -260,17 +300,11 @@ impl Gate {
             entries.push(with(entry, Some(Role::User), origin, [&None, &None]));
         }
         for (id, rule) in &self.stored {
-            let entry = person(&id.platform, &id.user);
+            let entry = person(id.platform(), id.user());
             entries.push(with(entry, rule.role, &rule.origin, [&rule.chats, &rule.agents]));
         }
-        json!({ "mode": settings.mode, "strangers": settings.strangers(), "entries": entries })
-    }
-}
-
-fn rule_row(person: &PersonId, rule: Option<&StoredRule>) -> StoredRow {
-    StoredRow {
-        kind: RULE.to_owned(),
-        person: person.clone(),
-        value: rule.and_then(|rule| serde_json::to_string(rule).ok()),
+        json!({
+            "mode": settings.mode, "strangers": settings.strangers(), "has_owner": self.has_owner(), "entries": entries,
+        })
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::identity::{canonical_id, canonical_platform};
 use crate::setting::section;
 use crate::wire::Platform;
 
@@ -329,27 +330,28 @@ impl AccessSettings {
         None
     }
 
-    /// The same with platforms and ids in their canonical spelling.
+    /// The same with platforms and ids in their canonical form. The id of a rule for every platform depends on the platform.
     #[must_use]
     pub fn normalized(mut self) -> Self {
-        let platform = |name: &mut String| {
-            if name != ANY {
-                *name = platform_name(name).unwrap_or_else(|_| name.clone());
+        let person = |platform: &mut String, user: &mut String| {
+            if platform == ANY {
+                *user = user.trim().to_owned();
+            } else {
+                *platform = canonical_platform(platform);
+                *user = canonical_id(platform, user);
             }
         };
-        let trim = |id: &mut String| *id = id.trim().to_owned();
         for rule in &mut self.people {
-            platform(&mut rule.platform);
-            trim(&mut rule.user);
-            rule.chats.iter_mut().flatten().for_each(trim);
+            person(&mut rule.platform, &mut rule.user);
+            for chat in rule.chats.iter_mut().flatten() {
+                *chat = canonical_id(&rule.platform, chat);
+            }
         }
         for rule in &mut self.chats {
-            platform(&mut rule.platform);
-            trim(&mut rule.chat);
+            person(&mut rule.platform, &mut rule.chat);
         }
         for rule in &mut self.deny {
-            platform(&mut rule.platform);
-            trim(&mut rule.user);
+            person(&mut rule.platform, &mut rule.user);
         }
         self
     }
@@ -359,7 +361,7 @@ impl AccessSettings {
 /// looks like a mistake is one.
 pub(super) fn platform_name(name: &str) -> Result<String, String> {
     let name = name.trim();
-    let lower = name.to_ascii_lowercase();
+    let lower = canonical_platform(name);
     if Platform::names().contains(&lower.as_str()) {
         return Ok(lower);
     }
@@ -374,7 +376,7 @@ pub(super) fn platform_name(name: &str) -> Result<String, String> {
         None if name.is_empty() || name.contains(':') => {
             Err("must name a platform in every entry".to_owned())
         }
-        None => Ok(name.to_owned()),
+        None => Ok(lower),
     }
 }
 

@@ -185,11 +185,7 @@ fn a_denial_holds_against_the_settings_and_is_lifted_to_what_they_say() {
 
 #[test]
 fn a_row_that_cannot_be_read_denies_its_person() {
-    let row = StoredRow {
-        kind: "rule".to_owned(),
-        person: person("u"),
-        value: Some("{".to_owned()),
-    };
+    let row = stored("slack", "u", "{");
     assert!(!may_talk(
         &Gate::new(settings(json!({"mode": "open"})), [row]),
         "u"
@@ -231,6 +227,269 @@ fn every_entry_of_the_list_has_its_origin() {
     );
 }
 
+/// A rule as the journal has it.
+fn stored(platform: &str, user: &str, value: &str) -> StoredRow {
+    StoredRow {
+        kind: "rule".to_owned(),
+        platform: platform.to_owned(),
+        user: user.to_owned(),
+        value: Some(value.to_owned()),
+    }
+}
+
+/// Spellings of one person: platform and id as a rule may write them, and as an author has them.
+const SAME: &[(&str, &str, &str, &str)] = &[
+    ("whatsapp", "+4915112345", "whatsapp", "4915112345@s.whatsapp.net"),
+    (
+        "whatsapp",
+        "4915112345",
+        "whatsapp",
+        "4915112345:12@s.whatsapp.net",
+    ),
+    ("WhatsApp", "4915112345@s.whatsapp.net", "whatsapp", "4915112345"),
+    ("whatsapp", "+49 151-12345", "whatsapp", "4915112345@c.us"),
+    (
+        "whatsapp",
+        "4915112345:3@S.WhatsApp.net",
+        "whatsapp",
+        "4915112345_1:7@s.whatsapp.net",
+    ),
+    ("whatsapp", "9000@lid", "whatsapp", "9000:4@lid"),
+    ("whatsapp_cloud", "+4915112345", "WHATSAPP_CLOUD", "4915112345"),
+    ("signal", "+4915112345", "signal", "4915112345"),
+    ("signal", "4915112345", "Signal", "+4915112345"),
+    ("signal", "0E1B-AA", "signal", "0e1b-aa"),
+    ("sms", "+1 (555) 010-0000", "sms", "+15550100000"),
+    ("bluebubbles", "Ann@Example.org", "bluebubbles", "ann@example.org"),
+    ("email", "Ann@Example.ORG", "email", "ann@example.org"),
+    ("Discord", " 77 ", "discord", "77"),
+    ("telegram", "+77", "telegram", "77"),
+    ("Acme-Chat", "Bob", "acme-chat", "Bob"),
+    ("ACME-CHAT", "Bob", "Acme-Chat", "Bob"),
+    ("acme-chat", "Bob@Example.org", "Acme-Chat", "bob@example.ORG"),
+    ("acme-chat", "+49151", "Acme-Chat", "49151"),
+];
+
+/// Ids that look alike and are different people.
+const OTHERS: &[(&str, &str, &str, &str)] = &[
+    ("whatsapp", "9000", "whatsapp", "9000@lid"),
+    ("whatsapp", "9000@lid", "whatsapp", "9000@s.whatsapp.net"),
+    ("whatsapp", "4915112345", "whatsapp_cloud", "4915112345"),
+    ("whatsapp", "4915112345", "signal", "4915112345"),
+    ("discord", "77", "telegram", "77"),
+    ("slack", "U1", "slack", "u1"),
+    ("matrix", "@Bob:example.org", "matrix", "@bob:example.org"),
+    ("acme-chat", "Bob", "Acme-Chat", "bob"),
+    ("telegram", "+", "telegram", ""),
+];
+
+/// An author whose platform the connector has declared, or not.
+fn author_of(platform: &str, user: &str, is_declared: bool) -> Author {
+    let mut source = source(&json!({
+        "platform": platform, "user_id": user, "chat_id": "c", "chat_type": "dm",
+    }));
+    if is_declared {
+        let mut own = crate::wire::OwnPlatforms::default();
+        own.add(platform);
+        source.platform.adopt(&own);
+    }
+    Author::from_source(&source, &NoAliases)
+}
+
+fn talks(gate: &Gate, author: &Author) -> bool {
+    gate.decide(author, EventKind::Message, None).allowed
+}
+
+#[test]
+fn one_person_in_any_spelling_is_denied_allowed_and_lifted() {
+    for (platform, user, other, id) in SAME {
+        let name = format!("{platform}:{user}");
+        for author in [author_of(other, id, true), author_of(other, id, false)] {
+            assert_eq!(PersonId::new(platform, user), PersonId::new(other, id), "{name}");
+            let mut open = gate(json!({"mode": "open"}));
+            assert!(talks(&open, &author));
+            let handled = open.handle(deny(&name), NOW).unwrap();
+            assert!(
+                !talks(&open, &author),
+                "denied by command: {name} is {other}:{id}"
+            );
+            assert_eq!(handled.answer["denied"], PersonId::new(other, id).to_string());
+            open.handle(allow(&format!("{other}:{id}"), None), NOW).unwrap();
+            assert!(talks(&open, &author), "lifted: {name} is {other}:{id}");
+            let denying = gate(json!({"mode": "open", "deny": [{"platform": platform, "user": user}]}));
+            assert!(
+                !talks(&denying, &author),
+                "denied by the file: {name} is {other}:{id}"
+            );
+            // Whoever the file lists is revoked by any spelling.
+            let mut listed = gate(json!({"mode": "list", "people": [{"platform": platform, "user": user}]}));
+            assert!(talks(&listed, &author), "listed: {name} is {other}:{id}");
+            let revoked = listed.handle(deny(&format!("{other}:{id}")), NOW).unwrap();
+            assert!(!talks(&listed, &author), "revoked: {name} is {other}:{id}");
+            assert_eq!(revoked.answer.get("known"), None, "{name}");
+            // An owner is one in any spelling.
+            let role = Some(Role::Owner);
+            listed.handle(allow(&name, role), NOW).unwrap();
+            assert_eq!(listed.role(&author), role, "{name}");
+        }
+    }
+    for (platform, user, other, id) in OTHERS {
+        let author = author_of(other, id, true);
+        let listed = gate(json!({"mode": "list", "people": [{"platform": platform, "user": user}]}));
+        assert!(!talks(&listed, &author), "{platform}:{user} is not {other}:{id}");
+    }
+    // A number may have been meant for the opaque id: a denial is read in the wider sense.
+    let denying = gate(json!({"mode": "open", "deny": [{"platform": "whatsapp", "user": "9000"}]}));
+    assert!(!talks(&denying, &author_of("whatsapp", "9000@lid", true)));
+    // Rules of Hermes' variables hold on every platform.
+    let mut hermes = settings(json!({"mode": "list"}));
+    hermes.people = vec![PersonRule {
+        platform: ANY.to_owned(),
+        user: "+4915112345".to_owned(),
+        role: Role::User,
+        chats: None,
+        agents: None,
+    }];
+    let hermes = Gate::new(hermes, []);
+    assert!(talks(
+        &hermes,
+        &author_of("whatsapp", "4915112345@s.whatsapp.net", true)
+    ));
+    assert!(talks(&hermes, &author_of("signal", "+4915112345", true)));
+}
+
+#[test]
+fn chats_are_named_in_any_spelling_too() {
+    let mut gate = gate(json!({
+        "mode": "list",
+        "people": [{"platform": "whatsapp", "user": "+49151", "chats": ["+49151"]}],
+        "chats": [{"platform": "Acme-Chat", "chat": "Room"}],
+    }));
+    let at = |platform: &str, chat: &str| {
+        let mut source = source(&json!({"platform": platform, "user_id": "49151", "chat_id": chat}));
+        let mut own = crate::wire::OwnPlatforms::default();
+        own.add(platform);
+        source.platform.adopt(&own);
+        Author::from_source(&source, &NoAliases)
+    };
+    assert!(talks(&gate, &at("whatsapp", "49151@s.whatsapp.net")));
+    assert!(!talks(&gate, &at("whatsapp", "49152@s.whatsapp.net")));
+    assert!(talks(&gate, &at("ACME-chat", "Room")));
+    assert!(!talks(&gate, &at("ACME-chat", "Other")));
+    let request = AccessRequest::Allow {
+        person: "whatsapp:49151".to_owned(),
+        role: None,
+        agents: None,
+        chats: Some(vec!["49153@s.whatsapp.net".to_owned()]),
+    };
+    let handled = gate.handle(request, NOW).unwrap();
+    assert!(talks(&gate, &at("whatsapp", "+49153")));
+    let again = Gate::new(
+        settings(json!({"mode": "list", "people": [{"platform": "slack", "user": "u"}]})),
+        handled.rows,
+    );
+    assert!(talks(&again, &at("whatsapp", "+49153")));
+}
+
+#[test]
+fn rules_that_an_earlier_version_stored_hold_and_are_brought_into_form() {
+    let denied = json!({"role": null, "origin": "command", "at_ms": NOW}).to_string();
+    let allowed = json!({"role": "user", "origin": "pairing", "at_ms": NOW - 1}).to_string();
+    let open = || settings(json!({"mode": "open", "people": [{"platform": "whatsapp", "user": "49151"}]}));
+    let author = author_of("whatsapp", "49151@s.whatsapp.net", true);
+    let rows = vec![
+        stored("whatsapp", "+49151", &denied),
+        stored("whatsapp", "49151@s.whatsapp.net", &allowed),
+        stored("Acme-Chat", "Bob", &denied),
+    ];
+    for rows in [rows.clone(), rows.iter().rev().cloned().collect()] {
+        let mut gate = Gate::new(open(), rows.clone());
+        assert!(!talks(&gate, &author), "the newer of two holds");
+        assert!(!talks(&gate, &author_of("acme-chat", "Bob", true)));
+        // Lifting the denial takes every spelling out of the journal.
+        let handled = gate.handle(allow("whatsapp:+49151", None), NOW).unwrap();
+        let mut journal = std::collections::BTreeMap::new();
+        for row in rows.into_iter().chain(handled.rows) {
+            let key = (row.kind.clone(), row.platform.clone(), row.user.clone());
+            match row.value {
+                Some(_) => drop(journal.insert(key, row)),
+                None => drop(journal.remove(&key)),
+            }
+        }
+        let keys: Vec<&str> = journal.keys().map(|(_, _, user)| user.as_str()).collect();
+        assert_eq!(keys, ["Bob"], "{journal:?}");
+        assert!(journal.keys().all(|(_, platform, _)| platform == "acme-chat"));
+        let after = Gate::new(open(), journal.into_values());
+        assert!(talks(&after, &author));
+        assert!(!talks(&after, &author_of("Acme-Chat", "Bob", true)));
+    }
+}
+
+#[test]
+fn a_denial_says_when_nobody_known_is_meant() {
+    let mut gate = gate(json!({
+        "mode": "pair",
+        "people": [{"platform": "slack", "user": "listed", "role": "owner"}],
+    }));
+    let known = |gate: &mut Gate, person: &str| {
+        gate.handle(deny(person), NOW)
+            .unwrap()
+            .answer
+            .get("known")
+            .is_none()
+    };
+    assert!(known(&mut gate, "slack:listed"));
+    assert!(!known(&mut gate, "slack:nobody"));
+    assert!(known(&mut gate, "slack:nobody"), "a rule is about them now");
+    gate.saw(&person("wrote"));
+    assert!(known(&mut gate, "slack:wrote"));
+    let request = PairingRequest::default();
+    gate.pairings().request(&person("asked"), request, 3, NOW);
+    assert!(known(&mut gate, "slack:asked"));
+}
+
+#[test]
+fn there_is_an_owner_while_somebody_may_be_one() {
+    let mut gate = gate(
+        json!({"mode": "pair", "deny": [{"platform": "slack", "user": "never"}],
+        "people": [{"platform": "slack", "user": "never", "role": "owner"}]}),
+    );
+    assert!(!gate.has_owner() && gate.owner_warning().is_some());
+    let pending = gate.handle(AccessRequest::Pending, NOW).unwrap().answer;
+    assert_eq!(pending["has_owner"], false);
+    let made = gate.handle(allow("slack:u", None), NOW).unwrap().answer;
+    assert_eq!(made["has_owner"], false, "a user is none");
+    let made = gate.handle(allow("slack:u", Some(Role::Owner)), NOW).unwrap();
+    assert_eq!(made.answer.get("has_owner"), None);
+    assert_eq!(made.change.unwrap().role, Some(Role::Owner));
+    assert!(gate.has_owner() && gate.owner_warning().is_none());
+    gate.handle(deny("slack:u"), NOW).unwrap();
+    assert!(!gate.has_owner());
+}
+
+#[test]
+fn a_code_that_is_ignored_frees_its_place_and_its_person_gets_no_other() {
+    let mut gate = gate(json!({"mode": "pair"}));
+    let ask = |gate: &mut Gate, user: &str, random, now| {
+        let request = PairingRequest::default();
+        code_of(gate.pairings().request(&person(user), request, random, now))
+    };
+    let first = ask(&mut gate, "a", 1, NOW).unwrap();
+    assert!(ask(&mut gate, "b", 2, NOW).is_some() && ask(&mut gate, "c", 3, NOW).is_some());
+    assert_eq!(ask(&mut gate, "d", 4, NOW), None, "three wait");
+    let (ignored, row) = gate.pairings().ignore(&first, NOW).unwrap();
+    assert_eq!(ignored, person("a"));
+    assert!(ask(&mut gate, "d", 4, NOW).is_some(), "its place is free");
+    let approve = AccessRequest::Approve {
+        code: first,
+        role: None,
+    };
+    assert_eq!(gate.handle(approve, NOW).unwrap_err(), AccessError::NoSuchCode);
+    let mut restarted = Gate::new(settings(json!({"mode": "pair"})), [row]);
+    assert_eq!(ask(&mut restarted, "a", 5, NOW + 1), None, "also after a restart");
+    assert!(ask(&mut restarted, "a", 5, NOW + HOUR).is_some());
+}
+
 fn code_of(step: PairingStep) -> Option<String> {
     match step {
         PairingStep::Code(code, _) => Some(code),
@@ -244,7 +503,7 @@ fn a_code_works_once_within_its_hour() {
     let ask = |gate: &mut Gate, user: &str, random, now| {
         code_of(
             gate.pairings()
-                .request(&person(user), "D1", Value::Null, random, now),
+                .request(&person(user), PairingRequest::default(), random, now),
         )
     };
     let approve = |code: &str, role| AccessRequest::Approve {
@@ -281,14 +540,16 @@ fn a_code_works_once_within_its_hour() {
 #[test]
 fn codes_and_their_hour_survive_a_restart() {
     let mut before = gate(json!({"mode": "pair"}));
-    let step = before.pairings().request(&person("a"), "D1", Value::Null, 7, NOW);
+    let step = before
+        .pairings()
+        .request(&person("a"), PairingRequest::default(), 7, NOW);
     let PairingStep::Code(code, rows) = step else {
         panic!("no code")
     };
     let mut after = Gate::new(settings(json!({"mode": "pair"})), rows);
     let again = after
         .pairings()
-        .request(&person("a"), "D1", Value::Null, 8, NOW + 1);
+        .request(&person("a"), PairingRequest::default(), 8, NOW + 1);
     assert_eq!(again, PairingStep::Nothing);
     after
         .handle(AccessRequest::Approve { code, role: None }, NOW + 2)
@@ -390,10 +651,11 @@ fn a_limit_is_told_once_per_window() {
     assert_eq!(check(Role::User, message, NOW + 1), None);
     assert_eq!(check(Role::User, message, NOW + 2), Some(true));
     assert_eq!(check(Role::User, message, NOW + 3), Some(false), "once");
+    assert_eq!(check(Role::User, EventKind::Stop, NOW + 3), None, "/stop works");
     assert_eq!(
         check(Role::User, EventKind::Command, NOW + 3),
-        None,
-        "/stop works"
+        Some(false),
+        "/agent does not"
     );
     assert_eq!(check(Role::Owner, message, NOW + 4), None, "no limit for owners");
     assert_eq!(check(Role::User, message, NOW + 60_000), None, "the next minute");
@@ -428,6 +690,23 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
     assert_eq!(round(&mut limits, NOW + 900_000), Some((Reason::Loop, false)));
     limits.resume(&bot);
     assert_eq!(round(&mut limits, NOW + 901_000), None);
+    // Without `/new`, which a guest may not send, it ends by itself.
+    let guest = person("guest");
+    let mut notices = Vec::new();
+    for at in 0..7 {
+        let exceeded = limits.check(&guest, Role::Guest, EventKind::Message, NOW + at * 2_000);
+        notices.extend(exceeded.and_then(|exceeded| exceeded.notice));
+        limits.turn_ended(&guest, 0, true, NOW + at * 2_000 + 500);
+    }
+    assert_eq!(notices.len(), 1);
+    assert!(
+        notices[0].contains("15 minutes") && !notices[0].contains("/new"),
+        "{notices:?}"
+    );
+    let late = NOW + 12_000 + 900_000;
+    let check = |limits: &mut Limits, now| limits.check(&guest, Role::Guest, EventKind::Message, now);
+    assert!(check(&mut limits, late - 1).is_some_and(|exceeded| exceeded.notice.is_none()));
+    assert_eq!(check(&mut limits, late), None);
     // A person who writes many messages at a time, or takes time to read, is no program.
     let ann = person("ann");
     for at in 0..19 {
@@ -506,14 +785,14 @@ proptest! {
     fn nobody_gets_in_who_was_not_let_in_last(steps in steps()) {
         let file = json!({"mode": "pair", "people": [{"platform": "slack", "user": "u0"}]});
         let mut gate = gate(file.clone());
-        let mut rows: std::collections::BTreeMap<(String, PersonId), StoredRow> = std::collections::BTreeMap::new();
+        let mut rows: std::collections::BTreeMap<(String, String), StoredRow> = std::collections::BTreeMap::new();
         let mut inside = [true, false, false, false];
         let mut codes: [Option<String>; 4] = Default::default();
         for (at, (who, step)) in steps.into_iter().enumerate() {
             let (name, now) = (format!("slack:u{who}"), NOW + i64::try_from(at).unwrap());
             let mut keep = |new: Vec<StoredRow>| {
                 for row in new {
-                    rows.insert((row.kind.clone(), row.person.clone()), row);
+                    rows.insert((row.kind.clone(), row.user.clone()), row);
                 }
             };
             match step {
@@ -527,7 +806,7 @@ proptest! {
                 }
                 Step::Ask if !inside[who] && gate.decide(&dm(&format!("u{who}")), EventKind::Message, None).reason == Reason::Stranger => {
                     let random = u64::try_from(at).unwrap() * 31 + 7;
-                    let step = gate.pairings().request(&person(&format!("u{who}")), "D", Value::Null, random, now);
+                    let step = gate.pairings().request(&person(&format!("u{who}")), PairingRequest::default(), random, now);
                     if let PairingStep::Code(code, new) = step {
                         keep(new);
                         codes[who] = Some(code);

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
 use super::format::stdout;
 use super::{Environment, SharedArgs};
-use crate::config::{self, Flags, Origin, Sources};
+use crate::config::{self, ConfigError, Flags, Origin, Sources};
 
 /// Show the effective settings, or check a settings file.
 #[derive(Args, Debug)]
@@ -82,14 +82,19 @@ fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
         config: file.map(Path::to_owned),
         ..Flags::default()
     };
-    let Some(file) = config::settings_file(&Sources { flags, env }) else {
+    let sources = Sources { flags, env };
+    let Some(found) = config::settings_file(&sources) else {
         let hint = "name one, or write one with `hermes-relay init`";
         return fail(exit::CONFIGURATION, "there is no settings file", Some(hint));
     };
     let user_home = env("HOME").map(PathBuf::from);
-    match config::check_file(&file, user_home.as_deref()) {
+    match config::check_file(&found, user_home.as_deref()) {
         Ok(warnings) => {
-            outln!("{} is valid", file.display());
+            // The file of this machine is checked beside its variables.
+            if let (None, Err(error @ ConfigError::NoAccessMode { .. })) = (file, config::load(&sources)) {
+                return fail(exit::CONFIGURATION, error, None);
+            }
+            outln!("{} is valid", found.display());
             for warning in warnings {
                 errln!("warning: {warning}");
             }

@@ -238,6 +238,19 @@ pub enum ConfigError {
         /// Where the bot was set.
         telegram: Origin,
     },
+    /// There are access rules without a mode, and Hermes' variables list who may write.
+    #[error(
+        "{path}: `access` has no `mode`, and {variable} lists who may write: beside `access` it does not count, so everybody could \
+         write. Add the line `  mode: pair` below `access:` to approve people one by one, or `  mode: list` and those people in \
+         `access.people`, or `  mode: upstream` if everybody may write whom the connector lets through",
+        path = .path.display()
+    )]
+    NoAccessMode {
+        /// The settings file.
+        path: PathBuf,
+        /// The variable.
+        variable: String,
+    },
     /// A secret file was refused.
     #[error("{0}")]
     Secret(#[from] secret::SecretError),

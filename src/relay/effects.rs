@@ -14,7 +14,7 @@ use super::handle::SendError;
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::slash_commands::SlashCommand;
-use crate::access::{AccessError, Author, Reason, Role};
+use crate::access::{AccessError, Author, EventKind, KeptMessage, Role, Verdict};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
@@ -230,7 +230,7 @@ impl From<Admission> for Place {
 #[derive(Debug)]
 pub(super) enum Work {
     /// A message, from the connection that brought it.
-    Message(Generation, Intent),
+    Message(Generation, Box<Arrival>),
     /// A run of a job.
     Job(RunSeq),
     /// An item that a program handed over.
@@ -245,6 +245,20 @@ pub(super) struct Submission {
     pub(super) received_at: i64,
 }
 
+/// A message that arrives: who wrote it, where, and whether they may.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) author: Arc<Author>,
+    pub(super) chat: ChatId,
+    pub(super) facts: ChatFacts,
+    pub(super) kind: EventKind,
+    /// The name of the relay's own command that it is.
+    pub(super) command: Option<&'static str>,
+    /// What the rules said when it came; limits are looked at once it is committed.
+    pub(super) verdict: Verdict,
+    pub(super) intent: Intent,
+}
+
 /// What a message does once it is committed.
 #[derive(Debug)]
 pub(super) enum Intent {
@@ -252,36 +266,20 @@ pub(super) enum Intent {
     Start,
     /// Wait behind a turn, possibly stop it, or be handed to it.
     Wait {
-        chat: Box<ChatId>,
-        facts: Box<ChatFacts>,
         /// The message, when the running turn may take it.
         steer: Option<Box<MessageEvent>>,
     },
     /// Run one of the relay's own commands.
-    Command {
-        command: SlashCommand,
-        about: AboutTurn,
-        chat: Box<ChatId>,
-        facts: Box<ChatFacts>,
-        author: Arc<Author>,
-    },
+    Command { command: SlashCommand, about: AboutTurn },
     /// Answer a question, or nothing; never the agent's.
-    Answer(Box<QuestionResponse>, Arc<Author>),
-    /// Nothing: the gate refused it.
-    Refused(Box<Refusal>),
+    Answer(Box<QuestionResponse>),
+    /// Nothing: the rules refuse it. A stranger may have a name, and what they wrote may be kept.
+    Refused {
+        name: Option<String>,
+        message: Option<KeptMessage>,
+    },
     /// Nothing: there is nothing to act on.
     Empty,
-}
-
-/// A message that the gate refused.
-#[derive(Debug)]
-pub(super) struct Refusal {
-    pub(super) author: Arc<Author>,
-    pub(super) reason: Reason,
-    /// What the author gets to read.
-    pub(super) notice: Option<&'static str>,
-    pub(super) chat: ChatId,
-    pub(super) facts: ChatFacts,
 }
 
 /// What one of the relay's own commands is about.

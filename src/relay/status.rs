@@ -164,7 +164,9 @@ pub struct Status {
 pub struct AccessStatus {
     /// `upstream`, `list`, `pair` or `open`.
     pub mode: &'static str,
-    /// What to know when everybody may drive an agent that can act.
+    /// Whether somebody may do everything and approve others.
+    pub has_owner: bool,
+    /// What to know when everybody may drive an agent that can act, or when nobody can approve those who ask.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
 }

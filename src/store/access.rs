@@ -68,6 +68,17 @@ impl AccessFiles {
         Ok(rows(&self.db)?)
     }
 
+    /// Platform and id of people who have written.
+    pub fn people(&self) -> std::result::Result<Vec<(String, String)>, InspectError> {
+        let mut find = self.db.prepare(
+            "SELECT platform, person FROM usage UNION
+             SELECT platform, json_extract(CAST(memory AS TEXT), '$.user_id') FROM chats
+             WHERE json_valid(CAST(memory AS TEXT)) AND json_extract(CAST(memory AS TEXT), '$.user_id') IS NOT NULL",
+        )?;
+        let rows = find.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_>>()?)
+    }
+
     /// Writes rows, all or none.
     pub fn write(&mut self, rows: &[AccessRow]) -> std::result::Result<(), InspectError> {
         let transaction = self.db.transaction()?;

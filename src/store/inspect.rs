@@ -4,7 +4,7 @@
 //! [`Inspector::discard`]) take the state directory's lock and fail while a relay holds it, because its writer keeps row
 //! ids and keys in memory.
 
-use super::access::{self, UsageRow};
+use super::access::{self, AccessRow, UsageRow};
 use super::completion::{InboxSeq, OpSeq, RowState};
 use super::fault::{Fault, OpenError};
 use super::journal::JournalSettings;
@@ -196,6 +196,11 @@ impl Inspector {
         let sql = "SELECT received_at FROM inbox WHERE session = ?1 AND state = 0 ORDER BY seq LIMIT 1";
         let mut find = self.db.prepare_cached(sql)?;
         Ok(find.query_row([session], |row| row.get(0)).optional()?)
+    }
+
+    /// Who may drive an agent, as verbs and pairings decided it.
+    pub fn access(&self) -> Result<Vec<AccessRow>, InspectError> {
+        Ok(access::rows(&self.db)?)
     }
 
     /// What people have used since a day.

@@ -261,6 +261,11 @@ impl Platform {
         }
     }
 
+    /// The name on the wire: the platform's own, unless it is mapped to `relay`.
+    pub fn wire_name(&self) -> &str {
+        self.mapped.as_deref().unwrap_or(&self.name)
+    }
+
     /// The names of all platforms.
     pub fn names() -> &'static [&'static str] {
         KNOWN

@@ -256,17 +256,25 @@ async fn a_stranger_is_paired_by_a_code_in_a_direct_message_only() {
         relay.handle.access(approve(&code)).await.unwrap().is_err(),
         "it works once"
     );
+    // What they wrote first was kept across the restart, and is answered now, once.
+    relay.replies("a", 2).await;
+    relay.deliver("a", "1", "hello").await;
     relay.deliver("a", "4", "/whoami").await;
+    relay.replies("a", 3).await;
     relay.deliver("a", "5", "hi").await;
-    let texts = relay.replies("a", 3).await;
+    let texts = relay.replies("a", 4).await;
     let want = [
-        "You have access now. Send your message again.",
+        "You have access now.",
+        "echo: hello",
         "You are discord:user-of-a. Your role is guest.",
         "echo: hi",
     ];
-    assert_eq!(texts, want, "no further code, and what waited is not run");
+    assert_eq!(
+        texts, want,
+        "no further code, and what came after the first is not run"
+    );
     relay.deliver("a", "6", "/stop").await;
-    assert_eq!(relay.replies("a", 4).await[3], "Your role does not allow that.");
+    assert_eq!(relay.replies("a", 5).await[4], "Your role does not allow that.");
     let seen = relay.stop().await;
     assert!(seen.texts("g").is_empty());
 }
@@ -513,12 +521,112 @@ async fn an_owner_lets_a_stranger_in_with_a_button() {
         .deliver_buffered("y", press(&asked, "o0", "user-of-boss"))
         .await
         .unwrap();
-    relay.replies("a", 2).await;
+    relay.replies("a", 3).await;
     relay.deliver("a", "2", "hi").await;
     assert_eq!(
-        relay.replies("a", 3).await[1..],
-        ["You have access now. Send your message again.", "echo: hi"]
+        relay.replies("a", 4).await[1..],
+        ["You have access now.", "echo: let me in", "echo: hi"]
     );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_to_be_kept_has_to_be_sent_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        settings.access.mode = Mode::Pair;
+        settings.streaming.typing = false;
+    })
+    .await;
+    relay.deliver("a", "1", &"x".repeat(17 << 10)).await;
+    let texts = relay.replies("a", 1).await;
+    assert!(texts[0].contains("then write again"), "{texts:?}");
+    let pending = change(&relay, AccessRequest::Pending).await;
+    let code = pending["pending"][0]["code"].as_str().unwrap().to_owned();
+    change(&relay, AccessRequest::Approve { code, role: None }).await;
+    assert_eq!(
+        relay.replies("a", 2).await[1],
+        "You have access now. Send your message again."
+    );
+    assert_eq!(relay.stop().await.texts("a").len(), 2);
+}
+
+#[tokio::test]
+async fn an_owner_who_ignores_a_stranger_frees_the_place_for_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        settings.access.mode = Mode::Pair;
+        settings.access.people = vec![rule("user-of-boss", Role::Owner)];
+    })
+    .await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    for chat in ["a", "b", "c"] {
+        relay.deliver(chat, "1", "let me in").await;
+        relay.replies(chat, 1).await;
+    }
+    relay.deliver("d", "1", "let me in").await;
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    let asked = question(&relay, "boss", "May discord:user-of-b talk to me?").await;
+    let answer = press(&asked, "o1", "user-of-boss");
+    relay.connector.deliver_buffered("x", answer).await.unwrap();
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    let pending = change(&relay, AccessRequest::Pending).await;
+    let people: Vec<&str> = (pending["pending"].as_array().unwrap().iter())
+        .map(|entry| entry["user"].as_str().unwrap())
+        .collect();
+    assert_eq!(people, ["user-of-a", "user-of-c"]);
+    relay.deliver("d", "2", "let me in").await;
+    relay.replies("d", 1).await;
+    relay.deliver("b", "2", "and me?").await;
+    let seen = relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    assert_eq!(seen.texts("b").len(), 1, "no further code within the hour");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_press_without_a_person_is_never_an_owners() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        settings.access.mode = Mode::Open;
+        settings.access.people = vec![rule("user-of-boss", Role::Owner)];
+        settings.prompts.approvers = Approvers::Owners;
+    })
+    .await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    // A question of somebody else's turn, and one of the owner's own.
+    for (chat, word) in [("a", "first"), ("boss", "second")] {
+        let id = format!("ask-{chat}");
+        relay.deliver(chat, &id, &format!("ask {word}")).await;
+        let asked = question(&relay, "boss", word).await;
+        let mut nobody = press(&asked, "o0", "user-of-boss");
+        nobody["source"].as_object_mut().unwrap().remove("user_id");
+        nobody["message_id"] = json!(format!("{id}-press"));
+        relay
+            .connector
+            .deliver_buffered(&format!("{id}-press"), nobody)
+            .await
+            .unwrap();
+        let mut typed = event("boss", &format!("{id}-typed"), "/approve");
+        typed["source"].as_object_mut().unwrap().remove("user_id");
+        relay
+            .connector
+            .deliver_buffered(&format!("{id}-typed"), typed)
+            .await
+            .unwrap();
+        relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+        assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1, "{chat}");
+        let answer = press(&asked, "o0", "user-of-boss");
+        relay
+            .connector
+            .deliver_buffered(&format!("{id}-own"), answer)
+            .await
+            .unwrap();
+        relay
+            .wait_for_status("it is decided", |status| status.prompts_open == 0)
+            .await;
+    }
     relay.stop().await;
 }
 

@@ -75,7 +75,7 @@ impl Prompts {
         let author = request.author.clone().filter(|id| !id.is_empty());
         let who = Responders::new(
             author,
-            direct,
+            direct && !request.named_only,
             self.settings.anyone_in_group && self.settings.approvers == Approvers::Author,
         )
         .ok_or(NotOpened::NobodyMayAnswer)?;

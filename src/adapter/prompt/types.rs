@@ -44,6 +44,8 @@ pub struct PromptRequest {
     pub facts: ChatFacts,
     /// Who may answer: the author of the message that the turn answers.
     pub author: Option<String>,
+    /// Whether an answer without a person's id counts for nothing, also in a direct message.
+    pub named_only: bool,
     /// Whether the conversation belongs to one person. In a shared one, nothing that outlasts the question is offered.
     pub personal: bool,
     /// Whether the question is an approval or a choice.

@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::describe::{JobView, for_people};
 use super::job_store::JobStore;
+use crate::access::AccessRequest;
 use crate::agent::BUILT_IN;
 use crate::cli::Environment;
 use crate::cli::exit;
@@ -153,7 +154,7 @@ pub(super) fn add(args: &CronAddArgs, env: Environment<'_>) -> Result<ExitCode, 
     let mut warnings = Vec::new();
     check_agent(&relay, args.agent.as_deref())?;
     check_skill(&relay, args.skill.as_deref())?;
-    let origin = turn_origin(&relay, env);
+    let origin = turn_origin(&relay, env)?;
     let deliver = args.deliver.clone().or_else(|| match &origin {
         Some(_) => None,
         None => relay.settings().cron.home_channels.keys().next().cloned(),
@@ -392,25 +393,53 @@ fn check_targets(
     Ok(())
 }
 
-/// The chat that the turn of this process answers, if an agent runs this from its shell.
-fn turn_origin(relay: &RemoteRelay, env: Environment<'_>) -> Option<JobOrigin> {
+/// The chat that the turn of this process answers, if an agent runs this from its shell. A job whose person cannot be told
+/// would be the operator's.
+fn turn_origin(relay: &RemoteRelay, env: Environment<'_>) -> Result<Option<JobOrigin>, ExitCode> {
     let text = |name: &str| env(name).filter(|value| !value.trim().is_empty());
-    let session = text("RELAY_SESSION_KEY")?;
+    let Some(session) = text("RELAY_SESSION_KEY") else {
+        return Ok(None);
+    };
     let answer = relay.call(&ControlRequest::TurnOrigin { session });
     let known = answer.ok().map(|mut answer| answer["origin"].take());
     if let Some(origin) = known.filter(|origin| !origin.is_null()) {
-        return serde_json::from_value(origin).ok();
+        return Ok(serde_json::from_value(origin).ok());
     }
-    let origin = JobOrigin {
-        platform: text("RELAY_PLATFORM")?,
-        chat_id: text("RELAY_CHAT_ID")?,
-        thread_id: text("RELAY_THREAD_ID"),
-        user_id: text("RELAY_USER_ID"),
-        ..JobOrigin::default()
+    let (Some(platform), Some(chat_id)) = (text("RELAY_PLATFORM"), text("RELAY_CHAT_ID")) else {
+        return Ok(None);
     };
+    let user_id = text("RELAY_USER_ID");
     let is_hidden = |id: &str| is_pseudonym(id, "chat_") || is_pseudonym(id, "user_");
-    let is_usable = !is_hidden(&origin.chat_id) && !origin.user_id.as_deref().is_some_and(is_hidden);
-    is_usable.then_some(origin)
+    if is_hidden(&chat_id) || user_id.as_deref().is_some_and(is_hidden) {
+        if !has_rules(relay) {
+            return Ok(None);
+        }
+        let why =
+            "cannot tell for whom this job is made: the turn is over, and its ids are hidden from the agent";
+        let hint = "make the job while the turn runs, or in the chat with /cron add";
+        return Err(relay.fail(exit::FAILED, why, Some(hint)));
+    }
+    Ok(Some(JobOrigin {
+        platform,
+        chat_id,
+        thread_id: text("RELAY_THREAD_ID"),
+        user_id,
+        ..JobOrigin::default()
+    }))
+}
+
+/// Whether anybody wrote access rules.
+fn has_rules(relay: &RemoteRelay) -> bool {
+    let has_entries = || {
+        let request = AccessRequest::List;
+        let answer = relay
+            .call(&ControlRequest::Access { request })
+            .unwrap_or_default();
+        answer["entries"]
+            .as_array()
+            .is_some_and(|rules| !rules.is_empty())
+    };
+    relay.settings().access.is_active() || has_entries()
 }
 
 /// Whether an id is one that stands for a person's or a chat's own (`TurnInput::hide_people`).

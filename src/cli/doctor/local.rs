@@ -8,9 +8,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
+use super::super::access::stored;
 use super::context::{CheckContext, LoadedSettings, Peer, PeerTarget};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
+use crate::access::Gate;
 use crate::agent::{AgentHealth, BUILT_IN};
 use crate::config::secret::SecretError;
 use crate::config::{self, AgentEntry, ConfigError, Origin, Settings, Sources};
@@ -72,6 +74,12 @@ fn settings_remedy(error: &ConfigError) -> String {
         ConfigError::Exclusive { .. } => {
             "remove `direct.telegram` and omit --telegram, or remove `connector.url` and GATEWAY_RELAY_URL"
                 .to_owned()
+        }
+        ConfigError::NoAccessMode { path, .. } => {
+            format!(
+                "add the line `  mode: pair` below `access:` in {}",
+                path.display()
+            )
         }
         ConfigError::NoStateDir => "pass --state-dir DIR, or set HERMES_RELAY_STATE_DIR".to_owned(),
     }
@@ -344,15 +352,32 @@ pub(super) fn platforms(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     vec![ProbeResult::ok(format!("{} ({origin})", names.join(", ")))]
 }
 
-/// Checks whether everybody may drive an agent that can act.
+/// Checks whether everybody may drive an agent that can act, and whether somebody can approve those who ask.
 pub(super) fn access(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     let Some(settings) = context.settings() else {
         return Vec::new();
     };
     let remedy = "set `access.mode: pair` and make yourself the owner with `hermes-relay access owner PLATFORM:ID`, or list people \
                   with `access.mode: list`";
-    vec![match settings.access_warning() {
-        Some(warning) => ProbeResult::warn(warning, remedy),
+    if let Some(warning) = settings.access_warning() {
+        return vec![ProbeResult::warn(warning, remedy)];
+    }
+    let rows = match Inspector::open(&settings.state_dir).and_then(|journal| journal.access()) {
+        Ok(rows) => rows,
+        Err(InspectError::NoJournal(_)) => Vec::new(),
+        Err(error) => {
+            return vec![ProbeResult::warn(
+                error.to_string(),
+                "see the check of the journal",
+            )];
+        }
+    };
+    let gate = Gate::new(settings.access.clone(), rows.into_iter().map(stored));
+    vec![match gate.owner_warning() {
+        Some(warning) => ProbeResult::warn(
+            warning,
+            "make yourself the owner with `hermes-relay access owner PLATFORM:ID`",
+        ),
         None => ProbeResult::ok(format!("mode {}", settings.access.mode)),
     }]
 }

@@ -28,6 +28,16 @@ const IDLE_MINUTES: &str = "gateway.scale_to_zero.idle_timeout_minutes";
 /// Maximum idle time from Hermes' file.
 const MAX_IDLE_MINUTES: f64 = 7.0 * 24.0 * 60.0;
 
+/// Who may drive an agent, as Hermes' variables say it.
+struct HermesAccess {
+    mode: Mode,
+    people: Vec<PersonRule>,
+    everybody_on: Vec<String>,
+    /// One of the variables.
+    variable: String,
+    origin: Origin,
+}
+
 /// Loads the settings from all layers.
 pub fn load(sources: &Sources<'_>) -> Result<LoadedConfig, ConfigError> {
     load_from(sources, Path::new(SYSTEM_PATH))
@@ -43,7 +53,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     layers.sessions(&mut settings.sessions);
     layers.slack(&mut settings.slack);
     layers.sleep(&mut settings.sleep, settings.connector.wake_url.is_some());
-    layers.access(&mut settings.access);
+    layers.access(&mut settings.access)?;
     layers.telemetry(&mut settings.telemetry);
     layers.notify(&mut settings);
     layers.cron(&mut settings);
@@ -234,25 +244,40 @@ impl Layers<'_> {
         }
     }
 
-    /// Who may drive an agent: our own section, else Hermes' variables, else the connector decides.
-    fn access(&mut self, access: &mut AccessSettings) {
-        if self.own_sets("access") {
+    /// Who may drive an agent: our own section, else Hermes' variables, else the connector decides. A section without a mode
+    /// would let everybody in whom the variables keep out.
+    fn access(&mut self, access: &mut AccessSettings) -> Result<(), ConfigError> {
+        let hermes = self.hermes_access();
+        if let Some(own) = self.own.as_ref().filter(|own| own.sets("access")) {
             access.is_set = true;
-        } else {
-            self.hermes_access(access);
+            let narrower = hermes.filter(|rules| rules.mode == Mode::List && !own.sets("access.mode"));
+            if let Some(rules) = narrower {
+                return Err(ConfigError::NoAccessMode {
+                    path: own.path.clone(),
+                    variable: rules.variable,
+                });
+            }
+        } else if let Some(rules) = hermes {
+            access.mode = self.record("access.mode", rules.origin.clone(), rules.mode);
+            access.people = self.record("access.people", rules.origin, rules.people);
+            access.everybody_on = rules.everybody_on;
+            access.from_hermes = true;
         }
         *access = std::mem::take(access).normalized();
+        Ok(())
     }
 
-    fn hermes_access(&mut self, access: &mut AccessSettings) {
+    /// What Hermes' variables say.
+    fn hermes_access(&self) -> Option<HermesAccess> {
         let find = |name: &str| self.in_process(name).or_else(|| self.in_dotenv(name));
-        let (mut people, mut everybody_on, mut origin) = (Vec::new(), Vec::new(), None);
+        let (mut people, mut everybody_on, mut last) = (Vec::new(), Vec::new(), None);
         let (mut open, mut listed) = (false, false);
         for platform in std::iter::once(ANY).chain(Platform::names().iter().copied()) {
             let [users, all] = env::allowed_users_variables(platform);
             let mut everybody = false;
             if let Some((text, from)) = find(&users) {
-                (listed, origin) = (true, Some(from));
+                listed = true;
+                last = Some((users, from));
                 for user in env::comma_list(&text) {
                     if user == ANY {
                         everybody = true;
@@ -270,7 +295,8 @@ impl Layers<'_> {
             if let Some((text, from)) = find(&all)
                 && is_on(&text)
             {
-                (everybody, origin) = (true, Some(from));
+                everybody = true;
+                last = Some((all, from));
             }
             match (everybody, platform) {
                 (true, ANY) => open = true,
@@ -278,16 +304,19 @@ impl Layers<'_> {
                 (false, _) => {}
             }
         }
-        let Some(origin) = origin else { return };
+        let (variable, origin) = last?;
         let mode = match (open, listed || !everybody_on.is_empty()) {
             (true, _) => Mode::Open,
             (false, true) => Mode::List,
             (false, false) => Mode::Upstream,
         };
-        access.mode = self.record("access.mode", origin.clone(), mode);
-        access.people = self.record("access.people", origin, people);
-        access.everybody_on = everybody_on;
-        access.from_hermes = true;
+        Some(HermesAccess {
+            mode,
+            people,
+            everybody_on,
+            variable,
+            origin,
+        })
     }
 
     fn slack(&mut self, slack: &mut SlackConfig) {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::access::Author;
+use crate::access::{Author, PersonId};
 use crate::adapter::{Adapters, ChatFacts, ChatId, ChatMemory, LabelMemory, SessionNames, ThreadRegistry};
 use crate::config::{AliasFiles, Settings};
 use crate::cron::job::JobOrigin;
@@ -206,16 +206,20 @@ impl Chats {
         }
     }
 
-    /// Takes a chat from the journal; call it for the least recently used chat first.
-    pub fn restore(&mut self, row: &ChatRow) {
+    /// Takes a chat from the journal; call it for the least recently used chat first. Returns who wrote there last.
+    pub fn restore(&mut self, row: &ChatRow) -> Option<PersonId> {
         self.add_platform(&row.platform);
-        if let Ok(facts) = serde_json::from_slice::<ChatFacts>(&row.memory) {
+        let facts = serde_json::from_slice::<ChatFacts>(&row.memory).ok();
+        let user = facts.as_ref().and_then(|facts| facts.user_id.as_deref());
+        let person = user.map(|user| PersonId::new(&row.platform, user));
+        if let Some(facts) = facts {
             let chat = ChatId {
                 platform: row.platform.to_string(),
                 chat: row.chat_id.to_string(),
             };
             self.memory.restore(chat, facts, row.last_used);
         }
+        person
     }
 
     /// The connector opened a thread for an op to the chat with this key.

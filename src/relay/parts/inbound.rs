@@ -229,10 +229,10 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
         start,
         now_ms,
     } = message;
-    let ignored = matches!(
-        accepting.work,
-        Work::Message(_, Intent::Refused(_) | Intent::Empty)
-    );
+    let ignored = match &accepting.work {
+        Work::Message(_, arrival) => matches!(arrival.intent, Intent::Refused { .. } | Intent::Empty),
+        Work::Job(_) | Work::Handed(_) => false,
+    };
     effects.request(Pending::Accept(Box::new(accepting)), |token| {
         if ignored {
             return Command::Ignore {

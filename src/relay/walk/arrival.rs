@@ -3,20 +3,20 @@
 
 use std::sync::Arc;
 
-use crate::access::{EventKind, PersonId, Reason};
+use crate::access::{Author, EventKind, KeptMessage, PairingRequest, PersonId, Reason, Verdict};
 use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
-use crate::relay::effects::{AboutTurn, Accepting, Intent, Place, QuestionResponse, Refusal, Task, Work};
+use crate::relay::effects::{AboutTurn, Accepting, Arrival, Intent, Place, QuestionResponse, Task, Work};
 use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
-use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::inbound::{NewMessage, accept, dedupe_key};
 use crate::relay::parts::slash_commands::SlashCommand;
-use crate::relay::parts::turns::{TurnOrigin, message_span};
+use crate::relay::parts::turns::{TurnOrigin, decode_line, message_span};
 use crate::relay::transport::{FrameBody, InboundFrame, InterruptRequest, InterruptTarget};
 use crate::session::{Admission, StopReason, TurnId};
-use crate::store::{InboxKind, InboxSeq, RowState};
+use crate::store::{DedupeKey, InboxKind, InboxSeq, RowState};
 use crate::text::truncate;
 use crate::wire::{MessageEvent, SessionKey};
 
@@ -75,26 +75,57 @@ impl EventLoop {
         self.inbound.count(kind);
         let session = self.chats.name(&mut event);
         self.warn_if_undeclared(event.source.platform.as_str());
-        let dedupe = dedupe_key(&event, buffer_id.as_deref());
-        // An interaction is something to act on by itself.
-        let (place, intent) = if kind == InboxKind::Inbound && event.is_empty() {
-            self.note_empty(event.source.platform.as_str());
-            (Place::None, Intent::Empty)
-        } else {
-            self.intent(&session, kind, event, now)
-        };
         let message = NewMessage {
             kind,
+            dedupe: dedupe_key(&event, buffer_id.as_deref()),
             buffer_id,
             line,
-            dedupe,
-            start: matches!(place, Place::Turn(_)),
+            start: false,
             now_ms: now.unix_ms,
         };
+        self.take_message(generation, session, event, message, now);
+    }
+
+    /// Takes the message that was kept while its author had no access. The code that let them in makes it the same message if
+    /// that happens twice.
+    pub fn accept_kept(&mut self, kept: KeptMessage, code: &str) {
+        let kind = if kept.is_forward {
+            InboxKind::Forward
+        } else {
+            InboxKind::Inbound
+        };
+        let line = kept.line.into_bytes();
+        let Some(mut event) = decode_line(kind, &line, self.chats.labels()).map(Box::new) else {
+            tracing::error!("dropped a kept message that cannot be read back");
+            return;
+        };
+        let now = self.clock.now();
+        let session = self.chats.name(&mut event);
+        let message = NewMessage {
+            kind,
+            dedupe: Some(DedupeKey::new(&["approved", code])),
+            buffer_id: None,
+            line,
+            start: false,
+            now_ms: now.unix_ms,
+        };
+        self.take_message(Generation::first(), session, event, message, now);
+    }
+
+    fn take_message(
+        &mut self,
+        generation: Generation,
+        session: SessionKey,
+        event: Box<MessageEvent>,
+        mut message: NewMessage,
+        now: Moment,
+    ) {
+        let (place, arrival) = self.arrive(&session, message.kind, event, &message.line, now);
+        message.start = matches!(place, Place::Turn(_));
         let accepting = Accepting {
             session,
             place,
-            work: Work::Message(generation, intent),
+            work: Work::Message(generation, Box::new(arrival)),
         };
         accept(accepting, message, &mut self.effects);
     }
@@ -120,15 +151,15 @@ impl EventLoop {
         }
     }
 
-    /// What a message is: an answer to a question, else one of the relay's commands, else for the agent; and nothing of that
-    /// when the gate refuses it. Everything that comes from a chat passes here.
-    fn intent(
+    /// What a message is, who wrote it, and whether the rules let them. Everything that comes from a chat passes here.
+    fn arrive(
         &mut self,
         session: &SessionKey,
         inbox_kind: InboxKind,
         event: Box<MessageEvent>,
+        line: &[u8],
         now: Moment,
-    ) -> (Place, Intent) {
+    ) -> (Place, Arrival) {
         let response = self.approvals.match_response(session, &event, now.mono);
         let command = match &response {
             None => self.commands.parse(event.text()),
@@ -140,51 +171,80 @@ impl EventLoop {
             (Some(QuestionResponse::Press(_) | QuestionResponse::Unreadable), _) => EventKind::Press,
             (None, command) => event_kind(inbox_kind, command.as_ref()),
         };
+        let verdict = self.access.decide(&author, kind);
+        let (chat, facts) = (
+            ChatId::from_source(&event.source),
+            ChatFacts::from_source(&event.source),
+        );
         let name = command.as_ref().map(SlashCommand::name);
-        let (verdict, notice) = self.access.decide(&author, (kind, name), now.unix_ms);
-        let here = |event: &MessageEvent| KnownChat {
-            chat: ChatId::from_source(&event.source),
-            facts: ChatFacts::from_source(&event.source),
-        };
-        if !verdict.allowed {
-            // A press says nothing: whoever sees a button may press it, again and again.
-            let is_refused_command = kind == EventKind::Command && verdict.reason == Reason::Role;
-            let KnownChat { chat, facts } = here(&event);
-            let refusal = Refusal {
-                author,
-                reason: verdict.reason,
-                notice: notice.or(is_refused_command.then_some(NOT_YOUR_ROLE)),
-                chat,
-                facts,
+        let (place, intent) = if inbox_kind == InboxKind::Inbound && event.is_empty() {
+            // An interaction is something to act on by itself.
+            self.note_empty(event.source.platform.as_str());
+            (Place::None, Intent::Empty)
+        } else if verdict.allowed {
+            let is_text = inbox_kind == InboxKind::Inbound;
+            self.intent(session, (event, is_text), &author, response, command)
+        } else {
+            let is_for_agent = matches!(kind, EventKind::Message | EventKind::Interaction);
+            let is_kept = is_for_agent
+                && verdict.reason == Reason::Stranger
+                && line.len() <= KeptMessage::MAX_BYTES
+                && self.access.keeps_message(&author);
+            let line = is_kept.then(|| String::from_utf8(line.to_vec()).ok()).flatten();
+            let intent = Intent::Refused {
+                name: event
+                    .source
+                    .user_name
+                    .as_ref()
+                    .map(|name| name.as_str().to_owned()),
+                message: line.map(|line| KeptMessage {
+                    line,
+                    is_forward: inbox_kind == InboxKind::Forward,
+                }),
             };
-            return (Place::None, Intent::Refused(Box::new(refusal)));
-        }
+            (Place::None, intent)
+        };
+        let arrival = Arrival {
+            author,
+            chat,
+            facts,
+            kind,
+            command: name,
+            verdict,
+            intent,
+        };
+        (place, arrival)
+    }
+
+    /// What a message that the rules allow does: it answers a question, else it is one of the relay's commands, else it is for
+    /// the agent.
+    fn intent(
+        &mut self,
+        session: &SessionKey,
+        (event, is_text): (Box<MessageEvent>, bool),
+        author: &Arc<Author>,
+        response: Option<QuestionResponse>,
+        command: Option<SlashCommand>,
+    ) -> (Place, Intent) {
         if let Some(response) = response {
-            return (Place::None, Intent::Answer(Box::new(response), author));
+            return (Place::None, Intent::Answer(Box::new(response)));
         }
         if let Some(command) = command {
-            let KnownChat { chat, facts } = here(&event);
             let about = if command == SlashCommand::Stop && self.chats.is_separate(&event) {
                 // Nothing else runs in a session of its own: the writer means what they started in this chat.
-                self.turns.started_by(&author, &chat)
+                self.turns.started_by(author, &ChatId::from_source(&event.source))
             } else {
                 let running = self.turns.sessions().turn_of(session);
                 running.map(|turn| (turn, session.clone())).into_iter().collect()
             };
-            let intent = Intent::Command {
-                author,
-                command,
-                about: AboutTurn::Running(about),
-                chat: Box::new(chat),
-                facts: Box::new(facts),
-            };
-            return (Place::None, intent);
+            let about = AboutTurn::Running(about);
+            return (Place::None, Intent::Command { command, about });
         }
         let admission = self.turns.admit(session);
         let intent = match admission {
             Admission::Start(turn) => {
                 let personal = self.chats.is_personal(&event.source);
-                let span = message_span(session);
+                let (span, author) = (message_span(session), Arc::clone(author));
                 let origin = TurnOrigin::new(session.clone(), &event.source, personal, author, span);
                 self.turns.hold_place(turn, origin, Task::Message(Some(event)));
                 Intent::Start
@@ -193,13 +253,9 @@ impl EventLoop {
                 // Attachments are downloaded for a turn of their own.
                 let has_files = self.media.is_some() && !event.media_urls.is_empty();
                 // A press or a slash command is a request of its own, and is not added to what the turn was asked.
-                let is_text = inbox_kind == InboxKind::Inbound;
                 let steers =
                     self.settings.busy_mode == BusyMode::Steer && behind.is_some() && is_text && !has_files;
-                let KnownChat { chat, facts } = here(&event);
                 Intent::Wait {
-                    chat: Box::new(chat),
-                    facts: Box::new(facts),
                     steer: steers.then_some(event),
                 }
             }
@@ -207,18 +263,28 @@ impl EventLoop {
         (admission.into(), intent)
     }
 
-    /// The journal has a message, and it is acknowledged: act on it.
-    pub fn act_on_message(&mut self, session: &SessionKey, place: Place, intent: Intent, row: InboxSeq) {
-        match intent {
+    /// The journal has a message, and it is acknowledged: act on it, unless it exceeds a limit.
+    pub fn act_on_message(&mut self, session: &SessionKey, place: Place, arrival: Arrival, row: InboxSeq) {
+        if matches!(arrival.intent, Intent::Empty) {
+            return;
+        }
+        let now_ms = self.clock.unix_ms();
+        let event = (arrival.kind, arrival.command);
+        let (verdict, notice) = self.access.admit(&arrival.author, event, arrival.verdict, now_ms);
+        if !verdict.allowed {
+            return self.refuse_message(session, place, arrival, (verdict, notice), row);
+        }
+        let Arrival {
+            author, chat, facts, ..
+        } = arrival;
+        match arrival.intent {
             Intent::Start => {
                 if let Place::Turn(turn) = place {
-                    if let Some(origin) = self.turns.origin(turn) {
-                        self.learn_chat(&origin.chat, &origin.facts);
-                    }
+                    self.learn_chat(&chat, &facts);
                     self.prepare_turn(turn, row);
                 }
             }
-            Intent::Wait { chat, facts, steer } => {
+            Intent::Wait { steer } => {
                 self.learn_chat(&chat, &facts);
                 let behind = match place {
                     Place::Queue(behind) => behind,
@@ -235,29 +301,22 @@ impl EventLoop {
                 {
                     self.notify(&notice, session, &chat, &facts);
                 }
-                if self.settings.busy_mode == BusyMode::Interrupt && behind.is_some() {
+                let interrupts = self.settings.busy_mode == BusyMode::Interrupt && behind.is_some();
+                if interrupts && self.access.may_stop(&author) {
                     self.stop_turn(session, behind, StopReason::Superseded);
                 }
             }
-            Intent::Command {
-                command,
-                about,
-                chat,
-                facts,
-                author,
-            } => {
+            Intent::Command { command, about } => {
                 self.learn_chat(&chat, &facts);
                 self.run_command(command, about, session, row, (&chat, &facts), &author);
             }
-            Intent::Refused(refusal) => self.answer_refused(session, &refusal),
-            Intent::Empty => {}
-            Intent::Answer(response, author) => {
+            Intent::Refused { .. } | Intent::Empty => {}
+            Intent::Answer(response) => {
                 let now = self.clock.mono();
                 let effects = &mut self.effects;
                 let decided = self.approvals.respond(&response, &self.adapters, now, effects);
                 if let Some(question) = &decided {
                     let (title, answer) = (&question.title, &question.answer);
-                    let now_ms = self.clock.unix_ms();
                     self.access
                         .record_question(&author, "answered", title, answer, now_ms);
                 }
@@ -270,41 +329,69 @@ impl EventLoop {
         }
     }
 
-    /// A refused message is committed: strangers get what the settings say, and people what they cannot do.
-    fn answer_refused(&mut self, session: &SessionKey, refusal: &Refusal) {
-        let Refusal {
-            author,
-            reason,
-            notice,
-            chat,
-            facts,
-        } = refusal;
-        let notice = match reason {
-            Reason::Stranger => {
-                let known_facts = serde_json::to_value(facts).unwrap_or_default();
-                let (random, now_ms) = (self.clock.seed(), self.clock.unix_ms());
-                let effects = &mut self.effects;
-                let reply = self
-                    .access
-                    .answer_stranger(author, known_facts, random, now_ms, effects);
-                if let (Some(code), Some(person)) = (
-                    reply.as_ref().and_then(|reply| reply.code.clone()),
-                    author.person(),
-                ) {
-                    self.ask_owner_about(&person, code);
+    /// A message that its author may not write, or that exceeds a limit, is committed: people read what they cannot do, and
+    /// strangers what the settings say. A press says nothing: whoever sees a button may press it, again and again.
+    fn refuse_message(
+        &mut self,
+        session: &SessionKey,
+        place: Place,
+        arrival: Arrival,
+        (verdict, limit): (Verdict, Option<&'static str>),
+        row: InboxSeq,
+    ) {
+        let Arrival {
+            author, chat, facts, ..
+        } = arrival;
+        let is_command = matches!(arrival.kind, EventKind::Stop | EventKind::Command);
+        let by_role = (is_command && verdict.reason == Reason::Role).then_some(NOT_YOUR_ROLE);
+        let notice = limit.or(by_role);
+        match (arrival.intent, place) {
+            // It ended when it was committed.
+            (Intent::Refused { name, message }, _) => {
+                let notice = if verdict.reason == Reason::Stranger {
+                    let request = PairingRequest {
+                        chat: chat.chat.clone(),
+                        facts: serde_json::to_value(&facts).unwrap_or_default(),
+                        name,
+                        message,
+                    };
+                    self.answer_stranger(&author, request)
+                } else {
+                    notice.map(str::to_owned)
+                };
+                if let Some(notice) = notice {
+                    self.notify(&notice, session, &chat, &facts);
                 }
-                reply.map(|reply| reply.text)
             }
-            _ => notice.map(str::to_owned),
-        };
-        if let Some(notice) = notice {
-            self.notify(&notice, session, chat, facts);
+            (_, Place::Turn(turn)) => {
+                let notice = notice.map(str::to_owned);
+                self.end_unstarted(turn, row, RowState::Ignored, "", notice);
+            }
+            (_, Place::Queue(_) | Place::None) => {
+                self.turns.release(session, place);
+                let group = OpGroup::Message(row);
+                let ops = notice.map(|notice| self.plan_text(notice, session, &chat, &facts, group));
+                self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
+            }
         }
     }
 
+    /// What a stranger gets to read. An owner is asked about one who got a code.
+    fn answer_stranger(&mut self, author: &Author, request: PairingRequest) -> Option<String> {
+        let (random, now_ms) = (self.clock.seed(), self.clock.unix_ms());
+        let effects = &mut self.effects;
+        let reply = self
+            .access
+            .answer_stranger(author, request, random, now_ms, effects)?;
+        if let (Some(code), Some(person)) = (reply.code, author.person()) {
+            self.ask_owner_about(&author.platform, person, code);
+        }
+        Some(reply.text)
+    }
+
     /// Asks an owner with a button whether somebody is let in; without one who can be reached the command line is left.
-    fn ask_owner_about(&mut self, person: &PersonId, code: String) {
-        if let Some(owner) = self.owner_chat(&person.platform) {
+    fn ask_owner_about(&mut self, platform: &str, person: &PersonId, code: String) {
+        if let Some(owner) = self.owner_chat(platform) {
             let adapter = self.adapters.get(&owner.chat.platform);
             let (now, effects) = (self.clock.mono(), &mut self.effects);
             self.approvals
@@ -369,6 +456,7 @@ impl EventLoop {
 /// What a person tries to do with a message that answers no question.
 pub fn event_kind(kind: InboxKind, command: Option<&SlashCommand>) -> EventKind {
     match (command, kind) {
+        (Some(SlashCommand::Stop | SlashCommand::New), _) => EventKind::Stop,
         (Some(command), _) if command.is_inquiry() => EventKind::Inquiry,
         (Some(_), _) => EventKind::Command,
         (None, InboxKind::Forward) => EventKind::Interaction,

@@ -159,9 +159,12 @@ impl EventLoop {
                     }
                 }
                 Effect::PairingDecided { code, approved } => {
+                    // A code that was used or is over changes nothing.
                     if approved {
-                        // A code that was used or is over changes nothing.
                         let _ = self.change_access(AccessRequest::Approve { code, role: None });
+                    } else {
+                        let now_ms = self.clock.unix_ms();
+                        self.access.ignore(&code, now_ms, &mut self.effects);
                     }
                 }
                 Effect::ThreadOpened { chat, thread, name } => self.chats.thread_opened(&chat, thread, name),

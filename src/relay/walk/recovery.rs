@@ -16,7 +16,9 @@ impl EventLoop {
     /// Takes in what was read when the journal was opened; returns from where on the rest is to be read.
     pub fn recover(&mut self, recovered: &Recovered) -> Cursor {
         for chat in recovered.chats.iter().rev() {
-            self.chats.restore(chat);
+            if let Some(person) = self.chats.restore(chat) {
+                self.access.remember(&person);
+            }
         }
         for row in &recovered.ops {
             self.outbox.recover(row, self.clock.now(), &mut self.effects);

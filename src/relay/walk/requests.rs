@@ -23,8 +23,11 @@ use crate::wire::SessionKey;
 
 /// Messages sent without being asked that may wait for the journal.
 const MAX_UNCOMMITTED_SENDS: usize = 1024;
-/// What somebody reads whose code was approved.
-const WELCOME: &str = "You have access now. Send your message again.";
+/// What somebody reads whose code was approved; by whether what they wrote was kept.
+const WELCOME: [&str; 2] = [
+    "You have access now. Send your message again.",
+    "You have access now.",
+];
 
 impl EventLoop {
     pub fn handle_request(&mut self, request: HandleRequest) {
@@ -111,11 +114,15 @@ impl EventLoop {
             .withdraw_from_owners(is_gone, &self.adapters, &mut self.effects);
         if let Some((person, pending)) = handled.paired {
             let chat = ChatId {
-                platform: person.platform,
+                platform: self.chats.platform(person.platform()).as_str().to_owned(),
                 chat: pending.chat,
             };
             let facts: ChatFacts = serde_json::from_value(pending.facts).unwrap_or_default();
-            self.notify(WELCOME, &SessionKey::from_text(""), &chat, &facts);
+            let welcome = WELCOME[usize::from(pending.message.is_some())];
+            self.notify(welcome, &SessionKey::from_text(""), &chat, &facts);
+            if let Some(message) = pending.message {
+                self.accept_kept(message, &pending.code);
+            }
         }
         Ok((handled.answer, handled.stored))
     }

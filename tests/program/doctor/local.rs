@@ -248,6 +248,10 @@ async fn an_agent_that_can_act_for_everybody_is_a_warning() {
     report.warns("access", "may drive script (command)", "access.mode: pair");
     let paired = Setup::with_url("wss://connector.invalid")
         .setting("agents.script", agent)
-        .setting("access.mode", "pair");
+        .setting("access.mode", "pair")
+        .setting("access.people", "[{platform: discord, user: u1, role: owner}]");
     doctor(paired, &[]).await.passes(&["access"]);
+    let ownerless = Setup::with_url("wss://connector.invalid").setting("access.mode", "pair");
+    let report = doctor(ownerless, &[]).await;
+    report.warns("access", "nobody is an owner", "hermes-relay access owner");
 }

@@ -63,13 +63,14 @@ async fn a_stranger_is_paired_end_to_end() {
     let approved = access(&setup, &["approve", code]).await.json();
     assert_eq!(approved, json!({"approved": "discord:u-c1", "role": "user"}));
     assert_eq!(access(&setup, &["approve", code]).await.code, 1, "it works once");
+    replies(&connector, "c1", 3).await;
     connector.deliver(&message("c1", "m2", "again")).unwrap();
     connector.deliver(&message("boss", "m3", "/whoami")).unwrap();
-    let texts = replies(&connector, "c1", 3).await;
+    let texts = replies(&connector, "c1", 4).await;
     assert_eq!(
         &texts[1..],
-        ["You have access now. Send your message again.", "echo: again"],
-        "the first message is dropped"
+        ["You have access now.", "echo: hello", "echo: again"],
+        "the first message is answered now"
     );
     let whoami = replies(&connector, "boss", 1).await;
     assert_eq!(whoami, ["You are discord:u-boss. Your role is owner."]);
@@ -85,7 +86,7 @@ async fn a_stranger_is_paired_end_to_end() {
     let usage = verb(&setup, &["usage", "--json"]).await.json();
     let used = usage["usage"].as_array().unwrap();
     let used = used.iter().find(|used| used["person"] == "discord:u-c1");
-    assert_eq!(used.expect("the turn is counted")["turns"], 1, "{usage}");
+    assert_eq!(used.expect("the turns are counted")["turns"], 2, "{usage}");
     let log = entries(&setup, &["--person", "discord:u-c1"]).await;
     let decisions: Vec<(&str, &str)> = log
         .iter()
@@ -104,8 +105,10 @@ async fn a_stranger_is_paired_end_to_end() {
         ("pairing", "code"),
         ("approve", "command"),
         ("allowed", "person"),
+        ("allowed", "person"),
     ];
     assert_eq!(decisions, want);
+    assert_eq!(log[2]["role"], "user", "the role that was given: {log:?}");
     let file = setup.state_dir().join("audit.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     assert!(

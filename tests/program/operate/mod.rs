@@ -2,6 +2,7 @@
 //! HTTP, and by signals.
 
 mod access;
+mod access_turns;
 mod completions;
 mod control;
 mod cron;

@@ -376,8 +376,11 @@ impl Facts<'_> {
                     is_refused || decides_nothing || sent.may_be_a_loop,
                     "{name} was refused for no reason"
                 );
+                // What a stranger wrote in a direct message runs once they are approved, as a row of its own.
+                let may_be_kept =
+                    self.walk.plan.is_pairing() && sent.kind == Kind::Plain && !sent.chat.is_group;
                 assert!(
-                    runs.is_empty() || self.was_restarted(sent.at),
+                    runs.is_empty() || may_be_kept || self.was_restarted(sent.at),
                     "{name} was refused and ran"
                 );
             }

@@ -71,6 +71,7 @@ fn request(id: u64, chat_type: &str) -> PromptRequest {
             ..ChatFacts::default()
         },
         author: Some("ann".to_owned()),
+        named_only: false,
         personal: true,
         kind: QuestionKind::Approval,
         text: "Run it?".to_owned(),

@@ -11,24 +11,26 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::access::{
-    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, Limits, PairingStep,
-    PersonId, Reason, Role, StoredRow, Strangers, Verdict,
+    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, Limits, PairingRequest,
+    PairingStep, PersonId, Reason, Role, StoredRow, Strangers, Verdict,
 };
 use crate::config::{AliasFiles, Settings};
 use crate::relay::effects::Effects;
 use crate::relay::status::AccessStatus;
 use crate::session::TurnId;
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
-use crate::text::instant;
-use crate::wire::{NoAliases, Platform, Scalar, SessionKey, SessionSource, WhatsAppAliases};
+use crate::text::{instant, printable};
+use crate::wire::{NoAliases, Platform, SessionKey, SessionSource, WhatsAppAliases};
 
 /// Replies to strangers in an hour, all of them together.
 const MAX_NOTICES: usize = 50;
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
+/// Length of a stranger's name in the log.
+const MAX_NAME_CHARS: usize = 60;
 /// The reply to a stranger who cannot be paired.
 const NOT_KNOWN: &str = "You do not have access. Ask the operator of this agent to let you in.";
 
@@ -89,10 +91,8 @@ impl AccessControl {
     pub fn new(settings: &Settings, rows: &[AccessRow], usage: &[UsageRow], now_ms: i64) -> Self {
         let stored = rows.iter().map(|row| StoredRow {
             kind: row.kind.clone(),
-            person: PersonId {
-                platform: row.platform.clone(),
-                user: row.person.clone(),
-            },
+            platform: row.platform.clone(),
+            user: row.person.clone(),
             value: row.value.clone(),
         });
         let home = settings.hermes_home.as_deref();
@@ -110,10 +110,8 @@ impl AccessControl {
             counts: BTreeMap::new(),
         };
         for row in usage {
-            let person = PersonId {
-                platform: row.platform.clone(),
-                user: row.person.clone(),
-            };
+            let person = PersonId::new(&row.platform, &row.person);
+            access.gate.saw(&person);
             let count = |number: i64| u64::try_from(number).unwrap_or(0);
             let (turns, tokens) = (count(row.turns), count(row.tokens));
             access.limits.restore(&person, row.day, turns, tokens);
@@ -121,6 +119,9 @@ impl AccessControl {
         match AuditLog::start(&settings.state_dir, settings.audit.keep_days) {
             Ok(audit) => access.audit = Some(audit),
             Err(error) => tracing::error!(%error, "cannot start the audit log"),
+        }
+        if let Some(warning) = access.owner_warning() {
+            tracing::warn!("{warning}");
         }
         if access.gate.is_active() {
             access.append(&json!({
@@ -141,22 +142,15 @@ impl AccessControl {
                 match origin.filter(|origin| origin.user_id.is_some() || origin.chat_type.is_some()) {
                     None => Author::operator(),
                     Some(origin) => {
-                        let text = |text: &Option<String>| text.as_deref().map(Scalar::from);
-                        let source = SessionSource {
-                            platform: origin.platform.clone(),
-                            chat_id: Some(origin.chat_id.as_str().into()),
-                            chat_type: text(&origin.chat_type),
-                            parent_chat_id: text(&origin.parent_chat_id),
-                            user_id: text(&origin.user_id),
-                            ..SessionSource::default()
-                        };
-                        let mut author = Author::from_source(&source, aliases);
-                        for id in &origin.other_ids {
-                            if !author.ids.contains(id) {
-                                author.ids.push(id.clone());
-                            }
-                        }
-                        author
+                        let ids = origin.user_id.iter().chain(&origin.other_ids);
+                        let chats = std::iter::once(&origin.chat_id).chain(&origin.parent_chat_id);
+                        Author::new(
+                            &origin.platform,
+                            ids.filter(|id| !id.is_empty()).cloned().collect(),
+                            chats.filter(|chat| !chat.is_empty()).cloned().collect(),
+                            origin.chat_type.as_deref() == Some("dm"),
+                            aliases,
+                        )
                     }
                 }
             }
@@ -164,15 +158,33 @@ impl AccessControl {
         })
     }
 
-    /// Decides about an event that arrives; with what its author gets to read when a limit refuses it.
-    pub fn decide(
+    /// Somebody has written before this process.
+    pub fn remember(&mut self, person: &PersonId) {
+        self.gate.saw(person);
+    }
+
+    /// What the rules say about an event that arrives. Nothing is counted yet: it may have come before.
+    pub fn decide(&self, author: &Author, kind: EventKind) -> Verdict {
+        self.gate.decide(author, kind, None)
+    }
+
+    /// An event is committed, and came for the first time: counts it. Returns whether its author may go on, now that limits
+    /// were looked at too, and what they get to read if a limit refuses it.
+    pub fn admit(
         &mut self,
         author: &Author,
         (kind, command): (EventKind, Option<&'static str>),
+        mut verdict: Verdict,
         now_ms: i64,
     ) -> (Verdict, Option<&'static str>) {
-        let mut verdict = self.gate.decide(author, kind, None);
+        for person in author.known_as() {
+            self.gate.saw(person);
+        }
         let mut notice = None;
+        if verdict.allowed {
+            // The rules may have changed meanwhile.
+            verdict = self.gate.decide(author, kind, None);
+        }
         if verdict.allowed
             && self.gate.settings().has_section()
             && let Some(exceeded) = self.exceeded(author, verdict.role, kind, now_ms)
@@ -200,7 +212,7 @@ impl AccessControl {
     ) -> Option<Exceeded> {
         let is_message = matches!(kind, EventKind::Message | EventKind::Interaction);
         let bot = is_message.then(|| self.limits.check_bot(author)).flatten();
-        bot.or_else(|| self.limits.check(&author.person()?, role?, kind, now_ms))
+        bot.or_else(|| self.limits.check(author.person()?, role?, kind, now_ms))
     }
 
     /// A turn is about to begin with this agent, whatever its task: whether its author may do that now. The rules may have
@@ -217,7 +229,7 @@ impl AccessControl {
         if verdict.allowed
             && self.gate.settings().has_section()
             && let (Some(person), Some(role)) = (author.person(), verdict.role)
-            && let Some(exceeded) = self.limits.check_day(&person, role, now_ms)
+            && let Some(exceeded) = self.limits.check_day(person, role, now_ms)
         {
             (verdict.allowed, verdict.reason) = (false, exceeded.reason);
             notice = exceeded.notice.map(str::to_owned);
@@ -246,7 +258,7 @@ impl AccessControl {
     ) {
         self.write_decision(author, ("turn", None), verdict, Some((agent, Some(turn))), now_ms);
         if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
-            self.limits.turn_started(&person, now_ms);
+            self.limits.turn_started(person, now_ms);
             effects.write(usage_row(author, person, agent, 1, 0, now_ms));
         }
     }
@@ -261,7 +273,7 @@ impl AccessControl {
         effects: &mut Effects,
     ) {
         if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
-            self.limits.turn_ended(&person, tokens, is_reply, now_ms);
+            self.limits.turn_ended(person, tokens, is_reply, now_ms);
             if tokens > 0 {
                 effects.write(usage_row(author, person, agent, 0, tokens, now_ms));
             }
@@ -271,7 +283,7 @@ impl AccessControl {
     /// An author starts a new conversation.
     pub fn resume(&mut self, author: &Author) {
         if let Some(person) = author.person() {
-            self.limits.resume(&person);
+            self.limits.resume(person);
         }
     }
 
@@ -280,7 +292,7 @@ impl AccessControl {
         let Some(person) = author.person().filter(|_| self.gate.is_active()) else {
             return "Nothing is counted here.".to_owned();
         };
-        let (turns, tokens) = self.limits.today(&person, now_ms);
+        let (turns, tokens) = self.limits.today(person, now_ms);
         let role = self.gate.role(author).unwrap_or_default();
         let limits = &self.gate.settings().limits;
         let of = |limit: &Option<ByRole>| match limit.as_ref().and_then(|limit| limit.of(role)) {
@@ -309,7 +321,12 @@ impl AccessControl {
 
     /// Whether somebody may still talk to the agent.
     pub fn may_talk(&self, author: &Author) -> bool {
-        self.gate.decide(author, EventKind::Message, None).allowed
+        self.decide(author, EventKind::Message).allowed
+    }
+
+    /// Whether somebody may stop a turn.
+    pub fn may_stop(&self, author: &Author) -> bool {
+        self.decide(author, EventKind::Stop).allowed
     }
 
     /// The agents that somebody may use; `None` for all.
@@ -338,11 +355,16 @@ impl AccessControl {
             .collect()
     }
 
+    /// Whether what this stranger writes is kept until they are approved.
+    pub fn keeps_message(&self, author: &Author) -> bool {
+        author.direct && self.gate.strangers() == Strangers::Pair
+    }
+
     /// What `/whoami` answers.
     pub fn describe(&self, author: &Author) -> String {
         let person = author
             .person()
-            .map_or_else(|| "unknown".to_owned(), |person| person.to_string());
+            .map_or_else(|| "unknown".to_owned(), PersonId::to_string);
         let role = self.gate.role(author).map_or("none", Role::as_str);
         format!("You are {person}. Your role is {role}.")
     }
@@ -351,7 +373,7 @@ impl AccessControl {
     pub fn answer_stranger(
         &mut self,
         author: &Author,
-        facts: Value,
+        request: PairingRequest,
         random: u64,
         now_ms: i64,
         effects: &mut Effects,
@@ -363,7 +385,7 @@ impl AccessControl {
             return None;
         }
         self.forget_notices(now_ms);
-        if self.notices.len() >= MAX_NOTICES || self.answered.contains_key(&person) {
+        if self.notices.len() >= MAX_NOTICES || self.answered.contains_key(person) {
             return None;
         }
         let reply = match strangers {
@@ -373,24 +395,39 @@ impl AccessControl {
                 code: None,
             },
             Strangers::Pair => {
+                let has_owner = self.gate.has_owner();
+                let name = request.name.as_deref().unwrap_or_default();
+                let name = printable(name, MAX_NAME_CHARS);
+                let then = match request.message {
+                    Some(_) => "; your message is answered then",
+                    None => ", then write again",
+                };
                 let pairings = self.gate.pairings();
-                let step = pairings.request(&person, author.chat(), facts, random, now_ms);
+                let step = pairings.request(person, request, random, now_ms);
                 let PairingStep::Code(code, rows) = step else {
                     return None;
                 };
                 write_rows(rows, effects);
-                self.write(&person, author.chat(), None, "pairing", "code", now_ms);
+                self.write(person, author.chat(), None, "pairing", "code", now_ms);
+                let role = if has_owner { "" } else { " --role owner" };
+                let command = format!("hermes-relay access approve {code}{role}");
+                tracing::info!(person = %person, name, "somebody asks for access; to let them in: {command}");
+                let who = if has_owner {
+                    "Ask the operator of this agent to approve it within an hour"
+                } else {
+                    "This agent has no owner yet. If it is yours, run this on its machine within an hour"
+                };
+                let text = format!(
+                    "You do not have access yet. Your pairing code is {code}. {who}{then}:\n{command}"
+                );
                 StrangerReply {
-                    text: format!(
-                        "You do not have access yet. Your pairing code is {code}. Ask the operator of this agent to approve \
-                         it within an hour, then write again:\nhermes-relay access approve {code}"
-                    ),
+                    text,
                     code: Some(code),
                 }
             }
         };
         self.notices.push_back(now_ms);
-        self.answered.insert(person, now_ms);
+        self.answered.insert(person.clone(), now_ms);
         Some(reply)
     }
 
@@ -410,20 +447,35 @@ impl AccessControl {
         let mut handled = self.gate.handle(request, now_ms)?;
         handled.stored = !handled.rows.is_empty();
         write_rows(std::mem::take(&mut handled.rows), effects);
-        if let Some((change, person)) = &handled.change {
+        if let Some(change) = &handled.change {
             // Whoever is let in again is no stranger any more.
-            self.answered.remove(person);
-            self.write(person, "", None, change, "command", now_ms);
+            self.answered.remove(&change.person);
+            let (person, role) = (&change.person, change.role);
+            self.write(person, "", role, change.what, "command", now_ms);
         }
         Ok(handled)
+    }
+
+    /// An owner does not want to be asked about somebody's code.
+    pub fn ignore(&mut self, code: &str, now_ms: i64, effects: &mut Effects) {
+        if let Some((person, row)) = self.gate.pairings().ignore(code, now_ms) {
+            write_rows(vec![row], effects);
+            self.write(&person, "", None, "ignore", "command", now_ms);
+        }
     }
 
     /// What the relay reports about access.
     pub fn status(&self) -> AccessStatus {
         AccessStatus {
             mode: self.gate.mode().as_str(),
-            warning: self.warning.clone(),
+            has_owner: self.gate.has_owner(),
+            warning: self.warning.clone().or_else(|| self.owner_warning()),
         }
+    }
+
+    /// What to know while people are let in by codes and nobody is an owner.
+    fn owner_warning(&self) -> Option<String> {
+        self.gate.owner_warning().map(str::to_owned)
     }
 
     /// How often the gate decided what.
@@ -443,8 +495,8 @@ fn write_rows(rows: Vec<StoredRow>, effects: &mut Effects) {
     for row in rows {
         effects.write(Command::SetAccess(AccessRow {
             kind: row.kind,
-            platform: row.person.platform,
-            person: row.person.user,
+            platform: row.platform,
+            person: row.user,
             value: row.value,
         }));
     }
@@ -452,7 +504,7 @@ fn write_rows(rows: Vec<StoredRow>, effects: &mut Effects) {
 
 fn usage_row(
     author: &Author,
-    person: PersonId,
+    person: &PersonId,
     agent: &str,
     turns: i64,
     tokens: u64,
@@ -460,8 +512,8 @@ fn usage_row(
 ) -> Command {
     Command::AddUsage(UsageRow {
         day: now_ms.div_euclid(DAY_MS),
-        platform: person.platform,
-        person: person.user,
+        platform: person.platform().to_owned(),
+        person: person.user().to_owned(),
         chat: author.chat().to_owned(),
         agent: agent.to_owned(),
         turns,

@@ -20,7 +20,7 @@ impl AccessControl {
             self.append(&json!({
                 "time": instant(now_ms.div_euclid(1000)), "event": "question",
                 "platform": author.platform, "chat": author.chat(),
-                "person": format!("{}:{}", author.platform, author.user()), "role": self.gate.role(author),
+                "person": author.name(), "role": self.gate.role(author),
                 "decision": decision, "reason": answer, "question": title,
             }));
         }
@@ -55,14 +55,14 @@ impl AccessControl {
         if !verdict.allowed {
             tracing::info!(
                 target: "hermes_relay::audit",
-                platform = author.platform, person = author.user(), chat = author.chat(), reason,
+                platform = author.platform, person = author.name(), chat = author.chat(), reason,
                 "refused a message"
             );
         }
         self.append(&json!({
             "time": instant(now_ms.div_euclid(1000)), "event": event,
             "platform": author.platform, "chat": author.chat(),
-            "person": format!("{}:{}", author.platform, author.user()),
+            "person": author.name(),
             "role": verdict.role, "decision": decision, "reason": reason, "command": command,
             "agent": ran.map(|(agent, _)| agent), "turn": ran.and_then(|(_, turn)| turn),
         }));
@@ -80,7 +80,7 @@ impl AccessControl {
         tracing::info!(target: "hermes_relay::audit", person = %person, decision, "access changed");
         self.append(&json!({
             "time": instant(now_ms.div_euclid(1000)), "event": "access",
-            "platform": person.platform, "chat": chat, "person": person.to_string(),
+            "platform": person.platform(), "chat": chat, "person": person.to_string(),
             "role": role, "decision": decision, "reason": reason,
         }));
     }
@@ -98,6 +98,6 @@ pub(super) fn event_name(kind: EventKind) -> &'static str {
         EventKind::Interaction => "interaction",
         EventKind::Press => "press",
         EventKind::TypedAnswer => "answer",
-        EventKind::Command | EventKind::Inquiry => "command",
+        EventKind::Stop | EventKind::Command | EventKind::Inquiry => "command",
     }
 }

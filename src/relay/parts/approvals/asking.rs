@@ -51,7 +51,8 @@ impl Approvals {
                 .options
                 .retain(|choice| choice.meaning != Meaning::AllowAlways);
         }
-        self.open(asking, None, question, reply, adapter, now, effects);
+        let who = (None, asker.is_owner);
+        self.open(asking, who, question, reply, adapter, now, effects);
     }
 
     /// Puts a question of somebody else's turn to an owner; denies it when no owner can be reached.
@@ -78,8 +79,7 @@ impl Approvals {
                 recorded: ("denied", "no_owner"),
             };
         };
-        let person = format!("{}:{}", author.platform, author.user());
-        let person = printable(&person, MAX_PERSON_CHARS);
+        let person = printable(&author.name(), MAX_PERSON_CHARS);
         question.text = format!("{person} asks: {}", question.text);
         let adapter = adapters.get(&owner.chat.platform);
         let there = Asking {
@@ -88,8 +88,8 @@ impl Approvals {
             facts: Arc::new(owner.facts.clone()),
             ..asking.clone()
         };
-        let owner = Some((owner.chat, owner.facts));
-        self.open(&there, owner, question, reply, &adapter, now, effects);
+        let who = (Some((owner.chat, owner.facts)), true);
+        self.open(&there, who, question, reply, &adapter, now, effects);
         OwnerAsked {
             notice: ASKED_OWNER,
             title,
@@ -97,12 +97,13 @@ impl Approvals {
         }
     }
 
-    /// Opens a question of a turn.
+    /// Opens a question of a turn; for an owner who is asked in place of the author, and only for somebody with an id if an
+    /// owner decides.
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     pub(super) fn open(
         &mut self,
         asking: &Asking,
-        owner: Option<(ChatId, ChatFacts)>,
+        (owner, named_only): (Option<(ChatId, ChatFacts)>, bool),
         question: Question,
         reply: oneshot::Sender<PromptAnswer>,
         adapter: &RelayAdapter,
@@ -121,6 +122,7 @@ impl Approvals {
             chat: (*asking.chat).clone(),
             facts: (*asking.facts).clone(),
             author: asking.facts.user_id.clone(),
+            named_only,
             personal: asking.personal,
             kind: question.kind,
             options: question.options.iter().map(option).collect(),
@@ -175,6 +177,7 @@ impl Approvals {
             chat: owner.chat.clone(),
             facts: owner.facts.clone(),
             author: owner.facts.user_id.clone(),
+            named_only: true,
             personal: true,
             kind: QuestionKind::Approval,
             options: vec![

@@ -399,10 +399,14 @@ impl Approvals {
                     // An agent that stopped waiting gets nothing.
                     let _ = reply.send(answer);
                 }
-                Recipient::Pairing(code) => {
-                    let approved = resolution.decision == Decision::Chosen(0);
-                    effects.push(Effect::PairingDecided { code, approved });
-                }
+                Recipient::Pairing(code) => match resolution.decision {
+                    Decision::Chosen(index) => {
+                        let approved = index == 0;
+                        effects.push(Effect::PairingDecided { code, approved });
+                    }
+                    // The code can still be approved on the command line.
+                    Decision::TimedOut | Decision::Cancelled => {}
+                },
             }
         }
         if let Some(edit) = resolution.edit {

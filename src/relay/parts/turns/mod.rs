@@ -452,8 +452,13 @@ pub fn message_span(session: &SessionKey) -> tracing::Span {
 
 /// Reads a journaled line back.
 pub fn decode_row(row: &InboxRow, labels: &LabelMemory) -> Option<MessageEvent> {
-    let frame = ConnectorFrame::decode(row.line.as_deref()?).ok()?;
-    match (row.kind, frame) {
+    decode_line(row.kind, row.line.as_deref()?, labels)
+}
+
+/// The message in a line of the wire.
+pub fn decode_line(kind: InboxKind, line: &[u8], labels: &LabelMemory) -> Option<MessageEvent> {
+    let frame = ConnectorFrame::decode(line).ok()?;
+    match (kind, frame) {
         (InboxKind::Inbound, ConnectorFrame::Inbound { event, .. }) => Some(*event),
         (InboxKind::Forward, ConnectorFrame::PassthroughForward { forward, .. }) => {
             labelled_interaction(&forward, labels)

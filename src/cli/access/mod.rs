@@ -2,7 +2,9 @@
 //!
 //! A running relay applies changes immediately; without one they are made in its files.
 
-use std::io::{self, Write as _};
+mod show;
+
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,13 +15,16 @@ use serde_json::{Value, json};
 
 use super::Environment;
 use super::exit::{self, finish};
-use super::format::{duration, printable, stdout};
+use super::format::{printable, stdout};
+use super::prompt::{SecretInput as _, Stdin};
 use super::remote::{RemoteArgs, RemoteRelay};
 use crate::access::{AccessRequest, Gate, PersonId, Role, StoredRow};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{AccessFiles, AccessRow, AuditFile, InspectError, OpenError};
 use crate::text::{instant, parse_instant};
+
+use show::show;
 
 /// List and change who may drive an agent. A running relay applies changes immediately; without one they hold from its
 /// next start on.
@@ -85,7 +90,7 @@ enum AccessCommand {
         /// The code.
         #[arg(value_name = "CODE")]
         code: String,
-        /// Role; user if not given.
+        /// Role; user if not given. Without an owner, the terminal asks whether this is the owner.
         #[arg(long, value_name = "ROLE", value_parser = role_parser())]
         role: Option<Role>,
     },
@@ -224,11 +229,46 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    match call(&relay, request) {
+    match asked(&relay, request, remote.json).and_then(|request| call(&relay, request)) {
         Ok(answer) if remote.json => exit::print(&answer),
         Ok(answer) => finish(show(&answer)),
         Err(code) => code,
     }
+}
+
+/// Whoever approves the first code in a terminal is asked whether it is the owner's.
+fn asked(relay: &RemoteRelay, request: AccessRequest, json: bool) -> Result<AccessRequest, ExitCode> {
+    let AccessRequest::Approve { code, role: None } = &request else {
+        return Ok(request);
+    };
+    if json || !std::io::stdin().is_terminal() {
+        return Ok(request);
+    }
+    let answer = call(relay, AccessRequest::Pending)?;
+    let pending = answer["pending"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let is_it = |entry: &&Value| {
+        let known = entry["code"].as_str();
+        known.is_some_and(|known| known.eq_ignore_ascii_case(code.trim()))
+    };
+    let (Some(entry), Some(false)) = (pending.iter().find(is_it), answer["has_owner"].as_bool()) else {
+        return Ok(request);
+    };
+    let question = format!(
+        "Nobody is an owner yet. Is {} you, the owner? [y/N]",
+        show::who(entry)
+    );
+    let typed = Stdin
+        .line(&question)
+        .map_err(|error| relay.fail(exit::FAILED, format!("cannot read the answer: {error}"), None))?;
+    let typed = typed.unwrap_or_default().to_ascii_lowercase();
+    let role = matches!(typed.as_str(), "y" | "yes").then_some(Role::Owner);
+    Ok(AccessRequest::Approve {
+        code: code.clone(),
+        role,
+    })
 }
 
 /// Makes a person an owner, for `enroll`.
@@ -262,11 +302,34 @@ fn call(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCode> 
     let control = ControlRequest::Access {
         request: request.clone(),
     };
-    match relay.call(&control) {
-        Ok(answer) => Ok(answer),
-        Err(ClientError::NotRunning(_)) => in_files(relay, request),
-        Err(error) => Err(relay.report(&error, None)),
+    let mut answer = match relay.call(&control) {
+        Ok(answer) => answer,
+        Err(ClientError::NotRunning(_)) => in_files(relay, request)?,
+        Err(error) => return Err(relay.report(&error, None)),
+    };
+    let denied = answer["denied"].as_str().filter(|_| answer["known"] == false);
+    if denied.is_some_and(|person| has_written(relay, person)) {
+        answer.as_object_mut().map(|answer| answer.remove("known"));
     }
+    Ok(answer)
+}
+
+/// Whether the audit log knows something that a person did.
+fn has_written(relay: &RemoteRelay, person: &str) -> bool {
+    let mut found = false;
+    let read = AuditFile::read(&relay.settings().state_dir, |line| {
+        let Ok(entry) = serde_json::from_str::<Value>(line) else {
+            return;
+        };
+        found |= entry["event"] != "access" && person_of(&entry).is_some_and(|own| own.to_string() == person);
+    });
+    read.is_ok() && found
+}
+
+/// The person that an entry of the audit log is about.
+fn person_of(entry: &Value) -> Option<PersonId> {
+    let (platform, user) = entry["person"].as_str()?.split_once(':')?;
+    Some(PersonId::new(platform, user))
 }
 
 fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCode> {
@@ -283,16 +346,20 @@ fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCo
     })?;
     let rows = files.rows().map_err(failed)?;
     let mut gate = Gate::new(settings.access.clone(), rows.into_iter().map(stored));
+    for (platform, user) in files.people().map_err(failed)? {
+        gate.saw(&PersonId::new(&platform, &user));
+    }
     let handled = gate
         .handle(request, now_ms)
         .map_err(|error| relay.fail(exit::FAILED, error, None))?;
     let rows: Vec<AccessRow> = handled.rows.into_iter().map(row).collect();
     files.write(&rows).map_err(failed)?;
-    if let Some((change, person)) = handled.change {
+    if let Some(change) = handled.change {
+        let person = change.person;
         let entry = json!({
             "time": instant(now_ms.div_euclid(1000)), "event": "access",
-            "platform": person.platform, "chat": "", "person": person.to_string(),
-            "role": handled.answer["role"], "decision": change, "reason": "command",
+            "platform": person.platform(), "chat": "", "person": person.to_string(),
+            "role": change.role, "decision": change.what, "reason": "command",
         });
         let mut audit = AuditFile::new(&settings.state_dir, settings.audit.keep_days);
         if let Err(error) = audit.append(&format!("{entry}\n")) {
@@ -303,13 +370,12 @@ fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCo
     Ok(handled.answer)
 }
 
-fn stored(row: AccessRow) -> StoredRow {
+/// A row of the journal, as the rules read it.
+pub(super) fn stored(row: AccessRow) -> StoredRow {
     StoredRow {
         kind: row.kind,
-        person: PersonId {
-            platform: row.platform,
-            user: row.person,
-        },
+        platform: row.platform,
+        user: row.person,
         value: row.value,
     }
 }
@@ -317,57 +383,10 @@ fn stored(row: AccessRow) -> StoredRow {
 fn row(row: StoredRow) -> AccessRow {
     AccessRow {
         kind: row.kind,
-        platform: row.person.platform,
-        person: row.person.user,
+        platform: row.platform,
+        person: row.user,
         value: row.value,
     }
-}
-
-/// Shows an answer to a person.
-fn show(answer: &Value) -> io::Result<()> {
-    let mut out = stdout();
-    let text = |value: &Value| value.as_str().map(printable).unwrap_or_default();
-    for (key, what) in [("allowed", "may write now"), ("approved", "is let in")] {
-        if answer[key].is_string() {
-            writeln!(out, "{} {what}, as {}", text(&answer[key]), text(&answer["role"]))?;
-        }
-    }
-    if answer["denied"].is_string() {
-        writeln!(out, "{} may not write any more", text(&answer["denied"]))?;
-    }
-    if let Some(pending) = answer["pending"].as_array() {
-        if pending.is_empty() {
-            writeln!(out, "no code waits for an approval")?;
-        }
-        for entry in pending {
-            let left = entry["expires_in_secs"].as_u64().unwrap_or(0);
-            let (code, person) = (text(&entry["code"]), text(&entry["person"]));
-            writeln!(out, "{code}  {person}  for {}", duration(left * 1000))?;
-        }
-    }
-    if let Some(entries) = answer["entries"].as_array() {
-        let (mode, strangers) = (text(&answer["mode"]), text(&answer["strangers"]));
-        writeln!(out, "mode {mode}, strangers {strangers}")?;
-        for entry in entries {
-            let role = match entry["denied"].as_bool() {
-                Some(true) => "denied".to_owned(),
-                _ => text(&entry["role"]),
-            };
-            let mut who = match entry["kind"].as_str() {
-                Some("chat") => format!("chat {}:{}", text(&entry["platform"]), text(&entry["chat"])),
-                Some("platform") => format!("everybody on {}", text(&entry["platform"])),
-                _ => text(&entry["person"]),
-            };
-            for (key, label) in [("chats", "in"), ("agents", "with")] {
-                if let Some(list) = entry[key].as_array() {
-                    let list: Vec<String> = list.iter().map(text).collect();
-                    who = format!("{who} {label} {}", list.join(", "));
-                }
-            }
-            writeln!(out, "{role:<7} {who}  ({})", text(&entry["origin"]))?;
-        }
-    }
-    out.flush()
 }
 
 /// Shows the audit log.
@@ -385,7 +404,6 @@ fn log(
         Since::Ago(secs) => now_ms().div_euclid(1000).saturating_sub(secs),
         Since::At(at) => at,
     });
-    let person = person.map(PersonId::to_string);
     let mut entries = Vec::new();
     let read = AuditFile::read(&relay.settings().state_dir, |line| {
         let Ok(entry) = serde_json::from_str::<Value>(line) else {
@@ -393,7 +411,7 @@ fn log(
         };
         let time = entry["time"].as_str().and_then(parse_instant);
         let is_late_enough = since.is_none_or(|since| time.is_some_and(|time| time >= since));
-        let is_theirs = person.as_deref().is_none_or(|person| entry["person"] == person);
+        let is_theirs = person.is_none_or(|person| person_of(&entry).as_ref() == Some(person));
         if is_late_enough && is_theirs {
             entries.push(entry);
         }

@@ -1,0 +1,152 @@
+//! The author of an event: who they are by every id, and where they write.
+
+use super::identity::{PersonId, bare_whatsapp_id, canonical_id, canonical_platform, lid};
+use crate::wire::{Platform, Scalar, SessionSource, WhatsAppAliases, whatsapp_ids};
+
+/// Who causes an event, and where.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Author {
+    /// The platform, in its own spelling.
+    pub platform: String,
+    /// Every id that the person is known by there, the platform's own first, in its spelling; empty when the event names
+    /// nobody.
+    pub ids: Vec<String>,
+    /// The chat, and the one that it is a thread of.
+    pub chats: Vec<String>,
+    /// Whether it is a direct message.
+    pub direct: bool,
+    /// Whether the event says that a bot wrote it.
+    pub is_bot: bool,
+    /// The person by each of their ids.
+    pub(super) people: Vec<PersonId>,
+    /// People by an id that may be theirs: denials hold for these too.
+    pub(super) alike: Vec<PersonId>,
+}
+
+impl Author {
+    /// The author of a message.
+    pub fn from_source(source: &SessionSource, aliases: &dyn WhatsAppAliases) -> Self {
+        let text = |field: &Option<Scalar>| {
+            let text = field.as_ref().map(|field| field.as_str().to_owned());
+            text.filter(|text| !text.is_empty())
+        };
+        let ids = [text(&source.user_id), text(&source.user_id_alt)];
+        let chats = [text(&source.chat_id), text(&source.parent_chat_id)];
+        let direct = source.chat_type.as_ref().map(Scalar::as_str) == Some("dm");
+        Self {
+            is_bot: source.is_bot,
+            ..Self::new(
+                &source.platform,
+                ids.into_iter().flatten().collect(),
+                chats.into_iter().flatten().collect(),
+                direct,
+                aliases,
+            )
+        }
+    }
+
+    /// Somebody with these ids, the platform's own first, in a chat and the one that it is a thread of.
+    pub fn new(
+        platform: &Platform,
+        mut ids: Vec<String>,
+        chats: Vec<String>,
+        direct: bool,
+        aliases: &dyn WhatsAppAliases,
+    ) -> Self {
+        let is_whatsapp = matches!(platform.as_str(), "whatsapp" | "whatsapp_cloud");
+        let (mut people, mut alike) = (Vec::new(), Vec::new());
+        let mut known = Vec::new();
+        for id in &ids {
+            known.push(id.clone());
+            if is_whatsapp {
+                let bare = bare_whatsapp_id(id);
+                for alias in whatsapp_ids(id, aliases) {
+                    // An alias file does not say of which kind the id in it is.
+                    if bare_whatsapp_id(&alias) != bare {
+                        known.extend([lid(&alias), alias]);
+                    }
+                }
+                add(&mut alike, PersonId::new(platform.as_str(), &bare));
+            }
+        }
+        // A rule may name a platform that the connector has not declared yet.
+        let names = [platform.as_str(), platform.wire_name()];
+        for name in names {
+            for id in &known {
+                add(&mut people, PersonId::new(name, id));
+            }
+        }
+        for id in known {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        Self {
+            platform: platform.as_str().to_owned(),
+            ids,
+            chats,
+            direct,
+            is_bot: false,
+            people,
+            alike,
+        }
+    }
+
+    /// Whoever runs the relay: its own jobs, and what programs with its secret hand over. No rule is about the operator.
+    pub fn operator() -> Self {
+        Self::default()
+    }
+
+    /// Whether this is the operator. Every event of a chat has a platform.
+    pub fn is_operator(&self) -> bool {
+        self.platform.is_empty()
+    }
+
+    /// The person, when the event names one.
+    pub fn person(&self) -> Option<&PersonId> {
+        self.people.first()
+    }
+
+    /// The person by each of their ids, and by those that may be theirs.
+    pub fn known_as(&self) -> impl Iterator<Item = &PersonId> {
+        self.people.iter().chain(&self.alike)
+    }
+
+    /// The person as people read it; without an id when the event names nobody.
+    pub fn name(&self) -> String {
+        self.person()
+            .map_or_else(|| format!("{}:", self.platform), PersonId::to_string)
+    }
+
+    /// The chat's id.
+    pub fn chat(&self) -> &str {
+        self.chats.first().map_or("", String::as_str)
+    }
+
+    /// Whether a rule of the settings names this person.
+    pub(super) fn is(&self, platform: &str, user: &str) -> bool {
+        self.people.iter().any(|person| person.is_named(platform, user))
+    }
+
+    /// Whether a rule of the settings may mean this person.
+    pub(super) fn may_be(&self, platform: &str, user: &str) -> bool {
+        self.known_as().any(|person| person.is_named(platform, user))
+    }
+
+    /// Whether a rule of the settings is about the chat, or about the one that it is a thread of.
+    pub(super) fn is_in(&self, platform: &str, chat: &str) -> bool {
+        platform == canonical_platform(&self.platform) && self.writes_in(chat)
+    }
+
+    /// Whether the chat, or the one that it is a thread of, is this one, in its canonical form.
+    pub(super) fn writes_in(&self, chat: &str) -> bool {
+        let platform = canonical_platform(&self.platform);
+        self.chats.iter().any(|own| canonical_id(&platform, own) == chat)
+    }
+}
+
+fn add(people: &mut Vec<PersonId>, person: PersonId) {
+    if !people.contains(&person) {
+        people.push(person);
+    }
+}

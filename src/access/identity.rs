@@ -1,0 +1,137 @@
+//! Who somebody is: one form of a platform's name and of a person's id, whoever wrote them and however.
+//!
+//! The parser of commands, the settings file, stored rules and the authors of messages and jobs all make a [`PersonId`], so
+//! that a rule which names a person in one spelling holds for every other.
+//!
+//! | platform | the same person |
+//! |---|---|
+//! | every one | its name in any case; `+49151234` and `49151234`, also `+49 151-234` |
+//! | WhatsApp | `49151234`, `49151234@s.whatsapp.net`, `49151234:12@s.whatsapp.net`; `9000@lid` is somebody else than `9000` |
+//! | Signal, SMS, `bluebubbles`, e-mail | numbers with and without `+`, addresses in any case |
+//! | a connector's own | addresses (`name@host.example`) in any case |
+
+use std::fmt;
+
+use super::settings::{ANY, platform_name};
+use crate::wire::Platform;
+
+/// Maximum length of an id that a rule may name.
+const MAX_ID_BYTES: usize = 512;
+/// What people write between the digits of a telephone number.
+const SEPARATORS: [char; 7] = [' ', '-', '(', ')', '.', '/', '\u{a0}'];
+/// The domain of WhatsApp's ids that are no telephone numbers.
+const LID: &str = "lid";
+
+/// A person on a platform, in the one form that rules are compared in.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PersonId {
+    platform: String,
+    user: String,
+}
+
+impl PersonId {
+    /// The person with this id on this platform.
+    pub fn new(platform: &str, id: &str) -> Self {
+        let platform = canonical_platform(platform);
+        let user = canonical_id(&platform, id);
+        Self { platform, user }
+    }
+
+    /// Reads `PLATFORM:ID`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || "write a person as PLATFORM:ID, such as telegram:123456".to_owned();
+        let (platform, user) = text.split_once(':').ok_or_else(wrong)?;
+        let user = user.trim();
+        if user.is_empty() || user.len() > MAX_ID_BYTES || user.chars().any(char::is_control) {
+            return Err(wrong());
+        }
+        if user == ANY {
+            return Err("name one person; `*` is not accepted".to_owned());
+        }
+        let platform = platform_name(platform).map_err(|rule| format!("`{text}` {rule}"))?;
+        Ok(Self::new(&platform, user))
+    }
+
+    /// The platform.
+    pub fn platform(&self) -> &str {
+        &self.platform
+    }
+
+    /// Their id on it.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// Whether a rule of the settings, in its canonical form, names this person.
+    pub(super) fn is_named(&self, platform: &str, user: &str) -> bool {
+        if platform == ANY {
+            return canonical_id(&self.platform, user) == self.user;
+        }
+        self.platform == platform && self.user == user
+    }
+}
+
+impl fmt::Display for PersonId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.platform, self.user)
+    }
+}
+
+/// The name of a platform in the form that rules are compared in.
+pub(super) fn canonical_platform(name: &str) -> String {
+    name.trim().to_lowercase()
+}
+
+/// The id of a person or a chat in the form that rules are compared in, on a platform by its canonical name.
+pub(super) fn canonical_id(platform: &str, id: &str) -> String {
+    let id = id.trim();
+    let international = || id.starts_with('+').then(|| digits(id)).flatten();
+    let found = match platform {
+        "whatsapp" | "whatsapp_cloud" => return whatsapp_id(id),
+        "signal" | "sms" | "bluebubbles" | "email" => digits(id).or_else(|| Some(id.to_lowercase())),
+        known if Platform::names().contains(&known) => international(),
+        _ => international().or_else(|| is_address(id).then(|| id.to_lowercase())),
+    };
+    found.unwrap_or_else(|| id.to_owned())
+}
+
+/// The form of a WhatsApp id without its domain and device, which may mean one person or another.
+pub(super) fn bare_whatsapp_id(id: &str) -> String {
+    let id = whatsapp_id(id.trim());
+    id.split('@').next().unwrap_or_default().to_owned()
+}
+
+/// The form of an id that is known to be one of WhatsApp's ids that are no telephone numbers.
+pub(super) fn lid(id: &str) -> String {
+    format!("{}@{LID}", bare_whatsapp_id(id))
+}
+
+fn whatsapp_id(id: &str) -> String {
+    let id = id.to_lowercase();
+    let (name, domain) = id.split_once('@').unwrap_or((&id, ""));
+    let mut name = name.split(':').next().unwrap_or_default();
+    if !domain.is_empty() {
+        // The number of an agent, in ids of some libraries.
+        name = name.split('_').next().unwrap_or_default();
+    }
+    let name = digits(name).unwrap_or_else(|| name.to_owned());
+    match domain {
+        _ if name.is_empty() => id,
+        "" | "s.whatsapp.net" | "c.us" | "hosted" => name,
+        LID | "hosted.lid" => format!("{name}@{LID}"),
+        domain => format!("{name}@{domain}"),
+    }
+}
+
+/// The digits of a telephone number, if it is one.
+fn digits(text: &str) -> Option<String> {
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let digits = text.replace(SEPARATORS, "");
+    (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then_some(digits)
+}
+
+/// Whether an id has the form of an e-mail address.
+fn is_address(id: &str) -> bool {
+    id.split_once('@')
+        .is_some_and(|(name, host)| !name.is_empty() && host.contains('.') && !host.contains('@'))
+}
