@@ -90,7 +90,7 @@
 //! | | module | what it is |
 //! |---|---|---|
 //! | L6 | `cli` | one file per verb: what was typed, what is done, what is printed; the probes of `doctor`; the log, its redaction, and with `otlp` its traces |
-//! | | `dev` | the embedded connector and its chat page, and a fake Telegram Bot API |
+//! | | `dev` | the embedded connector, a fake Telegram Bot API, and the page that shows either of them |
 //! | L5 | `relay` | the running relay: an event loop over parts, and the tasks around it |
 //! | | `serve` | the owner's control socket, and the optional HTTP listener |
 //! | L4 | `config` | settings and where each came from; every option and variable in one list |
@@ -170,6 +170,7 @@
 //! | what a platform can do | the descriptor's flag or op in `adapter::stream` | its tables of exact ops, and `tests/relay/adapter` |
 //! | a task of turns | a variant of `relay::effects::Task` | exhaustive matches in `relay::walk`; `tests/relay/walk` |
 //! | a part of the relay | a file in `relay::parts`, a field of the event loop | the list of outstanding work names every field, `tests/pure/layers` every part |
+//! | a simulated platform | a `PageBackend` of `dev::page`, which declares what it can do | `tests/page` uses it in a browser |
 //! | a metric | `relay::metrics`, the page in `serve`, `docs/metrics.md` | page and document are compared |
 //! | a verb | a file in `cli`, a variant, and its group in `cli::help` | help is checked |
 //! | a probe | a function and a line of the table in `cli::doctor` | its id must be unique, its remedy not empty |

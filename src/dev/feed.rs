@@ -78,9 +78,9 @@ impl Feed {
         at.saturating_duration_since(self.began)
     }
 
-    /// The time of the start, for people.
-    pub(super) fn began_unix(&self) -> Duration {
-        self.began_unix
+    /// When an instant was, in microseconds since 1970.
+    pub(super) fn unix_micros(&self, at: Instant) -> u64 {
+        micros(self.began_unix + self.since_start(at))
     }
 
     /// Where the kept entries from `sequence` on begin.
@@ -108,7 +108,7 @@ impl Feed {
 
     /// Emits an event that has no method of its own.
     pub(super) fn publish(&mut self, kind: &str, mut what: Value) {
-        let at = micros(self.began.elapsed());
+        let at = self.unix_micros(Instant::now());
         if let Some(open) = &mut self.open
             && let Some(fields) = what.as_object_mut()
         {

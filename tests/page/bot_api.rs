@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::accessibility::text_is_readable;
 use crate::browser::{Browser, ENTER, SOON, plain_http};
-use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
+use crate::support::dev::{ApiChatKind, ApiPerson, BotApi, BotApiSettings};
 
 const ADA: i64 = 100;
 
@@ -85,10 +85,10 @@ async fn a_person_writes_presses_and_stops_and_every_call_is_shown() {
 
     page.until(
         "both calls",
-        "document.querySelectorAll('#calls .row:not([hidden])').length === 2",
+        "document.querySelectorAll('#frames .row:not([hidden])').length === 2",
     )
     .await;
-    page.click("#calls .row").await;
+    page.click("#frames .row").await;
     let detail = page
         .until(
             "the call",
@@ -108,6 +108,85 @@ async fn a_person_writes_presses_and_stops_and_every_call_is_shown() {
 }
 
 #[tokio::test]
+async fn topics_people_files_replies_and_reactions_are_those_of_telegram() {
+    let Some(page) = Browser::start().await else {
+        return;
+    };
+    let http = plain_http();
+    let api = BotApi::start(BotApiSettings::default()).await.unwrap();
+    api.add_person(ApiPerson::named(ADA, "Ada"));
+    api.add_chat(-5, ApiChatKind::Forum, "Project");
+    let topic = api.open_topic(-5, ADA, "Releases");
+    api.forget_updates();
+    page.open(&api.open_page()).await;
+    let update = async |what: &str, is_it: &dyn Fn(&Value) -> bool| {
+        let last = |api: &BotApi| api.pending_updates().pop().filter(|update| is_it(update));
+        api.until(what, SOON, last).await.unwrap()
+    };
+    // What only the connector can do is not there.
+    page.until(
+        "the parts of this server",
+        "document.querySelector('#standing').checkVisibility() && !document.querySelector('.tabs, #export, .lane').checkVisibility()",
+    )
+    .await;
+    let chats = "[...document.querySelectorAll('.chat .name')].map((n) => n.firstChild.data).join()";
+    page.until(
+        "private chats first, topics below their forum",
+        &format!("{chats} === 'Ada,Project,Releases'"),
+    )
+    .await;
+    page.click("#chats li:nth-child(3) button").await;
+    page.keys("#input", "in the topic").await;
+    page.press(ENTER).await;
+    let said = update("a message", &|update| update["message"]["text"] == "in the topic").await;
+    assert_eq!(said["message"]["message_thread_id"], topic);
+
+    // Somebody new, a file and a reply.
+    page.click("#add summary").await;
+    page.js("document.querySelector('#add-kind').value = 'person';")
+        .await;
+    page.keys("#add-name", "Grace Hopper").await;
+    page.click("#add-form button").await;
+    page.until("her chat", &format!("{chats}.includes('Grace Hopper')"))
+        .await;
+    page.click("#chats li:first-child button").await;
+    let body = json!({ "chat_id": ADA, "text": "Which file?" });
+    let asked = call(&http, &api, "sendMessage", &body).await;
+    page.until("the question", "document.querySelector('.message.bot .reply')")
+        .await;
+    page.click(".message.bot .reply").await;
+    let picture = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("api-dot.png");
+    std::fs::write(&picture, crate::chat::DOT).unwrap();
+    page.js("document.querySelector('#file').hidden = false;").await;
+    page.keys("#file", picture.to_str().unwrap()).await;
+    page.until("the file is listed", "document.querySelector('#attached li')")
+        .await;
+    page.keys("#input", "this one").await;
+    page.press(ENTER).await;
+    let sent = update("a photo", &|update| update["message"]["photo"].is_array()).await;
+    assert_eq!(sent["message"]["caption"], "this one");
+    assert_eq!(
+        sent["message"]["reply_to_message"]["message_id"],
+        asked["message_id"]
+    );
+    page.until(
+        "the picture, and what it answers",
+        "document.querySelector('img.picture')?.naturalWidth === 1 && document.querySelector('.message.person .quoted')?.innerText.includes('Which file?')",
+    )
+    .await;
+    page.click(".message.bot .foot button").await;
+    page.until("the reaction", "document.querySelector('.message.bot .reaction')")
+        .await;
+    page.js("const s = document.querySelector('#standing'); s.value = 'kicked'; s.dispatchEvent(new Event('change'));")
+        .await;
+    update("a block", &|update| {
+        update["my_chat_member"]["new_chat_member"]["status"] == "kicked"
+    })
+    .await;
+    page.picture("bot-api-chat").await;
+}
+
+#[tokio::test]
 async fn only_the_holder_of_the_token_may_use_it() {
     let http = plain_http();
     let api = BotApi::start(BotApiSettings::default()).await.unwrap();
@@ -117,7 +196,7 @@ async fn only_the_holder_of_the_token_may_use_it() {
     let ask = async |method: Method, url: String, origin: Option<&str>| {
         let mut request = http
             .request(method, url)
-            .body(json!({ "chat": ADA, "from": ADA, "text": "hi" }).to_string());
+            .body(json!({ "chat": "100", "who": "100", "text": "hi" }).to_string());
         if let Some(origin) = origin {
             request = request.header("origin", origin);
         }
@@ -157,7 +236,7 @@ async fn only_the_holder_of_the_token_may_use_it() {
             .status()
             .as_u16()
     };
-    let standing = |standing: &str| json!({ "chat": ADA, "from": ADA, "standing": standing });
+    let standing = |standing: &str| json!({ "chat": "100", "who": "100", "standing": standing });
     assert_eq!(command("standing", standing("sleepy")).await, 400);
     assert_eq!(command("standing", standing("kicked")).await, 200);
     let told = &api.pending_updates()[1]["my_chat_member"];

@@ -24,6 +24,8 @@ pub struct BotApiCall {
     pub answer: Value,
     /// How long the answer took.
     pub took: Option<Duration>,
+    /// Its place among all changes of the record: it is there twice, when it comes and when it is answered.
+    pub change: u64,
 }
 
 impl BotApiCall {
@@ -42,6 +44,7 @@ pub struct CallLog {
     calls: VecDeque<BotApiCall>,
     limit: usize,
     counted: u64,
+    changes: u64,
 }
 
 impl CallLog {
@@ -50,12 +53,14 @@ impl CallLog {
             calls: VecDeque::new(),
             limit,
             counted: 0,
+            changes: 0,
         }
     }
 
     /// Records a call that just came; returns its number.
     pub(super) fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.counted += 1;
+        self.changes += 1;
         self.calls.push_back(BotApiCall {
             sequence: self.counted,
             at: Instant::now(),
@@ -65,6 +70,7 @@ impl CallLog {
             status: None,
             answer: Value::Null,
             took: None,
+            change: self.changes,
         });
         while self.calls.len() > self.limit {
             self.calls.pop_front();
@@ -79,12 +85,19 @@ impl CallLog {
             call.status = Some(status);
             call.answer = answer;
             call.took = Some(call.at.elapsed());
+            self.changes += 1;
+            call.change = self.changes;
         }
     }
 
     /// Calls from this number on.
     pub fn since(&self, sequence: u64) -> impl Iterator<Item = &BotApiCall> {
         self.calls.iter().filter(move |call| call.sequence >= sequence)
+    }
+
+    /// How often the record changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// How many there were.

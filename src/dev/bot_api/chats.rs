@@ -59,14 +59,15 @@ pub enum ApiChatKind {
 }
 
 impl ApiChatKind {
-    /// The kind of a chat that a person opens.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "group" => Some(Self::Group),
-            "supergroup" => Some(Self::Supergroup),
-            "forum" => Some(Self::Forum),
-            "channel" => Some(Self::Channel),
-            _ => None,
+    /// What people open; a private chat is there with its person.
+    pub const OPENED: [Self; 4] = [Self::Group, Self::Supergroup, Self::Forum, Self::Channel];
+
+    /// As people call it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Forum => "forum",
+            Self::Private => "private chat",
+            Self::Group | Self::Supergroup | Self::Channel => self.name(),
         }
     }
 
@@ -97,7 +98,7 @@ pub enum BotStanding {
 }
 
 impl BotStanding {
-    const ALL: [Self; 5] = [
+    pub const ALL: [Self; 5] = [
         Self::Member,
         Self::Administrator,
         Self::Muted,

@@ -12,6 +12,7 @@ use super::methods::{member_of, open_topic, put_text};
 use super::params::{ApiParams, UploadedFile};
 use super::server::{BotApiHub, unix_now};
 use super::state::{ApiPress, BotApiState, MessageSender};
+use crate::dev::page::MAX_PAGE_PEOPLE;
 
 /// Chats that are opened on the page have ids below this.
 const FIRST_CHAT: i64 = -1_001_000_000_000;
@@ -51,6 +52,8 @@ pub struct PersonMessage {
     pub text: String,
     /// Its file.
     pub file: Option<PersonFile>,
+    /// A file that is kept already, by its id.
+    pub kept_file: Option<String>,
     /// The message that it answers.
     pub reply_to: Option<i64>,
     /// The topic that it is written in.
@@ -83,16 +86,7 @@ impl PersonMessage {
 impl BotApi {
     /// Somebody who has started the bot: a person and the private chat.
     pub fn add_person(&self, person: ApiPerson) {
-        self.hub.change(|state| {
-            let chat = ApiChat::new(
-                person.id,
-                ApiChatKind::Private,
-                &person.first_name,
-                person.username.clone(),
-            );
-            state.add_chat(chat);
-            state.people.insert(person.id, person);
-        });
+        self.hub.change(|state| add_person(state, person));
     }
 
     /// A group or channel that the bot is in; channels have it as an administrator.
@@ -132,6 +126,23 @@ impl BotApiHub {
             let lowest = state.chats.keys().next().copied().unwrap_or(0);
             add_chat(state, lowest.min(FIRST_CHAT) - 1, kind, title);
         });
+    }
+
+    /// Somebody with an id of their own starts the bot. Returns whether there is room.
+    pub fn join(&self, name: &str) -> bool {
+        self.change(|state| {
+            let id = state.people.keys().next_back().map_or(1, |last| last + 1);
+            let username = None;
+            let has_room = state.people.len() < MAX_PAGE_PEOPLE;
+            if has_room {
+                let person = ApiPerson {
+                    username,
+                    ..ApiPerson::named(id, name)
+                };
+                add_person(state, person);
+            }
+            has_room
+        })
     }
 
     /// Returns whether there is such a chat.
@@ -252,6 +263,12 @@ impl BotApiHub {
     }
 }
 
+fn add_person(state: &mut BotApiState, person: ApiPerson) {
+    let (name, username) = (&person.first_name, person.username.clone());
+    state.add_chat(ApiChat::new(person.id, ApiChatKind::Private, name, username));
+    state.people.insert(person.id, person);
+}
+
 fn add_chat(state: &mut BotApiState, chat_id: i64, kind: ApiChatKind, title: &str) {
     let mut chat = ApiChat::new(chat_id, kind, title, None);
     if kind == ApiChatKind::Channel {
@@ -267,17 +284,21 @@ fn write(state: &mut BotApiState, chat_id: i64, person_id: i64, message: PersonM
     }
     let text = ApiText::plain(&message.text);
     let mut fields = Map::new();
-    let is_file = message.file.is_some();
-    if let Some(file) = message.file {
-        let uploaded = UploadedFile {
-            name: file.name,
-            mime: file.mime,
-            bytes: Bytes::from(file.bytes),
-        };
-        let kept = state.files.put(&file.kind, uploaded, file.stated_size);
-        fields.extend(kept.message_fields(&ApiParams::default()));
+    let file = match message.file {
+        None => message.kept_file.and_then(|id| state.files.find(&id).cloned()),
+        Some(file) => {
+            let uploaded = UploadedFile {
+                name: file.name,
+                mime: file.mime,
+                bytes: Bytes::from(file.bytes),
+            };
+            Some(state.files.put(&file.kind, uploaded, file.stated_size))
+        }
+    };
+    if let Some(file) = &file {
+        fields.extend(file.message_fields(&ApiParams::default()));
     }
-    put_text(&mut fields, &text, is_file);
+    put_text(&mut fields, &text, file.is_some());
     let chat = &state.chats[&chat_id];
     if let Some(quoted) = message.reply_to.and_then(|id| chat.quoted(id)) {
         fields.insert("reply_to_message".to_owned(), quoted);

@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::MAX_UPLOAD_BYTES;
 use super::methods::{method_named, perform};
-use super::page::{self, ApiPage};
 use super::params::ApiParams;
 use super::polling::get_updates;
 use super::refusal::ApiRefusal;
 use super::state::BotApiState;
 use crate::dev::http::{host_name, is_token, plain, reply};
+use crate::dev::page::{self, PageDoor};
 use crate::wire::is_loopback_host;
 
 /// Bytes of the largest body: the largest file, and room for the parameters.
@@ -31,7 +31,7 @@ const MAX_BODY_BYTES: usize = MAX_UPLOAD_BYTES + 2 * 1024 * 1024;
 pub struct BotApiHub {
     pub addr: SocketAddr,
     /// The page, once it was opened.
-    pub page: OnceLock<ApiPage>,
+    pub page: OnceLock<PageDoor>,
     /// Notified after every change that someone may wait for.
     pub changed: Notify,
     pub stop: CancellationToken,
@@ -69,24 +69,22 @@ pub fn unix_now() -> i64 {
 }
 
 pub fn router(hub: &Arc<BotApiHub>) -> Router {
-    Router::new().fallback(handle).with_state(Arc::clone(hub))
+    Router::new()
+        .merge(page::routes())
+        .fallback(handle)
+        .with_state(Arc::clone(hub))
 }
 
 /// What a path asks for.
 enum Asked<'a> {
     Method { token: String, name: &'a str },
     File { token: String, path: &'a str },
-    Page { token: &'a str, rest: &'a str },
     Nothing,
 }
 
 impl<'a> Asked<'a> {
     fn read(path: &'a str) -> Self {
         let path = path.strip_prefix('/').unwrap_or(path);
-        if let Some(rest) = path.strip_prefix("dev/") {
-            let (token, rest) = rest.split_once('/').unwrap_or((rest, ""));
-            return Self::Page { token, rest };
-        }
         if let Some((token, path)) = path
             .strip_prefix("file/bot")
             .and_then(|rest| rest.split_once('/'))
@@ -125,7 +123,6 @@ async fn handle(State(hub): State<Arc<BotApiHub>>, request: Request) -> Response
     }
     let path = request.uri().path().to_owned();
     match Asked::read(&path) {
-        Asked::Page { token, rest } => page::serve(&hub, token, rest, request).await,
         Asked::Method { token, name } => match refused_token(&hub, &token) {
             Some(refusal) => refuse_caller(&hub, name, &refusal),
             None => call(&hub, name, request).await,

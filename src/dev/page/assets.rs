@@ -37,7 +37,7 @@ const FILES: &[(&str, &str, &str)] = &[
 ];
 
 /// The file of this name.
-pub(in crate::dev) fn file(name: &str) -> Response {
+pub(super) fn file(name: &str) -> Response {
     let Some((_, kind, content)) = FILES.iter().find(|(known, _, _)| *known == name) else {
         return plain(StatusCode::NOT_FOUND, "there is no such file");
     };
@@ -53,7 +53,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::dev) enum PageRefusal {
+pub(super) enum PageRefusal {
     /// The `Host` is another name or port.
     #[error("the page is only served as the address that `hermes-relay dev` printed")]
     Host,
@@ -63,12 +63,7 @@ pub(in crate::dev) enum PageRefusal {
 }
 
 /// Whether a request may be answered.
-pub(in crate::dev) fn check(
-    port: u16,
-    method: &Method,
-    rest: &str,
-    headers: &HeaderMap,
-) -> Result<(), PageRefusal> {
+pub(super) fn check(port: u16, method: &Method, rest: &str, headers: &HeaderMap) -> Result<(), PageRefusal> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(header::HOST)
         .filter(|host| is_ours(host, port))
@@ -97,7 +92,7 @@ fn is_ours(host: &str, port: u16) -> bool {
 }
 
 /// Gives an answer the headers that keep it to itself.
-pub(in crate::dev) fn harden(mut response: Response) -> Response {
+pub(super) fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     for (name, value) in [
         ("content-security-policy", POLICY),

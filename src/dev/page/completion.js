@@ -1,4 +1,4 @@
-// Completes a command at the start of a message. Which there are, the connector says.
+// Completes a command at the start of a message. Which there are, the server says.
 
 import { $, el } from "./dom.js";
 import { conversation } from "./conversation.js";

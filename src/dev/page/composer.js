@@ -2,7 +2,7 @@
 
 import { $, el, announce } from "./dom.js";
 import { ask, upload } from "./feed.js";
-import { conversation, watch } from "./conversation.js";
+import { can, conversation, watch } from "./conversation.js";
 import { close as closeCommands, start as startCommands, takeKey } from "./completion.js";
 
 const MAX_FILES = 10;
@@ -17,7 +17,7 @@ let files = [];
 export const who = () => $("who").value;
 
 /** The way that commands and buttons take. */
-export const lane = () => ($("lane-box").hidden ? "message" : $("lane").value);
+export const lane = () => (can("interactions") ? $("lane").value : "message");
 
 export function start() {
   const input = $("input");
@@ -51,12 +51,16 @@ export function start() {
 }
 
 function people() {
-  $("lane-box").hidden = conversation.platform !== "discord";
   const select = $("who");
-  if (select.childElementCount === conversation.people.length) return;
-  const chosen = select.value;
-  select.replaceChildren(...conversation.people.map((person) => el("option", { value: person.id }, person.name)));
-  if (chosen) select.value = chosen;
+  if (select.childElementCount !== conversation.people.length) {
+    const chosen = select.value;
+    select.replaceChildren(...conversation.people.map((person) => el("option", { value: person.id }, person.name)));
+    if (chosen) select.value = chosen;
+  }
+  // In some chats only one person can write.
+  const only = conversation.current?.person;
+  if (only) select.value = only;
+  select.disabled = Boolean(only);
 }
 
 function grow() {
@@ -99,7 +103,8 @@ async function submit() {
   $("input").focus();
 }
 
-function problem(text) {
+/** Says below the message box what went wrong; nothing when the text is empty. */
+export function problem(text) {
   $("keys").textContent = text || KEYS;
   $("keys").classList.toggle("bad", text !== "");
   if (text) announce(text);
@@ -120,7 +125,7 @@ export function quote(message, author) {
 
 function attach(list) {
   for (const file of list) {
-    if (file.size > LARGEST) problem(`${file.name} is larger than 25 MiB, which no connector takes`);
+    if (file.size > LARGEST) problem(`${file.name} is larger than 25 MiB`);
     else if (file.size === 0) problem(`${file.name} is empty`);
     else if (files.length < MAX_FILES) files.push(file);
   }
@@ -139,7 +144,8 @@ function showFiles() {
     }, "×"))));
 }
 
-async function stop() {
+/** Stops the turn in the open chat. */
+export async function stop() {
   if (!conversation.current) return;
   try {
     const { sessions } = await ask("stop", { chat: conversation.current.chat, thread: conversation.current.thread });

@@ -1,18 +1,11 @@
-// The messages of every chat, built from events. Holds no nodes; views read it and are notified of changes.
+// The messages of every chat, built from what happens. Holds no nodes; views read it and are notified of changes.
+//
+// A connector tells what was done, and the messages are made here; a fake platform tells how a chat looks now.
 
 const MAX_MESSAGES = 1000;
 const MAX_CHATS = 200;
 
-export const conversation = {
-  platform: "",
-  agent: "",
-  descriptor: {},
-  chats: [],
-  people: [],
-  hints: [],
-  commands: [],
-  current: null,
-};
+export const conversation = { can: [], chats: [], people: [], hints: [], more: [], commands: [], current: null };
 
 const watchers = [];
 const sessions = new Map();
@@ -28,20 +21,15 @@ function changed(chat, message) {
   for (const see of watchers) see(chat, message);
 }
 
-export function setUp(setup) {
-  Object.assign(conversation, {
-    platform: setup.platform,
-    agent: setup.agent,
-    descriptor: setup.descriptor,
-    hints: setup.hints,
-    commands: setup.commands,
-    inProcess: setup.inProcess,
-  });
-  conversation.people = setup.people;
-  for (const chat of setup.chats) addChat(chat);
+export function setUp({ chats = [], ...setup }) {
+  Object.assign(conversation, setup);
+  for (const chat of chats) addChat(chat);
   conversation.current ??= conversation.chats[0] ?? null;
   changed(null);
 }
+
+/** Whether what stands behind the page does this. */
+export const can = (what) => conversation.can.includes(what);
 
 export function name(userId) {
   return conversation.people.find((person) => person.id === userId)?.name ?? userId ?? "someone";
@@ -49,20 +37,35 @@ export function name(userId) {
 
 const keyOf = (chat, thread) => `${chat}\n${thread ?? ""}`;
 
-function addChat({ kind, name: title, chat, thread }) {
+function addChat({ chat, thread, ...about }) {
   const key = keyOf(chat, thread);
   const known = conversation.chats.find((other) => other.key === key);
-  if (known) {
-    known.name = title;
-    return known;
-  }
+  if (known) return Object.assign(known, about);
   if (conversation.chats.length >= MAX_CHATS) return conversation.chats[0];
   const added = {
-    key, kind, name: title, chat, thread: thread ?? null,
-    messages: [], drafts: new Map(), cards: new Map(), typing: null, unread: 0,
+    key, chat, thread: thread ?? null, messages: [], drafts: new Map(), cards: new Map(), typing: null, unread: 0, ...about,
   };
-  conversation.chats.push(added);
+  // A topic comes after its chat.
+  const before = conversation.chats.findLastIndex((other) => other.chat === chat);
+  conversation.chats.splice(before < 0 ? conversation.chats.length : before + 1, 0, added);
   return added;
+}
+
+/** A chat as it is now: messages that differ are drawn again. */
+function look({ messages: shown, drafts, action, ...about }) {
+  const chat = addChat(about);
+  conversation.current ??= chat;
+  const ids = new Set(shown.map((message) => message.id));
+  for (const message of chat.messages.filter(({ id }) => !ids.has(id))) forget(chat, message);
+  for (const message of shown) {
+    const known = find(chat, message.id);
+    const json = JSON.stringify(message);
+    if (!known) add(chat, { ...message, json });
+    else if (known.json !== json) changed(chat, Object.assign(known, message, { json }));
+  }
+  chat.drafts = new Map(drafts.map((draft) => [draft.id, draft]));
+  chat.typing = action && { status: action === "typing" ? null : `is busy: ${action}`, at: performance.now(), passes: true };
+  changed(null);
 }
 
 /** The chat that something belongs to; one that nobody opened here appears by itself. */
@@ -80,14 +83,16 @@ function place(chat, thread, title, kind) {
 function add(chat, message) {
   chat.messages.push(message);
   if (message.id) messages.set(`${chat.key}\n${message.id}`, message);
-  if (chat.messages.length > MAX_MESSAGES) {
-    const oldest = chat.messages.shift();
-    messages.delete(`${chat.key}\n${oldest.id}`);
-    changed(chat, { ...oldest, forgotten: true });
-  }
+  if (chat.messages.length > MAX_MESSAGES) forget(chat, chat.messages[0]);
   if (chat !== conversation.current && message.from !== "note") chat.unread += 1;
   changed(chat, message);
   if (chat.unread > 0) changed(chat);
+}
+
+function forget(chat, message) {
+  chat.messages.splice(chat.messages.indexOf(message), 1);
+  messages.delete(`${chat.key}\n${message.id}`);
+  changed(chat, { ...message, forgotten: true });
 }
 
 export function find(chat, id) {
@@ -147,7 +152,7 @@ function forwarded({ body, buffer, session, t }) {
   const options = (body.data?.options ?? []).map((option) => option.value).join(" ");
   const message = {
     id: body.id, from: "person", who: user.username ?? "someone", user: user.id, session, t,
-    text: `/${body.data?.name ?? ""} ${options}`.trim(), lane: "interaction",
+    text: `/${body.data?.name ?? ""} ${options}`.trim(), tags: ["interaction"],
     media: [], reactions: [], state: "waiting",
   };
   if (buffer) buffers.set(buffer, { chat, message });
@@ -194,7 +199,7 @@ function pressed(chat, prompt, option, label, who, t) {
     asked.prompt.by = who;
     changed(chat, asked);
   }
-  const said = label ?? asked?.prompt.options.find((one) => one.id === option)?.label ?? option;
+  const said = label ?? asked?.prompt.rows.flat().find((one) => one.id === option)?.label ?? option;
   note(chat, `${who} chose “${said}”`, t);
 }
 
@@ -202,7 +207,7 @@ function post(chat, action, result, t) {
   const metadata = action.metadata ?? {};
   chat.typing = null;
   const message = {
-    id: result.message_id ?? local(), from: "bot", text: action.content ?? "", t, op: action.op,
+    id: result.message_id ?? local(), from: "bot", text: action.content ?? "", t, tags: ["agent"],
     replyTo: action.reply_to ?? metadata.reply_to_message_id ?? null,
     // Progress has no message that it answers, and says so by not wanting to ring.
     quiet: metadata.notify === false,
@@ -214,7 +219,7 @@ function post(chat, action, result, t) {
     message.media = [{ url: action.source_url, kind: action.media_kind, name: action.filename }];
   }
   if (action.op === "prompt") {
-    message.prompt = { id: action.prompt_id, kind: action.prompt_kind, options: action.options, pressed: null };
+    message.prompt = { id: action.prompt_id, rows: [action.options], pressed: null };
   }
   add(chat, message);
 }
@@ -251,7 +256,7 @@ const ops = {
       post(chat, action, result, t);
     } else {
       chat.typing = null;
-      chat.drafts.set(action.draft_id, action.content);
+      chat.drafts.set(action.draft_id, { text: action.content });
     }
     changed(chat, null);
   },
@@ -313,11 +318,8 @@ export function happen(what) {
   else if (what.k === "forward") forwarded(what);
   else if (what.k === "op") op(what);
   else if (what.k === "stop") stop(what);
-  else if (what.k === "chat") { addChat(what.chat); changed(null); }
-  else if (what.k === "person") {
-    if (!conversation.people.some((person) => person.id === what.person.id)) conversation.people.push(what.person);
-    changed(null);
-  } else if (what.k === "ack") {
+  else if (what.k === "chat") look(what.chat);
+  else if (what.k === "ack") {
     const waiting = buffers.get(what.buffer);
     buffers.delete(what.buffer);
     if (waiting) {

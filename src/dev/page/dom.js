@@ -21,28 +21,14 @@ export function announce(text) {
   $("news").textContent = text;
 }
 
-/** A time of the connector, microseconds since its start, as seconds. */
-export function seconds(micros) {
-  return (micros / 1e6).toFixed(3);
-}
-
-// When the connector began, in milliseconds of the wall clock.
-let began = 0;
-
-/** Learns when the connector began, in microseconds since 1970. */
-export function setBegan(micros) {
-  began = micros / 1000;
-}
-
 const digits = (number, count) => String(number).padStart(count, "0");
 
-/** A time of the connector as a node with the time of day; the tooltip has the date. */
+/** Microseconds since 1970 as a node with the time of day; the tooltip has the date. */
 export function timeOf(micros, withMillis = false) {
-  const date = new Date(began + micros / 1000);
+  const date = new Date(micros / 1000);
   const parts = [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => digits(part, 2));
   const text = parts.join(":") + (withMillis ? `.${digits(date.getMilliseconds(), 3)}` : "");
-  const title = `${date.toLocaleString()}, ${seconds(micros)} s after the start`;
-  return el("time", { datetime: date.toISOString(), title }, text);
+  return el("time", { datetime: date.toISOString(), title: date.toLocaleString() }, text);
 }
 
 /** Sizes for people. */

@@ -13,13 +13,11 @@ const running = new Map();
 
 export function start() {
   $("trials").append(...trials.map(draw));
-  on("frames", (frames) => collect("frames", frames));
+  on("rows", (rows) => collect("rows", rows));
   on("happening", (what) => collect("happenings", [what]));
   on("batch", look);
-  on("link", (link) => {
-    for (const trial of trials.filter((one) => one.undo)) {
-      $(`undo-${trial.id}`).hidden = !(trial.id === "revoke" && link.revoked);
-    }
+  on("status", ({ revoked }) => {
+    $("undo-revoke").hidden = !revoked;
   });
 }
 
@@ -57,7 +55,7 @@ const act = {
 };
 
 async function run(trial) {
-  const one = { trial, seen: { frames: [], happenings: [] }, made: null, held: new Map(), began: performance.now(), timer: 0 };
+  const one = { trial, seen: { rows: [], happenings: [] }, made: null, held: new Map(), began: performance.now(), timer: 0 };
   clearInterval(running.get(trial.id)?.timer);
   running.set(trial.id, one);
   show(one, trial.steps.map(() => "open"), "running", "Watching…");

@@ -1,4 +1,4 @@
-// The connection to the connector: events in, commands out.
+// The connection to `hermes-relay dev`: events in, actions out.
 
 const RETRY_MS = 3000;
 // How often the process is asked whether it is there, and how long it may take to answer.
@@ -7,7 +7,7 @@ const BEAT_TIMEOUT_MS = 5000;
 
 const listeners = new Map();
 
-/** Calls `listener` for every `kind`: setup, relay, link, frames, happening, batch, up, down. */
+/** Calls `listener` for every `kind`: setup, status, rows, happening, batch, up, down. */
 export function on(kind, listener) {
   const known = listeners.get(kind) ?? [];
   known.push(listener);
@@ -54,9 +54,8 @@ function connect() {
     cursor = event.lastEventId;
     const batch = JSON.parse(event.data);
     if (batch.setup) emit("setup", batch.setup);
-    if ("relay" in batch) emit("relay", batch.relay);
-    if (batch.link) emit("link", batch.link);
-    if (batch.frames.length > 0) emit("frames", batch.frames);
+    if (batch.status) emit("status", batch.status);
+    if (batch.rows.length > 0) emit("rows", batch.rows);
     for (const happening of batch.happenings) emit("happening", happening);
     emit("batch", batch);
   };
@@ -78,9 +77,9 @@ async function beat() {
   setTimeout(beat, BEAT_MS);
 }
 
-/** Sends a command to the connector; throws its error. */
-export async function ask(command, body = {}) {
-  const answer = await fetch(command, {
+/** Asks for an action; throws why it was refused. */
+export async function ask(action, body = {}) {
+  const answer = await fetch(action, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
@@ -101,13 +100,13 @@ export async function upload(file) {
   return read(answer);
 }
 
-/** One complete frame. */
-export async function frame(number) {
-  return read(await fetch(`frame/${number}`));
+/** One row of the wire in full. */
+export async function whole(number) {
+  return read(await fetch(`row/${number}`));
 }
 
 async function read(answer) {
   const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(body.error ?? `the connector answered ${answer.status}`);
+  if (!answer.ok) throw new Error(body.error ?? `the answer was ${answer.status}`);
   return body;
 }

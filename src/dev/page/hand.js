@@ -2,12 +2,17 @@
 
 import { $, el, announce } from "./dom.js";
 import { ask, on } from "./feed.js";
-import { conversation } from "./conversation.js";
+import { can, conversation } from "./conversation.js";
 
 const RETRY_MS = 1000;
 
+let offered = false;
+
 export function start() {
-  on("setup", ({ inProcess }) => { if (inProcess && $("hand").hidden) offer(); });
+  on("setup", () => {
+    if (can("hand") && !offered) offer();
+    offered ||= can("hand");
+  });
   $("hand-form").addEventListener("submit", send);
 }
 

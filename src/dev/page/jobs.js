@@ -1,30 +1,31 @@
 // The jobs that the embedded scheduler has armed, with buttons that fire them.
 
 import { $, el, announce } from "./dom.js";
-import { ask } from "./feed.js";
+import { ask, on } from "./feed.js";
+import { can } from "./conversation.js";
 
 const INTERVAL_MS = 1000;
 
-let shown = "";
+let shown = null;
 
 export function start() {
-  refresh();
+  on("setup", () => {
+    if (shown !== null || !can("jobs")) return;
+    shown = "";
+    refresh();
+  });
 }
 
 async function refresh() {
   try {
     const response = await fetch("jobs");
-    const jobs = response.ok ? await response.json() : undefined;
-    // Without a scheduler there is nothing to show, now or later.
-    if (jobs === null) return;
-    if (jobs) draw(jobs);
+    if (response.ok) draw(await response.json());
   } catch { /* The bar at the top says that the connection is gone. */ }
   setTimeout(refresh, INTERVAL_MS);
 }
 
 function draw(jobs) {
   const text = JSON.stringify(jobs);
-  $("jobs").hidden = false;
   if (text === shown) return;
   shown = text;
   // A list that is drawn anew takes the focus away from its buttons.

@@ -1,8 +1,8 @@
 // Starts everything, and keeps the bar at the top true.
 
-import { $, announce, setBegan } from "./dom.js";
+import { $, announce, el } from "./dom.js";
 import { on, open } from "./feed.js";
-import { happen, setUp, conversation } from "./conversation.js";
+import { can, happen, setUp, conversation } from "./conversation.js";
 import { start as startChats } from "./chats.js";
 import { start as startTalk } from "./talk.js";
 import { start as startComposer } from "./composer.js";
@@ -18,33 +18,27 @@ const TROUBLES = {
   cut: "No events arrive from `hermes-relay dev`. Trying again…",
 };
 
-let relay = null;
-let link = null;
+let status = { link: { state: "waiting", text: "connecting" }, facts: [] };
 let trouble = null;
 
-function state() {
-  if (trouble) return ["lost", trouble === "cut" ? "no events" : "process gone"];
-  if (relay?.ended) return ["lost", `relay ended: ${relay.ended}`];
-  if (!link) return ["waiting", "connecting"];
-  if (link.connected) return link.held ? ["waiting", "live, deliveries held"] : ["live", "live"];
-  if (link.revoked) return ["lost", "revoked"];
-  return ["lost", "relay away"];
-}
-
 function bar() {
-  const [kind, text] = state();
+  const { state, text, about } = trouble ? { state: "lost", text: trouble === "cut" ? "no events" : "process gone" } : status.link;
   const pill = $("link");
   const label = pill.querySelector(".label");
   if (label.textContent !== text) {
     label.textContent = text;
     announce(`Link: ${text}`);
   }
-  pill.dataset.state = kind;
-  pill.title = relay?.last_loss ? `the last connection went: ${relay.last_loss}` : "";
-  $("backlog").textContent = link?.waiting ?? 0;
-  $("journal").textContent = relay?.messages_waiting === undefined ? "–" : relay.messages_waiting + (relay.ops_durable ?? 0);
-  $("turns").textContent = relay?.turns_running ?? "–";
-  $("stop").classList.toggle("on", (relay?.turns_running ?? 0) > 0);
+  pill.dataset.state = state;
+  pill.title = about ?? "";
+  $("facts").replaceChildren(pill, ...status.facts.map((fact) =>
+    el("li", { class: "pill", title: fact.about }, el("span", {}, fact.id), " ", el("b", { id: fact.id }, String(fact.value ?? "–")))));
+  $("stop").classList.toggle("on", (status.turns ?? 0) > 0);
+}
+
+/** Shows what this server does, and hides the rest. */
+function capabilities() {
+  for (const node of document.querySelectorAll("[data-needs]")) node.hidden = !can(node.dataset.needs);
 }
 
 function views() {
@@ -102,8 +96,7 @@ function theme() {
 }
 
 function title() {
-  const label = conversation.descriptor.label ?? conversation.platform;
-  document.title = `${trouble ? "⚠ gone · " : ""}${label ? `${label} · ` : ""}hermes-relay dev`;
+  document.title = `${trouble ? "⚠ gone · " : ""}${conversation.title ? `${conversation.title} · ` : ""}hermes-relay dev`;
 }
 
 /** Turns the page red when the process is gone, and back when it is there again. */
@@ -117,13 +110,12 @@ function presence(what) {
 }
 
 on("setup", (setup) => {
-  setBegan(setup.began);
   setUp(setup);
+  capabilities();
   title();
 });
 on("happening", happen);
-on("relay", (status) => { relay = status; bar(); });
-on("link", (status) => { link = status; bar(); });
+on("status", (now) => { status = now; bar(); });
 on("up", () => presence(null));
 on("down", presence);
 

@@ -1,4 +1,5 @@
-// A little markdown, by each platform's own rules, as nodes. What is not understood stays as it was written.
+// Formatted text as nodes: a little markdown by each platform's own rules, or parts with styles. What is not understood
+// stays as it was written.
 
 import { el } from "./dom.js";
 
@@ -115,4 +116,30 @@ function close(text, from, mark) {
   const end = text.indexOf(mark, from + 1);
   if (end < 0 || /\s/.test(text[end - 1])) return -1;
   return WORD.test(text[end + mark.length] ?? " ") && mark !== "**" ? -1 : end;
+}
+
+// How a fake platform says that a part of a text is formatted.
+const TAGS = {
+  bold: "b", italic: "i", underline: "u", strikethrough: "s", code: "code", pre: "code",
+  blockquote: "q", expandable_blockquote: "q", spoiler: "mark",
+};
+
+/** The nodes of a text that is formatted already: parts with their styles. */
+export function renderRuns(runs) {
+  const out = document.createDocumentFragment();
+  let block = null;
+  for (const { text, style, url } of runs) {
+    const nodes = style.includes("pre") ? [text] : text.split("\n").flatMap((line, index) => (index === 0 ? [line] : [el("br"), line]));
+    const tags = style.map((name) => TAGS[name]).filter(Boolean);
+    let node = tags.reduceRight((inside, tag) => [el(tag, {}, ...inside)], nodes);
+    if (/^https?:/.test(url ?? "")) node = [el("a", { href: url, rel: "noreferrer noopener", target: "_blank" }, ...node)];
+    if (style.includes("pre")) {
+      if (!block) out.append(block = el("pre", { tabindex: "0" }));
+      block.append(...node);
+    } else {
+      block = null;
+      out.append(...node);
+    }
+  }
+  return out;
 }

@@ -1,13 +1,14 @@
 // The conversation, as a person on that platform would see it.
 
-import { $, el, announce, timeOf } from "./dom.js";
+import { $, el, size, timeOf } from "./dom.js";
 import { ask } from "./feed.js";
-import { render } from "./markdown.js";
-import { find, isStopped, name, conversation, watch } from "./conversation.js";
-import { lane, quote, sayHint, who } from "./composer.js";
+import { render, renderRuns } from "./markdown.js";
+import { can, find, isStopped, conversation, watch } from "./conversation.js";
+import { lane, problem, quote, sayHint, stop, who } from "./composer.js";
 
 // How long platforms show "is typing" after the last sign of it.
 const TYPING_MS = 8000;
+const REACTIONS = ["👍", "❤", "👀"];
 const STATES = { waiting: ["○", "waits for the relay"], sent: ["✓", "sent"], taken: ["✓✓", "in the relay's journal"] };
 
 const nodes = new Map();
@@ -70,13 +71,12 @@ function draw(message) {
     return el("p", { class: "note" }, el("span", {}, message.text), message.t !== null && " ", message.t !== null && timeOf(message.t));
   }
   const own = message.from === "person";
-  const author = own ? message.who : conversation.agent;
+  const author = authorOf(message);
   const inside = el("div", { class: "inside", "aria-live": "off" });
   const [sign, word] = STATES[message.state] ?? [];
   inside.append(el("div", { class: "head" },
     el("b", {}, author),
-    !own && el("span", { class: "tag" }, "agent"),
-    message.lane && el("span", { class: "tag" }, "interaction"),
+    ...(message.tags ?? []).map((tag) => el("span", { class: "tag" }, tag)),
     message.t !== null && timeOf(message.t),
     isStopped(conversation.current, message) && el("span", { class: "tag stopped" }, "stopped"),
     sign && el("span", { class: "state", title: word, role: "img", "aria-label": word }, sign),
@@ -92,14 +92,32 @@ function draw(message) {
   }
   if (message.replyTo) inside.append(quoted(message.replyTo));
   if (message.text) {
-    inside.append(el("div", { class: "text" }, render(message.text, own ? "plain" : conversation.descriptor.markdown_dialect)));
+    inside.append(el("div", { class: "text" }, formatted(message, own ? "plain" : conversation.markup)));
   }
   for (const one of message.media ?? []) inside.append(medium(one));
-  if (message.prompt) inside.append(buttons(message));
+  if (message.prompt) inside.append(...buttons(message));
   const edited = message.edits > 0 && el("span", { class: "edited" }, message.edits === 1 ? "edited" : `edited ${message.edits} times`);
   const reactions = message.reactions.map((emoji) => el("span", { class: "reaction", role: "img", "aria-label": `reaction ${emoji}` }, emoji));
-  if (edited || reactions.length > 0) inside.append(el("div", { class: "foot" }, ...reactions, edited));
+  const offers = can("reactions") && !own ? REACTIONS.map((emoji) => el("button", {
+    type: "button", class: "quiet", data: { focus: emoji }, "aria-label": `React with ${emoji}`,
+    onclick: () => act("react", { message: message.id, emoji }),
+  }, emoji)) : [];
+  if (edited || reactions.length + offers.length > 0) inside.append(el("div", { class: "foot" }, ...reactions, edited, ...offers));
   return frame(message, own, author, inside);
+}
+
+const authorOf = (message) => message.who ?? conversation.agent;
+
+const formatted = ({ text, runs }, markup) => (runs ? renderRuns(runs) : render(text, markup));
+
+/** Does something in the open chat, as the person who is chosen. */
+async function act(action, what) {
+  const { chat, thread } = conversation.current;
+  try {
+    await ask(action, { chat, thread, who: who(), ...what });
+  } catch (error) {
+    problem(error.message);
+  }
 }
 
 function frame(message, own, author, inside) {
@@ -110,46 +128,34 @@ function frame(message, own, author, inside) {
 function quoted(id) {
   const original = find(conversation.current, id);
   const text = original ? original.text.slice(0, 120) : "an earlier message";
-  const author = original ? (original.from === "person" ? original.who : conversation.agent) : "";
+  const author = original ? authorOf(original) : "";
   return el("div", { class: "quoted" }, author && el("b", {}, author, " "), text);
 }
 
-/** Our own store is shown; anything else on the network is named and not loaded. */
-function medium({ url, kind, name: title, mime }) {
-  const own = /\/relay\/media\/([0-9a-f]+)$/.exec(url ?? "");
+/** Files of this program are shown; anything else on the network is named and not loaded. */
+function medium({ file, url, kind, name: title, mime, bytes }) {
+  const own = file ?? /\/relay\/media\/([0-9a-f]+)$/.exec(url ?? "")?.[1];
   const label = title || kind || "file";
   if (own && (kind === "image" || (mime ?? "").startsWith("image/"))) {
-    const picture = el("img", { class: "picture", src: `media/${own[1]}`, alt: label, loading: "lazy" });
+    const picture = el("img", { class: "picture", src: `media/${own}`, alt: label, loading: "lazy" });
     picture.addEventListener("error", () => picture.replaceWith(el("span", { class: "file" }, `${label} (cannot be shown)`)));
     return picture;
   }
-  if (own) return el("a", { class: "file", href: `media/${own[1]}`, download: label }, `⬇ ${label}`);
+  if (own) return el("a", { class: "file", href: `media/${own}`, download: label }, `⬇ ${label}${bytes ? `, ${size(bytes)}` : ""}`);
   return el("span", { class: "file", title: "not loaded: this page fetches nothing from elsewhere" }, `${label}: ${url}`);
 }
 
 function buttons(message) {
   const { prompt } = message;
   const done = prompt.pressed !== null;
-  const row = el("div", { class: "buttons", role: "group", "aria-label": message.text || "Answers" });
-  for (const option of prompt.options) {
-    const chosen = prompt.pressed === option.id;
-    row.append(el("button", {
-      type: "button", class: `choice style-${option.style ?? "plain"} ${chosen ? "chosen" : ""}`, disabled: done,
-      data: { focus: `option-${option.id}`, option: option.id },
-      onclick: async () => {
-        try {
-          await ask("press", {
-            chat: conversation.current.chat, thread: conversation.current.thread, who: who(), lane: lane(),
-            prompt: prompt.id, option: option.id, message: message.id,
-          });
-        } catch (error) {
-          announce(error.message);
-        }
-      },
-    }, option.label));
-  }
-  if (done && prompt.by) row.append(el("span", { class: "edited" }, `by ${prompt.by}`));
-  return row;
+  const rows = prompt.rows.map((row) => el("div", { class: "buttons", role: "group", "aria-label": message.text || "Answers" },
+    ...row.map((option) => el("button", {
+      type: "button", class: `choice style-${option.style ?? "plain"} ${done && prompt.pressed === option.id ? "chosen" : ""}`,
+      disabled: done || option.id === null, data: { focus: `option-${option.id}`, option: option.id },
+      onclick: () => act("press", { lane: lane(), prompt: prompt.id, option: option.id, message: message.id }),
+    }, option.label))));
+  if (done && prompt.by) rows.at(-1)?.append(el("span", { class: "edited" }, `by ${prompt.by}`));
+  return rows;
 }
 
 /** What is there for a moment: drafts, cards, typing. */
@@ -158,10 +164,11 @@ function passing() {
   if (!chat) return;
   const log = $("log");
   for (const old of log.querySelectorAll(".passing")) old.remove();
-  for (const [id, text] of chat.drafts) {
+  for (const [id, draft] of chat.drafts) {
     log.append(el("article", { class: "message bot passing draft", "aria-live": "off", data: { draft: String(id) } },
       el("div", { class: "head" }, el("b", {}, conversation.agent), el("span", { class: "tag" }, conversation.platform === "telegram" ? "draft preview" : "writing")),
-      el("div", { class: "text" }, render(text, conversation.descriptor.markdown_dialect))));
+      el("div", { class: "text" }, formatted(draft, conversation.markup)),
+      draft.can_stop && el("div", { class: "buttons" }, el("button", { type: "button", class: "stop on", onclick: stop }, "Stop"))));
   }
   for (const card of chat.cards.values()) {
     if (card.done) continue;
@@ -171,22 +178,25 @@ function passing() {
   clearTimeout(timer);
   const { typing } = chat;
   const left = typing ? TYPING_MS - (performance.now() - typing.at) : 0;
-  const fresh = typing && (left > 0 || typing.status);
+  const passes = typing && (typing.passes || !typing.status);
+  const fresh = typing && (left > 0 || !passes);
   const line = fresh ? `${conversation.agent} ${typing.status ?? "is typing"}` : "";
   if ($("typing").textContent !== line) $("typing").textContent = line;
   $("typing").classList.toggle("on", Boolean(fresh));
-  if (fresh && !typing.status) timer = setTimeout(passing, left + 10);
+  if (fresh && passes) timer = setTimeout(passing, left + 10);
   follow();
 }
 
 function welcome() {
-  const more = ["ask Deploy now?", "tools=3 look around", "long=3000"];
+  const { agent, hints, more, people, welcome: text } = conversation;
   const button = (say, shows) => el("li", {}, el("button", { type: "button", onclick: () => sayHint(say) },
     el("code", {}, say), shows && el("span", {}, shows)));
+  const list = (lead, ...items) => (items.length > 0 ? [el("p", {}, lead), el("ul", {}, ...items)] : []);
+  const also = list(`${agent} also understands:`, ...more.map((say) => button(say)));
+  also[1]?.classList.add("more");
   return el("div", { class: "welcome" },
-    el("h3", {}, `${name("u1")}, say something`),
-    el("p", {}, "A connector, a relay and an agent run on this machine, over a real socket. Nothing leaves it. Three things to try:"),
-    el("ul", {}, ...conversation.hints.map((hint) => button(hint.say, hint.shows.replace("Ctrl-C here, Stop on the page", "press Stop or Esc")))),
-    el("p", {}, "The echo agent also understands:"),
-    el("ul", { class: "more" }, ...more.map((say) => button(say))));
+    el("h3", {}, `${people[0]?.name ?? "You"}, say something`),
+    el("p", {}, text),
+    ...list("Three things to try:", ...hints.map((hint) => button(hint.say, hint.shows.replace("Ctrl-C here, Stop on the page", "press Stop or Esc")))),
+    ...also);
 }

@@ -151,10 +151,10 @@ export const trials = [
 function late(seen, made) {
   const began = sent(seen, made.ids[0])?.t ?? 0;
   const asked = new Map();
-  for (const frame of seen.frames) {
-    if (frame.t < began || !frame.request) continue;
-    if (frame.type === "outbound") asked.set(frame.request, frame.t);
-    else if (asked.has(frame.request) && frame.t - asked.get(frame.request) > 1_900_000) return true;
+  for (const row of seen.rows) {
+    if (row.t < began || !row.pair?.startsWith("request ")) continue;
+    if (row.asks) asked.set(row.pair, row.t);
+    else if (asked.has(row.pair) && row.t - asked.get(row.pair) > 1_900_000) return true;
   }
   return false;
 }

@@ -1,45 +1,47 @@
-// The wire: every frame both ways, which belong together, what the link did, and a frame in full.
+// The wire: every frame or call, which belong together, what the link did, and one of them in full.
 
 import { $, el, announce, size, timeOf } from "./dom.js";
-import { frame, on } from "./feed.js";
+import { on, whole } from "./feed.js";
 import { coloured } from "./json.js";
 
 const MAX_ROWS = 2000;
 // How long the button says that it copied.
 const COPIED_MS = 1500;
-const CHATTER = new Set(["inbound_ack", "outbound_result"]);
 
-// What a frame asks or answers, and by which id the two are known.
-const SIDES = {
-  outbound: { asks: true, by: "request" },
-  outbound_result: { asks: false, by: "request" },
-  inbound: { asks: true, by: "buffer" },
-  passthrough_forward: { asks: true, by: "buffer" },
-  inbound_ack: { asks: false, by: "buffer" },
-};
-
-// What is shown beside the frames.
+// What is shown beside the rows of the server.
 const OTHERS = { link: linkRow, handed: handedRow };
 
 // The rows of each id, in order. One that was sent again has several.
 const pairs = new Map();
+// Rows by their number.
+const numbered = new Map();
 let wanted = "";
+// How the server calls what is shown here.
+let words = { unit: "row", empty: "", minor: { types: [] } };
 let chosen = null;
 let copied = "";
 
 export function start() {
-  on("batch", ({ frames, happenings }) => {
+  on("setup", ({ wire }) => {
+    if (words.title) return;
+    words = wire;
+    $("tab-wire").textContent = document.querySelector(".views [data-view=wire]").textContent = wire.title;
+    $("filter").placeholder = `Filter ${wire.unit}s`;
+    $("minor-label").textContent = wire.minor.label;
+    $("minor").checked = wire.minor.shown;
+    empty();
+  });
+  on("batch", ({ rows, happenings }) => {
     const others = happenings.filter((what) => what.k in OTHERS);
-    const both = [...frames.map((one) => [one.t, frameRow(one)]), ...others.map((one) => [one.t, OTHERS[one.k](one)])];
-    append(both.sort(([a], [b]) => a - b).map(([, row]) => row));
+    const all = [...rows.map((one) => [one.t, serverRow(one)]), ...others.map((one) => [one.t, OTHERS[one.k](one)])];
+    append(all.sort(([a], [b]) => a - b).map(([, row]) => row));
   });
   $("filter").addEventListener("input", sieve);
-  $("chatter").checked = true;
-  $("chatter").addEventListener("change", sieve);
+  $("minor").addEventListener("change", sieve);
   $("clear").addEventListener("click", () => {
     for (const row of [...$("frames").children]) drop(row);
     empty();
-    announce("The list of frames is empty");
+    announce("The list is empty");
   });
   $("frames").addEventListener("keydown", keys);
   $("frames").addEventListener("click", (event) => {
@@ -49,14 +51,19 @@ export function start() {
   $("detail-close").addEventListener("click", close);
   $("detail-copy").addEventListener("click", copy);
   $("detail-pair").addEventListener("click", other);
-  empty();
 }
 
 function append(rows) {
   const list = $("frames");
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
-  for (const row of rows) row.hidden = !fits(row);
-  list.append(...rows);
+  for (const row of rows) {
+    row.hidden = !fits(row);
+    const known = row.dataset.n && numbered.get(row.dataset.n);
+    if (row.dataset.n) numbered.set(row.dataset.n, row);
+    if (!known) list.append(row);
+    else known.replaceWith(row);
+    if (known && known === chosen) select(row, !$("detail").hidden);
+  }
   while (list.childElementCount > MAX_ROWS) drop(list.firstChild);
   empty();
   if (atEnd) list.scrollTop = list.scrollHeight;
@@ -64,6 +71,7 @@ function append(rows) {
 
 function drop(row) {
   row.remove();
+  numbered.delete(row.dataset.n);
   const rows = pairs.get(row.dataset.pair)?.filter((other) => other !== row) ?? [];
   if (rows.length > 0) pairs.set(row.dataset.pair, rows);
   else pairs.delete(row.dataset.pair);
@@ -74,22 +82,20 @@ function empty() {
   const list = $("frames");
   $("frames-none").hidden = list.querySelector(".row:not([hidden])") !== null;
   $("frames-none").textContent = list.childElementCount > 0
-    ? "No frame matches the filter."
-    : "No frames yet. They show as soon as a relay dials.";
+    ? `No ${words.unit} matches the filter.`
+    : words.empty;
 }
 
 /** Links a request and its result; both show how long it took. */
 function pair(row, shown) {
-  const side = SIDES[shown.type];
-  const id = side && shown[side.by];
-  if (!id) return;
-  const key = `${side.by} ${id}`;
+  const { pair: key, asks, t } = shown;
+  if (!key) return;
   const rows = pairs.get(key) ?? [];
-  Object.assign(row.dataset, { pair: key, asks: String(side.asks), t: String(shown.t) });
+  Object.assign(row.dataset, { pair: key, asks: String(asks), t: String(t) });
   pairs.set(key, [...rows, row]);
   const asked = rows.findLast((one) => one.dataset.asks === "true");
-  if (side.asks || !asked) return;
-  const took = `${((shown.t - Number(asked.dataset.t)) / 1000).toFixed(1)} ms`;
+  if (asks || !asked) return;
+  const took = milliseconds((t - Number(asked.dataset.t)) / 1000);
   for (const one of [asked, row]) {
     one.dataset.took = took;
     one.lastChild.title = one.lastChild.textContent;
@@ -114,33 +120,19 @@ function parse(text) {
   }
 }
 
-function summary(shown) {
-  const json = shown.whole ? parse(shown.text) : null;
-  switch (shown.type) {
-    case "inbound": return json?.event?.text ?? shown.text;
-    case "outbound": return json?.action?.content ?? json?.action?.emoji ?? json?.action?.chat_id ?? "";
-    case "outbound_result": return json?.result?.error ?? json?.result?.message_id ?? "";
-    case "inbound_ack": return shown.buffer ?? "";
-    case "hello": return json?.platform ?? "";
-    case "descriptor": return json?.descriptor?.platform ?? "";
-    case "interrupt_inbound": return json?.session_key ?? "";
-    default: return shown.type ? "" : shown.text;
-  }
-}
+const milliseconds = (time) => `${time.toFixed(1)} ms`;
 
-function frameRow(shown) {
+function serverRow(shown) {
   const toRelay = shown.to === "relay";
-  const kind = shown.type || "no frame";
-  const title = shown.op ? `${kind} ${shown.op}` : kind;
-  const bad = shown.ok === false || !shown.type;
+  const title = shown.title ?? shown.type;
   const row = el("div", {
-    role: "option", class: `row ${toRelay ? "to-relay" : "to-connector"} ${bad ? "bad" : ""}`, "aria-selected": "false",
-    data: { n: String(shown.n), type: kind, hay: `${title} ${shown.text}`.toLowerCase() },
+    role: "option", class: `row ${toRelay ? "to-relay" : "to-server"} ${shown.bad ? "bad" : ""}`, "aria-selected": "false",
+    data: { n: String(shown.n), type: shown.type, hay: `${shown.type} ${title} ${shown.about ?? ""} ${shown.text}`.toLowerCase() },
   },
   el("span", { class: "at" }, timeOf(shown.t, true)),
-  el("span", { class: "way", role: "img", "aria-label": toRelay ? "to the relay" : "to the connector" }, toRelay ? "→" : "←"),
-  el("span", { class: "what" }, el("b", {}, shown.op ?? kind), " ", el("span", {}, String(summary(shown)).slice(0, 200))),
-  el("span", { class: "extent" }, size(shown.bytes)));
+  el("span", { class: "way", role: "img", "aria-label": `to the ${shown.to}` }, shown.pending ? "…" : toRelay ? "→" : "←"),
+  el("span", { class: "what" }, el("b", {}, title), " ", el("span", {}, (shown.about ?? "").slice(0, 200))),
+  el("span", { class: "extent" }, Number.isFinite(shown.took) ? milliseconds(shown.took) : shown.bytes ? size(shown.bytes) : ""));
   pair(row, shown);
   return row;
 }
@@ -171,7 +163,7 @@ function otherRow(type, said, what, title = type) {
 }
 
 function fits(row) {
-  if (!$("chatter").checked && CHATTER.has(row.dataset.type)) return false;
+  if (!$("minor").checked && words.minor.types.includes(row.dataset.type)) return false;
   return wanted.split(/\s+/).every((word) => row.dataset.hay.includes(word));
 }
 
@@ -183,7 +175,7 @@ function sieve() {
     if (!row.hidden) left += 1;
   }
   empty();
-  announce(`${left} frames`);
+  announce(`${left} ${words.unit}s`);
 }
 
 function keys(event) {
@@ -217,22 +209,22 @@ async function select(row, open) {
   $("frames").setAttribute("aria-activedescendant", row.id);
   for (const one of partners(row)) one.classList.add("paired");
   if (!open) return;
-  const text = await whole(row);
+  const text = await full(row);
   // Somebody may have chosen another one meanwhile.
   if (row !== chosen) return;
   copied = text;
   const json = parse(text);
-  $("detail-title").textContent = row.dataset.n ? `frame ${row.dataset.n}: ${row.dataset.type}` : row.dataset.type;
+  $("detail-title").textContent = row.dataset.n ? `${words.unit} ${row.dataset.n}: ${row.dataset.type}` : row.dataset.type;
   $("detail-text").replaceChildren(...(json === null ? [text] : coloured(JSON.stringify(json, null, 2))));
   $("detail-text").scrollTop = 0;
   showPair(row);
   $("detail").hidden = false;
 }
 
-async function whole(row) {
+async function full(row) {
   if (row.dataset.json) return row.dataset.json;
   try {
-    return (await frame(row.dataset.n)).text;
+    return (await whole(row.dataset.n)).text;
   } catch (error) {
     return error.message;
   }
@@ -250,7 +242,7 @@ function showPair(row) {
 function other() {
   const [first] = partners(chosen);
   if (!first) {
-    announce("No other frame belongs to this one");
+    announce("Nothing else belongs to this");
     return;
   }
   first.hidden = false;
@@ -259,11 +251,11 @@ function other() {
 }
 
 async function copy() {
-  const text = $("detail").hidden ? await whole(chosen) : copied;
+  const text = $("detail").hidden ? await full(chosen) : copied;
   try {
     await navigator.clipboard.writeText(text);
     $("detail-copy").textContent = "Copied";
-    announce("The frame was copied");
+    announce("Copied");
   } catch {
     $("detail-copy").textContent = "Not copied";
     announce("The browser does not allow copying");

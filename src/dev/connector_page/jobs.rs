@@ -1,18 +1,14 @@
 //! The page's jobs: what the embedded NAS has armed, what became of its fires, and buttons that fire.
 
-use std::sync::Arc;
-
-use axum::body::to_bytes;
-use axum::extract::Request;
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::dev::http::{plain, reply};
+use crate::dev::http::reply;
 use crate::dev::nas::{FireAttempt, Nas};
+use crate::dev::page::ActionError;
 use crate::dev::state::Hub;
 
-const MAX_BODY_BYTES: usize = 4 * 1024;
 /// Attempts that the page is shown.
 const SHOWN_ATTEMPTS: usize = 20;
 
@@ -33,25 +29,21 @@ pub(super) fn list(hub: &Hub) -> Response {
     }))
 }
 
-/// Answers `POST fire` with `{"job_id", "twice"}`.
-pub(super) async fn fire(hub: &Arc<Hub>, request: Request) -> Response {
-    let body = to_bytes(request.into_body(), MAX_BODY_BYTES)
-        .await
-        .unwrap_or_default();
-    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+/// Fires a job, as `{"job_id", "twice"}` says.
+pub(super) async fn fire(hub: &Hub, body: &[u8]) -> Result<Value, ActionError> {
+    let body: Value = serde_json::from_slice(body)?;
     let (Some(nas), Some(job_id)) = (hub.nas.get(), body["job_id"].as_str()) else {
-        return plain(StatusCode::BAD_REQUEST, "there is no job_id");
+        return Err(ActionError::bad("there is no job_id"));
     };
-    match fired(nas, job_id, body["twice"] == true).await {
-        Some(attempts) => {
-            let attempts: Vec<Value> = attempts.iter().map(shown).collect();
-            reply(&json!({ "attempts": attempts }))
-        }
-        None => plain(
+    let attempts = fired(nas, job_id, body["twice"] == true).await;
+    let gone = || {
+        ActionError::new(
             StatusCode::NOT_FOUND,
             "the scheduler does not have this job any more",
-        ),
-    }
+        )
+    };
+    let attempts: Vec<Value> = attempts.ok_or_else(gone)?.iter().map(shown).collect();
+    Ok(json!({ "attempts": attempts }))
 }
 
 async fn fired(nas: &Nas, job_id: &str, twice: bool) -> Option<Vec<FireAttempt>> {

@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
+use crate::dev::page::{MAX_PAGE_PEOPLE, given_name};
 use crate::dev::presets::PlatformPreset;
 
-/// Chats and people that may be added.
-const MAX_ADDED: usize = 64;
-/// Longest name of either.
-const MAX_NAME_CHARS: usize = 60;
+/// Chats that may be there.
+const MAX_CHATS: usize = 64;
 /// The workspace or guild that shared chats belong to.
 const SCOPE: &str = "dev-space";
 
@@ -41,8 +40,14 @@ impl ChatKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
+    /// The kinds that the platform has.
+    pub(super) fn names_on(preset: PlatformPreset) -> Vec<&'static str> {
+        let kinds = Self::ALL.into_iter().filter(|kind| kind.exists_on(preset));
+        kinds.map(Self::name).collect()
+    }
+
     /// Whether the platform has such chats.
-    pub(super) fn exists_on(self, preset: PlatformPreset) -> bool {
+    fn exists_on(self, preset: PlatformPreset) -> bool {
         match self {
             Self::Dm | Self::Group => true,
             Self::Thread => matches!(preset, PlatformPreset::Discord | PlatformPreset::Slack),
@@ -109,8 +114,8 @@ impl Personas {
         if !kind.exists_on(self.preset) {
             return Err("this platform has no such chats");
         }
-        let name = tidy(name)?;
-        if self.chats.len() >= MAX_ADDED {
+        let name = given_name(name)?;
+        if self.chats.len() >= MAX_CHATS {
             return Err("there are enough chats already");
         }
         let number = self.chats.len() + 1;
@@ -139,8 +144,8 @@ impl Personas {
 
     /// Adds a person, and returns them as the page shows them.
     pub(super) fn join(&mut self, name: &str) -> Result<Value, &'static str> {
-        let name = tidy(name)?;
-        if self.people.len() >= MAX_ADDED {
+        let name = given_name(name)?;
+        if self.people.len() >= MAX_PAGE_PEOPLE {
             return Err("there are enough people already");
         }
         let person = Persona {
@@ -277,15 +282,6 @@ impl Persona {
     }
 }
 
-fn tidy(name: &str) -> Result<String, &'static str> {
-    let name: String = name.split_whitespace().collect::<Vec<_>>().join(" ");
-    match name.chars().count() {
-        0 => Err("the name is empty"),
-        1..=MAX_NAME_CHARS => Ok(name),
-        _ => Err("the name is too long"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,12 +322,12 @@ mod tests {
         assert_eq!(personas.chats.len(), 2);
         assert!(personas.open(ChatKind::Topic, "x").is_err(), "no topics there");
         assert!(personas.open(ChatKind::Group, " \n ").is_err());
-        assert!(personas.join(&"n".repeat(MAX_NAME_CHARS + 1)).is_err());
+        assert!(personas.join(&"n".repeat(61)).is_err());
         while personas.open(ChatKind::Group, "one more").is_ok() {}
         while personas.join("one more").is_ok() {}
         assert_eq!(
             (personas.chats.len(), personas.people.len()),
-            (MAX_ADDED, MAX_ADDED)
+            (MAX_CHATS, MAX_PAGE_PEOPLE)
         );
     }
 }

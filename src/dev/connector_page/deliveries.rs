@@ -2,22 +2,19 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::body::to_bytes;
-use axum::extract::Request;
 use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::agent_connector::contract::{
     DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload, TriggerKind, WakeOpts,
 };
 use crate::agent_connector::{new_dispatch_id, wake_payload, wake_receipt};
-use crate::dev::http::{plain, reply};
+use crate::dev::http::reply;
+use crate::dev::page::ActionError;
 use crate::dev::state::Hub;
 use crate::relay::{HandedItem, RelayHandle};
-
-const MAX_BODY_BYTES: usize = 256 * 1024;
 
 /// What the form says.
 #[derive(Deserialize)]
@@ -54,33 +51,20 @@ pub(super) async fn agents(hub: &Hub) -> Response {
     reply(&json!(names))
 }
 
-/// Answers `POST hand` with the receipt.
-pub(super) async fn hand(hub: &Hub, request: Request) -> Response {
-    let body = to_bytes(request.into_body(), MAX_BODY_BYTES)
-        .await
-        .unwrap_or_default();
-    let command: HandCommand = match serde_json::from_slice(&body) {
-        Ok(command) => command,
-        Err(error) => {
-            return plain(
-                StatusCode::BAD_REQUEST,
-                &format!("the form cannot be read: {error}"),
-            );
-        }
-    };
-    let Some(relay) = relay(hub) else {
-        return plain(StatusCode::CONFLICT, "no relay runs in this process");
-    };
-    let delivery = match delivery(hub, command) {
-        Ok(delivery) => delivery,
-        Err(error) => return plain(StatusCode::BAD_REQUEST, &error),
-    };
+/// Hands over what the form says, and gives the receipt.
+pub(super) async fn hand(hub: &Hub, body: &[u8]) -> Result<Value, ActionError> {
+    let command: HandCommand = serde_json::from_slice(body)?;
+    let conflict = |why: String| ActionError::new(StatusCode::CONFLICT, why);
+    let relay = relay(hub).ok_or_else(|| conflict("no relay runs in this process".to_owned()))?;
+    let delivery = delivery(hub, command).map_err(ActionError::bad)?;
     let is_wake = delivery.wake;
-    match relay.submit(delivery).await {
-        Err(refusal) => plain(StatusCode::CONFLICT, &refusal.to_string()),
-        Ok(receipt) if is_wake => reply(&json!(wake_receipt(receipt))),
-        Ok(receipt) => reply(&json!(receipt)),
-    }
+    let submitted = relay.submit(delivery).await;
+    let receipt = submitted.map_err(|refusal| conflict(refusal.to_string()))?;
+    Ok(if is_wake {
+        json!(wake_receipt(receipt))
+    } else {
+        json!(receipt)
+    })
 }
 
 fn delivery(hub: &Hub, command: HandCommand) -> Result<HandedItem, String> {
