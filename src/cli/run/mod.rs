@@ -54,7 +54,8 @@ const NO_URL: &str = "use a Telegram bot of your own with `hermes-relay run --te
 ///
 /// Settings come from flags, the environment (`GATEWAY_RELAY_*`), relay.yaml, and Hermes' own files, in that
 /// order; `hermes-relay config show` prints each with its origin. SIGTERM or Ctrl-C finishes running turns and
-/// exits; a second one exits immediately. SIGHUP reloads the settings; a new secret in its file is noticed without it.
+/// exits; a second one exits immediately. SIGHUP reloads the settings, or
+/// exits as SIGTERM does if the relay runs in a terminal: that was closed. A new secret in its file is noticed without it.
 /// SIGUSR1 finishes and exits with 75, so that a supervisor restarts the relay. SIGUSR2 logs the state of the link, the
 /// sessions and the queues.
 ///

@@ -1,6 +1,7 @@
 //! Signals to a running relay.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -17,11 +18,11 @@ const MAX_DUMPED_SESSIONS: usize = 200;
 /// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignalRequest {
-    /// SIGTERM or SIGINT: finish and exit.
+    /// SIGTERM or SIGINT, or SIGHUP when a terminal was closed: finish and exit.
     Stop,
     /// SIGUSR1: finish and exit, so that the supervisor restarts us.
     Restart,
-    /// SIGHUP: reload the settings.
+    /// SIGHUP without a terminal: reload the settings.
     Reload,
     /// SIGUSR2: log the state of everything.
     Dump,
@@ -34,6 +35,8 @@ pub(super) struct Signals {
     user1: Signal,
     user2: Signal,
     hangup: Signal,
+    /// Whether there is a terminal, whose end SIGHUP tells.
+    has_terminal: bool,
 }
 
 impl Signals {
@@ -44,6 +47,9 @@ impl Signals {
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
             hangup: signal(SignalKind::hangup())?,
+            has_terminal: std::io::stdin().is_terminal()
+                || std::io::stdout().is_terminal()
+                || std::io::stderr().is_terminal(),
         })
     }
 
@@ -54,7 +60,7 @@ impl Signals {
             _ = self.terminate.recv() => SignalRequest::Stop,
             _ = self.interrupt.recv() => SignalRequest::Stop,
             _ = self.user1.recv() => SignalRequest::Restart,
-            _ = self.hangup.recv() => SignalRequest::Reload,
+            _ = self.hangup.recv() => if self.has_terminal { SignalRequest::Stop } else { SignalRequest::Reload },
             _ = self.user2.recv() => SignalRequest::Dump,
         }
     }
