@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use tokio::process::{Child, Command};
@@ -78,6 +79,15 @@ impl Terminal {
     /// Presses keys.
     pub(crate) fn keys(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("a terminal");
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self
+            .child
+            .id()
+            .and_then(|id| id.try_into().ok())
+            .and_then(Pid::from_raw);
+        kill_process(pid.expect("a process id"), signal).expect("the program runs");
     }
 
     /// The lines on the screen and above it, without space at their ends and without the last empty ones.

@@ -4,9 +4,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use secrecy::ExposeSecret as _;
+use tokio_util::sync::CancellationToken;
 
 use super::relay::{DevRelay, RelayPlan};
-use super::{DevArgs, RoundTrip, SMOKE_TIMEOUT, millis, port_in_use, smoke};
+use super::{DevArgs, SMOKE_TIMEOUT, SmokeFailure, millis, owners, port_in_use, smoke};
 use crate::cli::ProcessEnv;
 use crate::cli::exit::{self, errln, fail, outln};
 use crate::cli::run::build_agents;
@@ -31,10 +32,12 @@ const FORUM: i64 = -1_001_000_000_002;
 /// Serves until Ctrl-C, or one round trip.
 pub(super) async fn serve(
     args: &DevArgs,
-    settings: Settings,
+    mut settings: Settings,
     process: &ProcessEnv<'_>,
-    began: Instant,
+    (began, ending): (Instant, &CancellationToken),
 ) -> ExitCode {
+    let ids = (ADA..).take(crate::dev::MAX_PAGE_PEOPLE).map(|id| id.to_string());
+    let access = owners::admit(&mut settings, PLATFORM, ids, args.access);
     let api_settings = BotApiSettings {
         port: args.port,
         ..BotApiSettings::default()
@@ -48,7 +51,7 @@ pub(super) async fn serve(
     if args.connector_only {
         print_environment(&api);
         print_for_others(&api, &username);
-        let _ = tokio::signal::ctrl_c().await;
+        super::ended(ending).await;
         return ExitCode::SUCCESS;
     }
     match build_agents(&settings, process).await {
@@ -59,7 +62,7 @@ pub(super) async fn serve(
                 settings,
                 agents,
             };
-            serve_relay(args, plan, &api, &username, began).await
+            serve_relay(args, plan, (&api, &username), access, (began, ending)).await
         }
     }
 }
@@ -67,9 +70,9 @@ pub(super) async fn serve(
 async fn serve_relay(
     args: &DevArgs,
     plan: RelayPlan,
-    api: &BotApi,
-    username: &str,
-    began: Instant,
+    (api, username): (&BotApi, &str),
+    access: Option<String>,
+    (began, ending): (Instant, &CancellationToken),
 ) -> ExitCode {
     let agent = plan.settings.agent.clone();
     let relay = match DevRelay::start_bot(plan, api) {
@@ -77,33 +80,43 @@ async fn serve_relay(
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let code = if args.smoke {
-        let trip = round_trip(api, began).await;
-        smoke(args, trip, &relay, &agent, began).await
+        let sent = send(api, began).await;
+        smoke(args, sent, (&relay, &agent), began, || answer(api)).await
     } else {
         print_environment(api);
         outln!("\nA fake Telegram serves @{username}, the relay is that bot, and `{agent}` answers. Page:");
         outln!("\n  {}\n", api.open_page());
         outln!("Write to the bot there; in the groups, mention it. Ctrl-C ends.");
-        let _ = tokio::signal::ctrl_c().await;
+        if let Some(access) = access {
+            outln!("{access}");
+        }
+        super::ended(ending).await;
         ExitCode::SUCCESS
     };
     relay.stop(code).await
 }
 
-/// A message of a person, and the bot's answer.
-async fn round_trip(api: &BotApi, began: Instant) -> Result<RoundTrip, String> {
+/// Writes to the bot as soon as it polls; returns when that was.
+async fn send(api: &BotApi, began: Instant) -> Result<u64, SmokeFailure> {
     let polled = api.wait_polled(SMOKE_TIMEOUT).await;
-    polled.map_err(|error| error.to_string())?;
+    polled.map_err(|error| (error.to_string(), None))?;
     let connected_ms = millis(began);
-    let sent = Instant::now();
     api.say(ADA, ADA, "hello");
-    let answer = api.wait_for_answer(ADA, SMOKE_TIMEOUT).await;
-    Ok(RoundTrip {
-        reply: answer.map_err(|error| error.to_string())?,
-        connected_ms,
-        reply_ms: millis(sent),
-        total_ms: millis(began),
-    })
+    Ok(connected_ms)
+}
+
+/// What the bot has written.
+fn answer(api: &BotApi) -> String {
+    let state = api.hub.lock();
+    let messages = state
+        .chats
+        .get(&ADA)
+        .into_iter()
+        .flat_map(|chat| chat.messages.values());
+    let texts = messages
+        .filter(|message| message.is_by_bot)
+        .map(|message| message.text.text());
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 fn print_environment(api: &BotApi) {

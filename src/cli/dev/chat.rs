@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use super::line_editor::{Input, LineInput};
+use super::owners::KEYBOARD;
 use super::relay::DevRelay;
 use super::screen::Screen;
 use super::transcript::{ChatTranscript, ChatView, TurnState};
@@ -23,13 +25,18 @@ const IDLE_TICK: Duration = Duration::from_secs(3600);
 /// Sessions that are looked at and stopped: the last ones that were written in.
 const MAX_SESSIONS: usize = 64;
 
-/// Chats until `/quit`, the end of a terminal's input, or Ctrl-C while no turn runs. At the end of any other input it waits
-/// until the relay is idle; a connector without our relay goes on.
+/// The keys of the chat.
+const KEYS: &str = "Keys: Ctrl-C stops the running turn, and pressed twice at an empty prompt it exits. Ctrl-D or /quit exits. Up \
+                    recalls earlier messages, Tab completes commands, and a number answers a question.";
+
+/// Chats until `/quit`, a second Ctrl-C while no turn runs, a signal, or the end of the input; then it waits until the relay is
+/// idle. A connector without our relay ends with the input of a terminal, and else goes on. `agent` answers at first.
 pub(super) async fn chat(
     connector: &Connector,
-    platform: &str,
+    (platform, agent): (&str, &str),
     mut names: SessionNames,
     relay: Option<&DevRelay>,
+    ending: &CancellationToken,
 ) {
     let (mut input, screen) = LineInput::open();
     let mut log = screen.is_terminal().then(log::divert).flatten();
@@ -37,7 +44,7 @@ pub(super) async fn chat(
         return;
     };
     names.add_platform(platform);
-    let mut chat = TerminalChat::new(connector, platform, names, relay, screen);
+    let mut chat = TerminalChat::new(connector, (platform, agent), names, relay, screen);
     loop {
         let mark = connector.mark();
         let is_idle = chat.refresh(&input).await;
@@ -47,7 +54,8 @@ pub(super) async fn chat(
         let pause = if is_idle { IDLE_TICK } else { TICK };
         let is_open = tokio::select! {
             biased;
-            typed = input.next(), if !chat.ended => chat.handle_input(typed),
+            () = ending.cancelled() => false,
+            typed = input.next(), if !chat.ended => chat.handle_input(typed, &input),
             _ = interrupts.recv() => chat.stop(),
             Some(line) = log::next_line(&mut log) => {
                 chat.screen.log(&line);
@@ -94,7 +102,7 @@ struct TerminalChat<'c> {
 impl<'c> TerminalChat<'c> {
     fn new(
         connector: &'c Connector,
-        platform: &'c str,
+        (platform, agent): (&'c str, &str),
         names: SessionNames,
         relay: Option<&'c DevRelay>,
         screen: Screen,
@@ -102,7 +110,7 @@ impl<'c> TerminalChat<'c> {
         Self {
             names,
             sessions: VecDeque::new(),
-            transcript: ChatTranscript::new(platform),
+            transcript: ChatTranscript::new(agent),
             run: random_token()[..8].to_owned(),
             sent: 0,
             stopping: None,
@@ -125,7 +133,10 @@ impl<'c> TerminalChat<'c> {
             Some(relay) => Some(relay.session_state(&self.sessions).await),
             None => None,
         };
-        self.turns_stopped = state.map_or(0, |state| state.turns_stopped);
+        self.turns_stopped = state.as_ref().map_or(0, |state| state.turns_stopped);
+        if let Some(agent) = state.as_ref().and_then(|state| state.agent.as_ref()) {
+            self.transcript.set_author(agent);
+        }
         let is_stopped = self.relay.is_some()
             && self
                 .stopping
@@ -191,17 +202,30 @@ impl<'c> TerminalChat<'c> {
     }
 
     /// Returns whether the chat goes on.
-    fn handle_input(&mut self, input: Input) -> bool {
-        match input {
+    fn handle_input(&mut self, typed: Input, input: &LineInput) -> bool {
+        match typed {
             Input::Quit => return false,
-            Input::End => self.ended = true,
+            Input::End => {
+                self.ended = true;
+                if self.screen.is_terminal() {
+                    self.announce_wait();
+                    return self.relay.is_some();
+                }
+            }
             Input::Interrupt { typed, stops } => {
                 self.screen.interrupted(&typed);
-                return !stops || self.stop();
+                if !(stops && self.stop()) && typed.is_empty() {
+                    // First, so that a press after the note counts.
+                    input.warned();
+                    self.screen.note("(press Ctrl-C again to exit)");
+                }
             }
             Input::Line(line) => {
                 self.screen.typed(&line);
                 let text = line.trim();
+                if text == "/help" {
+                    self.screen.note(KEYS);
+                }
                 if !text.is_empty() && !self.press(text) {
                     self.send(text);
                 }
@@ -210,13 +234,30 @@ impl<'c> TerminalChat<'c> {
         true
     }
 
+    /// Says what the end of the chat waits for.
+    fn announce_wait(&mut self) {
+        match self.turn {
+            _ if self.prompt.is_some() => {
+                self.screen
+                    .note("(the agent waits for an answer; Ctrl-C stops it)");
+            }
+            TurnState::Running | TurnState::Stopping => {
+                self.screen
+                    .note("(waiting for the running turn to end; Ctrl-C stops it)");
+            }
+            TurnState::Over | TurnState::Unknown { .. } => {}
+        }
+    }
+
     fn send(&mut self, text: &str) {
         self.sent += 1;
         if self.relay.is_none() {
             self.stopping = None;
         }
         let message_id = format!("typed-{}-{}", self.run, self.sent);
-        let event = text_event(self.platform, CHAT, &message_id, text);
+        let mut event = text_event(self.platform, CHAT, &message_id, text);
+        event["source"]["user_id"] = KEYBOARD.into();
+        event["source"]["user_name"] = "You".into();
         let mut named = MessageEvent::from_value(&event).unwrap_or_default();
         let session = self.names.name(&mut named, &NoAliases);
         self.sessions.retain(|known| *known != session);

@@ -44,6 +44,8 @@ pub(super) struct LineInput {
     lines: mpsc::Receiver<Input>,
     /// Whether Ctrl-C stops a turn instead of ending the chat.
     stoppable: Arc<AtomicBool>,
+    /// Whether Ctrl-C at an empty prompt ends the chat, because the last one had nothing to stop.
+    warned: Arc<AtomicBool>,
     _modes: Option<SavedModes>,
 }
 
@@ -51,15 +53,16 @@ impl LineInput {
     /// Opens the terminal with a line editor if it can have one, else standard input and output as they are.
     pub(super) fn open() -> (Self, Screen) {
         let (sender, lines) = mpsc::channel(MAX_LINES);
-        let stoppable = Arc::new(AtomicBool::new(false));
+        let [stoppable, warned] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let editor = open_editor();
         let input = Self {
             lines,
             stoppable: Arc::clone(&stoppable),
+            warned: Arc::clone(&warned),
             _modes: editor.as_ref().and_then(|_| SavedModes::new()),
         };
         if let Some((editor, screen)) = editor {
-            std::thread::spawn(move || edit_lines(editor, &stoppable, &sender));
+            std::thread::spawn(move || edit_lines(editor, (&stoppable, &warned), &sender));
             return (input, screen);
         }
         let prompt = std::io::stdin().is_terminal();
@@ -70,6 +73,11 @@ impl LineInput {
     /// The next input; `End` when there is no more.
     pub(super) async fn next(&mut self) -> Input {
         self.lines.recv().await.unwrap_or(Input::End)
+    }
+
+    /// The next Ctrl-C ends the chat, if nothing else is typed before.
+    pub(super) fn warned(&self) {
+        self.warned.store(true, Ordering::Relaxed);
     }
 
     /// Sets what Ctrl-C does.
@@ -112,7 +120,11 @@ fn open_editor() -> Option<(ChatEditor, Screen)> {
     Some((editor, Screen::terminal(Box::new(printer))))
 }
 
-fn edit_lines(mut editor: ChatEditor, stoppable: &AtomicBool, sender: &mpsc::Sender<Input>) {
+fn edit_lines(
+    mut editor: ChatEditor,
+    (stoppable, warned): (&AtomicBool, &AtomicBool),
+    sender: &mpsc::Sender<Input>,
+) {
     let mut initial = String::new();
     loop {
         let read = editor.readline_with_initial(PROMPT, (&initial, ""));
@@ -126,14 +138,18 @@ fn edit_lines(mut editor: ChatEditor, stoppable: &AtomicBool, sender: &mpsc::Sen
                 if stops {
                     initial.clone_from(&typed);
                 }
-                match (stops, typed.is_empty()) {
-                    (false, true) => Input::Quit,
-                    _ => Input::Interrupt { typed, stops },
+                if !stops && typed.is_empty() && warned.load(Ordering::Relaxed) {
+                    Input::Quit
+                } else {
+                    Input::Interrupt { typed, stops }
                 }
             }
+            Err(ReadlineError::Eof) => Input::End,
             Err(_) => Input::Quit,
         };
-        let is_last = input == Input::Quit;
+        let is_warned = matches!(input, Input::Interrupt { stops: false, .. });
+        warned.store(is_warned, Ordering::Relaxed);
+        let is_last = matches!(input, Input::Quit | Input::End);
         if sender.blocking_send(input).is_err() || is_last {
             return;
         }

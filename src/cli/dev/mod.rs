@@ -3,22 +3,27 @@
 mod bot_api;
 mod chat;
 mod line_editor;
+mod markdown;
+mod owners;
 mod relay;
 mod replay;
 mod scheduler;
 mod screen;
 mod transcript;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::exit::{self, errln, fail, outln};
 use super::log::{self, Repeats};
@@ -26,7 +31,10 @@ use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
 use crate::adapter::SessionNames;
 use crate::config::{self, CronProvider, Flags, LogLevel, Settings, Sources};
-use crate::dev::{Connector, ConnectorSettings, Hint, PageSettings, PlatformPreset, Recording, text_event};
+use crate::dev::{
+    Connector, ConnectorSettings, Hint, MAX_PAGE_PEOPLE, PageSettings, PlatformPreset, Recording,
+    SentMessage, text_event,
+};
 use chat::{CHAT, chat};
 use relay::{DevRelay, RelayPlan, RunSecrets};
 use scheduler::DevScheduler;
@@ -34,14 +42,14 @@ use scheduler::DevScheduler;
 /// Chat with an agent over a real relay link, with nothing else installed.
 ///
 /// Starts a connector on this machine (loopback only), enrolls with it, runs the relay against it over a real
-/// socket, and serves a chat page; you can also chat in the terminal. Nothing is kept: the journal is in a temporary
-/// directory.
+/// socket, and serves a chat page; you can also chat in the terminal. You and the people on the page are owners, whatever
+/// access rules the settings have. Nothing is kept: the journal is in a temporary directory, which is removed at the end.
 ///
 /// Exit codes: 0 ended, 1 --smoke failed or --record is incomplete, 2 --bot-api without --platform telegram, 78 the settings, the port or the file cannot be used.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "In the chat: Ctrl-C stops the running turn, Ctrl-D or /quit exits, Tab completes commands, and a number answers a question.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api     # a fake Telegram, without a connector\n  hermes-relay dev --platform telegram --bot-api --connector-only    # the same for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
+    after_help = "In the chat: Ctrl-C stops the running turn, and pressed twice at an empty prompt it exits; Ctrl-D or /quit exits, Tab completes commands, a number answers a question, and /help lists the keys.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --config relay.yaml --access      # your access rules, with strangers on the page\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api     # a fake Telegram, without a connector\n  hermes-relay dev --platform telegram --bot-api --connector-only    # the same for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
     #[command(subcommand)]
@@ -67,7 +75,10 @@ pub(super) struct DevArgs {
     /// --connector-only, without the relay: for a bot of another program.
     #[arg(long, conflicts_with = "record")]
     bot_api: bool,
-    /// Send one message, wait for the reply, print the time since the start, and exit.
+    /// Try the access rules of the settings: people on the page are strangers to them, and you are an owner at the keyboard.
+    #[arg(long, conflicts_with_all = ["smoke", "connector_only"])]
+    access: bool,
+    /// Send one message, wait until the agent has finished its answer, print the time since the start, and exit.
     #[arg(long)]
     smoke: bool,
     /// Print the result of --smoke as one JSON object: `ok`, `reply`, `connected_ms`, `reply_ms`, `total_ms`.
@@ -83,8 +94,13 @@ enum DevVerb {
     Replay(replay::ReplayArgs),
 }
 
-/// Timeout of the smoke test's reply.
-const SMOKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the smoke test's connection, and of its finished answer.
+const SMOKE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the end may take after a signal.
+const SIGNAL_GRACE: Duration = Duration::from_secs(10);
+/// Attempts to remove the temporary state, and the pause between them: a task that is being stopped may still write to it.
+const REMOVALS: usize = 20;
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs the verb.
 pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
@@ -99,20 +115,23 @@ pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
         ),
         None => {
             let began = Instant::now();
-            run_locally(&args.shared, args.agent.as_deref(), process, |settings| {
-                serve(args, settings, process, began)
-            })
+            run_locally(
+                &args.shared,
+                args.agent.as_deref(),
+                process,
+                |settings, ending| serve(args, settings, process, (began, ending)),
+            )
         }
         Some(DevVerb::Replay(replay)) => replay::run(replay, process),
     }
 }
 
-/// Loads the settings with a temporary journal and runs `work`.
+/// Loads the settings with a temporary journal and runs `work`, which ends soon after the token is cancelled: a signal came.
 fn run_locally<F: Future<Output = ExitCode>>(
     shared: &SharedArgs,
     agent: Option<&str>,
     process: &ProcessEnv<'_>,
-    work: impl FnOnce(Settings) -> F,
+    work: impl FnOnce(Settings, CancellationToken) -> F,
 ) -> ExitCode {
     let env = process.env;
     let mut flags = Flags {
@@ -143,8 +162,10 @@ fn run_locally<F: Future<Output = ExitCode>>(
     match runtime {
         Ok(runtime) => {
             let settings = loaded.settings.clone();
-            let working = work(loaded.settings);
+            let ending = CancellationToken::new();
+            let working = until_signals(work(loaded.settings, ending.clone()), ending);
             let code = runtime.block_on(log.export_traces(&settings, env, working));
+            runtime.block_on(remove(state.path()));
             // The thread that reads the terminal may block for ever.
             runtime.shutdown_background();
             code
@@ -153,10 +174,62 @@ fn run_locally<F: Future<Output = ExitCode>>(
     }
 }
 
-async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, began: Instant) -> ExitCode {
-    if args.bot_api {
-        return bot_api::serve(args, settings, process, began).await;
+/// Runs `work`. The first signal that ends a program cancels `ending`; the second one, or a while, ends `work` at once.
+async fn until_signals(work: impl Future<Output = ExitCode>, ending: CancellationToken) -> ExitCode {
+    let kinds = [SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+    let mut signals: Vec<Signal> = kinds.into_iter().filter_map(|kind| signal(kind).ok()).collect();
+    let mut signalled = async || {
+        let next = |context: &mut Context<'_>| {
+            let is_ready = |signal: &mut Signal| signal.poll_recv(context).is_ready();
+            if signals.iter_mut().any(is_ready) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        };
+        std::future::poll_fn(next).await;
+    };
+    let ended = async {
+        signalled().await;
+        ending.cancel();
+        let _ = tokio::time::timeout(SIGNAL_GRACE, signalled()).await;
+    };
+    tokio::select! {
+        biased;
+        code = work => code,
+        () = ended => ExitCode::from(exit::FAILED),
     }
+}
+
+/// Waits for Ctrl-C or another signal that ends the program.
+async fn ended(ending: &CancellationToken) {
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = ending.cancelled() => {}
+    }
+}
+
+/// Removes the temporary state.
+async fn remove(state: &Path) {
+    for _ in 0..REMOVALS {
+        if std::fs::remove_dir_all(state).is_ok() || !state.exists() {
+            return;
+        }
+        tokio::time::sleep(REMOVAL_INTERVAL).await;
+    }
+}
+
+async fn serve(
+    args: &DevArgs,
+    mut settings: Settings,
+    process: &ProcessEnv<'_>,
+    (began, ending): (Instant, CancellationToken),
+) -> ExitCode {
+    if args.bot_api {
+        return bot_api::serve(args, settings, process, (began, &ending)).await;
+    }
+    let ids = (1..=MAX_PAGE_PEOPLE).map(|number| format!("u{number}"));
+    let access = owners::admit(&mut settings, &args.platform, ids, args.access);
     let secrets = RunSecrets::new();
     let mut connector_settings = secrets.connector_settings();
     connector_settings.port = args.port;
@@ -174,7 +247,7 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
         Err(code) => return code,
     };
     let code = if args.connector_only {
-        serve_connector(args, &connector, &secrets).await
+        serve_connector(args, &connector, &secrets, &ending).await
     } else {
         match build_agents(&settings, process).await {
             Ok(agents) => {
@@ -183,7 +256,7 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
                     settings,
                     agents,
                 };
-                serve_both(args, plan, &connector, &secrets, began).await
+                serve_both(args, plan, (&connector, &secrets), access, (began, &ending)).await
             }
             Err(error) => fail(exit::CONFIGURATION, error.message, error.hint),
         }
@@ -230,9 +303,9 @@ async fn record(args: &DevArgs, connector: &Connector) -> Result<Option<Recordin
 async fn serve_both(
     args: &DevArgs,
     plan: RelayPlan,
-    connector: &Arc<Connector>,
-    secrets: &RunSecrets,
-    began: Instant,
+    (connector, secrets): (&Arc<Connector>, &RunSecrets),
+    access: Option<String>,
+    (began, ending): (Instant, &CancellationToken),
 ) -> ExitCode {
     let agent = plan.settings.agent.clone();
     let page = PageSettings {
@@ -267,16 +340,26 @@ async fn serve_both(
     };
     let code = match url {
         None => {
-            let trip = round_trip(&args.platform, connector, began).await;
-            smoke(args, trip, &relay, &agent, began).await
+            let sent = send(&args.platform, connector, began).await;
+            smoke(args, sent, (&relay, &agent), began, || answer(connector)).await
         }
         Some(url) => {
             print_welcome(&url, &args.platform, &agent, hints);
+            if let Some(access) = access {
+                outln!("\n{access}");
+            }
             if args.no_tui {
-                let _ = tokio::signal::ctrl_c().await;
+                ended(ending).await;
             } else {
                 outln!("\nCtrl-C stops the running turn, Ctrl-D or /quit exits.\n");
-                chat(connector, &args.platform, sessions, Some(&relay)).await;
+                chat(
+                    connector,
+                    (&args.platform, &agent),
+                    sessions,
+                    Some(&relay),
+                    ending,
+                )
+                .await;
             }
             ExitCode::SUCCESS
         }
@@ -284,7 +367,12 @@ async fn serve_both(
     relay.stop(code).await
 }
 
-async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSecrets) -> ExitCode {
+async fn serve_connector(
+    args: &DevArgs,
+    connector: &Connector,
+    secrets: &RunSecrets,
+    ending: &CancellationToken,
+) -> ExitCode {
     let Some(credentials) = connector.credentials() else {
         return fail(exit::INTERNAL, "the connector has no gateway", None);
     };
@@ -314,23 +402,46 @@ async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSec
     errln!("  hermes-relay run\n");
     errln!("identity token for /relay/provision: {}", secrets.identity());
     if args.no_tui {
-        let _ = tokio::signal::ctrl_c().await;
+        ended(ending).await;
     } else {
-        chat(connector, &args.platform, SessionNames::default(), None).await;
+        chat(
+            connector,
+            (&args.platform, "gateway"),
+            SessionNames::default(),
+            None,
+            ending,
+        )
+        .await;
     }
     ExitCode::SUCCESS
 }
 
-/// Reports one message and its reply.
+/// Why a smoke test failed, and what to do next.
+type SmokeFailure = (String, Option<String>);
+
+/// Waits until the one turn is over, and reports what the chat shows then. `sent` says when its message was sent.
 async fn smoke(
     args: &DevArgs,
-    trip: Result<RoundTrip, String>,
-    relay: &DevRelay,
-    agent: &str,
+    sent: Result<u64, SmokeFailure>,
+    (relay, agent): (&DevRelay, &str),
     began: Instant,
+    answer: impl Fn() -> String,
 ) -> ExitCode {
+    let trip = match sent {
+        Err(failure) => Err(failure),
+        Ok(connected_ms) => {
+            let is_done = relay.first_turn(SMOKE_TIMEOUT).await;
+            let total_ms = millis(began);
+            judge(is_done, agent, answer()).map(|reply| RoundTrip {
+                reply,
+                connected_ms,
+                reply_ms: total_ms - connected_ms,
+                total_ms,
+            })
+        }
+    };
     let (error, hint) = match trip {
-        Ok(trip) if !relay.has_failed().await => {
+        Ok(trip) => {
             if args.json {
                 outln!("{}", trip.to_json());
             } else {
@@ -338,17 +449,7 @@ async fn smoke(
             }
             return ExitCode::SUCCESS;
         }
-        Ok(trip) => {
-            if !args.json {
-                outln!("smoke: \"{}\" after {} ms", trip.reply, trip.total_ms);
-            }
-            let error = format!("the agent `{agent}` failed: {}", trip.reply);
-            (
-                error,
-                Some(format!("`hermes-relay agents test {agent}` shows more")),
-            )
-        }
-        Err(error) => (error, None),
+        Err(failure) => failure,
     };
     if args.json {
         let total_ms = millis(began);
@@ -356,6 +457,22 @@ async fn smoke(
         outln!("{failed}");
     }
     fail(exit::FAILED, error, hint.as_deref())
+}
+
+/// Only a finished answer of the agent counts.
+fn judge(is_done: Option<bool>, agent: &str, shown: String) -> Result<String, SmokeFailure> {
+    let within = SMOKE_TIMEOUT.as_secs();
+    let error = match is_done {
+        Some(true) if !shown.is_empty() => return Ok(shown),
+        Some(true) => format!("the agent `{agent}` ended its turn without an answer"),
+        Some(false) => format!("the agent `{agent}` failed: {shown}"),
+        None if shown.is_empty() => format!("the agent `{agent}` did not answer within {within} s"),
+        None => format!("the agent `{agent}` did not finish within {within} s; the chat shows: {shown}"),
+    };
+    Err((
+        error,
+        Some(format!("`hermes-relay agents test {agent}` shows more")),
+    ))
 }
 
 /// A reply, and how long everything took.
@@ -378,20 +495,31 @@ impl RoundTrip {
     }
 }
 
-async fn round_trip(platform: &str, connector: &Connector, began: Instant) -> Result<RoundTrip, String> {
+/// The message of the smoke test.
+const SMOKE_MESSAGE: &str = "smoke-1";
+
+/// Sends a message as soon as the relay is connected; returns when that was.
+async fn send(platform: &str, connector: &Connector, began: Instant) -> Result<u64, SmokeFailure> {
     let connected = connector.wait_connected(SMOKE_TIMEOUT).await;
-    connected.map_err(|error| error.to_string())?;
+    connected.map_err(|error| (error.to_string(), None))?;
     let connected_ms = millis(began);
-    let sent = Instant::now();
-    let event = text_event(platform, CHAT, "smoke-1", "hello");
-    connector.deliver(&event).map_err(|error| error.to_string())?;
-    let reply = connector.reply_to(SMOKE_TIMEOUT, "smoke-1").await;
-    Ok(RoundTrip {
-        reply: reply.map_err(|error| error.to_string())?.text,
-        connected_ms,
-        reply_ms: millis(sent),
-        total_ms: millis(began),
-    })
+    let event = text_event(platform, CHAT, SMOKE_MESSAGE, "hello");
+    connector
+        .deliver(&event)
+        .map_err(|error| (error.to_string(), None))?;
+    Ok(connected_ms)
+}
+
+/// What the chat shows: answers to the message, else whatever there is.
+fn answer(connector: &Connector) -> String {
+    let mut messages = connector.messages_in(CHAT);
+    messages.retain(|sent| !sent.deleted);
+    let is_answer = |sent: &SentMessage| sent.reply_to.as_deref() == Some(SMOKE_MESSAGE);
+    if messages.iter().any(is_answer) {
+        messages.retain(is_answer);
+    }
+    let texts: Vec<String> = messages.into_iter().map(|sent| sent.text).collect();
+    texts.join("\n")
 }
 
 fn millis(since: Instant) -> u64 {

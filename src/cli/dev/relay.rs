@@ -23,6 +23,8 @@ use crate::wire::SessionKey;
 
 /// Interval of status updates.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of looks at the one turn of a smoke test.
+const TURN_INTERVAL: Duration = Duration::from_millis(10);
 /// Timeout of a wait for a reinstatement, which is then repeated.
 const REINSTATEMENT_TIMEOUT: Duration = Duration::from_secs(3600);
 
@@ -122,12 +124,14 @@ impl RelayPlan {
 }
 
 /// The state of the terminal's session.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ChatSession {
     /// Whether it runs or waits, or the relay has something left to send.
     pub(super) is_busy: bool,
     /// Turns that were stopped so far.
     pub(super) turns_stopped: u64,
+    /// Who answers, while a turn runs.
+    pub(super) agent: Option<String>,
 }
 
 /// A relay that runs in a background task.
@@ -254,27 +258,38 @@ impl DevRelay {
         // In this order: a session that is over has been counted.
         let list = handle.sessions(MAX_SESSIONS).await;
         let status = handle.status().await;
-        let is_listed = list.is_ok_and(|list| {
+        let listed = list.ok().and_then(|list| {
             let mut listed = list.sessions.into_iter();
-            listed.any(|listed| sessions.iter().any(|session| session.as_str() == listed.session))
+            listed.find(|listed| sessions.iter().any(|session| session.as_str() == listed.session))
         });
         status.map_or_else(
             |_| ChatSession::default(),
             |status| ChatSession {
-                is_busy: is_listed || status.ends_uncommitted + status.ops_durable > 0,
+                is_busy: listed.is_some() || status.ends_uncommitted + status.ops_durable > 0,
                 turns_stopped: status.tally.turns_stopped,
+                agent: listed.and_then(|listed| listed.agent),
             },
         )
     }
 
-    /// Whether a turn has failed.
-    pub(super) async fn has_failed(&self) -> bool {
-        let handle = self.handle.borrow().clone();
-        let status = match handle {
-            None => return true,
-            Some(handle) => handle.status().await,
+    /// Waits until the first turn is over and all that it wrote is sent; returns whether it is done, or nothing in time.
+    pub(super) async fn first_turn(&self, deadline: Duration) -> Option<bool> {
+        let over = async {
+            loop {
+                let handle = self.handle.borrow().clone();
+                if let Some(handle) = handle
+                    && let Ok(status) = handle.status().await
+                {
+                    let tally = &status.tally;
+                    let others = tally.turns_failed + tally.turns_stopped + tally.turns_interrupted;
+                    if tally.turns_done + others > 0 && status.ends_uncommitted + status.ops_durable == 0 {
+                        return others == 0;
+                    }
+                }
+                tokio::time::sleep(TURN_INTERVAL).await;
+            }
         };
-        status.map_or(true, |status| status.tally.turns_failed > 0)
+        tokio::time::timeout(deadline, over).await.ok()
     }
 
     /// Stops the relay; returns `code` unless the relay failed.

@@ -6,6 +6,7 @@ use std::io::Write as _;
 
 use rustyline::{ExternalPrinter, GraphemeClusterMode};
 
+use super::markdown::render;
 use crate::cli::exit::outln;
 use crate::text::escape_lines;
 
@@ -54,7 +55,10 @@ impl Screen {
                     print_prompt();
                 }
             }
-            Self::Terminal(terminal) => terminal.show(&[], lines, live),
+            Self::Terminal(terminal) => {
+                let lines: Vec<String> = lines.iter().map(|line| render(&escape_lines(line))).collect();
+                terminal.show(&[], &lines, live);
+            }
         }
     }
 
@@ -79,7 +83,8 @@ impl Screen {
             && !terminal.live.is_empty()
         {
             let typed = typed_rows(line);
-            terminal.show(&typed, &typed, &[]);
+            let shown: Vec<String> = typed.iter().map(|row| escape_lines(row).into()).collect();
+            terminal.show(&typed, &shown, &[]);
         }
     }
 
@@ -87,13 +92,13 @@ impl Screen {
     pub(super) fn interrupted(&mut self, typed: &str) {
         if let Self::Terminal(terminal) = self {
             let shown = format!("{PROMPT}{typed}^C");
-            terminal.show(&typed_rows(typed), &[shown], &[]);
+            terminal.show(&typed_rows(typed), &[escape_lines(&shown).into()], &[]);
         }
     }
 }
 
 impl TerminalScreen {
-    /// Erases the growing text and the `typed` rows below it, and prints the rest instead.
+    /// Erases the growing text and the `typed` rows below it, and prints the rest instead. `lines` are escaped already.
     fn show(&mut self, typed: &[String], lines: &[String], live: &[String]) {
         let size = terminal_size();
         let live = wrap(live, size);
@@ -103,7 +108,7 @@ impl TerminalScreen {
         let old = std::mem::take(&mut self.live);
         let mut text = erase(rows(&old, size.columns) + typed_height(typed, size.columns));
         for line in lines {
-            text.push_str(&escape_lines(line));
+            text.push_str(line);
             text.push('\n');
         }
         self.write(&text, live);

@@ -113,6 +113,11 @@ impl ChatTranscript {
         }
     }
 
+    /// Another agent answers from now on.
+    pub(super) fn set_author(&mut self, author: &str) {
+        author.clone_into(&mut self.author);
+    }
+
     /// What to show now.
     pub(super) fn update(&mut self, view: &ChatView, now: Instant) -> ChatUpdate {
         let mut update = ChatUpdate::default();

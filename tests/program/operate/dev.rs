@@ -188,7 +188,7 @@ async fn the_relay_is_the_bot_of_the_fake_telegram() {
     let page = printed(&dev, "http://").await;
     let path = page.strip_prefix(&own).unwrap().to_owned();
     // A person writes on the page, and the bot answers there.
-    let body = r#"{"chat":1001,"from":1001,"text":"from the page"}"#;
+    let body = r#"{"chat":"1001","who":"1001","text":"from the page"}"#;
     let mut request = TcpStream::connect(address).await.unwrap();
     let text = format!(
         "POST {path}say HTTP/1.1\r\nHost: {own}\r\nOrigin: http://{own}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",

@@ -52,7 +52,7 @@ async fn the_first_five_minutes_are_as_the_quick_start_shows_them() {
             // While it is running, as its sign of activity shows.
             terminal
                 .until("activity", |lines| {
-                    lines.iter().any(|line| line.starts_with("discord: \u{2026}"))
+                    lines.iter().any(|line| line.starts_with("echo: \u{2026}"))
                 })
                 .await;
             terminal.keys(CTRL_C);
@@ -88,7 +88,7 @@ async fn messages_after_a_stopped_turn_are_answered() {
     let mut terminal = chat(&["dev"]);
     for round in 0..2 {
         terminal.enter("sleep=60000 slow").await;
-        let activity = |line: &String| line.starts_with("discord: \u{2026}");
+        let activity = |line: &String| line.starts_with("echo: \u{2026}");
         terminal
             .until("activity", |lines| lines.iter().any(activity))
             .await;
@@ -109,11 +109,11 @@ async fn messages_after_a_stopped_turn_are_answered() {
         assert!(!lines.iter().any(activity), "{lines:#?}");
         assert!(!lines.iter().any(|line| line == "(stopping)"), "{lines:#?}");
         terminal.keys(&format!(" {round}{ENTER}"));
-        terminal.answered(&format!("discord: echo: one {round}")).await;
+        terminal.answered(&format!("echo: echo: one {round}")).await;
         for text in ["two", "three"] {
             let text = format!("{text} {round}");
             terminal.enter(&text).await;
-            terminal.answered(&format!("discord: echo: {text}")).await;
+            terminal.answered(&format!("echo: echo: {text}")).await;
         }
     }
     // Takes back what is typed; then there is nothing to stop.
@@ -164,21 +164,21 @@ async fn a_streamed_answer_grows_in_place_above_what_is_typed() {
     terminal.enter("stream=700 one two three four five six").await;
     terminal.keys("half a li");
     let grows = |lines: &[String]| {
-        let answer = lines.iter().find(|line| line.starts_with("discord: echo: one"));
+        let answer = lines.iter().find(|line| line.starts_with("echo: echo: one"));
         answer.is_some_and(|line| !line.contains("six"))
             && lines.last().is_some_and(|line| line == "> half a li")
     };
     terminal.until("half an answer", grows).await;
-    let whole = "discord: echo: one two three four five six";
+    let whole = "echo: echo: one two three four five six";
     let lines = terminal
         .until("the whole answer", |lines| {
             lines.iter().any(|line| line == whole) && lines.last().is_some_and(|line| line == "> half a li")
         })
         .await;
-    let answers = lines.iter().filter(|line| line.starts_with("discord:"));
+    let answers = lines.iter().filter(|line| line.starts_with("echo:"));
     assert_eq!(answers.count(), 1, "{lines:#?}");
     terminal.keys(&format!("ne{ENTER}"));
-    terminal.answered("discord: echo: half a line").await;
+    terminal.answered("echo: echo: half a line").await;
 }
 
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn a_line_typed_while_an_answer_grows_stays_between_the_answers() {
         })
         .await;
     terminal.keys(&format!("next{ENTER}"));
-    let lines = terminal.answered("discord: echo: next").await;
+    let lines = terminal.answered("echo: echo: next").await;
     let from = lines
         .iter()
         .position(|line| line.starts_with("> stream"))
@@ -203,8 +203,8 @@ async fn a_line_typed_while_an_answer_grows_stays_between_the_answers() {
     let wanted = [
         "> stream=600 one two three four five six seven eight nine ten eleven twelve",
         "> next",
-        "discord: echo: one two three four five six seven eight nine ten eleven twelve",
-        "discord: echo: next",
+        "echo: echo: one two three four five six seven eight nine ten eleven twelve",
+        "echo: echo: next",
         ">",
     ];
     assert_eq!(lines[from..], wanted);
@@ -214,7 +214,7 @@ async fn a_line_typed_while_an_answer_grows_stays_between_the_answers() {
 async fn pasted_lines_are_one_message_and_the_history_has_it() {
     let mut terminal = chat(&["dev"]);
     terminal.enter("hello").await;
-    terminal.answered("discord: echo: hello").await;
+    terminal.answered("echo: echo: hello").await;
     terminal.keys(&format!("{PASTE_BEGIN}two\rlines{PASTE_END}"));
     terminal
         .until("pasted text", |lines| {
@@ -222,7 +222,7 @@ async fn pasted_lines_are_one_message_and_the_history_has_it() {
         })
         .await;
     terminal.keys(ENTER);
-    terminal.answered("discord: echo: two").await;
+    terminal.answered("echo: echo: two").await;
     // Once more than there are messages: the last one has two lines.
     terminal.keys(&format!("{UP}{UP}{UP}"));
     terminal
@@ -231,7 +231,7 @@ async fn pasted_lines_are_one_message_and_the_history_has_it() {
         })
         .await;
     terminal.keys(&format!(" again{ENTER}"));
-    terminal.answered("discord: echo: hello again").await;
+    terminal.answered("echo: echo: hello again").await;
     terminal.keys("/sta\t");
     terminal
         .until("a completed command", |lines| {
@@ -241,7 +241,7 @@ async fn pasted_lines_are_one_message_and_the_history_has_it() {
     terminal.keys(ENTER);
     terminal
         .until("the status", |lines| {
-            lines.iter().any(|line| line.starts_with("discord: echo: idle"))
+            lines.iter().any(|line| line.starts_with("echo: echo: idle"))
         })
         .await;
     terminal.keys(CTRL_D);
@@ -255,14 +255,14 @@ async fn a_question_is_answered_by_number() {
     let lines = terminal.answered("  Answer with a number.").await;
     assert!(lines.iter().any(|line| line == "  1) Allow once"), "{lines:#?}");
     terminal.enter("1").await;
-    terminal.answered("discord: echo: allowed once deploy").await;
+    terminal.answered("echo: echo: allowed once deploy").await;
     // Nobody asks now.
     terminal.enter("1").await;
-    terminal.answered("discord: echo: 1").await;
+    terminal.answered("echo: echo: 1").await;
 }
 
 /// A model that answers as the test says, piece by piece.
-async fn model() -> (Stub, Arc<Mutex<Option<Pieces>>>) {
+pub(super) async fn model() -> (Stub, Arc<Mutex<Option<Pieces>>>) {
     let pieces = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&pieces);
     let stub = Stub::start(move |seen| {
@@ -277,7 +277,7 @@ async fn model() -> (Stub, Arc<Mutex<Option<Pieces>>>) {
     (stub.await, pieces)
 }
 
-async fn write(pieces: &Arc<Mutex<Option<Pieces>>>, text: &str) {
+pub(super) async fn write(pieces: &Arc<Mutex<Option<Pieces>>>, text: &str) {
     let sender = eventually("a request to the model", async || pieces.lock().unwrap().clone()).await;
     let event = json!({ "choices": [{ "delta": { "content": text } }] });
     sender
@@ -308,15 +308,13 @@ async fn a_models_answer_grows_and_cannot_drive_the_terminal() {
     terminal.enter("hello").await;
     terminal
         .until("a sign of activity", |lines| {
-            lines.iter().any(|line| line.starts_with("discord: \u{2026}"))
+            lines.iter().any(|line| line.starts_with("llm: \u{2026}"))
         })
         .await;
     write(&pieces, "The first words, ").await;
     terminal
         .until("the first words", |lines| {
-            lines
-                .iter()
-                .any(|line| line.starts_with("discord: The first words,"))
+            lines.iter().any(|line| line.starts_with("llm: The first words,"))
         })
         .await;
     write(
@@ -332,7 +330,7 @@ async fn a_models_answer_grows_and_cannot_drive_the_terminal() {
         .await;
     pieces.lock().unwrap().take();
     terminal
-        .answered(&format!("discord: The first words, {escaped}"))
+        .answered(&format!("llm: The first words, {escaped}"))
         .await;
     let written = terminal.written();
     for hostile in ["\u{1b}]", "\u{7}", "\u{1b}[2J", "\u{9b}", "\u{202e}"] {
@@ -373,13 +371,13 @@ async fn a_gateway_enrolls_with_the_dev_connector_and_its_streamed_answer_is_sho
     dev.until("half an answer", |lines| {
         lines
             .iter()
-            .any(|line| line.starts_with("discord: echo: one") && !line.contains("seven"))
+            .any(|line| line.starts_with("gateway: echo: one") && !line.contains("seven"))
     })
     .await;
-    let whole = "discord: echo: one two three four five six seven";
+    let whole = "gateway: echo: one two three four five six seven";
     let lines = dev.answered(whole).await;
     assert_eq!(
-        lines.iter().filter(|line| line.starts_with("discord:")).count(),
+        lines.iter().filter(|line| line.starts_with("gateway:")).count(),
         1,
         "{lines:#?}"
     );

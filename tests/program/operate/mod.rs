@@ -10,6 +10,7 @@ mod cron_relay;
 mod data;
 mod dev;
 mod dev_chat;
+mod dev_people;
 mod documents;
 mod first_run;
 mod http;
