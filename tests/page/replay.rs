@@ -78,7 +78,7 @@ fn a_bad_file_or_a_taken_name_explains_what_to_do() {
     assert_eq!(replayed.status.code(), Some(78));
     let output = text(&replayed.stderr);
     assert!(
-        output.contains("no recording") && output.contains("hint: record one with"),
+        output.contains("not a recording") && output.contains("hint: record one with"),
         "{output}"
     );
     let missing = relay(&["dev", "replay", "/nonexistent/x"], "");
