@@ -142,13 +142,15 @@ impl PageBackend for BotApiHub {
     fn row(&self, number: u64) -> Option<Value> {
         let state = self.lock();
         let call = state.calls.since(number).next()?;
-        let whole = json!({
-            "method": call.method,
-            "params": call.params,
-            "status": call.status,
-            "answer": call.answer,
-        });
-        (call.sequence == number).then(|| json!({ "text": whole.to_string() }))
+        // As text, so that the parameters stay before the answer.
+        let text = format!(
+            r#"{{"method":{},"params":{},"status":{},"answer":{}}}"#,
+            json!(call.method),
+            call.params,
+            json!(call.status),
+            call.answer
+        );
+        (call.sequence == number).then(|| json!({ "text": text }))
     }
 
     fn file(&self, id: &str) -> Option<PageFile> {
