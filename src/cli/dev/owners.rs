@@ -56,13 +56,11 @@ pub(super) fn admit(
 mod tests {
     use super::*;
     use crate::access::{Author, EventKind, Gate, Mode};
+    use crate::wire::{NoAliases, Platform};
 
     fn role(settings: &Settings, user: &str) -> Option<Role> {
-        let author = Author {
-            platform: "slack".to_owned(),
-            ids: vec![user.to_owned()],
-            ..Author::default()
-        };
+        let ids = vec![user.to_owned()];
+        let author = Author::new(&Platform::SLACK, ids, Vec::new(), true, &NoAliases);
         let verdict = Gate::new(settings.access.clone(), []).decide(&author, EventKind::Message, None);
         verdict.role.filter(|_| verdict.allowed)
     }
