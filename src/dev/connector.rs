@@ -14,10 +14,10 @@ use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::buffer::{BufferId, BufferedDelivery, NotBuffered};
+use super::embedded_scheduler::EmbeddedScheduler;
 use super::gateway_frames::SocketHandler;
 use super::http::router;
 use super::listener::accept;
-use super::nas::Nas;
 use super::state::{ConnectorState, Hub};
 use crate::relay::{RelayHandle, TakenItem};
 
@@ -69,9 +69,9 @@ impl Connector {
     }
 
     /// Shows the jobs of this managed scheduler on the page. The first one stays.
-    pub fn show_jobs_of(&self, nas: Arc<Nas>) {
+    pub fn show_jobs_of(&self, managed: Arc<EmbeddedScheduler>) {
         // Refused only if there is one already.
-        let _ = self.hub.nas.set(nas);
+        let _ = self.hub.managed.set(managed);
     }
 
     /// Lets people hand something to the agents of this relay on the page. The first one stays.

@@ -1,5 +1,5 @@
 //! The embedded connector: the connector's side of the contract on loopback, over real sockets. Beside it, the embedded
-//! NAS ([`Nas`]): the managed scheduler's side, and a fake Telegram Bot API ([`BotApi`]).
+//! managed scheduler ([`EmbeddedScheduler`]), and a fake Telegram Bot API ([`BotApi`]).
 //!
 //! It authenticates dials, answers hellos, buffers and delivers messages, performs ops and records frames. It never listens
 //! on anything but loopback, never reaches out to anything but loopback, and keeps everything in memory, bounded.
@@ -29,17 +29,17 @@ mod buffer;
 mod chat_contents;
 mod connector;
 mod connector_page;
+mod embedded_scheduler;
 mod faults;
 mod feed;
 mod gateway_frames;
 mod http;
 mod listener;
-mod nas;
-mod nas_keys;
 mod ops;
 mod page;
 mod presets;
 mod record;
+mod scheduler_keys;
 mod socket;
 mod state;
 mod trace;
@@ -53,11 +53,13 @@ pub use buffer::{BufferId, NotBuffered};
 pub use chat_contents::{OpenedThread, SentMessage};
 pub use connector::{Connector, ConnectorSettings, GatewayCredentials, random_token, text_event};
 pub use connector_page::{Hint, PageSettings};
+pub use embedded_scheduler::{
+    EmbeddedScheduler, FireAttempt, SchedulerSettings, SchedulerShared, SchedulerView,
+};
 pub use gateway_frames::{ReceivedFrame, SocketEvent};
-pub use nas::{FireAttempt, Nas, NasSettings, NasShared, NasView};
-pub use nas_keys::SigningKeys;
 pub use page::MAX_PAGE_PEOPLE;
 pub use presets::PlatformPreset;
 pub use record::{Closed, ClosedBy, ConnectionId, Direction, Mark, NotSeen, RecordedFrame, TokenCheck};
+pub use scheduler_keys::SigningKeys;
 pub use state::{ConnectorState, Hub, SocketEnd};
 pub use trace::{BadTrace, Recording, Trace, TraceLine, Traced};

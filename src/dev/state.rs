@@ -19,11 +19,11 @@ use super::chat_contents::ChatContents;
 use super::chat_contents::DevChats;
 use super::connector::ConnectorSettings;
 use super::connector_page::Page;
+use super::embedded_scheduler::EmbeddedScheduler;
 use super::faults::Faults;
 use super::feed::Feed;
 use super::gateway_frames::{SocketEvent, SocketHandler};
 use super::http::MediaStore;
-use super::nas::Nas;
 use super::record::{BoundedLog, ConnectionId, RecordedFrame, TokenCheck};
 use crate::collections::BoundedCache;
 use crate::relay::RelayHandle;
@@ -46,7 +46,7 @@ pub struct Hub {
     /// The chat page, once it was opened.
     pub page: OnceLock<Page>,
     /// The managed scheduler whose jobs the page shows.
-    pub nas: OnceLock<Arc<Nas>>,
+    pub managed: OnceLock<Arc<EmbeddedScheduler>>,
     /// The relay in this process, to whose agents the page hands something.
     pub relay: OnceLock<watch::Receiver<Option<RelayHandle>>>,
     /// Notified after every change that someone may wait for.
@@ -63,7 +63,7 @@ impl Hub {
             settings,
             addr,
             page: OnceLock::new(),
-            nas: OnceLock::new(),
+            managed: OnceLock::new(),
             relay: OnceLock::new(),
             changed: Notify::new(),
             stop: CancellationToken::new(),

@@ -1,6 +1,6 @@
 //! Scheduled jobs, whenever the process dies: none is lost silently, none runs twice.
 //!
-//! The real binary is killed (SIGKILL) again and again at seeded random moments while the embedded NAS fires jobs at it: before a
+//! The real binary is killed (SIGKILL) again and again at seeded random moments while the embedded managed scheduler fires jobs at it: before a
 //! claim, between a claim and its run, while the agent runs, between a run and its delivery, before the next arm. A last run works
 //! everything off. Then every job is accounted for:
 //!
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::dev::{Connector, ConnectorSettings, Nas, NasSettings};
+use crate::support::dev::{Connector, ConnectorSettings, EmbeddedScheduler, SchedulerSettings};
 use hermes_relay::cron::job::{JobOrigin, NewJob};
 use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus, RunRow};
 use jiff::Timestamp;
@@ -81,13 +81,13 @@ fn jobs(files: &mut CronFiles) -> Vec<JobRow> {
     }
 }
 
-fn setup(nas: &Nas, connector: &Connector, notes: &Path) -> Setup {
+fn setup(managed: &EmbeddedScheduler, connector: &Connector, notes: &Path) -> Setup {
     let port = free_port();
     let chronos = format!(
         "{{portal_url: \"{}\", callback_url: \"http://127.0.0.1:{port}\", expected_audience: \"{}\", nas_jwks_url: \"{}\"}}",
-        nas.portal_url(),
-        nas.audience(),
-        nas.jwks_url()
+        managed.portal_url(),
+        managed.audience(),
+        managed.jwks_url()
     );
     let script = AGENT.replace("$RUNS", &notes.display().to_string());
     let setup = Setup::for_connector(connector)
@@ -101,7 +101,7 @@ fn setup(nas: &Nas, connector: &Connector, notes: &Path) -> Setup {
         .setting("cron.listen", &format!("\"127.0.0.1:{port}\""))
         .setting("cron.wrap_response", "false")
         .setting("cron.chronos", &chronos);
-    nas.write_login(&setup.home()).unwrap();
+    managed.write_login(&setup.home()).unwrap();
     setup
 }
 
@@ -110,11 +110,13 @@ async fn no_job_is_lost_silently_and_none_runs_twice_whenever_the_process_dies()
     let _shared = loading().await;
     let rounds = env_number("CRON_ROUNDS", 25);
     let mut rng = Rng::new(env_number("CRASH_SEED", 1) as u64);
-    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    let managed = EmbeddedScheduler::start(SchedulerSettings::default())
+        .await
+        .unwrap();
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let notes = tempfile::tempdir().unwrap();
     let notes = notes.path().join("runs");
-    let setup = setup(&nas, &connector, &notes);
+    let setup = setup(&managed, &connector, &notes);
     let mut files = CronFiles::open(&setup.state_dir(), false, 0).unwrap();
     add(&mut files, "every 2h", "again", 1);
     let mut all = BTreeMap::new();
@@ -186,7 +188,7 @@ async fn no_job_is_lost_silently_and_none_runs_twice_whenever_the_process_dies()
         *totals.entry(of_job[0].status.as_str()).or_default() += 1;
     }
     eventually_within(SOON, "exactly what runs again is armed", async || {
-        let armed: Vec<String> = nas.view().armed.into_iter().map(|job| job.job_id).collect();
+        let armed: Vec<String> = managed.view().armed.into_iter().map(|job| job.job_id).collect();
         let active: Vec<String> = (jobs(&mut files).iter())
             .filter(|row| row.job.is_active())
             .map(|row| row.job.id().to_owned())

@@ -1,9 +1,11 @@
-//! The jobs of the embedded NAS on the page: listed, and fired by a button.
+//! The jobs of the embedded managed scheduler on the page: listed, and fired by a button.
 
 use std::sync::Arc;
 
 use hermes_relay::adapter::SessionNames;
-use hermes_relay::dev::{Connector, ConnectorSettings, Hint, Nas, NasSettings, PageSettings};
+use hermes_relay::dev::{
+    Connector, ConnectorSettings, EmbeddedScheduler, Hint, PageSettings, SchedulerSettings,
+};
 use hermes_relay::net::chronos::ChronosClient;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -17,13 +19,17 @@ const FAR: &str = "2036-11-15T09:00:00+00:00";
 #[tokio::test]
 async fn armed_jobs_are_listed_and_fired() {
     let relay = Stub::start(|_| json_reply(202, &json!({"status": "accepted"}))).await;
-    let nas = Arc::new(Nas::start(NasSettings::default()).await.unwrap());
+    let managed = Arc::new(
+        EmbeddedScheduler::start(SchedulerSettings::default())
+            .await
+            .unwrap(),
+    );
     let home = tempfile::tempdir().unwrap();
-    nas.write_login(home.path()).unwrap();
+    managed.write_login(home.path()).unwrap();
     let login: Value =
         serde_json::from_slice(&std::fs::read(home.path().join("auth.json")).unwrap()).unwrap();
     let token = SecretString::from(login["providers"]["nous"]["access_token"].as_str().unwrap());
-    let client = ChronosClient::new(&egress(), &nas.portal_url(), &relay.base()).unwrap();
+    let client = ChronosClient::new(&egress(), &managed.portal_url(), &relay.base()).unwrap();
     client.provision(&token, "0b23be8dd975", FAR).await.unwrap();
 
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
@@ -41,7 +47,7 @@ async fn armed_jobs_are_listed_and_fired() {
         answer.json::<Value>().await.unwrap()
     };
     assert_eq!(jobs().await, Value::Null, "no scheduler, no panel");
-    connector.show_jobs_of(Arc::clone(&nas));
+    connector.show_jobs_of(Arc::clone(&managed));
     assert_eq!(
         jobs().await["armed"],
         json!([{"job_id": "0b23be8dd975", "fire_at": FAR}])

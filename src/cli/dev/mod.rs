@@ -332,7 +332,7 @@ async fn serve_both(
         },
     };
     if let Some(scheduler) = &scheduler {
-        connector.show_jobs_of(scheduler.nas());
+        connector.show_jobs_of(scheduler.managed());
     }
     let relay = match DevRelay::start(connector, plan, secrets, scheduler, status_sender).await {
         Ok(relay) => relay,

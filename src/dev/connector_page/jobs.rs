@@ -1,11 +1,11 @@
-//! The page's jobs: what the embedded NAS has armed, what became of its fires, and buttons that fire.
+//! The page's jobs: what the embedded managed scheduler has armed, what became of its fires, and buttons that fire.
 
 use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::dev::embedded_scheduler::{EmbeddedScheduler, FireAttempt};
 use crate::dev::http::reply;
-use crate::dev::nas::{FireAttempt, Nas};
 use crate::dev::page::ActionError;
 use crate::dev::state::Hub;
 
@@ -14,10 +14,10 @@ const SHOWN_ATTEMPTS: usize = 20;
 
 /// Answers `GET jobs`; `null` without a scheduler.
 pub(super) fn list(hub: &Hub) -> Response {
-    let Some(nas) = hub.nas.get() else {
+    let Some(managed) = hub.managed.get() else {
         return reply(&Value::Null);
     };
-    let view = nas.view();
+    let view = managed.view();
     let armed = view
         .armed
         .iter()
@@ -32,10 +32,10 @@ pub(super) fn list(hub: &Hub) -> Response {
 /// Fires a job, as `{"job_id", "twice"}` says.
 pub(super) async fn fire(hub: &Hub, body: &[u8]) -> Result<Value, ActionError> {
     let body: Value = serde_json::from_slice(body)?;
-    let (Some(nas), Some(job_id)) = (hub.nas.get(), body["job_id"].as_str()) else {
+    let (Some(managed), Some(job_id)) = (hub.managed.get(), body["job_id"].as_str()) else {
         return Err(ActionError::bad("there is no job_id"));
     };
-    let attempts = fired(nas, job_id, body["twice"] == true).await;
+    let attempts = fired(managed, job_id, body["twice"] == true).await;
     let gone = || {
         ActionError::new(
             StatusCode::NOT_FOUND,
@@ -46,11 +46,11 @@ pub(super) async fn fire(hub: &Hub, body: &[u8]) -> Result<Value, ActionError> {
     Ok(json!({ "attempts": attempts }))
 }
 
-async fn fired(nas: &Nas, job_id: &str, twice: bool) -> Option<Vec<FireAttempt>> {
+async fn fired(managed: &EmbeddedScheduler, job_id: &str, twice: bool) -> Option<Vec<FireAttempt>> {
     if twice {
-        return nas.fire_twice(job_id).await.map(Vec::from);
+        return managed.fire_twice(job_id).await.map(Vec::from);
     }
-    nas.fire_now(job_id).await.map(|attempt| vec![attempt])
+    managed.fire_now(job_id).await.map(|attempt| vec![attempt])
 }
 
 fn shown(attempt: &FireAttempt) -> Value {

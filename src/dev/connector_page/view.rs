@@ -84,7 +84,7 @@ pub(super) fn setup(hub: &Hub, page: &Page) -> Value {
         ("faults", true),
         ("export", true),
         ("interactions", preset == PlatformPreset::Discord),
-        ("jobs", hub.nas.get().is_some()),
+        ("jobs", hub.managed.get().is_some()),
         ("hand", settings.relay.is_some()),
     ];
     let can = can.into_iter().filter_map(|(name, does)| does.then_some(name));

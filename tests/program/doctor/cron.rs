@@ -1,6 +1,6 @@
 //! What is wrong between this relay and the managed scheduler.
 
-use crate::support::dev::{Nas, NasFault, NasSettings};
+use crate::support::dev::{EmbeddedScheduler, SchedulerFault, SchedulerSettings};
 use serde_json::{Value, json};
 
 use crate::doctor::rig::{Report, connector, doctor};
@@ -23,12 +23,12 @@ fn says(report: &Report, subject: &str, outcome: &str, detail: &str) {
 }
 
 /// Jobs are managed, as a hosted Hermes is set up for it.
-fn managed(setup: Setup, nas: &Nas, callback: &str, keys: &str) -> Setup {
-    nas.write_login(&setup.home()).unwrap();
+fn with_scheduler(setup: Setup, managed: &EmbeddedScheduler, callback: &str, keys: &str) -> Setup {
+    managed.write_login(&setup.home()).unwrap();
     let chronos = json!({
-        "portal_url": nas.portal_url(),
+        "portal_url": managed.portal_url(),
         "callback_url": callback,
-        "expected_audience": nas.audience(),
+        "expected_audience": managed.audience(),
         "nas_jwks_url": keys,
     });
     let settings = json!({"cron": {"provider": "chronos", "chronos": chronos}});
@@ -49,17 +49,26 @@ async fn without_the_managed_scheduler_there_is_nothing_to_check() {
 #[tokio::test]
 async fn the_managed_scheduler_is_checked_from_end_to_end() {
     let connector = connector().await;
-    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    let managed = EmbeddedScheduler::start(SchedulerSettings::default())
+        .await
+        .unwrap();
     let nowhere = "http://127.0.0.1:9";
-    let setup = || managed(Setup::for_connector(&connector), &nas, nowhere, &nas.jwks_url());
+    let setup = || {
+        with_scheduler(
+            Setup::for_connector(&connector),
+            &managed,
+            nowhere,
+            &managed.jwks_url(),
+        )
+    };
     let report = doctor(setup(), &[]).await;
     says(&report, "portal", "ok", "it has 0 jobs");
     says(&report, "keys", "ok", "1 usable keys");
     says(&report, "callback", "skipped", "while a relay runs");
     assert_eq!(report.code, 0);
 
-    nas.fault(NasFault::KeyOutage);
-    nas.fault(NasFault::IdentityRejected);
+    managed.fault(SchedulerFault::KeyOutage);
+    managed.fault(SchedulerFault::IdentityRejected);
     let report = doctor(setup(), &[]).await;
     says(&report, "portal", "failed", "does not know this login");
     says(&report, "keys", "failed", "HTTP 503");
@@ -71,13 +80,15 @@ async fn the_managed_scheduler_is_checked_from_end_to_end() {
     says(&report, "login", "failed", "not logged into Nous Portal");
     let remedy = about(&report, "login")["remedy"].as_str().unwrap();
     assert!(remedy.contains("hermes auth add nous"), "{remedy}");
-    assert_eq!(nas.refreshes(), 0, "the doctor refreshes nothing");
+    assert_eq!(managed.refreshes(), 0, "the doctor refreshes nothing");
 }
 
 #[tokio::test]
 async fn the_callback_and_the_clock_are_checked_while_a_relay_runs() {
     let connector = connector().await;
-    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    let managed = EmbeddedScheduler::start(SchedulerSettings::default())
+        .await
+        .unwrap();
     let ours = Stub::start(|_| json_reply(401, &json!({"error": "invalid fire token"}))).await;
     let theirs = Stub::start(|_| {
         let mut page = reply(200, "{\"keys\": []}");
@@ -86,11 +97,11 @@ async fn the_callback_and_the_clock_are_checked_while_a_relay_runs() {
         page
     })
     .await;
-    let setup = managed(
+    let setup = with_scheduler(
         Setup::for_connector(&connector),
-        &nas,
+        &managed,
         &ours.base(),
-        &nas.jwks_url(),
+        &managed.jwks_url(),
     );
     let relay = setup.start();
     relay.wait_for_log("connected to the connector").await;
@@ -98,7 +109,7 @@ async fn the_callback_and_the_clock_are_checked_while_a_relay_runs() {
     says(&report, "callback", "ok", "/api/cron/fire answers");
     relay.stop().await;
     let keys = theirs.url("/jwks");
-    let setup = managed(Setup::for_connector(&connector), &nas, &theirs.base(), &keys);
+    let setup = with_scheduler(Setup::for_connector(&connector), &managed, &theirs.base(), &keys);
     let other = setup.start();
     other.wait_for_log("connected to the connector").await;
     let report = doctor(setup, &[]).await;

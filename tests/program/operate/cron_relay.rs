@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::support::dev::{Connector, Nas, NasFault, NasSettings, text_event};
+use crate::support::dev::{Connector, EmbeddedScheduler, SchedulerFault, SchedulerSettings, text_event};
 use hermes_relay::serve::{ControlRequest, client};
 use serde_json::{Value, json};
 
@@ -258,15 +258,17 @@ async fn a_relay_that_starts_no_jobs_or_cannot_be_notified_is_no_arm() {
 #[tokio::test]
 async fn creation_tells_the_truth_about_the_managed_scheduler() {
     let connector = connector().await;
-    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    let managed = EmbeddedScheduler::start(SchedulerSettings::default())
+        .await
+        .unwrap();
     let chronos = json!({
-        "portal_url": nas.portal_url(), "callback_url": "http://127.0.0.1:9",
-        "expected_audience": nas.audience(), "nas_jwks_url": nas.jwks_url(),
+        "portal_url": managed.portal_url(), "callback_url": "http://127.0.0.1:9",
+        "expected_audience": managed.audience(), "nas_jwks_url": managed.jwks_url(),
     });
     let setup = Setup::for_connector(&connector)
         .setting("cron.provider", "chronos")
         .setting("cron.chronos", &chronos.to_string());
-    nas.write_login(&setup.home()).unwrap();
+    managed.write_login(&setup.home()).unwrap();
     let stopped = cron_json(&setup, &["add", "every 2h", "made before"]).await;
     assert_eq!(stopped["armed"], false);
     assert!(
@@ -282,7 +284,7 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
         (&job["armed"], &job["note"]),
         (&json!(true), &json!("will run: the managed scheduler has it"))
     );
-    assert_eq!(nas.view().armed.len(), 2, "that from before too");
+    assert_eq!(managed.view().armed.len(), 2, "that from before too");
     let listed = eventually("the journal knows", async || {
         let listed = jobs(&setup, &[]).await;
         if listed.iter().all(|job| job["armed"] == true) {
@@ -293,7 +295,7 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
     })
     .await;
     assert_eq!(listed.len(), 2);
-    nas.fault(NasFault::Outage);
+    managed.fault(SchedulerFault::Outage);
     let output = cron(&setup, &["add", "every 1h", "x", "--name", "bad", "--json"]).await;
     let job = output.json();
     assert_eq!(job["armed"], false);
@@ -319,14 +321,17 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
             && !said.contains("HTTP"),
         "{said}"
     );
-    nas.mend(NasFault::Outage);
-    eventually("they are armed after all", async || nas.view().armed.len() == 4).await;
+    managed.mend(SchedulerFault::Outage);
+    eventually("they are armed after all", async || {
+        managed.view().armed.len() == 4
+    })
+    .await;
     let status = cron_json(&setup, &["status"]).await;
     assert_eq!(status["provider"], "chronos");
     answered(&connector, "m2", &format!("/cron remove {}", id_in(&said))).await;
-    eventually("its arm is cancelled", async || nas.view().armed.len() == 3).await;
+    eventually("its arm is cancelled", async || managed.view().armed.len() == 3).await;
     cron_json(&setup, &["remove", "good"]).await;
-    eventually("its arm is cancelled", async || nas.view().armed.len() == 2).await;
+    eventually("its arm is cancelled", async || managed.view().armed.len() == 2).await;
     relay.stop().await;
 }
 

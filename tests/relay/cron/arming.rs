@@ -1,9 +1,9 @@
-//! The managed scheduler's client against the embedded NAS, over real sockets, with a login on disk.
+//! The managed scheduler's client against the embedded managed scheduler, over real sockets, with a login on disk.
 
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::dev::{Nas, NasFault, NasSettings};
+use crate::support::dev::{EmbeddedScheduler, SchedulerFault, SchedulerSettings};
 use hermes_relay::cron::arming::{Arming, DesiredArms};
 use hermes_relay::cron::chronos::{ArmReport, ArmState};
 use hermes_relay::net::chronos::{ArmedJob, ChronosClient};
@@ -20,9 +20,9 @@ use crate::support::wait::{eventually, eventually_within};
 const FAR: &str = "2036-11-15T09:00:00+01:00";
 const CALLBACK: &str = "http://127.0.0.1:9";
 
-/// A NAS, a login for it, and a client that keeps it in step.
+/// A managed scheduler, a login for it, and a client that keeps it in step.
 struct ArmRig {
-    nas: Nas,
+    managed: EmbeddedScheduler,
     home: TempDir,
     desired: watch::Sender<DesiredArms>,
     report: watch::Receiver<ArmReport>,
@@ -31,17 +31,21 @@ struct ArmRig {
 
 impl ArmRig {
     async fn start(jobs: &[(&str, &str)]) -> Self {
-        Self::with(NasSettings::default(), jobs, |_| {}).await
+        Self::with(SchedulerSettings::default(), jobs, |_| {}).await
     }
 
-    async fn with(settings: NasSettings, jobs: &[(&str, &str)], prepare: impl FnOnce(&Nas)) -> Self {
-        let nas = Nas::start(settings).await.unwrap();
+    async fn with(
+        settings: SchedulerSettings,
+        jobs: &[(&str, &str)],
+        prepare: impl FnOnce(&EmbeddedScheduler),
+    ) -> Self {
+        let managed = EmbeddedScheduler::start(settings).await.unwrap();
         let home = TempDir::new().unwrap();
-        nas.write_login(home.path()).unwrap();
-        prepare(&nas);
-        let (desired, report, task) = arm(&nas, home.path(), jobs);
+        managed.write_login(home.path()).unwrap();
+        prepare(&managed);
+        let (desired, report, task) = arm(&managed, home.path(), jobs);
         Self {
-            nas,
+            managed,
             home,
             desired,
             report,
@@ -69,7 +73,7 @@ impl ArmRig {
     }
 
     fn armed(&self) -> Vec<(String, String)> {
-        let view = self.nas.view();
+        let view = self.managed.view();
         let mut armed: Vec<_> = view
             .armed
             .into_iter()
@@ -80,7 +84,7 @@ impl ArmRig {
     }
 
     fn paths(&self) -> Vec<String> {
-        let requests = self.nas.requests();
+        let requests = self.managed.requests();
         let last = |path: &str| path.rsplit('/').next().unwrap().to_owned();
         requests.iter().map(|request| last(&request.path)).collect()
     }
@@ -95,7 +99,7 @@ fn arms(jobs: &[(&str, &str)]) -> Vec<ArmedJob> {
 }
 
 fn arm(
-    nas: &Nas,
+    managed: &EmbeddedScheduler,
     home: &Path,
     jobs: &[(&str, &str)],
 ) -> (
@@ -105,11 +109,11 @@ fn arm(
 ) {
     let client = ChronosClient::new(
         &egress(),
-        &format!("{}/", nas.portal_url()),
+        &format!("{}/", managed.portal_url()),
         &format!("{CALLBACK}/"),
     )
     .unwrap();
-    let login = PortalLogin::new(home, &|_| None).trusting(&nas.portal_url());
+    let login = PortalLogin::new(home, &|_| None).trusting(&managed.portal_url());
     let (desired, watched) = watch::channel(DesiredArms {
         jobs: arms(jobs),
         ..DesiredArms::default()
@@ -131,7 +135,7 @@ async fn jobs_are_armed_changed_and_cancelled() {
     assert_eq!(rig.settled().await.armed(), 2);
     assert_eq!(rig.armed(), pairs(&[("a", FAR), ("b", FAR)]));
     assert_eq!(rig.paths(), ["list", "provision", "provision"]);
-    let first = &rig.nas.requests()[1].json;
+    let first = &rig.managed.requests()[1].json;
     let expected = json!({
         "job_id": "a",
         "fire_at": FAR,
@@ -151,16 +155,16 @@ async fn jobs_are_armed_changed_and_cancelled() {
 async fn another_start_finds_what_is_armed_whatever_the_list_looks_like() {
     let rig = ArmRig::start(&[("a", FAR)]).await;
     rig.settled().await;
-    rig.nas.fault(NasFault::ZuluList);
-    let (_desired, report, _task) = arm(&rig.nas, rig.home.path(), &[("a", FAR)]);
+    rig.managed.fault(SchedulerFault::ZuluList);
+    let (_desired, report, _task) = arm(&rig.managed, rig.home.path(), &[("a", FAR)]);
     eventually("the second start", async || report.borrow().armed() == 1).await;
     assert_eq!(rig.paths(), ["list", "provision", "list"]);
 }
 
 #[tokio::test]
 async fn an_arm_fails_honestly_and_is_repeated_soon() {
-    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::Outage);
+    let rig = ArmRig::with(SchedulerSettings::default(), &[("a", FAR)], |managed| {
+        managed.fault(SchedulerFault::Outage);
     })
     .await;
     let failed = rig
@@ -178,7 +182,7 @@ async fn an_arm_fails_honestly_and_is_repeated_soon() {
         "{summary}"
     );
     assert!(!failed.is_settled() && failed.unavailable.is_none());
-    rig.nas.mend(NasFault::Outage);
+    rig.managed.mend(SchedulerFault::Outage);
     // The first retry comes after three seconds and the second after six more.
     let within = Duration::from_secs(8);
     eventually_within(within, "armed after the outage", async || {
@@ -191,8 +195,10 @@ async fn an_arm_fails_honestly_and_is_repeated_soon() {
 async fn a_portal_that_does_not_answer_is_an_outage() {
     let nobody = crate::support::http_stub::nobody();
     let home = TempDir::new().unwrap();
-    let nas = Nas::start(NasSettings::default()).await.unwrap();
-    nas.write_login(home.path()).unwrap();
+    let managed = EmbeddedScheduler::start(SchedulerSettings::default())
+        .await
+        .unwrap();
+    managed.write_login(home.path()).unwrap();
     let client = ChronosClient::new(&egress(), &nobody, CALLBACK).unwrap();
     let (_desired, watched) = watch::channel(DesiredArms {
         jobs: arms(&[("a", FAR)]),
@@ -216,8 +222,8 @@ async fn a_portal_that_does_not_answer_is_an_outage() {
 
 #[tokio::test]
 async fn a_rejected_identity_ends_all_requests() {
-    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::IdentityRejected);
+    let rig = ArmRig::with(SchedulerSettings::default(), &[("a", FAR)], |managed| {
+        managed.fault(SchedulerFault::IdentityRejected);
     })
     .await;
     let report = rig
@@ -228,7 +234,7 @@ async fn a_rejected_identity_ends_all_requests() {
         "the relay may sleep: its own timer has the jobs"
     );
     assert!(report.jobs["a"].state.summary().contains("invalid_client"));
-    rig.nas.mend(NasFault::IdentityRejected);
+    rig.managed.mend(SchedulerFault::IdentityRejected);
     rig.want(&[("a", FAR), ("b", FAR)]);
     rig.desired.send_modify(|desired| desired.relist += 1);
     let report = rig
@@ -241,12 +247,12 @@ async fn a_rejected_identity_ends_all_requests() {
 
 #[tokio::test]
 async fn a_refused_token_is_refreshed_once() {
-    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::UnauthorizedOnce);
+    let rig = ArmRig::with(SchedulerSettings::default(), &[("a", FAR)], |managed| {
+        managed.fault(SchedulerFault::UnauthorizedOnce);
     })
     .await;
     rig.settled().await;
-    assert_eq!(rig.nas.refreshes(), 1);
+    assert_eq!(rig.managed.refreshes(), 1);
     assert_eq!(rig.paths(), ["list", "list", "provision"]);
     let stored: Value =
         serde_json::from_slice(&std::fs::read(rig.home.path().join("auth.json")).unwrap()).unwrap();
@@ -256,22 +262,27 @@ async fn a_refused_token_is_refreshed_once() {
 
 #[tokio::test]
 async fn a_login_about_to_end_is_refreshed_first() {
-    let short = NasSettings {
+    let short = SchedulerSettings {
         login_secs: 60,
-        ..NasSettings::default()
+        ..SchedulerSettings::default()
     };
     let rig = ArmRig::with(short, &[("a", FAR)], |_| {}).await;
     rig.settled().await;
-    assert!(rig.nas.refreshes() >= 1);
-    assert!(!rig.nas.requests().iter().any(|request| request.answered == 401));
+    assert!(rig.managed.refreshes() >= 1);
+    assert!(
+        !rig.managed
+            .requests()
+            .iter()
+            .any(|request| request.answered == 401)
+    );
 }
 
 #[tokio::test]
 async fn an_ended_session_is_written_down_and_not_tried_again() {
     let rig = ArmRig::with(
-        NasSettings {
+        SchedulerSettings {
             login_secs: 60,
-            ..NasSettings::default()
+            ..SchedulerSettings::default()
         },
         &[],
         |_| {},
@@ -298,7 +309,7 @@ async fn an_ended_session_is_written_down_and_not_tried_again() {
     assert_eq!(login["agent_key"], "kept");
     assert!(login.get("access_token").is_none() && login.get("refresh_token").is_none());
     // A new login brings it back without a restart.
-    rig.nas.write_login(rig.home.path()).unwrap();
+    rig.managed.write_login(rig.home.path()).unwrap();
     rig.settled().await;
     eventually("armed with the new login", async || {
         rig.report.borrow().armed() == 1
@@ -311,8 +322,8 @@ async fn nothing_is_asked_or_cancelled_before_the_jobs_are_read() {
     let rig = ArmRig::start(&[("a", FAR)]).await;
     rig.settled().await;
     let asked = rig.paths().len();
-    let client = ChronosClient::new(&egress(), &rig.nas.portal_url(), CALLBACK).unwrap();
-    let login = PortalLogin::new(rig.home.path(), &|_| None).trusting(&rig.nas.portal_url());
+    let client = ChronosClient::new(&egress(), &rig.managed.portal_url(), CALLBACK).unwrap();
+    let login = PortalLogin::new(rig.home.path(), &|_| None).trusting(&rig.managed.portal_url());
     let (desired, watched) = watch::channel(DesiredArms {
         is_unread: true,
         ..DesiredArms::default()
@@ -329,8 +340,8 @@ async fn nothing_is_asked_or_cancelled_before_the_jobs_are_read() {
 
 #[tokio::test]
 async fn a_lost_arm_is_found_by_the_next_list() {
-    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::LoseArm);
+    let rig = ArmRig::with(SchedulerSettings::default(), &[("a", FAR)], |managed| {
+        managed.fault(SchedulerFault::LoseArm);
     })
     .await;
     rig.settled().await;

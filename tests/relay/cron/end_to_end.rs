@@ -1,9 +1,11 @@
-//! The whole way with the real program, the embedded NAS and the embedded connector: arm, sleep, fire, wake, run, deliver, arm
+//! The whole way with the real program, the embedded managed scheduler and the embedded connector: arm, sleep, fire, wake, run, deliver, arm
 //! anew.
 
 use std::path::Path;
 
-use crate::support::dev::{Connector, ConnectorSettings, Nas, NasFault, NasSettings};
+use crate::support::dev::{
+    Connector, ConnectorSettings, EmbeddedScheduler, SchedulerFault, SchedulerSettings,
+};
 use hermes_relay::cron::job::{JobOrigin, NewJob};
 use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRunStatus, RunRow};
 use jiff::Timestamp;
@@ -14,21 +16,23 @@ use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually;
 
 struct Hosted {
-    nas: Nas,
+    managed: EmbeddedScheduler,
     connector: Connector,
     setup: Setup,
 }
 
 /// A hosted relay that sleeps after so many seconds of silence.
 async fn hosted(idle_secs: u32) -> Hosted {
-    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    let managed = EmbeddedScheduler::start(SchedulerSettings::default())
+        .await
+        .unwrap();
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let port = free_port();
     let chronos = format!(
         "{{portal_url: \"{}\", callback_url: \"http://127.0.0.1:{port}\", expected_audience: \"{}\", nas_jwks_url: \"{}\"}}",
-        nas.portal_url(),
-        nas.audience(),
-        nas.jwks_url()
+        managed.portal_url(),
+        managed.audience(),
+        managed.jwks_url()
     );
     let setup = Setup::for_connector(&connector)
         .env("GATEWAY_RELAY_WAKE_URL", "http://127.0.0.1:9/wake")
@@ -38,9 +42,9 @@ async fn hosted(idle_secs: u32) -> Hosted {
         .setting("cron.listen", &format!("\"127.0.0.1:{port}\""))
         .setting("cron.wrap_response", "false")
         .setting("cron.chronos", &chronos);
-    nas.write_login(&setup.home()).unwrap();
+    managed.write_login(&setup.home()).unwrap();
     Hosted {
-        nas,
+        managed,
         connector,
         setup,
     }
@@ -89,7 +93,7 @@ fn runs(dir: &Path) -> Vec<RunRow> {
 impl Hosted {
     async fn armed(&self) -> String {
         eventually("the job is armed", async || {
-            self.nas.view().armed.first().map(|job| job.fire_at.clone())
+            self.managed.view().armed.first().map(|job| job.fire_at.clone())
         })
         .await
     }
@@ -102,21 +106,21 @@ async fn a_job_is_armed_before_a_sleep_fired_after_it_runs_once_and_is_armed_ane
     let state_dir = hosted.setup.state_dir();
     // Sixty seconds ahead at most, so that a fire owns it at once.
     let id = add(&state_dir, "every 1m", "the hourly look");
-    hosted.nas.fault(NasFault::Outage);
+    hosted.managed.fault(SchedulerFault::Outage);
     let mut relay = hosted.setup.start();
     relay.wait_for_log("connected to the connector").await;
-    eventually("an arm fails", async || hosted.nas.requests().len() >= 2).await;
+    eventually("an arm fails", async || hosted.managed.requests().len() >= 2).await;
     assert!(!relay.has_ended(), "it does not sleep before the job is armed");
-    hosted.nas.mend(NasFault::Outage);
+    hosted.managed.mend(SchedulerFault::Outage);
     let first = hosted.armed().await;
     assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
 
-    let nobody = hosted.nas.fire_now(&id).await.unwrap();
+    let nobody = hosted.managed.fire_now(&id).await.unwrap();
     assert_eq!(nobody.status, None, "the relay sleeps");
     let mut relay = hosted.setup.start();
     relay.wait_for_log("connected to the connector").await;
     let mut answers = hosted
-        .nas
+        .managed
         .fire_twice(&id)
         .await
         .unwrap()
@@ -128,7 +132,7 @@ async fn a_job_is_armed_before_a_sleep_fired_after_it_runs_once_and_is_armed_ane
     })
     .await;
     let again = eventually("it is armed anew", async || {
-        let armed = hosted.nas.view().armed.first().map(|job| job.fire_at.clone());
+        let armed = hosted.managed.view().armed.first().map(|job| job.fire_at.clone());
         armed.filter(|fire_at| *fire_at != first)
     })
     .await;
@@ -163,7 +167,7 @@ async fn a_job_of_a_relay_that_was_down_runs_when_it_is_up_again() {
     hosted.armed().await;
     assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
     eventually("the scheduler finds nobody", async || {
-        let attempts = hosted.nas.view().attempts;
+        let attempts = hosted.managed.view().attempts;
         attempts.iter().any(|attempt| attempt.status.is_none())
     })
     .await;
@@ -175,7 +179,7 @@ async fn a_job_of_a_relay_that_was_down_runs_when_it_is_up_again() {
     .await;
     assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
     assert_eq!(runs(&state_dir).len(), 1);
-    let view = hosted.nas.view();
+    let view = hosted.managed.view();
     assert_eq!(view.armed, [], "it has run for the last time");
 }
 
@@ -187,11 +191,14 @@ async fn a_fire_under_keys_that_were_rotated_is_accepted() {
     let id = add(&state_dir, "every 1m", "rotated");
     let relay = setup.start();
     relay.wait_for_log("connected to the connector").await;
-    eventually("the job is armed", async || !hosted.nas.view().armed.is_empty()).await;
-    let before = hosted.nas.key_fetches();
-    hosted.nas.rotate_keys().unwrap();
-    let fired = hosted.nas.fire_now(&id).await.unwrap();
+    eventually("the job is armed", async || {
+        !hosted.managed.view().armed.is_empty()
+    })
+    .await;
+    let before = hosted.managed.key_fetches();
+    hosted.managed.rotate_keys().unwrap();
+    let fired = hosted.managed.fire_now(&id).await.unwrap();
     assert_eq!(fired.status, Some(202), "{}", fired.answer);
-    assert!(hosted.nas.key_fetches() > before);
+    assert!(hosted.managed.key_fetches() > before);
     relay.stop().await;
 }

@@ -6,5 +6,5 @@ mod fire_endpoint;
 mod fire_token;
 mod flood;
 mod jobs;
-mod nas;
+mod managed_scheduler;
 mod signing;

@@ -14,7 +14,7 @@ mod connector_http;
 mod flood_control;
 mod html;
 mod line;
-mod nas;
+mod managed_scheduler;
 mod rules;
 mod seen;
 mod server;
@@ -28,13 +28,13 @@ pub(crate) use connector_http::{DialRule, HttpRoute, HttpRouteFault};
 pub(crate) use flood_control::{FloodControl, FloodLimits};
 pub(crate) use html::to_html;
 pub(crate) use line::StallingLine;
-pub(crate) use nas::{Nas, NasFault};
+pub(crate) use managed_scheduler::{EmbeddedScheduler, SchedulerFault};
 pub(crate) use rules::Rules;
 pub(crate) use seen::{SeenFile, SeenMessage, SeenPress};
 pub(crate) use socket_script::{OpAnswer, ResultRule, When};
 
 pub(crate) use hermes_relay::dev::{
     ApiChatKind, ApiPerson, BotApiSettings, BotStanding, ClosedBy, ConnectorSettings, Direction, FireAttempt,
-    GatewayCredentials, Hint, NasSettings, NotBuffered, PageSettings, PersonFile, PersonMessage,
-    PlatformPreset, RecordedFrame, TokenCheck, Trace, Traced, text_event,
+    GatewayCredentials, Hint, NotBuffered, PageSettings, PersonFile, PersonMessage, PlatformPreset,
+    RecordedFrame, SchedulerSettings, TokenCheck, Trace, Traced, text_event,
 };

@@ -1,4 +1,4 @@
-//! The embedded NAS: the managed scheduler's side of the contract on loopback, over real sockets.
+//! The embedded managed scheduler: its side of the contract on loopback, over real sockets.
 //!
 //! It arms one alarm per job, fires it at its time with a token that it signs, and tries again until the relay takes it. Its
 //! keys, its login and its alarms are made up at the start and kept in memory, bounded; it listens on and calls loopback only.
@@ -25,7 +25,7 @@ use url::Url;
 
 use super::connector::random_token;
 use super::http::{bearer, is_token, plain, reply};
-use super::nas_keys::SigningKeys;
+use super::scheduler_keys::SigningKeys;
 use crate::net::chronos::ArmedJob;
 use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request as HttpRequest, unix_secs};
 use crate::net::proxy::{ProxyRules, is_loopback};
@@ -46,9 +46,9 @@ const RETRIES: [u64; 8] = [1, 1, 2, 4, 8, 15, 30, 60];
 /// Longest `Retry-After` that is waited for.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(120);
 
-/// How a NAS starts.
+/// How a managed scheduler starts.
 #[derive(Clone, Debug)]
-pub struct NasSettings {
+pub struct SchedulerSettings {
     /// Its port; 0 chooses a free one.
     pub port: u16,
     /// The agent that its tokens are for.
@@ -57,7 +57,7 @@ pub struct NasSettings {
     pub login_secs: i64,
 }
 
-impl Default for NasSettings {
+impl Default for SchedulerSettings {
     fn default() -> Self {
         Self {
             port: 0,
@@ -82,32 +82,32 @@ pub struct FireAttempt {
 
 /// What it knows, for a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NasView {
+pub struct SchedulerView {
     /// The armed jobs, by time.
     pub armed: Vec<ArmedJob>,
     /// The attempts to fire, oldest first.
     pub attempts: Vec<FireAttempt>,
 }
 
-/// A NAS on 127.0.0.1; it ends when dropped.
+/// A managed scheduler on 127.0.0.1; it ends when dropped.
 #[derive(Debug)]
-pub struct Nas {
+pub struct EmbeddedScheduler {
     /// What its tasks share.
-    pub shared: Arc<NasShared>,
+    pub shared: Arc<SchedulerShared>,
     tasks: JoinSet<()>,
 }
 
 #[derive(Debug)]
-pub struct NasShared {
+pub struct SchedulerShared {
     address: SocketAddr,
-    settings: NasSettings,
+    settings: SchedulerSettings,
     http: HttpClient,
-    state: Mutex<NasState>,
+    state: Mutex<SchedulerState>,
     rearmed: Notify,
 }
 
 #[derive(Debug)]
-pub struct NasState {
+pub struct SchedulerState {
     /// Alarms by job.
     pub arms: BTreeMap<String, Alarm>,
     numbered: u64,
@@ -128,19 +128,20 @@ pub struct Alarm {
     firing: bool,
 }
 
-impl Nas {
+impl EmbeddedScheduler {
     /// Binds the port and starts.
-    pub async fn start(settings: NasSettings) -> io::Result<Self> {
+    pub async fn start(settings: SchedulerSettings) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
-        let mut nas = Self::new(settings, listener.local_addr()?)?;
-        let router = nas.router();
-        nas.tasks
+        let mut managed = Self::new(settings, listener.local_addr()?)?;
+        let router = managed.router();
+        managed
+            .tasks
             .spawn(async move { drop(axum::serve(listener, router).await) });
-        Ok(nas)
+        Ok(managed)
     }
 
-    /// A NAS whose [`router`](Self::router) is served at this address.
-    pub fn new(settings: NasSettings, address: SocketAddr) -> io::Result<Self> {
+    /// A managed scheduler whose [`router`](Self::router) is served at this address.
+    pub fn new(settings: SchedulerSettings, address: SocketAddr) -> io::Result<Self> {
         let egress = HttpEgress {
             tls: Tls::new(TlsSettings::default()),
             proxies: ProxyRules::none(),
@@ -148,11 +149,11 @@ impl Nas {
         };
         let base = Url::parse(&format!("http://{address}")).map_err(io::Error::other)?;
         let http = HttpClient::for_url(&egress, HttpPolicy::default(), &base).map_err(io::Error::other)?;
-        let shared = Arc::new(NasShared {
+        let shared = Arc::new(SchedulerShared {
             address,
             settings,
             http,
-            state: Mutex::new(NasState {
+            state: Mutex::new(SchedulerState {
                 arms: BTreeMap::new(),
                 numbered: 0,
                 keys: SigningKeys::new().map_err(io::Error::other)?,
@@ -201,11 +202,11 @@ impl Nas {
         }}});
         std::fs::create_dir_all(home)?;
         let file = home.join("auth.json");
-        super::nas_keys::write_private(&file, &login.to_string())
+        super::scheduler_keys::write_private(&file, &login.to_string())
     }
 
     /// The armed jobs and what was fired.
-    pub fn view(&self) -> NasView {
+    pub fn view(&self) -> SchedulerView {
         let state = self.shared.lock();
         let mut arms: Vec<_> = state.arms.iter().collect();
         arms.sort_by_key(|(_, alarm)| alarm.at);
@@ -213,7 +214,7 @@ impl Nas {
             job_id: id.clone(),
             fire_at: alarm.fire_at.clone(),
         });
-        NasView {
+        SchedulerView {
             armed: armed.collect(),
             attempts: state.attempts.iter().cloned().collect(),
         }
@@ -236,12 +237,12 @@ impl Nas {
     }
 }
 
-impl NasShared {
+impl SchedulerShared {
     fn base(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, NasState> {
+    pub fn lock(&self) -> MutexGuard<'_, SchedulerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -330,7 +331,7 @@ impl NasShared {
 }
 
 /// Fires each alarm at its time.
-async fn run_alarms(shared: Arc<NasShared>) {
+async fn run_alarms(shared: Arc<SchedulerShared>) {
     let mut firing = JoinSet::new();
     loop {
         let now = unix_secs(SystemTime::now());
@@ -368,7 +369,7 @@ fn until(at: i64) -> Duration {
     at.saturating_sub(now).min(Duration::from_secs(3600)) + Duration::from_millis(5)
 }
 
-fn router(shared: &Arc<NasShared>) -> Router {
+fn router(shared: &Arc<SchedulerShared>) -> Router {
     Router::new()
         .route("/api/agent-cron/provision", post(call))
         .route("/api/agent-cron/cancel", post(call))
@@ -379,12 +380,12 @@ fn router(shared: &Arc<NasShared>) -> Router {
         .with_state(Arc::clone(shared))
 }
 
-async fn keys(State(shared): State<Arc<NasShared>>) -> Response {
+async fn keys(State(shared): State<Arc<SchedulerShared>>) -> Response {
     reply(&shared.lock().keys.jwks())
 }
 
 /// Gives a new access token for the refresh token, once.
-async fn refresh(State(shared): State<Arc<NasShared>>, headers: HeaderMap) -> Response {
+async fn refresh(State(shared): State<Arc<SchedulerShared>>, headers: HeaderMap) -> Response {
     let shown = headers
         .get("x-nous-refresh-token")
         .and_then(|value| value.to_str().ok());
@@ -402,7 +403,7 @@ async fn refresh(State(shared): State<Arc<NasShared>>, headers: HeaderMap) -> Re
     }))
 }
 
-async fn call(State(shared): State<Arc<NasShared>>, request: Request) -> Response {
+async fn call(State(shared): State<Arc<SchedulerShared>>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body: Bytes = to_bytes(body, MAX_BODY_BYTES).await.unwrap_or_default();
     let json: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -417,7 +418,7 @@ async fn call(State(shared): State<Arc<NasShared>>, request: Request) -> Respons
     response
 }
 
-impl NasState {
+impl SchedulerState {
     fn answer(&mut self, path: &str, json: &Value) -> Response {
         let job_id = json["job_id"].as_str().unwrap_or_default();
         match path.rsplit('/').next() {

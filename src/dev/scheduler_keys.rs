@@ -1,4 +1,4 @@
-//! The embedded NAS's signing key, made at the start, and a file that only its owner may read.
+//! The embedded managed scheduler's signing key, made at the start, and a file that only its owner may read.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};

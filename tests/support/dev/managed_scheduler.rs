@@ -1,4 +1,4 @@
-//! The embedded NAS, with what goes wrong in front of it.
+//! The embedded managed scheduler, with what goes wrong in front of it.
 
 use std::io;
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
-use hermes_relay::dev::{self, NasSettings, NasShared, SigningKeys};
+use hermes_relay::dev::{self, SchedulerSettings, SchedulerShared, SigningKeys};
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -19,7 +19,7 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// What can be wrong with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NasFault {
+pub(crate) enum SchedulerFault {
     /// Every request gets 503.
     Outage,
     /// Every request gets 403 `invalid_client`.
@@ -36,7 +36,7 @@ pub(crate) enum NasFault {
 
 /// One request to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NasRequest {
+pub(crate) struct SchedulerRequest {
     pub(crate) path: String,
     pub(crate) json: Value,
     /// The answer's status.
@@ -44,20 +44,20 @@ pub(crate) struct NasRequest {
 }
 
 #[derive(Default)]
-struct NasScript {
-    faults: Vec<NasFault>,
-    requests: Vec<NasRequest>,
+struct SchedulerScript {
+    faults: Vec<SchedulerFault>,
+    requests: Vec<SchedulerRequest>,
     key_fetches: u64,
     refreshes: u64,
 }
 
-impl NasScript {
-    fn has(&self, fault: NasFault) -> bool {
+impl SchedulerScript {
+    fn has(&self, fault: SchedulerFault) -> bool {
         self.faults.contains(&fault)
     }
 
     /// Whether a fault is there that happens once; then it is over.
-    fn take(&mut self, fault: NasFault) -> bool {
+    fn take(&mut self, fault: SchedulerFault) -> bool {
         let before = self.faults.len();
         self.faults.retain(|other| *other != fault);
         self.faults.len() < before
@@ -66,36 +66,36 @@ impl NasScript {
 
 #[derive(Clone)]
 struct Front {
-    shared: Arc<NasShared>,
-    script: Arc<Mutex<NasScript>>,
+    shared: Arc<SchedulerShared>,
+    script: Arc<Mutex<SchedulerScript>>,
 }
 
 impl Front {
-    fn lock(&self) -> MutexGuard<'_, NasScript> {
+    fn lock(&self) -> MutexGuard<'_, SchedulerScript> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A NAS on 127.0.0.1.
-pub(crate) struct Nas {
-    inner: dev::Nas,
+/// A managed scheduler on 127.0.0.1.
+pub(crate) struct EmbeddedScheduler {
+    inner: dev::EmbeddedScheduler,
     front: Front,
     _server: Server,
     _stop: DropGuard,
 }
 
-impl Deref for Nas {
-    type Target = dev::Nas;
+impl Deref for EmbeddedScheduler {
+    type Target = dev::EmbeddedScheduler;
 
-    fn deref(&self) -> &dev::Nas {
+    fn deref(&self) -> &dev::EmbeddedScheduler {
         &self.inner
     }
 }
 
-impl Nas {
-    pub(crate) async fn start(settings: NasSettings) -> io::Result<Self> {
+impl EmbeddedScheduler {
+    pub(crate) async fn start(settings: SchedulerSettings) -> io::Result<Self> {
         let (listener, addr) = bind(settings.port).await?;
-        let inner = dev::Nas::new(settings, addr)?;
+        let inner = dev::EmbeddedScheduler::new(settings, addr)?;
         let front = Front {
             shared: Arc::clone(&inner.shared),
             script: Arc::default(),
@@ -112,7 +112,7 @@ impl Nas {
     }
 
     /// The requests so far.
-    pub(crate) fn requests(&self) -> Vec<NasRequest> {
+    pub(crate) fn requests(&self) -> Vec<SchedulerRequest> {
         self.front.lock().requests.clone()
     }
 
@@ -127,12 +127,12 @@ impl Nas {
     }
 
     /// Makes something go wrong.
-    pub(crate) fn fault(&self, fault: NasFault) {
+    pub(crate) fn fault(&self, fault: SchedulerFault) {
         self.front.lock().faults.push(fault);
     }
 
     /// Takes [`fault`](Self::fault) back.
-    pub(crate) fn mend(&self, fault: NasFault) {
+    pub(crate) fn mend(&self, fault: SchedulerFault) {
         self.front.lock().take(fault);
     }
 
@@ -159,7 +159,7 @@ async fn handle(State(front): State<Front>, request: Request, next: Next) -> Res
         let is_out = {
             let mut script = front.lock();
             script.key_fetches += 1;
-            script.has(NasFault::KeyOutage)
+            script.has(SchedulerFault::KeyOutage)
         };
         return if is_out {
             refuse(StatusCode::SERVICE_UNAVAILABLE, "down")
@@ -187,7 +187,7 @@ async fn handle(State(front): State<Front>, request: Request, next: Next) -> Res
         let request = Request::from_parts(parts, Body::from(bytes));
         bend(&front, &path, &json, next.run(request).await)
     };
-    front.lock().requests.push(NasRequest {
+    front.lock().requests.push(SchedulerRequest {
         path,
         json,
         answered: response.status().as_u16(),
@@ -197,15 +197,15 @@ async fn handle(State(front): State<Front>, request: Request, next: Next) -> Res
 
 fn refusal(front: &Front, bearer: &str) -> Option<Response> {
     let mut script = front.lock();
-    if script.has(NasFault::Outage) {
+    if script.has(SchedulerFault::Outage) {
         return Some(refuse(StatusCode::SERVICE_UNAVAILABLE, "down for maintenance"));
     }
-    if script.take(NasFault::UnauthorizedOnce) {
+    if script.take(SchedulerFault::UnauthorizedOnce) {
         return Some(refuse(StatusCode::UNAUTHORIZED, "invalid_token"));
     }
     // Only who is known can be rejected.
     let is_known = bearer == format!("Bearer {}", front.shared.lock().access_token);
-    (is_known && script.has(NasFault::IdentityRejected))
+    (is_known && script.has(SchedulerFault::IdentityRejected))
         .then(|| refuse(StatusCode::FORBIDDEN, "invalid_client"))
 }
 
@@ -214,11 +214,11 @@ fn bend(front: &Front, path: &str, json: &Value, response: Response) -> Response
     if !response.status().is_success() {
         return response;
     }
-    if path.ends_with("/provision") && front.lock().take(NasFault::LoseArm) {
+    if path.ends_with("/provision") && front.lock().take(SchedulerFault::LoseArm) {
         let job_id = json["job_id"].as_str().unwrap_or_default();
         front.shared.lock().arms.remove(job_id);
     }
-    if path.ends_with("/list") && front.lock().has(NasFault::ZuluList) {
+    if path.ends_with("/list") && front.lock().has(SchedulerFault::ZuluList) {
         let state = front.shared.lock();
         let armed = state.arms.iter().map(|(id, alarm)| {
             let fire_at = jiff::Timestamp::from_second(alarm.at).unwrap().to_string();

@@ -1,8 +1,8 @@
-//! The embedded NAS fires what is armed, over real sockets, with tokens that the relay verifies.
+//! The embedded managed scheduler fires what is armed, over real sockets, with tokens that the relay verifies.
 
 use std::time::{Duration, SystemTime};
 
-use crate::support::dev::{FireAttempt, Nas, NasFault, NasSettings};
+use crate::support::dev::{EmbeddedScheduler, FireAttempt, SchedulerFault, SchedulerSettings};
 use hermes_relay::cron::fire::FireAdmission;
 use hermes_relay::net::chronos::ChronosClient;
 use secrecy::SecretString;
@@ -13,27 +13,29 @@ use super::fire_endpoint::FireRig;
 use crate::support::http_stub::egress;
 use crate::support::wait::eventually;
 
-/// A NAS and a relay that serves fires for it.
-struct NasRig {
-    nas: Nas,
+/// A managed scheduler and a relay that serves fires for it.
+struct SchedulerRig {
+    managed: EmbeddedScheduler,
     rig: FireRig,
     client: ChronosClient,
     token: SecretString,
 }
 
-impl NasRig {
+impl SchedulerRig {
     async fn start() -> Self {
-        let nas = Nas::start(NasSettings::default()).await.unwrap();
-        let rig = FireRig::with(&nas.portal_url(), nas.audience(), &nas.jwks_url()).await;
+        let managed = EmbeddedScheduler::start(SchedulerSettings::default())
+            .await
+            .unwrap();
+        let rig = FireRig::with(&managed.portal_url(), managed.audience(), &managed.jwks_url()).await;
         let home = TempDir::new().unwrap();
-        nas.write_login(home.path()).unwrap();
+        managed.write_login(home.path()).unwrap();
         let login: Value =
             serde_json::from_slice(&std::fs::read(home.path().join("auth.json")).unwrap()).unwrap();
         let token = login["providers"]["nous"]["access_token"].as_str().unwrap();
         let client =
-            ChronosClient::new(&egress(), &nas.portal_url(), &format!("http://{}", rig.fires)).unwrap();
+            ChronosClient::new(&egress(), &managed.portal_url(), &format!("http://{}", rig.fires)).unwrap();
         Self {
-            nas,
+            managed,
             rig,
             client,
             token: SecretString::from(token),
@@ -51,7 +53,7 @@ impl NasRig {
 
     async fn attempts(&self, count: usize) -> Vec<FireAttempt> {
         eventually("attempts to fire", async || {
-            let attempts = self.nas.view().attempts;
+            let attempts = self.managed.view().attempts;
             if attempts.len() >= count {
                 Ok(attempts)
             } else {
@@ -72,85 +74,88 @@ fn iso(date: &str) -> String {
 
 #[tokio::test]
 async fn an_alarm_fires_at_its_time_and_is_gone() {
-    let nas = NasRig::start().await;
-    let fire_at = nas.arm("a", 1).await;
-    let attempts = nas.attempts(1).await;
+    let managed = SchedulerRig::start().await;
+    let fire_at = managed.arm("a", 1).await;
+    let attempts = managed.attempts(1).await;
     assert_eq!(
         (attempts[0].status, attempts[0].answer.as_str()),
         (Some(202), "accepted")
     );
     assert_eq!(attempts[0].fire_at, fire_at);
-    let admitted = nas.rig.admitted();
+    let admitted = managed.rig.admitted();
     assert_eq!(admitted[0].fire_at.as_deref(), Some(fire_at.as_str()));
-    eventually("the alarm is gone", async || nas.nas.view().armed.is_empty()).await;
-    nas.rig.relay.stop().await;
+    eventually("the alarm is gone", async || {
+        managed.managed.view().armed.is_empty()
+    })
+    .await;
+    managed.rig.relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_fire_that_is_deferred_comes_again_when_it_was_asked_to() {
-    let nas = NasRig::start().await;
-    nas.rig.answer(FireAdmission::Early {
+    let managed = SchedulerRig::start().await;
+    managed.rig.answer(FireAdmission::Early {
         retry_after: Duration::from_secs(2),
     });
     let began = std::time::Instant::now();
-    nas.arm("a", 0).await;
-    nas.attempts(1).await;
-    nas.rig.answer(FireAdmission::Accepted);
-    let attempts = nas.attempts(2).await;
+    managed.arm("a", 0).await;
+    managed.attempts(1).await;
+    managed.rig.answer(FireAdmission::Accepted);
+    let attempts = managed.attempts(2).await;
     assert!(began.elapsed() >= Duration::from_secs(2), "it waited as asked");
     let statuses: Vec<_> = attempts.iter().map(|attempt| attempt.status).collect();
     assert_eq!(statuses, [Some(503), Some(202)]);
-    nas.rig.relay.stop().await;
+    managed.rig.relay.stop().await;
 }
 
 #[tokio::test]
 async fn new_keys_are_used_without_a_pause_and_an_outage_of_keys_is_survived() {
-    let nas = NasRig::start().await;
-    nas.arm("a", 3600).await;
-    assert_eq!(nas.nas.fire_now("a").await.unwrap().status, Some(202));
-    let old = nas.nas.fire_token().unwrap();
-    nas.nas.rotate_keys().unwrap();
+    let managed = SchedulerRig::start().await;
+    managed.arm("a", 3600).await;
+    assert_eq!(managed.managed.fire_now("a").await.unwrap().status, Some(202));
+    let old = managed.managed.fire_token().unwrap();
+    managed.managed.rotate_keys().unwrap();
     assert_eq!(
-        nas.nas.fire_now("a").await.unwrap().status,
+        managed.managed.fire_now("a").await.unwrap().status,
         Some(202),
         "the new key"
     );
-    assert_eq!(nas.nas.key_fetches(), 2);
+    assert_eq!(managed.managed.key_fetches(), 2);
     let bearer = format!("Bearer {old}");
-    let refused = super::fire_endpoint::post(nas.rig.fires, &[("Authorization", &bearer)], "{}").await;
+    let refused = super::fire_endpoint::post(managed.rig.fires, &[("Authorization", &bearer)], "{}").await;
     assert_eq!(refused.status, 401, "the old key");
-    nas.nas.fault(NasFault::KeyOutage);
+    managed.managed.fault(SchedulerFault::KeyOutage);
     assert_eq!(
-        nas.nas.fire_now("a").await.unwrap().status,
+        managed.managed.fire_now("a").await.unwrap().status,
         Some(202),
         "the keys are known"
     );
-    assert_eq!(nas.nas.fire_now("unknown").await, None);
-    nas.rig.relay.stop().await;
+    assert_eq!(managed.managed.fire_now("unknown").await, None);
+    managed.rig.relay.stop().await;
 }
 
 #[tokio::test]
 async fn firing_twice_asks_twice() {
-    let nas = NasRig::start().await;
-    nas.arm("a", 3600).await;
-    let both = nas.nas.fire_twice("a").await.unwrap();
+    let managed = SchedulerRig::start().await;
+    managed.arm("a", 3600).await;
+    let both = managed.managed.fire_twice("a").await.unwrap();
     assert!(
         both.iter().all(|attempt| attempt.status == Some(202)),
         "the stub admits both"
     );
-    assert_eq!(nas.rig.admitted().len(), 2);
-    assert_eq!(nas.nas.view().armed.len(), 1, "the alarm stays");
-    nas.nas.forget_arms();
-    assert_eq!(nas.nas.fire_twice("a").await, None);
-    nas.rig.relay.stop().await;
+    assert_eq!(managed.rig.admitted().len(), 2);
+    assert_eq!(managed.managed.view().armed.len(), 1, "the alarm stays");
+    managed.managed.forget_arms();
+    assert_eq!(managed.managed.fire_twice("a").await, None);
+    managed.rig.relay.stop().await;
 }
 
 #[tokio::test]
 async fn only_its_own_login_may_arm() {
-    let nas = NasRig::start().await;
+    let managed = SchedulerRig::start().await;
     let stranger = SecretString::from("stranger");
-    let error = nas.client.list(&stranger).await.unwrap_err();
+    let error = managed.client.list(&stranger).await.unwrap_err();
     assert!(error.is_unauthorized(), "{error}");
-    assert!(nas.client.list(&nas.token).await.is_ok());
-    nas.rig.relay.stop().await;
+    assert!(managed.client.list(&managed.token).await.is_ok());
+    managed.rig.relay.stop().await;
 }
