@@ -406,7 +406,9 @@ async fn memory_stays_flat_and_polling_goes_on_however_much_comes() {
         "{updates} updates: {warm} KiB after a quarter, at most {peak} KiB, {end} KiB at the end; {SLICE} updates taken within {slowest:?}"
     );
     assert!(end < warm + 15 * 1024, "grew from {warm} KiB to {end} KiB");
-    assert_eq!(relay.count("WARN"), 0, "{}", relay.stderr());
+    // Everybody may drive this bot, which the start says.
+    assert_eq!(relay.count("WARN"), 1, "{}", relay.stderr());
+    assert_eq!(relay.count("everybody who finds the bot"), 1);
     relay.stop().await;
 }
 

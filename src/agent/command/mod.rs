@@ -246,7 +246,8 @@ impl Agent for CommandAgent {
     fn health(&self) -> AgentFuture<'_, AgentHealth> {
         Box::pin(std::future::ready(match self.check() {
             Ok(()) => AgentHealth::Ready,
-            Err(why) => AgentHealth::NotInstalled(why.to_string()),
+            Err(SpawnError::NotInstalled(why)) => AgentHealth::NotInstalled(why.to_string()),
+            Err(why) => AgentHealth::Down(why.to_string()),
         }))
     }
 

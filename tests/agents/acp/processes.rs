@@ -134,7 +134,9 @@ async fn what_is_not_installed_explains_how_to_get_it() {
         settings.preset = Some("gemini".to_owned());
         settings.env.0.insert("PATH".to_owned(), "/nowhere".to_owned());
     });
-    assert!(matches!(rig.agent.health().await, AgentHealth::Down(why) if why.contains("npm install")));
+    assert!(
+        matches!(rig.agent.health().await, AgentHealth::NotInstalled(why) if why.contains("npm install"))
+    );
     let failure = rig.fails("a", "hello").await;
     assert!(
         failure.detail.contains("npm install") && !failure.retryable,

@@ -174,7 +174,7 @@ async fn reports_its_health(fixture: &dyn Fixture) -> Outcome {
     }
     let broken = agent.health().await;
     assert!(
-        matches!(&broken, AgentHealth::Down(why) if !why.is_empty()),
+        matches!(&broken, AgentHealth::Down(why) | AgentHealth::NotInstalled(why) if !why.is_empty()),
         "{broken:?}"
     );
     if let Some(text) = fixture.text(crate::conformance::suite::Act::Say) {

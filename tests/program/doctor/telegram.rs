@@ -75,10 +75,9 @@ async fn a_healthy_bot_passes_everything_and_nothing_is_confirmed() {
     let open = doctor(setup(&api.base()), &[]).await;
     let access = open.rows.iter().find(|row| row["id"] == "access").unwrap();
     assert_eq!(access["outcome"], "warn", "{access}");
-    let listed = setup(&api.base()).setting(
-        "access",
-        "{mode: list, people: [{platform: telegram, user: '1', role: owner}]}",
-    );
+    let listed = setup(&api.base())
+        .setting("access.mode", "list")
+        .setting("access.people", "[{platform: telegram, user: '1', role: owner}]");
     let report = doctor(listed, &[]).await;
     for row in &report.rows {
         let skipped = row["id"] == "clock" && row["outcome"] == "skipped";

@@ -58,8 +58,8 @@ async fn a_package_lives_and_goes_as_packages_do() {
         config
     );
     answers(&connector, &machine, "m2", "again").await;
-    let output =
-        machine.does("hermes-relay doctor --state-dir /var/lib/hermes-relay | grep -A1 'Service unit'");
+    let output = machine
+        .does("hermes-relay doctor --verbose --state-dir /var/lib/hermes-relay | grep -A1 'Service unit'");
     assert!(
         output.contains("/usr/lib/systemd/system/hermes-relay.service waits 40 s"),
         "{output}"

@@ -181,7 +181,7 @@ async fn what_cannot_be_a_skill_is_refused() {
         );
         refused(
             &verb_with(&setup, &["skills", "add", "x", "-"], Some("# Status: Final\nx")).await,
-            &["Final", "Draft, Approved and Disabled"],
+            &["Final", "Draft, Approved or Disabled"],
         );
         let long = "x".repeat((1 << 20) + 1);
         refused(

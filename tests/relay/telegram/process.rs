@@ -300,7 +300,7 @@ async fn what_cannot_be_read_is_listed_and_refusals_are_in_status_and_log() {
             .contains("blocked"),
         "{status}"
     );
-    relay.wait_for_log("blocked by the user").await;
+    relay.wait_for_log("cannot send to a chat any more").await;
     let (code, listed, err) = verb(&setup, &["journal", "list", "--section", "quarantine"]).await;
     assert_eq!(code, 0, "{err}");
     assert!(listed.contains("quarantine:1"), "{listed}");
