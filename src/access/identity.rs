@@ -62,6 +62,15 @@ impl PersonId {
         &self.user
     }
 
+    /// Another id that may be this person's: a denial of it holds for them too.
+    pub(super) fn alike(&self) -> Option<Self> {
+        if !matches!(self.platform.as_str(), "whatsapp" | "whatsapp_cloud") {
+            return None;
+        }
+        let alike = Self::new(&self.platform, &bare_whatsapp_id(&self.user));
+        (alike != *self).then_some(alike)
+    }
+
     /// Whether a rule of the settings, in its canonical form, names this person.
     pub(super) fn is_named(&self, platform: &str, user: &str) -> bool {
         if platform == ANY {

@@ -148,7 +148,8 @@ impl Pairings {
         Some((person, row))
     }
 
-    fn find(&self, code: &str, now_ms: i64) -> Option<PersonId> {
+    /// Whose code this is.
+    pub(super) fn find(&self, code: &str, now_ms: i64) -> Option<PersonId> {
         let typed = code.trim().to_ascii_uppercase();
         let (person, _) = self.pending(now_ms).find(|(_, pending)| pending.code == typed)?;
         Some(person.clone())

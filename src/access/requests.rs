@@ -58,6 +58,11 @@ pub enum AccessError {
     /// The settings file denies the person.
     #[error("the settings file denies {0}; remove the entry in `access.deny`")]
     DeniedByFile(PersonId),
+    /// An id that may be the same person's is denied.
+    #[error(
+        "{0} is denied, and may be the same person; lift that first with `hermes-relay access allow {0}`"
+    )]
+    DeniedAlike(PersonId),
     /// A list is empty.
     #[error("an empty list allows nothing; leave it out to allow everything")]
     EmptyList,
@@ -70,6 +75,7 @@ impl AccessError {
             Self::Person(_) => "person",
             Self::NoSuchCode => "no_such_code",
             Self::DeniedByFile(_) => "denied_by_file",
+            Self::DeniedAlike(_) => "denied_alike",
             Self::EmptyList => "empty_list",
         }
     }
@@ -179,6 +185,8 @@ impl Gate {
                 })
             }
             AccessRequest::Approve { code, role } => {
+                let waiting = self.pairings.find(&code, now_ms).ok_or(AccessError::NoSuchCode)?;
+                self.check_denials(&waiting)?;
                 let (person, pending) = self.pairings.take(&code, now_ms).ok_or(AccessError::NoSuchCode)?;
                 Ok(self.pair(person, pending, role.unwrap_or_default(), now_ms))
             }
@@ -216,9 +224,7 @@ impl Gate {
         chats: Option<Vec<String>>,
         now_ms: i64,
     ) -> Result<Handled, AccessError> {
-        if self.is_denied_by_settings(&person) {
-            return Err(AccessError::DeniedByFile(person));
-        }
+        self.check_denials(&person)?;
         let mut rows: Vec<StoredRow> = self.pairings.drop_person(&person).into_iter().collect();
         let mut in_file = self.settings.people.iter();
         let in_file = in_file.find(|rule| person.is_named(&rule.platform, &rule.user));
@@ -254,6 +260,19 @@ impl Gate {
             }),
             ..Handled::default()
         })
+    }
+
+    /// Whether a denial would hold against a rule that lets this person in: one of the settings file, or one of an id that may be
+    /// theirs.
+    fn check_denials(&self, person: &PersonId) -> Result<(), AccessError> {
+        let alike = person.alike();
+        let denied = [Some(person), alike.as_ref()].into_iter().flatten();
+        let denied = denied.filter(|person| self.is_denied_by_settings(person));
+        if let Some(denied) = denied.cloned().next() {
+            return Err(AccessError::DeniedByFile(denied));
+        }
+        let stored = alike.filter(|alike| self.stored.get(alike).is_some_and(|rule| rule.role.is_none()));
+        stored.map_or(Ok(()), |denied| Err(AccessError::DeniedAlike(denied)))
     }
 
     fn store(&mut self, person: &PersonId, mut rule: StoredRule) -> StoredRow {

@@ -449,6 +449,29 @@ fn a_denial_says_when_nobody_known_is_meant() {
 }
 
 #[test]
+fn nobody_is_told_to_be_let_in_whom_a_denial_keeps_out() {
+    let mut gate = gate(json!({"mode": "pair", "deny": [{"platform": "slack", "user": "never"}]}));
+    let step = (gate.pairings()).request(&person("never"), PairingRequest::default(), 3, NOW);
+    let approve = AccessRequest::Approve {
+        code: code_of(step).unwrap(),
+        role: None,
+    };
+    let refused = gate.handle(approve.clone(), NOW).unwrap_err();
+    assert_eq!(refused, AccessError::DeniedByFile(person("never")));
+    let again = gate.handle(approve, NOW).unwrap_err();
+    assert_eq!(again, refused, "the code still waits");
+    // The number may be the same person's as the id.
+    gate.handle(deny("whatsapp:9000"), NOW).unwrap();
+    let refused = gate.handle(allow("whatsapp:9000@lid", None), NOW).unwrap_err();
+    assert_eq!(
+        refused,
+        AccessError::DeniedAlike(PersonId::new("whatsapp", "9000"))
+    );
+    gate.handle(allow("whatsapp:9000", None), NOW).unwrap();
+    gate.handle(allow("whatsapp:9000@lid", None), NOW).unwrap();
+}
+
+#[test]
 fn there_is_an_owner_while_somebody_may_be_one() {
     let mut gate = gate(
         json!({"mode": "pair", "deny": [{"platform": "slack", "user": "never"}],

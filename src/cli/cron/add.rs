@@ -405,19 +405,20 @@ fn turn_origin(relay: &RemoteRelay, env: Environment<'_>) -> Result<Option<JobOr
     if let Some(origin) = known.filter(|origin| !origin.is_null()) {
         return Ok(serde_json::from_value(origin).ok());
     }
+    // The environment has not all that is known of the person, and none of it in a job: without the turn, rules about that
+    // person might not hold for the job.
+    if has_rules(relay) {
+        let why = "cannot tell for whom this job is made: the turn of this process is over";
+        let hint = "make the job while the turn runs, or in the chat with /cron add";
+        return Err(relay.fail(exit::FAILED, why, Some(hint)));
+    }
     let (Some(platform), Some(chat_id)) = (text("RELAY_PLATFORM"), text("RELAY_CHAT_ID")) else {
         return Ok(None);
     };
     let user_id = text("RELAY_USER_ID");
     let is_hidden = |id: &str| is_pseudonym(id, "chat_") || is_pseudonym(id, "user_");
     if is_hidden(&chat_id) || user_id.as_deref().is_some_and(is_hidden) {
-        if !has_rules(relay) {
-            return Ok(None);
-        }
-        let why =
-            "cannot tell for whom this job is made: the turn is over, and its ids are hidden from the agent";
-        let hint = "make the job while the turn runs, or in the chat with /cron add";
-        return Err(relay.fail(exit::FAILED, why, Some(hint)));
+        return Ok(None);
     }
     Ok(Some(JobOrigin {
         platform,

@@ -236,12 +236,13 @@ fn clock(text: &str) -> Option<(u8, u8)> {
 }
 
 /// Words that join parts of a schedule, or a schedule and what it is for.
-const JOINING: [&str; 21] = [
+const JOINING: [&str; 22] = [
     "and", "or", "at", "on", "in", "then", "until", "till", "except", "from", "between", "for", "every",
-    "starting", "but", "not", "only", "to", "through", "after", "before",
+    "starting", "but", "not", "only", "to", "through", "after", "before", "plus",
 ];
 /// Words that belong to a schedule after one of those.
-const JOINED: [&str; 26] = [
+const JOINED: [&str; 27] = [
+    "hour",
     "today",
     "tomorrow",
     "tonight",
@@ -276,10 +277,17 @@ const ZONES: [&str; 15] = [
 
 /// Whether a text that follows a schedule goes on with it, as in `every 2h` and `30m`, or `monday 9am` and `and 5pm`.
 pub(super) fn continues(text: &str) -> bool {
+    // No prompt begins like this; a slash before a word is a command.
+    if text.starts_with(['&', '+', ',', ';', '(']) || text.starts_with("/ ") {
+        return true;
+    }
     let words = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | ';'));
     let mut words = words.filter(|word| !word.is_empty()).take(4).peekable();
     let mut is_joined = false;
-    while let Some(word) = words.next_if(|word| JOINING.contains(&&*word.to_lowercase())) {
+    while let Some(word) = words.next_if(|word| {
+        let word = word.to_lowercase();
+        JOINING.contains(&&*word) || (is_joined && word == "the")
+    }) {
         // `every` begins a schedule of its own.
         is_joined = true;
         if word.eq_ignore_ascii_case("every") {
@@ -307,7 +315,7 @@ fn is_time_word(word: &str) -> bool {
         || is_offset
         || is_zone
         || is_duration
-        || matches!(word, "am" | "pm" | "a.m" | "p.m")
+        || matches!(word, "am" | "pm" | "a.m" | "p.m" | "twice")
         || clock(word).is_some()
         || days(word).is_some()
 }

@@ -256,16 +256,17 @@ async fn a_job_keeps_its_person_wherever_its_answer_goes_and_whoever_runs_the_co
         assert_refused(&run(&setup, id, count).await);
     }
     relay.stop().await;
-    // A person who cannot be told is not the operator.
+    // A process that outlives its turn is not the operator, nor may it name the person by what it knows of them.
     let setup = setup
         .env("RELAY_SESSION_KEY", "agent:main:signal:dm:gone")
         .env("RELAY_PLATFORM", "signal")
-        .env("RELAY_CHAT_ID", "chat_0123456789abcdef");
+        .env("RELAY_CHAT_ID", "gone")
+        .env("RELAY_USER_ID", "gone");
     let relay = connected(&setup).await;
-    let hidden = verb(&setup, &["cron", "add", "every 1h", "x"]).await;
+    let late = verb(&setup, &["cron", "add", "every 1h", "x"]).await;
     assert!(
-        hidden.code == 1 && hidden.err.contains("cannot tell for whom"),
-        "{hidden:?}"
+        late.code == 1 && late.err.contains("cannot tell for whom"),
+        "{late:?}"
     );
     relay.stop().await;
 }
@@ -372,6 +373,25 @@ async fn commands_count_towards_the_minute_and_stop_does_not() {
         .deliver(&message(("discord", "u1"), "c1", "stop", "/stop"))
         .unwrap();
     said(&connector, "c1", "Nothing is running").await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn commands_that_a_role_does_not_have_count_towards_the_minute() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector)
+        .setting("access.mode", "list")
+        .setting("access.people", "[{platform: discord, user: g1, role: guest}]")
+        .setting("access.limits.per_user_per_minute", "5");
+    let relay = connected(&setup).await;
+    for number in 0..30 {
+        let text = if number % 2 == 0 { "/stop" } else { "/new" };
+        let event = message(("discord", "g1"), "c1", &format!("m{number}"), text);
+        connector.deliver(&event).unwrap();
+    }
+    acknowledged(&setup, 30).await;
+    said(&connector, "c1", "too fast").await;
+    assert_eq!(connector.messages_in("c1").len(), 6, "five answers and a notice");
     relay.stop().await;
 }
 

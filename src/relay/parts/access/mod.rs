@@ -1,8 +1,9 @@
 //! Access: asks the gate about every event, answers strangers, keeps the trail.
 //!
 //! The rules are [`Gate`]'s. Here its decisions are counted and written to the audit log, strangers get what the settings
-//! say, at most [`MAX_NOTICES`] an hour in all, and its changes become rows of the journal.
+//! say, and its changes become rows of the journal.
 
+mod strangers;
 mod trail;
 
 use trail::event_name;
@@ -14,26 +15,19 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::access::{
-    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, Limits, PairingRequest,
-    PairingStep, PersonId, Reason, Role, StoredRow, Strangers, Verdict,
+    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, Limits, PersonId, Reason,
+    Role, StoredRow, Verdict,
 };
 use crate::config::{AliasFiles, Settings};
 use crate::relay::effects::Effects;
 use crate::relay::status::AccessStatus;
 use crate::session::TurnId;
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
-use crate::text::{instant, printable};
+use crate::text::instant;
 use crate::wire::{NoAliases, Platform, SessionKey, SessionSource, WhatsAppAliases};
 
-/// Replies to strangers in an hour, all of them together.
-const MAX_NOTICES: usize = 50;
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// Length of a stranger's name in the log.
-const MAX_NAME_CHARS: usize = 60;
-/// The reply to a stranger who cannot be paired.
-const NOT_KNOWN: &str = "You do not have access. Ask the operator of this agent to let you in.";
-
 /// The gate of a running relay.
 pub struct AccessControl {
     gate: Gate,
@@ -77,13 +71,6 @@ pub struct BeginRefusal {
     pub reason: Reason,
     /// What the author gets to read.
     pub notice: Option<String>,
-}
-
-/// What a stranger gets to read.
-pub struct StrangerReply {
-    pub text: String,
-    /// Their code, when they got one.
-    pub code: Option<String>,
 }
 
 impl AccessControl {
@@ -190,6 +177,16 @@ impl AccessControl {
             && let Some(exceeded) = self.exceeded(author, verdict.role, kind, now_ms)
         {
             (verdict.allowed, verdict.reason) = (false, exceeded.reason);
+            notice = exceeded.notice;
+        }
+        // The reply to a command that somebody's role does not have counts like that to any other.
+        let is_command = matches!(kind, EventKind::Stop | EventKind::Command | EventKind::Inquiry);
+        if is_command
+            && !verdict.allowed
+            && verdict.reason == Reason::Role
+            && let Some(exceeded) = self.exceeded(author, verdict.role, EventKind::Command, now_ms)
+        {
+            verdict.reason = exceeded.reason;
             notice = exceeded.notice;
         }
         match kind {
@@ -355,11 +352,6 @@ impl AccessControl {
             .collect()
     }
 
-    /// Whether what this stranger writes is kept until they are approved.
-    pub fn keeps_message(&self, author: &Author) -> bool {
-        author.direct && self.gate.strangers() == Strangers::Pair
-    }
-
     /// What `/whoami` answers.
     pub fn describe(&self, author: &Author) -> String {
         let person = author
@@ -367,74 +359,6 @@ impl AccessControl {
             .map_or_else(|| "unknown".to_owned(), PersonId::to_string);
         let role = self.gate.role(author).map_or("none", Role::as_str);
         format!("You are {person}. Your role is {role}.")
-    }
-
-    /// A stranger's message is committed as ignored: what they get to read, if anything.
-    pub fn answer_stranger(
-        &mut self,
-        author: &Author,
-        request: PairingRequest,
-        random: u64,
-        now_ms: i64,
-        effects: &mut Effects,
-    ) -> Option<StrangerReply> {
-        // Whoever else is in a group must not learn of it, nor get in by it.
-        let person = author.person().filter(|_| author.direct)?;
-        let strangers = self.gate.strangers();
-        if strangers == Strangers::Silent {
-            return None;
-        }
-        self.forget_notices(now_ms);
-        if self.notices.len() >= MAX_NOTICES || self.answered.contains_key(person) {
-            return None;
-        }
-        let reply = match strangers {
-            Strangers::Silent => return None,
-            Strangers::Notice => StrangerReply {
-                text: NOT_KNOWN.to_owned(),
-                code: None,
-            },
-            Strangers::Pair => {
-                let has_owner = self.gate.has_owner();
-                let name = request.name.as_deref().unwrap_or_default();
-                let name = printable(name, MAX_NAME_CHARS);
-                let then = match request.message {
-                    Some(_) => "; your message is answered then",
-                    None => ", then write again",
-                };
-                let pairings = self.gate.pairings();
-                let step = pairings.request(person, request, random, now_ms);
-                let PairingStep::Code(code, rows) = step else {
-                    return None;
-                };
-                write_rows(rows, effects);
-                self.write(person, author.chat(), None, "pairing", "code", now_ms);
-                let role = if has_owner { "" } else { " --role owner" };
-                let command = format!("hermes-relay access approve {code}{role}");
-                tracing::info!(person = %person, name, "somebody asks for access; to let them in: {command}");
-                let who = if has_owner {
-                    "Ask the operator of this agent to approve it within an hour"
-                } else {
-                    "This agent has no owner yet. If it is yours, run this on its machine within an hour"
-                };
-                let text = format!(
-                    "You do not have access yet. Your pairing code is {code}. {who}{then}:\n{command}"
-                );
-                StrangerReply {
-                    text,
-                    code: Some(code),
-                }
-            }
-        };
-        self.notices.push_back(now_ms);
-        self.answered.insert(person.clone(), now_ms);
-        Some(reply)
-    }
-
-    fn forget_notices(&mut self, now_ms: i64) {
-        let is_recent = |at: &i64| (0..HOUR_MS).contains(&now_ms.saturating_sub(*at));
-        self.notices.retain(is_recent);
-        self.answered.retain(|_, at| is_recent(at));
     }
 
     /// Handles a request of a verb: its rows go to the journal.
@@ -454,14 +378,6 @@ impl AccessControl {
             self.write(person, "", role, change.what, "command", now_ms);
         }
         Ok(handled)
-    }
-
-    /// An owner does not want to be asked about somebody's code.
-    pub fn ignore(&mut self, code: &str, now_ms: i64, effects: &mut Effects) {
-        if let Some((person, row)) = self.gate.pairings().ignore(code, now_ms) {
-            write_rows(vec![row], effects);
-            self.write(&person, "", None, "ignore", "command", now_ms);
-        }
     }
 
     /// What the relay reports about access.

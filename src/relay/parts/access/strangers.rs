@@ -1,0 +1,114 @@
+//! People without access: what they get to read, their codes, and what an owner does about them.
+//!
+//! They get what the settings say, in direct messages only, each once an hour, and at most [`MAX_NOTICES`] an hour in all.
+
+use super::{AccessControl, HOUR_MS, write_rows};
+use crate::access::{Author, PairingRequest, PairingStep, PersonId, Strangers};
+use crate::relay::effects::Effects;
+use crate::text::printable;
+
+/// Replies to strangers in an hour, all of them together.
+const MAX_NOTICES: usize = 50;
+/// Length of a stranger's name in the log.
+const MAX_NAME_CHARS: usize = 60;
+/// The reply to a stranger who cannot be paired.
+const NOT_KNOWN: &str = "You do not have access. Ask the operator of this agent to let you in.";
+
+/// What a stranger gets to read.
+pub struct StrangerReply {
+    pub text: String,
+    /// Their code, when they got one.
+    pub code: Option<String>,
+}
+
+impl AccessControl {
+    /// Whether what this stranger writes is kept until they are approved.
+    pub fn keeps_message(&self, author: &Author) -> bool {
+        author.direct && self.gate.strangers() == Strangers::Pair
+    }
+
+    /// A stranger's message is committed as ignored: what they get to read, if anything.
+    pub fn answer_stranger(
+        &mut self,
+        author: &Author,
+        request: PairingRequest,
+        random: u64,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Option<StrangerReply> {
+        // Whoever else is in a group must not learn of it, nor get in by it.
+        let person = author.person().filter(|_| author.direct)?;
+        let strangers = self.gate.strangers();
+        if strangers == Strangers::Silent {
+            return None;
+        }
+        self.forget_notices(now_ms);
+        if self.notices.len() >= MAX_NOTICES || self.answered.contains_key(person) {
+            return None;
+        }
+        let reply = match strangers {
+            Strangers::Silent => return None,
+            Strangers::Notice => StrangerReply {
+                text: NOT_KNOWN.to_owned(),
+                code: None,
+            },
+            Strangers::Pair => self.offer_code(person, author.chat(), request, random, now_ms, effects)?,
+        };
+        self.notices.push_back(now_ms);
+        self.answered.insert(person.clone(), now_ms);
+        Some(reply)
+    }
+
+    fn offer_code(
+        &mut self,
+        person: &PersonId,
+        chat: &str,
+        request: PairingRequest,
+        random: u64,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Option<StrangerReply> {
+        let has_owner = self.gate.has_owner();
+        let name = request.name.as_deref().unwrap_or_default();
+        let name = printable(name, MAX_NAME_CHARS);
+        let then = match request.message {
+            Some(_) => "; your message is answered then",
+            None => ", then write again",
+        };
+        let pairings = self.gate.pairings();
+        let step = pairings.request(person, request, random, now_ms);
+        let PairingStep::Code(code, rows) = step else {
+            return None;
+        };
+        write_rows(rows, effects);
+        self.write(person, chat, None, "pairing", "code", now_ms);
+        let role = if has_owner { "" } else { " --role owner" };
+        let command = format!("hermes-relay access approve {code}{role}");
+        tracing::info!(person = %person, name, "somebody asks for access; to let them in: {command}");
+        let who = if has_owner {
+            "Ask the operator of this agent to approve it within an hour"
+        } else {
+            "This agent has no owner yet. If it is yours, run this on its machine within an hour"
+        };
+        let text =
+            format!("You do not have access yet. Your pairing code is {code}. {who}{then}:\n{command}");
+        Some(StrangerReply {
+            text,
+            code: Some(code),
+        })
+    }
+
+    fn forget_notices(&mut self, now_ms: i64) {
+        let is_recent = |at: &i64| (0..HOUR_MS).contains(&now_ms.saturating_sub(*at));
+        self.notices.retain(is_recent);
+        self.answered.retain(|_, at| is_recent(at));
+    }
+
+    /// An owner does not want to be asked about somebody's code.
+    pub fn ignore(&mut self, code: &str, now_ms: i64, effects: &mut Effects) {
+        if let Some((person, row)) = self.gate.pairings().ignore(code, now_ms) {
+            write_rows(vec![row], effects);
+            self.write(&person, "", None, "ignore", "command", now_ms);
+        }
+    }
+}
