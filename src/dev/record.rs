@@ -240,6 +240,7 @@ impl Connector {
     }
 
     /// The first message that answers `message_id`.
+    #[cfg(feature = "internals")]
     pub async fn reply_to(&self, deadline: Duration, message_id: &str) -> Result<SentMessage, NotSeen> {
         let what = format!("a reply to {message_id}");
         self.until(&what, deadline, |connector| {

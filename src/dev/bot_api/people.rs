@@ -32,6 +32,7 @@ pub struct PersonFile {
     pub stated_size: Option<u64>,
 }
 
+#[cfg(feature = "internals")]
 impl PersonFile {
     /// A file of a kind.
     pub fn new(kind: &str, name: &str, bytes: impl Into<Vec<u8>>) -> Self {
@@ -74,6 +75,7 @@ impl PersonMessage {
     }
 
     /// A file with a caption, which may be empty.
+    #[cfg(feature = "internals")]
     pub fn file(file: PersonFile, caption: &str) -> Self {
         Self {
             file: Some(file),
@@ -171,6 +173,8 @@ impl BotApiHub {
         self.change(|state| write(state, chat_id, person_id, message))
     }
 
+    /// Replaces the text of a person's message.
+    #[cfg(feature = "internals")]
     pub fn edit(&self, chat_id: i64, message_id: i64, text: &str) {
         self.change(|state| {
             let now = unix_now();

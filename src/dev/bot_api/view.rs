@@ -44,6 +44,7 @@ impl BotApi {
     }
 
     /// The text of the first message of the bot in a chat.
+    #[cfg(feature = "internals")]
     pub async fn wait_for_answer(&self, chat_id: i64, deadline: Duration) -> Result<String, BotApiNotSeen> {
         self.until("an answer", deadline, |api| {
             let state = api.hub.lock();

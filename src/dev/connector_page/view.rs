@@ -202,6 +202,7 @@ pub(super) fn row(state: &ConnectorState, record: &RecordedFrame, max_chars: usi
     };
     json!({
         "n": record.sequence,
+        "connection": record.connection.0,
         "t": state.feed.unix_micros(record.at),
         "to": match record.direction {
             Direction::ToGateway => "relay",

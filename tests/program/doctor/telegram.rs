@@ -112,7 +112,7 @@ async fn a_healthy_bot_passes_everything_and_nothing_is_confirmed() {
     let poll = seen.last().unwrap();
     assert_eq!(
         poll.json(),
-        json!({"limit": 1, "timeout": 3}),
+        json!({"limit": 1, "timeout": 6}),
         "no offset confirms nothing"
     );
     assert_eq!(poll.path(), format!("/bot{TOKEN}/getUpdates"));

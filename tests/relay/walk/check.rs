@@ -163,7 +163,9 @@ impl Facts<'_> {
                 .ended
                 .unwrap_or_else(|| panic!("run {number} has not ended: {run:?}"));
             assert!(ended > run.began);
-            let row = self.rows.get(&run.name).map_or(0, |row| row.0);
+            // A message that was kept until its author was approved was accepted again then.
+            let row = self.rows.get(&run.name).filter(|row| row.1 != "ignored");
+            let row = row.map_or(0, |row| row.0);
             let before = last.get(run.session.as_str()).copied();
             if let Some((before, row_before)) = before {
                 let (ended, _) = self.runs[before].ended.unwrap_or((Tick::MAX, How::Dropped));
