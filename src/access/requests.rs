@@ -266,10 +266,13 @@ impl Gate {
     /// theirs.
     fn check_denials(&self, person: &PersonId) -> Result<(), AccessError> {
         let alike = person.alike();
-        let denied = [Some(person), alike.as_ref()].into_iter().flatten();
-        let denied = denied.filter(|person| self.is_denied_by_settings(person));
-        if let Some(denied) = denied.cloned().next() {
-            return Err(AccessError::DeniedByFile(denied));
+        let ids = [Some(person), alike.as_ref()];
+        if let Some(denied) = ids
+            .into_iter()
+            .flatten()
+            .find(|id| self.is_denied_by_settings(id))
+        {
+            return Err(AccessError::DeniedByFile(denied.clone()));
         }
         let stored = alike.filter(|alike| self.stored.get(alike).is_some_and(|rule| rule.role.is_none()));
         stored.map_or(Ok(()), |denied| Err(AccessError::DeniedAlike(denied)))
