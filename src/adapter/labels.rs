@@ -1,6 +1,6 @@
 //! What messages tell about the channels and people of Discord, for interactions that leave it out.
 //!
-//! Kept in memory only: the next message tells it again.
+//! Kept in memory only: the next message brings it again.
 
 use crate::collections::BoundedCache;
 use crate::text::truncate;

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
+use self::addition::AddError;
 use self::agent_choice::{ChosenAgent, PAIRING, choose};
 use self::menu::{agrees, ask, list, pick};
 use self::telegram::ChosenBot;
@@ -201,11 +202,13 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
     let compose = |new: &str| match &before {
         Some(before) => addition::add(before, new).map_err(|error| {
             let what = format!("cannot add to {}: {error}", file.display());
-            InitFailure::new(
-                exit::FAILED,
-                what,
-                format!("edit the file yourself, and add:\n\n{new}"),
-            )
+            let hint = match error {
+                AddError::Exists { .. } => {
+                    "change that entry in the file, or replace the file with --force".to_owned()
+                }
+                AddError::OneLine(_) => format!("edit the file yourself, and add:\n\n{new}"),
+            };
+            InitFailure::new(exit::FAILED, what, hint)
         }),
         None => Ok(new.to_owned()),
     };

@@ -35,7 +35,7 @@ pub(super) struct Signals {
     user1: Signal,
     user2: Signal,
     hangup: Signal,
-    /// Whether there is a terminal, whose end SIGHUP tells.
+    /// Whether there is a terminal: then SIGHUP means that it was closed.
     has_terminal: bool,
 }
 

@@ -1,6 +1,6 @@
 // The messages of every chat, built from what happens. Holds no nodes; views read it and are notified of changes.
 //
-// A connector tells what was done, and the messages are made here; a fake platform tells how a chat looks now.
+// A connector reports what was done, and the messages are made here; a fake platform reports how a chat looks now.
 
 const MAX_MESSAGES = 1000;
 const MAX_CHATS = 200;
