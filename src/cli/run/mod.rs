@@ -26,7 +26,7 @@ use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{BUILD, ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
-use crate::config::{self, Backend, Flags, LoadedConfig, Settings, SleepAction, Sources};
+use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources};
 use crate::cron::arming::Arming;
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
@@ -455,19 +455,16 @@ pub(super) async fn build_agents(
         |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
     for (name, slot) in &agents {
         let why = match tokio::time::timeout(HEALTH_TIMEOUT, slot.agent.health()).await {
+            Ok(AgentHealth::NotInstalled(why)) if is_used(name) => {
+                return Err(AgentsError {
+                    message: format!("the agent `{name}` cannot be used: {why}"),
+                    hint: Some("`hermes-relay agents list` shows which agents can be used"),
+                });
+            }
+            // A server may be started later, and a directory mounted.
             Ok(AgentHealth::Down(why) | AgentHealth::NotInstalled(why)) => why,
             Ok(AgentHealth::Ready | AgentHealth::Degraded(_)) | Err(_) => continue,
         };
-        let is_program = matches!(
-            settings.agents.get(name).map(|entry| &entry.backend),
-            Some(Backend::Acp(_) | Backend::Command(_))
-        );
-        if is_program && is_used(name) {
-            return Err(AgentsError {
-                message: format!("the agent `{name}` cannot be used: {why}"),
-                hint: Some("`hermes-relay agents list` shows which agents can be used"),
-            });
-        }
         tracing::warn!(agent = name, why, "an agent is not usable at the moment");
     }
     Ok(agents)

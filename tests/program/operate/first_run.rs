@@ -103,3 +103,30 @@ async fn without_any_platform_everybody_says_so() {
     assert_eq!(platforms[0].0, "warn", "{platforms:?}");
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn a_working_directory_that_is_mounted_later_ends_no_relay() {
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let setup = Setup::for_connector(&connector);
+    let workdir = setup.home().join("mounted-later");
+    let agent = format!(
+        "{{kind: command, argv: [/bin/cat], workdir: {}}}",
+        workdir.display()
+    );
+    let setup = setup
+        .setting("agents.script", &agent)
+        .args(&["run", "--agent", "script"]);
+    let relay = connected(&setup).await;
+    assert_eq!(relay.count("an agent is not usable at the moment"), 1);
+    answered(&connector, "m1", "hello").await;
+    let answer = |index: usize| connector.messages_in("c1")[index].text.clone();
+    assert!(
+        answer(0).contains("My working directory is missing"),
+        "{}",
+        answer(0)
+    );
+    std::fs::create_dir(&workdir).unwrap();
+    answered(&connector, "m2", "hello again").await;
+    assert!(answer(1).starts_with("hello again"), "{}", answer(1));
+    relay.stop().await;
+}
