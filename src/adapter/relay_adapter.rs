@@ -9,7 +9,7 @@ use super::action_builder::{ActionBuilder, TextKind};
 use super::chats::{ChatFacts, ChatId};
 use super::media::{OutgoingAttachment, attachment_ops};
 use super::slack::SlackConfig;
-use super::stream::{DurableAction, ReplyStream, StreamSettings, StreamTarget};
+use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
 use super::threads::ThreadRegistry;
 use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
 
@@ -171,6 +171,32 @@ impl RelayAdapter {
             follow_up,
         };
         ReplyStream::new(Arc::clone(&self.0.settings), builder, target, draft_id, ids, now)
+    }
+
+    /// The ops for a message that an ended process left half-written: it loses its cursor and gets the notice below its text.
+    /// Where the platform refuses that, the notice is a message of its own.
+    pub fn close_half_written(
+        &self,
+        half: &HalfWritten,
+        notice: Option<&str>,
+        chat: &ChatId,
+        facts: &ChatFacts,
+    ) -> Vec<DurableAction> {
+        let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
+        let edit = |text: String| builder.edit(&half.message_id, text, TextKind::Final);
+        let Some(notice) = notice else {
+            return vec![edit(half.text.clone()).into()];
+        };
+        let whole = format!("{}\n\n{notice}", half.text);
+        let reply = builder.reply(notice.to_owned(), TextKind::Final);
+        if builder.unit.measure(&whole) > builder.limit {
+            return vec![edit(half.text.clone()).into(), reply.into()];
+        }
+        vec![DurableAction {
+            action: edit(whole),
+            fallback: vec![reply],
+            then: Vec::new(),
+        }]
     }
 
     /// The ops that deliver an attachment, with a text as the fallback; the text alone where the platform accepts no

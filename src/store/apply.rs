@@ -262,6 +262,12 @@ impl<'c> JournalDb<'c> {
                     .optional()?;
                 attempt.map_or(CommandOutcome::Missing(*seq), CommandOutcome::Started)
             }
+            Command::SetShown { seq, shown } => {
+                self.db
+                    .prepare_cached("UPDATE inbox SET shown = ?2 WHERE seq = ?1 AND state = 1")?
+                    .execute(params![seq.0, shown])?;
+                CommandOutcome::Silent
+            }
             Command::End { .. } => self.end(command)?,
             Command::AddOps {
                 inbox, ops, now_ms, ..
@@ -547,14 +553,15 @@ impl<'c> Statements<'c> {
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9)",
             )?,
             start: db.prepare(
-                "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2 WHERE seq = ?1 RETURNING attempt",
+                "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2, shown = NULL
+                 WHERE seq = ?1 RETURNING attempt",
             )?,
             finish: db.prepare(
                 "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
                  SELECT seq, kind, session, dedupe, buffer_id, ?2, attempt, received_at, started_at, ?3
                  FROM inbox WHERE seq = ?1 AND state < 2",
             )?,
-            keep: db.prepare("UPDATE inbox SET state = ?2 WHERE seq = ?1 AND kind <> ?3")?,
+            keep: db.prepare("UPDATE inbox SET state = ?2, shown = NULL WHERE seq = ?1 AND kind <> ?3")?,
             delete: db.prepare("DELETE FROM inbox WHERE seq = ?1")?,
             count_run: db.prepare("SELECT count(*) FROM inbox WHERE seq BETWEEN ?1 AND ?2 AND state < 2")?,
             finish_run: db.prepare(

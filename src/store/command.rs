@@ -84,6 +84,14 @@ pub enum Command {
         /// Unix milliseconds.
         now_ms: i64,
     },
+    /// Store what the chat shows of the running turn's answer, for whoever has to report that it was interrupted. Gone with the
+    /// turn's end. No completion.
+    SetShown {
+        /// The message.
+        seq: InboxSeq,
+        /// The half-written message, or none.
+        shown: Option<Vec<u8>>,
+    },
     /// Read an unfinished message: [`Completion::Loaded`](super::Completion::Loaded) or [`Completion::Missing`](super::Completion::Missing).
     Load {
         /// The message.
@@ -224,6 +232,7 @@ impl Command {
             | Self::NextOps { .. }
             | Self::LoadResume { .. } => FailurePolicy::Read,
             Self::Start { .. }
+            | Self::SetShown { .. }
             | Self::End { .. }
             | Self::AddOps { .. }
             | Self::OpSent { .. }
@@ -246,6 +255,7 @@ impl Command {
             | Self::OpDropped { .. }
             | Self::RememberChat(_)
             | Self::AddUsage(_)
+            | Self::SetShown { .. }
             | Self::SetResume { .. }
             | Self::DropResume { .. } => true,
             Self::End { state, ops, .. } => {
@@ -287,6 +297,7 @@ impl Command {
             Self::RememberChat(_)
             | Self::SetAccess(_)
             | Self::AddUsage(_)
+            | Self::SetShown { .. }
             | Self::SetResume { .. }
             | Self::DropResume { .. } => Subject::None,
         }
@@ -299,6 +310,7 @@ impl Command {
             Self::End { ops, .. } | Self::AddOps { ops, .. } => ops.iter().map(|op| op.op.len()).sum(),
             Self::RememberChat(chat) => chat.memory.len(),
             Self::SetResume { blob, .. } => blob.len(),
+            Self::SetShown { shown, .. } => shown.as_ref().map_or(0, Vec::len),
             Self::OpChanged { body, .. } | Self::OpDropped { body, .. } => body.len(),
             Self::Handed { command, .. } => match &**command {
                 HandedCommand::Take(new) => match &new.body {
@@ -336,6 +348,7 @@ impl Command {
             | Self::SetResume { now_ms, .. } => Some(*now_ms),
             Self::RememberChat(chat) => Some(chat.last_used),
             Self::SetAccess(_)
+            | Self::SetShown { .. }
             | Self::Cron { .. }
             | Self::Handed { .. }
             | Self::AddUsage(_)

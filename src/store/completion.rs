@@ -282,6 +282,8 @@ pub struct InboxRow {
     pub received_at: i64,
     /// Unix milliseconds.
     pub started_at: Option<i64>,
+    /// What the chat shows of its answer, as [`Command::SetShown`](super::Command::SetShown) stored it.
+    pub shown: Option<Vec<u8>>,
 }
 
 /// A waiting message.

@@ -21,7 +21,7 @@ const NEWEST_OP: &str =
 /// Maximum bytes of lines or ops in one completion; at least one row is always returned.
 const ANSWER_BYTES: usize = 4 << 20;
 
-const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line";
+const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line, shown";
 
 /// The completion of a command that only reads; `None` for any other.
 pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Completion>> {
@@ -152,6 +152,7 @@ fn inbox_row(row: &Row<'_>) -> Result<InboxRow> {
         received_at: row.get(6)?,
         started_at: row.get(7)?,
         line: row.get(8)?,
+        shown: row.get(9)?,
     })
 }
 

@@ -81,7 +81,9 @@ const MIGRATIONS: &[&str] = &["
         dropped_at INTEGER NOT NULL,
         reason TEXT NOT NULL
     ) STRICT;
-", ACCESS, super::cron::SCHEMA, super::handed::SCHEMA, super::handed::META];
+", ACCESS, super::cron::SCHEMA, super::handed::SCHEMA, super::handed::META, "
+    ALTER TABLE inbox ADD COLUMN shown BLOB;
+"];
 
 /// Who may drive an agent, by verbs and pairings, and how much people have used by day.
 const ACCESS: &str = "

@@ -25,15 +25,15 @@ mod types;
 pub use draft_ids::{ShownDraft, first_draft_id};
 pub use settings::{StreamMode, StreamSettings};
 pub use types::{
-    DurableAction, FinalOps, OpOutcome, PlanLine, PlannedOp, Position, Priority, StepState, StreamTarget,
-    ToolLine, TurnResult,
+    DurableAction, FinalOps, HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, Priority, StepState,
+    StreamTarget, ToolLine, TurnResult,
 };
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::indicators::Indicators;
-use self::pending_text::Boundary;
+use self::pending_text::{Boundary, Shown, Trail};
 use self::strategy::{Strategies, Strategy};
 use self::text_stream::TextStream;
 use crate::adapter::action_builder::ActionBuilder;
@@ -171,6 +171,21 @@ impl ReplyStream {
     /// decides how the reply is completed, and an edit that lands after the last one would undo it.
     pub fn awaits_outcome(&self) -> bool {
         self.text.in_flight.is_some()
+    }
+
+    /// The message that is being written, if the chat shows it with a cursor.
+    pub fn half_written(&self) -> Option<HalfWritten> {
+        match &self.text.pending.front()?.shown {
+            Shown::Message {
+                id: Some(id),
+                text,
+                trail: Trail::Cursor | Trail::Unknown,
+            } => Some(HalfWritten {
+                message_id: id.clone(),
+                text: text.clone(),
+            }),
+            _ => None,
+        }
     }
 
     /// Ends the turn. The outcome of an op that is still in flight counts as unknown.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::wire::{Action, CapabilityDescriptor, OpId};
 
@@ -118,6 +120,16 @@ pub enum OpOutcome {
     NotSent,
     /// The op was dropped because the chat's rate limit left no room.
     Dropped,
+}
+
+/// A message of the answer that is still being written: it ends with the cursor, or may show more than its text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HalfWritten {
+    /// The message's id.
+    #[serde(rename = "id")]
+    pub message_id: String,
+    /// Its text, as last acknowledged.
+    pub text: String,
 }
 
 /// How a turn ended, as far as its chat shows it.

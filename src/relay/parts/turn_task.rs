@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attachments::{Queued, TurnFiles, Uploads};
 use crate::adapter::media::OutgoingAttachment;
-use crate::adapter::stream::{OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
+use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::agent::{
     Agent, AgentEvent, AgentSignal, Media, PlanStep, PromptAnswer, Question, SignalReceiver, Turn, TurnEnd,
     Usage,
@@ -44,6 +44,8 @@ pub enum TurnRequest {
     Withdraw(OutcomeSender),
     /// Ask people this.
     Ask(Box<Question>, oneshot::Sender<PromptAnswer>),
+    /// The chat shows this of the answer, half-written; none when what it shows is complete.
+    Shown(Option<HalfWritten>),
     /// Save this for the session.
     SaveState(Vec<u8>),
     /// Load what was saved for the session.
@@ -196,6 +198,8 @@ struct TurnOutput {
     outcomes: Outcomes,
     /// What the event loop had no room for.
     unsent: VecDeque<TurnRequest>,
+    /// The half-written message that the event loop knows of.
+    half_written: Option<HalfWritten>,
     uploads: Uploads,
     upload_timeout: Duration,
     /// Bytes of output that are still allowed.
@@ -228,6 +232,7 @@ impl TurnOutput {
             clock: context.clock,
             outcomes: None,
             unsent: VecDeque::new(),
+            half_written: None,
             room: context.max_output,
             since_break: 0,
             has_text: false,
@@ -314,6 +319,11 @@ impl TurnOutput {
 
     fn op_finished(&mut self, op: OpId, outcome: &OpOutcome) {
         self.stream.op_finished(op, outcome, self.clock.mono());
+        let half_written = self.stream.half_written();
+        if half_written != self.half_written {
+            self.half_written.clone_from(&half_written);
+            self.request(TurnRequest::Shown(half_written));
+        }
     }
 
     fn handle_batch(&mut self, first: AgentSignal, signals: &mut SignalReceiver) {

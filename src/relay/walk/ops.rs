@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::access::AccessRequest;
-use crate::adapter::stream::{OpOutcome, Priority};
+use crate::adapter::stream::{HalfWritten, OpOutcome, Priority};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::cron::target::{self, Target};
 use crate::link::SendResult;
@@ -38,6 +38,23 @@ impl EventLoop {
     ) -> Vec<DurableOp> {
         let adapter = self.adapters.get(&chat.platform);
         let actions = adapter.reply(text, chat, facts);
+        let (lane, span) = (chat.key().into(), tracing::Span::none());
+        self.outbox
+            .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
+    }
+
+    /// Ops that close a message which an earlier process left half-written.
+    pub fn plan_half_written(
+        &mut self,
+        half: &HalfWritten,
+        notice: Option<&str>,
+        session: &SessionKey,
+        known: &KnownChat,
+        group: OpGroup,
+    ) -> Vec<DurableOp> {
+        let KnownChat { chat, facts } = known;
+        let adapter = self.adapters.get(&chat.platform);
+        let actions = adapter.close_half_written(half, notice, chat, facts);
         let (lane, span) = (chat.key().into(), tracing::Span::none());
         self.outbox
             .plan(&adapter, &session.shared(), &lane, &actions, group, &span)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::access::Reason;
 use crate::adapter::RelayAdapter;
-use crate::adapter::stream::{ReplyStream, first_draft_id};
+use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
 use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, Task, Work};
@@ -27,6 +27,9 @@ use super::arrival::event_kind;
 const INTERACTION: &str = "discord_interaction_id";
 /// The capability by which the connector answers such an interaction.
 const FOLLOW_UP: &str = "discord.interaction_token";
+
+/// Replaces a half-written answer that is begun again.
+const ANSWERING_AGAIN: &str = "[interrupted, answering again]";
 
 /// A turn that an earlier process left running.
 pub struct LeftTurn {
@@ -350,7 +353,16 @@ impl EventLoop {
             InboxKind::Inbound | InboxKind::Forward => self.left_message(row),
             InboxKind::Handed => self.left_item(row),
         };
+        let shown = row.shown.as_deref();
+        let half = shown.and_then(|shown| serde_json::from_slice::<HalfWritten>(shown).ok());
         if left.is_repeatable {
+            if let (Some(mut half), ReplyPlace::Chat(session, known)) = (half, &left.reply_to) {
+                // The new answer is a message of its own, and has this text too.
+                ANSWERING_AGAIN.clone_into(&mut half.text);
+                let group = self.outbox.notice_group();
+                let ops = self.plan_half_written(&half, None, session, known, group);
+                self.add_ops(ops, None);
+            }
             let now_ms = self.clock.unix_ms();
             return self.turns.run_again(row, now_ms, &mut self.effects);
         }
@@ -361,8 +373,14 @@ impl EventLoop {
         );
         let notice = self.settings.interrupted_notice.clone();
         let group = OpGroup::Message(row.seq);
-        let ops = notice.map(|notice| self.plan_reply(&left.reply_to, &notice, group));
-        self.end_row(row.seq, RowState::Interrupted, ops.unwrap_or_default(), None);
+        let ops = match (&left.reply_to, half, notice) {
+            (ReplyPlace::Chat(session, known), Some(half), notice) => {
+                self.plan_half_written(&half, notice.as_deref(), session, known, group)
+            }
+            (place, _, Some(notice)) => self.plan_reply(place, &notice, group),
+            (_, _, None) => Vec::new(),
+        };
+        self.end_row(row.seq, RowState::Interrupted, ops, None);
     }
 
     fn left_message(&mut self, row: &InboxRow) -> LeftTurn {

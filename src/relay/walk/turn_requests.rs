@@ -53,6 +53,12 @@ impl EventLoop {
             }
             TurnRequest::Withdraw(outcomes) => self.outbox.drop_reported_to(&outcomes),
             TurnRequest::Ask(question, reply) => self.ask(turn, &origin, *question, reply),
+            TurnRequest::Shown(half) => {
+                let shown = half.and_then(|half| serde_json::to_vec(&half).ok());
+                if let Some(seq) = self.turns.row_of(turn) {
+                    self.effects.write(Command::SetShown { seq, shown });
+                }
+            }
             TurnRequest::SaveState(state) => self.save_state(turn, &origin.session, state),
             TurnRequest::LoadState(reply) => {
                 if let Some(agent) = self.turns.agent_name(turn) {

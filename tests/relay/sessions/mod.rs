@@ -3,6 +3,7 @@
 
 mod accepting;
 mod declined;
+mod half_written;
 mod inline;
 mod interrupt;
 mod memory_transport;
