@@ -262,12 +262,7 @@ impl<'c> JournalDb<'c> {
                     .optional()?;
                 attempt.map_or(CommandOutcome::Missing(*seq), CommandOutcome::Started)
             }
-            Command::SetShown { seq, shown } => {
-                self.db
-                    .prepare_cached("UPDATE inbox SET shown = ?2 WHERE seq = ?1 AND state = 1")?
-                    .execute(params![seq.0, shown])?;
-                CommandOutcome::Silent
-            }
+            Command::SetShown { seq, shown } => self.set_shown(*seq, shown.as_deref())?,
             Command::End { .. } => self.end(command)?,
             Command::AddOps {
                 inbox, ops, now_ms, ..
@@ -463,6 +458,13 @@ impl<'c> JournalDb<'c> {
             self.recent.add(*key, seq);
         }
         Ok(CommandOutcome::Accepted(seq))
+    }
+
+    fn set_shown(&mut self, seq: InboxSeq, shown: Option<&[u8]>) -> Result<CommandOutcome> {
+        self.db
+            .prepare_cached("UPDATE inbox SET shown = ?2 WHERE seq = ?1 AND state = 1")?
+            .execute(params![seq.0, shown])?;
+        Ok(CommandOutcome::Silent)
     }
 
     fn remember(&mut self, chat: &ChatRow) -> Result<CommandOutcome> {
