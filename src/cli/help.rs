@@ -21,7 +21,10 @@ const GROUPS: [(&str, &[&str]); 4] = [
         "Diagnose",
         &["doctor", "health", "config", "agents", "journal", "logs"],
     ),
-    ("Tooling", &["oracle", "completions", "man", "help"]),
+    (
+        "Tooling",
+        &["conformance", "oracle", "completions", "man", "help"],
+    ),
 ];
 
 /// Widest line, and the width of a terminal that does not know its own.

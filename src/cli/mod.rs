@@ -4,6 +4,7 @@ mod access;
 mod agents;
 mod completions;
 mod config;
+mod conformance;
 mod cron;
 mod data;
 #[cfg(feature = "dev")]
@@ -138,6 +139,7 @@ enum Verb {
     Wake(wake::WakeArgs),
     Health(health::HealthArgs),
     Oracle(oracle::OracleArgs),
+    Conformance(conformance::ConformanceArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     Service(service::ServiceArgs),
@@ -171,6 +173,7 @@ impl Verb {
             | Self::Logs(_)
             | Self::Notify(_)
             | Self::Oracle(_)
+            | Self::Conformance(_)
             | Self::Status(_)
             | Self::Sessions(_)
             | Self::Skills(_)
@@ -315,6 +318,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Wake(args) => wake::run(&args, env),
         Verb::Health(args) => health::run(&args, env),
         Verb::Oracle(args) => oracle::run(&args, env),
+        Verb::Conformance(args) => conformance::run(&args, &process),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
         Verb::Service(args) => service::run(&args, env),

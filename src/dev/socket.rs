@@ -28,7 +28,7 @@ use super::gateway_frames::{ReceivedFrame, SocketEvent};
 use super::http::{bearer, plain};
 use super::record::{Closed, ClosedBy, TokenCheck};
 use super::state::{Hub, MAX_CONNECTIONS, MAX_OUTGOING, SocketEnd, SocketHandle};
-use crate::wire::{Line, LineFramer};
+use crate::wire::{Line, LineFramer, close_code};
 
 /// Answers `/relay`.
 pub(super) async fn dial(extract::State(hub): extract::State<Arc<Hub>>, request: Request) -> Response {
@@ -251,7 +251,7 @@ async fn wait_for_room(hub: &Hub, handle: &SocketHandle) {
 fn after_error(error: &Error) -> Disconnect {
     match error {
         Error::Capacity(_) => Disconnect::Requested(SocketEnd::Close {
-            code: 1009,
+            code: close_code::TOO_LARGE,
             reason: "message too big".to_owned(),
         }),
         _ => Disconnect::Lost,
@@ -273,7 +273,7 @@ async fn write(hub: &Hub, handle: &SocketHandle, sink: &mut SplitSink<Socket, Me
                 _ = ping.tick(), if quiet.is_some() => {
                     if silent_for(hub, handle) > every * 2 {
                         return Disconnect::Requested(SocketEnd::Close {
-                            code: 1011,
+                            code: close_code::SILENT,
                             reason: "keepalive ping timeout".to_owned(),
                         });
                     }

@@ -27,7 +27,7 @@ use super::http::MediaStore;
 use super::record::{BoundedLog, ConnectionId, RecordedFrame, TokenCheck};
 use crate::collections::BoundedCache;
 use crate::relay::RelayHandle;
-use crate::wire::{CapabilityDescriptor, UpgradeToken};
+use crate::wire::{CapabilityDescriptor, UpgradeToken, close_code};
 
 /// Gateways that are known at most; enrolment and provisioning refuse further ones.
 pub const MAX_GATEWAYS: usize = 1_000;
@@ -307,7 +307,7 @@ impl ConnectorState {
         let old = gateway.current.and_then(|old| self.connections.get(&old));
         if let Some(old) = old {
             old.end(SocketEnd::Close {
-                code: 4000,
+                code: close_code::REPLACED,
                 reason: "replaced by a new dial".to_owned(),
             });
         }
@@ -366,7 +366,7 @@ impl ConnectorState {
 /// The close that refuses a token.
 pub fn unauthorized(reason: &str) -> SocketEnd {
     SocketEnd::Close {
-        code: 4401,
+        code: close_code::UNAUTHORIZED,
         reason: reason.to_owned(),
     }
 }

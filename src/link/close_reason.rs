@@ -4,15 +4,13 @@
 use super::state::{Generation, LinkSettings};
 use crate::backoff::{Backoff, jitter};
 use crate::text::truncate_bytes;
-use crate::wire::split_mix;
+use crate::wire::{close_code, split_mix};
 use std::time::Duration;
 
-/// Close code of a refused token.
-const UNAUTHORIZED: u16 = 4401;
 /// HTTP status of an upgrade whose credentials are revoked. Proxies say it, too: only the second one in a row counts.
 const GONE: u16 = 410;
 /// Close codes of a connector that goes away, restarts, or is busy for a moment.
-const RESTARTS: [u16; 3] = [1001, 1012, 1013];
+const RESTARTS: [u16; 3] = [close_code::GOING_AWAY, close_code::RESTART, close_code::TRY_LATER];
 /// Maximum delay of the dial after one of them.
 const MAX_RESTART_DELAY: Duration = Duration::from_millis(500);
 /// Maximum bytes of a close reason.
@@ -218,7 +216,7 @@ pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> After
     let (loss, pace) = match departure {
         CloseReason::Closed { code, reason } => {
             let reason = truncate_bytes(&reason, MAX_REASON_BYTES).to_owned();
-            if code == UNAUTHORIZED {
+            if code == close_code::UNAUTHORIZED {
                 return decide_unauthorized(reason, record);
             }
             let restarts = record.worked && RESTARTS.contains(&code);

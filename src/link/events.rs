@@ -5,13 +5,13 @@ use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, DialFailure, End};
 use super::state::{Generation, IdleRequest, Link, LinkState, Live, Liveness, ReaderState};
 use super::transitions::{CloseFrame, GOING_AWAY};
-use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
+use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult, close_code};
 use std::time::Duration;
 
 /// For a socket that the other end has closed.
-const CLOSED_ALREADY: CloseFrame = (1000, "");
+const CLOSED_ALREADY: CloseFrame = (close_code::NORMAL, "");
 /// For a message over the size limit.
-const TOO_LARGE: CloseFrame = (1009, "message too large");
+const TOO_LARGE: CloseFrame = (close_code::TOO_LARGE, "message too large");
 
 impl Link {
     /// The socket is open: sends the hellos of all identities, in order.
@@ -243,8 +243,8 @@ impl Link {
     }
 }
 
-const TOO_SLOW: CloseFrame = (1011, "handshake timeout");
-const SILENT: CloseFrame = (1011, "keepalive timeout");
+const TOO_SLOW: CloseFrame = (close_code::SILENT, "handshake timeout");
+const SILENT: CloseFrame = (close_code::SILENT, "keepalive timeout");
 
 /// The link's next deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use super::clock::{ClockDrift, Deadline, Moment};
 use super::close_reason::{AfterClose, CloseReason, ConnectionRecord, End, decide};
 use super::pending::Completed;
 use super::state::{Generation, IdleRequest, Link, LinkState, Liveness, Mint, ReaderState, WaitReason};
-use crate::wire::{GatewayFrame, Outcome};
+use crate::wire::{GatewayFrame, Outcome, close_code};
 
 /// A close code and its reason.
 pub(super) type CloseFrame = (u16, &'static str);
 
-pub(super) const GOING_AWAY: CloseFrame = (1001, "going away");
+pub(super) const GOING_AWAY: CloseFrame = (close_code::GOING_AWAY, "going away");
 
 impl Link {
     /// Reads the clocks. Every event, command and timeout starts here and ends in [`Self::dial_if_due`].

@@ -5,6 +5,7 @@
 
 mod action;
 mod action_text;
+pub mod close_code;
 mod decode;
 mod descriptor;
 mod event;
@@ -14,6 +15,7 @@ mod lines;
 mod op;
 mod policy;
 mod scalar;
+mod schema;
 mod session_key;
 mod slack;
 mod source;
@@ -33,6 +35,7 @@ pub(crate) use op::split_mix;
 pub use op::{OpId, OpIds, OpResult, Outcome};
 pub use policy::RelevancePolicy;
 pub use scalar::{Loose, Scalar, is_truthy, text_of};
+pub use schema::{FROM_CONNECTOR, problems};
 pub use session_key::{
     Grouping, JOB_SESSION, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id, whatsapp_ids,
 };

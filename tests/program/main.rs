@@ -4,8 +4,10 @@
 mod support;
 
 mod agents_verb;
+mod conformance;
 mod doctor;
 mod enroll;
+mod first_answers;
 mod hosting;
 mod identity;
 mod init_telegram;

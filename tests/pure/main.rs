@@ -10,3 +10,4 @@ mod layers;
 mod split;
 mod stores;
 mod vectors;
+mod wire_page;

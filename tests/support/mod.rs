@@ -9,6 +9,7 @@ pub(crate) mod http_stub;
 pub(crate) mod load;
 pub(crate) mod memory_relay;
 pub(crate) mod port;
+pub(crate) mod quick_start;
 pub(crate) mod raw_http;
 pub(crate) mod relay_process;
 pub(crate) mod scripted_agent;

@@ -5,6 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,7 +14,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::wait::{SOON, eventually};
+use super::wait::{SOON, eventually, eventually_within};
 
 /// Keys that are no characters.
 pub(crate) const ENTER: &str = "\r";
@@ -103,6 +104,20 @@ impl Terminal {
     /// Waits until the lines are as wanted.
     pub(crate) async fn until(&self, what: &str, wanted: impl Fn(&[String]) -> bool) -> Vec<String> {
         eventually(what, async || {
+            let lines = self.lines();
+            if wanted(&lines) { Ok(lines) } else { Err(lines) }
+        })
+        .await
+    }
+
+    /// The same for something that takes longer, or not so long.
+    pub(crate) async fn until_within(
+        &self,
+        within: Duration,
+        what: &str,
+        wanted: impl Fn(&[String]) -> bool,
+    ) -> Vec<String> {
+        eventually_within(within, what, async || {
             let lines = self.lines();
             if wanted(&lines) { Ok(lines) } else { Err(lines) }
         })

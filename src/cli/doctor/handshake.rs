@@ -17,11 +17,9 @@ use crate::net::ws_io::{ReadEvent, SocketReader, split};
 use crate::relay::{Credentials, USER_AGENT, provisioning};
 use crate::wire::{
     CapabilityDescriptor, ConnectorFrame, GatewayFrame, Line, LineFramer, Platform, RelevancePolicy,
-    TOKEN_TTL_SECS, UpgradeToken,
+    TOKEN_TTL_SECS, UpgradeToken, close_code,
 };
 
-/// The close code of a refused token.
-const UNAUTHORIZED: u16 = 4401;
 /// The platform of a relay that names none: any descriptor matches.
 const ANY_PLATFORM: &str = "relay";
 /// Timeout for further descriptors after the first.
@@ -120,7 +118,9 @@ pub(super) async fn token(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
     let has_descriptor = !descriptors.is_empty();
     context.descriptors = descriptors;
     vec![match ending {
-        HandshakeEnd::Closed(Some((UNAUTHORIZED, reason))) => refused(&reason, context.clock_skew_secs),
+        HandshakeEnd::Closed(Some((close_code::UNAUTHORIZED, reason))) => {
+            refused(&reason, context.clock_skew_secs)
+        }
         HandshakeEnd::Complete => ProbeResult::ok("not refused"),
         _ if has_descriptor => ProbeResult::ok("accepted"),
         HandshakeEnd::Closed(Some((code, reason))) => ProbeResult::failed(
@@ -178,7 +178,11 @@ async fn shake_hands(
     let mut descriptors = Vec::new();
     let ending = read_descriptors(&mut reader, &mut framer, &mut descriptors, expected, deadline).await;
     if matches!(ending, HandshakeEnd::Complete) {
-        let _ = timeout(CLOSE_TIMEOUT, writer.close(1000, "the doctor is done")).await;
+        let _ = timeout(
+            CLOSE_TIMEOUT,
+            writer.close(close_code::NORMAL, "the doctor is done"),
+        )
+        .await;
     }
     (descriptors, ending)
 }

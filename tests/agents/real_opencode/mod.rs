@@ -7,11 +7,13 @@ mod install;
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 
 use crate::real_hermes::home::OFFLINE;
 use crate::real_hermes::{conversation, model, processes};
+use crate::support::quick_start::Way;
 use crate::support::relay_process::Setup;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -42,6 +44,35 @@ async fn opencode_answers_asks_stops_and_remembers() {
     conversation::held(&connector, &setup, &work).await;
     let folder = work.parent().unwrap_or(Path::new("/"));
     processes::gone(folder, "", processes::LEAVING).await;
+}
+
+/// How long OpenCode may take for an answer, its first start included.
+const FIRST_ANSWER: Duration = Duration::from_secs(120);
+
+/// The way of a person who has OpenCode with a model already. `init` shows an answer, and `dev` is a chat with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_own_coding_agent_answers_after_one_command() {
+    let Some(opencode) = install::opencode().await else {
+        return;
+    };
+    let model = model::start().await;
+    let programs = opencode.parent().unwrap_or(Path::new("/")).display();
+    let mut setup = Setup::new().env("PATH", &format!("{programs}:/usr/local/bin:/usr/bin:/bin"));
+    for (name, value) in OFFLINE.iter().chain(&QUIET) {
+        setup = setup.env(name, value);
+    }
+    fs::remove_file(setup.home().join("relay.yaml")).unwrap();
+    let own = setup.home().join(".config/opencode");
+    fs::create_dir_all(&own).unwrap();
+    fs::write(own.join("opencode.json"), settings(&model.base())).unwrap();
+    let mut way = Way::read("Your own coding agent", &[]);
+    let lines = way.prepare(way.first(&setup), FIRST_ANSWER).await;
+    let is_answer = |line: &String| line.contains("You said: ");
+    assert!(lines.iter().any(is_answer), "after one command: {lines:#?}");
+    way.chat(way.second(&setup), FIRST_ANSWER, "You said: hello")
+        .await;
+    let folder = setup.home().parent().unwrap_or(Path::new("/")).to_owned();
+    processes::gone(&folder, "", processes::LEAVING).await;
 }
 
 /// What would be fetched at the start.

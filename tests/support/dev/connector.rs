@@ -261,6 +261,16 @@ impl Connector {
         self.sockets().mute_idle = ignore;
     }
 
+    /// Forgets acknowledgements.
+    pub(crate) fn ignore_acks(&self) {
+        self.sockets().ignore_acks = true;
+    }
+
+    /// Refuses tokens with another close code than 4401.
+    pub(crate) fn refuse_tokens_with(&self, code: u16) {
+        self.sockets().denial_code = Some(code);
+    }
+
     /// Tears the next `count` frames to the gateway in half.
     pub(crate) fn corrupt_next(&self, count: usize) {
         self.sockets().corrupt = count;

@@ -87,6 +87,10 @@ pub(crate) struct SocketScript {
     pub(crate) mute_hello: bool,
     pub(crate) mute_idle: bool,
     pub(crate) refuse_second: bool,
+    /// Acknowledgements are not handled.
+    pub(crate) ignore_acks: bool,
+    /// Tokens are refused with this close code.
+    pub(crate) denial_code: Option<u16>,
     /// Frames to the gateway that are still torn in half.
     pub(crate) corrupt: usize,
     pub(crate) keeps_acks: bool,
@@ -137,6 +141,9 @@ impl SocketScript {
                 None => {}
             }
         }
+        if let (Some(code), Some(reason)) = (self.denial_code, live.denial.clone()) {
+            return live.end(SocketEnd::Close { code, reason });
+        }
         let gateway = live
             .gateway_id
             .clone()
@@ -175,6 +182,8 @@ impl SocketScript {
         } else if self.mute_idle && is("\"going_idle\"") && kind(&line) == "going_idle" {
             state.handle(id, SocketEvent::Received(frame));
             drop(last_answer(state, id));
+        } else if self.ignore_acks && is("\"inbound_ack\"") && kind(&line) == "inbound_ack" {
+            // Lost.
         } else if self.keeps_acks && is("\"inbound_ack\"") && kind(&line) == "inbound_ack" {
             let before = acked(state);
             state.handle(id, SocketEvent::Received(frame));
