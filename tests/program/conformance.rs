@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use crate::support::dev::{Connector, ConnectorSettings, Direction, OpAnswer, ResultRule, text_event};
 use crate::support::relay_process::{SOON, Setup};
+use crate::support::wait::eventually;
 
 struct Report {
     code: i32,
@@ -120,19 +121,75 @@ async fn the_embedded_connector_passes() {
     );
     assert_eq!((report.code, report.err.as_str()), (0, ""), "{}", report.out);
     assert_eq!(connector.messages_in("c1").len(), 1, "posted once");
+    assert!(valid_frames(&connector) > 20);
+}
+
+/// Checks every frame by the schema, in both directions; returns how many there were.
+fn valid_frames(connector: &Connector) -> usize {
     let mut frames = 0;
     for frame in connector.frames() {
         let definition = match frame.direction {
             Direction::FromGateway => "from_relay",
             Direction::ToGateway => "from_connector",
         };
-        let json: Value = serde_json::from_str(frame.text()).unwrap();
+        let json = frame.json();
         if !json.to_string().contains("conformance_unknown") {
             frames += 1;
-            assert_eq!(problems(definition, &json), [""; 0], "{json}");
+            assert_eq!(problems(definition, json), [""; 0], "{json}");
         }
     }
-    assert!(frames > 20, "{frames}");
+    frames
+}
+
+#[tokio::test]
+async fn every_frame_of_a_real_relay_is_valid_by_the_schema() {
+    const PLATFORMS: [&str; 3] = ["discord", "telegram", "slack"];
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector).env("GATEWAY_RELAY_PLATFORMS", &PLATFORMS.join(","));
+    let relay = setup.start();
+    relay.wait_for_log("connected to the connector").await;
+    let mut turns = 0;
+    for platform in PLATFORMS {
+        let texts = [
+            "hello",
+            "stream=50 one two three four five six",
+            "tools=2",
+            "long=5000",
+        ];
+        for text in texts {
+            turns += 1;
+            let event = text_event(platform, &format!("{platform}-chat"), &turns.to_string(), text);
+            connector.deliver(&event).unwrap();
+            eventually(text, async || relay.count("turn ended") == turns).await;
+        }
+        let question = text_event(
+            platform,
+            &format!("{platform}-asked"),
+            &format!("{platform}-ask"),
+            "ask",
+        );
+        connector.deliver(&question).unwrap();
+    }
+    let ops = eventually("questions", async || {
+        let frames = connector.frames();
+        let frames = frames
+            .iter()
+            .filter(|frame| frame.direction == Direction::FromGateway);
+        let ops = frames.filter_map(|frame| frame.json()["action"]["op"].as_str().map(str::to_owned));
+        let ops: Vec<String> = ops.collect();
+        let asked = ops.iter().filter(|op| *op == "prompt").count();
+        if asked == PLATFORMS.len() {
+            Ok(ops)
+        } else {
+            Err(ops)
+        }
+    })
+    .await;
+    relay.stop().await;
+    for op in ["send", "edit", "typing", "draft", "prompt", "react"] {
+        assert!(ops.iter().any(|sent| sent == op), "no {op}: {ops:?}");
+    }
+    assert!(valid_frames(&connector) > 60);
 }
 
 #[tokio::test]
