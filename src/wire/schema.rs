@@ -225,9 +225,8 @@ mod tests {
                 "descriptor.max_message_length is 0, less than 1",
                 "descriptor.platform is shorter than 1 characters",
                 "descriptor.supported_ops.1 is number, not string",
-                "descriptor.supports_edit is boolean, not string",
+                "descriptor.supports_edit is string, not boolean",
             ]
-            .map(|line| line.replace("is boolean, not string", "is string, not boolean"))
         );
     }
 
