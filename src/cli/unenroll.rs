@@ -105,7 +105,7 @@ pub(super) fn run(args: &UnenrollArgs, env: Environment<'_>) -> ExitCode {
         Err(error) => outln!("Cannot list what remains: {error}"),
     }
     let gateway = match &loaded.settings.connector.gateway_id {
-        Some(id) => format!("the gateway \"{}\"", printable(id)),
+        Some(id) => format!("the gateway `{}`", printable(id)),
         None => "this gateway".to_owned(),
     };
     outln!(
@@ -160,7 +160,9 @@ fn list_remaining(loaded: &LoadedConfig, env: Environment<'_>) {
     for (key, set) in in_files {
         let path: Option<&PathBuf> = match loaded.origins.of(key) {
             Origin::OwnFile(path) | Origin::HermesConfig(path) | Origin::HermesEnv(path) => Some(path),
-            Origin::Flag | Origin::Env(_) | Origin::Credential(_) | Origin::Default => None,
+            Origin::Flag | Origin::Env(_) | Origin::Credential(_) | Origin::System(_) | Origin::Default => {
+                None
+            }
         };
         if let Some(path) = path.filter(|_| set) {
             outln!("Remains: `{key}` from {}.", path.display());

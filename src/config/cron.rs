@@ -9,7 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use url::{Host, Url};
 
 use super::Origin;
-use super::layers::{Layers, non_empty};
+use super::layers::{Layers, Sourced, non_empty};
+use super::machine_zone;
 use super::sections::{UnknownChoice, choice, listen_address};
 use super::settings::Settings;
 use super::validate::Violation;
@@ -42,7 +43,7 @@ section! {
         pub provider: CronProvider;
         /// Address of a listener of its own for fires; off if unset.
         pub listen: Option<String>;
-        /// Time zone of schedules, as an IANA name; UTC if unset.
+        /// Time zone of schedules, as an IANA name. Unset it is UTC; for the program, the machine's (`TZ`, then `/etc/localtime`).
         pub timezone: Option<String>,
             env(&[shared("HERMES_TIMEZONE", "time zone of schedules, such as Europe/Berlin")]), hermes("timezone");
         /// How late a job may be before the relay starts it itself although the managed scheduler should have; 0 for never.
@@ -242,7 +243,28 @@ impl Layers<'_> {
             self.warnings.push(what);
             return self.record_value(KEY, None);
         }
+        let zone = zone.or_else(|| self.machine_zone());
         self.record_value(KEY, zone)
+    }
+
+    /// The machine's time zone: that of `TZ`, else the system's; `None` is UTC.
+    fn machine_zone(&mut self) -> Option<Sourced> {
+        const VARIABLE: &str = "TZ";
+        let Some((text, origin)) = self.in_process(VARIABLE) else {
+            return machine_zone::of_system(&self.etc);
+        };
+        let name = machine_zone::name_in(&text);
+        match zone_error(name) {
+            None if machine_zone::is_utc(name) => None,
+            None => Some((name.to_owned(), origin)),
+            Some(_) => {
+                self.warnings.push(format!(
+                    "the time zone of schedules is UTC, because the variable {VARIABLE} is not a name such as Europe/Berlin; set \
+                     `cron.timezone`"
+                ));
+                None
+            }
+        }
     }
 
     fn chronos(&mut self, chronos: &mut ChronosConfig) {
@@ -323,6 +345,9 @@ impl Layers<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
     use super::*;
     use crate::config::test_home::TestHome;
 
@@ -382,6 +407,53 @@ mod tests {
             home.load().settings.cron.timezone.as_deref(),
             Some("America/Lima")
         );
+    }
+
+    #[test]
+    fn the_machines_zone_holds_unless_a_setting_says_otherwise() {
+        let zone = |home: &TestHome| {
+            let loaded = home.load();
+            let origin = loaded.origins.of("cron.timezone").to_string();
+            (loaded.settings.cron.timezone, origin)
+        };
+        let berlin = Some("Europe/Berlin".to_owned());
+        let mut home = TestHome::new();
+        assert_eq!(zone(&home).0, None);
+        fs::create_dir_all(home.path("etc")).unwrap();
+        symlink("/usr/share/zoneinfo/Europe/Berlin", home.path("etc/localtime")).unwrap();
+        let system = home.path("etc/localtime").display().to_string();
+        assert_eq!(zone(&home), (berlin.clone(), system));
+        for (tz, name) in [
+            ("Asia/Tokyo", Some("Asia/Tokyo")),
+            (":Asia/Tokyo", Some("Asia/Tokyo")),
+            ("/usr/share/zoneinfo/Asia/Tokyo", Some("Asia/Tokyo")),
+            ("UTC", None),
+            ("UTC0", None),
+            ("", Some("Europe/Berlin")),
+        ] {
+            home = home.env("TZ", tz);
+            assert_eq!(zone(&home).0.as_deref(), name, "{tz}");
+            assert!(home.load().warnings.is_empty(), "{tz}");
+        }
+        home = home.env("TZ", "CET-1CEST,M3.5.0,M10.5.0/3");
+        assert_eq!(zone(&home).0, None);
+        assert!(home.load().warnings[0].contains("variable TZ"));
+        let home = home.file("config.yaml", "timezone: America/Lima\n");
+        assert_eq!(zone(&home).0.as_deref(), Some("America/Lima"));
+    }
+
+    #[test]
+    fn the_system_may_have_its_zone_in_a_file() {
+        let home = TestHome::new();
+        let home = home
+            .file("etc/timezone", "Europe/Berlin\n")
+            .file("etc/localtime", "TZif2");
+        assert_eq!(
+            home.load().settings.cron.timezone.as_deref(),
+            Some("Europe/Berlin")
+        );
+        let home = home.file("etc/timezone", "Mars/Base\n");
+        assert_eq!(home.load().settings.cron.timezone, None);
     }
 
     #[test]

@@ -28,10 +28,12 @@ pub(super) struct Layers<'a> {
     pub(super) warnings: Vec<String>,
     /// Files that credentials are read from.
     pub(super) credential_files: Vec<PathBuf>,
+    /// Where the system has its time zone.
+    pub(super) etc: PathBuf,
 }
 
 impl<'a> Layers<'a> {
-    pub(super) fn open(sources: &'a Sources<'_>, system: &Path) -> Result<Self, ConfigError> {
+    pub(super) fn open(sources: &'a Sources<'_>, system: &Path, etc: &Path) -> Result<Self, ConfigError> {
         let var = |name: &str| (sources.env)(name).and_then(non_empty);
         let mut warnings = Vec::new();
         let mut origins = Origins::default();
@@ -74,6 +76,7 @@ impl<'a> Layers<'a> {
             home,
             own,
             credential_files: vec![dotenv_path.clone()],
+            etc: etc.to_owned(),
             dotenv_path,
             dotenv,
             hermes,

@@ -20,6 +20,7 @@ pub mod env;
 pub mod file;
 mod hermes;
 mod layers;
+mod machine_zone;
 mod notify;
 mod resolve;
 pub mod secret;
@@ -169,6 +170,8 @@ pub enum Origin {
     HermesConfig(PathBuf),
     /// A credential of the service manager.
     Credential(PathBuf),
+    /// What this file says about the machine.
+    System(PathBuf),
     /// The default.
     Default,
 }
@@ -178,7 +181,9 @@ impl fmt::Display for Origin {
         match self {
             Self::Flag => f.write_str("flag"),
             Self::Env(name) => write!(f, "environment {name}"),
-            Self::OwnFile(path) | Self::HermesEnv(path) | Self::HermesConfig(path) => path.display().fmt(f),
+            Self::OwnFile(path) | Self::HermesEnv(path) | Self::HermesConfig(path) | Self::System(path) => {
+                path.display().fmt(f)
+            }
             Self::Credential(path) => write!(f, "credential {}", path.display()),
             Self::Default => f.write_str("default"),
         }

@@ -49,7 +49,7 @@ impl TestHome {
             flags: self.flags.clone(),
             env: &env,
         };
-        load_from(&sources, &self.path("etc/config.yaml"))
+        load_from(&sources, &self.path("etc/config.yaml"), &self.path("etc"))
     }
 
     pub(super) fn load(&self) -> LoadedConfig {

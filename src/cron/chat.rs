@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::job::{Job, JobState};
-use super::schedule::Schedule;
+use super::schedule::{Near, Schedule, ScheduleError};
 use crate::text::one_line;
 
 /// Maximum words of a schedule.
@@ -22,7 +22,7 @@ const SHOWN_RUNS: usize = 3;
 pub const HELP: &str = "/cron list: the jobs of this chat\n\
     /cron add SCHEDULE PROMPT: for example /cron add weekdays at 9am What is on my calendar?\n\
     /cron pause ID, /cron resume ID, /cron remove ID\n\
-    Schedules: every 30m, in 2h, weekdays at 9am, every monday 9am, 2026-06-19T14:00, 0 9 * * 1-5. \
+    Schedules: every 30m, every 2 weeks, in 2h, tomorrow at 8am, weekdays at 9am, first of the month at 9, 2026-06-19T14:00, 0 9 * * 1-5. \
     Put a schedule into quotes if the prompt starts with a number, a day or a time.";
 
 /// What a person asks for.
@@ -130,18 +130,35 @@ fn longest_schedule<'t>(
         }
         let (schedule, begins) = (one_line(schedule, NAME_CHARS), one_line(rest, BEGINNING_CHARS));
         return Err(format!(
-            "I can read “{schedule}” as a schedule, but not with what follows: “{begins}”. Put the schedule into quotes: \
+            "I can read `{schedule}` as a schedule, but not with what follows: `{begins}`. Put the schedule into quotes: \
              /cron add \"{schedule}\" {begins}"
         ));
     }
-    // What is wrong with it, as far as that can be told: the beginning that a schedule would have.
-    let error = ends
+    Err(unreadable(&ends, text, now, zone))
+}
+
+/// What is wrong with a text that begins with no schedule, as far as that can be told.
+fn unreadable(ends: &[usize], text: &str, now: Timestamp, zone: &TimeZone) -> String {
+    let errors: Vec<ScheduleError> = ends
         .iter()
         .filter_map(|end| Schedule::parse(&text[..*end], now, zone).err())
-        .find(|error| !matches!(error, super::schedule::ScheduleError::Unknown(_)));
-    match error {
-        Some(error) => Err(format!("This schedule does not work: {error}.\n{HELP}")),
-        None => Err(format!("When? I found no schedule.\n{HELP}")),
+        .collect();
+    let near = |error: &&ScheduleError| {
+        matches!(
+            error,
+            ScheduleError::Unknown {
+                near: Near::Meant(_),
+                ..
+            }
+        )
+    };
+    let other = |error: &&ScheduleError| !matches!(error, ScheduleError::Unknown { .. });
+    if let Some(error) = errors.iter().rev().find(near) {
+        return error.to_string();
+    }
+    match errors.iter().find(other) {
+        Some(error) => format!("This schedule does not work: {error}.\n{HELP}"),
+        None => format!("When? I found no schedule.\n{HELP}"),
     }
 }
 
@@ -200,13 +217,14 @@ pub fn added(job: &Job, zone: &TimeZone) -> String {
         (Some(first), Some(schedule)) => schedule.runs_from(first, &own_zone, SHOWN_RUNS),
         _ => Vec::new(),
     };
-    let runs: Vec<String> = runs.into_iter().map(|at| when(at, &own_zone)).collect();
+    let runs: Vec<String> = runs.into_iter().map(|at| wall_clock(at, &own_zone)).collect();
     let next = if runs.len() == 1 { "Runs" } else { "Next runs:" };
     format!(
-        "Added job {}: {}. {next} {}. The answer comes here. To undo this: /cron remove {}",
+        "Added job {}: {}. {next} {} in {}. The answer comes here. To undo this: /cron remove {}",
         job.id(),
         one_line(&job.schedule_display(), NAME_CHARS),
         runs.join(", "),
+        own_zone.iana_name().unwrap_or("UTC"),
         job.id()
     )
 }
@@ -232,9 +250,14 @@ pub fn changed(command: &JobCommand, job: &Job, zone: &TimeZone) -> String {
 
 /// An instant for people: the wall clock of a zone, and the zone.
 fn when(at: Timestamp, zone: &TimeZone) -> String {
-    let local = at.to_zoned(zone.clone());
     let name = zone.iana_name().unwrap_or("UTC");
-    format!("{} ({name})", local.strftime("%a %Y-%m-%d %H:%M"))
+    format!("{} in {name}", wall_clock(at, zone))
+}
+
+/// The wall clock of a zone.
+fn wall_clock(at: Timestamp, zone: &TimeZone) -> String {
+    let local = at.to_zoned(zone.clone());
+    local.strftime("%a %Y-%m-%d %H:%M").to_string()
 }
 
 #[cfg(test)]
@@ -278,6 +301,41 @@ mod tests {
     }
 
     #[test]
+    fn phrases_end_where_the_prompt_begins() {
+        for (schedule, prompt) in [
+            ("every day at 9", "water the plants"),
+            ("every day at 9 pm", "water the plants"),
+            ("tomorrow at 8am", "call the bank"),
+            ("8am tomorrow", "call the bank"),
+            ("today at 18:00", "leave"),
+            ("first of the month at 9", "pay the rent"),
+            ("every 2 weeks", "water the cactus"),
+        ] {
+            adds(&format!("add {schedule} {prompt}"), schedule, prompt);
+        }
+    }
+
+    #[test]
+    fn a_wrong_schedule_is_answered_with_the_nearest_right_one() {
+        for (text, answer) in [
+            (
+                "add every day at 25 water the plants",
+                "I cannot read `every day at 25` as a time. Did you mean `every day at 23`?",
+            ),
+            (
+                "add tomorow at 8am call the bank",
+                "I cannot read `tomorow at 8am` as a time. Did you mean `tomorrow at 8am`?",
+            ),
+            (
+                "add every morning tell me the news",
+                "I cannot read `every morning` as a time. Did you mean `every day at 8`?",
+            ),
+        ] {
+            assert_eq!(parse(text), Err(answer.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
     fn a_schedule_that_goes_on_is_never_cut_short() {
         for text in [
             "add every 2h 30m check the oven",
@@ -303,7 +361,9 @@ mod tests {
             "add 2026-06-19 14:00 +02:00 leave",
             "add every 30m 5 apples",
             "add 30m every day tea",
-            "add every day at 9 water the plants",
+            "add every day at 9 30 push-ups",
+            "add every day at 9 and 17 water the plants",
+            "add every day at 9 in the evening water the plants",
             "add every day at 9",
         ] {
             let refused = parse(text);
@@ -374,7 +434,7 @@ mod tests {
         let mut job = Job::create(&new, "0123456789ab", now(), &TimeZone::UTC).unwrap();
         let text = added(&job, &TimeZone::UTC);
         assert!(
-            text.contains("Next runs: Tue 2026-06-16 09:00 (Europe/Berlin), Wed 2026-06-17"),
+            text.contains("Next runs: Tue 2026-06-16 09:00, Wed 2026-06-17 09:00, Thu 2026-06-18 09:00 in Europe/Berlin."),
             "{text}"
         );
         let listed = list([&job].into_iter(), &TimeZone::UTC);

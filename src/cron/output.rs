@@ -143,11 +143,19 @@ pub fn page(job: &Job, answer: &str, error: Option<&str>) -> String {
         skills => format!("Skill: {skills}\n\n"),
     };
     format!(
-        "# {} ({})\n\n## Prompt\n\n{skills}{}\n\n## Answer\n\n{error}{answer}\n",
+        "# {} ({})\n\n## Prompt\n\n{skills}{}{ANSWER}{error}{answer}\n",
         job.name(),
         job.id(),
         job.prompt()
     )
+}
+
+/// What stands between the prompt and the answer.
+const ANSWER: &str = "\n\n## Answer\n\n";
+
+/// The answer in such a text; all of it if it has none.
+pub fn answer_in(page: &str) -> &str {
+    page.split_once(ANSWER).map_or(page, |(_, answer)| answer)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use crate::cron::job::{JobEdit, JobOrigin, MAX_PROMPT_BYTES, NewJob};
 use crate::cron::target;
 use crate::serve::ControlRequest;
 use crate::store::{JobChange, JobRow};
+use crate::wire::Platform;
 
 /// Longest time that a run may be given, in seconds: a week.
 const MAX_TIMEOUT_SECS: u64 = 7 * 86_400;
@@ -27,9 +28,9 @@ const MAX_TIMEOUT_SECS: u64 = 7 * 86_400;
 /// `cron add`.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Schedules (in quotes):\n  \"every 30m\", \"every 2h\"          again and again, by elapsed time\n  \
-                  \"in 30m\", \"30m\", \"+90s\"          once\n  \"2026-12-24T18:00\"               once\n  \
-                  \"weekdays at 9am\", \"every monday 14:00\", \"noon\"\n  \
+    after_help = "Schedules (in quotes):\n  \"every 30m\", \"every 2 weeks\"     again and again, by elapsed time\n  \
+                  \"in 30m\", \"30m\", \"+90s\"          once\n  \"tomorrow at 8am\", \"2026-12-24T18:00\"   once\n  \
+                  \"every day at 7\", \"weekdays at 9am\", \"every monday at 14:00\", \"first of the month at 9\"\n  \
                   \"0 9 * * 1-5\"                    cron: minute hour day month weekday [second [year]]\n\nExamples:\n  \
                   hermes-relay cron add \"weekdays at 9am\" \"What is new in my inbox?\" --name inbox\n  \
                   hermes-relay cron add \"0 8 * * *\" \"Weather for Oslo\" --timezone Europe/Oslo --deliver discord:123,local\n  \
@@ -61,7 +62,7 @@ pub(super) struct CronAddArgs {
     /// Agent that runs it [default: the relay's default agent].
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Time zone of its schedule, such as Europe/Berlin [default: `cron.timezone`].
+    /// Time zone of its schedule, such as Europe/Berlin [default: `cron.timezone`, else the machine's].
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
     /// Maximum time of a run, such as 90s, 30m or 2h [default: `cron.job_timeout_secs`].
@@ -271,7 +272,8 @@ fn report(
     exit::print(lines.join("\n"))
 }
 
-fn deliver_text(row: &JobRow) -> String {
+/// Where its answers go, for people.
+pub(super) fn deliver_text(row: &JobRow) -> String {
     let deliver = row.job.deliver();
     match (deliver.as_str(), row.job.origin()) {
         ("local", _) => "local: the answer is saved, and no chat gets it".to_owned(),
@@ -352,8 +354,10 @@ fn check_targets(
         let what = format!("cannot deliver to `{}`: {}", printable(deliver), printable(&why));
         relay.fail(exit::FAILED, what, Some(HINT))
     })?;
+    let bot = settings.direct.telegram.as_ref().map(|_| Platform::TELEGRAM);
     let announced: Vec<&str> = (settings.connector.identities.iter())
         .map(|identity| identity.platform.as_str())
+        .chain(bot.as_ref().map(Platform::as_str))
         .filter(|platform| *platform != "relay")
         .collect();
     for platform in &platforms {
@@ -366,14 +370,25 @@ fn check_targets(
             );
             return Err(relay.fail(exit::FAILED, what, Some(HINT)));
         }
-        if let Some(near) = nearest_platform(platform).filter(|_| !is_announced) {
+        let is_known = Platform::names()
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(platform));
+        if is_announced {
+            continue;
+        }
+        if let Some(near) = nearest_platform(platform) {
             warnings.push(format!(
                 "`{platform}` is not a known platform; did you mean `{near}`?"
             ));
-        } else if !announced.is_empty() && !is_announced {
+        } else if !announced.is_empty() {
             warnings.push(format!(
-                "this relay serves {}, not {platform}: the connector refuses what it delivers there",
+                "there is no platform `{platform}` here, so nothing can be delivered there: this relay serves {}",
                 announced.join(", ")
+            ));
+        } else if !is_known {
+            warnings.push(format!(
+                "`{platform}` is not a known platform, and arrives only if the connector has one of this name; known are {}",
+                Platform::names().join(", ")
             ));
         }
     }

@@ -182,8 +182,10 @@ impl<'a> JobView<'a> {
         let zone = self.zone.iana_name().unwrap_or("UTC");
         match self.schedule.as_ref().map(Schedule::timing) {
             None => "cannot be used".to_owned(),
-            Some(Timing::Once { .. }) => "once".to_owned(),
-            Some(Timing::Interval { minutes }) => format!("every {minutes} min, by elapsed time"),
+            Some(Timing::Once { .. }) => format!("once, in {zone}"),
+            Some(Timing::Interval { minutes }) => {
+                format!("every {}, by elapsed time; shown in {zone}", span(*minutes))
+            }
             Some(Timing::Cron { expression, .. }) => {
                 let shown = self.row.job.schedule_display();
                 let expression = if shown == expression.as_str() {
@@ -191,9 +193,20 @@ impl<'a> JobView<'a> {
                 } else {
                     format!(" = `{}`", printable(expression))
                 };
-                format!("{}{expression}, by the clock of {zone}", printable(&shown))
+                format!("{}{expression}, in {zone}", printable(&shown))
             }
         }
+    }
+}
+
+/// Minutes for people, in the largest unit that divides them.
+fn span(minutes: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(7 * 24 * 60, "week"), (24 * 60, "day"), (60, "hour")];
+    let unit = UNITS.iter().find(|(unit, _)| minutes.is_multiple_of(*unit));
+    match unit {
+        Some((unit, name)) if minutes == *unit => (*name).to_owned(),
+        Some((unit, name)) => format!("{} {name}s", minutes / unit),
+        None => format!("{minutes} min"),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cli::format::printable;
 use crate::cli::remote::RemoteRelay;
 use crate::config::{CronProvider, file::nearest};
 use crate::cron::job::{self, JobError, JobState};
-use crate::cron::schedule::{self, ScheduleError, TimeZone, Timestamp};
+use crate::cron::schedule::{self, Near, ScheduleError, TimeZone, Timestamp};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{
@@ -22,8 +22,8 @@ use crate::store::{
 const MAX_SIMILAR: usize = 3;
 
 /// Every way to write a schedule.
-const SCHEDULES: &str = "accepted: `every 30m`, `every 2h`, `in 30m`, `+90s`, `weekdays at 9am`, `every monday 14:00`, `noon`, \
-                         `2026-12-24T18:00`, `0 9 * * 1-5` (in quotes)";
+const SCHEDULES: &str = "accepted: `every 30m`, `every 2 weeks`, `in 30m`, `+90s`, `tomorrow at 8am`, `weekdays at 9am`, \
+                         `every monday 14:00`, `first of the month at 9`, `2026-12-24T18:00`, `0 9 * * 1-5` (in quotes)";
 
 /// What became of the news for a running relay.
 pub(super) enum RelayAnswer {
@@ -142,6 +142,18 @@ impl<'r> JobStore<'r> {
         match self.read(&CronCommand::Runs { job, limit })? {
             Some(CronReply::Runs(runs)) => Ok(runs),
             _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The job that a person means.
+    pub(super) fn find(&self, wanted: &str) -> Result<JobRow, ExitCode> {
+        let mut rows = self.jobs()?;
+        let id = id_of(&rows, wanted).map(str::to_owned);
+        let at = id.map(|id| rows.iter().position(|row| row.job.id() == id));
+        match at {
+            Ok(Some(at)) => Ok(rows.swap_remove(at)),
+            Err(ids) if !ids.is_empty() => Err(self.refused(ChangeRefusal::Ambiguous(ids))),
+            Ok(None) | Err(_) => Err(self.refused(ChangeRefusal::NoSuchJob(wanted.trim().to_owned()))),
         }
     }
 
@@ -349,6 +361,9 @@ fn job_hint(error: &JobError) -> Option<String> {
         | JobError::TooLong(..)
         | JobError::NotAnObject
         | JobError::BadId => None,
+        JobError::Schedule(ScheduleError::Unknown { near: Near::Meant(_), .. }) => {
+            Some("`hermes-relay cron add --help` lists every way to write a time".to_owned())
+        }
         JobError::Schedule(_) | JobError::BadSchedule => Some(SCHEDULES.to_owned()),
         JobError::NoPrompt => {
             let hint = "say what the agent is asked, in quotes; `-` reads it from standard input, --skill runs a skill";

@@ -6,6 +6,7 @@
 mod add;
 mod describe;
 mod job_store;
+mod show;
 mod transfer;
 
 use std::path::PathBuf;
@@ -61,6 +62,10 @@ enum CronAction {
         #[arg(long)]
         all: bool,
     },
+    /// Show one job with all its facts, and its last output.
+    #[command(after_help = "Examples:\n  hermes-relay cron show inbox\n  \
+                      hermes-relay cron show inbox --json | jq -r .last_output.text")]
+    Show(CronJobArgs),
     /// Make a job. Prints how the schedule was understood, with the next three runs.
     #[command(alias = "create")]
     Add(CronAddArgs),
@@ -149,6 +154,7 @@ pub(super) fn run(args: &CronArgs, env: Environment<'_>) -> ExitCode {
     let done = match &args.action {
         None => list(&args.remote, false, env),
         Some(CronAction::List { remote, all }) => list(remote, *all, env),
+        Some(CronAction::Show(args)) => show::show(args, env),
         Some(CronAction::Add(args)) => add::add(args, env),
         Some(CronAction::Edit(args)) => add::edit(args, env),
         Some(CronAction::Pause(args)) => change(args, Changing::Pause, env),

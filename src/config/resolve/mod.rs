@@ -40,12 +40,16 @@ struct HermesAccess {
 
 /// Loads the settings from all layers.
 pub fn load(sources: &Sources<'_>) -> Result<LoadedConfig, ConfigError> {
-    load_from(sources, Path::new(SYSTEM_PATH))
+    load_from(sources, Path::new(SYSTEM_PATH), Path::new("/etc"))
 }
 
-/// [`load`] with another path of the system's file.
-pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedConfig, ConfigError> {
-    let mut layers = Layers::open(sources, system)?;
+/// [`load`] with another path of the system's file, and of the directory with its time zone.
+pub(super) fn load_from(
+    sources: &Sources<'_>,
+    system: &Path,
+    etc: &Path,
+) -> Result<LoadedConfig, ConfigError> {
+    let mut layers = Layers::open(sources, system, etc)?;
     let mut settings = layers.file_settings();
     layers.connector(&mut settings.connector)?;
     layers.direct(&mut settings)?;

@@ -1,13 +1,15 @@
-//! What people write as a schedule: cron expressions, intervals, delays, timestamps and weekday phrases.
+//! What people write as a schedule: cron expressions, intervals, delays, timestamps and phrases.
 //!
 //! The order is fixed: `every ...`, `in ...` and `+...`, a cron expression, a phrase, a timestamp, a bare duration. A bare duration is
 //! a delay: `30m` runs once, in 30 minutes.
 
 use jiff::Timestamp;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::instant::{self, plus_secs};
-use super::{CronFields, Schedule, ScheduleError, Timing};
+use super::phrase::{self, Phrase};
+use super::{CronFields, Near, Schedule, ScheduleError, Timing, suggest};
 
 /// Maximum length of a schedule.
 const MAX_CHARS: usize = 256;
@@ -15,57 +17,86 @@ const MAX_CHARS: usize = 256;
 const MAX_SECS: u64 = 36_525 * 86_400;
 /// The zero of each script whose digits are accepted.
 const ZEROS: [char; 9] = ['0', '٠', '۰', '०', '০', '๐', '༠', '၀', '０'];
-const DAYS: [(&str, u8); 7] = [
-    ("sunday", 0),
-    ("monday", 1),
-    ("tuesday", 2),
-    ("wednesday", 3),
-    ("thursday", 4),
-    ("friday", 5),
-    ("saturday", 6),
-];
 
+/// Reads a schedule; the error for a text that is none has the nearest one.
 pub(super) fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Schedule, ScheduleError> {
     let text = text.trim();
     if text.chars().count() > MAX_CHARS {
         return Err(ScheduleError::TooLong);
     }
+    read(text, now, zone)?.ok_or_else(|| {
+        let lower = text.to_lowercase();
+        let is_schedule = |text: &str| matches!(read(text, now, zone), Ok(Some(_)));
+        let near = match suggest::nearest(&lower, is_schedule) {
+            Some(near) => Near::Meant(near),
+            None => suggest::example(&lower).map_or(Near::None, Near::Example),
+        };
+        let text = clip(text);
+        ScheduleError::Unknown { text, near }
+    })
+}
+
+/// Reads a schedule; `None` if it is nothing that is known.
+fn read(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Option<Schedule>, ScheduleError> {
     let lower = text.to_lowercase();
-    if let Some(rest) = lower.strip_prefix("every ") {
+    if let Some(rest) = lower
+        .strip_prefix("every ")
+        .or_else(|| lower.strip_prefix("each "))
+    {
         return every(text, rest.trim());
     }
     if let Some(rest) = lower.strip_prefix("in ").or_else(|| lower.strip_prefix('+')) {
         let rest = rest.trim();
-        let secs = duration(rest, true)?.ok_or_else(|| ScheduleError::Unknown(clip(text)))?;
-        return Ok(once(now, secs, rest));
+        let single = ["a ", "an "]
+            .iter()
+            .find_map(|article| rest.strip_prefix(article));
+        let secs = match single {
+            Some(unit) => duration(&format!("1 {unit}"), true)?,
+            None => duration(rest, true)?,
+        };
+        return Ok(secs.map(|secs| once(now, secs, rest)));
     }
     let columns: Vec<&str> = text.split_whitespace().collect();
     let is_plain = |column: &&str| column.chars().all(|c| c.is_ascii_digit() || "*-,/".contains(c));
     if columns.len() >= 5 && columns.first().is_some_and(is_plain) {
         let fields = CronFields::parse(text)?;
-        return Ok(cron(fields, text, text));
+        return Ok(Some(cron(fields, text, text)));
     }
-    if let Some(expression) = phrase(&lower) {
-        let expression = expression?;
-        return Ok(cron(CronFields::parse(&expression)?, &expression, text));
+    match phrase::read(&lower).transpose()? {
+        Some(Phrase::Again(expression)) => {
+            return Ok(Some(cron(CronFields::parse(&expression)?, &expression, text)));
+        }
+        Some(Phrase::Once { days, clock }) => return Ok(on_day(days, clock, now, zone)),
+        None if lower == "hourly" => return every(text, "hour"),
+        None => {}
     }
     let dated = text.len() >= 10 && text.is_char_boundary(10) && is_date(&text.as_bytes()[..10]);
-    if text.contains('T') || dated {
+    let begins_with_digit = text.starts_with(|c: char| c.is_ascii_digit());
+    if dated || (begins_with_digit && text.contains('T')) {
         let wrong = || ScheduleError::Timestamp(clip(text));
         let (wall, _) = instant::read(text).ok_or_else(wrong)?;
         let at = instant::parse(text, zone).ok_or(ScheduleError::TooFar)?;
         if at > plus_secs(now, i64::try_from(MAX_SECS).unwrap_or(i64::MAX)) {
             return Err(ScheduleError::TooFar);
         }
-        let shown = wall.strftime("%Y-%m-%d %H:%M");
-        return Ok(Schedule {
-            timing: Timing::Once { run_at: at },
-            display: format!("once at {shown}"),
-        });
+        return Ok(Some(once_at(at, wall)));
     }
-    match duration(&lower, false)? {
-        Some(secs) => Ok(once(now, secs, text)),
-        None => Err(ScheduleError::Unknown(clip(text))),
+    Ok(duration(&lower, false)?.map(|secs| once(now, secs, text)))
+}
+
+/// Today or so many days later, at a time of the zone's clock.
+fn on_day(days: u8, (hour, minute): (u8, u8), now: Timestamp, zone: &TimeZone) -> Option<Schedule> {
+    let today = zone.to_datetime(now).date();
+    let date = today.checked_add(jiff::Span::new().days(days)).ok()?;
+    let wall = date.at(i8::try_from(hour).ok()?, i8::try_from(minute).ok()?, 0, 0);
+    let at = zone.to_ambiguous_timestamp(wall).compatible().ok()?;
+    Some(once_at(at, wall))
+}
+
+fn once_at(at: Timestamp, wall: DateTime) -> Schedule {
+    Schedule {
+        timing: Timing::Once { run_at: at },
+        display: format!("once at {}", wall.strftime("%Y-%m-%d %H:%M")),
     }
 }
 
@@ -89,7 +120,7 @@ fn cron(fields: CronFields, expression: &str, display: &str) -> Schedule {
 }
 
 /// `every 30m`, `every hour`, `every monday 9am`.
-fn every(text: &str, rest: &str) -> Result<Schedule, ScheduleError> {
+fn every(text: &str, rest: &str) -> Result<Option<Schedule>, ScheduleError> {
     let rest = match rest {
         "minute" => "1m",
         "hour" => "1h",
@@ -100,20 +131,19 @@ fn every(text: &str, rest: &str) -> Result<Schedule, ScheduleError> {
         if minutes == 0 {
             return Err(ScheduleError::TooOften);
         }
-        return Ok(Schedule {
+        return Ok(Some(Schedule {
             timing: Timing::Interval { minutes },
             display: format!("every {minutes}m"),
-        });
+        }));
     }
     if duration(rest, true)?.is_some() {
         return Err(ScheduleError::SecondsInterval);
     }
-    match phrase(rest) {
-        Some(expression) => {
-            let expression = expression?;
-            Ok(cron(CronFields::parse(&expression)?, &expression, text))
-        }
-        None => Err(ScheduleError::Unknown(clip(text))),
+    let phrase = phrase::read(rest).transpose();
+    match phrase.map_err(|_| ScheduleError::NoTime(clip(text)))? {
+        Some(Phrase::Again(expression)) => Ok(Some(cron(CronFields::parse(&expression)?, &expression, text))),
+        // There is one tomorrow.
+        Some(Phrase::Once { .. }) | None => Ok(None),
     }
 }
 
@@ -125,6 +155,7 @@ fn duration(text: &str, seconds: bool) -> Result<Option<u64>, ScheduleError> {
         "m" | "min" | "mins" | "minute" | "minutes" => 60,
         "h" | "hr" | "hrs" | "hour" | "hours" => 3_600,
         "d" | "day" | "days" => 86_400,
+        "w" | "week" | "weeks" => 604_800,
         "s" | "sec" | "secs" | "second" | "seconds" if seconds => 1,
         _ => return Ok(None),
     };
@@ -147,92 +178,6 @@ fn digit(c: char) -> Option<char> {
         let value = u32::from(c).checked_sub(u32::from(*zero))?;
         char::from_digit(value, 10)
     })
-}
-
-/// The expression of a phrase such as `weekdays at 9am`, `monday, friday 14:30` or `noon`; `None` if it is no phrase.
-fn phrase(lower: &str) -> Option<Result<String, ScheduleError>> {
-    let words: Vec<&str> = lower
-        .split(|c: char| c.is_whitespace() || c == ',')
-        .filter(|word| !word.is_empty() && *word != "and" && *word != "on")
-        .collect();
-    let split = words
-        .iter()
-        .position(|word| days(word).is_none())
-        .unwrap_or(words.len());
-    let (days_part, time_part) = words.split_at(split);
-    let time_part = time_part.strip_prefix(&["at"]).unwrap_or(time_part);
-    let mut weekdays: Vec<u8> = days_part
-        .iter()
-        .filter_map(|word| days(word))
-        .flatten()
-        .copied()
-        .collect();
-    weekdays.sort_unstable();
-    weekdays.dedup();
-    if days_part.is_empty() && time_part.is_empty() {
-        return None;
-    }
-    let Some((hour, minute)) = clock(&time_part.concat()) else {
-        // `monday` without a time is a phrase that lacks one; anything else is none.
-        let lacks = !days_part.is_empty() && time_part.is_empty();
-        return lacks.then(|| Err(ScheduleError::NoTime(clip(lower))));
-    };
-    let on = match weekdays.len() {
-        0 | 7 => "*".to_owned(),
-        _ if weekdays == [1, 2, 3, 4, 5] => "1-5".to_owned(),
-        _ => weekdays.iter().map(u8::to_string).collect::<Vec<_>>().join(","),
-    };
-    Some(Ok(format!("{minute} {hour} * * {on}")))
-}
-
-/// The weekdays that a word names.
-fn days(word: &str) -> Option<&'static [u8]> {
-    const ALL: [u8; 7] = [0, 1, 2, 3, 4, 5, 6];
-    let singular = word.strip_suffix('s').unwrap_or(word);
-    Some(match singular {
-        "day" | "daily" | "everyday" => &ALL,
-        "weekday" => &ALL[1..6],
-        "weekend" => &[0, 6],
-        _ => {
-            let day = DAYS.iter().find(|(name, _)| {
-                let short = &name[..3];
-                [word, singular].iter().any(|word| word == name || *word == short)
-            });
-            let at = usize::from(day?.1);
-            &ALL[at..=at]
-        }
-    })
-}
-
-/// `noon`, `9am`, `9:30pm`, `14:00`: hour and minute.
-fn clock(text: &str) -> Option<(u8, u8)> {
-    match text {
-        "noon" => return Some((12, 0)),
-        "midnight" => return Some((0, 0)),
-        _ => {}
-    }
-    let half = [("am", 0), ("pm", 12)].into_iter().find_map(|(suffix, add)| {
-        let rest = text
-            .strip_suffix(suffix)
-            .or_else(|| text.strip_suffix(if add == 0 { "a.m." } else { "p.m." }))?;
-        Some((rest, add))
-    });
-    let (hour, minute) = match half {
-        Some((rest, _)) if !rest.contains(':') => (rest, "00"),
-        Some((rest, _)) => rest.split_once(':')?,
-        None => text.split_once(':')?,
-    };
-    let number = |text: &str| {
-        (text.len() <= 2 && text.bytes().all(|byte| byte.is_ascii_digit()))
-            .then(|| text.parse::<u8>().ok())?
-    };
-    let (hour, minute) = (number(hour)?, number(minute).filter(|_| minute.len() == 2)?);
-    let hour = match half {
-        Some((_, add)) if (1..=12).contains(&hour) => hour % 12 + add,
-        Some(_) => return None,
-        None => hour,
-    };
-    (hour < 24 && minute < 60).then_some((hour, minute))
 }
 
 /// Words that join parts of a schedule, or a schedule and what it is for.
@@ -316,8 +261,8 @@ fn is_time_word(word: &str) -> bool {
         || is_zone
         || is_duration
         || matches!(word, "am" | "pm" | "a.m" | "p.m" | "twice")
-        || clock(word).is_some()
-        || days(word).is_some()
+        || phrase::clock(word).is_some()
+        || phrase::weekdays(word).is_some()
 }
 
 /// Whether there is a time zone with this name, in any case.
@@ -332,6 +277,6 @@ fn is_date(bytes: &[u8]) -> bool {
     })
 }
 
-fn clip(text: &str) -> String {
+pub(super) fn clip(text: &str) -> String {
     text.chars().take(60).collect()
 }

@@ -7,6 +7,10 @@
 mod fields;
 mod grammar;
 pub mod instant;
+mod phrase;
+mod suggest;
+
+use std::fmt;
 
 pub use jiff::Timestamp;
 pub use jiff::tz::TimeZone;
@@ -24,11 +28,13 @@ const MAX_MINUTES: u64 = 36_525 * 24 * 60;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
     /// Nothing that is known.
-    #[error(
-        "cannot read `{0}` as a time; write `every 30m`, `in 30m`, `weekdays at 9am`, a time such as 2026-06-19T14:00, or a cron expression \
-         such as `0 9 * * 1-5`"
-    )]
-    Unknown(String),
+    #[error("I cannot read `{text}` as a time{near}")]
+    Unknown {
+        /// What was written.
+        text: String,
+        /// What to write instead.
+        near: Near,
+    },
     /// A cron expression with a mistake.
     #[error("invalid cron expression: {0}")]
     Cron(String),
@@ -36,7 +42,7 @@ pub enum ScheduleError {
     #[error("`{0}` is not a valid time; write it as 2026-06-19T14:00 or 2026-06-19T14:00:00+02:00")]
     Timestamp(String),
     /// A weekday without a time.
-    #[error("`{0}` has no time; write it as `every monday at 9am` or `every day at 14:00`")]
+    #[error("`{0}` has no time of day; write it as `{0} at 9` or `{0} at 14:30`")]
     NoTime(String),
     /// More often than once a minute.
     #[error("this runs more often than once a minute; the shortest interval is `every 1m`")]
@@ -67,6 +73,30 @@ pub enum ScheduleError {
         /// The name that differs only in case.
         near: Option<String>,
     },
+}
+
+/// What to write instead of a text that is no schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Near {
+    /// What was probably meant.
+    Meant(String),
+    /// An example of the same form.
+    Example(&'static str),
+    /// It resembles nothing.
+    None,
+}
+
+impl fmt::Display for Near {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Meant(near) => write!(f, ". Did you mean `{near}`?"),
+            Self::Example(example) => write!(f, ". Write it like `{example}`"),
+            Self::None => f.write_str(
+                ". Write `every 30m`, `in 30m`, `weekdays at 9am`, `tomorrow at 8am`, a time such as `2026-06-19T14:00`, or a cron \
+                 expression such as `0 9 * * 1-5`",
+            ),
+        }
+    }
 }
 
 /// When a job runs.

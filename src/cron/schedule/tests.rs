@@ -7,11 +7,14 @@ use serde_json::Value;
 use super::*;
 
 /// Cases that the reference refuses and this program accepts, because people write them.
-const NEWLY_ACCEPTED: [(&str, &str, &str); 6] = [
+const NEWLY_ACCEPTED: [(&str, &str, &str); 9] = [
     ("P035", "once", "2026-06-18T10:01:30+00:00"),
     ("P046", "cron", "2026-06-22T09:00:00+00:00"),
     ("P047", "once", "2026-06-18T10:30:00+00:00"),
+    ("P049", "once", "2026-06-19T09:00:00+00:00"),
     ("P050", "cron", "2026-06-19T09:00:00+00:00"),
+    ("P052", "once", "2026-06-25T10:00:00+00:00"),
+    ("P053", "interval", "2026-06-25T10:00:00+00:00"),
     ("P091", "cron", "2026-06-22T09:00:00+00:00"),
     ("P092", "cron", "2027-01-01T09:00:00+00:00"),
 ];
@@ -126,6 +129,29 @@ fn phrases_are_understood() {
         ("in 90s", "2026-06-18T10:01:30"),
         ("+ 2 hours", "2026-06-18T12:00:00"),
         ("In 30M", "2026-06-18T10:30:00"),
+        ("tomorrow at 8am", "2026-06-19T08:00:00"),
+        ("Tomorrow at 8", "2026-06-19T08:00:00"),
+        ("tomorrow noon", "2026-06-19T12:00:00"),
+        ("8am tomorrow", "2026-06-19T08:00:00"),
+        ("today at 18:00", "2026-06-18T18:00:00"),
+        ("at 18 today", "2026-06-18T18:00:00"),
+        ("every day at 7", "2026-06-19T07:00:00"),
+        ("at 7 o'clock every day", "2026-06-19T07:00:00"),
+        ("daily at 7:30", "2026-06-19T07:30:00"),
+        ("every weekday at 9", "2026-06-19T09:00:00"),
+        ("each monday at 18:00", "2026-06-22T18:00:00"),
+        ("9am on weekdays", "2026-06-19T09:00:00"),
+        ("weekly on monday at 9", "2026-06-22T09:00:00"),
+        ("every monday at 9", "2026-06-22T09:00:00"),
+        ("first of the month at 9", "2026-07-01T09:00:00"),
+        ("every first day of the month at 9am", "2026-07-01T09:00:00"),
+        ("on the 20th of each month at 9:15", "2026-06-20T09:15:00"),
+        ("monthly on the 1st at noon", "2026-07-01T12:00:00"),
+        ("every 2 weeks", "2026-07-02T10:00:00"),
+        ("in 2 hours", "2026-06-18T12:00:00"),
+        ("in an hour", "2026-06-18T11:00:00"),
+        ("in 1 week", "2026-06-25T10:00:00"),
+        ("hourly", "2026-06-18T11:00:00"),
     ] {
         let schedule =
             Schedule::parse(text, now, &TimeZone::UTC).unwrap_or_else(|error| panic!("{text}: {error}"));
@@ -134,7 +160,13 @@ fn phrases_are_understood() {
     for wrong in [
         "every monday",
         "weekdays",
-        "every monday at 9",
+        "every monday 9",
+        "every day at 1 5",
+        "at 9",
+        "tomorrow",
+        "every tomorrow at 9",
+        "32nd of the month at 9",
+        "first monday of the month at 9",
         "9",
         "13pm",
         "0am",
@@ -152,6 +184,78 @@ fn phrases_are_understood() {
     ] {
         assert!(Schedule::parse(wrong, now, &TimeZone::UTC).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn phrases_are_stored_in_forms_that_the_reference_reads() {
+    let now = at("2026-06-18T22:30:00Z");
+    let berlin = zone("Europe/Berlin").unwrap();
+    for (text, stored) in [
+        // In Berlin it is Friday already.
+        (
+            "tomorrow at 8am",
+            json!({"kind": "once", "run_at": "2026-06-20T08:00:00+02:00", "display": "once at 2026-06-20 08:00"}),
+        ),
+        (
+            "every 2 weeks",
+            json!({"kind": "interval", "minutes": 20_160, "display": "every 20160m"}),
+        ),
+        (
+            "first of the month at 9",
+            json!({"kind": "cron", "expr": "0 9 1 * *", "display": "first of the month at 9"}),
+        ),
+        (
+            "every day at 7",
+            json!({"kind": "cron", "expr": "0 7 * * *", "display": "every day at 7"}),
+        ),
+    ] {
+        let record = Schedule::parse(text, now, &berlin).unwrap().to_record(&berlin);
+        assert_eq!(Value::Object(record), stored, "{text}");
+    }
+}
+
+#[test]
+fn the_nearest_right_schedule_is_named() {
+    let now = at("2026-06-18T10:00:00Z");
+    for (wrong, near) in [
+        ("every day at 25", "Did you mean `every day at 23`?"),
+        ("every day at 24:00", "Did you mean `every day at 0:00`?"),
+        ("Tuesday at 9:75", "Did you mean `tuesday at 9:59`?"),
+        ("every mnday at 9", "Did you mean `every monday at 9`?"),
+        ("evry day at 7", "Did you mean `every day at 7`?"),
+        ("every day 7", "Did you mean `every day at 7`?"),
+        ("every day at seven", "Did you mean `every day at 7`?"),
+        ("daily at 13pm", "Did you mean `daily at 1pm`?"),
+        ("tomorow at 8am", "Did you mean `tomorrow at 8am`?"),
+        ("every morning", "Did you mean `every day at 8`?"),
+        ("every morning at 7", "Did you mean `every day at 7`?"),
+        ("tomorrow evening", "Did you mean `tomorrow at 18`?"),
+        ("tonight", "Did you mean `today at 20`?"),
+        ("every other week", "Did you mean `every 2 weeks`?"),
+        ("every month", "Did you mean `first of the month at 9`?"),
+        ("at 9", "Did you mean `every day at 9`?"),
+        (
+            "last of the month at 9",
+            "Did you mean `first of the month at 9`?",
+        ),
+        (
+            "30 minutes before noon tomorrow",
+            "Write it like `tomorrow at 8am`",
+        ),
+        ("every evening at 7", "Write it like `every day at 9`"),
+        ("whenever", "Write `every 30m`"),
+    ] {
+        let error = Schedule::parse(wrong, now, &TimeZone::UTC)
+            .unwrap_err()
+            .to_string();
+        let expected = format!("I cannot read `{wrong}` as a time. {near}");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+    let timeless = Schedule::parse("every day", now, &TimeZone::UTC).unwrap_err();
+    assert!(
+        timeless.to_string().contains("write it as `every day at 9`"),
+        "{timeless}"
+    );
 }
 
 #[test]
@@ -248,7 +352,7 @@ proptest! {
 
     #[test]
     fn no_words_panic(words in proptest::collection::vec(proptest::sample::select(
-        &["every", "in", "at", "monday", "9am", "30m", "*", "*/5", "1-5", "T", "2026-06-19", "noon", "+", "99999999999999d", "٣", ":"]), 0..8)) {
+        &["every", "in", "at", "monday", "9am", "30m", "*", "*/5", "1-5", "T", "2026-06-19", "noon", "+", "99999999999999d", "٣", ":", "tomorrow", "first", "of", "the", "month", "weeks", "25", "morning"]), 0..8)) {
         let _ = Schedule::parse(&words.join(" "), Timestamp::UNIX_EPOCH, &TimeZone::UTC);
     }
 }

@@ -180,6 +180,72 @@ async fn a_job_is_changed_paused_run_and_removed_while_no_relay_runs() {
 }
 
 #[tokio::test]
+async fn a_schedule_is_in_the_zone_of_the_machine_and_the_preview_names_it() {
+    let setup = Setup::new().env("TZ", "Asia/Tokyo");
+    let job = cron_json(&setup, &["add", "every day at 7", "news"]).await;
+    assert_eq!(job["timezone"], "Asia/Tokyo");
+    assert!(
+        job["next_run_at"].as_str().unwrap().ends_with("T07:00:00+09:00"),
+        "{job}"
+    );
+    for (schedule, part) in [
+        ("every day at 7", "every day at 7 = `0 7 * * *`, in Asia/Tokyo"),
+        ("tomorrow at 8am", "once, in Asia/Tokyo"),
+        (
+            "every 2 weeks",
+            "every 2 weeks, by elapsed time; shown in Asia/Tokyo",
+        ),
+        ("first of the month at 9", "= `0 9 1 * *`, in Asia/Tokyo"),
+    ] {
+        let shown = cron(&setup, &["add", schedule, "x"]).await.out;
+        assert!(shown.contains(part), "{shown}");
+    }
+    let set = Setup::new()
+        .env("TZ", "Asia/Tokyo")
+        .setting("cron.timezone", "Europe/Berlin");
+    let job = cron_json(&set, &["add", "every day at 7", "news"]).await;
+    assert_eq!(job["timezone"], "Europe/Berlin", "the setting wins");
+}
+
+#[tokio::test]
+async fn one_job_is_shown_with_all_its_facts() {
+    let setup = Setup::new();
+    let id = &added(
+        &setup,
+        &[
+            "weekdays at 9am",
+            "What is new?",
+            "--name",
+            "inbox",
+            "--repeat",
+            "5",
+        ],
+    )
+    .await;
+    let shown = cron(&setup, &["show", "INBOX"]).await;
+    assert_eq!(shown.code, 0, "{shown:?}");
+    for part in [
+        format!("job        {id} (inbox)").as_str(),
+        "state      scheduled",
+        "schedule   weekdays at 9am = `0 9 * * 1-5`, in UTC",
+        "next runs  ",
+        "repeats    0 of 5 done",
+        "deliver    local",
+        "prompt     What is new?",
+        "last run   none yet",
+    ] {
+        assert!(shown.out.contains(part), "{part}: {}", shown.out);
+    }
+    let json = cron_json(&setup, &["show", id]).await;
+    assert_eq!((&json["id"], &json["last_output"]), (&json!(id), &Value::Null));
+    assert_eq!(json["next_runs"].as_array().unwrap().len(), 3);
+    refused(
+        &cron(&setup, &["show", "inbx"]).await,
+        &["inbx", "did you mean", "inbox"],
+    );
+}
+
+#[tokio::test]
 async fn the_meaning_of_a_schedule_is_shown_back() {
     let setup = Setup::new().setting("cron.timezone", "America/New_York");
     let shown = cron(&setup, &["add", "weekdays at 9am", "What", "is", "new?"]).await;
@@ -237,7 +303,18 @@ async fn what_cannot_be_is_refused_with_what_can() {
     let add = async |args: &[&str]| cron(&setup, &[&["add"], args].concat()).await;
     refused(
         &add(&["evry 5 minutes", "x"]).await,
-        &["cannot read `evry 5 minutes` as a time", "accepted: `every 30m`"],
+        &[
+            "I cannot read `evry 5 minutes` as a time. Did you mean `every 5 minutes`?",
+            "cron add --help",
+        ],
+    );
+    refused(
+        &add(&["every day at 25", "x"]).await,
+        &["I cannot read `every day at 25` as a time. Did you mean `every day at 23`?"],
+    );
+    refused(
+        &add(&["whenever", "x"]).await,
+        &["I cannot read `whenever` as a time", "accepted: `every 30m`"],
     );
     refused(
         &add(&["every", "30m", "x"]).await,
@@ -294,7 +371,7 @@ async fn what_cannot_be_is_refused_with_what_can() {
         job["warnings"][0]
             .as_str()
             .unwrap()
-            .contains("serves discord, not slack"),
+            .contains("this relay serves discord"),
         "{job}"
     );
     let job = cron_json(

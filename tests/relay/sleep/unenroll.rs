@@ -44,7 +44,7 @@ async fn the_five_keys_go_the_rest_stays_and_what_remains_is_named() {
     for part in [
         "GATEWAY_RELAY_ID, GATEWAY_RELAY_SECRET, GATEWAY_RELAY_DELIVERY_KEY, GATEWAY_RELAY_URL, GATEWAY_RELAY_WAKE_URL",
         "the secret file",
-        "the gateway \"gw-1\": revoke it there",
+        "the gateway `gw-1`: revoke it there",
     ] {
         assert!(printed.contains(part), "{part}: {printed}");
     }
