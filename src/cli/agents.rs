@@ -1,5 +1,6 @@
 //! `hermes-relay agents`: lists the agents with their health, and runs a test turn.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
 use super::format::stdout;
 use super::{ProcessEnv, SharedArgs};
 use crate::agent::acp::PRESETS;
+use crate::agent::child::program_exists;
 use crate::agent::{
     AgentEvent, AgentHealth, AgentSignal, Approver, BUILT_IN, ChatOrigin, EventSink, Meaning, Permission,
     PromptAnswer, Question, Turn, TurnEnd, TurnInput,
@@ -227,29 +229,8 @@ async fn test(
     text: &str,
     permission: Permission,
 ) -> ExitCode {
-    if !settings.agents.contains_key(name) {
-        let entry = match name {
-            built_in if BUILT_IN.contains(&built_in) => serde_json::json!({ "kind": built_in }),
-            preset if PRESETS.iter().any(|known| known.name == preset) => {
-                serde_json::json!({ "preset": preset })
-            }
-            _ => {
-                let configured = settings.agents.keys().map(String::as_str);
-                let presets = PRESETS.iter().map(|preset| preset.name);
-                let near = nearest(name, configured.chain(BUILT_IN.iter().copied()).chain(presets));
-                let near = near.map(|near| format!("did you mean `{near}`? "));
-                let hint = format!("{}`hermes-relay agents list` lists all", near.unwrap_or_default());
-                return fail(
-                    exit::CONFIGURATION,
-                    format!("there is no agent named `{name}`"),
-                    Some(&hint),
-                );
-            }
-        };
-        let entry = serde_json::from_value(entry);
-        settings
-            .agents
-            .extend(entry.ok().map(|entry| (name.to_owned(), entry)));
+    if let Err(code) = add_known(&mut settings, name) {
+        return code;
     }
     let mut show = |text: &str| {
         let mut out = stdout();
@@ -263,11 +244,8 @@ async fn test(
     match tested.problem() {
         None => {
             outln!("");
-            let TestedTurn {
-                took_ms, characters, ..
-            } = tested;
-            let (secs, tenths) = (took_ms / 1000, took_ms % 1000 / 100);
-            errln!("The turn completed after {secs}.{tenths} s, {characters} characters.");
+            let (took, characters) = (tested.seconds(), tested.characters);
+            errln!("The turn completed after {took} s, {characters} characters.");
             ExitCode::SUCCESS
         }
         Some(problem) => {
@@ -280,10 +258,39 @@ async fn test(
     }
 }
 
+/// Adds the settings of a built-in agent or a preset, unless the settings have an agent of this name.
+pub(super) fn add_known(settings: &mut Settings, name: &str) -> Result<(), ExitCode> {
+    if settings.agents.contains_key(name) {
+        return Ok(());
+    }
+    let entry = match name {
+        built_in if BUILT_IN.contains(&built_in) => serde_json::json!({ "kind": built_in }),
+        preset if PRESETS.iter().any(|known| known.name == preset) => {
+            serde_json::json!({ "preset": preset })
+        }
+        _ => {
+            let configured = settings.agents.keys().map(String::as_str);
+            let presets = PRESETS.iter().map(|preset| preset.name);
+            let near = nearest(name, configured.chain(BUILT_IN.iter().copied()).chain(presets));
+            let near = near.map(|near| format!("did you mean `{near}`? "));
+            let hint = format!("{}`hermes-relay agents list` lists all", near.unwrap_or_default());
+            let what = format!("there is no agent named `{name}`");
+            return Err(fail(exit::CONFIGURATION, what, Some(&hint)));
+        }
+    };
+    let entry = serde_json::from_value(entry);
+    settings
+        .agents
+        .extend(entry.ok().map(|entry| (name.to_owned(), entry)));
+    Ok(())
+}
+
 /// A known agent, and why it cannot be used here.
 pub(super) struct PresetState {
     pub(super) name: &'static str,
     pub(super) problem: Option<String>,
+    /// The title of the agent's own program, if that is installed and only the adapter for it is missing.
+    pub(super) lacks_adapter_for: Option<&'static str>,
 }
 
 /// The presets, and whether each can be used.
@@ -305,9 +312,13 @@ pub(super) async fn presets(process: &ProcessEnv<'_>) -> Vec<PresetState> {
                 None => continue,
             },
         };
+        let path = (process.env)("PATH").map(OsString::from);
+        let is_there = || program_exists(OsStr::new(preset.name), path.as_deref()).is_ok();
+        let adapted = preset.adapted().filter(|_| problem.is_some() && is_there());
         states.push(PresetState {
             name: preset.name,
             problem,
+            lacks_adapter_for: adapted,
         });
     }
     states
@@ -316,11 +327,16 @@ pub(super) async fn presets(process: &ProcessEnv<'_>) -> Vec<PresetState> {
 /// How a test turn went.
 pub(super) struct TestedTurn {
     end: TurnEnd,
-    pub(super) took_ms: u128,
+    took_ms: u128,
     characters: usize,
 }
 
 impl TestedTurn {
+    /// How long it took, for people.
+    pub(super) fn seconds(&self) -> String {
+        format!("{}.{}", self.took_ms / 1000, self.took_ms % 1000 / 100)
+    }
+
     /// Why there is no answer.
     pub(super) fn problem(&self) -> Option<String> {
         match &self.end {

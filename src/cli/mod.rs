@@ -20,6 +20,7 @@ mod journal;
 mod log;
 mod logs;
 mod man;
+mod model_server;
 mod notify;
 mod oracle;
 mod pid1;

@@ -47,6 +47,7 @@ impl Home {
             .env_clear()
             .env("HOME", self.folder.path())
             .env("PATH", self.folder.path().join("bin"))
+            .env("HERMES_RELAY_MODEL_PORTS", "1,1,1")
             .stdin(Stdio::null())
             .output()
             .unwrap()
@@ -299,6 +300,14 @@ async fn a_person_who_names_no_model_is_asked_again() {
     let asked = |part: &'static str, times: usize| {
         move |lines: &[String]| lines.iter().filter(|line| line.contains(part)).count() == times
     };
+    terminal
+        .until(
+            "the server",
+            asked("URL of the model server [http://127.0.0.1:11434/v1]", 1),
+        )
+        .await;
+    terminal.keys("http://127.0.0.1:1/v1");
+    terminal.keys(ENTER);
     terminal.until("the model", asked("Model, such as", 1)).await;
     terminal.keys(ENTER);
     terminal

@@ -10,6 +10,7 @@ mod enroll;
 mod first_answers;
 mod hosting;
 mod identity;
+mod init_agents;
 mod init_telegram;
 mod init_verb;
 mod journal_verb;

@@ -129,6 +129,9 @@ impl Setup {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hermes-relay"));
         command
             .env_clear()
+            .env("TZ", "UTC")
+            // Nobody's model server: nothing listens there.
+            .env("HERMES_RELAY_MODEL_PORTS", "1,1,1")
             .envs(&self.env)
             .current_dir(self.folder.path())
             .stdin(Stdio::null())

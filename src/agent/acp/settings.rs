@@ -235,6 +235,17 @@ pub struct Preset {
     pub quirks: Quirks,
 }
 
+impl Preset {
+    /// The title of the program that the command only adapts, if it is an adapter; that program has the preset's name.
+    pub fn adapted(&self) -> Option<&'static str> {
+        match self.name {
+            "claude" => Some("Claude Code"),
+            "codex" => Some("Codex"),
+            _ => None,
+        }
+    }
+}
+
 /// Where an agent deviates from the protocol, or has limits of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {

@@ -4,6 +4,7 @@ mod bot_api;
 mod chat;
 mod line_editor;
 mod markdown;
+mod own_model;
 mod owners;
 mod relay;
 mod replay;
@@ -25,11 +26,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::agents::add_known;
 use super::exit::{self, errln, fail, outln};
 use super::log::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
 use crate::adapter::SessionNames;
+use crate::agent::acp::PRESETS;
 use crate::config::{self, CronProvider, Flags, LogLevel, Settings, Sources};
 use crate::dev::{
     Connector, ConnectorSettings, Hint, MAX_PAGE_PEOPLE, PageSettings, PlatformPreset, Recording,
@@ -49,16 +52,22 @@ use scheduler::DevScheduler;
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "In the chat: Ctrl-C stops the running turn, and pressed twice at an empty prompt it exits; Ctrl-D or /quit exits, Tab completes commands, a number answers a question, and /help lists the keys.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --config relay.yaml --access      # your access rules, with strangers on the page\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api     # a fake Telegram, without a connector\n  hermes-relay dev --platform telegram --bot-api --connector-only    # the same for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
+    after_help = "In the chat: Ctrl-C stops the running turn, and pressed twice at an empty prompt it exits; Ctrl-D or /quit exits, Tab completes commands, a number answers a question, and /help lists the keys.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --agent claude                    # your own coding agent\n  hermes-relay dev --model llama3.2                  # a model of the server on this machine\n  hermes-relay dev --platform telegram\n  hermes-relay dev --config relay.yaml --access      # your access rules, with strangers on the page\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api     # a fake Telegram, without a connector\n  hermes-relay dev --platform telegram --bot-api --connector-only    # the same for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
     #[command(subcommand)]
     verb: Option<DevVerb>,
     #[command(flatten)]
     shared: SharedArgs,
-    /// Agent from the settings, or a built-in one [default: as for `run`].
+    /// Agent from the settings, a built-in one, or a preset such as claude, which needs no settings [default: as for `run`].
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+    /// Model of a model server as the agent; without --base-url that of Ollama, LM Studio or llama.cpp on this machine.
+    #[arg(long, value_name = "NAME", conflicts_with = "connector_only")]
+    model: Option<String>,
+    /// URL of a model server with an OpenAI-compatible API as the agent; without --model it must have one only.
+    #[arg(long, value_name = "URL", conflicts_with = "connector_only")]
+    base_url: Option<String>,
     /// Platform to simulate.
     #[arg(long, value_name = "NAME", default_value = "discord", value_parser = PossibleValuesParser::new(PlatformPreset::ALL.map(PlatformPreset::name)))]
     platform: String,
@@ -150,10 +159,15 @@ fn run_locally<F: Future<Output = ExitCode>>(
         }
     };
     flags.state_dir = Some(state.path().join("state"));
-    let loaded = match config::load(&Sources { flags, env }) {
+    let mut loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
+    if let Some(agent) = agent.filter(|agent| PRESETS.iter().any(|preset| preset.name == *agent))
+        && let Err(code) = add_known(&mut loaded.settings, agent)
+    {
+        return code;
+    }
     let log = log::start(&loaded, process, Repeats::Unlimited);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -225,6 +239,9 @@ async fn serve(
     process: &ProcessEnv<'_>,
     (began, ending): (Instant, CancellationToken),
 ) -> ExitCode {
+    if let Err(code) = own_model::choose(args, &mut settings, process.env).await {
+        return code;
+    }
     if args.bot_api {
         return bot_api::serve(args, settings, process, (began, &ending)).await;
     }

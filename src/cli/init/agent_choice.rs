@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::menu::{ATTEMPTS, ask, list, pick};
-use super::{InitArgs, InitFailure};
+use super::{InitArgs, InitFailure, adapter, model_choice};
 use crate::agent::acp::PRESETS;
 use crate::cli::agents::{self, PresetState};
 use crate::cli::exit::{self, outln};
+use crate::cli::model_server::{self, ModelServer};
 use crate::cli::{Environment, ProcessEnv};
 use crate::config::file::nearest;
 
-/// Ollama's address.
-const OLLAMA: &str = "http://127.0.0.1:11434/v1";
 /// What a script passes instead of answering.
 const OPTION: &str = "--agent NAME";
 
@@ -98,12 +97,29 @@ pub(super) async fn choose(
             "name an agent, such as `hermes-relay init --agent claude`; `hermes-relay agents list` lists them",
         ));
     }
-    let presets = agents::presets(process).await;
+    let looks = asks || args.agent.as_deref() == Some(OPENAI);
+    let looks = looks && args.base_url.is_none();
+    let look = async {
+        if looks {
+            model_server::find(process.env).await
+        } else {
+            Vec::new()
+        }
+    };
+    let (mut presets, servers) = tokio::join!(agents::presets(process), look);
     let name = match &args.agent {
         Some(name) => known(name)?,
-        None if asks => ask_for_agent(&presets)?,
+        None if asks => ask_for_agent(&presets, &servers)?,
         None => only_one(&presets)?,
     };
+    let lacking = presets.iter().find(|preset| preset.name == name);
+    if let Some(title) = lacking.and_then(|preset| preset.lacks_adapter_for)
+        && asks
+        && !args.no_test
+    {
+        adapter::offer(name, title)?;
+        presets = agents::presets(process).await;
+    }
     let preset = presets.iter().find(|preset| preset.name == name);
     if let Some(problem) = preset.and_then(|preset| preset.problem.as_deref())
         && !args.no_test
@@ -120,10 +136,10 @@ pub(super) async fn choose(
             name: preset.name,
             workdir: workdir(args, asks, process.env)?,
         }),
-        (None, OPENAI) => Ok(ChosenAgent::OpenAi {
-            model: model(args, asks)?,
-            base_url: args.base_url.clone().unwrap_or_else(|| OLLAMA.to_owned()),
-        }),
+        (None, OPENAI) => {
+            let (model, base_url) = model_choice::choose(args, asks, &servers).await?;
+            Ok(ChosenAgent::OpenAi { model, base_url })
+        }
         (None, _) => Ok(ChosenAgent::Echo),
     }
 }
@@ -163,18 +179,30 @@ fn only_one(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
 }
 
 /// Shows what there is, and asks for one.
-fn ask_for_agent(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
+fn ask_for_agent(presets: &[PresetState], servers: &[ModelServer]) -> Result<&'static str, InitFailure> {
     let installed = presets.iter().filter(|preset| preset.problem.is_none());
-    let mut choices: Vec<_> = installed.map(|preset| (preset.name, "installed")).collect();
-    choices.push((
-        OPENAI,
-        "a model server with an OpenAI-compatible API, such as Ollama",
-    ));
-    choices.push((ECHO, "repeats every message; needs nothing"));
+    let mut choices: Vec<(&'static str, String)> = installed
+        .map(|preset| (preset.name, "installed".to_owned()))
+        .collect();
+    choices.extend(presets.iter().filter_map(|preset| {
+        let title = preset.lacks_adapter_for?;
+        Some((
+            preset.name,
+            format!("{title} is installed; its adapter is offered for installation"),
+        ))
+    }));
+    choices.push((OPENAI, model_choice::summary(servers)));
+    choices.push((ECHO, "repeats every message; needs nothing".to_owned()));
+    let choices: Vec<(&'static str, &str)> = choices
+        .iter()
+        .map(|(name, what)| (*name, what.as_str()))
+        .collect();
     outln!("Agents:");
     list(&choices);
-    let missing = presets.iter().filter(|preset| preset.problem.is_some());
-    let missing: Vec<_> = missing.map(|preset| preset.name).collect();
+    let is_missing = |preset: &&PresetState| preset.problem.is_some() && preset.lacks_adapter_for.is_none();
+    let missing: Vec<_> = (presets.iter().filter(is_missing))
+        .map(|preset| preset.name)
+        .collect();
     if !missing.is_empty() {
         outln!(
             "Not installed: {}. `hermes-relay agents list` shows how.",
@@ -182,26 +210,6 @@ fn ask_for_agent(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
         );
     }
     pick("Which one answers?", &choices, OPTION)
-}
-
-fn model(args: &InitArgs, asks: bool) -> Result<String, InitFailure> {
-    if let Some(model) = &args.model {
-        return Ok(model.clone());
-    }
-    let mut answer = String::new();
-    for _ in 0..ATTEMPTS {
-        if asks && answer.is_empty() {
-            answer = ask("Model, such as llama3.2", "--model NAME")?;
-        }
-    }
-    if answer.is_empty() {
-        return Err(InitFailure::new(
-            exit::USAGE,
-            "the model is missing",
-            "name it with --model",
-        ));
-    }
-    Ok(answer)
 }
 
 /// The directory that the agent works in, as a full path.
@@ -269,6 +277,7 @@ mod tests {
         let state = |name, problem: Option<&str>| PresetState {
             name,
             problem: problem.map(str::to_owned),
+            lacks_adapter_for: None,
         };
         let down = || state("codex", Some("not installed"));
         assert_eq!(only_one(&[state("claude", None), down()]).ok(), Some("claude"));

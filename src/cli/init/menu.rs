@@ -47,18 +47,18 @@ pub(super) fn agrees(question: &str) -> bool {
 }
 
 /// Lists choices, each a name and what it is.
-pub(super) fn list(choices: &[(&'static str, &str)]) {
+pub(super) fn list(choices: &[(&str, &str)]) {
     for (number, (name, what)) in (1..).zip(choices) {
         outln!("{}", format!("  {number}) {name:<10} {what}").trim_end());
     }
 }
 
 /// Asks for one of the choices, by number or name; the first if nothing is typed.
-pub(super) fn pick(
+pub(super) fn pick<'c>(
     question: &str,
-    choices: &[(&'static str, &str)],
+    choices: &[(&'c str, &str)],
     option: &str,
-) -> Result<&'static str, InitFailure> {
+) -> Result<&'c str, InitFailure> {
     for _ in 0..ATTEMPTS {
         let answer = ask(&format!("{question} [1]"), option)?;
         let chosen = match answer.as_str() {

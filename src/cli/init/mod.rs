@@ -4,9 +4,11 @@
 //! Everything is asked first, in a terminal, or given by options. The file is written once and only if `run` would accept it;
 //! an existing one is added to or replaced only on request, and a copy of it stays.
 
+mod adapter;
 mod addition;
 mod agent_choice;
 mod menu;
+mod model_choice;
 mod telegram;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -33,7 +35,8 @@ use crate::wire::Platform;
 
 /// Choose an agent, write the settings file, and test one turn.
 ///
-/// In a terminal it asks: which of the installed agents answers, in which directory it works, whether people reach it through a
+/// In a terminal it asks: which agent answers (one that is installed, or a model of a server that runs on this machine), in which
+/// directory it works, whether people reach it through a
 /// Telegram bot of your own or through a connector, and whether to install the service. In a script, pass --agent, and
 /// --telegram for a bot. An existing file is kept unless you add to it (--add) or replace it (--force); either leaves a copy with
 /// the suffix `.bak`. For an agent that can act on this machine,
@@ -63,7 +66,8 @@ pub(super) struct InitArgs {
     /// Model, for --agent openai.
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
-    /// URL of the model server, for --agent openai [default: Ollama on this machine].
+    /// URL of the model server, for --agent openai [default: the server on this machine that has the model: Ollama, LM Studio or
+    /// llama.cpp].
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// Ask nothing: take the defaults.
@@ -513,7 +517,7 @@ async fn test(
         return Err(failed(problem));
     }
     if !json {
-        outln!("\nIt answered after {} ms.", tested.took_ms);
+        outln!("\nIt answered after {} s.", tested.seconds());
     }
     Ok(())
 }
