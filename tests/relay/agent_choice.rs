@@ -98,6 +98,7 @@ fn try_start(
 ) -> Result<(MemoryConnector, JoinHandle<ExitReason>), BuildError> {
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let mut settings = Settings::embedded(dir);
+    settings.streaming.first_hold_ms = 0;
     settings.sessions.interrupted_notice = Some("cut short".to_owned());
     settings.streaming.typing = false;
     settings.sessions.busy_mode = BusyMode::Steer;

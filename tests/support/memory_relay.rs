@@ -53,6 +53,7 @@ pub(crate) async fn start_answering<A: Agent + Clone>(
     adjust: impl FnOnce(&mut Settings),
 ) -> Running {
     let mut settings = Settings::embedded(dir);
+    settings.streaming.first_hold_ms = 0;
     settings.journal.durability = Durability::Process;
     adjust(&mut settings);
     let (relay, connector) = eventually("the journal of the relay before is released", async || {

@@ -10,6 +10,7 @@
 //! - Text that is known to be shown is not sent again; text that may be shown is sent again at the end, in whole.
 //! - An op refused for lack of permission ends the stream: no further op, and nothing at the end.
 //! - Ops of text are an interval apart, however fast the agent writes.
+//! - The first text is held back a moment, so that a short, fast answer is one message.
 
 mod draft_ids;
 mod final_ops;
@@ -108,6 +109,7 @@ impl ReplyStream {
     /// A tool call starts, progresses or ends. A new one ends the segment of text before it.
     pub fn tool(&mut self, line: &ToolLine, now: Duration) {
         self.text.touch(now);
+        self.text.release();
         if self.indicators.tool(line) {
             self.text.close(Boundary::Tool);
         }
@@ -116,12 +118,14 @@ impl ReplyStream {
     /// The agent's plan, as a whole.
     pub fn plan(&mut self, steps: &[PlanLine], now: Duration) {
         self.text.touch(now);
+        self.text.release();
         self.indicators.plan(steps);
     }
 
     /// A notice beside the answer: a message of its own that is not a reply.
     pub fn notice(&mut self, text: &str, now: Duration) {
         self.text.touch(now);
+        self.text.release();
         self.text.notice(text, &self.builder);
     }
 

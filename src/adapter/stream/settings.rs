@@ -29,6 +29,8 @@ section! {
         pub mode: StreamMode = StreamMode::Auto;
         /// Visible characters before the first message is sent.
         pub first_chars: usize = 4;
+        /// How long the first text is held back: an answer that is complete by then is one message. 0 shows it at once.
+        pub first_hold_ms: u64 = 250;
         /// Minimum time between two ops of text.
         pub interval_ms: u64 = 800;
         /// New characters before a message is edited; fewer when the agent pauses.

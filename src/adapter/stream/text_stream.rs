@@ -85,6 +85,18 @@ pub(super) struct TextStream {
     room: usize,
     first_chars: usize,
     buffer_chars: usize,
+    hold: FirstHold,
+}
+
+/// Whether the first text of the turn waits for an end that may come at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstHold {
+    /// There is no text yet; it will wait so long.
+    Armed(Duration),
+    /// It waits until then.
+    Until(Duration),
+    /// Nothing waits any more.
+    Over,
 }
 
 impl TextStream {
@@ -116,23 +128,51 @@ impl TextStream {
             room: builder.limit - width.max(closing_room(builder.limit)),
             first_chars: settings.first_chars.max(1),
             buffer_chars: settings.buffer_chars.max(1),
+            hold: match settings.first_hold_ms {
+                0 => FirstHold::Over,
+                millis => FirstHold::Armed(Duration::from_millis(millis)),
+            },
         }
     }
 
     pub(super) fn push(&mut self, text: &str) {
         if self.strategy != Strategy::Silent {
             self.pending.push(text);
+            self.begin_hold();
         }
     }
 
     pub(super) fn replace(&mut self, text: &str) {
         if self.strategy != Strategy::Silent {
             self.pending.replace(text);
+            self.begin_hold();
         }
     }
 
     pub(super) fn close(&mut self, boundary: Boundary) {
+        self.release();
         self.pending.close(boundary);
+    }
+
+    /// The first text begins its wait. The caller has noted the time.
+    fn begin_hold(&mut self) {
+        if let FirstHold::Armed(hold) = self.hold {
+            self.hold = FirstHold::Until(self.active_at.saturating_add(hold));
+        }
+    }
+
+    /// The agent does something else: it is not about to end.
+    pub(super) fn release(&mut self) {
+        self.hold = FirstHold::Over;
+    }
+
+    /// When an op may go as far as the first text waits. A message that is complete does not wait.
+    fn held_until(&self, op: TextOp) -> Duration {
+        let (TextOp::Send(extent) | TextOp::Edit(extent) | TextOp::Draft(extent)) = op;
+        match (self.hold, extent) {
+            (FirstHold::Until(end), TextExtent::Growing) => end,
+            _ => Duration::ZERO,
+        }
     }
 
     pub(super) fn notice(&mut self, text: &str, builder: &ActionBuilder) {
@@ -162,11 +202,15 @@ impl TextStream {
             return None;
         }
         let next = self.pace.next();
-        if !self.notices.is_empty() || self.next_op(Flow::Writing).is_some() {
+        if !self.notices.is_empty() {
             return Some(next);
         }
-        let op = self.next_op(Flow::Paused);
-        op.map(|_| next.max(self.active_at.saturating_add(self.pause)))
+        if let Some(op) = self.next_op(Flow::Writing) {
+            return Some(next.max(self.held_until(op)));
+        }
+        let op = self.next_op(Flow::Paused)?;
+        let paused = self.active_at.saturating_add(self.pause);
+        Some(next.max(paused).max(self.held_until(op)))
     }
 
     /// The next op, when it is due.
@@ -176,6 +220,7 @@ impl TextStream {
         let flow = if paused { Flow::Paused } else { Flow::Writing };
         let (purpose, text, action) = self.take_next(flow, builder)?;
         self.pace.sent(now);
+        self.release();
         self.in_flight = Some(TextInFlight { id, purpose, text });
         Some(action)
     }

@@ -40,6 +40,7 @@ pub(crate) async fn start(platform: &str, agent: ScriptedAgent, tune: impl FnOnc
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(dir.path());
+    settings.streaming.first_hold_ms = 0;
     settings.connector.url = Some(connector.url());
     settings.connector.identities = vec![BotIdentity::new(platform, "bot-1")];
     settings.link.backoff_min_ms = 20;

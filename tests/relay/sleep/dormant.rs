@@ -26,6 +26,7 @@ async fn sleepy(adjust: impl FnOnce(&mut Settings)) -> Sleepy {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(folder.path());
+    settings.streaming.first_hold_ms = 0;
     let credentials = connector.credentials().unwrap();
     settings.connector.url = Some(connector.url());
     settings.connector.gateway_id = Some(credentials.gateway_id);

@@ -92,6 +92,7 @@ impl World {
     /// A relay that may not be connected yet.
     async fn launch(&self, agent: impl Agent + Clone, adjust: impl FnOnce(&mut Settings)) -> Running {
         let mut settings = Settings::embedded(self.state.path());
+        settings.streaming.first_hold_ms = 0;
         settings.journal.durability = Durability::Process;
         settings.shutdown.drain_secs = 0;
         settings.direct.telegram = Some(TelegramConfig {

@@ -117,6 +117,7 @@ impl Plan {
 
     pub(super) fn settings(&self, dir: &Path) -> Settings {
         let mut settings = Settings::embedded(dir);
+        settings.streaming.first_hold_ms = 0;
         settings.journal.durability = Durability::Process;
         settings.connector.identities = PLATFORMS.map(|name| BotIdentity::new(name, "bot")).into();
         settings.sessions.busy_mode = self.busy_mode;

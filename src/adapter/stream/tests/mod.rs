@@ -1,6 +1,7 @@
 //! Reply streams on a simulated clock, against exact ops and against a simulated chat.
 
 mod failures;
+mod hold;
 mod indicators;
 mod showing;
 mod slack;
@@ -55,6 +56,7 @@ fn bare() -> StreamSettings {
         typing: false,
         reactions: false,
         tool_progress: false,
+        first_hold_ms: 0,
         ..StreamSettings::default()
     }
 }

@@ -186,6 +186,7 @@ impl StreamWalk {
             interval_ms: rng.pick(&[100, 800]),
             buffer_chars: rng.pick(&[1, 24]),
             cursor: rng.pick(&[" \u{2589}", ""]).to_owned(),
+            first_hold_ms: if seed.is_multiple_of(3) { 250 } else { 0 },
             ..StreamSettings::default()
         };
         let (limit, unit) = (descriptor.max_message_length, descriptor.length_unit());

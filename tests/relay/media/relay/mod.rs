@@ -78,6 +78,7 @@ impl Running {
         let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
         let state = tempfile::tempdir().unwrap();
         let mut settings = Settings::embedded(state.path());
+        settings.streaming.first_hold_ms = 0;
         let who = connector.credentials().unwrap();
         settings.connector.url = Some(connector.url());
         settings.connector.gateway_id = Some(who.gateway_id);
