@@ -177,9 +177,9 @@ impl Layers<'_> {
     /// The token from its file, else from the environment.
     fn bot_token(&mut self, file: Option<&Path>) -> Result<Option<SecretString>, ConfigError> {
         const KEY: &str = "direct.telegram.token";
-        if let Some((path, origin)) = self.path_in_own(file) {
+        if let Some((path, _)) = self.path_in_own(file) {
             let token = super::secret::read(&path)?;
-            return Ok(Some(self.record(KEY, origin, token)));
+            return Ok(Some(self.record(KEY, Origin::OwnFile(path), token)));
         }
         let value = self.lookup(KEY, None);
         Ok(self.record_value(KEY, value).map(super::secret::into_secret))

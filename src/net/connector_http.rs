@@ -64,6 +64,12 @@ pub enum EnrollError {
     /// A success that carries no usable secret.
     #[error("connector returned an unexpected response (no secret).")]
     NoSecret,
+    /// The token would cross a network in the clear.
+    #[error("{base} is not encrypted, and the tokens are sent over https only")]
+    Plaintext {
+        /// The connector's address.
+        base: String,
+    },
     /// No usable answer at all.
     #[error("could not reach the connector at {base}: {reason}")]
     Unreachable {
@@ -72,6 +78,15 @@ pub enum EnrollError {
         /// The error of the HTTP client.
         reason: HttpError,
     },
+}
+
+/// Why there is no answer.
+fn no_answer(base: &str, reason: HttpError) -> EnrollError {
+    let base = shown(base);
+    match reason {
+        HttpError::Plaintext { .. } => EnrollError::Plaintext { base },
+        reason => EnrollError::Unreachable { base, reason },
+    }
 }
 
 /// Redeems a single-use enrolment token: `POST <base>/relay/enroll`.
@@ -94,10 +109,7 @@ pub async fn enroll(
     });
     let answer = post(http, base, "/relay/enroll", identity, body)
         .await
-        .map_err(|reason| EnrollError::Unreachable {
-            base: shown(base),
-            reason,
-        })?;
+        .map_err(|reason| no_answer(base, reason))?;
     match answer.status {
         200..300 => {}
         401 => return Err(EnrollError::Identity),
@@ -154,10 +166,7 @@ pub async fn reach(http: &HttpClient, base: &str) -> Result<(u16, Option<SystemT
     let answer = http
         .send(Request::new(&url, Body::Get).accept("application/json"))
         .await;
-    let answer = answer.map_err(|reason| EnrollError::Unreachable {
-        base: shown(base),
-        reason,
-    })?;
+    let answer = answer.map_err(|reason| no_answer(base, reason))?;
     Ok((answer.status, answer.date))
 }
 

@@ -194,7 +194,7 @@ fn finding(probe: &Probe, result: ProbeResult) -> Finding {
 }
 
 fn blocked(probe: &Probe, blocker: &'static str, title: &str) -> Finding {
-    let why = format!("skipped because \"{title}\" did not pass");
+    let why = format!("skipped because `{title}` did not pass");
     Finding {
         blocked_by: Some(blocker),
         ..finding(probe, ProbeResult::skipped(why))

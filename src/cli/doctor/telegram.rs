@@ -10,7 +10,7 @@ use url::Url;
 use super::context::{CheckContext, Peer, PeerTarget, RunningRelay};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
-use crate::config::{TelegramConfig, check_bot_token};
+use crate::config::{Origin, TelegramConfig, check_bot_token};
 use crate::direct::telegram::{ApiAnswer, Bot, PollTrouble};
 use crate::net::http::excerpt;
 use crate::net::proxy::is_loopback;
@@ -96,7 +96,7 @@ pub(super) async fn telegram(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     let described = context.step(client.call("getMe", &Map::new())).await;
     let bot = match described {
         Some(ApiAnswer::Ok(value)) => Bot::from_value(&value),
-        answer => return vec![unanswered(answer.as_ref(), &client)],
+        answer => return vec![unanswered(context, answer.as_ref(), &client)],
     };
     let Some(bot) = bot else {
         let what = format!("{} did not describe the bot", client.host());
@@ -113,7 +113,7 @@ pub(super) async fn telegram(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     let info = match info {
         Some(ApiAnswer::Ok(info)) => info,
         answer => {
-            results.push(unanswered(answer.as_ref(), &client).about("webhook"));
+            results.push(unanswered(context, answer.as_ref(), &client).about("webhook"));
             return results;
         }
     };
@@ -136,7 +136,10 @@ pub(super) async fn telegram(context: &CheckContext<'_>) -> Vec<ProbeResult> {
 }
 
 /// What a call without a result means.
-fn unanswered(answer: Option<&ApiAnswer>, client: &BotClient) -> ProbeResult {
+fn unanswered(context: &CheckContext<'_>, answer: Option<&ApiAnswer>, client: &BotClient) -> ProbeResult {
+    let known = context.loaded.as_ref();
+    let token = known.map(|known| known.loaded.origins.of("direct.telegram.token"));
+    let token = token.unwrap_or(&Origin::Default);
     let host = client.host();
     let retry = "try again; the relay retries by itself";
     match answer {
@@ -146,9 +149,9 @@ fn unanswered(answer: Option<&ApiAnswer>, client: &BotClient) -> ProbeResult {
             ..
         }) => ProbeResult::failed(
             format!(
-                "{host} does not accept the token ({code} {description}): it was revoked, or belongs to another server"
+                "{host} does not accept the token from {token} ({code} {description}): it was revoked, or belongs to another server"
             ),
-            format!("{BOT_FATHER}, and store it where the old one is"),
+            format!("{BOT_FATHER}, and store it there"),
         ),
         Some(ApiAnswer::Error {
             code: 429,
@@ -238,7 +241,7 @@ async fn poll_once(context: &CheckContext<'_>, client: &BotClient) -> ProbeResul
             ProbeResult::ok(format!("none polled this bot within {} s", POLLER_WAIT.as_secs()))
         }
         Some(ApiAnswer::Error { code: 409, .. }) => conflict(),
-        answer => unanswered(answer.as_ref(), client),
+        answer => unanswered(context, answer.as_ref(), client),
     }
 }
 

@@ -127,6 +127,10 @@ impl EnrollFailure {
             Self::Enroll(EnrollError::Status { .. } | EnrollError::NoSecret) => {
                 "ask the connector's operator what it logged"
             }
+            Self::Enroll(EnrollError::Plaintext { .. }) => {
+                "write the URL with https://; without encryption only addresses of this machine are used. The enrollment token is \
+                 still unused"
+            }
             Self::Enroll(EnrollError::Unreachable { .. }) => {
                 "check the URL, the network and any proxy, then retry"
             }

@@ -59,13 +59,15 @@ async function run(trial) {
   clearInterval(running.get(trial.id)?.timer);
   running.set(trial.id, one);
   show(one, trial.steps.map(() => "open"), "running", "Watching…");
+  // Steps with `still` are checked by time, not only by events, and what never begins times out, too.
+  one.timer = setInterval(look, 250);
   try {
-    one.made = await trial.run(act);
-    // Steps with `still` are checked by time, not only by events.
-    one.timer = setInterval(look, 250);
+    const made = (await trial.run(act)) ?? {};
+    if (running.get(trial.id) !== one) return;
+    one.made = made;
     look();
   } catch (error) {
-    end(one, trial.steps.map(() => "open"), "failed", `Failed: ${error.message}`);
+    if (running.get(trial.id) === one) end(one, trial.steps.map(() => "open"), "failed", `Failed: ${error.message}`);
   }
 }
 
@@ -81,7 +83,12 @@ async function undo(trial) {
 function look() {
   for (const one of [...running.values()]) {
     if (one.made) judge(one);
+    else if (isLate(one)) end(one, one.trial.steps.map(() => "open"), "failed", "Timed out: it did not begin");
   }
+}
+
+function isLate(one) {
+  return performance.now() - one.began > TIMEOUT_MS;
 }
 
 function judge(one) {
@@ -100,7 +107,7 @@ function judge(one) {
   });
   const took = ((now - one.began) / 1000).toFixed(1);
   if (states.every((state) => state === "seen")) end(one, states, "passed", `Passed after ${took} s`);
-  else if (now - one.began > TIMEOUT_MS) end(one, states, "failed", "Timed out after two minutes");
+  else if (isLate(one)) end(one, states, "failed", "Timed out after two minutes");
   else show(one, states, "running", "Watching…");
 }
 
