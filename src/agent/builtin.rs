@@ -54,7 +54,7 @@ pub fn built_in(name: &str) -> Result<Arc<dyn Agent>, UnknownAgent> {
 
 /// A name that is neither a built-in agent nor a configured one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no agent named \"{name}\"; built in are: {}", BUILT_IN.join(", "))]
+#[error("there is no agent named `{name}`; built in are: {}", BUILT_IN.join(", "))]
 pub struct UnknownAgent {
     /// The name that no agent has.
     pub name: String,

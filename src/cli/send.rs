@@ -55,10 +55,14 @@ pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
         text,
     };
     match relay.call(&request) {
-        Ok(_) => args.remote.print(
-            &json!({"accepted": true, "chat": args.chat}),
-            "accepted; it is sent as soon as the relay is connected",
-        ),
+        Ok(answer) => {
+            let (state, text) = match answer["connected"].as_bool() {
+                Some(true) => ("sent", "sent"),
+                _ => ("queued", "queued; it goes out as soon as the relay is connected"),
+            };
+            let json = json!({"accepted": true, "state": state, "chat": args.chat});
+            args.remote.print(&json, text)
+        }
         Err(error) => relay.report(&error, hint(&error)),
     }
 }

@@ -170,7 +170,7 @@ pub fn failure_text(job: &Job, reason: &str) -> String {
     }
     let line = line.trim_end_matches('.');
     format!(
-        "The scheduled job \"{}\" ({}) failed: {line}.",
+        "The scheduled job `{}` ({}) failed: {line}.",
         job.name(),
         job.id()
     )
@@ -302,7 +302,7 @@ mod tests {
         let failed = failure_text(&job(), "no\nluck.");
         assert_eq!(
             failed,
-            "The scheduled job \"report\" (abc123abc123) failed: no luck."
+            "The scheduled job `report` (abc123abc123) failed: no luck."
         );
         assert!(failure_text(&job(), &"x".repeat(5000)).chars().count() < 400);
     }

@@ -429,7 +429,11 @@ impl ControlService {
             return Err(ControlError::new("busy", message));
         };
         let code = match sent {
-            Ok(()) => return Ok(json!({"accepted": true})),
+            Ok(()) => {
+                let status = self.status().await;
+                let is_connected = status.is_some_and(|status| status.readiness().is_ok());
+                return Ok(json!({"accepted": true, "connected": is_connected}));
+            }
             Err(SendError::UnknownChat) => "unknown_chat",
             Err(SendError::Empty) => "empty",
             Err(SendError::Busy) => "busy",

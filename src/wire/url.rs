@@ -15,7 +15,7 @@ pub enum UrlError {
     #[error("the connector URL has no scheme; write it as https://host or wss://host/relay")]
     MissingScheme,
     /// A scheme other than http, https, ws and wss.
-    #[error("the connector URL has scheme \"{0}\"; use https, wss, http or ws")]
+    #[error("the connector URL has scheme `{0}`; use https, wss, http or ws")]
     UnsupportedScheme(String),
     /// `?` or `#` and what follows.
     #[error("the connector URL has a query or fragment, which the relay path cannot carry; remove it")]

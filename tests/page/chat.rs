@@ -175,7 +175,7 @@ async fn commands_are_completed_and_still_sent_as_they_are_typed() {
     )
     .await;
     page.press(ENTER).await;
-    stage.wait_for_reply("echo: idle").await;
+    stage.wait_for_reply("Agent echo is idle.").await;
     // Enter sends what is typed, although the list is open.
     stage.say("/help").await;
     stage.wait_for_reply("list the commands").await;

@@ -137,7 +137,7 @@ fn wrong_settings_are_reported_with_the_right_ones() {
             "NO_SUCH_KEY is not set",
         ),
         ("agents: {x: {kind: openai}}\nagent: x\n", "model"),
-        ("agent: nobody\n", "there is no agent named \"nobody\""),
+        ("agent: nobody\n", "there is no agent named `nobody`"),
     ] {
         config(dir.path(), written);
         let run = relay(dir.path(), &["run", "--url", "ws://127.0.0.1:9"]);

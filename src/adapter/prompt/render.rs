@@ -90,8 +90,10 @@ impl MessageFormat {
     /// What stands under a question with buttons: how to answer it by its code.
     pub(super) fn footer(kind: QuestionKind, code: QuestionCode) -> String {
         match kind {
-            QuestionKind::Approval => format!("{GAP}Or type /approve {code} or /deny {code}."),
-            QuestionKind::Choice => format!("{GAP}Or type /deny {code}."),
+            QuestionKind::Approval => {
+                format!("{GAP}Press a button, or type /approve {code} or /deny {code}.")
+            }
+            QuestionKind::Choice => format!("{GAP}Press a button, or type /deny {code}."),
         }
     }
 

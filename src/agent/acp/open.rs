@@ -172,7 +172,7 @@ impl AcpAgent {
                 &lease.process,
                 "session/set_mode",
                 &params,
-                &format!("mode \"{mode}\""),
+                &format!("mode `{mode}`"),
             )
             .await?;
         }
@@ -185,7 +185,7 @@ impl AcpAgent {
                 }
                 OptionValue::Value(value) => params["value"] = json!(value),
             }
-            let what = format!("option \"{option}\"");
+            let what = format!("option `{option}`");
             self.configure(&lease.process, "session/set_config_option", &params, &what)
                 .await?;
         }

@@ -139,7 +139,7 @@ impl UpdateReader {
         if self.mode.as_ref() == Some(&mode) {
             return Vec::new();
         }
-        let notice = AgentEvent::Notice(format!("The agent is now in the mode \"{mode}\"."));
+        let notice = AgentEvent::Notice(format!("The agent is now in the mode `{mode}`."));
         self.mode = Some(mode);
         vec![notice]
     }

@@ -182,7 +182,7 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub enum NotInstalled {
     /// No directory of the search path has it.
     #[error(
-        "the program \"{}\" is not installed: no directory of PATH has it; install it or write its full path",
+        "the program `{}` is not installed: no directory of PATH has it; install it or write its full path",
         program.display()
     )]
     Missing {

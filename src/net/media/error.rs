@@ -18,7 +18,7 @@ pub enum MediaError {
         cause: io::Error,
     },
     /// An entry of `allow_hosts` is not a host.
-    #[error("media.allow_hosts has \"{0}\"; write host or host:port")]
+    #[error("`media.allow_hosts` has `{0}`; write host or host:port")]
     AllowHosts(String),
     /// The connector's own address cannot hold files.
     #[error("the connector's address cannot be used for attachments: {0}")]

@@ -107,7 +107,7 @@ impl EventLoop {
             waiting => format!(", {waiting} waiting"),
         };
         let agent = self.agents.current(session, input);
-        format!("{agent}: {state}{queued}.")
+        format!("Agent {agent} is {state}{queued}.")
     }
 
     /// Offers what can be typed after a slash, when that has changed.

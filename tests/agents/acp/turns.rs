@@ -160,7 +160,7 @@ async fn modes_and_options_are_set_before_the_first_prompt() {
     let rig = Rig::with("", |settings| settings.mode = Some("yolo".to_owned()));
     let failure = rig.fails("a", "hello").await;
     assert!(
-        failure.detail.contains("mode \"yolo\"") && !failure.side_effects_possible,
+        failure.detail.contains("mode `yolo`") && !failure.side_effects_possible,
         "{failure:?}"
     );
     assert_eq!(rig.log(), "", "nothing was asked of an agent that is not set up");

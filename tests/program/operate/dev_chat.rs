@@ -241,7 +241,9 @@ async fn pasted_lines_are_one_message_and_the_history_has_it() {
     terminal.keys(ENTER);
     terminal
         .until("the status", |lines| {
-            lines.iter().any(|line| line.starts_with("echo: echo: idle"))
+            lines
+                .iter()
+                .any(|line| line.starts_with("echo: Agent echo is idle"))
         })
         .await;
     terminal.keys(CTRL_D);

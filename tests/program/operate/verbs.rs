@@ -169,7 +169,7 @@ async fn a_message_is_sent_unasked_from_the_command_line_and_from_a_pipe() {
         &["send", "--chat", "c1", "--platform", "discord", "by argument"],
     )
     .await;
-    assert_eq!(sent.code, 0, "{sent:?}");
+    assert_eq!((sent.code, sent.out.trim()), (0, "sent"), "{sent:?}");
     let sent = verb_with(
         &setup,
         &["send", "--chat", "c1", "--json", "-"],
@@ -177,6 +177,7 @@ async fn a_message_is_sent_unasked_from_the_command_line_and_from_a_pipe() {
     )
     .await;
     assert_eq!(sent.json()["accepted"], true);
+    assert_eq!(sent.json()["state"], "sent");
     for text in ["by argument", "by pipe"] {
         let seen = connector.until(text, SOON, |connector| {
             let sent = connector.sent_messages();

@@ -137,7 +137,7 @@ async fn the_status_in_a_chat_is_about_that_chat_only() {
     relay.deliver("c", "1", HANG).await;
     relay.wait_for_turns(2).await;
     relay.deliver("a", "1", "/status").await;
-    assert_eq!(relay.replies("a", 1).await, ["tested: idle."]);
+    assert_eq!(relay.replies("a", 1).await, ["Agent tested is idle."]);
     relay.deliver("b", "2", "next").await;
     relay
         .wait_for_status("one waits", |status| status.messages_waiting == 1)
@@ -145,7 +145,7 @@ async fn the_status_in_a_chat_is_about_that_chat_only() {
     relay.deliver("b", "3", "/status").await;
     assert_eq!(
         relay.replies("b", 1).await,
-        ["tested: working on a message, 1 waiting."]
+        ["Agent tested is working on a message, 1 waiting."]
     );
     for chat in ["b", "c"] {
         relay.interrupt(chat).await;
