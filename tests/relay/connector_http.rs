@@ -205,6 +205,10 @@ async fn plain_http_stays_on_this_machine() {
             "{url}"
         );
     }
+    let refused = enroll(&http, "http://192.0.2.1", &identity(), &"t".into(), "gw-1").await;
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, EnrollError::Plaintext { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("over https only"), "{refused}");
     // A metadata service may be asked, but is never told anything.
     assert!(matches!(
         send("http://169.254.169.254/", true).await,

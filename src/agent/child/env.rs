@@ -319,7 +319,7 @@ mod tests {
         assert!(
             missing
                 .to_string()
-                .contains("\"surely-not-here\" is not installed")
+                .contains("`surely-not-here` is not installed")
         );
         assert!(program_exists(OsStr::new(""), None).is_err());
         assert!(program_exists(OsStr::new("sh"), Some(OsStr::new("bin:"))).is_err());

@@ -236,7 +236,7 @@ fn the_nearest_right_schedule_is_named() {
         ("at 9", "Did you mean `every day at 9`?"),
         (
             "last of the month at 9",
-            "Did you mean `first of the month at 9`?",
+            "Write it like `first of the month at 9`",
         ),
         (
             "30 minutes before noon tomorrow",

@@ -70,6 +70,15 @@ async fn a_job_is_armed_runs_at_its_time_and_is_delivered() {
     );
     let output = setup.state_dir().join(runs[0]["output"].as_str().unwrap());
     eventually("the output is saved", async || output.exists()).await;
+    let shown = cron_json(&setup, &["show", id]).await;
+    assert_eq!(shown["last_run"]["status"], "completed", "{shown}");
+    let text = shown["last_output"]["text"].as_str().unwrap();
+    assert_eq!(text.trim(), "echo: hello from the past", "the answer without the prompt");
+    let shown = cron(&setup, &["show", id]).await.out;
+    assert!(
+        shown.contains("last run   completed") && shown.ends_with("\n  echo: hello from the past\n"),
+        "{shown}"
+    );
     assert_eq!(jobs(&setup, &[]).await.len(), 0, "it has run for the last time");
     assert_eq!(jobs(&setup, &["--all"]).await[0]["state"], "completed");
 
