@@ -3,7 +3,8 @@
 //! A connection either waits for its client (for a head, for a body, or for the client to read the response) or works. Who lets the
 //! listener wait longest makes room first: above the limit of an address its own oldest connection is closed, above the limit of all
 //! the oldest of the address with the most. So a client that stalls, or many of them, cannot keep a health check out. Only a connection
-//! that has waited for [`GRACE`] counts: a burst of quick requests passes whole. Work is limited as well, except that of health checks.
+//! that has waited for [`GRACE`] counts: a burst of quick requests passes whole. While every place is taken, [`CROWDED_GRACE`] is enough,
+//! so that a flood of new connections does not hold up those behind it. Work is limited as well, except that of health checks.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,10 +18,12 @@ use tokio_util::sync::CancellationToken;
 const MAX_STALLED: usize = 64;
 /// Connections that may work at a time. The rest of [`MAX_CONNECTIONS`] is left for health checks.
 const MAX_WORKING: usize = 192;
-/// Connections in all; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 256;
+/// Connections in all; further ones wait to be accepted until one makes room.
+const MAX_CONNECTIONS: usize = 512;
 /// How long a connection may wait for its client before it counts as stalled: longer than a busy machine takes to read what is there.
 const GRACE: Duration = Duration::from_secs(1);
+/// The same while every place is taken.
+const CROWDED_GRACE: Duration = Duration::from_millis(100);
 
 /// A connection of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +39,12 @@ struct Client {
 
 impl Client {
     fn is_stalled(&self, now: Instant) -> bool {
+        self.has_waited(GRACE, now)
+    }
+
+    fn has_waited(&self, time: Duration, now: Instant) -> bool {
         let waited = self.waits_since.map(|since| now.saturating_duration_since(since));
-        waited.is_some_and(|waited| waited >= GRACE)
+        waited.is_some_and(|waited| waited >= time)
     }
 }
 
@@ -60,7 +67,7 @@ impl ClientTable {
 
     /// Whether a further connection can be admitted now.
     fn has_room(&self, now: Instant) -> bool {
-        self.clients.len() < MAX_CONNECTIONS || self.oldest(now, |_| true).is_some()
+        self.clients.len() < MAX_CONNECTIONS || self.oldest(CROWDED_GRACE, now, |_| true).is_some()
     }
 
     /// Takes a connection, and closes those that make room for it.
@@ -76,12 +83,12 @@ impl ClientTable {
         };
         self.clients.insert(id, client);
         while self.stalled(now, |client| client.address == address) > self.per_address
-            && self.close_oldest(now, |client| client.address == address)
+            && self.close_oldest(GRACE, now, |client| client.address == address)
         {}
-        while (self.stalled(now, |_| true) > self.per_address.max(MAX_STALLED)
-            || self.clients.len() > MAX_CONNECTIONS)
-            && self.close_oldest(now, |_| true)
+        while self.stalled(now, |_| true) > self.per_address.max(MAX_STALLED)
+            && self.close_oldest(GRACE, now, |_| true)
         {}
+        while self.clients.len() > MAX_CONNECTIONS && self.close_oldest(CROWDED_GRACE, now, |_| true) {}
         (id, close)
     }
 
@@ -114,17 +121,20 @@ impl ClientTable {
         stalled.filter(|client| which(client)).count()
     }
 
-    fn close_oldest(&mut self, now: Instant, which: impl Fn(&Client) -> bool) -> bool {
-        let client = self.oldest(now, which).and_then(|id| self.clients.remove(&id));
+    fn close_oldest(&mut self, grace: Duration, now: Instant, which: impl Fn(&Client) -> bool) -> bool {
+        let client = self
+            .oldest(grace, now, which)
+            .and_then(|id| self.clients.remove(&id));
         client.is_some_and(|client| {
             client.close.cancel();
             true
         })
     }
 
-    /// The connection to close first: of the address with the most that are stalled, the one that has waited longest.
-    fn oldest(&self, now: Instant, which: impl Fn(&Client) -> bool) -> Option<ClientId> {
-        let stalled = || self.clients.iter().filter(|(_, client)| client.is_stalled(now));
+    /// The connection to close first: of the address with the most that have waited so long, the one that has waited longest.
+    fn oldest(&self, grace: Duration, now: Instant, which: impl Fn(&Client) -> bool) -> Option<ClientId> {
+        let has_waited = move |client: &Client| client.has_waited(grace, now);
+        let stalled = || self.clients.iter().filter(move |(_, client)| has_waited(client));
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for (_, client) in stalled() {
             *counts.entry(client.address).or_default() += 1;
@@ -157,7 +167,7 @@ impl Clients {
     }
 
     /// How often it is looked whether there is room again.
-    pub(super) const RECHECK: Duration = Duration::from_millis(100);
+    pub(super) const RECHECK: Duration = Duration::from_millis(20);
 
     pub(super) fn has_room(&self) -> bool {
         self.table().has_room(Instant::now())
@@ -292,16 +302,44 @@ mod tests {
             !table.has_room(start),
             "everybody is quick, and all places are taken"
         );
-        assert!(table.has_room(start + GRACE), "somebody can make room");
-        let check = admit(&mut table, 3, 1, start + GRACE);
-        assert_eq!(closed(&check), 0);
-        assert!(closed(&burst) > 0);
+        assert!(table.has_room(start + CROWDED_GRACE), "somebody can make room");
+        let check = admit(&mut table, 3, 1, start + CROWDED_GRACE);
+        assert_eq!(
+            (closed(&check), closed(&burst)),
+            (0, 1),
+            "the one that waits longest"
+        );
         // What works is never closed.
         let busy = table
             .clients
             .values()
             .filter(|client| client.waits_since.is_none());
         assert_eq!(busy.count(), MAX_WORKING);
+    }
+
+    #[test]
+    fn a_flood_of_new_connections_keeps_nobody_waiting() {
+        let mut table = ClientTable::new(LIMIT);
+        let start = Instant::now();
+        // One address comes again as soon as it was closed, with 5000 connections a second.
+        let mut flood = Vec::new();
+        let mut held_up = 0;
+        for step in 0..10_000_u32 {
+            let now = start + step * Duration::from_micros(200);
+            if table.has_room(now) {
+                flood.push(table.admit(address(1), now).1);
+            } else {
+                held_up += 1;
+            }
+        }
+        assert!(held_up < 100, "{held_up} had to wait to be accepted");
+        assert!(table.clients.len() <= MAX_CONNECTIONS);
+        assert!(
+            flood.len() - closed(&flood) <= MAX_CONNECTIONS,
+            "the others are closed"
+        );
+        let check = table.admit(address(1), start + Duration::from_secs(2)).1;
+        assert!(!check.is_cancelled(), "the newest has its place");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -39,6 +39,8 @@ use super::{status_page, status_rows};
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a connection; longer than a fire or a handed-over item takes at most.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(28);
+/// Connections that the system keeps until they are accepted: one that it drops comes again a second later at the earliest.
+const BACKLOG: u32 = 1024;
 /// Maximum size of the headers.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 /// How much of what nobody reads is taken from a client before its connection is closed: one that writes everything before it
@@ -97,9 +99,14 @@ impl HostRules {
 }
 
 pub(super) fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // As the standard library does, so that a restart finds its address free.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// What a listener serves.
