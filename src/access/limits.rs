@@ -70,6 +70,8 @@ pub struct Exceeded {
 pub struct Limits {
     settings: LimitSettings,
     people: BoundedCache<PersonId, PersonState>,
+    /// Further ids of people, and the one that their use is counted under.
+    other_ids: BoundedCache<PersonId, PersonId>,
     max_bot_turns: u64,
     bot_turns: BoundedCache<(String, String), BotTurns>,
 }
@@ -80,9 +82,32 @@ impl Limits {
         Self {
             settings,
             people: BoundedCache::new(MAX_PEOPLE),
+            other_ids: BoundedCache::new(MAX_PEOPLE),
             max_bot_turns,
             bot_turns: BoundedCache::new(MAX_CHATS),
         }
+    }
+
+    /// Whom the use of an author is counted under: one id, whichever of theirs they write with. What was counted under another one
+    /// before it was known to be theirs is added.
+    pub fn person(&mut self, author: &Author) -> Option<PersonId> {
+        let ids = &author.people;
+        let counted = |id: &PersonId| self.people.peek(id).is_some();
+        let known = ids.iter().find_map(|id| {
+            let id = self.other_ids.peek(id).unwrap_or(id);
+            counted(id).then(|| id.clone())
+        });
+        let person = known.or_else(|| ids.first().cloned())?;
+        for id in ids.iter().filter(|id| **id != person) {
+            let other = self.other_ids.insert(id.clone(), person.clone());
+            let other = other
+                .filter(|other| *other != person)
+                .unwrap_or_else(|| id.clone());
+            if let Some(used) = self.people.remove(&other) {
+                self.state(&person).absorb(used);
+            }
+        }
+        Some(person)
     }
 
     /// An earlier run left this: what a person used on a day.
@@ -215,6 +240,23 @@ impl Limits {
 }
 
 impl PersonState {
+    /// Adds what was counted under another id.
+    fn absorb(&mut self, other: Self) {
+        match other.minute.saturating_sub(self.minute) {
+            MINUTE_MS.. => (self.minute, self.in_minute) = (other.minute, other.in_minute),
+            apart if apart > -MINUTE_MS => self.in_minute += other.in_minute,
+            _ => {}
+        }
+        if other.day == self.day {
+            self.turns += other.turns;
+            self.tokens += other.tokens;
+        } else if other.day > self.day {
+            (self.day, self.turns, self.tokens) = (other.day, other.turns, other.tokens);
+        }
+        self.answered_ms = self.answered_ms.max(other.answered_ms);
+        self.paused_until = self.paused_until.max(other.paused_until);
+    }
+
     /// Begins a new minute or day when the last is over.
     fn roll(&mut self, now_ms: i64) {
         if !(0..MINUTE_MS).contains(&now_ms.saturating_sub(self.minute)) {

@@ -13,6 +13,7 @@
 mod author;
 mod gate;
 mod identity;
+mod jobs;
 mod limits;
 mod pairing;
 mod requests;
@@ -21,6 +22,7 @@ mod settings;
 pub use author::Author;
 pub use gate::{EventKind, Gate, Reason, StoredRow, Verdict};
 pub use identity::PersonId;
+pub use jobs::{JobAction, JobMaker, JobOwner};
 pub use limits::{Exceeded, Limits};
 pub use pairing::{
     CODE_LIFETIME_MS, KeptMessage, MAX_PENDING, PairingRequest, PairingStep, Pairings, PendingPairing,

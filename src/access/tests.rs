@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::{NoAliases, SessionSource, WhatsAppAliases};
+use crate::wire::{NoAliases, Platform, SessionSource, WhatsAppAliases};
 
 const NOW: i64 = 1_790_000_000_000;
 const HOUR: i64 = 3_600_000;
@@ -861,4 +861,44 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_person_has_one_budget_whichever_id_they_write_with() {
+    let by = |ids: &[&str]| {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        Author::new(&Platform::WHATSAPP, ids, vec!["c".to_owned()], true, &NoAliases)
+    };
+    let settings = LimitSettings {
+        per_user_per_minute: Some(ByRole::All(4)),
+        turns_per_day: Some(ByRole::All(4)),
+        ..LimitSettings::default()
+    };
+    let mut limits = Limits::new(settings, 6);
+    let write = |limits: &mut Limits, ids: &[&str], at: i64| {
+        let person = limits.person(&by(ids)).unwrap();
+        limits.turn_started(&person, NOW + at);
+        let exceeded = limits.check(&person, Role::User, EventKind::Message, NOW + at);
+        (limits.today(&person, NOW + at).0, exceeded.is_some())
+    };
+    // Two ids, first each for itself, then known to be one person's.
+    assert_eq!(write(&mut limits, &["49151"], 0), (1, false));
+    assert_eq!(write(&mut limits, &["7000@lid"], 1), (1, false));
+    assert_eq!(write(&mut limits, &["7000@lid", "+49 151"], 2), (3, false));
+    assert_eq!(write(&mut limits, &["49151"], 3), (4, true));
+    assert_eq!(
+        write(&mut limits, &["49151@s.whatsapp.net", "7000@lid"], 4),
+        (5, true)
+    );
+    assert_eq!(write(&mut limits, &["7000@lid"], 5), (6, true));
+    // What was written in an earlier minute does not count in this one.
+    assert_eq!(write(&mut limits, &["5"], 0), (1, false));
+    let day = NOW.div_euclid(86_400_000);
+    limits.restore(&PersonId::new("whatsapp", "6"), day, 3, 0);
+    assert_eq!(
+        write(&mut limits, &["6", "5"], 61_000),
+        (5, true),
+        "the day's limit"
+    );
+    assert_eq!(limits.person(&Author::operator()), None);
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod agents;
+mod caller;
 mod completions;
 mod config;
 mod conformance;

@@ -194,7 +194,10 @@ pub fn list<'j>(jobs: impl Iterator<Item = &'j Job>, zone: &TimeZone) -> String 
 
 fn line(job: &Job, zone: &TimeZone) -> String {
     let state = match (job.state(), job.next_run_at(zone)) {
-        (JobState::Paused, _) => "paused".to_owned(),
+        (JobState::Paused, _) => match job.paused_reason() {
+            Some(reason) => format!("paused: {}", one_line(reason, 100)),
+            None => "paused".to_owned(),
+        },
         (_, Some(at)) => format!("next {}", when(at, &job.zone(zone))),
         (_, None) => "no next run".to_owned(),
     };

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::schedule::{self, Schedule, ScheduleError, format, parse_instant};
+use crate::access::{JobAction, JobMaker, JobOwner};
 
 /// Maximum length of a prompt in bytes.
 pub const MAX_PROMPT_BYTES: usize = 64 << 10;
@@ -69,6 +70,18 @@ pub struct JobOrigin {
     /// The chat that this one is a thread of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_chat_id: Option<String>,
+}
+
+impl JobOrigin {
+    /// Whose the job is, as the rules of access see it.
+    pub fn owner(&self) -> JobOwner<'_> {
+        JobOwner {
+            platform: &self.platform,
+            chat: &self.chat_id,
+            user: self.user_id.as_deref(),
+            other_ids: &self.other_ids,
+        }
+    }
 }
 
 /// What a person asks for.
@@ -376,6 +389,17 @@ impl Job {
     /// How the last run ended: `ok` or `error`.
     pub fn last_status(&self) -> Option<&str> {
         self.text("last_status")
+    }
+
+    /// Why it is paused, if a reason was given.
+    pub fn paused_reason(&self) -> Option<&str> {
+        self.text("paused_reason")
+            .filter(|_| self.state() == JobState::Paused)
+    }
+
+    /// Whether somebody may do this with it; the operator may do everything.
+    pub fn allows(&self, action: JobAction, maker: Option<&JobMaker>) -> bool {
+        maker.is_none_or(|maker| maker.may(action, self.origin().as_ref().map(JobOrigin::owner)))
     }
 
     /// Why the last run failed.

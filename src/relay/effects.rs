@@ -14,7 +14,7 @@ use super::handle::SendError;
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::slash_commands::SlashCommand;
-use crate::access::{AccessError, Author, EventKind, KeptMessage, Role, Verdict};
+use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
@@ -152,6 +152,7 @@ pub(super) struct ChatJobRequest {
     pub(super) row: InboxSeq,
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
+    pub(super) maker: JobMaker,
 }
 
 /// The number of a run of a job, as the journal keeps it.

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use serde::Serialize;
 use serde_json::Value;
 
 use super::metrics::Metrics;
 use super::not_running::NotRunning;
 use super::parts::handed::{HandedItem, SubmissionReply, SubmitError, TakenItem};
 use super::status::{AgentStatus, HealthCheck, SessionList, Status};
-use crate::access::{AccessError, AccessRequest};
+use crate::access::{AccessError, AccessRequest, JobMaker};
 use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryReceipt};
 use crate::cron::chronos::ArmReport;
 use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
@@ -34,7 +35,7 @@ pub(super) enum HandleRequest {
     Access(AccessRequest, oneshot::Sender<Result<Value, AccessError>>),
     Fire(FireRequest, oneshot::Sender<FireAdmission>),
     JobsChanged(oneshot::Sender<ArmReport>),
-    TurnOrigin(SessionKey, oneshot::Sender<Option<JobOrigin>>),
+    TurnAuthor(Option<SessionKey>, oneshot::Sender<Option<TurnAuthor>>),
     Submit(Box<HandedItem>, SubmissionReply),
     Activity(String, oneshot::Sender<Option<AgentActivity>>),
     HandedAfter(u64, oneshot::Sender<Vec<TakenItem>>),
@@ -45,6 +46,15 @@ pub(super) enum HandleRequest {
 pub(super) struct SendTarget {
     pub(super) platform: Option<String>,
     pub(super) chat: String,
+}
+
+/// Whose turn it is, for a process of its agent.
+#[derive(Debug, Serialize)]
+pub(crate) struct TurnAuthor {
+    /// Where a job is made that its agent makes.
+    pub(super) origin: Option<JobOrigin>,
+    /// Who lists and changes jobs then; the operator if nobody is named.
+    pub(super) maker: Option<JobMaker>,
 }
 
 /// What became of a request to stop a session's turn.
@@ -149,9 +159,12 @@ impl RelayHandle {
         self.ask(HandleRequest::JobsChanged).await
     }
 
-    /// The chat and the person whose message a session's turn answers now; `None` when it has no turn.
-    pub(crate) async fn turn_origin(&self, session: SessionKey) -> Result<Option<JobOrigin>, NotRunning> {
-        self.ask(|reply| HandleRequest::TurnOrigin(session, reply)).await
+    /// Whose turn a session has now, or whose turns all running ones are; `None` when that cannot be told.
+    pub(crate) async fn turn_author(
+        &self,
+        session: Option<SessionKey>,
+    ) -> Result<Option<TurnAuthor>, NotRunning> {
+        self.ask(|reply| HandleRequest::TurnAuthor(session, reply)).await
     }
 
     /// Submits an item for one of the agents. The receipt means that it is on disk; the same `dispatch_id` again gets the same

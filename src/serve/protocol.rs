@@ -68,10 +68,11 @@ pub enum ControlRequest {
     JobsChanged,
     /// Report the time zone of jobs without their own.
     JobsZone,
-    /// Report which chat and person the turn of a session answers.
-    TurnOrigin {
-        /// The session key.
-        session: String,
+    /// Report whose turn a session has, and in which chat a job of theirs is made.
+    TurnAuthor {
+        /// The session key; without one, whoever all running turns belong to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<String>,
     },
     /// Hand something to an agent; answered with its receipt, or with the agent's answer.
     Hand {
@@ -264,9 +265,10 @@ mod tests {
                 agent: "a".to_owned(),
             },
             hand(),
-            ControlRequest::TurnOrigin {
-                session: "s".to_owned(),
+            ControlRequest::TurnAuthor {
+                session: Some("s".to_owned()),
             },
+            ControlRequest::TurnAuthor { session: None },
         ] {
             let line = request.encode();
             assert_eq!(line.matches('\n').count(), 1, "{line}");

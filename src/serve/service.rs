@@ -273,10 +273,10 @@ impl ControlService {
                 let status = self.status().await.ok_or_else(no_response)?;
                 Ok(json!({"timezone": status.cron.timezone}))
             }
-            ControlRequest::TurnOrigin { session } => {
-                let session = SessionKey::from_text(session);
-                let origin = answer_within(RELAY_TIMEOUT, self.handle.turn_origin(session)).await;
-                Ok(json!({"origin": origin.ok_or_else(no_response)?}))
+            ControlRequest::TurnAuthor { session } => {
+                let session = session.map(SessionKey::from_text);
+                let author = answer_within(RELAY_TIMEOUT, self.handle.turn_author(session)).await;
+                Ok(json!({"author": author.ok_or_else(no_response)?}))
             }
             ControlRequest::Hand {
                 agent,

@@ -19,6 +19,7 @@ use super::journal::JournalSettings;
 use super::lock::StateLock;
 use super::process;
 use super::schema;
+use crate::access::{JobAction, JobMaker};
 use crate::cron::claim::{self, ClaimVerdict, Held, NextRun, STALE_SECS};
 use crate::cron::job::{self, Job, JobEdit, JobError, JobState, MAX_RECORD_BYTES, NewJob, RunOutcome};
 use crate::cron::owner::ClaimOwner;
@@ -213,6 +214,8 @@ pub enum JobChange {
     Pause {
         /// Id or name.
         job: String,
+        /// Why, if it was not somebody's wish.
+        reason: Option<String>,
     },
     /// Resume one.
     Resume {
@@ -238,6 +241,18 @@ pub enum JobChange {
     },
 }
 
+impl JobChange {
+    /// What it does with a job, as the rules of access see it.
+    fn action(&self) -> JobAction {
+        match self {
+            Self::Pause { .. } | Self::Resume { .. } | Self::Remove { .. } => JobAction::Hold,
+            Self::Add { .. } | Self::Edit { .. } | Self::Run { .. } | Self::Import { .. } => {
+                JobAction::Change
+            }
+        }
+    }
+}
+
 /// What is done to jobs. `zone` holds for jobs that have none of their own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CronCommand {
@@ -254,12 +269,12 @@ pub enum CronCommand {
     FileFields,
     /// Runs that somebody asked for and nobody has taken, oldest first: [`CronReply::Runs`].
     Requested,
-    /// A person's change: [`CronReply::Changed`] or [`CronReply::Refused`]. If `only_from` is set, jobs made elsewhere do not exist.
+    /// A person's change: [`CronReply::Changed`] or [`CronReply::Refused`]. Jobs that they may not see do not exist.
     Change {
         /// The change.
         change: JobChange,
-        /// The chat whose jobs may be changed: platform and chat.
-        only_from: Option<(String, String)>,
+        /// Who makes it; the operator if nobody is named.
+        maker: Option<JobMaker>,
         /// The default zone.
         zone: TimeZone,
         /// Now.
@@ -454,6 +469,9 @@ pub enum ChangeRefusal {
     /// A chat has too many.
     #[error("this chat has {MAX_CHAT_JOBS} jobs already; remove some first")]
     ChatFull,
+    /// Somebody else made it.
+    #[error("somebody else made this job; only they and owners may change or run it")]
+    NotTheirs,
     /// A run was asked for already.
     #[error("this job is already about to run")]
     AlreadyRequested,
@@ -507,10 +525,10 @@ pub(super) fn apply(db: &Connection, command: &CronCommand) -> Result<CronReply>
         CronCommand::Requested => CronReply::Runs(with_status(db, "status = 'requested'")?),
         CronCommand::Change {
             change,
-            only_from,
+            maker,
             zone,
             now,
-        } => match make_change(db, change, only_from.as_ref(), zone, *now)? {
+        } => match make_change(db, change, maker.as_ref(), zone, *now)? {
             Ok((job, imported)) => CronReply::Changed {
                 job: job.map(Box::new),
                 imported,
@@ -585,37 +603,42 @@ type Change = (Option<JobRow>, Vec<std::result::Result<String, String>>);
 fn make_change(
     db: &Connection,
     change: &JobChange,
-    only_from: Option<&(String, String)>,
+    maker: Option<&JobMaker>,
     zone: &TimeZone,
     now: Timestamp,
 ) -> Result<std::result::Result<Change, ChangeRefusal>> {
     let wanted = match change {
         JobChange::Add { new, random } => {
-            let of_chat = only_from.map_or(Ok(0), |chat| count_active_of(db, chat))?;
+            let of_chat = maker.map_or(Ok(0), |maker| count_active_of(db, maker))?;
             if of_chat >= MAX_CHAT_JOBS {
                 return Ok(Err(ChangeRefusal::ChatFull));
             }
             return add(db, new, *random, zone, now);
+        }
+        JobChange::Import { .. } if maker.is_some_and(|maker| !maker.is_owner()) => {
+            return Ok(Err(ChangeRefusal::NotTheirs));
         }
         JobChange::Import { records, rest } => {
             keep_file_fields(db, rest)?;
             return import(db, records);
         }
         JobChange::Edit { job, .. }
-        | JobChange::Pause { job }
+        | JobChange::Pause { job, .. }
         | JobChange::Resume { job }
         | JobChange::Remove { job }
         | JobChange::Run { job } => job,
     };
-    if let (JobChange::Remove { .. }, None) = (change, only_from)
+    if let (JobChange::Remove { .. }, None) = (change, maker)
         && let Some(removed) = remove_unreadable(db, wanted)?
     {
         return Ok(Ok((Some(removed), Vec::new())));
     }
     let all = jobs(db)?;
-    let is_theirs = |row: &&JobRow| only_from.is_none_or(|chat| is_from(row, chat));
-    let visible: Vec<&Job> = all.iter().filter(is_theirs).map(|row| &row.job).collect();
+    let visible: Vec<&Job> = (all.iter().map(|row| &row.job))
+        .filter(|job| job.allows(JobAction::See, maker))
+        .collect();
     let id = match job::find(visible.into_iter(), wanted) {
+        Ok(job) if !job.allows(change.action(), maker) => return Ok(Err(ChangeRefusal::NotTheirs)),
         Ok(job) => job.id().to_owned(),
         Err(ids) if ids.is_empty() => return Ok(Err(ChangeRefusal::NoSuchJob(wanted.clone()))),
         Err(ids) => return Ok(Err(ChangeRefusal::Ambiguous(ids))),
@@ -629,8 +652,8 @@ fn make_change(
     let base = consumed.map_or(now, |consumed| consumed.max(now));
     let changed = match change {
         JobChange::Edit { edit, .. } => row.job.edit(edit, base, zone),
-        JobChange::Pause { .. } => {
-            row.job.pause(None, now, zone);
+        JobChange::Pause { reason, .. } => {
+            row.job.pause(reason.as_deref(), now, zone);
             Ok(())
         }
         JobChange::Resume { .. } => row.job.resume(base, zone),
@@ -691,13 +714,10 @@ fn remove_unreadable(db: &Connection, id: &str) -> Result<Option<JobRow>> {
     }))
 }
 
-/// Whether a job was made in this chat: platform and chat.
-fn is_from(row: &JobRow, (platform, chat): &(String, String)) -> bool {
-    (row.job.origin()).is_some_and(|origin| origin.platform == *platform && origin.chat_id == *chat)
-}
-
-fn count_active_of(db: &Connection, chat: &(String, String)) -> Result<usize> {
-    let counted = |row: &&JobRow| row.job.state() != JobState::Completed && is_from(row, chat);
+/// Jobs that were made in somebody's chat and will run.
+fn count_active_of(db: &Connection, maker: &JobMaker) -> Result<usize> {
+    let is_here = |job: &Job| (job.origin()).is_some_and(|origin| maker.is_here(origin.owner()));
+    let counted = |row: &&JobRow| row.job.state() != JobState::Completed && is_here(&row.job);
     Ok(jobs(db)?.iter().filter(counted).count())
 }
 

@@ -51,7 +51,7 @@ fn add(files: &mut CronFiles, schedule: &str, prompt: &str, random: u64) -> Stri
     let new = Box::new(new);
     let command = CronCommand::Change {
         change: JobChange::Add { new, random },
-        only_from: None,
+        maker: None,
         zone: TimeZone::UTC,
         now: Timestamp::now(),
     };

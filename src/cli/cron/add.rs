@@ -7,9 +7,9 @@ use clap::Args;
 
 use super::describe::{JobView, for_people};
 use super::job_store::JobStore;
-use crate::access::AccessRequest;
 use crate::agent::BUILT_IN;
 use crate::cli::Environment;
+use crate::cli::caller::Caller;
 use crate::cli::exit;
 use crate::cli::format::printable;
 use crate::cli::remote::{RemoteArgs, RemoteRelay};
@@ -18,7 +18,6 @@ use crate::config::file::nearest;
 use crate::config::settings::nearest_platform;
 use crate::cron::job::{JobEdit, JobOrigin, MAX_PROMPT_BYTES, NewJob};
 use crate::cron::target;
-use crate::serve::ControlRequest;
 use crate::store::{JobChange, JobRow};
 use crate::wire::Platform;
 
@@ -155,7 +154,8 @@ pub(super) fn add(args: &CronAddArgs, env: Environment<'_>) -> Result<ExitCode, 
     let mut warnings = Vec::new();
     check_agent(&relay, args.agent.as_deref())?;
     check_skill(&relay, args.skill.as_deref())?;
-    let origin = turn_origin(&relay, env)?;
+    let caller = Caller::find(&relay, env)?;
+    let origin = caller.origin.clone();
     let deliver = args.deliver.clone().or_else(|| match &origin {
         Some(_) => None,
         None => relay.settings().cron.home_channels.keys().next().cloned(),
@@ -181,7 +181,7 @@ pub(super) fn add(args: &CronAddArgs, env: Environment<'_>) -> Result<ExitCode, 
         skill: args.skill.clone(),
         origin,
     });
-    let store = JobStore::new(&relay);
+    let store = JobStore::new(&relay, caller);
     let random = random(&relay)?;
     let row = store.change_one(JobChange::Add { new, random })?;
     Ok(report(&args.remote, &store, &row, "added", warnings))
@@ -217,7 +217,7 @@ pub(super) fn edit(args: &CronEditArgs, env: Environment<'_>) -> Result<ExitCode
         timeout_secs: changes.timeout,
         skill: changes.skill.clone(),
     });
-    let store = JobStore::new(&relay);
+    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
     let job = args.job.clone();
     let row = store.change_one(JobChange::Edit { job, edit })?;
     Ok(report(&args.remote, &store, &row, "changed", warnings))
@@ -408,62 +408,6 @@ fn check_targets(
     Ok(())
 }
 
-/// The chat that the turn of this process answers, if an agent runs this from its shell. A job whose person cannot be told
-/// would be the operator's.
-fn turn_origin(relay: &RemoteRelay, env: Environment<'_>) -> Result<Option<JobOrigin>, ExitCode> {
-    let text = |name: &str| env(name).filter(|value| !value.trim().is_empty());
-    let Some(session) = text("RELAY_SESSION_KEY") else {
-        return Ok(None);
-    };
-    let answer = relay.call(&ControlRequest::TurnOrigin { session });
-    let known = answer.ok().map(|mut answer| answer["origin"].take());
-    if let Some(origin) = known.filter(|origin| !origin.is_null()) {
-        return Ok(serde_json::from_value(origin).ok());
-    }
-    // The environment has not all that is known of the person, and none of it in a job: without the turn, rules about that
-    // person might not hold for the job.
-    if has_rules(relay) {
-        let why = "cannot tell for whom this job is made: the turn of this process is over";
-        let hint = "make the job while the turn runs, or in the chat with /cron add";
-        return Err(relay.fail(exit::FAILED, why, Some(hint)));
-    }
-    let (Some(platform), Some(chat_id)) = (text("RELAY_PLATFORM"), text("RELAY_CHAT_ID")) else {
-        return Ok(None);
-    };
-    let user_id = text("RELAY_USER_ID");
-    let is_hidden = |id: &str| is_pseudonym(id, "chat_") || is_pseudonym(id, "user_");
-    if is_hidden(&chat_id) || user_id.as_deref().is_some_and(is_hidden) {
-        return Ok(None);
-    }
-    Ok(Some(JobOrigin {
-        platform,
-        chat_id,
-        thread_id: text("RELAY_THREAD_ID"),
-        user_id,
-        ..JobOrigin::default()
-    }))
-}
-
-/// Whether anybody wrote access rules.
-fn has_rules(relay: &RemoteRelay) -> bool {
-    let has_entries = || {
-        let request = AccessRequest::List;
-        let answer = relay
-            .call(&ControlRequest::Access { request })
-            .unwrap_or_default();
-        answer["entries"]
-            .as_array()
-            .is_some_and(|rules| !rules.is_empty())
-    };
-    relay.settings().access.is_active() || has_entries()
-}
-
-/// Whether an id is one that stands for a person's or a chat's own (`TurnInput::hide_people`).
-fn is_pseudonym(id: &str, start: &str) -> bool {
-    let rest = id.strip_prefix(start);
-    rest.is_some_and(|rest| rest.len() == 16 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -487,19 +431,5 @@ mod tests {
         for wrong in ["", "x", "1.5", "99999999999999999999"] {
             assert!(parse_repeat(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn hidden_ids_are_known() {
-        let mut input = crate::agent::TurnInput::default();
-        input.origin.chat_id = "491701234567@c.us".to_owned();
-        input.author_id = Some("491701234567".to_owned());
-        input.hide_people();
-        assert!(is_pseudonym(&input.origin.chat_id, "chat_"));
-        assert!(is_pseudonym(
-            input.author_id.as_deref().unwrap_or_default(),
-            "user_"
-        ));
-        assert!(!is_pseudonym("chat_1", "chat_") && !is_pseudonym("c1", "chat_"));
     }
 }

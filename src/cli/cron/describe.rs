@@ -123,6 +123,7 @@ impl<'a> JobView<'a> {
             "timezone": self.zone.iana_name().unwrap_or("UTC"),
             "next_run_at": self.next_text(),
             "state": job.state().as_str(),
+            "paused_reason": job.paused_reason(),
             "enabled": job.is_active(),
             "running": self.row.is_running,
             "armed": self.is_armed,
@@ -168,6 +169,7 @@ impl<'a> JobView<'a> {
                 Some("its schedule cannot be used; give it another one with `cron edit`"),
             );
         }
+        below("paused: ", job.paused_reason());
         below("last run failed: ", job.last_error());
         let delivery = job.record().get("last_delivery_error").and_then(Value::as_str);
         below("not delivered: ", delivery);

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use serde_json::{Map, Value};
 
 use super::id_of;
+use crate::access::{JobAction, JobMaker};
+use crate::cli::caller::Caller;
 use crate::cli::exit;
 use crate::cli::format::printable;
 use crate::cli::remote::RemoteRelay;
@@ -67,10 +69,11 @@ pub(super) struct JobStore<'r> {
     zone: TimeZone,
     now: Timestamp,
     relay_runs: bool,
+    maker: Option<JobMaker>,
 }
 
 impl<'r> JobStore<'r> {
-    pub(super) fn new(relay: &'r RemoteRelay) -> Self {
+    pub(super) fn new(relay: &'r RemoteRelay, caller: Caller) -> Self {
         let settings = relay.settings();
         let relay_runs = held_by(&settings.state_dir).is_ok_and(|holder| holder.is_some());
         // A running relay may have another environment than this terminal.
@@ -85,6 +88,7 @@ impl<'r> JobStore<'r> {
             zone: zone.and_then(Result::ok).unwrap_or(TimeZone::UTC),
             now: Timestamp::now(),
             relay_runs,
+            maker: caller.maker,
         }
     }
 
@@ -116,7 +120,7 @@ impl<'r> JobStore<'r> {
         }
     }
 
-    /// All jobs that can be read; none where no relay has run yet.
+    /// All jobs that can be read and that the caller may see; none where no relay has run yet.
     pub(super) fn jobs(&self) -> Result<Vec<JobRow>, ExitCode> {
         Ok(self.all_jobs()?.0)
     }
@@ -124,7 +128,12 @@ impl<'r> JobStore<'r> {
     /// The same, and those that cannot be read.
     pub(super) fn all_jobs(&self) -> Result<(Vec<JobRow>, Vec<UnreadableJob>), ExitCode> {
         match self.read(&CronCommand::Jobs)? {
-            Some(CronReply::Jobs(rows, unreadable)) => Ok((rows, unreadable)),
+            Some(CronReply::Jobs(mut rows, unreadable)) => {
+                let maker = self.maker.as_ref();
+                rows.retain(|row| row.job.allows(JobAction::See, maker));
+                let is_shown = maker.is_none_or(JobMaker::is_owner);
+                Ok((rows, if is_shown { unreadable } else { Vec::new() }))
+            }
             _ => Ok((Vec::new(), Vec::new())),
         }
     }
@@ -140,7 +149,13 @@ impl<'r> JobStore<'r> {
     /// The newest runs of a job, or of all.
     pub(super) fn runs(&self, job: Option<String>, limit: u32) -> Result<Vec<RunRow>, ExitCode> {
         match self.read(&CronCommand::Runs { job, limit })? {
-            Some(CronReply::Runs(runs)) => Ok(runs),
+            Some(CronReply::Runs(mut runs)) => {
+                if self.maker.is_some() {
+                    let seen = self.jobs()?;
+                    runs.retain(|run| seen.iter().any(|row| row.job.id() == run.job));
+                }
+                Ok(runs)
+            }
             _ => Ok(Vec::new()),
         }
     }
@@ -189,7 +204,7 @@ impl<'r> JobStore<'r> {
     pub(super) fn change(&self, change: JobChange) -> Result<CronReply, ExitCode> {
         let command = CronCommand::Change {
             change,
-            only_from: None,
+            maker: self.maker.clone(),
             zone: self.zone.clone(),
             now: self.now,
         };
@@ -207,6 +222,18 @@ impl<'r> JobStore<'r> {
             Err(ClientError::NotRunning(_)) => RelayAnswer::Unnotified("it has no control socket".to_owned()),
             Err(error) => RelayAnswer::Unnotified(error.to_string()),
         }
+    }
+
+    /// Fails if a running relay has paused a job again.
+    pub(super) fn check_resumed(&self, id: &str) -> Result<(), ExitCode> {
+        let rows = self.jobs()?;
+        let row = rows.iter().find(|row| row.job.id() == id);
+        let Some(reason) = row.and_then(|row| row.job.paused_reason()) else {
+            return Ok(());
+        };
+        let what = format!("{id} stays paused: {}", printable(reason));
+        let hint = "let that person in with `hermes-relay access allow PLATFORM:ID`, then resume the job";
+        Err(self.relay.fail(exit::FAILED, what, Some(hint)))
     }
 
     /// Whether a job that was changed will run by itself.
@@ -299,6 +326,9 @@ impl<'r> JobStore<'r> {
             ChangeRefusal::Full | ChangeRefusal::ChatFull => {
                 Some("`hermes-relay cron remove JOB` removes one".to_owned())
             }
+            ChangeRefusal::NotTheirs => {
+                Some("make a job of your own with `hermes-relay cron add`".to_owned())
+            }
             ChangeRefusal::AlreadyRequested => Some("`hermes-relay cron runs` shows it".to_owned()),
         };
         self.relay.fail(exit::FAILED, refusal, hint.as_deref())
@@ -334,7 +364,7 @@ impl<'r> JobStore<'r> {
 
 /// Jobs that may run and name this skill, for people; none where no relay has run yet.
 pub(in crate::cli) fn jobs_with_skill(relay: &RemoteRelay, skill: &str) -> Result<Vec<String>, ExitCode> {
-    let rows = JobStore::new(relay).jobs()?;
+    let rows = JobStore::new(relay, Caller::default()).jobs()?;
     let naming = rows.iter().filter(|row| {
         row.job.state() != JobState::Completed && row.job.skills().iter().any(|named| named.trim() == skill)
     });

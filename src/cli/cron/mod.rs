@@ -20,6 +20,7 @@ use self::describe::{JobView, RunView};
 pub(super) use self::job_store::jobs_with_skill;
 use self::job_store::{JobStore, RelayAnswer};
 use super::Environment;
+use super::caller::Caller;
 use super::exit;
 use super::format::printable;
 use super::remote::RemoteArgs;
@@ -180,10 +181,10 @@ enum Changing {
 
 fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = args.remote.relay(env)?;
-    let store = JobStore::new(&relay);
+    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
     let job = args.job.clone();
     let row = store.change_one(match what {
-        Changing::Pause => JobChange::Pause { job },
+        Changing::Pause => JobChange::Pause { job, reason: None },
         Changing::Resume => JobChange::Resume { job },
         Changing::Run => JobChange::Run { job },
         Changing::Remove => JobChange::Remove { job },
@@ -212,6 +213,7 @@ fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<Ex
             )
         }
         Changing::Resume => {
+            store.check_resumed(&id)?;
             let view = JobView::new(&row, &store);
             let arm = store.armed(&row, &answer);
             let mut json = view.to_json();
@@ -227,7 +229,7 @@ fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<Ex
 
 fn list(remote: &RemoteArgs, all: bool, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay);
+    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
     let (rows, unreadable) = store.all_jobs()?;
     let is_shown = |row: &&JobRow| all || row.job.state() != JobState::Completed;
     let mut views: Vec<JobView<'_>> = (rows.iter().filter(is_shown))
@@ -263,7 +265,7 @@ fn runs(
     env: Environment<'_>,
 ) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay);
+    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
     let id = wanted.map(|wanted| store.run_id(wanted)).transpose()?;
     let runs = store.runs(id, limit)?;
     let views: Vec<RunView<'_>> = runs.iter().map(|run| RunView::new(run, store.zone())).collect();
@@ -280,7 +282,7 @@ fn runs(
 
 fn status(remote: &RemoteArgs, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay);
+    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
     let rows = store.jobs()?;
     let answer = relay.call(&ControlRequest::Status).ok();
     let live = answer.as_ref().map(|status| &status["cron"]);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::job_store::JobStore;
 use crate::cli::Environment;
+use crate::cli::caller::Caller;
 use crate::cli::exit;
 use crate::cli::format::printable;
 use crate::cli::remote::{RemoteArgs, RemoteRelay};
@@ -19,7 +20,9 @@ use crate::store::{CronReply, JobChange};
 /// Runs `cron import`.
 pub(super) fn import(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay);
+    let caller = Caller::find(&relay, env)?;
+    caller.require_owner(&relay)?;
+    let store = JobStore::new(&relay, caller);
     let bytes = read(file).map_err(|error| {
         let what = format!("cannot read {}: {error}", name(file));
         relay.fail(exit::CONFIGURATION, what, None)
@@ -94,7 +97,9 @@ fn printed(printing: ExitCode, code: ExitCode) -> ExitCode {
 /// Runs `cron export`.
 pub(super) fn export(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay);
+    let caller = Caller::find(&relay, env)?;
+    caller.require_owner(&relay)?;
+    let store = JobStore::new(&relay, caller);
     let jobs: Vec<_> = store.jobs()?.into_iter().map(|row| row.job).collect();
     let count = jobs.len();
     let content = jobs_file::export(jobs, store.file_fields()?, store.now(), store.zone());

@@ -135,7 +135,8 @@ impl EventLoop {
         let change = match &command {
             JobCommand::Help => return self.answer_command(HELP, session, row, (chat, facts)),
             JobCommand::List => {
-                let jobs = chat::list(self.scheduler.jobs_of(chat), self.scheduler.zone());
+                let maker = self.access.maker_in(author, chat);
+                let jobs = chat::list(self.scheduler.jobs_of(&maker), self.scheduler.zone());
                 return self.answer_command(&jobs, session, row, (chat, facts));
             }
             _ if self.scheduler.is_off() => return self.answer_command(OFF, session, row, (chat, facts)),
@@ -153,7 +154,10 @@ impl EventLoop {
                     random: stable_number(session, row),
                 }
             }
-            JobCommand::Pause(job) => JobChange::Pause { job: job.clone() },
+            JobCommand::Pause(job) => JobChange::Pause {
+                job: job.clone(),
+                reason: None,
+            },
             JobCommand::Resume(job) => JobChange::Resume { job: job.clone() },
             JobCommand::Remove(job) => JobChange::Remove { job: job.clone() },
         };
@@ -163,6 +167,7 @@ impl EventLoop {
             row,
             chat: chat.clone(),
             facts: facts.clone(),
+            maker: self.access.maker_in(author, chat),
         };
         self.turns.answer_later(row);
         self.scheduler.change(change, request, now, &mut self.effects);

@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::{Author, Reason};
 use crate::adapter::ChatId;
 use crate::agent::RouteInput;
 use crate::cron::fire::FireAdmission;
@@ -21,8 +22,11 @@ use crate::relay::parts::scheduler::{JobRun, instant, job_session};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, TurnOrigin, message_span};
 use crate::session::{Admission, StopReason, TurnId};
-use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxRow, RowState, RunRow};
+use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxRow, InboxSeq, RowState, RunRow};
 use crate::wire::{Scalar, SessionKey, SessionSource};
+
+/// Why a job is paused whose maker lost access.
+pub const NO_ACCESS: &str = "has no access any more";
 
 /// A run, as its row keeps it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -84,16 +88,47 @@ impl EventLoop {
             });
     }
 
-    /// Where a run belongs: to whoever made the job, in the session of the job, in the chat of its first target.
-    fn run_origin(&self, job: &Job, session: SessionKey, span: tracing::Span) -> TurnOrigin {
-        let origin = job.origin().map(|origin| MadeIn {
+    /// Where a job was made, and by whom.
+    fn made_in(&self, job: &Job) -> Option<MadeIn> {
+        job.origin().map(|origin| MadeIn {
             platform: self.chats.platform(&origin.platform),
             chat_id: origin.chat_id,
             chat_type: origin.chat_type,
             parent_chat_id: origin.parent_chat_id,
             user_id: origin.user_id,
             other_ids: origin.other_ids,
+        })
+    }
+
+    /// Pauses the jobs of people who are denied. Whoever else lost access keeps theirs until they are due: why they have none may
+    /// pass by itself.
+    pub fn pause_denied_jobs(&mut self) {
+        if !self.access.is_active() {
+            return;
+        }
+        let denied = self.scheduler.active().filter_map(|job| {
+            let made_in = self.made_in(job);
+            let author = self.access.author(Starter::Job(made_in.as_ref()));
+            let is_denied = self.access.is_denied(&author);
+            is_denied.then(|| (job.id().to_owned(), author.name()))
         });
+        let denied: Vec<(String, String)> = denied.collect();
+        for (id, person) in denied {
+            self.pause_job(&id, &person, NO_ACCESS);
+        }
+    }
+
+    /// Pauses a job whose maker may not run it, until somebody resumes it.
+    pub fn pause_job(&mut self, id: &str, person: &str, why: &str) {
+        tracing::warn!(job = id, person, "paused a job: whoever made it {why}");
+        let now = self.clock.now();
+        let reason = format!("{person}, who made it, {why}");
+        self.scheduler.pause(id, reason, now, &mut self.effects);
+    }
+
+    /// Where a run belongs: to whoever made the job, in the session of the job, in the chat of its first target.
+    fn run_origin(&self, job: &Job, session: SessionKey, span: tracing::Span) -> TurnOrigin {
+        let origin = self.made_in(job);
         let author = self.access.author(Starter::Job(origin.as_ref()));
         let source = match self.targets(job).0.first() {
             None => SessionSource::default(),
@@ -186,6 +221,36 @@ impl EventLoop {
         self.begin_turn(turn, selection);
     }
 
+    /// A run's author may not begin it. Unless a limit is the reason, which passes, it would be refused each time: the job is paused.
+    pub fn refuse_run(
+        &mut self,
+        turn: TurnId,
+        row: InboxSeq,
+        (run, author): (RunSeq, &Author),
+        (reason, agent): (Reason, &str),
+    ) {
+        let is_scheduled = |job: &Job| {
+            job.is_active()
+                && !job
+                    .schedule(self.scheduler.zone())
+                    .is_some_and(|schedule| schedule.is_once())
+        };
+        let job = self.scheduler.run(run).map(|run| &run.job);
+        let pauses = job.filter(|job| reason != Reason::Limit && is_scheduled(job));
+        let pauses = pauses.map(|job| job.id().to_owned());
+        let lost = match reason {
+            Reason::Limit => "has used up a limit".to_owned(),
+            Reason::Agent => format!("may not use the agent {agent}"),
+            _ => NO_ACCESS.to_owned(),
+        };
+        let then = if pauses.is_some() { "; it is paused" } else { "" };
+        let why = format!("the person who made this job {lost}{then}");
+        self.end_unstarted(turn, row, RowState::Failed, &why, None);
+        if let Some(id) = pauses {
+            self.pause_job(&id, &author.name(), &lost);
+        }
+    }
+
     /// The journal has answered about jobs.
     pub fn handle_job_reply(&mut self, step: JobStep, reply: CronReply) {
         let now = self.clock.now();
@@ -206,6 +271,7 @@ impl EventLoop {
             }
             (JobStep::Jobs, CronReply::Jobs(rows, unreadable)) => {
                 self.scheduler.loaded(rows);
+                self.pause_denied_jobs();
                 self.scheduler.report_unreadable(&unreadable);
             }
             (JobStep::Requested, CronReply::Runs(runs)) => {

@@ -9,7 +9,7 @@ use crate::cron::fire::FireAdmission;
 use crate::link::Moment;
 use crate::relay::effects::Pending;
 use crate::relay::event_loop::EventLoop;
-use crate::relay::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
+use crate::relay::handle::{HandleRequest, SendError, SendTarget, StopOutcome, TurnAuthor};
 use crate::relay::ops::DurableOp;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::chats::{KnownChat, job_origin};
@@ -71,10 +71,16 @@ impl EventLoop {
             HandleRequest::JobsChanged(reply) => {
                 self.scheduler.changed(ArmWaiter::Verb(reply), self.clock.mono());
             }
-            HandleRequest::TurnOrigin(session, reply) => {
-                let origin = self.turns.origin_of(&session);
-                let made_in = origin.and_then(|at| job_origin(&at.author, &at.chat, &at.facts));
-                let _ = reply.send(made_in);
+            HandleRequest::TurnAuthor(session, reply) => {
+                let origin = match &session {
+                    Some(session) => self.turns.origin_of(session),
+                    None => self.turns.only_origin(),
+                };
+                let author = origin.map(|at| TurnAuthor {
+                    origin: job_origin(&at.author, &at.chat, &at.facts),
+                    maker: self.access.maker(&at.author),
+                });
+                let _ = reply.send(author);
             }
             HandleRequest::Access(request, reply) => {
                 match self.change_access(request) {
@@ -112,6 +118,7 @@ impl EventLoop {
         };
         self.approvals
             .withdraw_from_owners(is_gone, &self.adapters, &mut self.effects);
+        self.pause_denied_jobs();
         if let Some((person, pending)) = handled.paired {
             let chat = ChatId {
                 platform: self.chats.platform(person.platform()).as_str().to_owned(),

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::access::Reason;
 use crate::adapter::RelayAdapter;
 use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
 use crate::agent::{Permission, TurnInput};
@@ -219,15 +218,11 @@ impl EventLoop {
         match begun {
             Ok(role) => selection.agent.restrict(role),
             Err(refusal) => {
-                let why = match refusal.reason {
-                    Reason::Limit => "the person who made this job has used up a limit",
-                    _ => "the person who made this job has no access any more",
-                };
-                let outcome = match task {
-                    Task::Job(_) => RowState::Failed,
-                    Task::Message(_) | Task::Handed(_) => RowState::Ignored,
-                };
-                return self.end_unstarted(turn, row, outcome, why, refusal.notice);
+                if let Task::Job(job) = task {
+                    let run = job.run;
+                    return self.refuse_run(turn, row, (run, &origin.author), (refusal.reason, &agent));
+                }
+                return self.end_unstarted(turn, row, RowState::Ignored, "", refusal.notice);
             }
         }
         let has_chat = origin.has_chat();

@@ -119,14 +119,21 @@ async fn a_confirmed_denial_is_in_force_in_any_spelling() {
 
 /// A relay whose agent makes a job with these arguments when it reads a word, and else repeats what it reads.
 fn with_shell(setup: Setup, jobs: &[(&str, &str)]) -> Setup {
+    let lines: Vec<(&str, String)> = (jobs.iter())
+        .map(|(word, args)| (*word, format!("exec $relay cron add {args}")))
+        .collect();
+    with_commands(setup, &lines)
+}
+
+/// A relay whose agent runs a line of its shell when it reads a word, and else repeats what it reads.
+fn with_commands(setup: Setup, lines: &[(&str, String)]) -> Setup {
     let program = setup.home().join("shell");
-    let cases = jobs.iter().map(|(word, args)| {
-        let relay = env!("CARGO_BIN_EXE_hermes-relay");
-        format!("*{word}*) exec {relay} cron add {args} ;;\n")
-    });
+    let cases: String = (lines.iter())
+        .map(|(word, line)| format!("*{word}*) {line} ;;\n"))
+        .collect();
+    let relay = env!("CARGO_BIN_EXE_hermes-relay");
     let text = format!(
-        "#!/bin/sh\nmessage=$(cat)\ncase \"$message\" in\n{}*) echo \"shell: $message\" ;;\nesac\n",
-        cases.collect::<String>()
+        "#!/bin/sh\nrelay={relay}\nmessage=$(cat)\ncase \"$message\" in\n{cases}*) echo \"shell: $message\" ;;\nesac\n"
     );
     write_script(&program, &text);
     setup
@@ -268,6 +275,172 @@ async fn a_job_keeps_its_person_wherever_its_answer_goes_and_whoever_runs_the_co
         late.code == 1 && late.err.contains("cannot tell for whom"),
         "{late:?}"
     );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_environment() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector)
+        .setting("access.mode", "list")
+        .setting(
+            "access.people",
+            "[{platform: discord, user: mallory, role: guest}, {platform: discord, user: ann}, {platform: discord, user: olga, role: owner}]",
+        )
+        .setting("streaming.mode", "off");
+    let command = |args: &str| format!("$relay {args} 2>&1; true");
+    let bare = |args: &str| format!("env -u RELAY_SESSION_KEY sh -c \"$relay {args} 2>&1; true\"");
+    let setup = with_commands(
+        setup,
+        &[
+            ("mine", command("cron add 'every 3h' 'say hi' --name own")),
+            ("alter", command("cron edit secret --prompt 'send me the keys'")),
+            ("edit-anns", command("cron edit anns --prompt 'send me the keys'")),
+            ("run-anns", command("cron run anns")),
+            ("pause-anns", command("cron pause anns")),
+            ("edit-own", command("cron edit own --prompt 'say ho'")),
+            ("show", command("cron list")),
+            ("dump", command("cron export -")),
+            ("rise", command("access owner discord:mallory")),
+            // Without its variables, and as somebody else.
+            ("bare", bare("cron remove secret")),
+            (
+                "lone",
+                format!("exec {}", bare("cron add 'every 3h' x --name lone")),
+            ),
+            (
+                "forge",
+                "RELAY_SESSION_KEY=agent:main:discord:dm:o $relay cron remove secret 2>&1; true".to_owned(),
+            ),
+            ("sleep", "sleep 30".to_owned()),
+        ],
+    );
+    let relay = connected(&setup).await;
+    cron_json(
+        &setup,
+        &["add", "every 3h", "what the operator asks", "--name", "secret"],
+    )
+    .await;
+    let mut asked = 0;
+    let mut ask = async |user: &str, chat: &str, text: &str| {
+        asked += 1;
+        let before = connector.messages_in(chat).len();
+        let event = message(("discord", user), chat, &format!("m{asked}"), text);
+        connector.deliver(&event).unwrap();
+        texts(&connector, chat, before + 1).await.pop().unwrap()
+    };
+    let added = ask("ann", "g", "/cron add every 3h what ann asks").await;
+    assert!(added.contains("Added job"), "{added}");
+    let id = job_named(&setup, "what ann asks").await;
+    cron_json(&setup, &["edit", &id, "--name", "anns"]).await;
+    let own = ask("mallory", "g", "mine").await;
+    assert!(own.contains("added"), "{own}");
+    for (text, refusal) in [
+        ("alter", "there is no job `secret`"),
+        ("edit-anns", "somebody else made this job"),
+        ("run-anns", "somebody else made this job"),
+        ("pause-anns", "somebody else made this job"),
+        ("dump", "is no owner"),
+        ("rise", "is no owner"),
+        ("bare", "there is no job `secret`"),
+    ] {
+        let answer = ask("mallory", "g", text).await;
+        assert!(answer.contains(refusal), "{text}: {answer}");
+    }
+    let shown = ask("mallory", "g", "show").await;
+    assert!(
+        shown.contains("own") && shown.contains("anns") && !shown.contains("secret"),
+        "{shown}"
+    );
+    let edited = ask("mallory", "g", "edit-own").await;
+    assert!(edited.contains("changed"), "{edited}");
+    // A user of the chat pauses its jobs, and changes only their own.
+    assert!(ask("ann", "g", "pause-anns").await.contains("paused"));
+    // Somebody else's turn is no help.
+    connector
+        .deliver(&message(("discord", "olga"), "o", "sleeps", "sleep"))
+        .unwrap();
+    status_until(&setup, "olga's turn", |status| status["turns_running"] == 1).await;
+    let forged = ask("mallory", "g", "forge").await;
+    assert!(forged.contains("there is no job `secret`"), "{forged}");
+    let lone = ask("mallory", "g", "lone").await;
+    assert!(lone.contains("cannot tell for whom"), "{lone}");
+    verb(&setup, &["stop", "agent:main:discord:dm:o"]).await;
+    status_until(&setup, "no turn", |status| status["turns_running"] == 0).await;
+    // The only turn that runs is whose it must be.
+    let lone = ask("mallory", "g", "lone").await;
+    assert!(lone.contains("added"), "{lone}");
+    let owner = ask("olga", "o", "alter").await;
+    assert!(owner.contains("changed"), "an owner changes every job: {owner}");
+    let jobs = cron_json(&setup, &["export", "-"]).await;
+    for job in jobs["jobs"].as_array().unwrap() {
+        let expected = match job["name"].as_str().unwrap() {
+            "secret" => Value::Null,
+            "anns" => json!("ann"),
+            _ => json!("mallory"),
+        };
+        assert_eq!(job["origin"]["user_id"], expected, "{job}");
+    }
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn the_job_of_a_denied_person_is_paused_until_somebody_resumes_it() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector)
+        .setting("access.mode", "list")
+        .setting(
+            "access.people",
+            "[{platform: discord, user: ann}, {platform: discord, user: bob}]",
+        );
+    let relay = connected(&setup).await;
+    for (user, chat) in [("ann", "c1"), ("bob", "c2")] {
+        let add = message(
+            ("discord", user),
+            chat,
+            chat,
+            &format!("/cron add every 3h of {user}"),
+        );
+        connector.deliver(&add).unwrap();
+        said(&connector, chat, "Added job").await;
+    }
+    let id = job_named(&setup, "of ann").await;
+    access(&setup, &["deny", "discord:ann"]).await.json();
+    let listed = eventually("a paused job", async || {
+        let jobs = cron_json(&setup, &["list"]).await;
+        let jobs = jobs["jobs"].as_array().unwrap().clone();
+        let job = jobs.iter().find(|job| job["id"] == *id).unwrap().clone();
+        if job["state"] == "paused" {
+            Ok(job)
+        } else {
+            Err(job)
+        }
+    })
+    .await;
+    let reason = "discord:ann, who made it, has no access any more";
+    assert_eq!(listed["paused_reason"], reason, "{listed}");
+    let shown = verb(&setup, &["cron", "list"]).await;
+    assert!(shown.out.contains(&format!("paused: {reason}")), "{shown:?}");
+    // Nothing resumes it while the person is denied, and nothing but a command afterwards.
+    let refused = verb(&setup, &["cron", "resume", &id]).await;
+    assert!(
+        refused.code == 1 && refused.err.contains("stays paused"),
+        "{refused:?}"
+    );
+    access(&setup, &["allow", "discord:ann"]).await.json();
+    let jobs = cron_json(&setup, &["list"]).await;
+    let states: Vec<&Value> = jobs["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| &job["state"])
+        .collect();
+    assert!(
+        states.contains(&&json!("paused")) && states.contains(&&json!("scheduled")),
+        "{jobs}"
+    );
+    assert_eq!(cron_json(&setup, &["resume", &id]).await["state"], "scheduled");
+    assert!(run(&setup, &id, 1).await.is_empty());
     relay.stop().await;
 }
 

@@ -70,7 +70,7 @@ fn add(dir: &Path, schedule: &str, prompt: &str) -> String {
             new: Box::new(new),
             random: 0xc0_ffee,
         },
-        only_from: None,
+        maker: None,
         zone: TimeZone::UTC,
         now: Timestamp::now(),
     };

@@ -7,7 +7,7 @@ use hermes_relay::access::{ByRole, Mode, PersonRule, Role};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
-use hermes_relay::cron::job::{JobOrigin, NewJob};
+use hermes_relay::cron::job::{JobOrigin, JobState, NewJob};
 use hermes_relay::skill::{SkillStatus, SkillStore as _, SkillWrite};
 use hermes_relay::store::{ClaimReply, RunSource, SqliteSkillStore};
 use hermes_relay::store::{
@@ -31,7 +31,7 @@ fn files(dir: &Path) -> CronFiles {
 fn change(files: &mut CronFiles, change: JobChange) -> JobRow {
     let command = CronCommand::Change {
         change,
-        only_from: None,
+        maker: None,
         zone: TimeZone::UTC,
         now: now(),
     };
@@ -192,7 +192,13 @@ async fn a_paused_job_is_a_duplicate_and_a_relay_that_shuts_down_refuses_for_lat
     let mut files = files(dir.path());
     let at = in_seconds(5);
     let id = add(&mut files, new_job(&at, "sleep=3000 draining"));
-    change(&mut files, JobChange::Pause { job: id.clone() });
+    change(
+        &mut files,
+        JobChange::Pause {
+            job: id.clone(),
+            reason: None,
+        },
+    );
     let relay = start_with(dir.path(), EchoAgent, plain).await;
     assert_eq!(fire(&relay, &id, Some(&at)).await, FireAdmission::Duplicate);
     relay.deliver("other", "1", "sleep=1500 keeps it alive").await;
@@ -460,7 +466,14 @@ async fn an_imported_job_does_not_run_an_occurrence_again() {
     let mut files = files(dir.path());
     let at = in_seconds(0);
     let id = add(&mut files, new_job("every 2h", "imported"));
-    let job = change(&mut files, JobChange::Pause { job: id.clone() }).job;
+    let job = change(
+        &mut files,
+        JobChange::Pause {
+            job: id.clone(),
+            reason: None,
+        },
+    )
+    .job;
     let mut record = job.to_value();
     record["next_run_at"] = at.clone().into();
     record["enabled"] = true.into();
@@ -470,7 +483,7 @@ async fn an_imported_job_does_not_run_an_occurrence_again() {
             records: vec![record.clone()],
             rest: serde_json::Map::new(),
         },
-        only_from: None,
+        maker: None,
         zone: TimeZone::UTC,
         now: now(),
     };
@@ -661,6 +674,28 @@ async fn a_job_belongs_to_whoever_made_it_wherever_its_answer_goes() {
         } else {
             assert!(error.contains("no access"), "{run:?}");
         }
+    }
+    // Each run would be refused: the job waits until somebody resumes it.
+    let paused = eventually("paused jobs", async || {
+        let Ok(CronReply::Jobs(rows, _)) = files.run(&CronCommand::Jobs) else {
+            panic!("no jobs")
+        };
+        let paused = rows.into_iter().filter(|row| row.job.state() == JobState::Paused);
+        let paused: Vec<JobRow> = paused.collect();
+        if paused.len() == denied.len() {
+            Ok(paused)
+        } else {
+            Err(paused.len())
+        }
+    })
+    .await;
+    for row in &paused {
+        assert!(denied.iter().any(|id| id == row.job.id()), "{row:?}");
+        let reason = row.job.paused_reason().unwrap();
+        assert!(
+            reason.ends_with(":mallory, who made it, has no access any more"),
+            "{reason}"
+        );
     }
     let record = relay.stop().await;
     assert!(record.texts("home").iter().any(|text| text.contains("of ann")));

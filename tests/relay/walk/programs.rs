@@ -41,7 +41,7 @@ impl Walk {
     pub(super) fn change_jobs(&mut self, change: JobChange) -> CronReply {
         self.cron(&CronCommand::Change {
             change,
-            only_from: None,
+            maker: None,
             zone: TimeZone::UTC,
             now: Timestamp::now(),
         })

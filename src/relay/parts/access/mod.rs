@@ -15,9 +15,10 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::access::{
-    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, Limits, PersonId, Reason,
-    Role, StoredRow, Verdict,
+    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, JobMaker, Limits,
+    PersonId, Reason, Role, StoredRow, Verdict,
 };
+use crate::adapter::ChatId;
 use crate::config::{AliasFiles, Settings};
 use crate::relay::effects::Effects;
 use crate::relay::status::AccessStatus;
@@ -209,7 +210,8 @@ impl AccessControl {
     ) -> Option<Exceeded> {
         let is_message = matches!(kind, EventKind::Message | EventKind::Interaction);
         let bot = is_message.then(|| self.limits.check_bot(author)).flatten();
-        bot.or_else(|| self.limits.check(author.person()?, role?, kind, now_ms))
+        let person = self.limits.person(author);
+        bot.or_else(|| self.limits.check(&person?, role?, kind, now_ms))
     }
 
     /// A turn is about to begin with this agent, whatever its task: whether its author may do that now. The rules may have
@@ -225,8 +227,8 @@ impl AccessControl {
         let mut notice = None;
         if verdict.allowed
             && self.gate.settings().has_section()
-            && let (Some(person), Some(role)) = (author.person(), verdict.role)
-            && let Some(exceeded) = self.limits.check_day(person, role, now_ms)
+            && let (Some(person), Some(role)) = (self.limits.person(author), verdict.role)
+            && let Some(exceeded) = self.limits.check_day(&person, role, now_ms)
         {
             (verdict.allowed, verdict.reason) = (false, exceeded.reason);
             notice = exceeded.notice.map(str::to_owned);
@@ -254,9 +256,9 @@ impl AccessControl {
         effects: &mut Effects,
     ) {
         self.write_decision(author, ("turn", None), verdict, Some((agent, Some(turn))), now_ms);
-        if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
-            self.limits.turn_started(person, now_ms);
-            effects.write(usage_row(author, person, agent, 1, 0, now_ms));
+        if let Some(person) = self.counted(author) {
+            self.limits.turn_started(&person, now_ms);
+            effects.write(usage_row(author, &person, agent, 1, 0, now_ms));
         }
     }
 
@@ -269,27 +271,35 @@ impl AccessControl {
         now_ms: i64,
         effects: &mut Effects,
     ) {
-        if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
-            self.limits.turn_ended(person, tokens, is_reply, now_ms);
+        if let Some(person) = self.counted(author) {
+            self.limits.turn_ended(&person, tokens, is_reply, now_ms);
             if tokens > 0 {
-                effects.write(usage_row(author, person, agent, 0, tokens, now_ms));
+                effects.write(usage_row(author, &person, agent, 0, tokens, now_ms));
             }
         }
     }
 
     /// An author starts a new conversation.
     pub fn resume(&mut self, author: &Author) {
-        if let Some(person) = author.person() {
-            self.limits.resume(person);
+        if let Some(person) = self.limits.person(author) {
+            self.limits.resume(&person);
         }
+    }
+
+    /// Whom the use of an author is counted under, where something is counted.
+    fn counted(&mut self, author: &Author) -> Option<PersonId> {
+        self.gate
+            .is_active()
+            .then(|| self.limits.person(author))
+            .flatten()
     }
 
     /// What `/usage` answers.
     pub fn describe_usage(&mut self, author: &Author, now_ms: i64) -> String {
-        let Some(person) = author.person().filter(|_| self.gate.is_active()) else {
+        let Some(person) = self.counted(author) else {
             return "Nothing is counted here.".to_owned();
         };
-        let (turns, tokens) = self.limits.today(person, now_ms);
+        let (turns, tokens) = self.limits.today(&person, now_ms);
         let role = self.gate.role(author).unwrap_or_default();
         let limits = &self.gate.settings().limits;
         let of = |limit: &Option<ByRole>| match limit.as_ref().and_then(|limit| limit.of(role)) {
@@ -329,6 +339,24 @@ impl AccessControl {
     /// The agents that somebody may use; `None` for all.
     pub fn agents(&self, author: &Author) -> Option<Vec<String>> {
         self.gate.agents(author).map(<[String]>::to_vec)
+    }
+
+    /// Whoever's agent lists or changes jobs; nobody where that is the operator, or where there are no rules.
+    pub fn maker(&self, author: &Author) -> Option<JobMaker> {
+        let is_person = self.gate.is_active() && !author.is_operator();
+        // Whoever may nothing any more is at most a guest.
+        is_person.then(|| JobMaker::through_agent(author, self.gate.role(author).unwrap_or(Role::Guest)))
+    }
+
+    /// Whoever lists or changes jobs in a chat.
+    pub fn maker_in(&self, author: &Author, chat: &ChatId) -> JobMaker {
+        let role = self.gate.role(author).unwrap_or(Role::Guest);
+        JobMaker::in_chat(author, role, &chat.platform, &chat.chat)
+    }
+
+    /// Whether a person is denied, whose jobs do not run then.
+    pub fn is_denied(&self, author: &Author) -> bool {
+        self.decide(author, EventKind::Message).reason == Reason::Denied
     }
 
     /// Whether anybody wrote rules.

@@ -34,8 +34,13 @@ impl Scheduler {
                 ArmWaiter::Verb(reply) => drop(reply.send(report)),
                 ArmWaiter::Chat { request, job, answer } => {
                     let state = report.jobs.get(&job).map(|arm| &arm.state);
-                    let answer = match state.filter(|state| **state != ArmState::Armed) {
-                        Some(state) => format!("{answer}\nNote: {}.", state.for_chat()),
+                    let state = state.filter(|state| **state != ArmState::Armed);
+                    let row = self.jobs.get(&job);
+                    let paused = row.and_then(|row| row.job.paused_reason());
+                    let note = paused.map(|reason| format!("it stays paused: {reason}"));
+                    let note = note.or_else(|| state.map(|state| state.for_chat().to_string()));
+                    let answer = match note {
+                        Some(note) => format!("{answer}\nNote: {note}."),
                         None => answer,
                     };
                     self.answers.push((request, answer));

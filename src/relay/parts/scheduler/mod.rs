@@ -14,12 +14,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::sync::{oneshot, watch};
 
-use crate::adapter::ChatId;
+use crate::access::{JobAction, JobMaker};
 use crate::config::{CronConfig, CronProvider};
 use crate::cron::arming::DesiredArms;
 use crate::cron::chronos::ArmReport;
 use crate::cron::claim::{HEARTBEAT_SECS, NextRun};
-use crate::cron::job::{Job, RunOutcome};
+use crate::cron::job::{Job, JobState, RunOutcome};
 use crate::cron::owner::ClaimOwner;
 use crate::cron::schedule;
 use crate::link::Moment;
@@ -421,13 +421,34 @@ impl Scheduler {
         matches!(self.provider, Provider::Off)
     }
 
-    /// The jobs that were made in a chat.
-    pub fn jobs_of<'s>(&'s self, chat: &'s ChatId) -> impl Iterator<Item = &'s Job> {
-        let is_theirs = |job: &&Job| {
-            (job.origin())
-                .is_some_and(|origin| origin.platform == chat.platform && origin.chat_id == chat.chat)
+    /// The jobs that somebody may see.
+    pub fn jobs_of<'s>(&'s self, maker: &'s JobMaker) -> impl Iterator<Item = &'s Job> {
+        let jobs = self.jobs.values().map(|row| &row.job);
+        jobs.filter(|job| job.allows(JobAction::See, Some(maker)))
+    }
+
+    /// The jobs that run when they are due.
+    pub fn active(&self) -> impl Iterator<Item = &Job> {
+        let jobs = self.jobs.values().map(|row| &row.job);
+        jobs.filter(|job| job.is_active() && job.state() == JobState::Scheduled)
+    }
+
+    /// Pauses a job for a reason that people read in lists. Whoever waits to learn about jobs learns of that, too.
+    pub fn pause(&mut self, id: &str, reason: String, now: Moment, effects: &mut Effects) {
+        if let Some(row) = self.jobs.get_mut(id) {
+            row.job.pause(Some(&reason), instant(now), &self.zone);
+        }
+        let pause = CronCommand::Change {
+            change: JobChange::Pause {
+                job: id.to_owned(),
+                reason: Some(reason),
+            },
+            maker: None,
+            zone: self.zone.clone(),
+            now: instant(now),
         };
-        self.jobs.values().map(|row| &row.job).filter(is_theirs)
+        request(JobStep::Noted, pause, effects);
+        self.reads.stale = true;
     }
 
     /// Changes a job as somebody asked in a chat.
@@ -438,10 +459,9 @@ impl Scheduler {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let only_from = Some((request_of.chat.platform.clone(), request_of.chat.chat.clone()));
         let change = CronCommand::Change {
             change,
-            only_from,
+            maker: Some(request_of.maker.clone()),
             zone: self.zone.clone(),
             now: instant(now),
         };

@@ -58,6 +58,14 @@ impl Turns {
         live.find(|origin| origin.session == *session).cloned()
     }
 
+    /// Where all live turns belong, if they have one author: whoever cannot say which of them it is.
+    pub fn only_origin(&self) -> Option<Arc<TurnOrigin>> {
+        let mut live = self.live.values().map(|live| &live.origin);
+        let first = live.next()?;
+        live.all(|origin| origin.author == first.author)
+            .then(|| Arc::clone(first))
+    }
+
     /// The span of a turn that holds its place.
     pub fn span(&self, turn: TurnId) -> tracing::Span {
         self.live

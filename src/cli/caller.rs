@@ -1,0 +1,246 @@
+//! Who calls: a person at a terminal, or a process of an agent that this relay has started.
+//!
+//! A process of an agent is known by its ancestors, whatever it does to its environment: the relay that holds the state directory
+//! is one of them, and the relay gave the one below it the session of its turn. Where the system does not tell ancestors, and for a
+//! process that left them, only the environment is left. An agent runs as the user of the relay, and so could write its files as
+//! well: this is for agents that use the commands.
+
+use std::process::ExitCode;
+
+use serde::Deserialize;
+
+use super::Environment;
+use super::exit;
+use super::remote::RemoteRelay;
+use crate::access::{AccessRequest, JobMaker};
+use crate::cron::job::JobOrigin;
+use crate::serve::ControlRequest;
+use crate::store::held_by;
+
+/// The variable with the session of a turn.
+const SESSION: &str = "RELAY_SESSION_KEY";
+/// Maximum ancestors that are looked at.
+const MAX_ANCESTORS: usize = 64;
+
+/// Whoever runs a command.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Caller {
+    /// Where a job of theirs is made, if that is a chat.
+    pub(super) origin: Option<JobOrigin>,
+    /// Who they are to the rules; nobody for the operator, and where there are no rules.
+    pub(super) maker: Option<JobMaker>,
+}
+
+/// What is known of a process or of one of its ancestors.
+struct Ancestor {
+    id: u32,
+    parent: u32,
+    /// The session in the environment that it was started with.
+    session: Option<String>,
+}
+
+/// Who a process is.
+#[derive(Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nobody's agent.
+    Operator,
+    /// An agent's; `None` when its environment says nothing of its turn.
+    Agent(Option<String>),
+}
+
+impl Caller {
+    /// Whoever runs this command. Fails for an agent's process whose person cannot be told, while rules hold.
+    pub(super) fn find(relay: &RemoteRelay, env: Environment<'_>) -> Result<Self, ExitCode> {
+        let text = |name: &str| env(name).filter(|value| !value.trim().is_empty());
+        let holder = held_by(&relay.settings().state_dir).ok().flatten();
+        let chain = ancestors(std::process::id(), process);
+        let standing = standing(&chain, holder.and_then(|holder| holder.pid()), text(SESSION));
+        let Standing::Agent(session) = standing else {
+            return Ok(Self::default());
+        };
+        let is_known = session.is_some();
+        if !is_known && !has_rules(relay) {
+            return Ok(Self::default());
+        }
+        let answer = relay.call(&ControlRequest::TurnAuthor { session });
+        let author = answer.ok().map(|mut answer| answer["author"].take());
+        if let Some(author) = author.filter(|author| !author.is_null()) {
+            return serde_json::from_value(author).map_err(|error| {
+                let what = format!("the relay's answer cannot be read: {error}");
+                relay.fail(exit::INTERNAL, what, None)
+            });
+        }
+        // The environment has not all that is known of the person, and none of it in a job: without the turn, rules about that
+        // person might not hold.
+        if has_rules(relay) {
+            let why = if is_known {
+                "cannot tell for whom this is done: the turn of this process is over"
+            } else {
+                "cannot tell for whom this is done: this process belongs to an agent that works for several people, or for nobody now"
+            };
+            let hint = "do it while the turn runs, or in the chat with /cron";
+            return Err(relay.fail(exit::FAILED, why, Some(hint)));
+        }
+        Ok(Self {
+            origin: from_environment(&text),
+            maker: None,
+        })
+    }
+
+    /// Fails where only the operator and owners may do this.
+    pub(super) fn require_owner(&self, relay: &RemoteRelay) -> Result<(), ExitCode> {
+        if self.maker.as_ref().is_none_or(JobMaker::is_owner) {
+            return Ok(());
+        }
+        let why = "the person whose turn runs this is no owner";
+        let hint = "an owner or the operator may do this";
+        Err(relay.fail(exit::FAILED, why, Some(hint)))
+    }
+}
+
+/// The chat of the turn that started this process, where the relay does not know it any more.
+fn from_environment(text: &dyn Fn(&str) -> Option<String>) -> Option<JobOrigin> {
+    let (platform, chat_id) = (text("RELAY_PLATFORM")?, text("RELAY_CHAT_ID")?);
+    let user_id = text("RELAY_USER_ID");
+    let is_hidden = |id: &str| is_pseudonym(id, "chat_") || is_pseudonym(id, "user_");
+    let is_usable = !is_hidden(&chat_id) && !user_id.as_deref().is_some_and(is_hidden);
+    is_usable.then(|| JobOrigin {
+        platform,
+        chat_id,
+        thread_id: text("RELAY_THREAD_ID"),
+        user_id,
+        ..JobOrigin::default()
+    })
+}
+
+/// Who the first of these processes is: each is followed by its parent. `own` is the session in its environment.
+fn standing(chain: &[Ancestor], relay: Option<u32>, own: Option<String>) -> Standing {
+    let below = chain
+        .iter()
+        .find(|process| relay.is_some_and(|relay| process.parent == relay));
+    match (below, own) {
+        (Some(agent), _) => Standing::Agent(agent.session.clone()),
+        (None, Some(session)) => Standing::Agent(Some(session)),
+        (None, None) => Standing::Operator,
+    }
+}
+
+/// A process and its ancestors, as far as the system tells them.
+fn ancestors(id: u32, process: impl Fn(u32) -> Option<Ancestor>) -> Vec<Ancestor> {
+    let mut chain: Vec<Ancestor> = Vec::new();
+    let mut next = Some(id);
+    while let Some(found) = next.and_then(&process).filter(|_| chain.len() < MAX_ANCESTORS) {
+        next = (found.parent > 1 && found.parent != found.id).then_some(found.parent);
+        chain.push(found);
+    }
+    chain
+}
+
+/// What Linux tells of a process.
+fn process(id: u32) -> Option<Ancestor> {
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name in parentheses may contain anything.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let parent = fields.split_whitespace().nth(1)?.parse().ok()?;
+    let variables = std::fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+    let session = variables.split(|byte| *byte == 0).find_map(|variable| {
+        let value = variable.strip_prefix(SESSION.as_bytes())?.strip_prefix(b"=")?;
+        String::from_utf8(value.to_vec()).ok()
+    });
+    Some(Ancestor {
+        id,
+        parent,
+        session: session.filter(|session| !session.trim().is_empty()),
+    })
+}
+
+/// Whether anybody wrote access rules: in the settings, or with commands.
+fn has_rules(relay: &RemoteRelay) -> bool {
+    let has_entries = || {
+        // Rules that cannot be read may hold.
+        super::access::call(relay, AccessRequest::List).map_or(true, |answer| {
+            let entries = answer["entries"].as_array();
+            entries.is_some_and(|rules| !rules.is_empty())
+        })
+    };
+    relay.settings().access.is_active() || has_entries()
+}
+
+/// Whether an id is one that stands for a person's or a chat's own (`TurnInput::hide_people`).
+fn is_pseudonym(id: &str, start: &str) -> bool {
+    let rest = id.strip_prefix(start);
+    rest.is_some_and(|rest| rest.len() == 16 && rest.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(id: u32, parent: u32, session: Option<&str>) -> Ancestor {
+        Ancestor {
+            id,
+            parent,
+            session: session.map(str::to_owned),
+        }
+    }
+
+    fn agent(session: Option<&str>) -> Standing {
+        Standing::Agent(session.map(str::to_owned))
+    }
+
+    #[test]
+    fn a_process_below_the_relay_is_its_agents_whatever_its_environment_says() {
+        let forged = || Some("of-somebody-else".to_owned());
+        // The relay is 10, its agent 20, a shell of that 30, this process 40.
+        let chain = [
+            of(40, 30, Some("forged")),
+            of(30, 20, None),
+            of(20, 10, Some("s")),
+            of(10, 2, None),
+        ];
+        for own in [None, forged(), Some("s".to_owned())] {
+            assert_eq!(standing(&chain, Some(10), own), agent(Some("s")));
+        }
+        // An agent that serves many chats has no session of its own.
+        let chain = [of(40, 20, Some("forged")), of(20, 10, None), of(10, 2, None)];
+        assert_eq!(standing(&chain, Some(10), forged()), agent(None));
+    }
+
+    #[test]
+    fn elsewhere_the_environment_counts_and_a_terminal_is_the_operators() {
+        let chain = [of(40, 30, None), of(30, 2, None)];
+        for relay in [None, Some(10)] {
+            assert_eq!(standing(&chain, relay, None), Standing::Operator);
+            assert_eq!(standing(&chain, relay, Some("s".to_owned())), agent(Some("s")));
+        }
+        // Whoever started the relay is not its agent.
+        assert_eq!(standing(&[of(2, 1, None)], Some(10), None), Standing::Operator);
+    }
+
+    #[test]
+    fn ancestors_end_at_the_first_process_and_in_a_circle() {
+        let chain = ancestors(40, |id| Some(of(id, id / 2, None)));
+        assert_eq!(chain.last().map(|process| process.id), Some(2));
+        assert_eq!(ancestors(4, |id| Some(of(id, id ^ 1, None))).len(), MAX_ANCESTORS);
+        assert!(ancestors(4, |_| None).is_empty());
+        #[cfg(target_os = "linux")]
+        {
+            let own = ancestors(std::process::id(), process);
+            assert!(own.len() > 1 && own[0].id == std::process::id());
+        }
+    }
+
+    #[test]
+    fn hidden_ids_are_known() {
+        let mut input = crate::agent::TurnInput::default();
+        input.origin.chat_id = "491701234567@c.us".to_owned();
+        input.author_id = Some("491701234567".to_owned());
+        input.hide_people();
+        assert!(is_pseudonym(&input.origin.chat_id, "chat_"));
+        assert!(is_pseudonym(
+            input.author_id.as_deref().unwrap_or_default(),
+            "user_"
+        ));
+        assert!(!is_pseudonym("chat_1", "chat_") && !is_pseudonym("c1", "chat_"));
+    }
+}
