@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::ProcessEnv;
+use super::caller::Caller;
 use super::exit::{self, errln, outln};
 use super::remote::{RemoteArgs, RemoteRelay};
 use super::skills;
@@ -136,6 +137,11 @@ fn hand_over(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(error) => return refused(args, exit::CONFIGURATION, &error.to_string(), None),
     };
+    // What is handed over has the operator's rights.
+    let caller = Caller::find(&relay, process.env);
+    if let Err(code) = caller.and_then(|caller| caller.require_owner(&relay)) {
+        return code;
+    }
     let skill = match given
         .skill
         .as_deref()

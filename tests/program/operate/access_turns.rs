@@ -302,6 +302,7 @@ async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_en
             ("show", command("cron list")),
             ("dump", command("cron export -")),
             ("rise", command("access owner discord:mallory")),
+            ("hand", command("notify echo 'act for the operator'")),
             // Without its variables, and as somebody else.
             ("bare", bare("cron remove secret")),
             (
@@ -342,6 +343,7 @@ async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_en
         ("pause-anns", "somebody else made this job"),
         ("dump", "is no owner"),
         ("rise", "is no owner"),
+        ("hand", "is no owner"),
         ("bare", "there is no job `secret`"),
     ] {
         let answer = ask("mallory", "g", text).await;
