@@ -5,6 +5,8 @@
 //! process that left them, only the environment is left. An agent runs as the user of the relay, and so could write its files as
 //! well: this is for agents that use the commands.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use serde::Deserialize;
@@ -52,9 +54,11 @@ impl Caller {
     /// Whoever runs this command. Fails for an agent's process whose person cannot be told, while rules hold.
     pub(super) fn find(relay: &RemoteRelay, env: Environment<'_>) -> Result<Self, ExitCode> {
         let text = |name: &str| env(name).filter(|value| !value.trim().is_empty());
-        let holder = held_by(&relay.settings().state_dir).ok().flatten();
+        let dir = &relay.settings().state_dir;
+        let holder = held_by(dir).ok().flatten().and_then(|holder| holder.pid());
+        let holder = holder.filter(|id| is_here(*id, &dir.join("lock")));
         let chain = ancestors(std::process::id(), process);
-        let standing = standing(&chain, holder.and_then(|holder| holder.pid()), text(SESSION));
+        let standing = standing(&chain, holder, text(SESSION));
         let Standing::Agent(session) = standing else {
             return Ok(Self::default());
         };
@@ -134,6 +138,29 @@ fn ancestors(id: u32, process: impl Fn(u32) -> Option<Ancestor>) -> Vec<Ancestor
         chain.push(found);
     }
     chain
+}
+
+/// Whether the holder of the lock is a process here: in a container it has another id than outside, and that id is somebody else's
+/// here. It has our name, or the system says that it holds the lock.
+fn is_here(id: u32, lock: &Path) -> bool {
+    let name = |id: &str| std::fs::read_to_string(format!("/proc/{id}/comm")).ok();
+    let is_namesake = name("self").is_some_and(|own| name(&id.to_string()) == Some(own));
+    is_namesake || {
+        let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        let file = std::fs::metadata(lock).map(|file| file.ino());
+        file.is_ok_and(|file| holds_lock(&locks, id, file))
+    }
+}
+
+/// Whether the list of locks has one of this process on the file with this number.
+fn holds_lock(locks: &str, id: u32, file: u64) -> bool {
+    let (id, file) = (id.to_string(), format!(":{file}"));
+    locks.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.contains(&"FLOCK")
+            && fields.get(4) == Some(&id.as_str())
+            && fields.get(5).is_some_and(|place| place.ends_with(&file))
+    })
 }
 
 /// What Linux tells of a process.
@@ -228,6 +255,20 @@ mod tests {
             let own = ancestors(std::process::id(), process);
             assert!(own.len() > 1 && own[0].id == std::process::id());
         }
+    }
+
+    #[test]
+    fn a_holder_elsewhere_is_nobody_here() {
+        let locks = "1: POSIX  ADVISORY  WRITE 7 fd:01:55 0 EOF\n2: FLOCK  ADVISORY  WRITE 7 fd:01:1234 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 8 fd:01:1234 0 EOF\n";
+        assert!(holds_lock(locks, 7, 1234));
+        for (id, file) in [(7, 234), (7, 55), (8, 1234), (1, 1234)] {
+            assert!(!holds_lock(locks, id, file), "{id} {file}");
+        }
+        #[cfg(target_os = "linux")]
+        assert!(
+            !is_here(u32::MAX, Path::new("/nowhere")) && is_here(std::process::id(), Path::new("/nowhere"))
+        );
     }
 
     #[test]
