@@ -159,6 +159,8 @@ impl StoredRow {
 pub(super) const RULE: &str = "rule";
 /// The kind of row that holds a pairing.
 pub(super) const PAIRING: &str = "pairing";
+/// Kind of a row that deletes what a person has used.
+pub(super) const USAGE: &str = "usage";
 
 /// All rules.
 #[derive(Debug)]
@@ -168,7 +170,7 @@ pub struct Gate {
     pub(super) pairings: Pairings,
     /// Brings rows that an earlier version stored into their canonical form; written with the next change.
     pub(super) renamed: Vec<StoredRow>,
-    seen: BoundedCache<PersonId, ()>,
+    pub(super) seen: BoundedCache<PersonId, ()>,
 }
 
 impl Gate {

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gate::{Gate, PAIRING, RULE, StoredRow, StoredRule};
+use super::gate::{Gate, PAIRING, RULE, StoredRow, StoredRule, USAGE};
 use super::identity::PersonId;
 use super::pairing::{CODE_LIFETIME_MS, PendingPairing};
 use super::settings::Role;
@@ -31,6 +31,11 @@ pub enum AccessRequest {
     },
     /// Keep a person out.
     Deny {
+        /// `PLATFORM:ID`.
+        person: String,
+    },
+    /// Delete what is stored about a person: their rule, their code and what they used.
+    Forget {
         /// `PLATFORM:ID`.
         person: String,
     },
@@ -184,12 +189,47 @@ impl Gate {
                     ..Handled::default()
                 })
             }
+            AccessRequest::Forget { person } => {
+                let person = PersonId::parse(&person).map_err(AccessError::Person)?;
+                Ok(self.forget(person))
+            }
             AccessRequest::Approve { code, role } => {
                 let waiting = self.pairings.find(&code, now_ms).ok_or(AccessError::NoSuchCode)?;
                 self.check_denials(&waiting)?;
                 let (person, pending) = self.pairings.take(&code, now_ms).ok_or(AccessError::NoSuchCode)?;
                 Ok(self.pair(person, pending, role.unwrap_or_default(), now_ms))
             }
+        }
+    }
+
+    /// Deletes what is stored about a person; the settings file keeps what it says.
+    fn forget(&mut self, person: PersonId) -> Handled {
+        let (mut rows, mut removed) = (Vec::new(), Vec::new());
+        if let Some(rule) = self.stored.remove(&person) {
+            rows.push(StoredRow::new(RULE, &person, None));
+            removed.push(rule.role.map_or("denial".to_owned(), |role| format!("role {}", role.as_str())));
+        }
+        if let Some(row) = self.pairings.drop_person(&person) {
+            rows.push(row);
+            removed.push("request for access".to_owned());
+        }
+        rows.push(StoredRow::new(USAGE, &person, None));
+        self.seen.remove(&person);
+        let people = self.settings.people.iter();
+        let roles = people
+            .filter(|rule| person.is_named(&rule.platform, &rule.user))
+            .map(|rule| rule.role.as_str());
+        let is_denied = self.is_denied_by_settings(&person);
+        let in_file: Vec<&str> = roles.chain(is_denied.then_some("denied")).collect();
+        Handled {
+            answer: json!({ "forgotten": person.to_string(), "removed": removed, "in_file": in_file }),
+            rows,
+            change: Some(AccessChange {
+                what: "forget",
+                person,
+                role: None,
+            }),
+            ..Handled::default()
         }
     }
 

@@ -902,3 +902,35 @@ fn a_person_has_one_budget_whichever_id_they_write_with() {
     );
     assert_eq!(limits.person(&Author::operator()), None);
 }
+
+#[test]
+fn forgetting_a_person_deletes_what_is_stored_and_says_what_the_file_says() {
+    let settings: AccessSettings = serde_json::from_value(json!({
+        "mode": "list", "people": [{"platform": "slack", "user": "U1", "role": "guest"}],
+    }))
+    .unwrap();
+    let mut gate = Gate::new(settings, []);
+    gate.handle(allow("slack:U2", Some(Role::Owner)), NOW).unwrap();
+    gate.handle(deny("slack:U1"), NOW).unwrap();
+    let forget = |person: &str| AccessRequest::Forget {
+        person: person.to_owned(),
+    };
+    let handled = gate.handle(forget("slack:U2"), NOW).unwrap();
+    assert_eq!(
+        handled.answer["removed"],
+        json!(["role owner"]),
+        "{}",
+        handled.answer
+    );
+    assert_eq!(handled.answer["in_file"], json!([]));
+    assert!(handled.rows.iter().all(|row| row.user == "U2" && row.value.is_none()));
+    assert!(!may_talk(&gate, "U2"));
+    let handled = gate.handle(forget("slack:U1"), NOW).unwrap();
+    assert_eq!(
+        (&handled.answer["removed"], &handled.answer["in_file"]),
+        (&json!(["denial"]), &json!(["guest"]))
+    );
+    assert!(may_talk(&gate, "U1"), "the file's rule holds again");
+    let nothing = gate.handle(forget("slack:U3"), NOW).unwrap();
+    assert_eq!(nothing.answer["removed"], json!([]));
+}

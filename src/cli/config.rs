@@ -49,6 +49,8 @@ enum ConfigCommand {
             help = "File to check [default: $HERMES_RELAY_CONFIG, $HERMES_HOME/relay.yaml, /etc/hermes-relay/config.yaml]"
         )]
         file: Option<PathBuf>,
+        #[arg(from_global)]
+        config: Option<PathBuf>,
     },
     /// Print every option and variable with its default and description, as Markdown.
     #[command(after_help = "Example:\n  hermes-relay config reference > configuration.md")]
@@ -58,7 +60,7 @@ enum ConfigCommand {
 /// Runs the verb.
 pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
     match &args.action {
-        ConfigCommand::Check { file } => check(file.as_deref(), env),
+        ConfigCommand::Check { file, config } => check(file.as_deref().or(config.as_deref()), env),
         ConfigCommand::Reference => {
             let mut out = stdout();
             finish(write!(out, "{}", config::reference()).and_then(|()| out.flush()))

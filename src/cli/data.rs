@@ -1,6 +1,6 @@
 //! `hermes-relay data`: keeps and finds pieces of text. Changes are made in their store, with or without a running relay.
 
-use std::io::{self, Read as _};
+use std::io::{self, IsTerminal as _, Read as _};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::Environment;
 use super::exit;
 use super::format::printable;
+use super::prompt::{SecretInput as _, Stdin};
 use super::remote::{RemoteArgs, RemoteRelay};
 use crate::data::{
     DEFAULT_LIMIT, DataError, DataStore, DataWrite, Expiry, MAX_CONTENT_BYTES, MAX_LIMIT, PortableData,
@@ -26,7 +27,7 @@ use crate::text::instant;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay data write \"The router is in the cellar\" --tag house\n  \
-                  hermes-relay data query router --filter tags=house\n  hermes-relay data get 0f8c2d5e9a7b4c31a6d2e8f09b4c7d15"
+                  hermes-relay data query router --filter tags=house\n  hermes-relay data list\n  hermes-relay data get 0f8c2d5e9a7b4c31a6d2e8f09b4c7d15"
 )]
 pub(super) struct DataArgs {
     #[command(subcommand)]
@@ -45,6 +46,21 @@ enum DataAction {
     #[command(after_help = "Examples:\n  hermes-relay data query router cellar\n  \
                       hermes-relay data query router --filter tags=house --filter tags=garden --limit 3 --json")]
     Query(DataQueryArgs),
+    /// List the texts, the newest first.
+    #[command(after_help = "Examples:\n  hermes-relay data list\n  hermes-relay data list --filter tags=house --json")]
+    List(DataListArgs),
+    /// Delete a text by its id.
+    #[command(after_help = "Example:\n  hermes-relay data delete 0f8c2d5e9a7b4c31a6d2e8f09b4c7d15 --yes")]
+    Delete {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        /// Id of the item.
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Do not ask for confirmation.
+        #[arg(long, short)]
+        yes: bool,
+    },
     /// Show a text by its id.
     #[command(after_help = "Example:\n  hermes-relay data get 0f8c2d5e9a7b4c31a6d2e8f09b4c7d15")]
     Get {
@@ -86,18 +102,34 @@ struct DataQueryArgs {
     /// Words that the text contains, in any order.
     #[arg(value_name = "TEXT", required = true)]
     text: Vec<String>,
+    #[command(flatten)]
+    page: DataPageArgs,
+}
+
+/// `data list`.
+#[derive(Args, Debug)]
+struct DataListArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    #[command(flatten)]
+    page: DataPageArgs,
+}
+
+/// Which of the items, and how many.
+#[derive(Args, Debug)]
+struct DataPageArgs {
     /// Maximum, after the offset.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT as u64, value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT as u64))]
     limit: u64,
     /// Leave out so many first.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     offset: usize,
     /// Only items like this: `tags`, `recipients`, `agent_id`, `vault`, `thread_status`, `payload_type`, `knowledge_type` or
     /// `pinned`. The same key again means any of its values.
     #[arg(long = "filter", value_name = "KEY=VALUE", value_parser = parse_pair)]
     filters: Vec<(String, String)>,
     /// Ignore filters that the store does not know, in place of failing.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     permissive_filters: bool,
 }
 
@@ -134,6 +166,8 @@ pub(super) fn run(args: &DataArgs, env: Environment<'_>) -> ExitCode {
     let done = match &args.action {
         DataAction::Write(args) => write(args, env),
         DataAction::Query(args) => query(args, env),
+        DataAction::List(args) => find(&args.remote, String::new(), &args.page, env),
+        DataAction::Delete { remote, id, yes } => delete(remote, id, *yes, env),
         DataAction::Get { remote, id } => get(remote, id, env),
     };
     done.unwrap_or_else(|code| code)
@@ -180,20 +214,32 @@ fn typed(key: &str, value: &str) -> Value {
 }
 
 fn query(args: &DataQueryArgs, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
-    let relay = args.remote.relay(env)?;
     let query = args.text.join(" ");
     if query.trim().is_empty() {
-        let hint = "name at least one word, such as `hermes-relay data query router`";
+        let hint = "name at least one word, such as `hermes-relay data query router`, or use `hermes-relay data list`";
+        let relay = args.remote.relay(env)?;
         return Err(relay.fail(exit::USAGE, "there is nothing to search for", Some(hint)));
     }
+    find(&args.remote, query, &args.page, env)
+}
+
+/// Prints the items that contain all words; without words all, the newest first.
+fn find(
+    remote: &RemoteArgs,
+    query: String,
+    page: &DataPageArgs,
+    env: Environment<'_>,
+) -> Result<ExitCode, ExitCode> {
+    let relay = remote.relay(env)?;
+    let is_list = query.is_empty();
     let mut wanted = QueryFilters {
         query,
-        limit: usize::try_from(args.limit).unwrap_or(MAX_LIMIT),
-        offset: args.offset,
-        permissive_filters: args.permissive_filters,
+        limit: usize::try_from(page.limit).unwrap_or(MAX_LIMIT),
+        offset: page.offset,
+        permissive_filters: page.permissive_filters,
         ..QueryFilters::default()
     };
-    for (key, value) in &args.filters {
+    for (key, value) in &page.filters {
         // The contract's own keys are never filters of a store.
         match key.as_str() {
             "mode" => wanted.mode.clone_from(value),
@@ -216,24 +262,75 @@ fn query(args: &DataQueryArgs, env: Environment<'_>) -> Result<ExitCode, ExitCod
     let items = store(&relay)
         .query(&wanted)
         .map_err(|error| report(&relay, &error))?;
-    if args.remote.json {
+    if remote.json {
         return Ok(exit::print(json!({ "items": items })));
     }
     if items.is_empty() {
-        return Ok(exit::print("nothing found"));
+        let none = match is_list && wanted.filters.is_empty() && wanted.offset == 0 {
+            true => "nothing is kept; `hermes-relay data write TEXT` keeps a text",
+            false => "nothing found",
+        };
+        return Ok(exit::print(none));
     }
-    let line = |item: &PortableData| format!("{}  {}", item.id, printable(&item.summary));
-    let lines: Vec<String> = items.iter().map(line).collect();
+    let line = |item: &PortableData| {
+        let date = item.created_at.filter(|_| is_list).map(instant).unwrap_or_default();
+        let date = date.split('T').next().filter(|date| !date.is_empty());
+        let date = date.map(|date| format!("{date}  ")).unwrap_or_default();
+        format!("{}  {date}{}", item.id, printable(&item.summary))
+    };
+    let mut lines: Vec<String> = items.iter().map(line).collect();
+    if is_list && items.len() == wanted.limit {
+        lines.push(format!("the newest {}; --limit N shows more", wanted.limit));
+    }
     Ok(exit::print(lines.join("\n")))
+}
+
+fn delete(remote: &RemoteArgs, id: &str, yes: bool, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
+    let relay = remote.relay(env)?;
+    let store = store(&relay);
+    let item = store.get(id).map_err(|error| report(&relay, &error))?;
+    let Some(item) = item else {
+        return Err(no_item(&relay, id));
+    };
+    if !yes {
+        if !io::stdin().is_terminal() {
+            let why = format!(
+                "cannot ask for confirmation (standard input is not a terminal); {} is kept",
+                item.id
+            );
+            return Err(relay.fail(
+                exit::FAILED,
+                why,
+                Some("pass --yes to delete it without confirmation"),
+            ));
+        }
+        let question = format!("Delete `{}`? [y/N]", printable(&item.summary));
+        let typed = Stdin
+            .line(&question)
+            .map_err(|error| relay.fail(exit::FAILED, format!("cannot read the answer: {error}"), None))?;
+        let typed = typed.unwrap_or_default().to_ascii_lowercase();
+        if !matches!(typed.as_str(), "y" | "yes") {
+            return Err(relay.fail(exit::FAILED, format!("{} is kept", item.id), None));
+        }
+    }
+    let deleted = store.delete(&item.id).map_err(|error| report(&relay, &error))?;
+    if !deleted {
+        return Err(no_item(&relay, id));
+    }
+    Ok(remote.print(&json!({"deleted": item.id}), format!("deleted {}", item.id)))
+}
+
+fn no_item(relay: &RemoteRelay, id: &str) -> ExitCode {
+    let why = format!("there is no item `{}`", printable(id));
+    let hint = "`hermes-relay data list` lists the items; those that have expired are gone";
+    relay.fail(exit::FAILED, why, Some(hint))
 }
 
 fn get(remote: &RemoteArgs, id: &str, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
     let item = store(&relay).get(id).map_err(|error| report(&relay, &error))?;
     let Some(item) = item else {
-        let why = format!("there is no item `{}`", printable(id));
-        let hint = "`hermes-relay data query TEXT` finds items; those that have expired are gone";
-        return Err(relay.fail(exit::FAILED, why, Some(hint)));
+        return Err(no_item(&relay, id));
     };
     let mut lines = vec![format!("id        {}", item.id)];
     let tags = item.domain_tags.as_ref().map(|tags| tags.join(", "));

@@ -1,25 +1,40 @@
-//! The help of the program: its verbs in groups, by what a person wants to do.
+//! The help of the program: first what a newcomer needs, and all commands in groups, by what a person wants to do.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
 
 use clap::builder::styling::Style;
 use clap::{Command, CommandFactory as _};
 
-use super::Cli;
+use super::exit::{self, finish};
+use super::{Cli, START};
 
-/// The verbs by group, in the order of the help.
-const GROUPS: [(&str, &[&str]); 4] = [
+/// A heading and the commands below it.
+type Group = (&'static str, &'static [&'static str]);
+
+/// What a newcomer needs.
+const FIRST: [Group; 1] = [(
+    "Commands",
+    &[
+        "init", "dev", "run", "access", "cron", "send", "status", "doctor", "service",
+    ],
+)];
+
+/// The verbs by group, in the order of the full help.
+const GROUPS: [Group; 4] = [
     ("Start", &["init", "dev", "enroll", "unenroll", "run", "service"]),
     (
         "Operate",
         &[
-            "status", "sessions", "stop", "send", "notify", "cron", "skills", "data", "access", "usage",
-            "reload", "wake",
+            "status", "sessions", "stop", "restart", "reload", "wake", "send", "notify", "cron", "skills", "data",
+            "access",
         ],
     ),
     (
         "Diagnose",
-        &["doctor", "health", "config", "agents", "journal", "logs"],
+        &["doctor", "logs", "health", "config", "agents", "journal"],
     ),
     (
         "Tooling",
@@ -30,13 +45,33 @@ const GROUPS: [(&str, &[&str]); 4] = [
 /// Widest line, and the width of a terminal that does not know its own.
 const MAX_WIDTH: usize = 100;
 
-/// The program's command line, with help in groups.
+/// The program's command line, with the help for a newcomer.
 pub(super) fn command() -> Command {
+    with_groups(&FIRST)
+}
+
+/// Whether these arguments ask for the help with all commands.
+pub(super) fn is_full_help(words: impl Iterator<Item = OsString>) -> bool {
+    let mut words: Vec<OsString> = words.take(3).collect();
+    words.sort();
+    words == ["--all", "help"] || words == ["--all", "--help"]
+}
+
+/// Prints the help with all commands and the exit codes.
+pub(super) fn print_all() -> ExitCode {
+    let after = format!("{START}\n\n{}", exit::codes());
+    let help = with_groups(&GROUPS).after_help(after).render_help();
+    let mut out = anstream::stdout();
+    finish(write!(out, "{}", help.ansi()).and_then(|()| out.flush()))
+}
+
+fn with_groups(shown: &[Group]) -> Command {
     let mut command = Cli::command();
     // Adds `help` to the verbs.
     command.build();
     let header = *command.get_styles().get_header();
-    let verbs = groups(&command, header, *command.get_styles().get_literal(), width());
+    let literal = *command.get_styles().get_literal();
+    let verbs = groups(&command, shown, (header, literal), width());
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{verbs}{header}Options:{header:#}\n{{options}}{{after-help}}"
     );
@@ -54,12 +89,12 @@ fn width() -> usize {
 }
 
 /// The groups as text.
-fn groups(command: &Command, header: Style, literal: Style, width: usize) -> String {
+fn groups(command: &Command, shown: &[Group], (header, literal): (Style, Style), width: usize) -> String {
     let known = |name: &&&str| command.find_subcommand(name).is_some();
-    let names = GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().filter(known));
+    let names = shown.iter().flat_map(|(_, verbs)| verbs.iter().filter(known));
     let column = names.map(|name| name.len()).max().unwrap_or(0) + 4;
     let mut text = String::new();
-    for (heading, verbs) in GROUPS {
+    for (heading, verbs) in shown {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{header}{heading}:{header:#}");
         for verb in verbs.iter().filter_map(|name| command.find_subcommand(name)) {
@@ -114,15 +149,24 @@ mod tests {
         let mut verbs: Vec<_> = shown.map(|verb| verb.get_name().to_owned()).collect();
         verbs.sort_unstable();
         assert_eq!(grouped, verbs);
+        let newcomers = FIRST.iter().flat_map(|(_, verbs)| verbs.iter());
+        assert!(newcomers.clone().all(|name| GROUPS.iter().any(|(_, verbs)| verbs.contains(name))));
         let position = |name: &str| GROUPS.iter().position(|(_, verbs)| verbs.contains(&name));
         assert_eq!(position("oracle"), Some(3), "under tooling");
+    }
+
+    #[test]
+    fn the_full_help_is_asked_for_in_two_ways() {
+        let asks = |words: &[&str]| is_full_help(words.iter().map(OsString::from));
+        assert!(asks(&["help", "--all"]) && asks(&["--help", "--all"]));
+        assert!(!asks(&["help"]) && !asks(&["--all"]) && !asks(&["help", "--all", "run"]));
     }
 
     #[test]
     fn long_descriptions_are_wrapped_and_indented() {
         assert_eq!(wrapped("one two three", 8, 4), "one two\n    three");
         assert_eq!(wrapped("incomprehensibilities", 8, 4), "incomprehensibilities");
-        let text = groups(&Cli::command(), Style::new(), Style::new(), 60);
+        let text = groups(&Cli::command(), &GROUPS, (Style::new(), Style::new()), 60);
         assert!(text.lines().all(|line| line.chars().count() <= 60), "{text}");
     }
 }

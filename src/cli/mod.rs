@@ -3,6 +3,7 @@
 mod access;
 mod agents;
 mod caller;
+mod complete;
 mod completions;
 mod config;
 mod conformance;
@@ -28,6 +29,7 @@ mod pid1;
 pub mod prompt;
 mod reload;
 mod remote;
+mod restart;
 mod run;
 mod sd_notify;
 mod send;
@@ -47,7 +49,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use clap::{Args, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::agent::child::BaseEnv;
 use crate::config::{Flags, LogFormat, LogLevel, Settings};
@@ -81,25 +83,50 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 const START: &str = "To begin:
   hermes-relay dev                          # a chat on this machine, nothing else needed
   hermes-relay init                         # choose an agent and write the settings
-  hermes-relay enroll --connector-url URL   # credentials from a connector, once
   hermes-relay run                          # serve
 
 If something is wrong:
   hermes-relay doctor                       # find out what, and what to do
-  hermes-relay status                       # show the status of the running relay";
+  hermes-relay logs -f                      # follow the log of the running relay
+
+With every command, before or after it:
+  --config FILE       settings file
+  --state-dir DIR     directory of the journal
+  --json              print JSON, for programs
+  --log-level LEVEL   log level
+
+All commands: hermes-relay help --all. About one: hermes-relay help COMMAND.";
 
 #[derive(Parser, Debug)]
 #[command(
     name = "hermes-relay",
     version = VERSION.as_str(),
     about = "Connects any AI agent to a Hermes chat connector: Discord, Telegram, Slack, WhatsApp",
-    after_long_help = format!("{START}\n\n{}", exit::codes()),
     after_help = START,
     propagate_version = true
 )]
 struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
     #[command(subcommand)]
     verb: Verb,
+}
+
+/// Options that work with every command, before and after it. Commands that use one describe it in their help.
+#[derive(Args, Debug)]
+struct GlobalArgs {
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[arg(long, global = true, hide = true, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    #[arg(long, global = true, hide = true)]
+    json: bool,
+    #[arg(long, global = true, hide = true, value_name = "LEVEL", ignore_case = true, value_parser = level_parser())]
+    log_level: Option<LogLevel>,
+}
+
+fn level_parser() -> impl clap::builder::TypedValueParser<Value = LogLevel> {
+    PossibleValuesParser::new(LogLevel::CHOICES).try_map(|level| level.parse::<LogLevel>())
 }
 
 #[derive(Subcommand, Debug)]
@@ -135,7 +162,10 @@ enum Verb {
     Sessions(sessions::SessionsArgs),
     Skills(skills::SkillsArgs),
     Stop(stop::StopArgs),
+    Restart(restart::RestartArgs),
     Send(send::SendArgs),
+    /// The former name of `access usage`.
+    #[command(hide = true)]
     Usage(usage::UsageArgs),
     Reload(reload::ReloadArgs),
     Wake(wake::WakeArgs),
@@ -143,6 +173,8 @@ enum Verb {
     Oracle(oracle::OracleArgs),
     Conformance(conformance::ConformanceArgs),
     Completions(completions::CompletionsArgs),
+    #[command(hide = true)]
+    Complete(complete::CompleteArgs),
     Man(man::ManArgs),
     Service(service::ServiceArgs),
 }
@@ -180,11 +212,13 @@ impl Verb {
             | Self::Sessions(_)
             | Self::Skills(_)
             | Self::Stop(_)
+            | Self::Restart(_)
             | Self::Send(_)
             | Self::Reload(_)
             | Self::Wake(_)
             | Self::Health(_)
             | Self::Completions(_)
+            | Self::Complete(_)
             | Self::Man(_)
             | Self::Service(_) => false,
         }
@@ -208,11 +242,13 @@ struct SharedArgs {
     )]
     config: Option<PathBuf>,
     /// Log level.
-    #[arg(long, value_name = "LEVEL", ignore_case = true, value_parser = PossibleValuesParser::new(LogLevel::CHOICES).try_map(|level| level.parse::<LogLevel>()))]
+    #[arg(long, value_name = "LEVEL", ignore_case = true, value_parser = level_parser())]
     log_level: Option<LogLevel>,
     /// Log format.
     #[arg(long, value_name = "FORMAT", ignore_case = true, value_parser = PossibleValuesParser::new(LogFormat::CHOICES).try_map(|format| format.parse::<LogFormat>()))]
     log_format: Option<LogFormat>,
+    #[arg(from_global)]
+    state_dir: Option<PathBuf>,
 }
 
 impl SharedArgs {
@@ -221,6 +257,7 @@ impl SharedArgs {
             config: self.config.clone(),
             log_level: self.log_level,
             log_format: self.log_format,
+            state_dir: self.state_dir.clone(),
             ..Flags::default()
         }
     }
@@ -262,18 +299,45 @@ impl ProcessEnv<'_> {
     }
 }
 
+/// The command that was typed, unless it prints JSON.
+fn words_without_json(typed: &ArgMatches) -> Option<String> {
+    let program = Cli::command();
+    let (mut command, mut below, mut words) = (&program, typed, Vec::new());
+    while let Some((name, matches)) = below.subcommand() {
+        command = command.find_subcommand(name)?;
+        if command.get_arguments().any(|arg| arg.get_id() == "json") {
+            return None;
+        }
+        words.push(name);
+        below = matches;
+    }
+    Some(words.join(" "))
+}
+
 /// Runs the program. `env` looks up a variable of the process environment; `vars` is all of it.
 pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
     let vars: Vec<_> = vars.into_iter().collect();
+    if help::is_full_help(std::env::args_os().skip(1)) {
+        return help::print_all();
+    }
     // The help is made only when it is needed.
-    let with_help = |_| {
-        let matches = help::command().try_get_matches();
-        matches.and_then(|matches| Cli::from_arg_matches(&matches))
-    };
-    let verb = match Cli::try_parse().or_else(with_help) {
-        Ok(cli) => cli.verb,
+    let matches = Cli::command()
+        .try_get_matches()
+        .or_else(|_| help::command().try_get_matches());
+    let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (Cli { global, verb }, matches) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => return unknown_verb::report(&error),
     };
+    if global.json
+        && let Some(words) = words_without_json(&matches)
+    {
+        return exit::fail(
+            exit::USAGE,
+            format!("`hermes-relay {words}` prints nothing as JSON"),
+            Some("leave out --json"),
+        );
+    }
     if verb.is_server()
         && pid1::is_first()
         && let Some(code) = pid1::run(&vars)
@@ -301,7 +365,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(&args, &process),
         Verb::Access(args) => access::run(&args, env),
-        Verb::Usage(args) => usage::run(&args, env),
+        Verb::Usage(args) => usage::run_former(&args, env),
         Verb::Agents(args) => agents::run(&args, &process),
         Verb::Config(args) => config::run(&args, env),
         Verb::Connectors(args) => notify::run_former(&args, &process),
@@ -315,6 +379,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Sessions(args) => sessions::run(&args, env),
         Verb::Skills(args) => skills::run(&args, env),
         Verb::Stop(args) => stop::run(&args, env),
+        Verb::Restart(args) => restart::run(&args, env),
         Verb::Send(args) => send::run(&args, env),
         Verb::Reload(args) => reload::run(&args, env),
         Verb::Wake(args) => wake::run(&args, env),
@@ -322,6 +387,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Oracle(args) => oracle::run(&args, env),
         Verb::Conformance(args) => conformance::run(&args, &process),
         Verb::Completions(args) => completions::run(&args),
+        Verb::Complete(args) => complete::run(&args, env),
         Verb::Man(args) => man::run(&args),
         Verb::Service(args) => service::run(&args, env),
     }

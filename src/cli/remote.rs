@@ -38,13 +38,18 @@ pub(super) struct RemoteRelay {
 }
 
 impl RemoteArgs {
-    /// The relay with this settings file.
-    pub(super) fn with_config(config: Option<PathBuf>) -> Self {
+    /// The relay with this settings file and this state directory.
+    pub(super) fn new(config: Option<PathBuf>, state_dir: Option<PathBuf>) -> Self {
         Self {
             config,
-            state_dir: None,
+            state_dir,
             json: false,
         }
+    }
+
+    /// The relay with this settings file.
+    pub(super) fn with_config(config: Option<PathBuf>) -> Self {
+        Self::new(config, None)
     }
 
     /// Finds the relay with the same settings as `run`.

@@ -1,35 +1,96 @@
-//! `hermes-relay sessions`: lists the sessions that run or wait.
+//! `hermes-relay sessions`: lists the sessions that run or wait, and stops the turn of one.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::Args;
-use serde_json::Value;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use super::Environment;
-use super::exit::finish;
+use super::exit::{self, finish};
 use super::format::{duration, printable, stdout};
-use super::remote::RemoteArgs;
+use super::remote::{RemoteArgs, RemoteRelay};
+use crate::config::file::nearest;
 use crate::serve::ControlRequest;
+use crate::serve::client::ClientError;
 
-/// List the sessions of a running relay that run or wait, at most a thousand.
+/// List the sessions of a running relay that run or wait, at most a thousand; stop the turn of one.
 ///
-/// Exit codes: 0 listed, 69 no relay is running here, 78 invalid configuration.
+/// Exit codes: 0 listed or stopping, 1 no turn of that session runs here, 69 no relay is running here, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  hermes-relay sessions\n  hermes-relay sessions --json | jq -r '.sessions[].session'"
+    after_help = "Examples:\n  hermes-relay sessions\n  hermes-relay sessions --json | jq -r '.sessions[].session'\n  \
+                  hermes-relay sessions stop agent:main:discord:dm:1234"
 )]
 pub(super) struct SessionsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
+    #[command(subcommand)]
+    action: Option<SessionsCommand>,
+}
+
+#[derive(Subcommand, Debug)]
+enum SessionsCommand {
+    /// List the sessions; the same without `list`.
+    #[command(after_help = "Example:\n  hermes-relay sessions list --json")]
+    List,
+    /// Stop the running turn of one session. Queued messages of that session run next. If the turn does not run here, the
+    /// connector is asked to stop it in the instance that runs it.
+    #[command(after_help = "Example:\n  hermes-relay sessions stop agent:main:discord:dm:1234")]
+    Stop {
+        /// Session key, as listed by `hermes-relay sessions`.
+        #[arg(value_name = "SESSION")]
+        session: String,
+    },
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &SessionsArgs, env: Environment<'_>) -> ExitCode {
+    if let Some(SessionsCommand::Stop { session }) = &args.action {
+        return stop(&args.remote, session, env);
+    }
     match args.remote.call(env, &ControlRequest::Sessions) {
         Ok(list) => finish(show(&list, args.remote.json)),
         Err(code) => code,
+    }
+}
+
+/// Stops the turn of a session.
+pub(super) fn stop(remote: &RemoteArgs, session: &str, env: Environment<'_>) -> ExitCode {
+    let relay = match remote.relay(env) {
+        Ok(relay) => relay,
+        Err(code) => return code,
+    };
+    let request = ControlRequest::Stop {
+        session: session.to_owned(),
+    };
+    let shown = printable(session);
+    let what = match relay.call(&request) {
+        Ok(_) => return remote.print(&json!({"stopped": session}), format!("stopping {shown}")),
+        Err(ClientError::Refused(refused)) if refused.code == "no_turn" => {
+            format!("no turn runs in `{shown}`")
+        }
+        Err(ClientError::Refused(refused)) if refused.code == "no_turn_here" => {
+            format!("no turn runs in `{shown}` here; the connector was asked to stop it elsewhere")
+        }
+        Err(error) => return relay.report(&error, None),
+    };
+    relay.fail(exit::FAILED, what, Some(&hint(&relay, session)))
+}
+
+fn hint(relay: &RemoteRelay, typed: &str) -> String {
+    let list = relay.call(&ControlRequest::Sessions).unwrap_or_default();
+    let sessions = list["sessions"].as_array().into_iter().flatten();
+    let running = sessions
+        .filter(|session| session["running_ms"].is_u64())
+        .filter_map(|session| session["session"].as_str());
+    match nearest(typed, running) {
+        Some(near) => format!("did you mean `{}`?", printable(near)),
+        None if list["sessions"].as_array().is_none_or(Vec::is_empty) => {
+            "no turn is running; `hermes-relay sessions` lists the sessions".to_owned()
+        }
+        None => "`hermes-relay sessions` lists the sessions".to_owned(),
     }
 }
 

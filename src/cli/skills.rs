@@ -123,10 +123,10 @@ struct SkillsListArgs {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Leave out so many first.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
     offset: usize,
     /// With --json: print no list while `catalog_version` is still this.
-    #[arg(long, value_name = "CATALOG_VERSION")]
+    #[arg(long, value_name = "CATALOG_VERSION", hide_short_help = true)]
     if_none_match: Option<String>,
 }
 

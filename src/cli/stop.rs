@@ -1,71 +1,98 @@
-//! `hermes-relay stop`: stops the turn of one session.
+//! `hermes-relay stop`: ends the running relay.
 
 use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::json;
 
 use super::Environment;
-use super::exit;
-use super::format::printable;
+use super::exit::{self, errln};
 use super::remote::{RemoteArgs, RemoteRelay};
-use crate::config::file::nearest;
+use super::sessions;
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
+use crate::store;
 
-/// Stop the running turn of one session. Queued messages of that session run next. If the turn does not run here, the
-/// connector is asked to stop it in the instance that runs it.
+/// How often to look whether the relay is gone.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the relay may take beyond the time for its turns.
+const MARGIN: Duration = Duration::from_secs(20);
+
+/// Stop the running relay: it finishes running turns, as with SIGTERM, and this waits until it is gone.
 ///
-/// Exit codes: 0 stopping, 1 no turn of that session runs here, 69 no relay is running here, 78 invalid configuration.
+/// `hermes-relay sessions stop SESSION` stops one turn only.
+///
+/// Exit codes: 0 stopped, 1 it has not ended in time, 69 no relay is running here, 78 invalid configuration.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  hermes-relay stop agent:main:discord:dm:1234\n  \
-                  hermes-relay sessions                    # list the sessions")]
+#[command(after_help = "Examples:\n  hermes-relay stop\n  \
+                  hermes-relay sessions stop agent:main:discord:dm:1234    # one turn only")]
 pub(super) struct StopArgs {
     #[command(flatten)]
     remote: RemoteArgs,
-    /// Session key, as listed by `hermes-relay sessions`.
-    #[arg(value_name = "SESSION")]
-    session: String,
+    /// The former way to stop the turn of a session.
+    #[arg(value_name = "SESSION", hide = true)]
+    session: Option<String>,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
+    if let Some(session) = &args.session {
+        errln!("note: `hermes-relay stop SESSION` is now `hermes-relay sessions stop SESSION`");
+        return sessions::stop(&args.remote, session, env);
+    }
     let relay = match args.remote.relay(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    let request = ControlRequest::Stop {
-        session: args.session.clone(),
+    let answer = match relay.call(&ControlRequest::Shutdown) {
+        Ok(answer) => answer,
+        Err(error @ ClientError::Refused(_)) => {
+            return relay.report(&error, Some("end the program that runs it"));
+        }
+        Err(error) => return relay.report(&error, None),
     };
-    let session = printable(&args.session);
-    match relay.call(&request) {
-        Ok(_) => args
-            .remote
-            .print(&json!({"stopped": args.session}), format!("stopping {session}")),
-        Err(ClientError::Refused(refused)) if refused.code == "no_turn" => {
-            let what = format!("no turn runs in `{session}`");
-            relay.fail(exit::FAILED, what, Some(&hint(&relay, &args.session)))
-        }
-        Err(ClientError::Refused(refused)) if refused.code == "no_turn_here" => {
-            let what =
-                format!("no turn runs in `{session}` here; the connector was asked to stop it elsewhere");
-            relay.fail(exit::FAILED, what, Some(&hint(&relay, &args.session)))
-        }
-        Err(error) => relay.report(&error, None),
+    let pid = answer["pid"].as_u64().unwrap_or(0);
+    let drain = Duration::from_secs(relay.settings().shutdown.drain_secs);
+    if let Some(running) = answer["turns_running"].as_u64().filter(|running| *running > 0) {
+        let turns = if running == 1 { "turn" } else { "turns" };
+        errln!(
+            "waiting up to {} s for {running} running {turns}",
+            drain.as_secs()
+        );
     }
+    let within = drain + MARGIN;
+    if !is_gone_within(&relay, within) {
+        let what = format!(
+            "the relay (process {pid}) has not ended within {} s",
+            within.as_secs()
+        );
+        let hint = format!("its log says why; `kill {pid}` ends it at once");
+        return relay.fail(exit::FAILED, what, Some(&hint));
+    }
+    args.remote.print(
+        &json!({"stopped": true, "pid": pid}),
+        format!("stopped the relay (process {pid})"),
+    )
 }
 
-fn hint(relay: &RemoteRelay, typed: &str) -> String {
-    let list = relay.call(&ControlRequest::Sessions).unwrap_or_default();
-    let sessions = list["sessions"].as_array().into_iter().flatten();
-    let running = sessions
-        .filter(|session| session["running_ms"].is_u64())
-        .filter_map(|session| session["session"].as_str());
-    match nearest(typed, running) {
-        Some(near) => format!("did you mean `{}`?", printable(near)),
-        None if list["sessions"].as_array().is_none_or(Vec::is_empty) => {
-            "no turn is running; `hermes-relay sessions` lists the sessions".to_owned()
+/// Waits until nobody holds the state directory and nobody listens on the socket.
+fn is_gone_within(relay: &RemoteRelay, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    loop {
+        let is_free = matches!(store::held_by(&relay.settings().state_dir), Ok(None));
+        if is_free
+            && matches!(
+                relay.call(&ControlRequest::Health),
+                Err(ClientError::NotRunning(_))
+            )
+        {
+            return true;
         }
-        None => "`hermes-relay sessions` lists the sessions".to_owned(),
+        if Instant::now() >= until {
+            return false;
+        }
+        sleep(LOOK_EVERY);
     }
 }

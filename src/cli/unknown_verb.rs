@@ -8,10 +8,6 @@ use super::VERSION;
 use super::exit::{self, fail, print};
 use super::notify;
 
-/// `stop` alone: most people mean the relay.
-const STOP: &str = "`hermes-relay sessions` lists the sessions; to stop the relay itself, press Ctrl-C where it runs, or stop the \
-                    service with `systemctl --user stop hermes-relay` (a system service without `--user`)";
-
 /// Reports the error, or prints what was asked for: help and the version are errors of the parser, too.
 pub(super) fn report(error: &clap::Error) -> ExitCode {
     if error.kind() == ErrorKind::InvalidSubcommand
@@ -30,15 +26,6 @@ pub(super) fn report(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         notify::report_usage(std::env::args_os().skip(1), error);
     }
-    if error.kind() == ErrorKind::MissingRequiredArgument
-        && std::env::args_os().nth(1).is_some_and(|verb| verb == "stop")
-    {
-        return fail(
-            exit::USAGE,
-            "name the session whose turn is to be stopped: hermes-relay stop <SESSION>",
-            Some(STOP),
-        );
-    }
     // Nothing can be done if the terminal is gone.
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
@@ -49,11 +36,6 @@ fn meant(word: &str, is_first: bool, is_service: bool) -> Option<String> {
     match word {
         "start" if is_first => Some(
             "run the relay here with `hermes-relay run`, or as a service with `hermes-relay service install --user --now`"
-                .to_owned(),
-        ),
-        "restart" if is_first => Some(
-            "restart the service with `systemctl --user restart hermes-relay` (a system service without `--user`); \
-             a changed settings file needs only `hermes-relay reload`"
                 .to_owned(),
         ),
         "start" | "stop" | "restart" | "enable" | "disable" if is_service => Some(format!(

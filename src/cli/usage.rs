@@ -1,4 +1,4 @@
-//! `hermes-relay usage`: what people have used, by day, person, chat and agent.
+//! `hermes-relay access usage`: what people have used, by day, person, chat and agent.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::Environment;
-use super::exit::{self, finish};
+use super::exit::{self, errln, finish};
 use super::format::{printable, stdout};
 use super::remote::RemoteArgs;
 use crate::store::{InspectError, Inspector, UsageRow};
@@ -21,13 +21,19 @@ const DAY_SECS: i64 = 86_400;
 ///
 /// Exit codes: 0 shown, 1 the journal cannot be read, 78 invalid configuration.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  hermes-relay usage\n  hermes-relay usage --days 7 --json")]
+#[command(after_help = "Examples:\n  hermes-relay access usage\n  hermes-relay access usage --days 7 --json")]
 pub(super) struct UsageArgs {
     #[command(flatten)]
     remote: RemoteArgs,
     /// Days to show, today included, at most 40.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=40))]
     days: u32,
+}
+
+/// Runs it under its former name.
+pub(super) fn run_former(args: &UsageArgs, env: Environment<'_>) -> ExitCode {
+    errln!("note: `hermes-relay usage` is now `hermes-relay access usage`");
+    run(args, env)
 }
 
 /// Runs the verb.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::handle::SendError;
+use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::slash_commands::SlashCommand;
@@ -99,6 +99,8 @@ pub(super) enum Pending {
     AgentChoice(TurnId, SessionKey),
     /// A command line waits until its change of the rules is stored; then it gets this answer.
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
+    /// A command line waits until an entry of the journal is repaired.
+    Repair(oneshot::Sender<Result<(), RepairError>>),
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
     /// A step of scheduled jobs.
@@ -117,6 +119,7 @@ impl Pending {
             Self::Ops(_) => "ops",
             Self::AgentChoice(..) | Self::AgentState(_) => "state",
             Self::Access(..) => "access",
+            Self::Repair(_) => "repair",
             Self::Job(_) => "job",
             Self::Handed => "handed",
         }

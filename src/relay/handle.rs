@@ -17,6 +17,7 @@ use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryRec
 use crate::cron::chronos::ArmReport;
 use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
 use crate::cron::job::JobOrigin;
+use crate::store::{Item, Repair};
 use crate::wire::SessionKey;
 
 /// Requests that may wait for the relay.
@@ -39,6 +40,7 @@ pub(super) enum HandleRequest {
     Submit(Box<HandedItem>, SubmissionReply),
     Activity(String, oneshot::Sender<Option<AgentActivity>>),
     HandedAfter(u64, oneshot::Sender<Vec<TakenItem>>),
+    Repair(Repair, Item, oneshot::Sender<Result<(), RepairError>>),
 }
 
 /// A chat by its id, on this platform or on whichever knows it.
@@ -86,6 +88,31 @@ pub enum SendError {
     /// The relay has ended, or it ended before the journal had the message.
     #[error(transparent)]
     NotRunning(#[from] NotRunning),
+}
+
+/// Why an entry of the journal was not repaired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum RepairError {
+    /// There is no such entry, or its state does not allow that.
+    #[error("the state of this entry does not allow that")]
+    Refused,
+    /// The op is on its way.
+    #[error("this op is being sent at the moment")]
+    InFlight,
+    /// The journal cannot be written.
+    #[error("the journal cannot be written at the moment")]
+    NotStored,
+}
+
+impl RepairError {
+    /// The reason for programs.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::Refused => "wrong_state",
+            Self::InFlight => "in_flight",
+            Self::NotStored => "not_stored",
+        }
+    }
 }
 
 /// A running relay, for those who did not start it. Cheap to clone. Every method fails with [`NotRunning`], by itself or as a variant
@@ -191,6 +218,15 @@ impl RelayHandle {
     /// What was handed to the agents after the item of this number, the oldest first, and at most the latest 100.
     pub async fn handed_after(&self, number: u64) -> Result<Vec<TakenItem>, NotRunning> {
         self.ask(|reply| HandleRequest::HandedAfter(number, reply)).await
+    }
+
+    /// Runs or sends an entry of the journal again, or drops it. Returns once that is stored.
+    pub(crate) async fn repair(
+        &self,
+        repair: Repair,
+        item: Item,
+    ) -> Result<Result<(), RepairError>, NotRunning> {
+        self.ask(|reply| HandleRequest::Repair(repair, item, reply)).await
     }
 
     async fn ask<T>(

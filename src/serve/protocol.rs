@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::access::AccessRequest;
+use crate::store::{Item, Repair};
 
 /// Protocol version. A relay accepts only its own; fields may be added within a version.
 const VERSION: u32 = 1;
@@ -90,6 +91,15 @@ pub enum ControlRequest {
         /// The body, as the contract has it.
         body: Value,
     },
+    /// Run or send an entry of the journal again, or drop it.
+    Repair {
+        /// What is done.
+        repair: Repair,
+        /// The entry.
+        item: Item,
+    },
+    /// Finish running turns and end the relay, as SIGTERM does.
+    Shutdown,
     /// Report whether an agent works.
     Activity {
         /// The agent's name.
@@ -264,6 +274,11 @@ mod tests {
             ControlRequest::Activity {
                 agent: "a".to_owned(),
             },
+            ControlRequest::Repair {
+                repair: Repair::Retry,
+                item: Item::Op(crate::store::OpSeq(3)),
+            },
+            ControlRequest::Shutdown,
             hand(),
             ControlRequest::TurnAuthor {
                 session: Some("s".to_owned()),

@@ -70,6 +70,7 @@ pub struct ControlService {
     started: Instant,
     started_at_ms: i64,
     reloads: Option<mpsc::Sender<Reload>>,
+    stops: Option<mpsc::Sender<()>>,
     log: Arc<LogCounts>,
     traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
@@ -128,6 +129,7 @@ impl ControlService {
             started: Instant::now(),
             started_at_ms: now_ms(),
             reloads: None,
+            stops: None,
             log: Arc::default(),
             traces: Arc::default(),
             connector: None,
@@ -166,6 +168,13 @@ impl ControlService {
     #[must_use]
     pub fn reloads(mut self, reloads: mpsc::Sender<Reload>) -> Self {
         self.reloads = Some(reloads);
+        self
+    }
+
+    /// Passes requests to end the relay on.
+    #[must_use]
+    pub fn stops(mut self, stops: mpsc::Sender<()>) -> Self {
+        self.stops = Some(stops);
         self
     }
 
@@ -305,6 +314,16 @@ impl ControlService {
                     None => self.hand(item).await,
                 }
             }
+            ControlRequest::Repair { repair, item } => {
+                let Ok(repaired) = timeout(SEND_TIMEOUT, self.handle.repair(repair, item)).await else {
+                    return Err(no_response());
+                };
+                match repaired.map_err(|NotRunning| no_response())? {
+                    Ok(()) => Ok(json!({"repaired": true})),
+                    Err(error) => Err(ControlError::new(error.code(), error.to_string())),
+                }
+            }
+            ControlRequest::Shutdown => self.shut_down().await,
             ControlRequest::Activity { agent } => {
                 let activity = answer_within(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
                 match activity.ok_or_else(no_response)? {
@@ -442,6 +461,19 @@ impl ControlService {
         };
         let message = sent.err().map(|error| error.to_string());
         Err(ControlError::new(code, message.unwrap_or_default()))
+    }
+
+    /// Asks for the end of the relay. Asking again changes nothing.
+    async fn shut_down(&self) -> ControlResult {
+        let Some(stops) = &self.stops else {
+            let message = "this relay runs inside another program, which ends it";
+            return Err(ControlError::new("embedded", message));
+        };
+        let running = self.status().await.map(|status| status.turns_running);
+        if let Err(mpsc::error::TrySendError::Closed(())) = stops.try_send(()) {
+            return Err(no_response());
+        }
+        Ok(json!({"stopping": true, "pid": std::process::id(), "turns_running": running}))
     }
 
     async fn reload(&self) -> ControlResult {

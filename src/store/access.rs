@@ -12,6 +12,8 @@ use super::schema;
 
 /// Days for which usage is kept.
 const USAGE_DAYS: i64 = 40;
+/// The kind of a row that stands for what a person has used.
+const USAGE: &str = "usage";
 /// Maximum rows of one answer about usage.
 const MAX_USAGE_ROWS: u32 = 100_000;
 
@@ -104,9 +106,12 @@ pub(super) fn rows(db: &Connection) -> Result<Vec<AccessRow>> {
     rows.collect()
 }
 
-/// Writes or deletes one row.
+/// Writes or deletes one row; a row of this kind without a value deletes what a person has used.
 pub(super) fn set(db: &Connection, row: &AccessRow) -> Result<()> {
     match &row.value {
+        None if row.kind == USAGE => db
+            .prepare_cached("DELETE FROM usage WHERE platform = ?1 AND person = ?2")?
+            .execute(params![row.platform, row.person]),
         Some(value) => db
             .prepare_cached(
                 "INSERT OR REPLACE INTO access (kind, platform, person, value) VALUES (?1, ?2, ?3, ?4)",

@@ -13,8 +13,10 @@ use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
 use super::fault::Fault;
 use super::handed::{self, HandedBody, HandedCommand, HandedReply};
+use super::inspect::Item;
 use super::reads;
 use super::reads::WriterState;
+use super::repair::{self, Beside, Repair, Repaired};
 use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 use std::collections::HashSet;
@@ -267,6 +269,15 @@ impl<'c> JournalDb<'c> {
             Command::AddOps {
                 inbox, ops, now_ms, ..
             } => CommandOutcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms)?),
+            Command::Repair {
+                token,
+                repair,
+                item,
+                now_ms,
+            } => CommandOutcome::Read(Completion::Repaired {
+                token: *token,
+                repaired: self.repair(*repair, *item, *now_ms)?,
+            }),
             Command::OpSent { op } => {
                 self.sent.insert(*op);
                 CommandOutcome::Silent
@@ -316,6 +327,21 @@ impl<'c> JournalDb<'c> {
                 reads::answer(self.db, command)?.map_or(CommandOutcome::Silent, CommandOutcome::Read)
             }
         })
+    }
+
+    fn repair(&mut self, repair: Repair, item: Item, now_ms: i64) -> Result<Repaired> {
+        // An op that was settled in this transaction is still in its table.
+        self.delete_settled()?;
+        self.settled.clear();
+        let quarantined = match item {
+            Item::Quarantined(seq) => repair::quarantined_bytes(self.db, seq)?,
+            Item::Message(_) | Item::Op(_) => 0,
+        };
+        let repaired = repair::apply(self.db, repair, item, Beside::Relay, now_ms)?;
+        if matches!(item, Item::Quarantined(_)) && repaired == Repaired::Dropped {
+            self.quarantine.deleted(quarantined);
+        }
+        Ok(repaired)
     }
 
     /// Copies an op into the table of dropped ones.

@@ -6,6 +6,8 @@ use super::completion::{InboxSeq, OpSeq};
 use super::cron::CronCommand;
 use super::dedupe::DedupeKey;
 use super::handed::{HandedBody, HandedCommand};
+use super::inspect::Item;
+use super::repair::Repair;
 use std::sync::Arc;
 
 /// One command. Commands that nobody waits for are lazy (those without a completion, and the end of a finished turn
@@ -149,6 +151,17 @@ pub enum Command {
         /// Unix milliseconds.
         now_ms: i64,
     },
+    /// Run or send an entry again, or drop it: [`Completion::Repaired`](super::Completion::Repaired).
+    Repair {
+        /// Returned in the completion.
+        token: u64,
+        /// What is done.
+        repair: Repair,
+        /// The entry.
+        item: Item,
+        /// Unix milliseconds.
+        now_ms: i64,
+    },
     /// Mark an op as sent. No completion.
     OpSent {
         /// The op.
@@ -223,9 +236,11 @@ impl Command {
                 HandedCommand::Contexts => FailurePolicy::Read,
                 HandedCommand::Taken(_) | HandedCommand::PutBack(_) => FailurePolicy::Retry,
             },
-            Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } | Self::Cron { .. } => {
-                FailurePolicy::Fail
-            }
+            Self::Accept { .. }
+            | Self::Ignore { .. }
+            | Self::Quarantine { .. }
+            | Self::Repair { .. }
+            | Self::Cron { .. } => FailurePolicy::Fail,
             Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
@@ -273,6 +288,7 @@ impl Command {
             | Self::NextWaiting { .. }
             | Self::NextOps { .. }
             | Self::AddOps { .. }
+            | Self::Repair { .. }
             | Self::LoadResume { .. } => false,
         }
     }
@@ -288,6 +304,7 @@ impl Command {
             | Self::NextWaiting { token, .. }
             | Self::NextOps { token, .. }
             | Self::LoadResume { token, .. }
+            | Self::Repair { token, .. }
             | Self::AddOps { token, .. } => Subject::Token(*token),
             Self::Start { seq, .. } | Self::Load { seq } | Self::End { seq, .. } => Subject::Message(*seq),
             Self::OpSent { op }
@@ -323,6 +340,7 @@ impl Command {
             Self::Ignore { .. }
             | Self::Cron { .. }
             | Self::AddUsage(_)
+            | Self::Repair { .. }
             | Self::Start { .. }
             | Self::Load { .. }
             | Self::NextQueued { .. }
@@ -344,6 +362,7 @@ impl Command {
             | Self::Start { now_ms, .. }
             | Self::End { now_ms, .. }
             | Self::AddOps { now_ms, .. }
+            | Self::Repair { now_ms, .. }
             | Self::OpDropped { now_ms, .. }
             | Self::SetResume { now_ms, .. } => Some(*now_ms),
             Self::RememberChat(chat) => Some(chat.last_used),

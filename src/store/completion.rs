@@ -3,16 +3,18 @@
 use super::cron::CronReply;
 use super::fault::Fault;
 use super::handed::HandedReply;
+use super::repair::Repaired;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Row id of a message. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct InboxSeq(pub i64);
 
 /// Row id of an op. Grows while the journal is open; the id of a settled op may be reused after a restart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct OpSeq(pub i64);
 
 impl fmt::Display for InboxSeq {
@@ -234,6 +236,13 @@ pub enum Completion {
         token: u64,
         /// The answer.
         reply: HandedReply,
+    },
+    /// About an entry that somebody repairs.
+    Repaired {
+        /// The command's token.
+        token: u64,
+        /// What became of it.
+        repaired: Repaired,
     },
     /// The command failed. For an accept: do not acknowledge.
     Failed(Failed),

@@ -74,6 +74,17 @@ impl SqliteDataStore {
         Self::new(state_dir.join("data.db"), DataAccess::ReadWrite)
     }
 
+    /// Deletes an item by its id; `false` if there is none.
+    pub fn delete(&self, id: &str) -> Result<bool, DataError> {
+        if self.access == DataAccess::ReadOnly {
+            return Err(DataError::ReadOnly(KIND.to_owned()));
+        }
+        let deleted = self
+            .file
+            .change(|db| self.sql(db.execute("DELETE FROM items WHERE id = ?1", [id])))?;
+        Ok(deleted > 0)
+    }
+
     fn sql<T>(&self, result: rusqlite::Result<T>) -> Result<T, DataError> {
         Ok(self.file.sql(result)?)
     }

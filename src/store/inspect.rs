@@ -2,15 +2,17 @@
 //!
 //! Reading works while a relay runs: it opens the database read-only and takes no lock. Repairs ([`Inspector::retry`],
 //! [`Inspector::discard`]) take the state directory's lock and fail while a relay holds it, because its writer keeps row
-//! ids and keys in memory.
+//! ids and keys in memory; that writer makes them then ([`Command::Repair`](super::Command::Repair)).
 
 use super::access::{self, AccessRow, UsageRow};
-use super::completion::{InboxSeq, OpSeq, RowState};
+use super::completion::{InboxSeq, OpSeq};
 use super::fault::{Fault, OpenError};
 use super::journal::JournalSettings;
 use super::lock::StateLock;
+use super::repair::{self, Beside, Repair, Repaired};
 use super::schema;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, Row, params};
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +29,8 @@ pub struct Inspector {
 }
 
 /// An entry of the journal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Item {
     /// A message.
     Message(InboxSeq),
@@ -261,59 +264,17 @@ impl Inspector {
 
     /// Resets a running or interrupted message to waiting, or a sent or dropped op to pending. Fails while a relay runs.
     pub fn retry(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
-        Self::open(dir)?.show(item)?;
-        let changed = mend(dir, now_ms, |db| match item {
-            Item::Message(seq) => {
-                let reset = db.execute(
-                    "UPDATE inbox SET state = 0, started_at = NULL WHERE seq = ?1 AND state IN (1, ?2)",
-                    params![seq.0, RowState::Interrupted.code()],
-                )?;
-                if reset > 0 {
-                    db.execute("DELETE FROM done WHERE seq = ?1", [seq.0])?;
-                }
-                Ok(reset)
-            }
-            Item::Op(op) => {
-                let restored = db.execute(
-                    "INSERT INTO outbox (seq, session, chat, op, inbox_seq, state, created_at)
-                     SELECT seq, session, chat, op, inbox_seq, 0, ?2 FROM dropped WHERE seq = ?1",
-                    params![op.0, now_ms],
-                )?;
-                db.execute("DELETE FROM dropped WHERE seq = ?1", [op.0])?;
-                let reset = db.execute("UPDATE outbox SET state = 0 WHERE seq = ?1 AND state = 1", [op.0])?;
-                Ok(restored + reset)
-            }
-            Item::Quarantined(_) => Ok(0),
-        })?;
-        if changed == 0 {
-            Err(InspectError::NotRetryable)
-        } else {
-            Ok(())
+        match mend(dir, Repair::Retry, item, now_ms)? {
+            Repaired::Refused => Err(InspectError::NotRetryable),
+            Repaired::Message(_) | Repaired::Op(_) | Repaired::Dropped => Ok(()),
         }
     }
 
     /// Drops an entry: a message ends as ignored, an op or a quarantined line is deleted. Fails while a relay runs.
     pub fn discard(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
-        Self::open(dir)?.show(item)?;
-        let changed = mend(dir, now_ms, |db| match item {
-            Item::Message(seq) => {
-                db.execute(
-                    "INSERT INTO done
-                     (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
-                     SELECT seq, kind, session, dedupe, buffer_id, 6, attempt, received_at, started_at, ?2
-                     FROM inbox WHERE seq = ?1 AND state < 2",
-                    params![seq.0, now_ms],
-                )?;
-                db.execute("DELETE FROM inbox WHERE seq = ?1 AND state < 2", [seq.0])
-            }
-            Item::Op(op) => Ok(db.execute("DELETE FROM outbox WHERE seq = ?1", [op.0])?
-                + db.execute("DELETE FROM dropped WHERE seq = ?1", [op.0])?),
-            Item::Quarantined(seq) => db.execute("DELETE FROM quarantine WHERE seq = ?1", [seq]),
-        })?;
-        if changed == 0 {
-            Err(InspectError::NoSuchItem)
-        } else {
-            Ok(())
+        match mend(dir, Repair::Drop, item, now_ms)? {
+            Repaired::Refused => Err(InspectError::NoSuchItem),
+            Repaired::Message(_) | Repaired::Op(_) | Repaired::Dropped => Ok(()),
         }
     }
 
@@ -427,19 +388,16 @@ fn existing(dir: &Path) -> Result<PathBuf, InspectError> {
     }
 }
 
-/// One change in its own transaction, with the state directory locked.
-fn mend(
-    dir: &Path,
-    now_ms: i64,
-    change: impl FnOnce(&Connection) -> SqlResult<usize>,
-) -> Result<usize, InspectError> {
+/// One repair in its own transaction, with the state directory locked.
+fn mend(dir: &Path, repair: Repair, item: Item, now_ms: i64) -> Result<Repaired, InspectError> {
+    Inspector::open(dir)?.show(item)?;
     let path = existing(dir)?;
     let lock = StateLock::take_existing(dir, now_ms)?;
     let mut db = schema::open(&path, &JournalSettings::default())?;
     let transaction = db.transaction()?;
-    let changed = change(&transaction)?;
+    let repaired = repair::apply(&transaction, repair, item, Beside::Nobody, now_ms)?;
     transaction.commit()?;
     drop(db);
     drop(lock);
-    Ok(changed)
+    Ok(repaired)
 }

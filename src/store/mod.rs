@@ -57,6 +57,7 @@ mod lock;
 mod process;
 mod queue;
 mod reads;
+mod repair;
 mod retention;
 mod schema;
 mod side_file;
@@ -89,6 +90,7 @@ pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, Queu
 pub use lock::{check_state_dir, held_by, make_private};
 pub use process::current_owner;
 pub use reads::Recovered;
+pub use repair::{Repair, Repaired};
 pub use skill_files::FileSkillStore;
 pub use skills::SqliteSkillStore;
 pub use start_marks::{StartMark, StartMarks};

@@ -27,8 +27,7 @@ const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at,
 pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Completion>> {
     Ok(Some(match command {
         Command::Load { seq } => {
-            let mut load = db.prepare_cached(&format!("SELECT {INBOX} FROM inbox WHERE seq = ?1"))?;
-            let row = load.query_row([seq.0], inbox_row).optional()?;
+            let row = message(db, *seq)?;
             row.map_or(Completion::Missing { seq: *seq }, |row| {
                 Completion::Loaded(Box::new(row))
             })
@@ -63,6 +62,18 @@ pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Comple
         }
         _ => return Ok(None),
     }))
+}
+
+/// One message.
+pub(super) fn message(db: &Connection, seq: InboxSeq) -> Result<Option<InboxRow>> {
+    let mut load = db.prepare_cached(&format!("SELECT {INBOX} FROM inbox WHERE seq = ?1"))?;
+    load.query_row([seq.0], inbox_row).optional()
+}
+
+/// One unsettled op.
+pub(super) fn op(db: &Connection, seq: OpSeq) -> Result<Option<OpRow>> {
+    let next = ops(db, OpSeq(seq.0 - 1), 1)?;
+    Ok(next.into_iter().find(|row| row.seq == seq))
 }
 
 /// Waiting messages after this one, in order: along the table, of which few rows do not wait.

@@ -370,6 +370,12 @@ impl Quarantine {
         Ok(())
     }
 
+    /// A line of so many bytes was deleted by hand.
+    pub(super) fn deleted(&mut self, bytes: i64) {
+        self.held.rows -= 1;
+        self.held.bytes -= bytes;
+    }
+
     pub(super) fn committed(&mut self) {
         self.committed = self.held;
     }

@@ -288,6 +288,63 @@ async fn an_interrupted_message_is_run_again_on_request() {
 }
 
 #[tokio::test]
+async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_waits() {
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let script = "if [ -e hold ]; then exec sleep 600; else echo answered; fi";
+    let setup = Setup::for_connector(&connector).args(&["run", "--agent", "slow"]);
+    let home = setup.home();
+    let agent = json!({"kind": "command", "argv": ["/bin/sh", "-c", script], "workdir": home});
+    let setup = setup.setting("agents.slow", &agent.to_string());
+    setup.write("hold", "");
+    let mut relay = setup.start();
+    relay.wait_for_log("connected to the connector").await;
+    let journal = async |args: &[&str]| setup.verb(&[&["journal"], args].concat()).output().await.unwrap();
+    let deliver = |id: &str| connector.deliver(&text_event("discord", "c1", id, "hello")).unwrap();
+    deliver("m1");
+    eventually("a turn", async || {
+        out(&journal(&["list", "--section", "inbox"]).await).contains("1 running")
+    })
+    .await;
+    relay.kill().await;
+    let relay = setup.start();
+    eventually("its end in the journal", async || {
+        out(&journal(&["list", "--section", "done"]).await).contains("interrupted")
+    })
+    .await;
+    deliver("m2");
+    deliver("m3");
+    eventually("one that waits", async || {
+        out(&journal(&["list", "--section", "inbox"]).await).contains("1 waiting, 1 running")
+    })
+    .await;
+    let busy = journal(&["drop", "message:2", "--yes"]).await;
+    assert_eq!(code(&busy), 1, "{}", out(&busy));
+    assert!(err(&busy).contains("hermes-relay sessions stop "), "{}", err(&busy));
+    let dropped = journal(&["drop", "message:3", "--yes"]).await;
+    assert_eq!(code(&dropped), 0, "{}", err(&dropped));
+    fs::remove_file(home.join("hold")).unwrap();
+    let retried = journal(&["retry", "message:1"]).await;
+    assert_eq!(code(&retried), 0, "{}", err(&retried));
+    assert!(out(&retried).contains("message:1 runs again"), "{}", out(&retried));
+    let sessions = setup.verb(&["sessions", "--json"]).output().await.unwrap();
+    let sessions: Value = serde_json::from_str(&out(&sessions)).unwrap();
+    let key = sessions["sessions"][0]["session"].as_str().unwrap();
+    let stopped = setup.verb(&["sessions", "stop", key]).output().await.unwrap();
+    assert_eq!(code(&stopped), 0, "{}", err(&stopped));
+    eventually("the answer", async || {
+        let sent = connector.sent_messages();
+        sent.iter().any(|sent| sent.text.contains("answered"))
+    })
+    .await;
+    let done = out(&journal(&["list", "--section", "done"]).await);
+    assert!(done.contains("ignored"), "{done}");
+    let answers = connector.sent_messages();
+    let answers = answers.iter().filter(|sent| sent.text.contains("answered"));
+    assert_eq!(answers.count(), 1, "what was dropped is not answered");
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn an_export_is_lines_of_json_and_a_private_file() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).await.journal.close().await.unwrap();

@@ -19,6 +19,7 @@ use super::exit::{self, finish};
 use super::format::{printable, stdout};
 use super::prompt::{SecretInput as _, Stdin};
 use super::remote::{RemoteArgs, RemoteRelay};
+use super::usage::{self, UsageArgs};
 use crate::access::{AccessRequest, Gate, PersonId, Role, StoredRow};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
@@ -103,6 +104,15 @@ enum AccessCommand {
         #[command(flatten)]
         person: PersonArgs,
     },
+    /// Delete what is stored about a person: their role or denial, their request for access with its name and message, and what
+    /// they used. What the settings file says about them holds on; the audit log keeps its entries until they are too old.
+    #[command(after_help = "Example:\n  hermes-relay access forget telegram:123456")]
+    Forget {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        #[command(flatten)]
+        person: PersonArgs,
+    },
     /// Make a person an owner, who may do everything and approves others.
     #[command(after_help = "Example:\n  hermes-relay access owner telegram:123456")]
     Owner {
@@ -111,6 +121,7 @@ enum AccessCommand {
         #[command(flatten)]
         person: PersonArgs,
     },
+    Usage(UsageArgs),
     /// Show the audit log: who was let through or refused, and every change. It contains no message text.
     #[command(after_help = "Examples:\n  hermes-relay access log --since 2h\n  \
                       hermes-relay access log --person telegram:123456 --json")]
@@ -216,6 +227,10 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
             let person = person.text();
             (remote, AccessRequest::Deny { person })
         }
+        AccessCommand::Forget { remote, person } => {
+            let person = person.text();
+            (remote, AccessRequest::Forget { person })
+        }
         AccessCommand::Approve { remote, code, role } => {
             let (code, role) = (code.clone(), *role);
             (remote, AccessRequest::Approve { code, role })
@@ -225,6 +240,7 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
             since,
             person,
         } => return log(remote, *since, person.as_ref(), env),
+        AccessCommand::Usage(args) => return usage::run(args, env),
     };
     let relay = match remote.relay(env) {
         Ok(relay) => relay,

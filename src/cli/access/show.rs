@@ -22,6 +22,24 @@ pub(super) fn show(answer: &Value) -> io::Result<()> {
     if answer["denied"].is_string() {
         writeln!(out, "{} may not write any more", text(&answer["denied"]))?;
     }
+    if answer["forgotten"].is_string() {
+        let words = |key: &str| {
+            let list = answer[key].as_array().map(Vec::as_slice).unwrap_or_default();
+            list.iter().map(text).collect::<Vec<_>>().join(", ")
+        };
+        let (person, removed) = (text(&answer["forgotten"]), words("removed"));
+        match removed.is_empty() {
+            true => writeln!(out, "{person} is forgotten: there was no role, denial or request")?,
+            false => writeln!(out, "{person} is forgotten; deleted: {removed}")?,
+        }
+        let in_file = words("in_file");
+        if !in_file.is_empty() {
+            writeln!(
+                out,
+                "the settings still say: {in_file}; remove it from `access` there (`hermes-relay config show` names the file)"
+            )?;
+        }
+    }
     if answer["known"] == false {
         writeln!(
             out,

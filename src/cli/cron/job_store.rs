@@ -362,6 +362,13 @@ impl<'r> JobStore<'r> {
     }
 }
 
+/// The name and the id of every job.
+pub(in crate::cli) fn job_names(relay: &RemoteRelay) -> Vec<String> {
+    let rows = JobStore::new(relay).jobs().unwrap_or_default();
+    let names = rows.iter().flat_map(|row| [row.job.name(), row.job.id()]);
+    names.map(str::to_owned).collect()
+}
+
 /// Jobs that may run and name this skill, for people; none where no relay has run yet.
 pub(in crate::cli) fn jobs_with_skill(relay: &RemoteRelay, skill: &str) -> Result<Vec<String>, ExitCode> {
     let rows = JobStore::new(relay, Caller::default()).jobs()?;

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use self::add::{CronAddArgs, CronEditArgs};
 use self::describe::{JobView, RunView};
-pub(super) use self::job_store::jobs_with_skill;
+pub(super) use self::job_store::{job_names, jobs_with_skill};
 use self::job_store::{JobStore, RelayAnswer};
 use super::Environment;
 use super::caller::Caller;

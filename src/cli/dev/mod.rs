@@ -142,6 +142,10 @@ fn run_locally<F: Future<Output = ExitCode>>(
     process: &ProcessEnv<'_>,
     work: impl FnOnce(Settings, CancellationToken) -> F,
 ) -> ExitCode {
+    if shared.state_dir.is_some() {
+        let what = "`dev` keeps its state in a temporary directory and removes it at the end";
+        return fail(exit::USAGE, what, Some("leave out --state-dir"));
+    }
     let env = process.env;
     let mut flags = Flags {
         agent: agent.map(str::to_owned),

@@ -1,5 +1,6 @@
 //! `hermes-relay doctor`: runs the probes and prints findings with remedies.
 
+mod bundle;
 mod context;
 mod cron;
 mod deliveries;
@@ -35,10 +36,10 @@ use crate::config::Flags;
 /// connected, that is skipped unless you pass --dial. Of a Telegram bot of your own it checks the token, privacy mode,
 /// and whether a webhook or another program receives its messages; no message is confirmed.
 ///
-/// Exit codes: 0 no probe failed, 1 a probe failed.
+/// Exit codes: 0 no probe failed, or the file of --bundle is written; 1 a probe failed, or the file is not written.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  hermes-relay doctor\n  hermes-relay doctor --json | jq '.[] | select(.outcome == \"failed\")'"
+    after_help = "Examples:\n  hermes-relay doctor\n  hermes-relay doctor --json | jq '.[] | select(.outcome == \"failed\")'\n  hermes-relay doctor --bundle relay.txt       # for a bug report"
 )]
 pub(super) struct DoctorArgs {
     #[command(flatten)]
@@ -46,6 +47,10 @@ pub(super) struct DoctorArgs {
     /// Print a JSON array on one line.
     #[arg(long)]
     json: bool,
+    /// Write a file for a bug report: version, findings, settings, status and the end of the log, without secrets and ids. Read it
+    /// before you post it.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = bundle::FILE, conflicts_with_all = ["json", "verbose"])]
+    bundle: Option<PathBuf>,
     /// Print every probe, not only problems.
     #[arg(long, short, conflicts_with = "json")]
     verbose: bool,
@@ -70,7 +75,7 @@ pub(super) struct DoctorArgs {
 pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let flags = Flags {
         url: args.url.clone(),
-        state_dir: args.state_dir.clone(),
+        state_dir: (args.state_dir.clone()).or_else(|| args.shared.state_dir.clone()),
         telegram: args.telegram,
         ..args.shared.flags()
     };
@@ -86,10 +91,10 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let mut out = anstream::stdout();
     let mut written = Ok(());
     let findings = runtime.block_on(async {
-        let mut context = CheckContext::new(flags, process.env, process.base.clone(), consent);
+        let mut context = CheckContext::new(flags.clone(), process.env, process.base.clone(), consent);
         run_probes(PROBES, &mut context, |finding| {
             let is_shown = args.verbose || finding.outcome.is_problem();
-            if !args.json && is_shown && written.is_ok() {
+            if !args.json && args.bundle.is_none() && is_shown && written.is_ok() {
                 written = print(&mut out, finding, &marks);
             }
         })
@@ -97,6 +102,9 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     });
     // Do not wait for a resolver that never answers.
     runtime.shutdown_background();
+    if let Some(file) = &args.bundle {
+        return bundle::write(file, &findings, flags, process);
+    }
     let count = |outcome| {
         findings
             .iter()

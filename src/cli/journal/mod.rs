@@ -1,6 +1,6 @@
 //! `hermes-relay journal`: lists, shows, retries, drops and exports entries of the journal.
 //!
-//! Reading works while a relay runs; changes are refused then. Message text is shown only on request.
+//! Reading works beside a running relay; a change is made by the relay itself then. Message text is shown only on request.
 
 mod entry;
 
@@ -17,14 +17,16 @@ use serde_json::json;
 use self::entry::{JournalEntry, parse_item};
 use super::Environment;
 use super::exit::{self, ErrorFormat};
-use super::format::{stderr, stdout};
+use super::format::{printable, stderr, stdout};
 use crate::config::{self, Flags, LoadedConfig, Sources};
-use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Section};
+use crate::serve::ControlRequest;
+use crate::serve::client::{self, ClientError};
+use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Repair, Section};
 
 /// Inspect the journal of a relay, running or not; retry or drop an entry.
 ///
-/// Exit codes: 0 done, 1 there is no such entry or no journal yet, 2 invalid usage, 75 a relay uses the
-/// state directory (only for retry and drop), 78 the configuration or the journal cannot be used.
+/// Exit codes: 0 done, 1 there is no such entry or no journal yet, 2 invalid usage, 75 a program without a control socket
+/// uses the state directory (only for retry and drop), 78 the configuration or the journal cannot be used.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay journal list\n  hermes-relay journal list --section outbox --json\n  \
@@ -70,8 +72,8 @@ enum JournalCommand {
         #[arg(long)]
         text: bool,
     },
-    /// Run a message whose turn was interrupted again, or send an op again that was dropped or has no outcome, at
-    /// the relay's next start.
+    /// Run a message whose turn was interrupted again, or send an op again that was dropped. A running relay does it at once,
+    /// another one at its next start.
     ///
     /// The agent may have acted on an interrupted message before; running it again may repeat that.
     #[command(
@@ -275,8 +277,8 @@ fn show(dir: &Path, id: Item, text: bool, as_json: bool, out: &mut impl Write) -
 
 fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<(), JournalError> {
     let (listed, _) = read_entry(dir, id)?;
-    Inspector::retry(dir, id, now_ms()).map_err(|error| match error {
-        InspectError::NotRetryable => JournalError::new(
+    let repaired = repair(dir, Repair::Retry, id).map_err(|error| match error {
+        RepairFailure::WrongState => JournalError::new(
             exit::FAILED,
             format!(
                 "{} is {} and cannot be retried",
@@ -286,7 +288,7 @@ fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<()
             "only a message whose turn was interrupted, and an op that was sent or dropped, can be retried; queued and pending \
              entries need no retry",
         ),
-        other => other.into(),
+        RepairFailure::Other(error) => error,
     })?;
     if matches!(id, Item::Message(_)) {
         writeln!(
@@ -295,7 +297,12 @@ fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<()
             JournalEntry::name(id)
         )?;
     }
-    print_done(id, "retry", "is retried at the relay's next start", as_json, out)
+    let result = match (repaired, id) {
+        (RepairedBy::Verb, _) => "is retried at the relay's next start",
+        (RepairedBy::Relay, Item::Op(_)) => "is sent again",
+        (RepairedBy::Relay, _) => "runs again",
+    };
+    print_done(id, "retry", result, as_json, out)
 }
 
 fn drop_entry(
@@ -336,8 +343,56 @@ fn drop_entry(
             });
         }
     }
-    Inspector::discard(dir, id, now_ms())?;
+    repair(dir, Repair::Drop, id).map_err(|error| match error {
+        RepairFailure::WrongState => JournalError::Message {
+            code: exit::FAILED,
+            message: format!("{} is {} now; it is kept", JournalEntry::name(id), listed.state),
+            hint: listed.session.as_deref().filter(|_| listed.state == "running").map(|session| {
+                format!("stop its turn with `hermes-relay sessions stop {}`", printable(session))
+            }),
+        },
+        RepairFailure::Other(error) => error,
+    })?;
     print_done(id, "drop", "is dropped", as_json, out)
+}
+
+/// Who made a repair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RepairedBy {
+    /// This program, because no relay runs.
+    Verb,
+    /// The running relay.
+    Relay,
+}
+
+enum RepairFailure {
+    /// The entry's state does not allow it.
+    WrongState,
+    Other(JournalError),
+}
+
+/// Makes a repair, or has the running relay make it.
+fn repair(dir: &Path, repair: Repair, item: Item) -> Result<RepairedBy, RepairFailure> {
+    let repaired = match repair {
+        Repair::Retry => Inspector::retry(dir, item, now_ms()),
+        Repair::Drop => Inspector::discard(dir, item, now_ms()),
+    };
+    let in_use = match repaired {
+        Ok(()) => return Ok(RepairedBy::Verb),
+        Err(error @ InspectError::Open(OpenError::InUse { .. })) => error,
+        Err(InspectError::NotRetryable) => return Err(RepairFailure::WrongState),
+        Err(other) => return Err(RepairFailure::Other(other.into())),
+    };
+    match client::call(dir, &ControlRequest::Repair { repair, item }) {
+        Ok(_) => Ok(RepairedBy::Relay),
+        Err(ClientError::NotRunning(_)) => Err(RepairFailure::Other(in_use.into())),
+        Err(ClientError::Refused(refused)) if refused.code == "wrong_state" => Err(RepairFailure::WrongState),
+        Err(error) => Err(RepairFailure::Other(JournalError::new(
+            exit::FAILED,
+            format!("the running relay did not do it: {error}"),
+            "try again in a moment; `hermes-relay journal list` shows the entry",
+        ))),
+    }
 }
 
 fn print_done(

@@ -8,6 +8,7 @@ mod divert;
 mod fatal;
 mod file;
 mod journald;
+mod people;
 mod rate_limit;
 pub(super) mod redact;
 mod redacting;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 #[cfg(feature = "otlp")]
 use std::sync::{Mutex, PoisonError};
 
+use jiff::tz::TimeZone;
 use secrecy::SecretString;
 use tracing::Subscriber;
 use tracing::field::Field;
@@ -37,6 +39,7 @@ use tracing_subscriber::{Layer, Registry, reload};
 
 use self::file::LogFile;
 use self::journald::Journald;
+use self::people::PeopleFormat;
 use self::rate_limit::RateLimit;
 use self::redact::{KnownSecret, known_secrets};
 use self::redacting::{LogRedactor, MakeRedactingWriter};
@@ -51,6 +54,7 @@ use crate::text::escape;
 #[cfg(feature = "dev")]
 pub(super) use self::divert::{divert, next_line};
 pub(super) use self::fatal::FatalErrors;
+pub(super) use self::people::BESIDE_PEOPLE;
 
 /// The log of a running program.
 #[derive(Clone)]
@@ -59,6 +63,7 @@ pub(super) struct LogHandle {
     redactor: LogRedactor,
     rate_limit: Option<RateLimit>,
     file: Option<LogFile>,
+    is_for_people: bool,
     trace_counts: Arc<TraceCounts>,
     #[cfg(feature = "otlp")]
     traces: Arc<Mutex<Option<FinishedTraces>>>,
@@ -93,6 +98,11 @@ impl LogHandle {
     /// Reports fatal errors with the same redaction.
     pub(super) fn fatal_errors(&self, env: Environment<'_>) -> FatalErrors {
         FatalErrors::new(self.redactor.clone(), env)
+    }
+
+    /// Whether a person reads the lines in a terminal.
+    pub(super) fn is_for_people(&self) -> bool {
+        self.is_for_people
     }
 
     pub(super) fn counts(&self) -> Arc<LogCounts> {
@@ -165,7 +175,15 @@ pub(super) fn start(loaded: &LoadedConfig, process: &ProcessEnv<'_>, repeats: Re
     let rate_limit = (repeats == Repeats::RateLimited)
         .then(|| RateLimit::new(log, &targets, Arc::clone(redactor.counts())));
     let (filter, filter_handle) = reload::Layer::new(targets);
-    let (output, error) = Output::choose(log.format, env);
+    let (mut output, error) = Output::choose(log.format, env);
+    let is_for_people = repeats == Repeats::RateLimited
+        && log.format == LogFormat::Auto
+        && matches!(output, Output::Text)
+        && io::stderr().is_terminal();
+    if is_for_people {
+        let zone = loaded.settings.cron.timezone.as_deref();
+        output = Output::People(zone.and_then(|name| TimeZone::get(name).ok()).unwrap_or(TimeZone::UTC));
+    }
     // Only for what runs in the background: two programs with one file would rotate it under each other.
     let (file, file_error) = match repeats {
         Repeats::Unlimited => (None, None),
@@ -214,6 +232,7 @@ pub(super) fn start(loaded: &LoadedConfig, process: &ProcessEnv<'_>, repeats: Re
         redactor,
         rate_limit,
         file,
+        is_for_people,
         trace_counts,
         #[cfg(feature = "otlp")]
         traces,
@@ -225,6 +244,8 @@ enum Output {
     Journald(Journald),
     Text,
     Json,
+    /// For a person in a terminal, with times in this zone.
+    People(TimeZone),
 }
 
 impl Output {
@@ -262,8 +283,24 @@ impl Output {
             Self::Journald(journald) => journald.layer(redactor.clone()).boxed(),
             Self::Text => line_layer(writer, false, colour()),
             Self::Json => line_layer(writer, true, false),
+            Self::People(zone) => people_layer(writer, zone, colour()),
         }
     }
+}
+
+/// The layer that writes lines for people, without those that they read elsewhere.
+fn people_layer<S, W>(writer: W, zone: TimeZone, colour: bool) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let fields = InitialFields::<_, true>(debug_fn(write_field).delimited(" "));
+    tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .fmt_fields(fields)
+        .with_ansi(colour)
+        .event_format(PeopleFormat { zone, colour })
+        .boxed()
 }
 
 /// The layer that writes lines of text or JSON.

@@ -1,8 +1,9 @@
-//! `hermes-relay logs`: redacts logs.
+//! `hermes-relay logs`: shows the log of the relay, and redacts logs.
 //!
 //! Reads and writes streams line by line. Findings are reported by kind and line number, never by value.
 
 mod report;
+mod show;
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal as _, Read, Write};
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
+pub(super) use self::show::last_lines;
 use self::report::{Coverage, FileScan, LogReport};
 use super::ProcessEnv;
 use super::exit::{self, errln, fail};
@@ -23,12 +25,30 @@ const MAX_LINE: usize = 1024 * 1024;
 /// At least this much is dropped from the end of a truncated line: it may contain part of a secret.
 const TRUNCATION_MARGIN: usize = 8 * 1024;
 
-/// Prepare logs for sharing.
+/// Show the log of the relay: from its file (`log.file`), or from journald if it runs as a service.
+///
+/// Exit codes: 0 shown, 1 there is no log to be read, 78 invalid configuration.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt")]
+#[command(
+    after_help = "Examples:\n  hermes-relay logs\n  hermes-relay logs -f -n 100\n  \
+                  hermes-relay doctor --bundle relay.txt       # for a bug report, without secrets",
+    args_conflicts_with_subcommands = true
+)]
 pub(super) struct LogsArgs {
+    /// Settings file [default: as for `run`].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// State directory of the relay [default: as for `run`].
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Show new lines as they come, until Ctrl-C.
+    #[arg(long, short)]
+    follow: bool,
+    /// Number of lines from the end.
+    #[arg(long, short = 'n', value_name = "LINES", default_value_t = 50)]
+    lines: usize,
     #[command(subcommand)]
-    action: LogsCommand,
+    action: Option<LogsCommand>,
 }
 
 #[derive(Subcommand, Debug)]
@@ -80,8 +100,18 @@ struct RedactArgs {
 
 /// Runs the verb.
 pub(super) fn run(args: &LogsArgs, process: &ProcessEnv<'_>) -> ExitCode {
-    match &args.action {
-        LogsCommand::Redact(args) => redact(args, process),
+    if let Some(LogsCommand::Redact(args)) = &args.action {
+        return redact(args, process);
+    }
+    let flags = Flags {
+        config: args.config.clone(),
+        state_dir: args.state_dir.clone(),
+        ..Flags::default()
+    };
+    let env = process.env;
+    match config::load(&Sources { flags, env }) {
+        Ok(loaded) => show::run(&loaded.settings, args.lines, args.follow, env),
+        Err(error) => fail(exit::CONFIGURATION, error, None),
     }
 }
 

@@ -3,6 +3,7 @@
 mod background;
 pub(super) mod chronos;
 mod credential_files;
+mod greeting;
 mod reload;
 mod signals;
 
@@ -21,7 +22,7 @@ use self::chronos::{ManagedScheduler, fires};
 use self::credential_files::CredentialFiles;
 use self::reload::{StartSettings, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
-use super::exit;
+use super::exit::{self, errln};
 use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{BUILD, ProcessEnv, SharedArgs, enroll};
@@ -95,7 +96,7 @@ impl RunArgs {
             agent: self.agent.clone(),
             url: self.url.clone(),
             telegram: self.telegram,
-            state_dir: self.state_dir.clone(),
+            state_dir: self.state_dir.clone().or_else(|| self.shared.state_dir.clone()),
             ..self.shared.flags()
         }
     }
@@ -123,6 +124,9 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
         .chain(settings.access_warning())
     {
         tracing::warn!("{warning}");
+    }
+    if log.is_for_people() {
+        errln!("{}", greeting::text(settings, env!("CARGO_PKG_VERSION")));
     }
     log_start(&loaded);
     let url = match connector_url(&loaded.settings) {
@@ -181,7 +185,8 @@ async fn serve(
         Ok(agents) => agents,
         Err(error) => return fatal.fail(exit::CONFIGURATION, error.message, error.hint),
     };
-    let Ok(mut signals) = Signals::listen() else {
+    let (stops, stop_verbs) = mpsc::channel(1);
+    let Ok(mut signals) = Signals::listen(stop_verbs) else {
         return fatal.fail(exit::INTERNAL, "cannot listen for signals", None);
     };
     let proxies = ProxyRules::from_env(env);
@@ -232,7 +237,8 @@ async fn serve(
     let mut policy = declare(&loaded);
     let (reloads, mut reload_requests) = mpsc::channel::<Reload>(MAX_RELOADS);
     let handle = relay.handle();
-    let mut service = ControlService::new(handle.clone(), &settings.state_dir).reloads(reloads);
+    let service = ControlService::new(handle.clone(), &settings.state_dir);
+    let mut service = service.reloads(reloads).stops(stops);
     if let Some(url) = &url {
         service = service.connector(url, watched.clone());
     }
@@ -265,14 +271,14 @@ async fn serve(
             never = &mut watchdog => match never {},
             never = &mut reporting_suppressed => match never {},
             request = signals.next() => match request {
-                SignalRequest::Stop if exit_request == Some(SignalRequest::Stop) => {
+                SignalRequest::Stop if exit_request.is_some_and(|begun| begun != SignalRequest::Restart) => {
                     tracing::warn!("second stop signal; exiting immediately");
                     return ExitCode::from(exit::FAILED);
                 }
-                SignalRequest::Restart if exit_request.is_some() => {}
-                SignalRequest::Stop | SignalRequest::Restart => {
+                SignalRequest::StopVerb | SignalRequest::Restart if exit_request.is_some() => {}
+                SignalRequest::Stop | SignalRequest::StopVerb | SignalRequest::Restart => {
                     exit_request = Some(request);
-                    if request == SignalRequest::Stop {
+                    if request != SignalRequest::Restart {
                         let drain = Duration::from_secs(settings.shutdown.drain_secs);
                         dumps.spawn(announce_wait(handle.clone(), drain));
                     }
@@ -315,36 +321,23 @@ fn log_start(loaded: &LoadedConfig) {
     let settings = &loaded.settings;
     let file = loaded.own_file.as_ref().map(|path| path.display().to_string());
     tracing::info!(
+        target: log::BESIDE_PEOPLE,
         version = env!("CARGO_PKG_VERSION"),
         build = BUILD.as_str(),
         settings = file.as_deref().unwrap_or("none"),
         state_dir = %settings.state_dir.display(),
         "hermes-relay starts"
     );
-    let others = settings
-        .agents
-        .iter()
-        .filter(|(name, _)| **name != settings.agent);
-    let others = others.map(|(name, entry)| format!("{name} ({})", entry.backend.kind()));
-    let default = match settings.agents.get(&settings.agent) {
-        Some(entry) => format!("{} ({})", settings.agent, entry.backend.kind()),
-        None => settings.agent.clone(),
-    };
-    let agents: Vec<String> = std::iter::once(default).chain(others).collect();
     let identities = settings.connector.identities.iter();
     let platforms: Vec<&str> = identities.map(|identity| identity.platform.as_str()).collect();
     tracing::info!(
-        agents = agents.join(", "),
+        target: log::BESIDE_PEOPLE,
+        agents = greeting::agents(settings).join(", "),
         platforms = platforms.join(", "),
-        connector = settings.connector.url.as_deref().map(shown_url),
+        connector = settings.connector.url.as_deref().map(greeting::shown_url),
         telegram = settings.direct.telegram.as_ref().map(|bot| &*bot.api_base),
         "configured"
     );
-}
-
-/// A URL without what may be secret in it.
-fn shown_url(url: &str) -> String {
-    ConnectorUrl::parse(url).map_or_else(|_| "invalid".to_owned(), |url| url.to_string())
 }
 
 /// Builds the relay and opens its journal; reports an error and returns its exit code.
@@ -429,7 +422,9 @@ fn requested_exit(request: SignalRequest) -> ExitCode {
             tracing::info!("exiting for a restart by the supervisor");
             ExitCode::from(exit::TRY_AGAIN)
         }
-        SignalRequest::Stop | SignalRequest::Reload | SignalRequest::Dump => ExitCode::SUCCESS,
+        SignalRequest::Stop | SignalRequest::StopVerb | SignalRequest::Reload | SignalRequest::Dump => {
+            ExitCode::SUCCESS
+        }
     }
 }
 

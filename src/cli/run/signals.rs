@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::cli::format::{duration, printable};
@@ -20,6 +21,8 @@ const MAX_DUMPED_SESSIONS: usize = 200;
 pub(super) enum SignalRequest {
     /// SIGTERM or SIGINT, or SIGHUP when a terminal was closed: finish and exit.
     Stop,
+    /// `hermes-relay stop`: the same, and asking again changes nothing.
+    StopVerb,
     /// SIGUSR1: finish and exit, so that the supervisor restarts us.
     Restart,
     /// SIGHUP without a terminal: reload the settings.
@@ -37,10 +40,13 @@ pub(super) struct Signals {
     hangup: Signal,
     /// Whether there is a terminal: then SIGHUP means that it was closed.
     has_terminal: bool,
+    /// Requests of `hermes-relay stop`.
+    stop_verbs: mpsc::Receiver<()>,
 }
 
 impl Signals {
-    pub(super) fn listen() -> std::io::Result<Self> {
+    /// Handles signals from now on, and requests on the channel as well.
+    pub(super) fn listen(stop_verbs: mpsc::Receiver<()>) -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -50,6 +56,7 @@ impl Signals {
             has_terminal: std::io::stdin().is_terminal()
                 || std::io::stdout().is_terminal()
                 || std::io::stderr().is_terminal(),
+            stop_verbs,
         })
     }
 
@@ -60,6 +67,7 @@ impl Signals {
             _ = self.terminate.recv() => SignalRequest::Stop,
             _ = self.interrupt.recv() => SignalRequest::Stop,
             _ = self.user1.recv() => SignalRequest::Restart,
+            Some(()) = self.stop_verbs.recv() => SignalRequest::StopVerb,
             _ = self.hangup.recv() => if self.has_terminal { SignalRequest::Stop } else { SignalRequest::Reload },
             _ = self.user2.recv() => SignalRequest::Dump,
         }
@@ -69,7 +77,9 @@ impl Signals {
     pub(super) async fn next_exit(&mut self) -> SignalRequest {
         loop {
             match self.next().await {
-                request @ (SignalRequest::Stop | SignalRequest::Restart) => return request,
+                request @ (SignalRequest::Stop | SignalRequest::StopVerb | SignalRequest::Restart) => {
+                    return request;
+                }
                 SignalRequest::Reload | SignalRequest::Dump => {}
             }
         }

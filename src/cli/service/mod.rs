@@ -4,6 +4,7 @@
 //! the service first, while systemd knows its unit. A unit file that was edited is neither overwritten nor removed without
 //! `--force`.
 
+mod running;
 mod unit;
 
 use std::io::{ErrorKind, Write as _};
@@ -15,6 +16,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::Environment;
 use super::exit::{self, errln, fail, outln};
+pub(super) use running::ServiceUnit;
 use unit::{UnitOptions, UnitState, binary_of, secret_of, unit_state, user_of};
 
 /// Run the relay as a systemd service: install, remove or check its unit.
@@ -78,6 +80,8 @@ struct InstallArgs {
     /// Settings file that the service uses [default: as `run` finds it].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[arg(from_global)]
+    state_dir: Option<PathBuf>,
     /// Enable the service and start it, or restart it.
     #[arg(long, conflicts_with = "unit_dir")]
     now: bool,
@@ -140,6 +144,7 @@ pub(super) fn install_for_user(config: Option<&Path>, env: Environment<'_>) -> E
         run_as: None,
         binary: None,
         config: config.map(Path::to_owned),
+        state_dir: None,
         now: true,
         safety: SafetyArgs {
             dry_run: false,
@@ -254,7 +259,7 @@ fn start_now(user: bool, name: &str) -> ExitCode {
 }
 
 /// Runs `systemctl`; the error is for people.
-fn systemctl_run(user: bool, args: &[&str]) -> Result<(), String> {
+pub(super) fn systemctl_run(user: bool, args: &[&str]) -> Result<(), String> {
     let shown = format!("{} {}", systemctl(user), args.join(" "));
     let mut command = Command::new("systemctl");
     if user {
@@ -289,7 +294,10 @@ fn variables(args: &InstallArgs, env: Environment<'_>) -> Vec<(&'static str, Str
             "HERMES_RELAY_CONFIG",
             named.or_else(|| set("HERMES_RELAY_CONFIG")),
         ),
-        ("HERMES_RELAY_STATE_DIR", set("HERMES_RELAY_STATE_DIR")),
+        (
+            "HERMES_RELAY_STATE_DIR",
+            (args.state_dir.as_deref().and_then(absolute)).or_else(|| set("HERMES_RELAY_STATE_DIR")),
+        ),
         ("PATH", path),
     ];
     let set = variables.into_iter();

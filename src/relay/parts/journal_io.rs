@@ -108,6 +108,7 @@ impl JournalIo {
             | Pending::Quarantine(_)
             | Pending::Ops(_)
             | Pending::Access(..)
+            | Pending::Repair(_)
             | Pending::Job(_)
             | Pending::Handed => true,
             Pending::SessionRows(_)

@@ -4,7 +4,7 @@
 use crate::link::Generation;
 use crate::relay::effects::{Accepting, Pending, Work};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::handle::SendError;
+use crate::relay::handle::{RepairError, SendError};
 use crate::relay::parts::outbox::OpsCommit;
 use crate::store::{Batch, Committed, Completion, Failed, Fault, Subject};
 
@@ -24,6 +24,7 @@ impl EventLoop {
             | Completion::Quarantined { token, .. }
             | Completion::Cron { token, .. }
             | Completion::Handed { token, .. }
+            | Completion::Repaired { token, .. }
             | Completion::OpsAdded { token, .. }
             | Completion::Queued { token, .. }
             | Completion::Waiting { token, .. }
@@ -58,6 +59,7 @@ impl EventLoop {
             }
             (Completion::Handed { reply, .. }, Pending::Handed) => self.handle_items_reply(reply),
             (Completion::OpsAdded { .. }, Pending::Access(reply, answer)) => drop(reply.send(Ok(answer))),
+            (Completion::Repaired { repaired, .. }, Pending::Repair(reply)) => self.repaired(&repaired, reply),
             (Completion::OpsAdded { ops, .. }, Pending::Ops(reply)) => {
                 if let Some(reply) = reply {
                     let _ = reply.send(Ok(()));
@@ -151,6 +153,7 @@ impl EventLoop {
             }
             // The command line notices that it was dropped.
             Pending::Access(..) => tracing::error!("the journal refused a change of the access rules"),
+            Pending::Repair(reply) => drop(reply.send(Err(RepairError::NotStored))),
             // What cannot be read is as if nothing had been saved.
             Pending::AgentChoice(turn, session) => self.agent_chosen(turn, &session, None),
             Pending::AgentState(reply) => drop(reply.send(None)),

@@ -68,6 +68,7 @@ impl EventLoop {
             }
             HandleRequest::Activity(agent, reply) => drop(reply.send(self.agent_activity(&agent))),
             HandleRequest::HandedAfter(number, reply) => drop(reply.send(self.handed.after(number))),
+            HandleRequest::Repair(repair, item, reply) => self.repair(repair, item, reply),
             HandleRequest::JobsChanged(reply) => {
                 self.scheduler.changed(ArmWaiter::Verb(reply), self.clock.mono());
             }

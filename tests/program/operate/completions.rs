@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::relay_process::Setup;
 use crate::support::skip::skip;
 use crate::support::terminal::{ENTER, Terminal};
 
@@ -159,4 +160,66 @@ fn zsh_functions(folder: &Path) -> String {
     let printed = run("zsh", &["-f", "-c", "print -r -- ${(j.:.)fpath}"]).expect("zsh is installed");
     let known = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
     format!("{}:{known}", folder.display())
+}
+
+/// A command line of bash with a program that is found, and settings and state of its own.
+fn names_in_bash(setup: &Setup, script: &Path, line: &str) -> Vec<String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_hermes-relay"));
+    let typed = format!(
+        "source {}; COMP_LINE='{line}'; COMP_POINT={}; COMP_WORDS=({line}); \
+         [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+         _hermes_relay_names hermes-relay x y; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display(),
+        line.len()
+    );
+    let output = Command::new("bash")
+        .args(["--norc", "-c", &typed])
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()))
+        .env("HERMES_HOME", setup.home())
+        .env("HERMES_RELAY_STATE_DIR", setup.state_dir())
+        .output()
+        .unwrap();
+    words(&output)
+}
+
+#[tokio::test]
+async fn names_are_completed_from_settings_and_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let bash = script(folder.path(), "bash");
+    let setup = Setup::new()
+        .setting("agents.coder", "{kind: echo}")
+        .setting("agents.writer", "{kind: noop}");
+    setup.write("SKILL.md", "Sort the mail.");
+    let skill = setup.home().join("SKILL.md").display().to_string();
+    for args in [
+        &["skills", "add", "inbox", &skill][..],
+        &["cron", "add", "every 2h", "Look around", "--name", "look-around"],
+        &["cron", "add", "every 2h", "Trick", "--name", "$(touch hacked)"],
+    ] {
+        let output = setup.verb(args).output().await.unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+    }
+    let offered = |line: &str| names_in_bash(&setup, &bash, line);
+    assert_eq!(offered("hermes-relay agents test "), ["coder", "echo", "noop", "writer"]);
+    assert_eq!(offered("hermes-relay agents test c"), ["coder"]);
+    assert_eq!(offered("hermes-relay run --agent w"), ["writer"]);
+    assert_eq!(offered("hermes-relay skills show "), ["inbox"]);
+    assert_eq!(offered("hermes-relay cron run look"), ["look-around"]);
+    let jobs = offered("hermes-relay cron run ");
+    assert_eq!(jobs.len(), 3, "two ids and the name that is safe: {jobs:?}");
+    assert!(!jobs.iter().any(|job| job.contains("hacked")), "{jobs:?}");
+    assert_eq!(offered("hermes-relay enr"), ["enroll"], "other words as before");
+    if Command::new("fish").arg("--version").output().is_ok() {
+        let fish = script(folder.path(), "fish");
+        let program = Path::new(env!("CARGO_BIN_EXE_hermes-relay"));
+        let typed = format!("source {}; complete -C 'hermes-relay agents test c'", fish.display());
+        let output = Command::new("fish")
+            .args(["--no-config", "-c", &typed])
+            .env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()))
+            .env("HERMES_HOME", setup.home())
+            .output()
+            .unwrap();
+        assert!(words(&output).contains(&"coder".to_owned()), "{output:?}");
+    }
 }

@@ -52,7 +52,7 @@ async fn what_is_no_request_gets_a_reason_or_nothing() {
         (b"\xff\xfe\x00\n", "bad_request"),
         (b"{}\n", "bad_request"),
         (b"[[[[[[[[[[[[[[[[[[\n", "bad_request"),
-        (b"{\"v\":1,\"op\":\"shutdown\"}\n", "bad_request"),
+        (b"{\"v\":1,\"op\":\"explode\"}\n", "bad_request"),
         (b"{\"v\":1,\"op\":\"stop\"}\n", "bad_request"),
         (b"{\"v\":7,\"op\":\"status\"}\n", "version"),
     ] {

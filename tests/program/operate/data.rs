@@ -183,3 +183,30 @@ async fn what_expires_is_gone_and_nothing_else() {
         2
     );
 }
+
+#[tokio::test]
+async fn texts_are_listed_and_deleted() {
+    let setup = Setup::new();
+    let empty = data(&setup, &["list"]).await;
+    assert!(empty.code == 0 && empty.out.contains("data write"), "{empty:?}");
+    let first = write(&setup, &["The router is in the cellar", "--tag", "house"]).await;
+    let second = write(&setup, &["The key is under the mat"]).await;
+    let listed = data_json(&setup, &["list"]).await;
+    let ids: Vec<&str> = (listed["items"].as_array().unwrap().iter())
+        .map(|item| item["id"].as_str().unwrap())
+        .collect();
+    assert_eq!(ids, [second.as_str(), first.as_str()], "the newest first");
+    let shown = data(&setup, &["list", "--limit", "1"]).await.out;
+    assert!(shown.contains(&second) && shown.contains("--limit"), "{shown}");
+    let tagged = data_json(&setup, &["list", "--filter", "tags=house"]).await;
+    assert_eq!(tagged["items"].as_array().unwrap().len(), 1);
+
+    let unasked = data(&setup, &["delete", &first]).await;
+    assert!(unasked.code == 1 && unasked.err.contains("--yes"), "{unasked:?}");
+    let deleted = data(&setup, &["delete", &first, "--yes", "--json"]).await;
+    assert_eq!((deleted.code, deleted.json()), (0, json!({"deleted": first})));
+    let again = data(&setup, &["delete", &first, "--yes"]).await;
+    assert!(again.code == 1 && again.err.contains("data list"), "{again:?}");
+    assert!(found(&setup, &["router"]).await.is_empty(), "its words are gone, too");
+    assert_eq!(found(&setup, &["key"]).await, [second.as_str()]);
+}

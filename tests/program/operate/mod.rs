@@ -12,6 +12,7 @@ mod dev;
 mod dev_chat;
 mod dev_people;
 mod documents;
+mod ending;
 mod first_run;
 mod http;
 mod log_file;

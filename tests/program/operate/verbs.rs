@@ -97,15 +97,15 @@ async fn sessions_are_listed_and_one_of_them_is_stopped() {
     );
 
     let slip = format!("{}x", &key[..key.len() - 1]);
-    let typo = verb(&setup, &["stop", &slip]).await;
+    let typo = verb(&setup, &["sessions", "stop", &slip]).await;
     assert_eq!(typo.code, 1);
     assert!(typo.err.contains("did you mean"), "{typo:?}");
-    let nobody = verb(&setup, &["stop", "no such session at all"]).await;
+    let nobody = verb(&setup, &["sessions", "stop", "no such session at all"]).await;
     assert_eq!(nobody.code, 1);
     assert!(nobody.err.contains("hermes-relay sessions"), "{nobody:?}");
 
-    let stopped = verb(&setup, &["stop", key]).await;
-    assert_eq!(stopped.code, 0, "{stopped:?}");
+    let stopped = verb(&setup, &["sessions", "stop", key]).await;
+    assert_eq!((stopped.code, stopped.err.as_str()), (0, ""), "{stopped:?}");
     // What waited runs next; the other chat's turn goes on.
     connector.reply_to(SOON, "m2").await.unwrap();
     let status = status(&setup).await;
@@ -141,6 +141,10 @@ async fn a_turn_of_another_instance_is_stopped_through_the_connector() {
         .env("GATEWAY_RELAY_SECRET", "secret of gw-2");
     let other = connected(&second).await;
     let stopped = verb(&second, &["stop", &key]).await;
+    assert!(
+        stopped.err.contains("note:") && stopped.err.contains("sessions stop"),
+        "the former way: {stopped:?}"
+    );
     assert_eq!(stopped.code, 1, "it is not known what becomes of it: {stopped:?}");
     assert!(stopped.err.contains("asked to stop it elsewhere"), "{stopped:?}");
     status_until(&first, "no turn", |status| {

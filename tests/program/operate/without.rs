@@ -13,7 +13,9 @@ async fn with_nothing_running_every_verb_reports_it_and_how_to_start_one() {
         &["status", "--json"],
         &["status", "--watch"],
         &["sessions"],
-        &["stop", "agent:main:discord:dm:c1"],
+        &["sessions", "stop", "agent:main:discord:dm:c1"],
+        &["stop"],
+        &["restart"],
         &["send", "--chat", "c1", "hi"],
         &["reload"],
         &["wake"],
@@ -86,7 +88,7 @@ async fn a_typo_is_a_usage_error_with_a_suggestion() {
         (&["dev", "--platform", "discrod"], "discord"),
         (&["run", "--log-level", "dbug"], "debug"),
         (&["send", "hi"], "--chat"),
-        (&["stop"], "<SESSION>"),
+        (&["sessions", "stop"], "<SESSION>"),
     ] {
         let output = verb(&setup, args).await;
         assert_eq!(output.code, 2, "{args:?}: {output:?}");
@@ -136,7 +138,12 @@ async fn every_verb_explains_itself_with_an_example_and_in_the_manual() {
 
 /// The verbs that a help page lists.
 async fn verbs_below(setup: &Setup, above: &[&str]) -> Vec<String> {
-    let help = verb(setup, &[above, &["--help"]].concat()).await.out;
+    let asked = if above.is_empty() {
+        vec!["help", "--all"]
+    } else {
+        [above, &["--help"]].concat()
+    };
+    let help = verb(setup, &asked).await.out;
     let mut is_listed = false;
     let mut verbs = Vec::new();
     for line in help.lines() {
@@ -160,8 +167,8 @@ const HEADINGS: [&str; 5] = ["Start:", "Operate:", "Diagnose:", "Tooling:", "Com
 #[tokio::test]
 async fn the_help_groups_the_verbs() {
     let setup = Setup::new();
-    for option in ["--help", "-h", "help"] {
-        let help = verb(&setup, &[option]).await;
+    for option in ["--help", "help"] {
+        let help = verb(&setup, &[option, "--all"]).await;
         assert_eq!(help.code, 0, "{help:?}");
         let places: Vec<_> = HEADINGS[..4]
             .iter()
@@ -196,12 +203,6 @@ async fn verbs_of_other_programs_lead_to_ours() {
             &["start"][..],
             &["`start`", "hermes-relay run", "service install --user --now"][..],
         ),
-        (
-            &["stop"],
-            &["hermes-relay sessions", "systemctl --user stop hermes-relay"],
-        ),
-        (&["restart"], &["systemctl --user restart hermes-relay", "reload"]),
-        (&["restart", "--now"], &["systemctl --user restart hermes-relay"]),
         (&["service", "stop"], &["systemctl --user stop hermes-relay"]),
     ] {
         let output = verb(&setup, args).await;
@@ -209,6 +210,115 @@ async fn verbs_of_other_programs_lead_to_ours() {
         for part in parts {
             assert!(output.err.contains(part), "{args:?}: {output:?}");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_first_screen_shows_what_a_newcomer_needs() {
+    let setup = Setup::new();
+    let nothing = verb(&setup, &[]).await;
+    assert_eq!(nothing.code, 2, "{nothing:?}");
+    for option in ["--help", "-h", "help"] {
+        let help = verb(&setup, &[option]).await;
+        assert_eq!(help.code, 0, "{help:?}");
+        assert_eq!(help.out, nothing.err, "the same without a word");
+        let (_, list) = help.out.split_once("\nCommands:\n").expect("a list");
+        let (list, rest) = list.split_once("\n\n").unwrap();
+        let listed: Vec<_> = list
+            .lines()
+            .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(
+            listed,
+            [
+                "init", "dev", "run", "access", "cron", "send", "status", "doctor", "service"
+            ]
+        );
+        for part in ["hermes-relay help --all", "To begin:", "--state-dir DIR"] {
+            assert!(rest.contains(part), "{part}: {rest}");
+        }
+        assert!(help.out.lines().count() < 45, "{}", help.out);
+    }
+}
+
+#[tokio::test]
+async fn global_options_work_before_and_after_the_command() {
+    let setup = Setup::new();
+    setup.write("other.yaml", "agent: noop\n");
+    let file = setup.home().join("other.yaml").display().to_string();
+    let state = setup.home().join("elsewhere").display().to_string();
+    for args in [
+        &["--config", &file, "--state-dir", &state, "--json", "config", "show"][..],
+        &["config", "--config", &file, "--json", "show", "--state-dir", &state],
+        &["config", "show", "--json", "--config", &file, "--state-dir", &state],
+    ] {
+        let shown = verb(&setup, args).await;
+        assert_eq!(shown.code, 0, "{args:?}: {shown:?}");
+        let shown = shown.json();
+        let value = |key: &str| {
+            let rows = shown["settings"].as_array().unwrap();
+            let row = rows.iter().find(|row| row["key"] == key).unwrap();
+            row["value"].as_str().unwrap().to_owned()
+        };
+        assert_eq!((value("agent"), value("state_dir")), ("noop".to_owned(), state.clone()));
+    }
+    let early = verb(&setup, &["--json", "sessions"]).await;
+    assert_eq!((early.code, early.json()["error"]["exit_code"].as_i64()), (69, Some(69)));
+    let level = verb(&setup, &["--log-level", "dbug", "status"]).await;
+    assert!(level.code == 2 && level.err.contains("debug"), "{level:?}");
+    for args in [
+        &["completions", "bash", "--json"][..],
+        &["--json", "man"],
+        &["agents", "test", "echo", "--json"],
+        &["logs", "--json"],
+        &["service", "status", "--json"],
+    ] {
+        let refused = verb(&setup, args).await;
+        assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{args:?}: {refused:?}");
+        assert!(
+            refused.err.contains("prints nothing as JSON") && refused.err.contains("hint:"),
+            "{args:?}: {refused:?}"
+        );
+    }
+    let temporary = verb(&setup, &["dev", "--smoke", "--state-dir", &state]).await;
+    assert!(
+        temporary.code == 2 && temporary.err.contains("temporary"),
+        "{temporary:?}"
+    );
+}
+
+#[tokio::test]
+async fn former_names_work_with_a_note_and_are_in_no_help() {
+    let setup = Setup::new();
+    for (former, now) in [
+        (&["usage"][..], &["access", "usage"][..]),
+        (&["connectors", "list"], &["notify", "--list"]),
+    ] {
+        let (old, new) = (verb(&setup, former).await, verb(&setup, now).await);
+        assert_eq!((old.code, &old.out), (0, &new.out), "{former:?}: {old:?}");
+        assert!(
+            old.err.starts_with("note: ") && old.err.contains(&now.join(" ")),
+            "{old:?}"
+        );
+        assert_eq!(new.err, "", "{now:?}");
+        assert!(!verbs_below(&setup, &[]).await.contains(&former[0].to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn options_for_programs_are_in_the_long_help_only() {
+    let setup = Setup::new();
+    for (command, option) in [
+        (&["skills", "list"][..], "--if-none-match"),
+        (&["skills", "list"], "--offset"),
+        (&["data", "query"], "--offset"),
+        (&["data", "query"], "--permissive-filters"),
+    ] {
+        let short = verb(&setup, &[command, &["-h"]].concat()).await.out;
+        let long = verb(&setup, &[command, &["--help"]].concat()).await.out;
+        assert!(!short.contains(option), "{command:?}: {short}");
+        assert!(long.contains(option), "{command:?}: {long}");
     }
 }
 
@@ -229,7 +339,7 @@ async fn explained(setup: &Setup, verbs: &[&str]) -> String {
 #[tokio::test]
 async fn the_exit_codes_are_one_table_in_the_help_the_manual_and_the_documents() {
     let setup = Setup::new();
-    let help = verb(&setup, &["--help"]).await.out;
+    let help = verb(&setup, &["help", "--all"]).await.out;
     let (_, table) = help.split_once("Exit codes:\n").expect("a table");
     let rows: Vec<_> = table
         .lines()
@@ -293,7 +403,8 @@ async fn an_error_is_json_too_where_json_was_asked_for() {
     for (args, code) in [
         (&["status", "--json"][..], 69),
         (&["sessions", "--json"], 69),
-        (&["stop", "x", "--json"], 69),
+        (&["stop", "--json"], 69),
+        (&["restart", "--json"], 69),
         (&["send", "--chat", "c", "hi", "--json"], 69),
         (&["reload", "--json"], 69),
         (&["wake", "--json"], 69),

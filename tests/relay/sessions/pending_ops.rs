@@ -2,9 +2,13 @@
 
 use super::{HANG, start};
 use hermes_relay::config::ResendUnknown::{Answers, Never};
+use hermes_relay::config::ServeConfig;
 use hermes_relay::relay::ReplyMode;
-use hermes_relay::store::{Inspector, Section};
-use serde_json::json;
+use hermes_relay::serve::client::{self, ClientError};
+use hermes_relay::serve::{ControlRequest, ControlService, Serving};
+use hermes_relay::store::{Inspector, Item, Repair, Section};
+use serde_json::{Value, json};
+use std::path::Path;
 
 #[tokio::test]
 async fn a_refusal_that_passes_loses_no_answer() {
@@ -61,6 +65,60 @@ async fn an_answer_that_is_refused_for_good_is_reported_and_kept_for_a_retry() {
     assert_eq!(dropped(dir.path()), None);
     let relay = start(dir.path(), |_| {}).await;
     assert_eq!(relay.replies("a", 1).await, ["echo: two"]);
+    relay.stop().await;
+}
+
+/// What the control socket answers to a repair.
+async fn repair(dir: &Path, repair: Repair, item: Item) -> Result<Value, ClientError> {
+    let dir = dir.to_owned();
+    let call = move || client::call(&dir, &ControlRequest::Repair { repair, item });
+    tokio::task::spawn_blocking(call).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_running_relay_sends_a_dropped_op_again_and_drops_one_that_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |settings| settings.sessions.refused_retries = 0).await;
+    let service = ControlService::new(relay.handle.clone(), dir.path());
+    let _serving = Serving::start(&ServeConfig::default(), service, None).unwrap();
+    relay.connector.set_reply_mode(ReplyMode::Refuse("no".into()));
+    relay.deliver("a", "1", "one").await;
+    relay
+        .wait_for_status("dropped", |status| status.tally.ops_dropped > 0 && status.ops_durable == 0)
+        .await;
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    let ops = || Inspector::open(dir.path()).unwrap().list(Section::Ops, 0, 10).unwrap();
+    let dropped = ops().into_iter().find(|op| op.state == "dropped").expect("the journal keeps it");
+    repair(dir.path(), Repair::Retry, dropped.item).await.unwrap();
+    relay
+        .seen("it again", |seen| seen.texts("a").iter().filter(|text| *text == "echo: one").count() == 2)
+        .await;
+    relay.wait_for_status("settled", |status| status.ops_durable == 0).await;
+    let again = repair(dir.path(), Repair::Retry, dropped.item).await;
+    assert!(matches!(again, Err(ClientError::Refused(refused)) if refused.code == "wrong_state"));
+
+    // The first of a chat is in flight, the second waits.
+    relay.connector.set_reply_mode(ReplyMode::Hold);
+    relay.deliver("a", "2", "two").await;
+    relay.deliver("a", "3", "three").await;
+    relay
+        .wait_for_status("two pending", |status| {
+            status.tally.turns_done == 3 && status.ops_durable == 2
+        })
+        .await;
+    let seen = relay.seen("one op", |seen| seen.in_flight == 1).await;
+    let listed: Vec<Item> = ops().into_iter().map(|op| op.item).collect();
+    assert_eq!(listed.len(), 2);
+    let busy = repair(dir.path(), Repair::Drop, listed[0]).await;
+    assert!(matches!(busy, Err(ClientError::Refused(refused)) if refused.code == "in_flight"));
+    repair(dir.path(), Repair::Drop, listed[1]).await.unwrap();
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    assert!(relay.connector.answer(seen.ops.back().unwrap().id, &json!({"success": true})));
+    relay.deliver("a", "4", "four").await;
+    let seen = relay
+        .seen("the rest", |seen| seen.texts("a").iter().any(|text| text == "echo: four"))
+        .await;
+    assert!(seen.texts("a").iter().all(|text| text != "echo: three"), "{:?}", seen.texts("a"));
     relay.stop().await;
 }
 

@@ -5,7 +5,7 @@ use crate::adapter::stream::OpOutcome;
 use crate::relay::effects::Effects;
 use crate::relay::ops::{EphemeralOp, OpGroup, OpOwner, OutcomeSender};
 use crate::session::TurnId;
-use crate::store::Command;
+use crate::store::{Command, OpSeq};
 use crate::wire::OpId;
 
 impl Outbox {
@@ -45,6 +45,21 @@ impl Outbox {
         if let Some(kind) = self.take_waiting(id) {
             self.lanes.retry(&kind.body().lane);
         }
+    }
+
+    /// Takes a durable op back by its row; `false` if it is in flight. One that is not here can be dropped as well.
+    pub fn take_back(&mut self, row: OpSeq) -> bool {
+        let found = self.ops.iter().find_map(|(id, queued)| match &queued.kind {
+            OpKind::Durable(own, _) if *own == row => Some(*id),
+            OpKind::Durable(..) | OpKind::Ephemeral { .. } => None,
+        });
+        let Some(id) = found else { return true };
+        let Some(kind) = self.take_waiting(id) else {
+            return false;
+        };
+        self.durable -= 1;
+        self.lanes.retry(&kind.body().lane);
+        true
     }
 
     /// Durable ops of a group that have not gone out are settled, those that are being committed as soon as they are.

@@ -92,7 +92,7 @@ impl Turns {
         }
     }
 
-    /// Runs an interrupted message again, because that does no harm.
+    /// Runs an interrupted message again, because that does no harm, or because somebody asked for it.
     pub fn run_again(&mut self, row: &InboxRow, now_ms: i64, effects: &mut Effects) {
         let session = SessionKey::from_text(Arc::clone(&row.session));
         if let Admission::Start(turn) = self.sessions.admit(&session) {
