@@ -1,7 +1,8 @@
 //! One transaction: commands in, outcomes out, completions only after the commit.
 //!
-//! [`JournalDb`] keeps the few values that a rollback must restore. It never commits half of a command, and never makes a
-//! completion for a transaction that did not commit.
+//! A transaction adds one row to the log, or, when a command is about something in the tables, moves the log into the tables and
+//! applies its commands there. [`JournalDb`] keeps the few values that a rollback must restore. It never commits half of a
+//! command, and never makes a completion for a transaction that did not commit.
 
 use super::access;
 use super::command::Command;
@@ -14,6 +15,7 @@ use super::dedupe::RecentKeys;
 use super::fault::Fault;
 use super::handed::{self, HandedBody, HandedCommand, HandedReply};
 use super::inspect::Item;
+use super::log::{BatchWriter, Overlay};
 use super::reads;
 use super::reads::WriterState;
 use super::repair::{self, Beside, Repair, Repaired};
@@ -31,6 +33,8 @@ pub(super) struct JournalDb<'c> {
     pub(super) calendar: Option<Calendar>,
     pub(super) statements: Statements<'c>,
     pub(super) counters: NextIds,
+    pub(super) overlay: Overlay,
+    pub(super) batch: BatchWriter,
     /// Ops marked as sent in this transaction and not settled in it.
     sent: HashSet<OpSeq>,
     /// Ops that were settled in this transaction.
@@ -85,6 +89,8 @@ impl<'c> JournalDb<'c> {
             calendar,
             statements,
             counters,
+            overlay: Overlay::default(),
+            batch: BatchWriter::default(),
             sent: HashSet::new(),
             settled: Vec::new(),
             index_in_use,
@@ -100,8 +106,24 @@ impl<'c> JournalDb<'c> {
         let before = self.counters;
         let mut at = None;
         self.calendar.get_or_insert_with(|| Calendar::new(now_ms));
-        let result = self.run(commands, now_ms, &mut at);
-        self.settle(before, result).map_err(|error| TransactionError {
+        let result = match self.write_batch(commands, &mut at) {
+            Ok(Some(is_unlogged)) => {
+                let appended = self.append(commands.len(), now_ms);
+                let appended = self.settle(before, appended);
+                appended.map(|()| self.apply_logged(commands, &is_unlogged))
+            }
+            Ok(None) => {
+                self.recent.rolled_back();
+                let result = self.run(commands, now_ms, &mut at);
+                let result = self.settle(before, result);
+                if result.is_ok() {
+                    self.overlay = Overlay::default();
+                }
+                result
+            }
+            Err(error) => self.settle(before, Err(error)),
+        };
+        result.map_err(|error| TransactionError {
             fault: Fault::from_error(&error),
             at,
         })
@@ -140,7 +162,7 @@ impl<'c> JournalDb<'c> {
 
     /// Runs a command that only reads, outside any transaction.
     pub(super) fn read(&self, command: &Command) -> Option<Completion> {
-        reads::answer(self.db, command).unwrap_or_else(|error| {
+        reads::answer(self.db, &self.overlay, command).unwrap_or_else(|error| {
             Some(Completion::Failed(Failed {
                 subject: command.subject(),
                 fault: Fault::from_error(&error),
@@ -169,7 +191,7 @@ impl<'c> JournalDb<'c> {
         Ok(())
     }
 
-    fn settle<T>(&mut self, before: NextIds, result: Result<T>) -> Result<T> {
+    pub(super) fn settle<T>(&mut self, before: NextIds, result: Result<T>) -> Result<T> {
         self.sent.clear();
         self.settled.clear();
         match result {
@@ -193,20 +215,20 @@ impl<'c> JournalDb<'c> {
         }
     }
 
-    fn run(
+    pub(super) fn run(
         &mut self,
         commands: &[Command],
         now_ms: i64,
         at: &mut Option<usize>,
     ) -> Result<Vec<CommandOutcome>> {
         self.statements.begin.execute([])?;
+        if self.has_overlay() {
+            self.overlay.materialise(self.db)?;
+        }
         let mut outcomes = Vec::with_capacity(commands.len());
-        while let Some(command) = commands.get(outcomes.len()) {
-            let ended = self.end_run(&commands[outcomes.len()..], &mut outcomes);
+        for command in commands {
             *at = Some(outcomes.len());
-            if ended? == 0 {
-                outcomes.push(self.apply(command)?);
-            }
+            outcomes.push(self.apply(command)?);
         }
         *at = None;
         for op in self.sent.drain() {
@@ -323,9 +345,8 @@ impl<'c> JournalDb<'c> {
             | Command::NextQueued { .. }
             | Command::NextWaiting { .. }
             | Command::NextOps { .. }
-            | Command::LoadResume { .. } => {
-                reads::answer(self.db, command)?.map_or(CommandOutcome::Silent, CommandOutcome::Read)
-            }
+            | Command::LoadResume { .. } => reads::answer(self.db, &Overlay::default(), command)?
+                .map_or(CommandOutcome::Silent, CommandOutcome::Read),
         })
     }
 
@@ -354,7 +375,7 @@ impl<'c> JournalDb<'c> {
         Ok(())
     }
 
-    fn is_known(&mut self, key: Option<&DedupeKey>) -> Result<bool> {
+    pub(super) fn is_known(&mut self, key: Option<&DedupeKey>) -> Result<bool> {
         let Some(key) = key else { return Ok(false) };
         if self.recent.contains(key) {
             return Ok(true);
@@ -554,6 +575,7 @@ pub(super) fn complete(command: Command, outcome: CommandOutcome) -> Option<Comp
 pub(super) struct Statements<'c> {
     pub(super) begin: Statement<'c>,
     pub(super) commit: Statement<'c>,
+    pub(super) append: Statement<'c>,
     pub(super) find_key: Statement<'c>,
     pub(super) add_key: Statement<'c>,
     pub(super) accept: Statement<'c>,
@@ -561,9 +583,6 @@ pub(super) struct Statements<'c> {
     pub(super) finish: Statement<'c>,
     pub(super) keep: Statement<'c>,
     pub(super) delete: Statement<'c>,
-    pub(super) count_run: Statement<'c>,
-    pub(super) finish_run: Statement<'c>,
-    pub(super) delete_run: Statement<'c>,
     pub(super) add_op: Statement<'c>,
     pub(super) op_sent: Statement<'c>,
     pub(super) ops_settled: Statement<'c>,
@@ -574,6 +593,7 @@ impl<'c> Statements<'c> {
         Ok(Self {
             begin: db.prepare("BEGIN IMMEDIATE")?,
             commit: db.prepare("COMMIT")?,
+            append: db.prepare("INSERT INTO log (batch) VALUES (?1)")?,
             find_key: db.prepare("SELECT seq FROM dedupe WHERE key = ?1")?,
             add_key: db.prepare("INSERT OR IGNORE INTO dedupe (key, seq, day) VALUES (?1, ?2, ?3)")?,
             accept: db.prepare(
@@ -582,7 +602,7 @@ impl<'c> Statements<'c> {
             )?,
             start: db.prepare(
                 "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2, shown = NULL
-                 WHERE seq = ?1 RETURNING attempt",
+                 WHERE seq = ?1 AND state < 2 RETURNING attempt",
             )?,
             finish: db.prepare(
                 "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
@@ -591,13 +611,6 @@ impl<'c> Statements<'c> {
             )?,
             keep: db.prepare("UPDATE inbox SET state = ?2, shown = NULL WHERE seq = ?1 AND kind <> ?3")?,
             delete: db.prepare("DELETE FROM inbox WHERE seq = ?1")?,
-            count_run: db.prepare("SELECT count(*) FROM inbox WHERE seq BETWEEN ?1 AND ?2 AND state < 2")?,
-            finish_run: db.prepare(
-                "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
-                 SELECT seq, kind, session, dedupe, buffer_id, ?3, attempt, received_at, started_at, ?4
-                 FROM inbox WHERE seq BETWEEN ?1 AND ?2",
-            )?,
-            delete_run: db.prepare("DELETE FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
             add_op: db.prepare(
                 "INSERT INTO outbox (seq, session, chat, op, inbox_seq, state, created_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6)",

@@ -9,9 +9,10 @@ use super::completion::{InboxSeq, OpSeq};
 use super::fault::{Fault, OpenError};
 use super::journal::JournalSettings;
 use super::lock::StateLock;
+use super::log;
 use super::repair::{self, Beside, Repair, Repaired};
 use super::schema;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, Row, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -26,6 +27,7 @@ const PAGE: u32 = 256;
 pub struct Inspector {
     db: Connection,
     path: PathBuf,
+    has_log: bool,
 }
 
 /// An entry of the journal.
@@ -144,14 +146,28 @@ impl Inspector {
         let refused = |error| InspectError::Open(schema::to_open_error(&path, &error));
         let db = Connection::open_with_flags(&path, flags).map_err(refused)?;
         db.busy_timeout(Duration::from_secs(5)).map_err(refused)?;
-        if schema::check_known(&db, &path)? < schema::WITH_DROPPED_OPS {
+        let version = schema::check_known(&db, &path)?;
+        let has_log = version >= schema::WITH_LOG;
+        if has_log {
+            log::create_shadow(&db).map_err(refused)?;
+        }
+        if version < schema::WITH_DROPPED_OPS {
             // A journal of an older version has none; its writer migrates it.
             db.execute_batch(
                 "CREATE TEMP TABLE dropped (seq, session, chat, op, inbox_seq, created_at, dropped_at, reason)",
             )
             .map_err(refused)?;
         }
-        Ok(Self { db, path })
+        Ok(Self { db, path, has_log })
+    }
+
+    /// One moment of the journal, its log included; whatever is read while it lives belongs to it.
+    fn snapshot(&self) -> SqlResult<Transaction<'_>> {
+        let snapshot = self.db.unchecked_transaction()?;
+        if self.has_log {
+            log::fill_shadow(&snapshot)?;
+        }
+        Ok(snapshot)
     }
 
     /// The database's file.
@@ -161,6 +177,7 @@ impl Inspector {
 
     /// Counts of everything.
     pub fn counts(&self) -> Result<Counts, InspectError> {
+        let _snapshot = self.snapshot()?;
         let count = |what: &str| -> SqlResult<u64> {
             let count: i64 = self
                 .db
@@ -180,6 +197,7 @@ impl Inspector {
 
     /// Counts of unfinished work only.
     pub fn depth(&self) -> Result<Depth, InspectError> {
+        let _snapshot = self.snapshot()?;
         let one = |sql: &str| -> SqlResult<Option<i64>> {
             let found = self.db.query_row(sql, [], |row| row.get(0)).optional()?;
             Ok(found.flatten())
@@ -196,6 +214,7 @@ impl Inspector {
 
     /// When the first waiting message of a session came, Unix milliseconds; none when none waits.
     pub fn waiting_since(&self, session: &str) -> Result<Option<i64>, InspectError> {
+        let _snapshot = self.snapshot()?;
         let sql = "SELECT received_at FROM inbox WHERE session = ?1 AND state = 0 ORDER BY seq LIMIT 1";
         let mut find = self.db.prepare_cached(sql)?;
         Ok(find.query_row([session], |row| row.get(0)).optional()?)
@@ -208,19 +227,26 @@ impl Inspector {
 
     /// What people have used since a day.
     pub fn usage(&self, since_day: i64) -> Result<Vec<UsageRow>, InspectError> {
+        let _snapshot = self.snapshot()?;
         Ok(access::usage(&self.db, since_day)?)
     }
 
     /// Up to `limit` entries of a section with a number above `after`, oldest first.
     pub fn list(&self, section: Section, after: i64, limit: u32) -> Result<Vec<Listed>, InspectError> {
+        let _snapshot = self.snapshot()?;
+        Ok(self.page(section, after, limit)?)
+    }
+
+    fn page(&self, section: Section, after: i64, limit: u32) -> SqlResult<Vec<Listed>> {
         let sql = format!("{} WHERE seq > ?1 ORDER BY seq LIMIT ?2", section.select());
         let mut find = self.db.prepare_cached(&sql)?;
         let rows = find.query_map(params![after, limit], |row| section.listed(row))?;
-        Ok(rows.collect::<SqlResult<_>>()?)
+        rows.collect()
     }
 
     /// The `limit` newest entries of a section, newest first.
     pub fn latest(&self, section: Section, limit: u32) -> Result<Vec<Listed>, InspectError> {
+        let _snapshot = self.snapshot()?;
         let sql = format!("{} ORDER BY seq DESC LIMIT ?1", section.select());
         let mut find = self.db.prepare_cached(&sql)?;
         let rows = find.query_map([limit], |row| section.listed(row))?;
@@ -229,6 +255,7 @@ impl Inspector {
 
     /// One entry and its content: a message's or quarantined line, an op's encoding.
     pub fn show(&self, item: Item) -> Result<(Listed, Option<Vec<u8>>), InspectError> {
+        let _snapshot = self.snapshot()?;
         for section in item.sections() {
             let sql = format!("{} WHERE seq = ?1", section.select());
             let mut find = self.db.prepare_cached(&sql)?;
@@ -250,13 +277,14 @@ impl Inspector {
     ) -> Result<(), E> {
         let mut after = i64::MIN;
         loop {
-            let page = self.list(section, after, PAGE)?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let page = self
+                .page_with_content(section, after)
+                .map_err(InspectError::from)?;
+            let Some((last, _)) = page.last() else {
+                return Ok(());
+            };
             after = last.item.number();
-            for listed in page {
-                let content = self
-                    .content(section, listed.item.number())
-                    .map_err(InspectError::from)?;
+            for (listed, content) in page {
                 each(listed, content)?;
             }
         }
@@ -276,6 +304,16 @@ impl Inspector {
             Repaired::Refused => Err(InspectError::NoSuchItem),
             Repaired::Message(_) | Repaired::Op(_) | Repaired::Dropped => Ok(()),
         }
+    }
+
+    fn page_with_content(&self, section: Section, after: i64) -> SqlResult<Vec<(Listed, Option<Vec<u8>>)>> {
+        let _snapshot = self.snapshot()?;
+        let page = self.page(section, after, PAGE)?.into_iter();
+        page.map(|listed| {
+            let content = self.content(section, listed.item.number())?;
+            Ok((listed, content))
+        })
+        .collect()
     }
 
     fn content(&self, section: Section, number: i64) -> SqlResult<Option<Vec<u8>>> {

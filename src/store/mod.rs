@@ -1,13 +1,14 @@
 //! The journal: the durable inbox and outbox, and what must survive a restart, in one SQLite database.
 //!
 //! One thread owns the database. It takes all waiting commands, runs them in one transaction, commits once, and returns
-//! all completions together. This is the only module that names the database crate. It never reads a clock for what it
+//! all completions together. The usual commands are appended to a log, and move into the tables together (see [`log`]). This is the only module that names the database crate. It never reads a clock for what it
 //! records in the journal (times are arguments), never logs message text, and never makes a [`Committed`] before its commit succeeded.
 //!
 //! # Tables
 //!
 //! | table | content | deleted |
 //! |---|---|---|
+//! | `log` | the commands of commits that the other tables do not show yet | when they do, after 512 messages, 1 MiB or a second |
 //! | `inbox` | unfinished messages, with their line | when the turn ends; a short record moves to `done` |
 //! | `done` | finished messages, without their text | after `keep_days`, or at `max_bytes` |
 //! | `dedupe` | 16-byte keys of accepted messages | after `dedupe_days` |
@@ -39,6 +40,7 @@
 //! retried until it succeeds, and counts against the queue's capacity meanwhile.
 
 mod access;
+mod append;
 mod applied_ops;
 mod apply;
 mod audit;
@@ -54,6 +56,7 @@ mod handed;
 mod inspect;
 mod journal;
 mod lock;
+mod log;
 mod process;
 mod queue;
 mod reads;
@@ -88,6 +91,8 @@ pub use handed::{HandedBody, HandedCommand, HandedReply, MAX_CONTEXT_BYTES, NewH
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, QueueError};
 pub use lock::{check_state_dir, held_by, make_private};
+#[cfg(feature = "internals")]
+pub use log::{decode_batch, encode_batch};
 pub use process::current_owner;
 pub use reads::Recovered;
 pub use repair::{Repair, Repaired};

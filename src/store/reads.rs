@@ -10,6 +10,7 @@ use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
 use super::journal::JournalSettings;
+use super::log::Overlay;
 use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 use std::sync::Arc;
@@ -23,10 +24,26 @@ const ANSWER_BYTES: usize = 4 << 20;
 
 const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line, shown";
 
+/// Whether [`answer`] has a completion for the command.
+pub(super) fn answers(command: &Command) -> bool {
+    match command {
+        Command::Load { .. }
+        | Command::NextQueued { .. }
+        | Command::NextWaiting { .. }
+        | Command::NextOps { .. }
+        | Command::LoadResume { .. } => true,
+        Command::Cron { command, .. } => command.only_reads(),
+        _ => false,
+    }
+}
+
 /// The completion of a command that only reads; `None` for any other.
-pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Completion>> {
+pub(super) fn answer(db: &Connection, overlay: &Overlay, command: &Command) -> Result<Option<Completion>> {
     Ok(Some(match command {
         Command::Load { seq } => {
+            if let Some(row) = overlay.row(*seq) {
+                return Ok(Some(Completion::Loaded(Box::new(row.clone()))));
+            }
             let row = message(db, *seq)?;
             row.map_or(Completion::Missing { seq: *seq }, |row| {
                 Completion::Loaded(Box::new(row))
@@ -39,15 +56,29 @@ pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Comple
             limit,
         } => Completion::Queued {
             token: *token,
-            rows: queued(db, session, *after, *limit)?,
+            rows: {
+                let mut rows = queued(db, session, *after, *limit)?;
+                let size = |row: &InboxRow| row.line.as_ref().map_or(0, Vec::len);
+                append_newer(&mut rows, overlay.queued(session, *after), *limit, size);
+                rows
+            },
         },
         Command::NextWaiting { token, after, limit } => Completion::Waiting {
             token: *token,
-            rows: waiting(db, *after, *limit)?,
+            rows: {
+                let mut rows = waiting(db, *after, *limit)?;
+                let newer = overlay.waiting(*after);
+                append_newer(&mut rows, newer.iter().collect(), *limit, |_| 0);
+                rows
+            },
         },
         Command::NextOps { token, after, limit } => Completion::Ops {
             token: *token,
-            ops: ops(db, *after, *limit)?,
+            ops: {
+                let mut rows = ops(db, *after, *limit)?;
+                append_newer(&mut rows, overlay.ops(*after), *limit, |row| row.op.len());
+                rows
+            },
         },
         Command::Cron { token, command } if command.only_reads() => Completion::Cron {
             token: *token,
@@ -74,6 +105,18 @@ pub(super) fn message(db: &Connection, seq: InboxSeq) -> Result<Option<InboxRow>
 pub(super) fn op(db: &Connection, seq: OpSeq) -> Result<Option<OpRow>> {
     let next = ops(db, OpSeq(seq.0 - 1), 1)?;
     Ok(next.into_iter().find(|row| row.seq == seq))
+}
+
+/// Adds rows that are newer than all of the table's, if the page has all of those, within the page's bounds.
+fn append_newer<T: Clone>(page: &mut Vec<T>, newer: Vec<&T>, limit: u32, size: impl Fn(&T) -> usize) {
+    let mut bytes: usize = page.iter().map(&size).sum();
+    for row in newer {
+        if bytes >= ANSWER_BYTES || page.len() >= limit as usize {
+            return;
+        }
+        bytes += size(row);
+        page.push(row.clone());
+    }
 }
 
 /// Waiting messages after this one, in order: along the table, of which few rows do not wait.

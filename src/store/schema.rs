@@ -6,6 +6,7 @@
 use super::fault::{Fault, FaultKind, OpenError};
 use super::journal::{Durability, JournalSettings};
 use super::lock::{database_files, private_file};
+use super::log;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{self, File};
 use std::io;
@@ -83,7 +84,7 @@ const MIGRATIONS: &[&str] = &["
     ) STRICT;
 ", ACCESS, super::cron::SCHEMA, super::handed::SCHEMA, super::handed::META, "
     ALTER TABLE inbox ADD COLUMN shown BLOB;
-"];
+", log::SCHEMA];
 
 /// Who may drive an agent, by verbs and pairings, and how much people have used by day.
 const ACCESS: &str = "
@@ -108,6 +109,8 @@ const ACCESS: &str = "
 
 /// Migrations after which there is a table of dropped ops.
 pub(super) const WITH_DROPPED_OPS: usize = 3;
+/// Migrations after which there is a log.
+pub(super) const WITH_LOG: usize = 9;
 
 /// SQLite's code for incremental vacuum.
 const INCREMENTAL: i64 = 2;
@@ -125,9 +128,10 @@ pub(super) fn open(path: &Path, settings: &JournalSettings) -> Result<Connection
     }
     private_file(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags).map_err(|error| to_open_error(path, &error))?;
+    let mut db = Connection::open_with_flags(path, flags).map_err(|error| to_open_error(path, &error))?;
     prepare(&db, settings).map_err(|error| to_open_error(path, &error))?;
     migrate(&db, path)?;
+    log::recover(&mut db).map_err(|error| to_open_error(path, &error))?;
     Ok(db)
 }
 
@@ -186,7 +190,7 @@ fn prepare(db: &Connection, settings: &JournalSettings) -> rusqlite::Result<()> 
          PRAGMA temp_store = MEMORY;
          PRAGMA foreign_keys = OFF;
          PRAGMA trusted_schema = OFF;
-         PRAGMA secure_delete = FAST;",
+         PRAGMA secure_delete = ON;",
         cache = settings.cache_kib.max(256),
     ))?;
     db.set_prepared_statement_cache_capacity(48);

@@ -20,6 +20,8 @@ use tokio::sync::{mpsc, watch};
 const UPKEEP_EVERY: Duration = Duration::from_secs(20);
 /// Delay between slices of upkeep.
 const UPKEEP_PAUSE: Duration = Duration::from_millis(20);
+/// How long the log may be ahead of the tables when nothing else moves it.
+const MATERIALISE_AFTER: Duration = Duration::from_secs(1);
 /// First delay between retries on a failing disk.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Maximum delay between retries.
@@ -79,6 +81,8 @@ struct WriterTask<'a, 'c> {
     checkpoint: Checkpoint,
     upkeep: Upkeep,
     upkeep_at: Instant,
+    /// When the log is moved into the tables; none while it is empty.
+    materialise_at: Option<Instant>,
     began: Instant,
 }
 
@@ -94,12 +98,15 @@ impl JournalWriter {
             checkpoint: Checkpoint::default(),
             upkeep: Upkeep::default(),
             upkeep_at: Instant::now() + UPKEEP_EVERY,
+            materialise_at: None,
             began: Instant::now(),
         };
         loop {
             let mut taken = Vec::new();
             let until = match work.disk {
-                Disk::Healthy => work.upkeep_at,
+                Disk::Healthy => work
+                    .materialise_at
+                    .map_or(work.upkeep_at, |at| at.min(work.upkeep_at)),
                 Disk::Failing { retry_at, .. } => retry_at,
             };
             if work.writer.queue.take(&mut taken, until) == Woken::Closed {
@@ -109,6 +116,10 @@ impl JournalWriter {
         }
         if !work.kept.is_empty() {
             work.attempt(Vec::new());
+        }
+        // What cannot be moved now stays in the log, and is moved at the next opening.
+        if let Err(fault) = work.journal_db.materialise() {
+            tracing::warn!(%fault, "cannot bring the journal's tables up to date; the next start does");
         }
         checkpoint_fully(work.journal_db.db);
         work.kept.len()
@@ -130,6 +141,9 @@ impl WriterTask<'_, '_> {
                 let idle = taken.is_empty();
                 if !idle {
                     self.attempt(taken);
+                }
+                if self.materialise_at.is_some_and(|at| Instant::now() >= at) {
+                    self.materialise();
                 }
                 if Instant::now() >= self.upkeep_at {
                     self.tidy(idle);
@@ -153,6 +167,12 @@ impl WriterTask<'_, '_> {
                 }
                 self.recovered();
                 self.deliver(completions);
+                self.materialise_at = if self.journal_db.has_overlay() {
+                    self.materialise_at
+                        .or_else(|| Some(Instant::now() + MATERIALISE_AFTER))
+                } else {
+                    None
+                };
                 self.checkpoint.after(self.journal_db.db, commands, bytes);
             }
             Err((fault, commands)) => {
@@ -253,6 +273,15 @@ impl WriterTask<'_, '_> {
             retry_at: Instant::now() + backoff.next_delay(),
             backoff,
         };
+    }
+
+    /// Moves the log into the tables.
+    fn materialise(&mut self) {
+        self.materialise_at = None;
+        if let Err(fault) = self.journal_db.materialise() {
+            self.failed(&fault);
+            self.materialise_at = Some(Instant::now() + MATERIALISE_AFTER);
+        }
     }
 
     fn tidy(&mut self, idle: bool) {

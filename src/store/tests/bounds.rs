@@ -21,6 +21,7 @@ fn chats_are_bounded_by_use() {
         let mut batch: Vec<_> = (0..50).map(|n| chat(n, NOW + n)).collect();
         batch.push(chat(0, NOW + 100));
         journal_db.transact(&batch, NOW).unwrap();
+        journal_db.materialise().unwrap();
         let mut upkeep = Upkeep::default();
         while journal_db
             .upkeep(|journal_db| {

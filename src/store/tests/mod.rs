@@ -181,13 +181,19 @@ async fn an_impossible_command_fails_alone() {
     let other = Connection::open(schema::path_in(dir.path())).unwrap();
     other
         .execute_batch(
-            "CREATE TRIGGER no BEFORE INSERT ON inbox WHEN new.session = 'bad'
+            "CREATE TRIGGER no BEFORE INSERT ON quarantine WHEN new.reason = 'bad'
              BEGIN SELECT raise(ABORT, 'no'); END",
         )
         .unwrap();
     let asked = vec![
         accept(1, "good", Some("a")),
-        accept(2, "bad", Some("b")),
+        Command::Quarantine {
+            token: 2,
+            reason: "bad".to_owned(),
+            buffer_id: None,
+            line: Vec::new(),
+            now_ms: NOW,
+        },
         accept(3, "good", Some("c")),
     ];
     opened.journal.submit(asked).await.unwrap();

@@ -1,0 +1,439 @@
+//! A batch of commands as bytes: a version, the next row ids, then one command after the other.
+//!
+//! Numbers are variable-length (seven bits a byte, the lowest first; signed ones zigzag), texts and bytes have their length in
+//! front. Only what has an effect is written: no duplicates and no reads. Tokens are not written.
+
+use super::super::access::UsageRow;
+use super::super::apply::NextIds;
+use super::super::command::Command;
+use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
+use super::super::dedupe::DedupeKey;
+use std::sync::Arc;
+
+/// The version of the format. A reader refuses any other.
+const VERSION: u8 = 1;
+
+/// Why a batch cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[cfg_attr(feature = "internals", allow(unnameable_types))]
+pub enum BatchError {
+    /// It is of another version.
+    #[error("the journal's log has format {0}, which this version does not know")]
+    Version(u8),
+    /// It ends early, or holds a value that does not exist.
+    #[error("the journal's log is damaged")]
+    Damaged,
+}
+
+/// The kinds of commands, as they are written.
+mod tag {
+    pub(super) const ACCEPT: u8 = 1;
+    pub(super) const IGNORE: u8 = 2;
+    pub(super) const START: u8 = 3;
+    pub(super) const END: u8 = 4;
+    pub(super) const ADD_OPS: u8 = 5;
+    pub(super) const OP_SENT: u8 = 6;
+    pub(super) const OP_CHANGED: u8 = 7;
+    pub(super) const OP_SETTLED: u8 = 8;
+    pub(super) const REMEMBER_CHAT: u8 = 9;
+    pub(super) const ADD_USAGE: u8 = 10;
+    pub(super) const SET_SHOWN: u8 = 11;
+}
+
+/// Writes a batch. It is used again for the next one, so that its memory is.
+#[derive(Debug, Default)]
+pub struct BatchWriter {
+    bytes: Vec<u8>,
+    is_empty: bool,
+}
+
+impl BatchWriter {
+    /// Begins a batch whose first new row has these ids.
+    pub(in crate::store) fn begin(&mut self, ids: NextIds) {
+        self.bytes.clear();
+        self.bytes.push(VERSION);
+        self.signed(ids.inbox);
+        self.signed(ids.op);
+        self.is_empty = true;
+    }
+
+    /// The batch, if anything is in it.
+    pub(in crate::store) fn bytes(&self) -> Option<&[u8]> {
+        (!self.is_empty).then_some(&self.bytes[..])
+    }
+
+    /// Adds a command; `false` if the log does not know such commands.
+    pub(in crate::store) fn push(&mut self, command: &Command) -> bool {
+        let before = self.bytes.len();
+        match command {
+            Command::Accept {
+                kind,
+                session,
+                dedupe,
+                buffer_id,
+                line,
+                start,
+                now_ms,
+                ..
+            } => {
+                self.message(
+                    tag::ACCEPT,
+                    *kind,
+                    session,
+                    *dedupe,
+                    buffer_id.as_deref(),
+                    *now_ms,
+                );
+                self.bytes.push(u8::from(*start));
+                self.blob(line);
+            }
+            Command::Ignore {
+                kind,
+                session,
+                dedupe,
+                buffer_id,
+                now_ms,
+                ..
+            } => self.message(
+                tag::IGNORE,
+                *kind,
+                session,
+                *dedupe,
+                buffer_id.as_deref(),
+                *now_ms,
+            ),
+            Command::Start { seq, now_ms } => {
+                self.bytes.push(tag::START);
+                self.signed(seq.0);
+                self.signed(*now_ms);
+            }
+            Command::End {
+                seq,
+                state,
+                ops,
+                now_ms,
+            } => {
+                self.bytes.push(tag::END);
+                self.signed(seq.0);
+                self.signed(state.code());
+                self.signed(*now_ms);
+                self.ops(ops);
+            }
+            Command::AddOps {
+                inbox, ops, now_ms, ..
+            } => {
+                self.bytes.push(tag::ADD_OPS);
+                // Row ids begin with 1.
+                self.signed(inbox.map_or(0, |seq| seq.0));
+                self.signed(*now_ms);
+                self.ops(ops);
+            }
+            Command::OpSent { op } => self.op(tag::OP_SENT, *op),
+            Command::OpChanged { op, body } => {
+                self.op(tag::OP_CHANGED, *op);
+                self.blob(body);
+            }
+            Command::OpSettled { op } => self.op(tag::OP_SETTLED, *op),
+            Command::RememberChat(chat) => {
+                self.bytes.push(tag::REMEMBER_CHAT);
+                self.text(&chat.platform);
+                self.text(&chat.chat_id);
+                self.blob(&chat.memory);
+                self.signed(chat.last_used);
+            }
+            Command::AddUsage(row) => {
+                self.bytes.push(tag::ADD_USAGE);
+                for text in [&row.platform, &row.person, &row.chat, &row.agent] {
+                    self.text(text);
+                }
+                for number in [row.day, row.turns, row.tokens] {
+                    self.signed(number);
+                }
+            }
+            Command::SetShown { seq, shown } => {
+                self.bytes.push(tag::SET_SHOWN);
+                self.signed(seq.0);
+                self.optional(shown.as_deref());
+            }
+            _ => return false,
+        }
+        self.is_empty &= self.bytes.len() == before;
+        true
+    }
+
+    fn message(
+        &mut self,
+        tag: u8,
+        kind: InboxKind,
+        session: &str,
+        dedupe: Option<DedupeKey>,
+        buffer_id: Option<&str>,
+        now_ms: i64,
+    ) {
+        self.bytes.push(tag);
+        self.signed(kind.code());
+        self.text(session);
+        self.optional(dedupe.as_ref().map(|key| key.as_bytes().as_slice()));
+        self.optional(buffer_id.map(str::as_bytes));
+        self.signed(now_ms);
+    }
+
+    fn ops(&mut self, ops: &[NewOp]) {
+        self.unsigned(ops.len() as u64);
+        for op in ops {
+            self.text(&op.session);
+            self.text(&op.chat);
+            self.blob(&op.op);
+        }
+    }
+
+    fn op(&mut self, tag: u8, op: OpSeq) {
+        self.bytes.push(tag);
+        self.signed(op.0);
+    }
+
+    fn optional(&mut self, bytes: Option<&[u8]>) {
+        self.bytes.push(u8::from(bytes.is_some()));
+        if let Some(bytes) = bytes {
+            self.blob(bytes);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.blob(text.as_bytes());
+    }
+
+    fn blob(&mut self, bytes: &[u8]) {
+        self.unsigned(bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn signed(&mut self, number: i64) {
+        self.unsigned(((number << 1) ^ (number >> 63)).cast_unsigned());
+    }
+
+    fn unsigned(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            #[expect(clippy::cast_possible_truncation, reason = "the lowest seven bits")]
+            self.bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "fewer than eight bits are left")]
+        self.bytes.push(number as u8);
+    }
+}
+
+/// The next row ids and the commands of a batch.
+pub(super) fn read(bytes: &[u8]) -> Result<(NextIds, Vec<Command>), BatchError> {
+    let mut reader = BatchReader { rest: bytes };
+    match reader.byte()? {
+        VERSION => {}
+        other => return Err(BatchError::Version(other)),
+    }
+    let ids = NextIds {
+        inbox: reader.signed()?,
+        op: reader.signed()?,
+    };
+    let mut commands = Vec::new();
+    while !reader.rest.is_empty() {
+        commands.push(reader.command()?);
+    }
+    Ok((ids, commands))
+}
+
+/// The commands of a batch, for tests and fuzzing.
+#[cfg(feature = "internals")]
+pub fn decode_batch(bytes: &[u8]) -> Result<Vec<Command>, BatchError> {
+    read(bytes).map(|(_, commands)| commands)
+}
+
+/// A batch of those of the commands that the log knows, for tests and fuzzing.
+#[cfg(feature = "internals")]
+pub fn encode_batch(commands: &[Command]) -> Vec<u8> {
+    let mut writer = BatchWriter::default();
+    writer.begin(NextIds { inbox: 1, op: 1 });
+    for command in commands {
+        writer.push(command);
+    }
+    writer.bytes
+}
+
+struct BatchReader<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> BatchReader<'b> {
+    fn command(&mut self) -> Result<Command, BatchError> {
+        Ok(match self.byte()? {
+            tag::ACCEPT => {
+                let (kind, session, dedupe, buffer_id, now_ms) = self.message()?;
+                Command::Accept {
+                    token: 0,
+                    kind,
+                    session,
+                    dedupe,
+                    buffer_id,
+                    start: self.flag()?,
+                    line: self.blob()?.to_vec(),
+                    now_ms,
+                }
+            }
+            tag::IGNORE => {
+                let (kind, session, dedupe, buffer_id, now_ms) = self.message()?;
+                Command::Ignore {
+                    token: 0,
+                    kind,
+                    session,
+                    dedupe,
+                    buffer_id,
+                    now_ms,
+                }
+            }
+            tag::START => Command::Start {
+                seq: InboxSeq(self.signed()?),
+                now_ms: self.signed()?,
+            },
+            tag::END => {
+                let (seq, state, now_ms) = (self.signed()?, self.signed()?, self.signed()?);
+                Command::End {
+                    seq: InboxSeq(seq),
+                    state: RowState::from_code(state),
+                    ops: self.ops()?,
+                    now_ms,
+                }
+            }
+            tag::ADD_OPS => {
+                let (inbox, now_ms) = (self.signed()?, self.signed()?);
+                Command::AddOps {
+                    token: 0,
+                    inbox: (inbox != 0).then_some(InboxSeq(inbox)),
+                    ops: self.ops()?,
+                    now_ms,
+                }
+            }
+            tag::OP_SENT => Command::OpSent {
+                op: OpSeq(self.signed()?),
+            },
+            tag::OP_CHANGED => Command::OpChanged {
+                op: OpSeq(self.signed()?),
+                body: self.blob()?.to_vec(),
+            },
+            tag::OP_SETTLED => Command::OpSettled {
+                op: OpSeq(self.signed()?),
+            },
+            tag::REMEMBER_CHAT => Command::RememberChat(ChatRow {
+                platform: self.text()?.into(),
+                chat_id: self.text()?.into(),
+                memory: self.blob()?.to_vec(),
+                last_used: self.signed()?,
+            }),
+            tag::ADD_USAGE => Command::AddUsage(UsageRow {
+                platform: self.text()?.to_owned(),
+                person: self.text()?.to_owned(),
+                chat: self.text()?.to_owned(),
+                agent: self.text()?.to_owned(),
+                day: self.signed()?,
+                turns: self.signed()?,
+                tokens: self.signed()?,
+            }),
+            tag::SET_SHOWN => Command::SetShown {
+                seq: InboxSeq(self.signed()?),
+                shown: self.optional()?.map(<[u8]>::to_vec),
+            },
+            _ => return Err(BatchError::Damaged),
+        })
+    }
+
+    #[expect(clippy::type_complexity, reason = "the fields that two commands share")]
+    fn message(
+        &mut self,
+    ) -> Result<(InboxKind, Arc<str>, Option<DedupeKey>, Option<String>, i64), BatchError> {
+        let kind = InboxKind::from_code(self.signed()?);
+        let session = self.text()?.into();
+        let dedupe = match self.optional()? {
+            Some(key) => Some(DedupeKey::from_bytes(
+                key.try_into().map_err(|_| BatchError::Damaged)?,
+            )),
+            None => None,
+        };
+        let buffer_id = match self.optional()? {
+            Some(id) => Some(utf8(id)?.to_owned()),
+            None => None,
+        };
+        Ok((kind, session, dedupe, buffer_id, self.signed()?))
+    }
+
+    fn ops(&mut self) -> Result<Vec<NewOp>, BatchError> {
+        let count = self.length()?;
+        // Each takes three bytes at least.
+        if count > self.rest.len() {
+            return Err(BatchError::Damaged);
+        }
+        let op = |_| {
+            Ok(NewOp {
+                session: self.text()?.into(),
+                chat: self.text()?.into(),
+                op: self.blob()?.to_vec(),
+            })
+        };
+        (0..count).map(op).collect()
+    }
+
+    fn optional(&mut self) -> Result<Option<&'b [u8]>, BatchError> {
+        self.flag()?.then(|| self.blob()).transpose()
+    }
+
+    fn text(&mut self) -> Result<&'b str, BatchError> {
+        utf8(self.blob()?)
+    }
+
+    fn blob(&mut self) -> Result<&'b [u8], BatchError> {
+        let length = self.length()?;
+        let (blob, rest) = self.rest.split_at_checked(length).ok_or(BatchError::Damaged)?;
+        self.rest = rest;
+        Ok(blob)
+    }
+
+    fn length(&mut self) -> Result<usize, BatchError> {
+        usize::try_from(self.unsigned()?).map_err(|_| BatchError::Damaged)
+    }
+
+    fn flag(&mut self) -> Result<bool, BatchError> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(BatchError::Damaged),
+        }
+    }
+
+    fn signed(&mut self) -> Result<i64, BatchError> {
+        let number = self.unsigned()?;
+        Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+    }
+
+    fn unsigned(&mut self) -> Result<u64, BatchError> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return Err(BatchError::Damaged);
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(BatchError::Damaged)
+    }
+
+    fn byte(&mut self) -> Result<u8, BatchError> {
+        let (byte, rest) = self.rest.split_first().ok_or(BatchError::Damaged)?;
+        self.rest = rest;
+        Ok(*byte)
+    }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, BatchError> {
+    std::str::from_utf8(bytes).map_err(|_| BatchError::Damaged)
+}

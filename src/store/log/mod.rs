@@ -1,0 +1,63 @@
+//! The log: what was committed since the tables were last brought up to date.
+//!
+//! A commit of the usual commands (a message comes, starts, ends; ops are added and settled) is one row of the table `log`: the
+//! commands as bytes ([`codec`]), appended to the last page, whatever is in them. What they come to is kept in memory
+//! ([`Overlay`]). Every few hundred messages, when nothing else is to do, and at the close, the writer moves the overlay into the
+//! tables and empties the log in one transaction ([`Overlay::materialise`]); a message that came and ended in between never
+//! touches `inbox`, and an op that was settled in between never touches `outbox`.
+//!
+//! Invariants:
+//!
+//! - A message or an op is either in the overlay or in the tables, and all of the overlay are newer than all of the tables. A
+//!   command about something in the tables, and any command that the log does not know, first moves everything into the tables, in
+//!   its own transaction.
+//! - The overlay is what the log's rows come to: opening a journal replays them.
+//! - The overlay is bounded ([`Overlay::is_full`]).
+
+mod codec;
+mod overlay;
+mod shadow;
+#[cfg(test)]
+mod tests;
+
+pub(super) use codec::BatchWriter;
+#[cfg(feature = "internals")]
+pub use codec::{decode_batch, encode_batch};
+pub(super) use overlay::Overlay;
+pub(super) use shadow::{create as create_shadow, fill as fill_shadow};
+
+use rusqlite::{Connection, Result};
+
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE log (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL) STRICT;
+";
+
+/// What the rows of the log come to.
+fn replay(db: &Connection) -> Result<Overlay> {
+    let mut overlay = Overlay::default();
+    let mut batches = db.prepare("SELECT batch FROM main.log ORDER BY seq")?;
+    let mut rows = batches.query([])?;
+    while let Some(row) = rows.next()? {
+        let bytes = row.get_ref(0)?.as_blob()?;
+        let (mut ids, commands) = codec::read(bytes).map_err(|error| {
+            let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+            rusqlite::Error::SqliteFailure(corrupt, Some(error.to_string()))
+        })?;
+        overlay.logged(bytes.len());
+        for command in &commands {
+            overlay.apply(command, &mut ids);
+        }
+    }
+    Ok(overlay)
+}
+
+/// Moves what an earlier process left in the log into the tables.
+pub(super) fn recover(db: &mut Connection) -> Result<()> {
+    let is_empty: bool = db.query_row("SELECT NOT EXISTS (SELECT 1 FROM log)", [], |row| row.get(0))?;
+    if is_empty {
+        return Ok(());
+    }
+    let transaction = db.transaction()?;
+    replay(&transaction)?.materialise(&transaction)?;
+    transaction.commit()
+}

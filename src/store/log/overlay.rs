@@ -1,0 +1,402 @@
+//! What the log comes to: messages and ops that the tables do not have yet.
+
+use super::super::access::{UsageRow, add_usage};
+use super::super::apply::{CommandOutcome, NextIds};
+use super::super::command::Command;
+use super::super::completion::{
+    ChatRow, InboxKind, InboxRow, InboxSeq, NewOp, OpRow, OpSeq, OpSeqs, OpState, RowState, WaitingRow,
+};
+use super::super::dedupe::DedupeKey;
+use crate::collections::IdMap;
+use rusqlite::{Connection, Result, params};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Messages at which the overlay is moved into the tables: few enough to delay one commit by about two milliseconds.
+const MAX_MESSAGES: usize = 512;
+/// Bytes of the log at which the overlay is moved into the tables.
+const MAX_BYTES: usize = 1 << 20;
+
+/// The state since the tables were last brought up to date.
+#[derive(Debug, Default)]
+pub(in crate::store) struct Overlay {
+    /// Unfinished messages.
+    rows: IdMap<InboxSeq, LoggedRow>,
+    /// Finished messages.
+    done: Vec<LoggedEnd>,
+    /// Unsettled ops.
+    ops: IdMap<OpSeq, OpRow>,
+    /// By platform and chat.
+    chats: HashMap<(Arc<str>, Arc<str>), ChatRow>,
+    usage: Vec<UsageRow>,
+    messages: usize,
+    bytes: usize,
+}
+
+/// A message that came since then.
+#[derive(Debug)]
+struct LoggedRow {
+    row: InboxRow,
+    dedupe: Option<DedupeKey>,
+}
+
+/// A message that ended since then.
+#[derive(Debug)]
+struct LoggedEnd {
+    row: InboxRow,
+    dedupe: Option<DedupeKey>,
+    ended_at: i64,
+}
+
+impl Overlay {
+    /// Whether the tables have everything.
+    pub(in crate::store) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether it is time to move it into the tables.
+    pub(in crate::store) fn is_full(&self) -> bool {
+        self.messages >= MAX_MESSAGES || self.bytes >= MAX_BYTES
+    }
+
+    /// A row of so many bytes was added to the log.
+    pub(in crate::store) fn logged(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// Whether a command can be logged: it is about nothing that is in the tables.
+    pub(in crate::store) fn covers(&self, command: &Command) -> bool {
+        match command {
+            // The line of an interrupted message is kept in its row.
+            Command::End {
+                state: RowState::Interrupted,
+                ..
+            } => false,
+            Command::Start { seq, .. } | Command::End { seq, .. } | Command::SetShown { seq, .. } => {
+                self.rows.contains_key(seq)
+            }
+            Command::OpSent { op } | Command::OpChanged { op, .. } | Command::OpSettled { op } => {
+                self.ops.contains_key(op)
+            }
+            Command::Accept { .. }
+            | Command::Ignore { .. }
+            | Command::AddOps { .. }
+            | Command::RememberChat(_)
+            | Command::AddUsage(_) => true,
+            _ => false,
+        }
+    }
+
+    /// Applies a logged command. A command about what is not here has no effect.
+    pub(in crate::store) fn apply(&mut self, command: &Command, ids: &mut NextIds) -> CommandOutcome {
+        match command {
+            Command::Accept {
+                kind,
+                session,
+                dedupe,
+                buffer_id,
+                line,
+                start,
+                now_ms,
+                ..
+            } => {
+                let message = Message {
+                    kind: *kind,
+                    session,
+                    buffer_id: buffer_id.as_deref(),
+                    received_at: *now_ms,
+                };
+                let mut row = self.message(&message, ids);
+                row.line = Some(line.clone());
+                if *start {
+                    (row.state, row.attempt, row.started_at) = (RowState::Running, 1, Some(*now_ms));
+                }
+                let seq = row.seq;
+                self.rows.insert(seq, LoggedRow { row, dedupe: *dedupe });
+                CommandOutcome::Accepted(seq)
+            }
+            Command::Ignore {
+                kind,
+                session,
+                dedupe,
+                buffer_id,
+                now_ms,
+                ..
+            } => {
+                let message = Message {
+                    kind: *kind,
+                    session,
+                    buffer_id: buffer_id.as_deref(),
+                    received_at: *now_ms,
+                };
+                let mut row = self.message(&message, ids);
+                row.state = RowState::Ignored;
+                let seq = row.seq;
+                self.done.push(LoggedEnd {
+                    row,
+                    dedupe: *dedupe,
+                    ended_at: *now_ms,
+                });
+                CommandOutcome::Accepted(seq)
+            }
+            Command::Start { seq, now_ms } => match self.rows.get_mut(seq) {
+                Some(LoggedRow { row, .. }) => {
+                    row.state = RowState::Running;
+                    row.attempt += 1;
+                    row.started_at = Some(*now_ms);
+                    row.shown = None;
+                    CommandOutcome::Started(row.attempt)
+                }
+                None => CommandOutcome::Missing(*seq),
+            },
+            Command::SetShown { seq, shown } => {
+                if let Some(LoggedRow { row, .. }) = self.rows.get_mut(seq)
+                    && row.state == RowState::Running
+                {
+                    row.shown.clone_from(shown);
+                }
+                CommandOutcome::Silent
+            }
+            Command::End {
+                seq,
+                state,
+                ops,
+                now_ms,
+            } => {
+                let Some(LoggedRow { mut row, dedupe }) = self.rows.remove(seq) else {
+                    return CommandOutcome::Missing(*seq);
+                };
+                (row.state, row.line, row.shown) = (*state, None, None);
+                self.done.push(LoggedEnd {
+                    row,
+                    dedupe,
+                    ended_at: *now_ms,
+                });
+                CommandOutcome::Ended(self.add_ops(Some(*seq), ops, *now_ms, ids))
+            }
+            Command::AddOps {
+                inbox, ops, now_ms, ..
+            } => CommandOutcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms, ids)),
+            Command::OpSent { op } => {
+                if let Some(row) = self.ops.get_mut(op) {
+                    row.state = OpState::Sent;
+                }
+                CommandOutcome::Silent
+            }
+            Command::OpChanged { op, body } => {
+                if let Some(row) = self.ops.get_mut(op) {
+                    row.state = OpState::Pending;
+                    row.op.clone_from(body);
+                }
+                CommandOutcome::Silent
+            }
+            Command::OpSettled { op } => {
+                self.ops.remove(op);
+                CommandOutcome::Silent
+            }
+            Command::RememberChat(chat) => {
+                let key = (Arc::clone(&chat.platform), Arc::clone(&chat.chat_id));
+                let known = self.chats.entry(key).or_insert_with(|| chat.clone());
+                known.memory.clone_from(&chat.memory);
+                known.last_used = known.last_used.max(chat.last_used);
+                CommandOutcome::Silent
+            }
+            Command::AddUsage(row) => {
+                self.usage.push(row.clone());
+                CommandOutcome::Silent
+            }
+            _ => CommandOutcome::Silent,
+        }
+    }
+
+    /// The row of a new message.
+    fn message(&mut self, message: &Message<'_>, ids: &mut NextIds) -> InboxRow {
+        let seq = InboxSeq(ids.inbox);
+        ids.inbox += 1;
+        self.messages += 1;
+        InboxRow {
+            seq,
+            kind: message.kind,
+            session: Arc::clone(message.session),
+            buffer_id: message.buffer_id.map(str::to_owned),
+            line: None,
+            state: RowState::Queued,
+            attempt: 0,
+            received_at: message.received_at,
+            started_at: None,
+            shown: None,
+        }
+    }
+
+    fn add_ops(
+        &mut self,
+        inbox: Option<InboxSeq>,
+        ops: &[NewOp],
+        created_at: i64,
+        ids: &mut NextIds,
+    ) -> OpSeqs {
+        let first = ids.op;
+        for op in ops {
+            let seq = OpSeq(ids.op);
+            ids.op += 1;
+            let row = OpRow {
+                seq,
+                session: Arc::clone(&op.session),
+                chat: Arc::clone(&op.chat),
+                op: op.op.clone(),
+                inbox,
+                state: OpState::Pending,
+                created_at,
+            };
+            self.ops.insert(seq, row);
+        }
+        OpSeqs::new(first, u32::try_from(ops.len()).unwrap_or(u32::MAX))
+    }
+}
+
+/// Reads. Everything here is newer than anything in the tables.
+impl Overlay {
+    /// An unfinished message.
+    pub(in crate::store) fn row(&self, seq: InboxSeq) -> Option<&InboxRow> {
+        self.rows.get(&seq).map(|logged| &logged.row)
+    }
+
+    /// A session's waiting messages after this one, in order.
+    pub(in crate::store) fn queued(&self, session: &str, after: InboxSeq) -> Vec<&InboxRow> {
+        let mut rows: Vec<_> = self.waiting_rows(after).collect();
+        rows.retain(|row| &*row.session == session);
+        rows.sort_unstable_by_key(|row| row.seq);
+        rows
+    }
+
+    /// All waiting messages after this one, in order.
+    pub(in crate::store) fn waiting(&self, after: InboxSeq) -> Vec<WaitingRow> {
+        let mut rows: Vec<_> = self
+            .waiting_rows(after)
+            .map(|row| WaitingRow {
+                seq: row.seq,
+                session: Arc::clone(&row.session),
+            })
+            .collect();
+        rows.sort_unstable_by_key(|row| row.seq);
+        rows
+    }
+
+    fn waiting_rows(&self, after: InboxSeq) -> impl Iterator<Item = &InboxRow> {
+        let rows = self.rows.values().map(|logged| &logged.row);
+        rows.filter(move |row| row.state == RowState::Queued && row.seq > after)
+    }
+
+    /// Unsettled ops after this one, in order.
+    pub(in crate::store) fn ops(&self, after: OpSeq) -> Vec<&OpRow> {
+        let mut ops: Vec<_> = self.ops.values().filter(|op| op.seq > after).collect();
+        ops.sort_unstable_by_key(|op| op.seq);
+        ops
+    }
+}
+
+/// Moving into the tables.
+impl Overlay {
+    /// Writes everything into the tables and empties the log. The caller's transaction makes both one step.
+    pub(in crate::store) fn materialise(&self, db: &Connection) -> Result<()> {
+        self.write(db, "main.")?;
+        for row in &self.usage {
+            add_usage(db, row)?;
+        }
+        db.prepare_cached("DELETE FROM main.log")?.execute([])?;
+        Ok(())
+    }
+
+    /// Writes messages, ops and chats into the tables whose names begin so.
+    pub(super) fn write(&self, db: &Connection, prefix: &str) -> Result<()> {
+        let mut rows: Vec<_> = self.rows.values().collect();
+        rows.sort_unstable_by_key(|logged| logged.row.seq);
+        if !rows.is_empty() {
+            let mut insert = db.prepare_cached(&format!(
+                "INSERT INTO {prefix}inbox
+                 (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, line, shown)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+            ))?;
+            for LoggedRow { row, dedupe } in rows {
+                insert.execute(params![
+                    row.seq.0,
+                    row.kind.code(),
+                    row.session,
+                    dedupe.as_ref().map(|key| key.as_bytes().as_slice()),
+                    row.buffer_id,
+                    row.state.code(),
+                    row.attempt,
+                    row.received_at,
+                    row.started_at,
+                    row.line,
+                    row.shown
+                ])?;
+            }
+        }
+        let mut done: Vec<_> = self.done.iter().collect();
+        done.sort_unstable_by_key(|ended| ended.row.seq);
+        if !done.is_empty() {
+            let mut insert = db.prepare_cached(&format!(
+                "INSERT INTO {prefix}done
+                 (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+            ))?;
+            for LoggedEnd {
+                row,
+                dedupe,
+                ended_at,
+            } in done
+            {
+                insert.execute(params![
+                    row.seq.0,
+                    row.kind.code(),
+                    row.session,
+                    dedupe.as_ref().map(|key| key.as_bytes().as_slice()),
+                    row.buffer_id,
+                    row.state.code(),
+                    row.attempt,
+                    row.received_at,
+                    row.started_at,
+                    ended_at
+                ])?;
+            }
+        }
+        for op in self.ops(OpSeq(0)) {
+            db.prepare_cached(&format!(
+                "INSERT INTO {prefix}outbox (seq, session, chat, op, inbox_seq, state, created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+            ))?
+            .execute(params![
+                op.seq.0,
+                op.session,
+                op.chat,
+                op.op,
+                op.inbox.map(|seq| seq.0),
+                i64::from(op.state == OpState::Sent),
+                op.created_at
+            ])?;
+        }
+        for chat in self.chats.values() {
+            db.prepare_cached(&format!(
+                "INSERT INTO {prefix}chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (platform, chat_id)
+                 DO UPDATE SET memory = excluded.memory, last_used = max(last_used, excluded.last_used)"
+            ))?
+            .execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
+        }
+        Ok(())
+    }
+
+    /// What people used, as it was added.
+    pub(super) fn usage(&self) -> &[UsageRow] {
+        &self.usage
+    }
+}
+
+/// What a new message brings.
+struct Message<'m> {
+    kind: InboxKind,
+    session: &'m Arc<str>,
+    buffer_id: Option<&'m str>,
+    received_at: i64,
+}

@@ -1,0 +1,314 @@
+//! The log comes to what the tables come to: random commands, restarts and readers.
+
+use super::super::access::UsageRow;
+use super::super::apply::JournalDb;
+use super::super::command::Command;
+use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
+use super::super::dedupe::DedupeKey;
+use super::super::inspect::{Inspector, Section};
+use super::super::journal::{Durability, JournalSettings};
+use super::super::{reads, schema};
+use super::codec::{self, BatchError};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+use std::path::Path;
+
+const NOW: i64 = 1_790_000_000_000;
+
+/// A small generator of numbers: the same seed, the same walk.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    fn number(&mut self, limit: u64) -> i64 {
+        i64::try_from(self.below(limit)).unwrap() + 1
+    }
+}
+
+/// A random command about rows and ops of which some exist.
+fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
+    let now_ms = NOW + i64::try_from(token).unwrap();
+    let session = || format!("session {}", token % 3).into();
+    let key = DedupeKey::new(&[&dice.below(200).to_string()]);
+    let dedupe = (dice.below(4) > 0).then_some(key);
+    let new_ops = |count: u64| -> Vec<NewOp> {
+        let op = |number| NewOp {
+            session: session(),
+            chat: "chat".into(),
+            op: format!("op {token}.{number}").into_bytes(),
+        };
+        (0..count).map(op).collect()
+    };
+    let recent = dice.below(12);
+    let seq = InboxSeq(if dice.below(8) == 0 {
+        dice.number(rows + 3)
+    } else {
+        i64::try_from(rows.saturating_sub(recent)).unwrap()
+    });
+    let op = OpSeq(i64::try_from(ops.saturating_sub(dice.below(6))).unwrap());
+    let after = i64::try_from(rows.saturating_sub(dice.below(40))).unwrap();
+    match dice.below(34) {
+        0..8 => Command::Accept {
+            token,
+            kind: InboxKind::from_code(dice.number(4) - 1),
+            session: session(),
+            dedupe,
+            buffer_id: (token % 2 == 0).then(|| format!("buffer {token}")),
+            line: format!("line {token}").into_bytes(),
+            start: dice.below(2) == 0,
+            now_ms,
+        },
+        8 => Command::Ignore {
+            token,
+            kind: InboxKind::Inbound,
+            session: session(),
+            dedupe,
+            buffer_id: None,
+            now_ms,
+        },
+        9..12 => Command::Start { seq, now_ms },
+        12..19 => Command::End {
+            seq,
+            state: RowState::from_code(dice.number(5) + 1),
+            ops: new_ops(dice.below(3)),
+            now_ms,
+        },
+        19 => Command::AddOps {
+            token,
+            inbox: (token % 2 == 0).then_some(seq),
+            ops: new_ops(dice.below(3)),
+            now_ms,
+        },
+        20..22 => Command::OpSent { op },
+        22 => Command::OpChanged {
+            op,
+            body: format!("changed {token}").into_bytes(),
+        },
+        23..26 => Command::OpSettled { op },
+        26 => Command::RememberChat(ChatRow {
+            platform: "p".into(),
+            chat_id: dice.below(3).to_string().into(),
+            memory: token.to_string().into_bytes(),
+            last_used: NOW + dice.number(1000),
+        }),
+        27 => Command::AddUsage(UsageRow {
+            day: 20_000,
+            platform: "p".to_owned(),
+            person: dice.below(2).to_string(),
+            chat: "c".to_owned(),
+            agent: "a".to_owned(),
+            turns: 1,
+            tokens: dice.number(100),
+        }),
+        28 => Command::SetShown {
+            seq,
+            shown: (token % 3 > 0).then(|| token.to_string().into_bytes()),
+        },
+        29 => Command::Load { seq },
+        30 => Command::NextQueued {
+            token,
+            session: session(),
+            after: InboxSeq(after),
+            limit: u32::try_from(dice.number(20)).unwrap(),
+        },
+        31 => Command::NextWaiting {
+            token,
+            after: InboxSeq(after),
+            limit: u32::try_from(dice.number(20)).unwrap(),
+        },
+        32 => Command::NextOps {
+            token,
+            after: OpSeq(i64::try_from(ops.saturating_sub(dice.below(20))).unwrap()),
+            limit: u32::try_from(dice.number(20)).unwrap(),
+        },
+        _ => match dice.below(40) {
+            0 => Command::SetResume {
+                session: session(),
+                blob: token.to_string().into_bytes(),
+                now_ms,
+            },
+            1 => Command::OpDropped {
+                op,
+                body: b"dropped".to_vec(),
+                reason: "why".to_owned(),
+                now_ms,
+            },
+            _ => Command::LoadResume {
+                token,
+                session: session(),
+            },
+        },
+    }
+}
+
+const TABLES: [&str; 7] = ["inbox", "done", "outbox", "dropped", "chats", "usage", "resume"];
+
+/// Everything that a table holds.
+fn dump(db: &Connection, table: &str) -> Vec<Vec<Value>> {
+    let mut find = db
+        .prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2"))
+        .unwrap();
+    let columns = find.column_count();
+    let rows = find.query_map([], |row| (0..columns).map(|column| row.get(column)).collect());
+    rows.unwrap().collect::<rusqlite::Result<_>>().unwrap()
+}
+
+fn listed(dir: &Path) -> String {
+    let inspector = Inspector::open(dir).unwrap();
+    let sections = [Section::Unfinished, Section::Finished, Section::Ops];
+    let lists = sections.map(|section| {
+        let mut entries = Vec::new();
+        let each = |listed, content| -> Result<(), super::super::InspectError> {
+            entries.push((listed, content));
+            Ok(())
+        };
+        inspector.export(section, each).unwrap();
+        entries
+    });
+    let (counts, usage) = (inspector.counts().unwrap(), inspector.usage(0).unwrap());
+    format!("{lists:?} {counts:?} {usage:?} {:?}", inspector.depth().unwrap())
+}
+
+/// Two journals that get the same commands: one as usual, one in its tables alone.
+fn walk(seed: u64) {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let (logged, plain) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let settings = JournalSettings {
+        durability: Durability::Process,
+        ..JournalSettings::default()
+    };
+    let (mut rows, mut ops, mut token) = (0, 0, 0);
+    for _run in 0..3 {
+        let open = |dir: &Path| {
+            let db = schema::open(&schema::path_in(dir), &settings).unwrap();
+            let (recovered, state) = reads::recover(&db, &settings).unwrap();
+            (db, format!("{recovered:?}"), state)
+        };
+        let (db, recovered, state) = open(logged.path());
+        let (plain_db, plain_recovered, plain_state) = open(plain.path());
+        assert_eq!(recovered, plain_recovered, "seed {seed}");
+        let mut journal = JournalDb::new(&db, state).unwrap();
+        let mut tables = JournalDb::new(&plain_db, plain_state).unwrap();
+        for _ in 0..dice.below(60) {
+            let batch: Vec<Command> = (0..dice.number(6))
+                .map(|_| {
+                    token += 1;
+                    command(&mut dice, token, rows, ops)
+                })
+                .collect();
+            let outcomes = format!("{:?}", journal.transact(&batch, NOW).unwrap());
+            let wanted = format!("{:?}", tables.transact_in_tables(&batch, NOW));
+            assert_eq!(outcomes, wanted, "seed {seed}: {batch:#?}");
+            (rows, ops) = (
+                journal.counters.inbox.cast_unsigned() - 1,
+                journal.counters.op.cast_unsigned() - 1,
+            );
+            match dice.below(30) {
+                0 => journal.materialise().unwrap(),
+                1 => assert_eq!(listed(logged.path()), listed(plain.path()), "seed {seed}"),
+                _ => {}
+            }
+        }
+        // Killed, or closed in order.
+        if dice.below(2) == 0 {
+            journal.materialise().unwrap();
+            for table in TABLES {
+                assert_eq!(dump(&db, table), dump(&plain_db, table), "seed {seed}: {table}");
+            }
+        }
+    }
+    let db = schema::open(&schema::path_in(logged.path()), &settings).unwrap();
+    let plain_db = schema::open(&schema::path_in(plain.path()), &settings).unwrap();
+    for table in TABLES {
+        assert_eq!(dump(&db, table), dump(&plain_db, table), "seed {seed}: {table}");
+    }
+    assert!(dump(&db, "log").is_empty());
+}
+
+#[test]
+fn the_log_comes_to_what_the_tables_come_to() {
+    let walks = std::env::var("LOG_WALKS").map_or(40, |walks| walks.parse().unwrap());
+    for seed in 1..=walks {
+        walk(seed);
+    }
+}
+
+#[test]
+fn a_batch_is_read_as_it_was_written_and_damage_is_noticed() {
+    let mut dice = Dice(7);
+    let commands: Vec<Command> = (1..400).map(|token| command(&mut dice, token, 50, 50)).collect();
+    let bytes = super::encode_batch(&commands);
+    let known = super::decode_batch(&bytes).unwrap();
+    assert!(known.len() > 200 && known.len() < commands.len());
+    assert_eq!(super::encode_batch(&known), bytes);
+    let (ids, _) = codec::read(&bytes).unwrap();
+    assert_eq!((ids.inbox, ids.op), (1, 1));
+    for cut in 0..bytes.len().min(2000) {
+        let _ = codec::read(&bytes[..cut]);
+        let mut changed = bytes.clone();
+        changed[cut] ^= 0x55;
+        let _ = codec::read(&changed);
+    }
+    assert!(matches!(codec::read(&[]), Err(BatchError::Damaged)));
+    assert!(matches!(codec::read(&[2, 2, 2]), Err(BatchError::Version(2))));
+    assert!(matches!(codec::read(&[1, 2, 2, 99]), Err(BatchError::Damaged)));
+}
+
+#[test]
+fn a_log_that_cannot_be_read_is_damage_and_not_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, settings) = (schema::path_in(dir.path()), JournalSettings::default());
+    let db = schema::open(&path, &settings).unwrap();
+    db.execute("INSERT INTO log (batch) VALUES (x'0102')", [])
+        .unwrap();
+    drop(db);
+    let error = schema::open(&path, &settings).unwrap_err();
+    assert!(
+        matches!(error, super::super::OpenError::Corrupt { .. }),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
+    const SECRET: &[u8] = b"a text that only the agent may keep";
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let db = schema::open(&schema::path_in(dir.path()), &settings).unwrap();
+    let (_, state) = reads::recover(&db, &settings).unwrap();
+    let mut journal = JournalDb::new(&db, state).unwrap();
+    let accept = Command::Accept {
+        token: 1,
+        kind: InboxKind::Inbound,
+        session: "s".into(),
+        dedupe: None,
+        buffer_id: None,
+        line: SECRET.repeat(400),
+        start: true,
+        now_ms: NOW,
+    };
+    let end = Command::End {
+        seq: InboxSeq(1),
+        state: RowState::Done,
+        ops: Vec::new(),
+        now_ms: NOW,
+    };
+    journal.transact(&[accept], NOW).unwrap();
+    journal.transact(&[end], NOW).unwrap();
+    journal.materialise().unwrap();
+    super::super::writer::checkpoint_fully(&db);
+    drop(journal);
+    drop(db);
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap();
+        let found = bytes.windows(SECRET.len()).any(|window| window == SECRET);
+        assert!(!found, "{}", path.display());
+    }
+}
