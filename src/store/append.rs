@@ -79,10 +79,8 @@ impl JournalDb<'_> {
     /// The same in the tables alone, to compare with.
     #[cfg(test)]
     pub(super) fn transact_in_tables(&mut self, commands: &[Command], now_ms: i64) -> Vec<CommandOutcome> {
-        let before = self.counters;
         self.calendar.get_or_insert_with(|| Calendar::new(now_ms));
-        let result = self.run(commands, now_ms, &mut None);
-        self.settle(before, result).unwrap()
+        self.run_in_tables(commands, now_ms, &mut None).unwrap()
     }
 
     /// Whether the log has something that the tables do not have.

@@ -109,17 +109,18 @@ impl<'c> JournalDb<'c> {
         let result = match self.write_batch(commands, &mut at) {
             Ok(Some(is_unlogged)) => {
                 let appended = self.append(commands.len(), now_ms);
-                let appended = self.settle(before, appended);
-                appended.map(|()| self.apply_logged(commands, &is_unlogged))
+                match self.settle(before, appended) {
+                    Ok(()) => Ok(self.apply_logged(commands, &is_unlogged)),
+                    // In the tables it shows which of the commands is impossible.
+                    Err(error) if !Fault::from_error(&error).fails_commit() => {
+                        self.run_in_tables(commands, now_ms, &mut at)
+                    }
+                    Err(error) => Err(error),
+                }
             }
             Ok(None) => {
                 self.recent.rolled_back();
-                let result = self.run(commands, now_ms, &mut at);
-                let result = self.settle(before, result);
-                if result.is_ok() {
-                    self.overlay = Overlay::default();
-                }
-                result
+                self.run_in_tables(commands, now_ms, &mut at)
             }
             Err(error) => self.settle(before, Err(error)),
         };
@@ -127,6 +128,20 @@ impl<'c> JournalDb<'c> {
             fault: Fault::from_error(&error),
             at,
         })
+    }
+
+    /// Moves the log into the tables and applies the commands to them, in one transaction.
+    pub(super) fn run_in_tables(
+        &mut self,
+        commands: &[Command],
+        now_ms: i64,
+        at: &mut Option<usize>,
+    ) -> Result<Vec<CommandOutcome>> {
+        let before = self.counters;
+        let result = self.run(commands, now_ms, at);
+        let outcomes = self.settle(before, result)?;
+        self.overlay = Overlay::default();
+        Ok(outcomes)
     }
 
     /// Runs upkeep in a transaction of its own.
@@ -191,7 +206,7 @@ impl<'c> JournalDb<'c> {
         Ok(())
     }
 
-    pub(super) fn settle<T>(&mut self, before: NextIds, result: Result<T>) -> Result<T> {
+    fn settle<T>(&mut self, before: NextIds, result: Result<T>) -> Result<T> {
         self.sent.clear();
         self.settled.clear();
         match result {
@@ -215,7 +230,7 @@ impl<'c> JournalDb<'c> {
         }
     }
 
-    pub(super) fn run(
+    fn run(
         &mut self,
         commands: &[Command],
         now_ms: i64,

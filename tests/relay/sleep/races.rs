@@ -84,7 +84,9 @@ async fn a_message_that_the_journal_alone_refuses_does_not_keep_the_relay_awake(
     journal
         .execute_batch(
             "CREATE TRIGGER poison BEFORE INSERT ON inbox WHEN NEW.session LIKE '%poison%'
-             BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END;
+             CREATE TRIGGER poisoned BEFORE INSERT ON log WHEN instr(NEW.batch, CAST('poison' AS BLOB)) > 0
+             BEGIN SELECT RAISE(ABORT, 'not this batch'); END",
         )
         .unwrap();
     relay.deliver("poison", "m1", "hello").await;

@@ -17,6 +17,13 @@ pub(super) enum Fault {
     Failing,
 }
 
+/// Makes every commit of a message or of a turn's start fail.
+const BROKEN: &str = "
+    CREATE TRIGGER walk_log BEFORE INSERT ON log BEGIN SELECT walk_fault(); END;
+    CREATE TRIGGER walk_insert BEFORE INSERT ON inbox BEGIN SELECT walk_fault(); END;
+    CREATE TRIGGER walk_update BEFORE UPDATE ON inbox BEGIN SELECT walk_fault(); END;";
+const MENDED: &str = "DROP TRIGGER walk_log; DROP TRIGGER walk_insert; DROP TRIGGER walk_update;";
+
 impl Walk {
     pub(super) fn lose_connection(&mut self) {
         if self.down.is_some() {
@@ -84,11 +91,7 @@ impl Walk {
             return;
         }
         self.note(format!("{}: the journal fails", self.log.tick()));
-        let broken = |what: &str| {
-            format!("CREATE TRIGGER walk_{what} BEFORE {what} ON inbox BEGIN SELECT walk_fault(); END;")
-        };
-        let broken = ["INSERT", "UPDATE"].map(broken).concat();
-        self.database().execute_batch(&broken).unwrap();
+        self.database().execute_batch(BROKEN).unwrap();
         self.fault = Some((Fault::Failing, 1 + self.rng.below(4)));
     }
 
@@ -108,8 +111,7 @@ impl Walk {
                 db.execute_batch("COMMIT").unwrap();
             }
             Some((Fault::Failing, _)) => {
-                let mended = "DROP TRIGGER walk_INSERT; DROP TRIGGER walk_UPDATE;";
-                self.database().execute_batch(mended).unwrap();
+                self.database().execute_batch(MENDED).unwrap();
                 // The relay asks for what it rejected, now or in a second.
                 for index in 0..self.sent.len() {
                     if !self.is_acked(index) {
@@ -188,8 +190,7 @@ impl Walk {
 
     pub(super) fn drop_fault(&mut self) {
         if let Some((Fault::Failing, _)) = self.fault.take() {
-            let mended = "DROP TRIGGER walk_INSERT; DROP TRIGGER walk_UPDATE;";
-            self.database().execute_batch(mended).unwrap();
+            self.database().execute_batch(MENDED).unwrap();
         }
     }
 
