@@ -207,7 +207,10 @@ impl Gate {
         let (mut rows, mut removed) = (Vec::new(), Vec::new());
         if let Some(rule) = self.stored.remove(&person) {
             rows.push(StoredRow::new(RULE, &person, None));
-            removed.push(rule.role.map_or("denial".to_owned(), |role| format!("role {}", role.as_str())));
+            removed.push(
+                rule.role
+                    .map_or("denial".to_owned(), |role| format!("role {}", role.as_str())),
+            );
         }
         if let Some(row) = self.pairings.drop_person(&person) {
             rows.push(row);

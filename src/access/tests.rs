@@ -923,7 +923,12 @@ fn forgetting_a_person_deletes_what_is_stored_and_says_what_the_file_says() {
         handled.answer
     );
     assert_eq!(handled.answer["in_file"], json!([]));
-    assert!(handled.rows.iter().all(|row| row.user == "U2" && row.value.is_none()));
+    assert!(
+        handled
+            .rows
+            .iter()
+            .all(|row| row.user == "U2" && row.value.is_none())
+    );
     assert!(!may_talk(&gate, "U2"));
     let handled = gate.handle(forget("slack:U1"), NOW).unwrap();
     assert_eq!(

@@ -112,7 +112,11 @@ fn option_named<'c>(command: &'c Command, word: &str) -> Option<&'c Arg> {
 /// The sort of names that an argument takes.
 fn kind_of(path: &[&str], arg: &Arg) -> Option<NameKind> {
     let value = arg.get_value_names().and_then(|names| names.first());
-    match (path, arg.get_id().as_str(), value.map_or("", |name| name.as_str())) {
+    match (
+        path,
+        arg.get_id().as_str(),
+        value.map_or("", |name| name.as_str()),
+    ) {
         (_, "agent" | "agents", _) | (["agents", "test"], "name", _) => Some(NameKind::Agent),
         (_, _, "JOB") => Some(NameKind::Job),
         (_, _, "SESSION") => Some(NameKind::Session),

@@ -31,11 +31,9 @@ pub(super) fn run(args: &CompletionsArgs) -> ExitCode {
     let text = String::from_utf8_lossy(&script);
     let script = match args.shell {
         Shell::Bash => with_matching_labels(&text) + BASH_NAMES,
-        Shell::Zsh => text.replacen("_hermes-relay() {", "_hermes-relay-words() {", 1).replacen(
-            ZSH_END,
-            &format!("{ZSH_NAMES}\n{ZSH_END}"),
-            1,
-        ),
+        Shell::Zsh => text
+            .replacen("_hermes-relay() {", "_hermes-relay-words() {", 1)
+            .replacen(ZSH_END, &format!("{ZSH_NAMES}\n{ZSH_END}"), 1),
         Shell::Fish => text.into_owned() + FISH_NAMES,
         _ => text.into_owned(),
     };

@@ -47,7 +47,9 @@ enum DataAction {
                       hermes-relay data query router --filter tags=house --filter tags=garden --limit 3 --json")]
     Query(DataQueryArgs),
     /// List the texts, the newest first.
-    #[command(after_help = "Examples:\n  hermes-relay data list\n  hermes-relay data list --filter tags=house --json")]
+    #[command(
+        after_help = "Examples:\n  hermes-relay data list\n  hermes-relay data list --filter tags=house --json"
+    )]
     List(DataListArgs),
     /// Delete a text by its id.
     #[command(after_help = "Example:\n  hermes-relay data delete 0f8c2d5e9a7b4c31a6d2e8f09b4c7d15 --yes")]
@@ -273,7 +275,11 @@ fn find(
         return Ok(exit::print(none));
     }
     let line = |item: &PortableData| {
-        let date = item.created_at.filter(|_| is_list).map(instant).unwrap_or_default();
+        let date = item
+            .created_at
+            .filter(|_| is_list)
+            .map(instant)
+            .unwrap_or_default();
         let date = date.split('T').next().filter(|date| !date.is_empty());
         let date = date.map(|date| format!("{date}  ")).unwrap_or_default();
         format!("{}  {date}{}", item.id, printable(&item.summary))

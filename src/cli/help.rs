@@ -28,8 +28,8 @@ const GROUPS: [Group; 4] = [
     (
         "Operate",
         &[
-            "status", "sessions", "stop", "restart", "reload", "wake", "send", "notify", "cron", "skills", "data",
-            "access",
+            "status", "sessions", "stop", "restart", "reload", "wake", "send", "notify", "cron", "skills",
+            "data", "access",
         ],
     ),
     (
@@ -150,7 +150,11 @@ mod tests {
         verbs.sort_unstable();
         assert_eq!(grouped, verbs);
         let newcomers = FIRST.iter().flat_map(|(_, verbs)| verbs.iter());
-        assert!(newcomers.clone().all(|name| GROUPS.iter().any(|(_, verbs)| verbs.contains(name))));
+        assert!(
+            newcomers
+                .clone()
+                .all(|name| GROUPS.iter().any(|(_, verbs)| verbs.contains(name)))
+        );
         let position = |name: &str| GROUPS.iter().position(|(_, verbs)| verbs.contains(&name));
         assert_eq!(position("oracle"), Some(3), "under tooling");
     }

@@ -19,7 +19,9 @@ use crate::serve::client::ClientError;
 /// Exit codes: 0 restarted, 1 the relay does not run as a service or could not be restarted, 69 no relay is running here,
 /// 78 invalid configuration.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  hermes-relay restart\n  sudo hermes-relay restart      # a system service")]
+#[command(
+    after_help = "Examples:\n  hermes-relay restart\n  sudo hermes-relay restart      # a system service"
+)]
 pub(super) struct RestartArgs {
     #[command(flatten)]
     remote: RemoteArgs,
@@ -37,7 +39,11 @@ pub(super) fn run(args: &RestartArgs, env: Environment<'_>) -> ExitCode {
             let Some(unit) = ServiceUnit::installed(env) else {
                 return relay.report(&error, None);
             };
-            let hint = format!("start its service with `{} start {}`", unit.systemctl(), unit.name);
+            let hint = format!(
+                "start its service with `{} start {}`",
+                unit.systemctl(),
+                unit.name
+            );
             return relay.fail(exit::UNAVAILABLE, error, Some(&hint));
         }
         Err(error) => return relay.report(&error, None),
@@ -59,7 +65,11 @@ pub(super) fn run(args: &RestartArgs, env: Environment<'_>) -> ExitCode {
         ),
         Err(failure) => {
             let hint = format!("run `sudo {} restart {}`", unit.systemctl(), unit.name);
-            relay.fail(exit::FAILED, failure, Some(&hint).filter(|_| !unit.user).map(String::as_str))
+            relay.fail(
+                exit::FAILED,
+                failure,
+                Some(&hint).filter(|_| !unit.user).map(String::as_str),
+            )
         }
     }
 }

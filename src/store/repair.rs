@@ -124,9 +124,11 @@ fn drop_entry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Resul
 /// The length of a quarantined line.
 pub(super) fn quarantined_bytes(db: &Connection, seq: i64) -> Result<i64> {
     let bytes = db
-        .query_row("SELECT length(line) FROM quarantine WHERE seq = ?1", [seq], |row| {
-            row.get(0)
-        })
+        .query_row(
+            "SELECT length(line) FROM quarantine WHERE seq = ?1",
+            [seq],
+            |row| row.get(0),
+        )
         .optional()?;
     Ok(bytes.unwrap_or(0))
 }

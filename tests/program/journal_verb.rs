@@ -299,7 +299,11 @@ async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_wa
     let mut relay = setup.start();
     relay.wait_for_log("connected to the connector").await;
     let journal = async |args: &[&str]| setup.verb(&[&["journal"], args].concat()).output().await.unwrap();
-    let deliver = |id: &str| connector.deliver(&text_event("discord", "c1", id, "hello")).unwrap();
+    let deliver = |id: &str| {
+        connector
+            .deliver(&text_event("discord", "c1", id, "hello"))
+            .unwrap()
+    };
     deliver("m1");
     eventually("a turn", async || {
         out(&journal(&["list", "--section", "inbox"]).await).contains("1 running")
@@ -319,13 +323,21 @@ async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_wa
     .await;
     let busy = journal(&["drop", "message:2", "--yes"]).await;
     assert_eq!(code(&busy), 1, "{}", out(&busy));
-    assert!(err(&busy).contains("hermes-relay sessions stop "), "{}", err(&busy));
+    assert!(
+        err(&busy).contains("hermes-relay sessions stop "),
+        "{}",
+        err(&busy)
+    );
     let dropped = journal(&["drop", "message:3", "--yes"]).await;
     assert_eq!(code(&dropped), 0, "{}", err(&dropped));
     fs::remove_file(home.join("hold")).unwrap();
     let retried = journal(&["retry", "message:1"]).await;
     assert_eq!(code(&retried), 0, "{}", err(&retried));
-    assert!(out(&retried).contains("message:1 runs again"), "{}", out(&retried));
+    assert!(
+        out(&retried).contains("message:1 runs again"),
+        "{}",
+        out(&retried)
+    );
     let sessions = setup.verb(&["sessions", "--json"]).output().await.unwrap();
     let sessions: Value = serde_json::from_str(&out(&sessions)).unwrap();
     let key = sessions["sessions"][0]["session"].as_str().unwrap();

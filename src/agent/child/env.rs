@@ -316,11 +316,7 @@ mod tests {
         assert!(program_exists(OsStr::new("/bin/sh"), Some(OsStr::new(""))).is_ok());
 
         let missing = program_exists(OsStr::new("surely-not-here"), None).unwrap_err();
-        assert!(
-            missing
-                .to_string()
-                .contains("`surely-not-here` is not installed")
-        );
+        assert!(missing.to_string().contains("`surely-not-here` is not installed"));
         assert!(program_exists(OsStr::new(""), None).is_err());
         assert!(program_exists(OsStr::new("sh"), Some(OsStr::new("bin:"))).is_err());
         assert!(matches!(

@@ -263,6 +263,7 @@ fn may_ask(relay: &RemoteRelay, request: &AccessRequest, env: Environment<'_>) -
         AccessRequest::Pending
         | AccessRequest::Allow { .. }
         | AccessRequest::Deny { .. }
+        | AccessRequest::Forget { .. }
         | AccessRequest::Approve { .. } => Caller::find(relay, env)?.require_owner(relay),
     }
 }

@@ -364,7 +364,7 @@ impl<'r> JobStore<'r> {
 
 /// The name and the id of every job.
 pub(in crate::cli) fn job_names(relay: &RemoteRelay) -> Vec<String> {
-    let rows = JobStore::new(relay).jobs().unwrap_or_default();
+    let rows = JobStore::new(relay, Caller::default()).jobs().unwrap_or_default();
     let names = rows.iter().flat_map(|row| [row.job.name(), row.job.id()]);
     names.map(str::to_owned).collect()
 }

@@ -17,8 +17,8 @@ use serde_json::json;
 
 use self::add::{CronAddArgs, CronEditArgs};
 use self::describe::{JobView, RunView};
-pub(super) use self::job_store::{job_names, jobs_with_skill};
 use self::job_store::{JobStore, RelayAnswer};
+pub(super) use self::job_store::{job_names, jobs_with_skill};
 use super::Environment;
 use super::caller::Caller;
 use super::exit;

@@ -12,6 +12,7 @@ use super::add::deliver_text;
 use super::describe::{JobView, RunView, for_people};
 use super::job_store::JobStore;
 use crate::cli::Environment;
+use crate::cli::caller::Caller;
 use crate::cli::exit;
 use crate::cli::format::printable;
 use crate::cron::output;
@@ -32,7 +33,7 @@ struct LastOutput {
 /// Runs `cron show`.
 pub(super) fn show(args: &CronJobArgs, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = args.remote.relay(env)?;
-    let store = JobStore::new(&relay);
+    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
     let row = store.find(&args.job)?;
     let runs = store.runs(Some(row.job.id().to_owned()), LOOKED_AT)?;
     let output = last_output(&relay.settings().state_dir, &runs);

@@ -347,9 +347,16 @@ fn drop_entry(
         RepairFailure::WrongState => JournalError::Message {
             code: exit::FAILED,
             message: format!("{} is {} now; it is kept", JournalEntry::name(id), listed.state),
-            hint: listed.session.as_deref().filter(|_| listed.state == "running").map(|session| {
-                format!("stop its turn with `hermes-relay sessions stop {}`", printable(session))
-            }),
+            hint: listed
+                .session
+                .as_deref()
+                .filter(|_| listed.state == "running")
+                .map(|session| {
+                    format!(
+                        "stop its turn with `hermes-relay sessions stop {}`",
+                        printable(session)
+                    )
+                }),
         },
         RepairFailure::Other(error) => error,
     })?;

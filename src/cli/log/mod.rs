@@ -182,7 +182,10 @@ pub(super) fn start(loaded: &LoadedConfig, process: &ProcessEnv<'_>, repeats: Re
         && io::stderr().is_terminal();
     if is_for_people {
         let zone = loaded.settings.cron.timezone.as_deref();
-        output = Output::People(zone.and_then(|name| TimeZone::get(name).ok()).unwrap_or(TimeZone::UTC));
+        output = Output::People(
+            zone.and_then(|name| TimeZone::get(name).ok())
+                .unwrap_or(TimeZone::UTC),
+        );
     }
     // Only for what runs in the background: two programs with one file would rotate it under each other.
     let (file, file_error) = match repeats {

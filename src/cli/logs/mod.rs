@@ -12,8 +12,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-pub(super) use self::show::last_lines;
 use self::report::{Coverage, FileScan, LogReport};
+pub(super) use self::show::last_lines;
 use super::ProcessEnv;
 use super::exit::{self, errln, fail};
 use super::format::{printable, stdout};

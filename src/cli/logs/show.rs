@@ -98,7 +98,10 @@ fn journald(unit: &ServiceUnit, lines: usize, follow: bool) -> ExitCode {
         Ok(_) => ExitCode::from(exit::FAILED),
         Err(error) => fail(
             exit::FAILED,
-            format!("cannot run journalctl, which has the log of {}: {error}", unit.name),
+            format!(
+                "cannot run journalctl, which has the log of {}: {error}",
+                unit.name
+            ),
             Some("set `log.file: PATH` to have the log in a file as well"),
         ),
     }
@@ -142,7 +145,10 @@ fn read_new(file: &mut File, new: &mut String) -> io::Result<()> {
     let mut bytes = Vec::new();
     file.take(MAX_TAIL).read_to_end(&mut bytes)?;
     // A line that is half written is read again with its rest.
-    let complete = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let complete = bytes
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |end| end + 1);
     let rest = i64::try_from(bytes.len() - complete).unwrap_or(0);
     file.seek(SeekFrom::Current(-rest))?;
     new.push_str(&String::from_utf8_lossy(&bytes[..complete]));

@@ -50,7 +50,12 @@ fn chats(settings: &Settings) -> String {
     let identities = settings.connector.identities.iter();
     let mut platforms: Vec<&str> = identities.map(|identity| identity.platform.as_str()).collect();
     platforms.dedup();
-    let url = settings.connector.url.as_deref().map(shown_url).unwrap_or_default();
+    let url = settings
+        .connector
+        .url
+        .as_deref()
+        .map(shown_url)
+        .unwrap_or_default();
     match platforms.is_empty() {
         true => format!("those of the connector {url}"),
         false => format!("{} through the connector {url}", platforms.join(", ")),
@@ -99,7 +104,12 @@ mod tests {
         settings.agent = "echo".to_owned();
         settings.connector.url = Some("wss://user:secret@connector.example/relay?token=secret".to_owned());
         let shown = text(&settings, "1.2.3");
-        for part in ["hermes-relay 1.2.3", "echo", "everybody whom the connector", "Ctrl-C"] {
+        for part in [
+            "hermes-relay 1.2.3",
+            "echo",
+            "everybody whom the connector",
+            "Ctrl-C",
+        ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
         assert!(!shown.contains("secret"), "{shown}");

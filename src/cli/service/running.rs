@@ -73,7 +73,10 @@ impl ServiceUnit {
 /// The unit in the control groups of a process.
 fn unit_of_cgroup(cgroups: &str) -> Option<ServiceUnit> {
     let path = cgroups.lines().find_map(|line| line.rsplit(':').next())?;
-    let name = path.rsplit('/').next().filter(|name| name.ends_with(".service"))?;
+    let name = path
+        .rsplit('/')
+        .next()
+        .filter(|name| name.ends_with(".service"))?;
     Some(ServiceUnit {
         name: name.to_owned(),
         user: path.contains("/user@"),

@@ -23,7 +23,9 @@ async fn a_bundle_has_everything_and_nothing_secret() {
     answered(&connector, "m1", "what was said").await;
     let log = setup.home().join("relay.log");
     eventually("the log", async || {
-        fs::read_to_string(&log).unwrap_or_default().contains("turn ended")
+        fs::read_to_string(&log)
+            .unwrap_or_default()
+            .contains("turn ended")
     })
     .await;
     // What another program or an older version may have written there.
@@ -63,6 +65,9 @@ async fn a_bundle_has_everything_and_nothing_secret() {
         assert!(!report.contains(hidden), "{hidden}: {report}");
     }
     let again = verb(&setup, &["doctor", "--bundle", name]).await;
-    assert!(again.code == 1 && again.err.contains("exists already"), "{again:?}");
+    assert!(
+        again.code == 1 && again.err.contains("exists already"),
+        "{again:?}"
+    );
     relay.stop().await;
 }

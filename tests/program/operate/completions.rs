@@ -175,7 +175,10 @@ fn names_in_bash(setup: &Setup, script: &Path, line: &str) -> Vec<String> {
     let output = Command::new("bash")
         .args(["--norc", "-c", &typed])
         .env_clear()
-        .env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()))
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", program.parent().unwrap().display()),
+        )
         .env("HERMES_HOME", setup.home())
         .env("HERMES_RELAY_STATE_DIR", setup.state_dir())
         .output()
@@ -201,7 +204,10 @@ async fn names_are_completed_from_settings_and_state() {
         assert!(output.status.success(), "{args:?}: {output:?}");
     }
     let offered = |line: &str| names_in_bash(&setup, &bash, line);
-    assert_eq!(offered("hermes-relay agents test "), ["coder", "echo", "noop", "writer"]);
+    assert_eq!(
+        offered("hermes-relay agents test "),
+        ["coder", "echo", "noop", "writer"]
+    );
     assert_eq!(offered("hermes-relay agents test c"), ["coder"]);
     assert_eq!(offered("hermes-relay run --agent w"), ["writer"]);
     assert_eq!(offered("hermes-relay skills show "), ["inbox"]);
@@ -213,10 +219,16 @@ async fn names_are_completed_from_settings_and_state() {
     if Command::new("fish").arg("--version").output().is_ok() {
         let fish = script(folder.path(), "fish");
         let program = Path::new(env!("CARGO_BIN_EXE_hermes-relay"));
-        let typed = format!("source {}; complete -C 'hermes-relay agents test c'", fish.display());
+        let typed = format!(
+            "source {}; complete -C 'hermes-relay agents test c'",
+            fish.display()
+        );
         let output = Command::new("fish")
             .args(["--no-config", "-c", &typed])
-            .env("PATH", format!("{}:/usr/bin:/bin", program.parent().unwrap().display()))
+            .env(
+                "PATH",
+                format!("{}:/usr/bin:/bin", program.parent().unwrap().display()),
+            )
             .env("HERMES_HOME", setup.home())
             .output()
             .unwrap();

@@ -73,7 +73,11 @@ async fn a_job_is_armed_runs_at_its_time_and_is_delivered() {
     let shown = cron_json(&setup, &["show", id]).await;
     assert_eq!(shown["last_run"]["status"], "completed", "{shown}");
     let text = shown["last_output"]["text"].as_str().unwrap();
-    assert_eq!(text.trim(), "echo: hello from the past", "the answer without the prompt");
+    assert_eq!(
+        text.trim(),
+        "echo: hello from the past",
+        "the answer without the prompt"
+    );
     let shown = cron(&setup, &["show", id]).await.out;
     assert!(
         shown.contains("last run   completed") && shown.ends_with("\n  echo: hello from the past\n"),

@@ -207,6 +207,9 @@ async fn texts_are_listed_and_deleted() {
     assert_eq!((deleted.code, deleted.json()), (0, json!({"deleted": first})));
     let again = data(&setup, &["delete", &first, "--yes"]).await;
     assert!(again.code == 1 && again.err.contains("data list"), "{again:?}");
-    assert!(found(&setup, &["router"]).await.is_empty(), "its words are gone, too");
+    assert!(
+        found(&setup, &["router"]).await.is_empty(),
+        "its words are gone, too"
+    );
     assert_eq!(found(&setup, &["key"]).await, [second.as_str()]);
 }

@@ -120,17 +120,31 @@ async fn run_in_a_terminal_is_for_people_and_its_file_for_programs() {
     let lines = terminal
         .until("the connection", |lines| has(lines, "connected to the connector"))
         .await;
-    for part in ["Chats", "discord through the connector", "Agents", "echo", "everybody", "Ctrl-C stops"] {
+    for part in [
+        "Chats",
+        "discord through the connector",
+        "Agents",
+        "echo",
+        "everybody",
+        "Ctrl-C stops",
+    ] {
         assert!(has(&lines, part), "{part}: {lines:?}");
     }
-    assert!(!has(&lines, "hermes-relay starts") && !has(&lines, "INFO"), "{lines:?}");
+    assert!(
+        !has(&lines, "hermes-relay starts") && !has(&lines, "INFO"),
+        "{lines:?}"
+    );
     answered(&connector, "m1", "hello").await;
     let lines = terminal.until("a turn", |lines| has(lines, "turn ended")).await;
     let line = lines.iter().find(|line| line.contains("turn ended")).unwrap();
     let time = line.split("  ").next().unwrap();
     assert!(time.len() == 8 && time.matches(':').count() == 2, "{line}");
     let file = fs::read_to_string(setup.home().join("relay.log")).unwrap();
-    for part in ["INFO hermes-relay starts", "INFO configured agents=", "turn ended"] {
+    for part in [
+        "INFO hermes-relay starts",
+        "INFO configured agents=",
+        "turn ended",
+    ] {
         assert!(file.contains(part), "{part}: {file}");
     }
     assert!(file.starts_with("20") && !file.contains('\x1b'), "{file}");

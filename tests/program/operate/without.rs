@@ -249,9 +249,33 @@ async fn global_options_work_before_and_after_the_command() {
     let file = setup.home().join("other.yaml").display().to_string();
     let state = setup.home().join("elsewhere").display().to_string();
     for args in [
-        &["--config", &file, "--state-dir", &state, "--json", "config", "show"][..],
-        &["config", "--config", &file, "--json", "show", "--state-dir", &state],
-        &["config", "show", "--json", "--config", &file, "--state-dir", &state],
+        &[
+            "--config",
+            &file,
+            "--state-dir",
+            &state,
+            "--json",
+            "config",
+            "show",
+        ][..],
+        &[
+            "config",
+            "--config",
+            &file,
+            "--json",
+            "show",
+            "--state-dir",
+            &state,
+        ],
+        &[
+            "config",
+            "show",
+            "--json",
+            "--config",
+            &file,
+            "--state-dir",
+            &state,
+        ],
     ] {
         let shown = verb(&setup, args).await;
         assert_eq!(shown.code, 0, "{args:?}: {shown:?}");
@@ -261,10 +285,16 @@ async fn global_options_work_before_and_after_the_command() {
             let row = rows.iter().find(|row| row["key"] == key).unwrap();
             row["value"].as_str().unwrap().to_owned()
         };
-        assert_eq!((value("agent"), value("state_dir")), ("noop".to_owned(), state.clone()));
+        assert_eq!(
+            (value("agent"), value("state_dir")),
+            ("noop".to_owned(), state.clone())
+        );
     }
     let early = verb(&setup, &["--json", "sessions"]).await;
-    assert_eq!((early.code, early.json()["error"]["exit_code"].as_i64()), (69, Some(69)));
+    assert_eq!(
+        (early.code, early.json()["error"]["exit_code"].as_i64()),
+        (69, Some(69))
+    );
     let level = verb(&setup, &["--log-level", "dbug", "status"]).await;
     assert!(level.code == 2 && level.err.contains("debug"), "{level:?}");
     for args in [
@@ -275,7 +305,11 @@ async fn global_options_work_before_and_after_the_command() {
         &["service", "status", "--json"],
     ] {
         let refused = verb(&setup, args).await;
-        assert_eq!((refused.code, refused.out.as_str()), (2, ""), "{args:?}: {refused:?}");
+        assert_eq!(
+            (refused.code, refused.out.as_str()),
+            (2, ""),
+            "{args:?}: {refused:?}"
+        );
         assert!(
             refused.err.contains("prints nothing as JSON") && refused.err.contains("hint:"),
             "{args:?}: {refused:?}"

@@ -84,16 +84,30 @@ async fn a_running_relay_sends_a_dropped_op_again_and_drops_one_that_waits() {
     relay.connector.set_reply_mode(ReplyMode::Refuse("no".into()));
     relay.deliver("a", "1", "one").await;
     relay
-        .wait_for_status("dropped", |status| status.tally.ops_dropped > 0 && status.ops_durable == 0)
+        .wait_for_status("dropped", |status| {
+            status.tally.ops_dropped > 0 && status.ops_durable == 0
+        })
         .await;
     relay.connector.set_reply_mode(ReplyMode::Apply);
-    let ops = || Inspector::open(dir.path()).unwrap().list(Section::Ops, 0, 10).unwrap();
-    let dropped = ops().into_iter().find(|op| op.state == "dropped").expect("the journal keeps it");
+    let ops = || {
+        Inspector::open(dir.path())
+            .unwrap()
+            .list(Section::Ops, 0, 10)
+            .unwrap()
+    };
+    let dropped = ops()
+        .into_iter()
+        .find(|op| op.state == "dropped")
+        .expect("the journal keeps it");
     repair(dir.path(), Repair::Retry, dropped.item).await.unwrap();
     relay
-        .seen("it again", |seen| seen.texts("a").iter().filter(|text| *text == "echo: one").count() == 2)
+        .seen("it again", |seen| {
+            seen.texts("a").iter().filter(|text| *text == "echo: one").count() == 2
+        })
         .await;
-    relay.wait_for_status("settled", |status| status.ops_durable == 0).await;
+    relay
+        .wait_for_status("settled", |status| status.ops_durable == 0)
+        .await;
     let again = repair(dir.path(), Repair::Retry, dropped.item).await;
     assert!(matches!(again, Err(ClientError::Refused(refused)) if refused.code == "wrong_state"));
 
@@ -113,12 +127,22 @@ async fn a_running_relay_sends_a_dropped_op_again_and_drops_one_that_waits() {
     assert!(matches!(busy, Err(ClientError::Refused(refused)) if refused.code == "in_flight"));
     repair(dir.path(), Repair::Drop, listed[1]).await.unwrap();
     relay.connector.set_reply_mode(ReplyMode::Apply);
-    assert!(relay.connector.answer(seen.ops.back().unwrap().id, &json!({"success": true})));
+    assert!(
+        relay
+            .connector
+            .answer(seen.ops.back().unwrap().id, &json!({"success": true}))
+    );
     relay.deliver("a", "4", "four").await;
     let seen = relay
-        .seen("the rest", |seen| seen.texts("a").iter().any(|text| text == "echo: four"))
+        .seen("the rest", |seen| {
+            seen.texts("a").iter().any(|text| text == "echo: four")
+        })
         .await;
-    assert!(seen.texts("a").iter().all(|text| text != "echo: three"), "{:?}", seen.texts("a"));
+    assert!(
+        seen.texts("a").iter().all(|text| text != "echo: three"),
+        "{:?}",
+        seen.texts("a")
+    );
     relay.stop().await;
 }
 
