@@ -40,7 +40,10 @@ impl JournalDb<'_> {
                 command => reads::answers(command),
             };
             is_unlogged.push(is_known);
-            if !is_known && !(self.overlay.covers(command) && self.batch.push(command)) {
+            if is_known {
+                continue;
+            }
+            if !self.overlay.covers(command) || !self.batch.push(command) {
                 *at = None;
                 return Ok(None);
             }

@@ -21,7 +21,6 @@ use super::reads::WriterState;
 use super::repair::{self, Beside, Repair, Repaired};
 use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
-use std::collections::HashSet;
 
 /// The database, its prepared statements, and state that follows its transactions.
 pub(super) struct JournalDb<'c> {
@@ -35,10 +34,6 @@ pub(super) struct JournalDb<'c> {
     pub(super) counters: NextIds,
     pub(super) overlay: Overlay,
     pub(super) batch: BatchWriter,
-    /// Ops marked as sent in this transaction and not settled in it.
-    sent: HashSet<OpSeq>,
-    /// Ops that were settled in this transaction.
-    pub(super) settled: Vec<i64>,
     index_in_use: bool,
 }
 
@@ -91,8 +86,6 @@ impl<'c> JournalDb<'c> {
             counters,
             overlay: Overlay::default(),
             batch: BatchWriter::default(),
-            sent: HashSet::new(),
-            settled: Vec::new(),
             index_in_use,
         })
     }
@@ -207,8 +200,6 @@ impl<'c> JournalDb<'c> {
     }
 
     fn settle<T>(&mut self, before: NextIds, result: Result<T>) -> Result<T> {
-        self.sent.clear();
-        self.settled.clear();
         match result {
             Ok(value) => {
                 self.recent.committed();
@@ -246,10 +237,6 @@ impl<'c> JournalDb<'c> {
             outcomes.push(self.apply(command)?);
         }
         *at = None;
-        for op in self.sent.drain() {
-            self.statements.op_sent.execute([op.0])?;
-        }
-        self.delete_settled()?;
         if self.recent.is_moving() {
             self.move_keys(commands.len() * 2 + 64, now_ms)?;
         }
@@ -316,19 +303,17 @@ impl<'c> JournalDb<'c> {
                 repaired: self.repair(*repair, *item, *now_ms)?,
             }),
             Command::OpSent { op } => {
-                self.sent.insert(*op);
+                self.statements.op_sent.execute([op.0])?;
                 CommandOutcome::Silent
             }
             Command::OpChanged { op, body } => {
-                self.sent.remove(op);
                 self.db
                     .prepare_cached("UPDATE outbox SET op = ?2, state = 0 WHERE seq = ?1")?
                     .execute(params![op.0, body])?;
                 CommandOutcome::Silent
             }
             Command::OpSettled { op } => {
-                self.sent.remove(op);
-                self.settled.push(op.0);
+                self.statements.op_settled.execute([op.0])?;
                 CommandOutcome::Silent
             }
             Command::OpDropped {
@@ -338,8 +323,7 @@ impl<'c> JournalDb<'c> {
                 now_ms,
             } => {
                 self.keep_dropped(*op, body, reason, *now_ms)?;
-                self.sent.remove(op);
-                self.settled.push(op.0);
+                self.statements.op_settled.execute([op.0])?;
                 CommandOutcome::Silent
             }
             Command::RememberChat(chat) => self.remember(chat)?,
@@ -366,9 +350,6 @@ impl<'c> JournalDb<'c> {
     }
 
     fn repair(&mut self, repair: Repair, item: Item, now_ms: i64) -> Result<Repaired> {
-        // An op that was settled in this transaction is still in its table.
-        self.delete_settled()?;
-        self.settled.clear();
         let quarantined = match item {
             Item::Quarantined(seq) => repair::quarantined_bytes(self.db, seq)?,
             Item::Message(_) | Item::Op(_) => 0,
@@ -600,7 +581,7 @@ pub(super) struct Statements<'c> {
     pub(super) delete: Statement<'c>,
     pub(super) add_op: Statement<'c>,
     pub(super) op_sent: Statement<'c>,
-    pub(super) ops_settled: Statement<'c>,
+    pub(super) op_settled: Statement<'c>,
 }
 
 impl<'c> Statements<'c> {
@@ -631,7 +612,7 @@ impl<'c> Statements<'c> {
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6)",
             )?,
             op_sent: db.prepare("UPDATE outbox SET state = 1 WHERE seq = ?1")?,
-            ops_settled: db.prepare("DELETE FROM outbox WHERE seq BETWEEN ?1 AND ?2")?,
+            op_settled: db.prepare("DELETE FROM outbox WHERE seq = ?1")?,
         })
     }
 }

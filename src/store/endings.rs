@@ -55,15 +55,4 @@ impl JournalDb<'_> {
         }
         Ok(OpSeqs::new(first, count))
     }
-
-    /// Deletes the ops that were settled in this transaction.
-    pub(super) fn delete_settled(&mut self) -> Result<()> {
-        self.settled.sort_unstable();
-        for run in self.settled.chunk_by(|op, next| next - op <= 1) {
-            if let (Some(first), Some(last)) = (run.first(), run.last()) {
-                self.statements.ops_settled.execute([first, last])?;
-            }
-        }
-        Ok(())
-    }
 }

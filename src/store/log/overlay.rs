@@ -139,16 +139,7 @@ impl Overlay {
                 });
                 CommandOutcome::Accepted(seq)
             }
-            Command::Start { seq, now_ms } => match self.rows.get_mut(seq) {
-                Some(LoggedRow { row, .. }) => {
-                    row.state = RowState::Running;
-                    row.attempt += 1;
-                    row.started_at = Some(*now_ms);
-                    row.shown = None;
-                    CommandOutcome::Started(row.attempt)
-                }
-                None => CommandOutcome::Missing(*seq),
-            },
+            Command::Start { seq, now_ms } => self.start(*seq, *now_ms),
             Command::SetShown { seq, shown } => {
                 if let Some(LoggedRow { row, .. }) = self.rows.get_mut(seq)
                     && row.state == RowState::Running
@@ -163,15 +154,9 @@ impl Overlay {
                 ops,
                 now_ms,
             } => {
-                let Some(LoggedRow { mut row, dedupe }) = self.rows.remove(seq) else {
+                if !self.end(*seq, *state, *now_ms) {
                     return CommandOutcome::Missing(*seq);
-                };
-                (row.state, row.line, row.shown) = (*state, None, None);
-                self.done.push(LoggedEnd {
-                    row,
-                    dedupe,
-                    ended_at: *now_ms,
-                });
+                }
                 CommandOutcome::Ended(self.add_ops(Some(*seq), ops, *now_ms, ids))
             }
             Command::AddOps {
@@ -195,10 +180,7 @@ impl Overlay {
                 CommandOutcome::Silent
             }
             Command::RememberChat(chat) => {
-                let key = (Arc::clone(&chat.platform), Arc::clone(&chat.chat_id));
-                let known = self.chats.entry(key).or_insert_with(|| chat.clone());
-                known.memory.clone_from(&chat.memory);
-                known.last_used = known.last_used.max(chat.last_used);
+                self.remember(chat);
                 CommandOutcome::Silent
             }
             Command::AddUsage(row) => {
@@ -207,6 +189,38 @@ impl Overlay {
             }
             _ => CommandOutcome::Silent,
         }
+    }
+
+    fn start(&mut self, seq: InboxSeq, now_ms: i64) -> CommandOutcome {
+        let Some(LoggedRow { row, .. }) = self.rows.get_mut(&seq) else {
+            return CommandOutcome::Missing(seq);
+        };
+        row.state = RowState::Running;
+        row.attempt += 1;
+        row.started_at = Some(now_ms);
+        row.shown = None;
+        CommandOutcome::Started(row.attempt)
+    }
+
+    /// Ends a message; `false` if it is not here.
+    fn end(&mut self, seq: InboxSeq, state: RowState, ended_at: i64) -> bool {
+        let Some(LoggedRow { mut row, dedupe }) = self.rows.remove(&seq) else {
+            return false;
+        };
+        (row.state, row.line, row.shown) = (state, None, None);
+        self.done.push(LoggedEnd {
+            row,
+            dedupe,
+            ended_at,
+        });
+        true
+    }
+
+    fn remember(&mut self, chat: &ChatRow) {
+        let key = (Arc::clone(&chat.platform), Arc::clone(&chat.chat_id));
+        let known = self.chats.entry(key).or_insert_with(|| chat.clone());
+        known.memory.clone_from(&chat.memory);
+        known.last_used = known.last_used.max(chat.last_used);
     }
 
     /// The row of a new message.

@@ -32,6 +32,7 @@ impl Dice {
 }
 
 /// A random command about rows and ops of which some exist.
+#[expect(clippy::too_many_lines, reason = "one arm for each kind of command")]
 fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
     let now_ms = NOW + i64::try_from(token).unwrap();
     let session = || format!("session {}", token % 3).into();
@@ -59,7 +60,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
             kind: InboxKind::from_code(dice.number(4) - 1),
             session: session(),
             dedupe,
-            buffer_id: (token % 2 == 0).then(|| format!("buffer {token}")),
+            buffer_id: (token.is_multiple_of(2)).then(|| format!("buffer {token}")),
             line: format!("line {token}").into_bytes(),
             start: dice.below(2) == 0,
             now_ms,
@@ -81,7 +82,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
         },
         19 => Command::AddOps {
             token,
-            inbox: (token % 2 == 0).then_some(seq),
+            inbox: (token.is_multiple_of(2)).then_some(seq),
             ops: new_ops(dice.below(3)),
             now_ms,
         },
