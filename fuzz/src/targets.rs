@@ -11,6 +11,7 @@ use hermes_relay::direct::telegram::{
     BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, Relevance, TopicNames, UpdateMeaning,
     read_batch,
 };
+use hermes_relay::store::{decode_batch, encode_batch};
 use hermes_relay::wire::{
     CapabilityDescriptor, ConnectorFrame, GatewayFrame, LenUnit, Line, LineFramer, MessageEvent,
     PassthroughForward, SessionSource,
@@ -237,4 +238,13 @@ pub(crate) fn updates(data: &[u8]) {
     }
     assert_eq!(received.offset(), highest.map(|id| id + 1));
     assert_eq!(received.next_poll(later), NextPoll::Now);
+}
+
+/// A batch of the journal's log is read or refused, and is the same when it is written again.
+pub(crate) fn log(data: &[u8]) {
+    let Ok(commands) = decode_batch(data) else {
+        return;
+    };
+    let again = decode_batch(&encode_batch(&commands)).expect("what was written can be read");
+    assert_eq!(again, commands);
 }

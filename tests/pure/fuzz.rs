@@ -123,6 +123,23 @@ fn jobs() {
 }
 
 #[test]
+fn log() {
+    const TOKENS: &[&[u8]] = &[
+        &[1, 2, 2],
+        &[0x80],
+        &[0xff; 9],
+        &[0, 1],
+        &[3, 2, 2],
+        &[4, 2, 4, 2, 1],
+        &[6, 2],
+        &[7, 2, 1, b'x'],
+        &[8, 2],
+        &[11, 2, 1, 0],
+    ];
+    run("log", targets::log, TOKENS);
+}
+
+#[test]
 fn updates() {
     const TOKENS: &[&[u8]] = &[
         b"\"",
