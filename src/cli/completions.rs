@@ -60,7 +60,7 @@ _hermes_relay_names() {
     fi
     names=$("${COMP_WORDS[0]}" complete -- "${words[@]}" 2> /dev/null)
     if [[ -z $names ]]; then
-        _hermes-relay "$@"
+        _hermes__relay "$@"
         return
     fi
     last=${words[${#words[@]} - 1]}
@@ -91,7 +91,7 @@ const ZSH_NAMES: &str = r#"_hermes-relay() {
 const FISH_NAMES: &str = r"
 function __hermes_relay_names
     set -l words (commandline -opc) (commandline -ct)
-    $words[1] complete -- $words[2..] 2> /dev/null
+    command $words[1] complete -- $words[2..] 2> /dev/null
 end
 complete -c hermes-relay -n '__hermes_relay_names | string length -q' -f -a '(__hermes_relay_names)'
 ";

@@ -115,12 +115,16 @@ struct Cli {
 /// Options that work with every command, before and after it. Commands that use one describe it in their help.
 #[derive(Args, Debug)]
 struct GlobalArgs {
+    /// Settings file.
     #[arg(long, global = true, hide = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Directory of the journal.
     #[arg(long, global = true, hide = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Print JSON.
     #[arg(long, global = true, hide = true)]
     json: bool,
+    /// Log level.
     #[arg(long, global = true, hide = true, value_name = "LEVEL", ignore_case = true, value_parser = level_parser())]
     log_level: Option<LogLevel>,
 }

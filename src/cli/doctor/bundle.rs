@@ -73,10 +73,11 @@ pub(super) fn write(file: &Path, findings: &[Finding], flags: Flags, process: &P
 fn report(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
-        let subject = finding.subject.as_deref().unwrap_or_default();
+        let subject = finding.subject.as_ref();
+        let subject = subject.map(|subject| format!(" {subject}")).unwrap_or_default();
         let _ = writeln!(
             text,
-            "{:<8} {} {subject}: {}",
+            "{:<8} {}{subject}: {}",
             finding.outcome.as_str(),
             finding.id,
             finding.detail

@@ -168,7 +168,7 @@ fn names_in_bash(setup: &Setup, script: &Path, line: &str) -> Vec<String> {
     let typed = format!(
         "source {}; COMP_LINE='{line}'; COMP_POINT={}; COMP_WORDS=({line}); \
          [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
-         _hermes_relay_names hermes-relay x y; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+         _hermes_relay_names hermes-relay \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD - 1]}}\"; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
         script.display(),
         line.len()
     );

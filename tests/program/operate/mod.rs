@@ -3,6 +3,7 @@
 
 mod access;
 mod access_turns;
+mod bundle;
 mod completions;
 mod control;
 mod cron;

@@ -74,6 +74,7 @@ const RAW_OUTPUT: &[(&str, &str)] = &[
     ("cli/dev/screen.rs", "escapes each text"),
     ("cli/doctor/mod.rs", "colours; escapes each text"),
     ("cli/format.rs", "escapes everything"),
+    ("cli/help.rs", "nothing from outside"),
     ("cli/log/divert.rs", "log lines: fields are escaped"),
     ("cli/logs/mod.rs", "a copy of a log, escaped on a terminal"),
     ("cli/man.rs", "nothing from outside"),

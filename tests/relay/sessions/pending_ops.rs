@@ -55,7 +55,7 @@ async fn an_answer_that_is_refused_for_good_is_reported_and_kept_for_a_retry() {
         .wait_for_status("settled", |status| status.ops_durable == 0)
         .await;
     relay.stop().await;
-    let dropped = |dir: &std::path::Path| {
+    let dropped = |dir: &Path| {
         let ops = Inspector::open(dir).unwrap().list(Section::Ops, 0, 10).unwrap();
         ops.into_iter().find(|op| op.state == "dropped")
     };
@@ -102,7 +102,7 @@ async fn a_running_relay_sends_a_dropped_op_again_and_drops_one_that_waits() {
     repair(dir.path(), Repair::Retry, dropped.item).await.unwrap();
     relay
         .seen("it again", |seen| {
-            seen.texts("a").iter().filter(|text| *text == "echo: one").count() == 2
+            seen.texts("a").iter().filter(|text| **text == "echo: one").count() == 2
         })
         .await;
     relay
@@ -135,11 +135,11 @@ async fn a_running_relay_sends_a_dropped_op_again_and_drops_one_that_waits() {
     relay.deliver("a", "4", "four").await;
     let seen = relay
         .seen("the rest", |seen| {
-            seen.texts("a").iter().any(|text| text == "echo: four")
+            seen.texts("a").iter().any(|text| *text == "echo: four")
         })
         .await;
     assert!(
-        seen.texts("a").iter().all(|text| text != "echo: three"),
+        seen.texts("a").iter().all(|text| *text != "echo: three"),
         "{:?}",
         seen.texts("a")
     );
