@@ -268,9 +268,10 @@ fn find(
         return Ok(exit::print(json!({ "items": items })));
     }
     if items.is_empty() {
-        let none = match is_list && wanted.filters.is_empty() && wanted.offset == 0 {
-            true => "nothing is kept; `hermes-relay data write TEXT` keeps a text",
-            false => "nothing found",
+        let none = if is_list && wanted.filters.is_empty() && wanted.offset == 0 {
+            "nothing is kept; `hermes-relay data write TEXT` keeps a text"
+        } else {
+            "nothing found"
         };
         return Ok(exit::print(none));
     }

@@ -82,6 +82,7 @@ pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
 }
 
 /// Waits until nobody holds the state directory and nobody listens on the socket.
+#[expect(clippy::disallowed_methods, reason = "another process; the time is bounded")]
 fn is_gone_within(relay: &RemoteRelay, within: Duration) -> bool {
     let until = Instant::now() + within;
     loop {

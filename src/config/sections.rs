@@ -372,7 +372,7 @@ choice!(
 choice!(
     /// Log format.
     LogFormat {
-        /// `journald` if journald reads the standard error, else `text`.
+        /// `journald` if journald reads the standard error, else `text`; in a terminal, `run` writes for people.
         #[default]
         Auto = "auto",
         /// Text on standard error.

@@ -18,7 +18,7 @@ use super::inspect::Item;
 use super::log::{BatchWriter, Overlay};
 use super::reads;
 use super::reads::WriterState;
-use super::repair::{self, Beside, Repair, Repaired};
+use super::repair::{self, Beside, Repaired};
 use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 
@@ -293,15 +293,7 @@ impl<'c> JournalDb<'c> {
             Command::AddOps {
                 inbox, ops, now_ms, ..
             } => CommandOutcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms)?),
-            Command::Repair {
-                token,
-                repair,
-                item,
-                now_ms,
-            } => CommandOutcome::Read(Completion::Repaired {
-                token: *token,
-                repaired: self.repair(*repair, *item, *now_ms)?,
-            }),
+            Command::Repair { .. } => self.repair(command)?,
             Command::OpSent { op } => {
                 self.statements.op_sent.execute([op.0])?;
                 CommandOutcome::Silent
@@ -349,7 +341,16 @@ impl<'c> JournalDb<'c> {
         })
     }
 
-    fn repair(&mut self, repair: Repair, item: Item, now_ms: i64) -> Result<Repaired> {
+    fn repair(&mut self, command: &Command) -> Result<CommandOutcome> {
+        let Command::Repair {
+            token,
+            repair,
+            item,
+            now_ms,
+        } = *command
+        else {
+            return Ok(CommandOutcome::Silent);
+        };
         let quarantined = match item {
             Item::Quarantined(seq) => repair::quarantined_bytes(self.db, seq)?,
             Item::Message(_) | Item::Op(_) => 0,
@@ -358,7 +359,7 @@ impl<'c> JournalDb<'c> {
         if matches!(item, Item::Quarantined(_)) && repaired == Repaired::Dropped {
             self.quarantine.deleted(quarantined);
         }
-        Ok(repaired)
+        Ok(CommandOutcome::Read(Completion::Repaired { token, repaired }))
     }
 
     /// Copies an op into the table of dropped ones.

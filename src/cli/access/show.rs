@@ -28,9 +28,10 @@ pub(super) fn show(answer: &Value) -> io::Result<()> {
             list.iter().map(text).collect::<Vec<_>>().join(", ")
         };
         let (person, removed) = (text(&answer["forgotten"]), words("removed"));
-        match removed.is_empty() {
-            true => writeln!(out, "{person} is forgotten: there was no role, denial or request")?,
-            false => writeln!(out, "{person} is forgotten; deleted: {removed}")?,
+        if removed.is_empty() {
+            writeln!(out, "{person} is forgotten: there was no role, denial or request")?;
+        } else {
+            writeln!(out, "{person} is forgotten; deleted: {removed}")?;
         }
         let in_file = words("in_file");
         if !in_file.is_empty() {

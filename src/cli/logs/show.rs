@@ -123,7 +123,19 @@ fn show_file(path: &Path, lines: usize, follow: bool) -> io::Result<()> {
         writeln!(out, "{line}")?;
     }
     out.flush()?;
-    while follow {
+    if follow {
+        return follow_file(path, file, &mut out);
+    }
+    Ok(())
+}
+
+/// Writes new lines as they come. Returns when they cannot be read or written any more.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a file says nothing when it grows; Ctrl-C ends this"
+)]
+fn follow_file(path: &Path, mut file: File, out: &mut impl io::Write) -> io::Result<()> {
+    loop {
         sleep(LOOK_EVERY);
         let mut new = String::new();
         read_new(&mut file, &mut new)?;
@@ -135,7 +147,6 @@ fn show_file(path: &Path, lines: usize, follow: bool) -> io::Result<()> {
         out.write_all(new.as_bytes())?;
         out.flush()?;
     }
-    Ok(())
 }
 
 fn read_new(file: &mut File, new: &mut String) -> io::Result<()> {

@@ -56,9 +56,10 @@ fn chats(settings: &Settings) -> String {
         .as_deref()
         .map(shown_url)
         .unwrap_or_default();
-    match platforms.is_empty() {
-        true => format!("those of the connector {url}"),
-        false => format!("{} through the connector {url}", platforms.join(", ")),
+    if platforms.is_empty() {
+        format!("those of the connector {url}")
+    } else {
+        format!("{} through the connector {url}", platforms.join(", "))
     }
 }
 

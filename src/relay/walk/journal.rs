@@ -60,7 +60,7 @@ impl EventLoop {
             (Completion::Handed { reply, .. }, Pending::Handed) => self.handle_items_reply(reply),
             (Completion::OpsAdded { .. }, Pending::Access(reply, answer)) => drop(reply.send(Ok(answer))),
             (Completion::Repaired { repaired, .. }, Pending::Repair(reply)) => {
-                self.repaired(&repaired, reply)
+                self.repaired(&repaired, reply);
             }
             (Completion::OpsAdded { ops, .. }, Pending::Ops(reply)) => {
                 if let Some(reply) = reply {

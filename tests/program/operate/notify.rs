@@ -318,7 +318,7 @@ async fn the_former_section_and_the_former_verb_still_work() {
         // The directory of `b` is another one.
         assert_eq!(rest.lines().next(), new.err.lines().next());
     }
-    let help = verb(&setup, &["--help"]).await;
+    let help = verb(&setup, &["help", "--all"]).await;
     assert!(
         help.out.contains("  notify ") && !help.out.contains("  connectors "),
         "{help:?}"
