@@ -29,11 +29,11 @@ async fn a_bundle_has_everything_and_nothing_secret() {
     })
     .await;
     // What another program or an older version may have written there.
-    let mut text = fs::read_to_string(&log).unwrap();
-    text.push_str(&format!(
-        "a line with {secret} and {planted}\nAuthorization: Bearer abcdefghijklmnopqrstuvwxyz012345\n\
+    let text = fs::read_to_string(&log).unwrap();
+    let text = format!(
+        "{text}a line with {secret} and {planted}\nAuthorization: Bearer abcdefghijklmnopqrstuvwxyz012345\n\
          wss://someone:hunter2hunter2@connector.example/relay\n"
-    ));
+    );
     fs::write(&log, text).unwrap();
     let file = setup.home().join("report.txt");
     let name = file.to_str().unwrap();
