@@ -65,7 +65,7 @@ pub enum EnrollError {
     #[error("connector returned an unexpected response (no secret).")]
     NoSecret,
     /// The token would cross a network in the clear.
-    #[error("{base} is not encrypted, and the tokens are sent over https only")]
+    #[error("the connection to {base} would not be encrypted, and tokens are sent over https only")]
     Plaintext {
         /// The connector's address.
         base: String,
@@ -86,6 +86,16 @@ fn no_answer(base: &str, reason: HttpError) -> EnrollError {
     match reason {
         HttpError::Plaintext { .. } => EnrollError::Plaintext { base },
         reason => EnrollError::Unreachable { base, reason },
+    }
+}
+
+/// Whether tokens may be sent to the connector at all, which is looked at before there is one.
+pub fn check_encryption(http: &HttpClient, base: &str) -> Result<(), EnrollError> {
+    // A body counts as something to protect.
+    let request = Request::new(base, Body::Json(Vec::new()));
+    match http.check(&request) {
+        Err(reason @ HttpError::Plaintext { .. }) => Err(no_answer(base, reason)),
+        _ => Ok(()),
     }
 }
 

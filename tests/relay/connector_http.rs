@@ -6,8 +6,8 @@ use crate::support::http_stub::{Stub, client, client_on, nobody, reply, reply_wi
 use axum::body::Body as AnswerBody;
 use axum::http::Response;
 use hermes_relay::net::connector_http::{
-    EnrollError, Grant, PolicyError, ProvisionError, ProvisionOutcome, ProvisionRequest, declare_policy,
-    enroll, provision, provision_all,
+    EnrollError, Grant, PolicyError, ProvisionError, ProvisionOutcome, ProvisionRequest, check_encryption,
+    declare_policy, enroll, provision, provision_all,
 };
 use hermes_relay::net::http::{Body, HttpError, HttpPolicy, MAX_BODY, Request};
 use hermes_relay::net::proxy::ProxyRules;
@@ -205,6 +205,8 @@ async fn plain_http_stays_on_this_machine() {
             "{url}"
         );
     }
+    assert!(check_encryption(&http, "http://127.0.0.1:1").is_ok());
+    assert!(check_encryption(&http, "http://192.0.2.1").is_err());
     let refused = enroll(&http, "http://192.0.2.1", &identity(), &"t".into(), "gw-1").await;
     let refused = refused.unwrap_err();
     assert!(matches!(refused, EnrollError::Plaintext { .. }), "{refused:?}");

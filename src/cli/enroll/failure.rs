@@ -128,7 +128,7 @@ impl EnrollFailure {
                 "ask the connector's operator what it logged"
             }
             Self::Enroll(EnrollError::Plaintext { .. }) => {
-                "write the URL with https://; without encryption only addresses of this machine are used. The enrollment token is \
+                "write the URL with https://, or set `connector.allow_plaintext` if the network is yours; the enrollment token is \
                  still unused"
             }
             Self::Enroll(EnrollError::Unreachable { .. }) => {

@@ -325,6 +325,7 @@ async fn enroll(
         Some(token)
     };
     let connector = connector(args, context)?;
+    connector_http::check_encryption(context.http, connector.http_base()).map_err(EnrollFailure::Enroll)?;
     let gateway_id = gateway_id(args, context)?;
     let wake_url = wake_url(args)?;
     warn_of_misspelt(&args.platforms, streams.err);

@@ -60,10 +60,10 @@ pub(super) fn read(lower: &str) -> Option<Result<Phrase, ScheduleError>> {
     (1..words.len().min(4)).rev().find_map(|end| {
         let (time, days) = words.split_at(end);
         let clock = time_of(time)?;
-        let days = match days {
-            ["every" | "each", days @ ..] => days,
-            days => days,
-        };
+        let every = ["every", "each"]
+            .iter()
+            .find_map(|word| days.strip_prefix(&[*word]));
+        let days = every.unwrap_or(days);
         match days_of(days) {
             (Some(days), []) => Some(Ok(phrase(&days, clock))),
             _ => None,

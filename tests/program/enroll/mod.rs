@@ -53,6 +53,12 @@ async fn the_checks_come_in_order_token_url_identity() {
     let no_url = "No connector URL. Pass --connector-url <url> (or set GATEWAY_RELAY_URL / gateway.relay_url in config.yaml).";
     fixture.fails(&["--token", "t-hush"], no_url).await;
     fixture.env.clear();
+    fixture
+        .fails(
+            &["--token", "t-hush", "--connector-url", "http://192.0.2.1"],
+            "Enrollment failed: The connection to http://192.0.2.1 would not be encrypted, and tokens are sent over https only",
+        )
+        .await;
     let stub = Stub::always(200, ACCEPTED).await;
     fixture
         .fails(

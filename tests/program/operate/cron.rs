@@ -296,10 +296,8 @@ async fn the_meaning_of_a_schedule_is_shown_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_is_refused_with_what_can() {
-    let setup = Setup::new()
-        .env("GATEWAY_RELAY_PLATFORMS", "discord")
-        .setting("agents.coder", "{kind: echo}");
+async fn a_text_that_is_no_time_is_refused_with_the_nearest_one() {
+    let setup = Setup::new();
     let add = async |args: &[&str]| cron(&setup, &[&["add"], args].concat()).await;
     refused(
         &add(&["evry 5 minutes", "x"]).await,
@@ -316,6 +314,14 @@ async fn what_cannot_be_is_refused_with_what_can() {
         &add(&["whenever", "x"]).await,
         &["I cannot read `whenever` as a time", "accepted: `every 30m`"],
     );
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused_with_what_can() {
+    let setup = Setup::new()
+        .env("GATEWAY_RELAY_PLATFORMS", "discord")
+        .setting("agents.coder", "{kind: echo}");
+    let add = async |args: &[&str]| cron(&setup, &[&["add"], args].concat()).await;
     refused(
         &add(&["every", "30m", "x"]).await,
         &["cannot read `every` as a time", "in quotes"],
