@@ -165,7 +165,8 @@
 //!
 //! | to add | declare | what catches you |
 //! |---|---|---|
-//! | a frame or op | a variant in `wire` | exhaustive matches; the golden files |
+//! | a frame or op | a variant in `wire`, `docs/wire.md` and its schema | exhaustive matches; the golden files; `tests/pure` compares page and types |
+//! | a check of connectors | a line of the table in `cli::conformance` | its section must be on the page |
 //! | a backend | a file in `agent`, a kind in `config`, a line in `relay::parts::agents` | `tests/agents/conformance` runs it through every case |
 //! | what a platform can do | the descriptor's flag or op in `adapter::stream` | its tables of exact ops, and `tests/relay/adapter` |
 //! | a task of turns | a variant of `relay::effects::Task` | exhaustive matches in `relay::walk`; `tests/relay/walk` |

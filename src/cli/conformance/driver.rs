@@ -421,7 +421,7 @@ impl DrivenConnection {
             ReadEvent::Alive => return,
             ReadEvent::Data(bytes) => {
                 let session = &mut self.session;
-                self.framer.feed(&bytes, |line| session.add(line));
+                self.framer.feed(&bytes, |line| session.add(&line));
                 return;
             }
             ReadEvent::Closed(close) => {
@@ -456,7 +456,7 @@ impl DrivenConnection {
 }
 
 impl SeenConnection {
-    fn add(&mut self, line: Line<'_>) {
+    fn add(&mut self, line: &Line<'_>) {
         let bytes = match line {
             Line::Whole(bytes) => bytes,
             Line::TooLong { start, .. } => start,

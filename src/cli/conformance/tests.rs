@@ -22,12 +22,12 @@ fn open(frames: Vec<Value>) -> SeenConnection {
     }
 }
 
-fn request(op: &'static str, sent: usize) -> Option<OpRequest> {
-    Some(OpRequest {
+fn request(op: &'static str, sent: usize) -> OpRequest {
+    OpRequest {
         id: op.to_owned(),
         op,
         sent,
-    })
+    }
 }
 
 fn result(op: &str, result: &Value) -> Value {
@@ -60,8 +60,8 @@ fn good() -> Seen {
             result("get_chat_info", &json!({"success": true})),
             inbound.clone(),
         ]),
-        unknown_op: request("unknown", 1),
-        after_unknown_frame: request("get_chat_info", 1),
+        unknown_op: Some(request("unknown", 1)),
+        after_unknown_frame: Some(request("get_chat_info", 1)),
         interrupted: Some("key".to_owned()),
         message: Some(Message {
             buffer_id: Some("b1".to_owned()),
@@ -73,7 +73,7 @@ fn good() -> Seen {
             result("send", &sent),
             result("send", &sent),
         ]),
-        send: request("send", 2),
+        send: Some(request("send", 2)),
         third: open(vec![descriptor(), json!({"type": "going_idle_ack"})]),
         wrote_while_idle: true,
         fourth: open(vec![descriptor(), message("b2", "m2")]),
