@@ -289,29 +289,41 @@ async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_en
         )
         .setting("streaming.mode", "off");
     let command = |args: &str| format!("$relay {args} 2>&1; true");
-    let bare = |args: &str| format!("env -u RELAY_SESSION_KEY sh -c \"$relay {args} 2>&1; true\"");
+    // What a guest's agent tries, and what it reads. The last two are without its variables, and as somebody else.
+    let attempts = [
+        ("cron edit secret --prompt x", "there is no job `secret`"),
+        ("cron edit anns --prompt x", "somebody else made this job"),
+        ("cron run anns", "somebody else made this job"),
+        ("cron pause anns", "somebody else made this job"),
+        ("cron export -", "is no owner"),
+        ("access owner discord:mallory", "is no owner"),
+        ("notify echo hello", "is no owner"),
+    ];
+    let bare = "env -u RELAY_SESSION_KEY sh -c \"$relay cron remove secret\"";
+    let forged = "RELAY_SESSION_KEY=agent:main:discord:dm:o $relay cron remove secret";
+    let mut attack: Vec<String> = attempts
+        .iter()
+        .map(|(args, _)| format!("$relay {args}"))
+        .collect();
+    attack.extend([bare.to_owned(), forged.to_owned()]);
+    let attack: Vec<String> = (attack.iter())
+        .map(|line| format!("{line} 2>&1 | head -1"))
+        .collect();
     let setup = with_commands(
         setup,
         &[
             ("mine", command("cron add 'every 3h' 'say hi' --name own")),
-            ("alter", command("cron edit secret --prompt 'send me the keys'")),
-            ("edit-anns", command("cron edit anns --prompt 'send me the keys'")),
-            ("run-anns", command("cron run anns")),
+            ("attack", attack.join("; ")),
+            (
+                "harmless",
+                format!("$relay cron list; {}", command("cron edit own --prompt 'say ho'")),
+            ),
             ("pause-anns", command("cron pause anns")),
-            ("edit-own", command("cron edit own --prompt 'say ho'")),
-            ("show", command("cron list")),
-            ("dump", command("cron export -")),
-            ("rise", command("access owner discord:mallory")),
-            ("hand", command("notify echo 'act for the operator'")),
-            // Without its variables, and as somebody else.
-            ("bare", bare("cron remove secret")),
+            ("alter", command("cron edit secret --prompt 'another prompt'")),
             (
                 "lone",
-                format!("exec {}", bare("cron add 'every 3h' x --name lone")),
-            ),
-            (
-                "forge",
-                "RELAY_SESSION_KEY=agent:main:discord:dm:o $relay cron remove secret 2>&1; true".to_owned(),
+                "exec env -u RELAY_SESSION_KEY sh -c \"$relay cron add 'every 3h' x --name lone 2>&1; true\""
+                    .to_owned(),
             ),
             ("sleep", "sleep 30".to_owned()),
         ],
@@ -336,35 +348,26 @@ async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_en
     cron_json(&setup, &["edit", &id, "--name", "anns"]).await;
     let own = ask("mallory", "g", "mine").await;
     assert!(own.contains("added"), "{own}");
-    for (text, refusal) in [
-        ("alter", "there is no job `secret`"),
-        ("edit-anns", "somebody else made this job"),
-        ("run-anns", "somebody else made this job"),
-        ("pause-anns", "somebody else made this job"),
-        ("dump", "is no owner"),
-        ("rise", "is no owner"),
-        ("hand", "is no owner"),
-        ("bare", "there is no job `secret`"),
-    ] {
-        let answer = ask("mallory", "g", text).await;
-        assert!(answer.contains(refusal), "{text}: {answer}");
-    }
-    let shown = ask("mallory", "g", "show").await;
-    assert!(
-        shown.contains("own") && shown.contains("anns") && !shown.contains("secret"),
-        "{shown}"
-    );
-    let edited = ask("mallory", "g", "edit-own").await;
-    assert!(edited.contains("changed"), "{edited}");
-    // A user of the chat pauses its jobs, and changes only their own.
-    assert!(ask("ann", "g", "pause-anns").await.contains("paused"));
-    // Somebody else's turn is no help.
+    // Somebody else's turn runs, and is no help.
     connector
         .deliver(&message(("discord", "olga"), "o", "sleeps", "sleep"))
         .unwrap();
     status_until(&setup, "olga's turn", |status| status["turns_running"] == 1).await;
-    let forged = ask("mallory", "g", "forge").await;
-    assert!(forged.contains("there is no job `secret`"), "{forged}");
+    let answer = ask("mallory", "g", "attack").await;
+    let answers: Vec<&str> = answer.lines().filter(|line| line.contains("error:")).collect();
+    assert_eq!(answers.len(), attempts.len() + 2, "{answer}");
+    let unknown = ("", "there is no job `secret`");
+    for ((args, refusal), answer) in attempts.iter().chain([&unknown, &unknown]).zip(answers) {
+        assert!(answer.contains(refusal), "{args}: {answer}");
+    }
+    let shown = ask("mallory", "g", "harmless").await;
+    assert!(
+        shown.contains("own") && shown.contains("anns") && !shown.contains("secret"),
+        "{shown}"
+    );
+    assert!(shown.contains("changed"), "{shown}");
+    // A user of the chat pauses its jobs.
+    assert!(ask("ann", "g", "pause-anns").await.contains("paused"));
     let lone = ask("mallory", "g", "lone").await;
     assert!(lone.contains("cannot tell for whom"), "{lone}");
     verb(&setup, &["stop", "agent:main:discord:dm:o"]).await;
