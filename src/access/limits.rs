@@ -104,7 +104,7 @@ impl Limits {
                 .filter(|other| *other != person)
                 .unwrap_or_else(|| id.clone());
             if let Some(used) = self.people.remove(&other) {
-                self.state(&person).absorb(used);
+                self.state(&person).absorb(&used);
             }
         }
         Some(person)
@@ -241,7 +241,7 @@ impl Limits {
 
 impl PersonState {
     /// Adds what was counted under another id.
-    fn absorb(&mut self, other: Self) {
+    fn absorb(&mut self, other: &Self) {
         match other.minute.saturating_sub(self.minute) {
             MINUTE_MS.. => (self.minute, self.in_minute) = (other.minute, other.in_minute),
             apart if apart > -MINUTE_MS => self.in_minute += other.in_minute,

@@ -17,7 +17,7 @@ use super::remote::RemoteRelay;
 use crate::access::{AccessRequest, JobMaker};
 use crate::cron::job::JobOrigin;
 use crate::serve::ControlRequest;
-use crate::store::held_by;
+use crate::store::{Holder, held_by};
 
 /// The variable with the session of a turn.
 const SESSION: &str = "RELAY_SESSION_KEY";
@@ -55,7 +55,7 @@ impl Caller {
     pub(super) fn find(relay: &RemoteRelay, env: Environment<'_>) -> Result<Self, ExitCode> {
         let text = |name: &str| env(name).filter(|value| !value.trim().is_empty());
         let dir = &relay.settings().state_dir;
-        let holder = held_by(dir).ok().flatten().and_then(|holder| holder.pid());
+        let holder = held_by(dir).ok().flatten().and_then(Holder::pid);
         let holder = holder.filter(|id| is_here(*id, &dir.join("lock")));
         let chain = ancestors(std::process::id(), process);
         let standing = standing(&chain, holder, text(SESSION));

@@ -128,9 +128,10 @@ fn with_shell(setup: Setup, jobs: &[(&str, &str)]) -> Setup {
 /// A relay whose agent runs a line of its shell when it reads a word, and else repeats what it reads.
 fn with_commands(setup: Setup, lines: &[(&str, String)]) -> Setup {
     let program = setup.home().join("shell");
-    let cases: String = (lines.iter())
+    let cases: Vec<String> = (lines.iter())
         .map(|(word, line)| format!("*{word}*) {line} ;;\n"))
         .collect();
+    let cases = cases.concat();
     let relay = env!("CARGO_BIN_EXE_hermes-relay");
     let text = format!(
         "#!/bin/sh\nrelay={relay}\nmessage=$(cat)\ncase \"$message\" in\n{cases}*) echo \"shell: $message\" ;;\nesac\n"
@@ -278,6 +279,17 @@ async fn a_job_keeps_its_person_wherever_its_answer_goes_and_whoever_runs_the_co
     relay.stop().await;
 }
 
+/// What a guest's agent tries, and what it reads.
+const ATTEMPTS: [(&str, &str); 7] = [
+    ("cron edit secret --prompt x", "there is no job `secret`"),
+    ("cron edit anns --prompt x", "somebody else made this job"),
+    ("cron run anns", "somebody else made this job"),
+    ("cron pause anns", "somebody else made this job"),
+    ("cron export -", "is no owner"),
+    ("access owner discord:mallory", "is no owner"),
+    ("notify echo hello", "is no owner"),
+];
+
 #[tokio::test]
 async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_environment() {
     let connector = connector().await;
@@ -289,19 +301,10 @@ async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_en
         )
         .setting("streaming.mode", "off");
     let command = |args: &str| format!("$relay {args} 2>&1; true");
-    // What a guest's agent tries, and what it reads. The last two are without its variables, and as somebody else.
-    let attempts = [
-        ("cron edit secret --prompt x", "there is no job `secret`"),
-        ("cron edit anns --prompt x", "somebody else made this job"),
-        ("cron run anns", "somebody else made this job"),
-        ("cron pause anns", "somebody else made this job"),
-        ("cron export -", "is no owner"),
-        ("access owner discord:mallory", "is no owner"),
-        ("notify echo hello", "is no owner"),
-    ];
+    // Without its variables, and as somebody else.
     let bare = "env -u RELAY_SESSION_KEY sh -c \"$relay cron remove secret\"";
     let forged = "RELAY_SESSION_KEY=agent:main:discord:dm:o $relay cron remove secret";
-    let mut attack: Vec<String> = attempts
+    let mut attack: Vec<String> = ATTEMPTS
         .iter()
         .map(|(args, _)| format!("$relay {args}"))
         .collect();
@@ -355,9 +358,9 @@ async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_en
     status_until(&setup, "olga's turn", |status| status["turns_running"] == 1).await;
     let answer = ask("mallory", "g", "attack").await;
     let answers: Vec<&str> = answer.lines().filter(|line| line.contains("error:")).collect();
-    assert_eq!(answers.len(), attempts.len() + 2, "{answer}");
+    assert_eq!(answers.len(), ATTEMPTS.len() + 2, "{answer}");
     let unknown = ("", "there is no job `secret`");
-    for ((args, refusal), answer) in attempts.iter().chain([&unknown, &unknown]).zip(answers) {
+    for ((args, refusal), answer) in ATTEMPTS.iter().chain([&unknown, &unknown]).zip(answers) {
         assert!(answer.contains(refusal), "{args}: {answer}");
     }
     let shown = ask("mallory", "g", "harmless").await;
