@@ -238,10 +238,7 @@ fn the_nearest_right_schedule_is_named() {
             "last of the month at 9",
             "Write it like `first of the month at 9`",
         ),
-        (
-            "30 minutes before noon tomorrow",
-            "Write it like `tomorrow at 8am`",
-        ),
+        ("shortly before noon tomorrow", "Write it like `tomorrow at 8am`"),
         ("every evening at 7", "Write it like `every day at 9`"),
         ("whenever", "Write `every 30m`"),
     ] {
