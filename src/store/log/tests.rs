@@ -109,7 +109,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
         }),
         28 => Command::SetShown {
             seq,
-            shown: (token % 3 > 0).then(|| token.to_string().into_bytes()),
+            shown: (!token.is_multiple_of(3)).then(|| token.to_string().into_bytes()),
         },
         29 => Command::Load { seq },
         30 => Command::NextQueued {
