@@ -15,7 +15,7 @@ use super::dedupe::RecentKeys;
 use super::fault::Fault;
 use super::handed::{self, HandedBody, HandedCommand, HandedReply};
 use super::inspect::Item;
-use super::log::{BatchWriter, Overlay};
+use super::log::{LogWriter, Overlay};
 use super::reads;
 use super::reads::WriterState;
 use super::repair::{self, Beside, Repaired};
@@ -33,7 +33,7 @@ pub(super) struct JournalDb<'c> {
     pub(super) statements: Statements<'c>,
     pub(super) counters: NextIds,
     pub(super) overlay: Overlay,
-    pub(super) batch: BatchWriter,
+    pub(super) batch: LogWriter,
     index_in_use: bool,
 }
 
@@ -85,7 +85,7 @@ impl<'c> JournalDb<'c> {
             statements,
             counters,
             overlay: Overlay::default(),
-            batch: BatchWriter::default(),
+            batch: LogWriter::default(),
             index_in_use,
         })
     }

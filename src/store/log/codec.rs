@@ -42,12 +42,12 @@ mod tag {
 
 /// Writes a batch. It is used again for the next one, so that its memory is.
 #[derive(Debug, Default)]
-pub struct BatchWriter {
+pub struct LogWriter {
     bytes: Vec<u8>,
     is_empty: bool,
 }
 
-impl BatchWriter {
+impl LogWriter {
     /// Begins a batch whose first new row has these ids.
     pub(in crate::store) fn begin(&mut self, ids: NextIds) {
         self.bytes.clear();
@@ -225,7 +225,7 @@ impl BatchWriter {
 
 /// The next row ids and the commands of a batch.
 pub(super) fn read(bytes: &[u8]) -> Result<(NextIds, Vec<Command>), BatchError> {
-    let mut reader = BatchReader { rest: bytes };
+    let mut reader = LogReader { rest: bytes };
     match reader.byte()? {
         VERSION => {}
         other => return Err(BatchError::Version(other)),
@@ -250,7 +250,7 @@ pub fn decode_batch(bytes: &[u8]) -> Result<Vec<Command>, BatchError> {
 /// A batch of those of the commands that the log knows, for tests and fuzzing.
 #[cfg(feature = "internals")]
 pub fn encode_batch(commands: &[Command]) -> Vec<u8> {
-    let mut writer = BatchWriter::default();
+    let mut writer = LogWriter::default();
     writer.begin(NextIds { inbox: 1, op: 1 });
     for command in commands {
         writer.push(command);
@@ -258,11 +258,11 @@ pub fn encode_batch(commands: &[Command]) -> Vec<u8> {
     writer.bytes
 }
 
-struct BatchReader<'b> {
+struct LogReader<'b> {
     rest: &'b [u8],
 }
 
-impl<'b> BatchReader<'b> {
+impl<'b> LogReader<'b> {
     fn command(&mut self) -> Result<Command, BatchError> {
         Ok(match self.byte()? {
             tag::ACCEPT => {

@@ -20,7 +20,7 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 
-pub(super) use codec::BatchWriter;
+pub(super) use codec::LogWriter;
 #[cfg(feature = "internals")]
 pub use codec::{decode_batch, encode_batch};
 pub(super) use overlay::Overlay;

@@ -100,7 +100,7 @@ impl Overlay {
                 now_ms,
                 ..
             } => {
-                let message = Message {
+                let message = LoggedMessage {
                     kind: *kind,
                     session,
                     buffer_id: buffer_id.as_deref(),
@@ -123,7 +123,7 @@ impl Overlay {
                 now_ms,
                 ..
             } => {
-                let message = Message {
+                let message = LoggedMessage {
                     kind: *kind,
                     session,
                     buffer_id: buffer_id.as_deref(),
@@ -224,7 +224,7 @@ impl Overlay {
     }
 
     /// The row of a new message.
-    fn message(&mut self, message: &Message<'_>, ids: &mut NextIds) -> InboxRow {
+    fn message(&mut self, message: &LoggedMessage<'_>, ids: &mut NextIds) -> InboxRow {
         let seq = InboxSeq(ids.inbox);
         ids.inbox += 1;
         self.messages += 1;
@@ -408,7 +408,7 @@ impl Overlay {
 }
 
 /// What a new message brings.
-struct Message<'m> {
+struct LoggedMessage<'m> {
     kind: InboxKind,
     session: &'m Arc<str>,
     buffer_id: Option<&'m str>,

@@ -422,7 +422,7 @@ async fn a_chat_lists_and_changes_its_own_jobs_only() {
     assert!(ask(&format!("/cron remove {id}")).await.starts_with("Removed"));
     assert!(ask("/cron list").await.starts_with("This chat has no jobs."));
     let wrong = ask("/cron add tomorrow water the plants").await;
-    assert!(wrong.contains("no schedule"), "{wrong}");
+    assert!(wrong.contains("has no time of day"), "{wrong}");
     relay.stop().await;
 }
 
