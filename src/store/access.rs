@@ -61,7 +61,7 @@ impl AccessFiles {
     /// [`JournalSettings::assigned_dir`].
     pub fn open(dir: &Path, assigned: bool, now_ms: i64) -> std::result::Result<Self, OpenError> {
         let lock = StateLock::take(dir, assigned, now_ms)?;
-        let db = schema::open(&schema::path_in(dir), &JournalSettings::default())?;
+        let db = schema::open_held(&schema::path_in(dir), &JournalSettings::default(), &lock)?;
         Ok(Self { db, _lock: lock })
     }
 

@@ -431,7 +431,7 @@ fn mend(dir: &Path, repair: Repair, item: Item, now_ms: i64) -> Result<Repaired,
     Inspector::open(dir)?.show(item)?;
     let path = existing(dir)?;
     let lock = StateLock::take_existing(dir, now_ms)?;
-    let mut db = schema::open(&path, &JournalSettings::default())?;
+    let mut db = schema::open_held(&path, &JournalSettings::default(), &lock)?;
     let transaction = db.transaction()?;
     let repaired = repair::apply(&transaction, repair, item, Beside::Nobody, now_ms)?;
     transaction.commit()?;

@@ -88,7 +88,7 @@ impl Journal {
         let thread = thread::Builder::new()
             .name("journal".into())
             .spawn(move || {
-                let lost = live(&path, writer, now_ms, &ready_sender);
+                let lost = live(&path, &lock, writer, now_ms, &ready_sender);
                 drop(lock);
                 ended_sender.send_replace(Some(lost));
             })
@@ -172,18 +172,18 @@ impl From<QueueRefusal> for QueueError {
 type Ready = std::sync::mpsc::SyncSender<Result<Recovered, OpenError>>;
 
 /// Runs the thread. Returns how many commands could not be written.
-fn live(path: &Path, writer: JournalWriter, now_ms: i64, ready: &Ready) -> usize {
+fn live(path: &Path, held: &StateLock, writer: JournalWriter, now_ms: i64, ready: &Ready) -> usize {
     let answer = |result| {
         // `open` waits for this.
         let _ = ready.send(result);
     };
-    let opened = match open_database(path, &writer.settings) {
+    let opened = match open_database(path, &writer.settings, held) {
         Err(OpenError::Corrupt { detail, .. }) if writer.settings.fresh_on_corruption => {
             tracing::error!(
                 detail,
                 "the journal is damaged: it was moved aside and a fresh one begun"
             );
-            schema::move_aside(path, now_ms).and_then(|()| open_database(path, &writer.settings))
+            schema::move_aside(path, now_ms).and_then(|()| open_database(path, &writer.settings, held))
         }
         opened => opened,
     };
@@ -207,8 +207,8 @@ fn live(path: &Path, writer: JournalWriter, now_ms: i64, ready: &Ready) -> usize
 
 type Database = (rusqlite::Connection, Recovered, reads::WriterState);
 
-fn open_database(path: &Path, settings: &JournalSettings) -> Result<Database, OpenError> {
-    let db = schema::open(path, settings)?;
+fn open_database(path: &Path, settings: &JournalSettings, held: &StateLock) -> Result<Database, OpenError> {
+    let db = schema::open_held(path, settings, held)?;
     let (recovered, writer_state) =
         reads::recover(&db, settings).map_err(|error| schema::to_open_error(path, &error))?;
     Ok((db, recovered, writer_state))

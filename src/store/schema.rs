@@ -5,7 +5,7 @@
 
 use super::fault::{Fault, FaultKind, OpenError};
 use super::journal::{Durability, JournalSettings};
-use super::lock::{database_files, private_file};
+use super::lock::{StateLock, database_files, private_file};
 use super::log;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::{self, File};
@@ -120,7 +120,19 @@ pub(super) fn path_in(dir: &Path) -> PathBuf {
     dir.join("journal.db")
 }
 
-/// Opens the journal for its writer; creates or migrates it as needed.
+/// Opens the journal for whoever holds the state directory: moves what an earlier process left in the log into the tables. Only the
+/// holder may do that: the log of a running relay is in its memory, too.
+pub(super) fn open_held(
+    path: &Path,
+    settings: &JournalSettings,
+    _held: &StateLock,
+) -> Result<Connection, OpenError> {
+    let mut db = open(path, settings)?;
+    log::recover(&mut db).map_err(|error| to_open_error(path, &error))?;
+    Ok(db)
+}
+
+/// Opens the journal to read and write tables that the log has nothing of; creates or migrates it as needed.
 pub(super) fn open(path: &Path, settings: &JournalSettings) -> Result<Connection, OpenError> {
     if let Err(error) = create_if_absent(path) {
         // Opening reports the same problem, with the journal's own path.
@@ -128,10 +140,9 @@ pub(super) fn open(path: &Path, settings: &JournalSettings) -> Result<Connection
     }
     private_file(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut db = Connection::open_with_flags(path, flags).map_err(|error| to_open_error(path, &error))?;
+    let db = Connection::open_with_flags(path, flags).map_err(|error| to_open_error(path, &error))?;
     prepare(&db, settings).map_err(|error| to_open_error(path, &error))?;
     migrate(&db, path)?;
-    log::recover(&mut db).map_err(|error| to_open_error(path, &error))?;
     Ok(db)
 }
 

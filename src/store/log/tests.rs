@@ -4,9 +4,11 @@ use super::super::access::UsageRow;
 use super::super::apply::JournalDb;
 use super::super::command::Command;
 use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
+use super::super::cron::{CronCommand, CronFiles};
 use super::super::dedupe::DedupeKey;
 use super::super::inspect::{Inspector, Section};
 use super::super::journal::{Durability, JournalSettings};
+use super::super::tests::open_held;
 use super::super::{reads, schema};
 use super::codec::{self, BatchError};
 use rusqlite::Connection;
@@ -187,7 +189,7 @@ fn walk(seed: u64) {
     let (mut rows, mut ops, mut token) = (0, 0, 0);
     for _run in 0..3 {
         let open = |dir: &Path| {
-            let db = schema::open(&schema::path_in(dir), &settings).unwrap();
+            let db = open_held(dir, &settings);
             let (recovered, state) = reads::recover(&db, &settings).unwrap();
             (db, format!("{recovered:?}"), state)
         };
@@ -224,8 +226,8 @@ fn walk(seed: u64) {
             }
         }
     }
-    let db = schema::open(&schema::path_in(logged.path()), &settings).unwrap();
-    let plain_db = schema::open(&schema::path_in(plain.path()), &settings).unwrap();
+    let db = open_held(logged.path(), &settings);
+    let plain_db = open_held(plain.path(), &settings);
     for table in TABLES {
         assert_eq!(dump(&db, table), dump(&plain_db, table), "seed {seed}: {table}");
     }
@@ -269,7 +271,8 @@ fn a_log_that_cannot_be_read_is_damage_and_not_loss() {
     db.execute("INSERT INTO log (batch) VALUES (x'0102')", [])
         .unwrap();
     drop(db);
-    let error = schema::open(&path, &settings).unwrap_err();
+    let held = super::super::lock::StateLock::take(dir.path(), false, NOW).unwrap();
+    let error = schema::open_held(&path, &settings, &held).unwrap_err();
     assert!(
         matches!(error, super::super::OpenError::Corrupt { .. }),
         "{error:?}"
@@ -277,11 +280,28 @@ fn a_log_that_cannot_be_read_is_damage_and_not_loss() {
 }
 
 #[test]
+fn another_program_leaves_the_log_of_a_running_relay_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let db = open_held(dir.path(), &settings);
+    let (_, state) = reads::recover(&db, &settings).unwrap();
+    let mut journal = JournalDb::new(&db, state).unwrap();
+    let accept = command(&mut Dice(0), 1, 0, 0);
+    assert!(matches!(accept, Command::Accept { .. }));
+    journal.transact(&[accept], NOW).unwrap();
+    let mut jobs = CronFiles::open(dir.path(), false, NOW).unwrap();
+    jobs.run(&CronCommand::Jobs).unwrap();
+    assert_eq!((dump(&db, "log").len(), dump(&db, "inbox").len()), (1, 0));
+    journal.materialise().unwrap();
+    assert_eq!((dump(&db, "log").len(), dump(&db, "inbox").len()), (0, 1));
+}
+
+#[test]
 fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
     const SECRET: &[u8] = b"a text that only the agent may keep";
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings::default();
-    let db = schema::open(&schema::path_in(dir.path()), &settings).unwrap();
+    let db = open_held(dir.path(), &settings);
     let (_, state) = reads::recover(&db, &settings).unwrap();
     let mut journal = JournalDb::new(&db, state).unwrap();
     let accept = Command::Accept {

@@ -35,8 +35,14 @@ fn end(seq: i64, now_ms: i64) -> Command {
     }
 }
 
+/// The journal of a directory, as its holder opens it.
+pub(super) fn open_held(dir: &Path, settings: &JournalSettings) -> Connection {
+    let held = lock::StateLock::take(dir, false, NOW).unwrap();
+    schema::open_held(&schema::path_in(dir), settings, &held).unwrap()
+}
+
 fn with_ledger(dir: &Path, settings: &JournalSettings, work: impl FnOnce(&mut JournalDb<'_>)) {
-    let db = schema::open(&schema::path_in(dir), settings).unwrap();
+    let db = open_held(dir, settings);
     let (_, writer_state) = reads::recover(&db, settings).unwrap();
     work(&mut JournalDb::new(&db, writer_state).unwrap());
 }
