@@ -93,10 +93,14 @@ async fn logs_shows_the_end_of_the_log_file_and_follows_it() {
     assert_eq!(last.lines().count(), 1, "{last}");
     let followed = setup.home().join("followed");
     let mut following = setup
-        .verb(&["logs", "-f", "-n", "0"])
+        .verb(&["logs", "-f", "-n", "1"])
         .stdout(fs::File::create(&followed).unwrap())
         .spawn()
         .unwrap();
+    eventually("the last line", async || {
+        !fs::read_to_string(&followed).unwrap().is_empty()
+    })
+    .await;
     answered(&connector, "m1", "hello").await;
     eventually("the new line", async || {
         fs::read_to_string(&followed).unwrap().contains("turn ended")
