@@ -1,7 +1,7 @@
 //! The journal: the durable inbox and outbox, and what must survive a restart, in one SQLite database.
 //!
 //! One thread owns the database. It takes all waiting commands, runs them in one transaction, commits once, and returns
-//! all completions together. The usual commands are appended to a log, and move into the tables together (see [`log`]). This is the only module that names the database crate. It never reads a clock for what it
+//! all completions together. The usual commands are appended to a log, and move into the tables together (`log`). This is the only module that names the database crate. It never reads a clock for what it
 //! records in the journal (times are arguments), never logs message text, and never makes a [`Committed`] before its commit succeeded.
 //!
 //! # Tables

@@ -155,7 +155,7 @@ async fn no_job_is_lost_silently_and_none_runs_twice_whenever_the_process_dies()
             .map(|sent| sent.text)
             .collect();
         let told = |name: &str| {
-            let (answer, quoted) = (format!("ran {name}"), format!("\"{name}\""));
+            let (answer, quoted) = (format!("ran {name}"), format!("`{name}`"));
             texts.iter().any(|text| *text == answer || text.contains(&quoted))
         };
         let missing: Vec<&String> = all.keys().filter(|name| !told(name)).collect();
@@ -178,7 +178,7 @@ async fn no_job_is_lost_silently_and_none_runs_twice_whenever_the_process_dies()
         let answers = texts.iter().filter(|text| **text == answer).count();
         let notices = texts
             .iter()
-            .filter(|text| text.contains(&format!("\"{name}\"")))
+            .filter(|text| text.contains(&format!("`{name}`")))
             .count();
         assert_eq!(
             (answers + notices, of_job[0].status == JobRunStatus::Completed),
