@@ -301,8 +301,8 @@ pub mod builder {
 pub mod chat {
     pub use crate::adapter::media::{MediaKind, OutgoingAttachment};
     pub use crate::adapter::stream::{
-        DurableAction, FinalOps, OpOutcome, PlanLine, PlannedOp, Position, Priority, ReplyStream, StepState,
-        ToolLine, TurnResult, first_draft_id,
+        DurableAction, FinalOps, HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, Priority,
+        ReplyStream, StepState, ToolLine, TurnResult, first_draft_id,
     };
     pub use crate::adapter::{ChatFacts, ChatId, RelayAdapter, ThreadRegistry};
     pub use crate::wire::{

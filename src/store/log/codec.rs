@@ -15,7 +15,6 @@ const VERSION: u8 = 1;
 
 /// Why a batch cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[cfg_attr(feature = "internals", allow(unnameable_types))]
 pub enum BatchError {
     /// It is of another version.
     #[error("the journal's log has format {0}, which this version does not know")]
