@@ -57,6 +57,7 @@ fn ports(variable: Option<&str>) -> [(&'static str, u16); 3] {
 }
 
 /// The known servers, for people: `Ollama (port 11434), ...`.
+#[cfg(feature = "dev")]
 pub(super) fn known(env: Environment<'_>) -> String {
     let known = ports(env(PORTS_VARIABLE).as_deref());
     let known: Vec<String> = (known.iter())
