@@ -1,8 +1,9 @@
-//! Commits into the log: a batch is written, committed as one row, and then applied to the overlay.
+//! Commits: what is new is written to the log as one row and then applied to the overlay, what is about older rows changes the
+//! tables.
 
 use super::apply::{CommandOutcome, JournalDb};
 use super::command::Command;
-use super::completion::InboxSeq;
+use super::completion::{InboxSeq, OpSeqs};
 #[cfg(test)]
 use super::days::Calendar;
 use super::fault::Fault;
@@ -10,73 +11,157 @@ use super::log::Overlay;
 use super::reads;
 use rusqlite::Result;
 
+/// Where a command is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// It is logged, and applied to the overlay after the commit.
+    Log,
+    /// It is about what is in the tables.
+    Tables,
+    /// It only reads, after the commit.
+    Read,
+    /// It came before.
+    Duplicate,
+}
+
 impl JournalDb<'_> {
-    /// Writes the commands into a batch for the log, and says which leave nothing in it: duplicates and reads. `None` if one of them
-    /// needs the tables.
-    pub(super) fn write_batch(
+    /// Where each command is applied; `None` if one of them is about the log and the tables at once.
+    pub(super) fn route(
         &mut self,
         commands: &[Command],
         at: &mut Option<usize>,
-    ) -> Result<Option<Vec<bool>>> {
+    ) -> Result<Option<Vec<Route>>> {
         if self.overlay.is_full() {
             return Ok(None);
         }
-        self.batch.begin(self.counters);
         let mut next = self.counters.inbox;
-        let mut is_unlogged = Vec::with_capacity(commands.len());
+        let mut routes = Vec::with_capacity(commands.len());
+        let mut has_read = false;
         for (index, command) in commands.iter().enumerate() {
-            let is_known = match command {
+            let route = match command {
                 Command::Accept { dedupe, .. } | Command::Ignore { dedupe, .. } => {
                     *at = Some(index);
-                    let is_known = self.is_known(dedupe.as_ref())?;
-                    if !is_known {
+                    if self.is_known(dedupe.as_ref())? {
+                        Route::Duplicate
+                    } else {
                         if let Some(key) = dedupe {
                             self.recent.add(*key, InboxSeq(next));
                         }
                         next += 1;
+                        Route::Log
                     }
-                    is_known
                 }
-                command => reads::answers(command),
+                command if reads::answers(command) => Route::Read,
+                command if self.overlay.covers(command) => Route::Log,
+                // Reads come after the commit: what follows a read must not change what it reads.
+                command if self.is_in_tables(command) && !has_read => Route::Tables,
+                _ => {
+                    *at = None;
+                    return Ok(None);
+                }
             };
-            is_unlogged.push(is_known);
-            if is_known {
-                continue;
-            }
-            if !self.overlay.covers(command) || !self.batch.push(command) {
-                *at = None;
-                return Ok(None);
-            }
+            has_read |= route == Route::Read;
+            routes.push(route);
         }
         *at = None;
-        Ok(Some(is_unlogged))
+        Ok(Some(routes))
     }
 
-    /// Commits the batch as one row of the log; nothing if it is empty.
-    pub(super) fn append(&mut self, commands: usize, now_ms: i64) -> Result<()> {
-        if self.batch.bytes().is_none() {
-            return Ok(());
+    /// Whether a command that the log does not cover is about the tables alone.
+    fn is_in_tables(&self, command: &Command) -> bool {
+        match command {
+            Command::Start { seq, .. } | Command::End { seq, .. } | Command::SetShown { seq, .. } => {
+                seq.0 < self.counters.inbox && self.overlay.row(*seq).is_none()
+            }
+            Command::OpSent { op }
+            | Command::OpChanged { op, .. }
+            | Command::OpSettled { op }
+            | Command::OpDropped { op, .. } => op.0 < self.counters.op && !self.overlay.has_op(*op),
+            Command::SetAccess(_)
+            | Command::Cron { .. }
+            | Command::Quarantine { .. }
+            | Command::SetResume { .. }
+            | Command::DropResume { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Changes the tables and adds one row to the log, in one transaction. Returns what the changes of the tables came to.
+    pub(super) fn write(
+        &mut self,
+        commands: &[Command],
+        routes: &[Route],
+        now_ms: i64,
+    ) -> Result<Vec<CommandOutcome>> {
+        let writes = |route: &Route| matches!(route, Route::Log | Route::Tables);
+        if !routes.iter().any(writes) {
+            self.batch.begin(self.counters);
+            return Ok(Vec::new());
         }
         self.statements.begin.execute([])?;
-        self.statements.append.execute([self.batch.bytes()])?;
+        self.batch.begin(self.counters);
+        let mut outcomes = Vec::new();
+        for (command, route) in commands.iter().zip(routes) {
+            match (route, command) {
+                (
+                    Route::Tables,
+                    Command::End {
+                        seq,
+                        state,
+                        ops,
+                        now_ms,
+                    },
+                ) => {
+                    // New ops are the log's, whatever they answer.
+                    let is_ended = self.finish(*seq, *state, *now_ms)?;
+                    if is_ended && !ops.is_empty() {
+                        self.batch.push_ops(Some(*seq), ops, *now_ms);
+                    }
+                    outcomes.push(if is_ended {
+                        CommandOutcome::Ended(OpSeqs::new(0, 0))
+                    } else {
+                        CommandOutcome::Missing(*seq)
+                    });
+                }
+                (Route::Tables, command) => outcomes.push(self.apply(command)?),
+                (Route::Log, command) => self.batch.push(command),
+                (Route::Duplicate | Route::Read, _) => {}
+            }
+        }
+        if let Some(batch) = self.batch.bytes() {
+            self.statements.append.execute([batch])?;
+        }
         if self.recent.is_moving() {
-            self.move_keys(commands * 2 + 64, now_ms)?;
+            self.move_keys(commands.len() * 2 + 64, now_ms)?;
         }
         self.statements.commit.execute([])?;
-        Ok(())
+        Ok(outcomes)
     }
 
-    /// What the commands of a committed batch come to.
-    pub(super) fn apply_logged(&mut self, commands: &[Command], is_unlogged: &[bool]) -> Vec<CommandOutcome> {
+    /// What the commands of a committed transaction come to; `changes` are those of the tables.
+    pub(super) fn apply_logged(
+        &mut self,
+        commands: &[Command],
+        routes: Vec<Route>,
+        changes: Vec<CommandOutcome>,
+    ) -> Vec<CommandOutcome> {
         self.overlay.logged(self.batch.bytes().map_or(0, <[u8]>::len));
-        let outcome = |(command, is_unlogged): (&Command, &bool)| match command {
-            Command::Accept { .. } | Command::Ignore { .. } if *is_unlogged => CommandOutcome::Duplicate,
-            command if *is_unlogged => self
+        let mut changes = changes.into_iter();
+        let outcome = |(command, route): (&Command, Route)| match route {
+            Route::Duplicate => CommandOutcome::Duplicate,
+            Route::Read => self
                 .read(command)
                 .map_or(CommandOutcome::Silent, CommandOutcome::Read),
-            command => self.overlay.apply(command, &mut self.counters),
+            Route::Log => self.overlay.apply(command, &mut self.counters),
+            Route::Tables => match (changes.next().unwrap_or(CommandOutcome::Silent), command) {
+                (CommandOutcome::Ended(_), Command::End { seq, ops, now_ms, .. }) => {
+                    let ids = &mut self.counters;
+                    CommandOutcome::Ended(self.overlay.add_ops(Some(*seq), ops, *now_ms, ids))
+                }
+                (change, _) => change,
+            },
         };
-        commands.iter().zip(is_unlogged).map(outcome).collect()
+        commands.iter().zip(routes).map(outcome).collect()
     }
 
     /// The same in the tables alone, to compare with.

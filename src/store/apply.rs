@@ -1,7 +1,7 @@
 //! One transaction: commands in, outcomes out, completions only after the commit.
 //!
-//! A transaction adds one row to the log, or, when a command is about something in the tables, moves the log into the tables and
-//! applies its commands there. [`JournalDb`] keeps the few values that a rollback must restore. It never commits half of a
+//! A transaction adds one row to the log and changes what the tables have already. When a command is about both, it moves the log
+//! into the tables first, and applies everything there. [`JournalDb`] keeps the few values that a rollback must restore. It never commits half of a
 //! command, and never makes a completion for a transaction that did not commit.
 
 use super::access;
@@ -99,11 +99,11 @@ impl<'c> JournalDb<'c> {
         let before = self.counters;
         let mut at = None;
         self.calendar.get_or_insert_with(|| Calendar::new(now_ms));
-        let result = match self.write_batch(commands, &mut at) {
-            Ok(Some(is_unlogged)) => {
-                let appended = self.append(commands.len(), now_ms);
-                match self.settle(before, appended) {
-                    Ok(()) => Ok(self.apply_logged(commands, &is_unlogged)),
+        let result = match self.route(commands, &mut at) {
+            Ok(Some(routes)) => {
+                let written = self.write(commands, &routes, now_ms);
+                match self.settle(before, written) {
+                    Ok(outcomes) => Ok(self.apply_logged(commands, routes, outcomes)),
                     // In the tables it shows which of the commands is impossible.
                     Err(error) if !Fault::from_error(&error).fails_commit() => {
                         self.run_in_tables(commands, now_ms, &mut at)
@@ -244,7 +244,7 @@ impl<'c> JournalDb<'c> {
         Ok(outcomes)
     }
 
-    fn apply(&mut self, command: &Command) -> Result<CommandOutcome> {
+    pub(super) fn apply(&mut self, command: &Command) -> Result<CommandOutcome> {
         Ok(match command {
             Command::Accept { dedupe, .. } | Command::Ignore { dedupe, .. }
                 if self.is_known(dedupe.as_ref())? =>

@@ -7,8 +7,7 @@ use super::completion::{NewOp, RowState};
 use rusqlite::{Result, params};
 
 impl JournalDb<'_> {
-    /// Ends one turn. The line of an interrupted message is kept, so that it can be run again on request; a job's claim says
-    /// what becomes of its run.
+    /// Ends one turn and adds its ops.
     pub(super) fn end(&mut self, command: &Command) -> Result<CommandOutcome> {
         let Command::End {
             seq,
@@ -19,11 +18,20 @@ impl JournalDb<'_> {
         else {
             return Ok(CommandOutcome::Silent);
         };
-        let finish = params![seq.0, state.code(), now_ms];
-        if self.statements.finish.execute(finish)? == 0 {
+        if !self.finish(*seq, *state, *now_ms)? {
             return Ok(CommandOutcome::Missing(*seq));
         }
-        let is_kept = *state == RowState::Interrupted
+        let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
+        Ok(CommandOutcome::Ended(ops))
+    }
+
+    /// Ends one turn; `false` if it had ended before. The line of an interrupted message is kept, so that it can be run again on
+    /// request; a job's claim says what becomes of its run.
+    pub(super) fn finish(&mut self, seq: InboxSeq, state: RowState, now_ms: i64) -> Result<bool> {
+        if (self.statements.finish).execute(params![seq.0, state.code(), now_ms])? == 0 {
+            return Ok(false);
+        }
+        let is_kept = state == RowState::Interrupted
             && self
                 .statements
                 .keep
@@ -32,8 +40,7 @@ impl JournalDb<'_> {
         if !is_kept {
             self.statements.delete.execute([seq.0])?;
         }
-        let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
-        Ok(CommandOutcome::Ended(ops))
+        Ok(true)
     }
 
     /// Inserts ops.

@@ -61,9 +61,8 @@ impl LogWriter {
         (!self.is_empty).then_some(&self.bytes[..])
     }
 
-    /// Adds a command; `false` if the log does not know such commands.
-    pub(in crate::store) fn push(&mut self, command: &Command) -> bool {
-        let before = self.bytes.len();
+    /// Adds a command; nothing if the log does not know such commands.
+    pub(in crate::store) fn push(&mut self, command: &Command) {
         match command {
             Command::Accept {
                 kind,
@@ -120,13 +119,7 @@ impl LogWriter {
             }
             Command::AddOps {
                 inbox, ops, now_ms, ..
-            } => {
-                self.bytes.push(tag::ADD_OPS);
-                // Row ids begin with 1.
-                self.signed(inbox.map_or(0, |seq| seq.0));
-                self.signed(*now_ms);
-                self.ops(ops);
-            }
+            } => self.push_ops(*inbox, ops, *now_ms),
             Command::OpSent { op } => self.op(tag::OP_SENT, *op),
             Command::OpChanged { op, body } => {
                 self.op(tag::OP_CHANGED, *op);
@@ -154,10 +147,19 @@ impl LogWriter {
                 self.signed(seq.0);
                 self.optional(shown.as_deref());
             }
-            _ => return false,
+            _ => return,
         }
-        self.is_empty &= self.bytes.len() == before;
-        true
+        self.is_empty = false;
+    }
+
+    /// Adds new ops.
+    pub(in crate::store) fn push_ops(&mut self, inbox: Option<InboxSeq>, ops: &[NewOp], now_ms: i64) {
+        self.bytes.push(tag::ADD_OPS);
+        // Row ids begin with 1.
+        self.signed(inbox.map_or(0, |seq| seq.0));
+        self.signed(now_ms);
+        self.ops(ops);
+        self.is_empty = false;
     }
 
     fn message(

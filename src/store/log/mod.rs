@@ -8,9 +8,10 @@
 //!
 //! Invariants:
 //!
-//! - A message or an op is either in the overlay or in the tables, and all of the overlay are newer than all of the tables. A
-//!   command about something in the tables, and any command that the log does not know, first moves everything into the tables, in
-//!   its own transaction.
+//! - A message or an op is either in the overlay or in the tables, and all of the overlay are newer than all of the tables. What is
+//!   new is logged; what is about a row of the tables changes it there, in the same transaction. A command that could be about
+//!   both (an item that is handed over, a repair, an interrupted message) first moves everything into the tables, in its own
+//!   transaction.
 //! - The overlay is what the log's rows come to: opening a journal replays them.
 //! - The overlay is bounded ([`Overlay::is_full`]).
 

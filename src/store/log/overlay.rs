@@ -242,7 +242,8 @@ impl Overlay {
         }
     }
 
-    fn add_ops(
+    /// Adds ops.
+    pub(in crate::store) fn add_ops(
         &mut self,
         inbox: Option<InboxSeq>,
         ops: &[NewOp],
@@ -273,6 +274,11 @@ impl Overlay {
     /// An unfinished message.
     pub(in crate::store) fn row(&self, seq: InboxSeq) -> Option<&InboxRow> {
         self.rows.get(&seq).map(|logged| &logged.row)
+    }
+
+    /// Whether an unsettled op is here.
+    pub(in crate::store) fn has_op(&self, op: OpSeq) -> bool {
+        self.ops.contains_key(&op)
     }
 
     /// A session's waiting messages after this one, in order.
