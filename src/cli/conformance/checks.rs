@@ -186,7 +186,7 @@ pub(super) const CHECKS: &[Check] = &[
             let mut tried = seen
                 .good()
                 .into_iter()
-                .filter_map(|(name, session)| Some((name, session.goodbye?)));
+                .filter_map(|(name, session)| Some((name, session.close_answered?)));
             match tried.clone().count() {
                 0 => not_connected(),
                 _ => match tried.find(|(_, answered)| !answered) {

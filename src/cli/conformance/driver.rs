@@ -439,7 +439,7 @@ impl DrivenConnection {
     /// Closes with 1000 and waits for the answer.
     async fn close(mut self, within: Duration) -> SeenConnection {
         if let Some((mut reader, mut writer)) = self.socket.take() {
-            let farewell = async {
+            let closing = async {
                 let _ = writer.close(close_code::NORMAL, "conformance").await;
                 loop {
                     match reader.read().await {
@@ -449,7 +449,7 @@ impl DrivenConnection {
                     }
                 }
             };
-            self.session.goodbye = Some(timeout(within, farewell).await.unwrap_or(false));
+            self.session.close_answered = Some(timeout(within, closing).await.unwrap_or(false));
         }
         self.session
     }

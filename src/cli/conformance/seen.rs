@@ -27,7 +27,7 @@ pub(super) struct SeenConnection {
     /// The beginnings of lines that are no JSON objects.
     pub(super) unreadable: Vec<String>,
     /// After the driver closed it with 1000: whether the connector answered the close.
-    pub(super) goodbye: Option<bool>,
+    pub(super) close_answered: Option<bool>,
 }
 
 impl SeenConnection {

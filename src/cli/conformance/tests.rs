@@ -17,7 +17,7 @@ fn open(frames: Vec<Value>) -> SeenConnection {
     SeenConnection {
         ending: Ending::Open,
         frames,
-        goodbye: Some(true),
+        close_answered: Some(true),
         ..SeenConnection::default()
     }
 }
@@ -163,7 +163,10 @@ fn each_fault_fails_its_check() {
             },
             &["interrupt.silent"],
         ),
-        (|seen| seen.third.goodbye = Some(false), &["close.answered"]),
+        (
+            |seen| seen.third.close_answered = Some(false),
+            &["close.answered"],
+        ),
         (
             |seen| seen.older = closed(4401, "unauthorized"),
             &["close.second"],
