@@ -37,7 +37,7 @@ struct QueueState {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Woken {
     /// Commands were taken.
-    WriterTask,
+    Taken,
     /// The deadline passed.
     Time,
     /// The queue is closed and empty.
@@ -121,7 +121,7 @@ impl Queue {
                     return Woken::Closed;
                 }
                 waiting.drain_share(into);
-                return Woken::WriterTask;
+                return Woken::Taken;
             }
             if until <= now {
                 return Woken::Time;
@@ -219,7 +219,7 @@ mod tests {
         let (why, back) = queue.try_push(vec![urgent()]).unwrap_err();
         assert_eq!((why, back.len()), (QueueRefusal::Full, 1));
         let mut taken = Vec::new();
-        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::WriterTask);
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Taken);
         assert_eq!(taken.len(), 2);
         queue.release(2);
         queue.try_push(back).unwrap();
@@ -233,12 +233,12 @@ mod tests {
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Time);
         assert_eq!(
             queue.take(&mut taken, Instant::now() + Duration::from_secs(60)),
-            Woken::WriterTask
+            Woken::Taken
         );
         queue
             .try_push(vec![Command::OpSettled { op: OpSeq(2) }, urgent()])
             .unwrap();
-        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::WriterTask);
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Taken);
         assert_eq!(taken.len(), 3);
     }
 
@@ -252,10 +252,10 @@ mod tests {
             QueueRefusal::Closed
         );
         let mut taken = Vec::new();
-        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::WriterTask);
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Taken);
         assert_eq!(taken.len(), TAKE_COMMANDS);
         taken.clear();
-        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::WriterTask);
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Taken);
         assert_eq!(taken.len(), 1500 - TAKE_COMMANDS);
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Closed);
     }

@@ -381,28 +381,32 @@ impl Overlay {
                 ])?;
             }
         }
-        for op in self.ops(OpSeq(0)) {
-            db.prepare_cached(&format!(
+        if !self.ops.is_empty() {
+            let mut insert = db.prepare_cached(&format!(
                 "INSERT INTO {prefix}outbox (seq, session, chat, op, inbox_seq, state, created_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
-            ))?
-            .execute(params![
-                op.seq.0,
-                op.session,
-                op.chat,
-                op.op,
-                op.inbox.map(|seq| seq.0),
-                i64::from(op.state == OpState::Sent),
-                op.created_at
-            ])?;
+            ))?;
+            for op in self.ops(OpSeq(0)) {
+                insert.execute(params![
+                    op.seq.0,
+                    op.session,
+                    op.chat,
+                    op.op,
+                    op.inbox.map(|seq| seq.0),
+                    i64::from(op.state == OpState::Sent),
+                    op.created_at
+                ])?;
+            }
         }
-        for chat in self.chats.values() {
-            db.prepare_cached(&format!(
+        if !self.chats.is_empty() {
+            let mut remember = db.prepare_cached(&format!(
                 "INSERT INTO {prefix}chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
                  ON CONFLICT (platform, chat_id)
                  DO UPDATE SET memory = excluded.memory, last_used = max(last_used, excluded.last_used)"
-            ))?
-            .execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
+            ))?;
+            for chat in self.chats.values() {
+                remember.execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
+            }
         }
         Ok(())
     }
