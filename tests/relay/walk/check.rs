@@ -131,9 +131,9 @@ impl Facts<'_> {
 
     /// Whether there was a reason for a turn of this session or author to stop since then.
     fn was_stopped(&self, session: &str, who: Option<usize>, since: Tick) -> bool {
-        self.walk.stops.iter().any(|(of, at)| {
-            *at >= since
-                && match of {
+        self.walk.stops.iter().any(|stop| {
+            stop.until.is_none_or(|until| until >= since)
+                && match &stop.of {
                     StopOf::Session(stopped) => stopped == session,
                     StopOf::Person(stopped) => Some(*stopped) == who,
                 }
@@ -379,8 +379,7 @@ impl Facts<'_> {
                     "{name} was refused for no reason"
                 );
                 // What a stranger wrote in a direct message runs once they are approved, as a row of its own.
-                let may_be_kept =
-                    self.walk.plan.is_pairing() && sent.kind == Kind::Plain && !sent.chat.is_group;
+                let may_be_kept = self.walk.plan.is_pairing() && is_for_agent && !sent.chat.is_group;
                 assert!(
                     runs.is_empty() || may_be_kept || self.was_restarted(sent.at),
                     "{name} was refused and ran"

@@ -150,6 +150,19 @@ pub(super) enum StopOf {
     Person(usize),
 }
 
+/// A reason for turns to stop. It is in force at some time between its request and the moment when that is answered and all
+/// messages that were sent by then are acknowledged: it may stop what came later and overtook it.
+#[derive(Clone, Debug)]
+pub(super) struct Stop {
+    pub(super) of: StopOf,
+    /// When the request for it was made, while that is not answered.
+    request: Option<Tick>,
+    /// Messages that were sent by then.
+    after: usize,
+    /// When it surely was over.
+    pub(super) until: Option<Tick>,
+}
+
 pub(super) struct Live {
     pub(super) connector: MemoryConnector,
     pub(super) handle: RelayHandle,
@@ -170,7 +183,7 @@ pub(super) struct Walk {
     pub(super) handed: Vec<Handed>,
     pub(super) notes: Vec<Note>,
     pub(super) attempts: Vec<Attempt>,
-    pub(super) stops: Vec<(StopOf, Tick)>,
+    pub(super) stops: Vec<Stop>,
     pub(super) restarts: Vec<Tick>,
     /// How often a connection was lost with ops on it, or a relay ended abruptly.
     pub(super) losses: usize,
@@ -353,19 +366,19 @@ impl Walk {
             chat.target(),
             event["text"]
         ));
-        if self.plan.interrupts() && kind != Kind::Press {
-            self.stops.push((StopOf::Session(session.clone()), at));
-        }
         self.sent.push(Sent {
             name,
             kind,
             who,
             chat,
-            session,
+            session: session.clone(),
             at,
             may_be_a_loop: false,
             event,
         });
+        if self.plan.interrupts() && kind != Kind::Press {
+            self.add_stop(StopOf::Session(session), None);
+        }
         self.deliver(self.sent.len() - 1).await;
         self.sent.len() - 1
     }
@@ -400,7 +413,28 @@ impl Walk {
             let outcome = self.answered(waiter).await;
             assert_ne!(outcome, Outcome::Gone, "a running relay dropped: {what}");
         }
+        self.end_stops();
         self.look_at_rules().await;
+    }
+
+    /// Something stops turns: the last message that was sent, or a request that was made at this time.
+    pub(super) fn add_stop(&mut self, of: StopOf, request: Option<Tick>) {
+        self.stops.push(Stop {
+            of,
+            request,
+            after: self.sent.len(),
+            until: None,
+        });
+    }
+
+    fn end_stops(&mut self) {
+        let (tick, acked) = (self.log.tick(), &self.seen.acked);
+        let first_open = self.sent.iter().position(|sent| !acked.contains(&sent.name));
+        for stop in &mut self.stops {
+            if stop.request.is_none() && first_open.is_none_or(|open| open >= stop.after) {
+                stop.until.get_or_insert(tick);
+            }
+        }
     }
 
     pub(super) async fn answered(&mut self, waiter: Waiter) -> Outcome {
@@ -420,6 +454,9 @@ impl Walk {
                 "{} was confirmed while the journal could not be written",
                 waiter.what
             );
+        }
+        for stop in &mut self.stops {
+            stop.request.take_if(|request| *request == waiter.since);
         }
         match waiter.purpose {
             For::Access(who) => match &outcome {
@@ -463,12 +500,13 @@ impl Walk {
         }
     }
 
+    /// Waits for a request beside the walk; returns when it was made.
     pub(super) fn wait(
         &mut self,
         what: String,
         purpose: For,
         request: impl Future<Output = Outcome> + Send + 'static,
-    ) {
+    ) -> Tick {
         let since = self.log.tick();
         self.note(format!("{since}: {what}"));
         self.waiters.push(Waiter {
@@ -477,6 +515,7 @@ impl Walk {
             purpose,
             task: tokio::spawn(request),
         });
+        since
     }
 
     /// Everybody who waits for a relay that is gone learns that.

@@ -359,10 +359,10 @@ impl Walk {
                 (Kind::Command, format!("/cron remove {id}"))
             }
         };
-        if matches!(text.as_str(), "/stop" | "/new") {
-            self.stops.push((StopOf::Session(session), self.log.tick()));
-        }
         self.send(who, chat, kind, &text).await;
+        if matches!(text.as_str(), "/stop" | "/new") {
+            self.add_stop(StopOf::Session(session), None);
+        }
     }
 
     /// Whether the relay must know a chat, also after a crash: it has answered a message there.
@@ -392,18 +392,23 @@ impl Walk {
     }
 
     pub(super) async fn stop_session(&mut self, session: String) {
-        self.stops
-            .push((StopOf::Session(session.clone()), self.log.tick()));
-        if self.rng.percent(50) {
+        let by_frame = self.rng.percent(50);
+        if by_frame {
             // Without a connection nobody can ask for it.
             let _ = self.live().connector.interrupt(&session, "").await;
-            return;
         }
         let (handle, log) = (self.handle(), Arc::clone(&self.log));
-        self.wait("a stop".to_owned(), For::Nothing, async move {
-            let outcome = handle.stop_turn(SessionKey::from_text(session)).await;
-            Outcome::Done(log.tick(), format!("{outcome:?}"))
+        let of = StopOf::Session(session.clone());
+        let request = self.wait("a stop".to_owned(), For::Nothing, async move {
+            let outcome = if by_frame {
+                // The relay takes interrupts before requests.
+                format!("{}", handle.status().await.is_ok())
+            } else {
+                format!("{:?}", handle.stop_turn(SessionKey::from_text(session)).await)
+            };
+            Outcome::Done(log.tick(), outcome)
         });
+        self.add_stop(of, Some(request));
     }
 
     /// Lets a run go on that waits.
@@ -452,18 +457,18 @@ impl Walk {
     pub(super) fn ask_for_rule(&mut self, who: usize, request: AccessRequest, role: Option<Role>) {
         let tick = self.log.tick();
         self.standings[who].ask(tick, role);
-        if role.is_none() {
-            self.stops.push((StopOf::Person(who), tick));
-        }
         let (handle, log) = (self.handle(), Arc::clone(&self.log));
         let what = format!("{} becomes {role:?}", self.people[who].id());
-        self.wait(what, For::Access(who), async move {
+        let request = self.wait(what, For::Access(who), async move {
             match handle.access(request).await {
                 Ok(Ok(_)) => Outcome::Done(log.tick(), String::new()),
                 Ok(Err(error)) => Outcome::Refused(error.to_string()),
                 Err(_) => Outcome::Gone,
             }
         });
+        if role.is_none() {
+            self.add_stop(StopOf::Person(who), Some(request));
+        }
     }
 
     /// The operator lets in a stranger who has a code.

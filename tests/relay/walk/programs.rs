@@ -167,7 +167,11 @@ impl Walk {
             let known = self.handed[self.rng.below(self.handed.len())].clone();
             let what = format!("{} is handed over again", known.name);
             let request = self.request(&known);
-            return self.wait(what, For::Nothing, request);
+            let request = self.wait(what, For::Nothing, request);
+            if known.how == HandedAs::Wake {
+                self.add_stop(StopOf::Session(known.own_session()), Some(request));
+            }
+            return;
         }
         let (session, chat) = match self.rng.below(6) {
             0 => (None, None),
@@ -191,16 +195,17 @@ impl Walk {
             at,
             outcome: None,
         };
-        if how == HandedAs::Wake {
-            self.stops.push((StopOf::Session(handed.own_session()), at));
-        }
         let what = format!(
             "{} is handed over as {how:?} for {:?}",
             handed.name, handed.session
         );
         let request = self.request(&handed);
+        let stopped = StopOf::Session(handed.own_session());
         self.handed.push(handed);
-        self.wait(what, For::Handed(self.handed.len() - 1), request);
+        let request = self.wait(what, For::Handed(self.handed.len() - 1), request);
+        if how == HandedAs::Wake {
+            self.add_stop(stopped, Some(request));
+        }
     }
 
     /// Hands something to the relay; the one place that names the types for that.
