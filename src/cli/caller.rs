@@ -82,7 +82,7 @@ impl Caller {
             } else {
                 "cannot tell for whom this is done: this process belongs to an agent that works for several people, or for nobody now"
             };
-            let hint = "do it while the turn runs, or in the chat with /cron";
+            let hint = "do it while the turn runs; jobs can be changed in the chat with /cron";
             return Err(relay.fail(exit::FAILED, why, Some(hint)));
         }
         Ok(Self {
@@ -93,11 +93,37 @@ impl Caller {
 
     /// Fails where only the operator and owners may do this.
     pub(super) fn require_owner(&self, relay: &RemoteRelay) -> Result<(), ExitCode> {
-        if self.maker.as_ref().is_none_or(JobMaker::is_owner) {
+        if self.is_owner() {
             return Ok(());
         }
         let why = "the person whose turn runs this is no owner";
         let hint = "an owner or the operator may do this";
+        Err(relay.fail(exit::FAILED, why, Some(hint)))
+    }
+
+    /// Whether this is the operator, or the agent of an owner.
+    pub(super) fn is_owner(&self) -> bool {
+        self.maker.as_ref().is_none_or(JobMaker::is_owner)
+    }
+
+    /// The platform of a chat that is written to. Only the operator and owners write to another chat than that of the turn.
+    pub(super) fn require_chat(
+        &self,
+        relay: &RemoteRelay,
+        chat: &str,
+        platform: Option<&str>,
+    ) -> Result<Option<String>, ExitCode> {
+        if self.is_owner() {
+            return Ok(platform.map(str::to_owned));
+        }
+        let is_here = |origin: &&JobOrigin| {
+            origin.chat_id == chat && platform.is_none_or(|name| name.eq_ignore_ascii_case(&origin.platform))
+        };
+        if let Some(own) = self.origin.as_ref().filter(is_here) {
+            return Ok(Some(own.platform.clone()));
+        }
+        let why = "the person whose turn runs this is no owner, and the turn is not in this chat";
+        let hint = "send to the chat of the turn; an owner or the operator may send to others";
         Err(relay.fail(exit::FAILED, why, Some(hint)))
     }
 }

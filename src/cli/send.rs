@@ -7,6 +7,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::Environment;
+use super::caller::Caller;
 use super::exit;
 use super::remote::RemoteArgs;
 use crate::serve::client::ClientError;
@@ -15,6 +16,7 @@ use crate::serve::{ControlRequest, MAX_REQUEST_BYTES};
 /// Send a message to a chat that has written to this relay before.
 ///
 /// Returns once the message is stored in the journal. It is sent when the relay is connected, even after a restart.
+/// While access rules hold, an agent that works for somebody who is no owner sends to the chat of its turn only.
 ///
 /// Exit codes: 0 accepted, 1 not accepted, 69 no relay is running here, 78 invalid configuration.
 #[derive(Args, Debug)]
@@ -42,6 +44,12 @@ pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(code) => return code,
     };
+    let caller = Caller::find(&relay, env);
+    let platform =
+        match caller.and_then(|caller| caller.require_chat(&relay, &args.chat, args.platform.as_deref())) {
+            Ok(platform) => platform,
+            Err(code) => return code,
+        };
     let text = match read_text(&args.text) {
         Ok(text) => text,
         Err(error) => {
@@ -51,7 +59,7 @@ pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
     };
     let request = ControlRequest::Send {
         chat: args.chat.clone(),
-        platform: args.platform.clone(),
+        platform,
         text,
     };
     match relay.call(&request) {
