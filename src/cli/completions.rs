@@ -94,4 +94,7 @@ function __hermes_relay_names
     command $words[1] complete -- $words[2..] 2> /dev/null
 end
 complete -c hermes-relay -n '__hermes_relay_names | string length -q' -f -a '(__hermes_relay_names)'
+for option in agent job platform session skill
+    complete -c hermes-relay -n '__hermes_relay_names | string length -q' -l $option -x -a '(__hermes_relay_names)'
+end
 ";

@@ -233,5 +233,10 @@ async fn a_preset_needs_no_settings_file_in_dev() {
         "{printed}"
     );
     let (code, printed) = dev(&setup, &["--agent", "cluade", "--smoke"]).await;
-    assert!(code != 0 && printed.contains("cluade"), "{printed}");
+    assert!(
+        code == 78
+            && printed.contains("no agent named `cluade`")
+            && printed.contains("did you mean `claude`?"),
+        "{printed}"
+    );
 }

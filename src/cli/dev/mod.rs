@@ -32,7 +32,7 @@ use super::log::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
 use crate::adapter::SessionNames;
-use crate::agent::acp::PRESETS;
+use crate::agent::BUILT_IN;
 use crate::config::{self, CronProvider, Flags, LogLevel, Settings, Sources};
 use crate::dev::{
     Connector, ConnectorSettings, Hint, MAX_PAGE_PEOPLE, PageSettings, PlatformPreset, Recording,
@@ -167,7 +167,7 @@ fn run_locally<F: Future<Output = ExitCode>>(
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    if let Some(agent) = agent.filter(|agent| PRESETS.iter().any(|preset| preset.name == *agent))
+    if let Some(agent) = agent.filter(|agent| !BUILT_IN.contains(agent))
         && let Err(code) = add_known(&mut loaded.settings, agent)
     {
         return code;

@@ -5,6 +5,7 @@
 //! `--force`.
 
 mod running;
+mod status;
 mod unit;
 
 use std::io::{ErrorKind, Write as _};
@@ -17,7 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::Environment;
 use super::exit::{self, errln, fail, outln};
 pub(super) use running::ServiceUnit;
-use unit::{UnitOptions, UnitState, binary_of, secret_of, unit_state, user_of};
+use unit::{UnitOptions, UnitState, secret_of, unit_state, user_of};
 
 /// Run the relay as a systemd service: install, remove or check its unit.
 #[derive(Args, Debug)]
@@ -57,10 +58,15 @@ enum ServiceVerb {
     /// Show which unit is installed, whether it is valid, and its state in systemd.
     ///
     /// Exit codes: 0 a valid unit is installed, 1 otherwise.
-    #[command(after_help = "Examples:\n  hermes-relay service status --user\n  hermes-relay service status")]
+    #[command(
+        after_help = "Examples:\n  hermes-relay service status --user\n  hermes-relay service status --json"
+    )]
     Status {
         #[command(flatten)]
         location: LocationArgs,
+        /// Print a JSON object on one line, errors included.
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -124,7 +130,7 @@ pub(super) fn run(args: &ServiceArgs, env: Environment<'_>) -> ExitCode {
     match &args.verb {
         ServiceVerb::Install(args) => install(args, env),
         ServiceVerb::Uninstall { location, safety } => uninstall(location, safety, env),
-        ServiceVerb::Status { location } => status(location, env),
+        ServiceVerb::Status { location, json } => status::status(location, *json, env),
     }
 }
 
@@ -362,53 +368,6 @@ fn uninstall(location: &LocationArgs, safety: &SafetyArgs, env: Environment<'_>)
     ExitCode::SUCCESS
 }
 
-fn status(location: &LocationArgs, env: Environment<'_>) -> ExitCode {
-    let Some(dir) = directory(location, env) else {
-        return fail(exit::CONFIGURATION, NO_HOME, None);
-    };
-    // Units of a package count as installed.
-    let dirs = if location.user || location.unit_dir.is_some() {
-        vec![dir]
-    } else {
-        vec![dir, PathBuf::from("/usr/lib/systemd/system")]
-    };
-    let files: Vec<_> = dirs
-        .iter()
-        .flat_map(|dir| UNITS.map(|name| dir.join(name)))
-        .collect();
-    let (mut found, mut is_valid) = (false, true);
-    for file in &files {
-        let text = match read(file) {
-            Ok(None) => continue,
-            Ok(Some(text)) => text,
-            Err(error) => return fail(exit::FAILED, error, None),
-        };
-        found = true;
-        outln!("{}: {}", file.display(), unit_state(&text));
-        let binary = binary_of(&text);
-        if !binary
-            .as_deref()
-            .is_some_and(|binary| Path::new(binary).is_file())
-        {
-            outln!("  it starts {}, which does not exist", binary.unwrap_or_default());
-            is_valid = false;
-        }
-        if let Some(problem) = verify(location.user, file) {
-            outln!("  {}", problem.replace('\n', "\n  "));
-            is_valid = false;
-        }
-        show(location.user, file);
-    }
-    if !found {
-        outln!("No unit is installed in {}.", dirs[0].display());
-    }
-    if found && is_valid {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(exit::FAILED)
-    }
-}
-
 const NO_HOME: &str = "there is no home directory; set HOME, or pass --unit-dir";
 
 fn directory(location: &LocationArgs, env: Environment<'_>) -> Option<PathBuf> {
@@ -479,26 +438,6 @@ fn verify(user: bool, file: &Path) -> Option<String> {
     // Without a user session it cannot verify; the unit may still be valid.
     let cannot_run = output_text.contains("Failed to initialize manager");
     (!output.status.success() && !cannot_run).then_some(output_text)
-}
-
-/// Prints the unit's state in systemd.
-fn show(user: bool, file: &Path) {
-    let name = file.file_name().unwrap_or_default();
-    let mut command = Command::new("systemctl");
-    if user {
-        command.arg("--user");
-    }
-    let properties = "--property=ActiveState,SubState,UnitFileState,MainPID,NRestarts,StatusText";
-    let Ok(output) = command.args(["show", properties]).arg(name).output() else {
-        return;
-    };
-    if output.status.success() {
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            outln!("  {line}");
-        }
-    } else {
-        outln!("  systemd does not run here, or cannot be queried");
-    }
 }
 
 fn systemctl(user: bool) -> &'static str {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hermes_relay::config::Settings;
+use serde_json::{Value, json};
 
 use crate::hosting::{BINARY, has, repository, run_command};
 use crate::support::executable::write_script;
@@ -147,6 +148,8 @@ fn a_unit_is_written_once_and_a_changed_one_is_left_alone() {
     );
     assert!(!Path::new(&dir).exists(), "a dry run writes nothing");
     assert_eq!(run(&["status"]).0, 1);
+    let (code, output) = run(&["status", "--json"]);
+    assert_eq!((code, output.trim()), (1, r#"{"units":[],"valid":false}"#));
 
     let (code, output) = run(&["install"]);
     assert_eq!(code, 0, "{output}");
@@ -162,6 +165,16 @@ fn a_unit_is_written_once_and_a_changed_one_is_left_alone() {
     assert!(code == 0 && output.contains("already installed"), "{output}");
     let (code, output) = run(&["status"]);
     assert!(code == 0 && output.contains("as installed"), "{output}");
+    let (code, output) = run(&["status", "--json"]);
+    let status: Value = serde_json::from_str(&output).unwrap();
+    let unit = &status["units"][0];
+    assert!(code == 0 && status["valid"] == true, "{status}");
+    assert_eq!(unit["file"], file.display().to_string());
+    assert_eq!(
+        (&unit["state"], &unit["binary"]),
+        (&json!("as installed"), &json!(BINARY))
+    );
+    assert_eq!(unit["problems"], json!([]));
     // Another version of ours may take its place.
     let (code, output) = run(&["install", "--binary", "/bin/true"]);
     assert!(code == 0 && output.contains("Wrote"), "{output}");

@@ -108,15 +108,25 @@ fn fish_completes_every_word() {
     }
 }
 
-/// What people do: a terminal, a line, and Tab. The script is where zsh looks for it.
 #[tokio::test]
 async fn zsh_completes_every_word() {
-    let folder = tempfile::tempdir().unwrap();
-    let printed = script(folder.path(), "zsh");
-    std::fs::rename(printed, folder.path().join("_hermes-relay")).unwrap();
     if Command::new("zsh").arg("--version").output().is_err() {
         return skip("zsh is not installed");
     }
+    let cases = [
+        ("hermes-relay unenr", "unenroll"),
+        ("hermes-relay enroll --plat", "--platform"),
+        ("hermes-relay access ap", "approve"),
+        ("hermes-relay journal list --section q", "quarantine"),
+    ];
+    in_zsh(&cases, &[("PATH", "/usr/local/bin:/usr/bin:/bin")]).await;
+}
+
+/// What people do: a terminal, a line, and Tab, which completes the last word. The script is where zsh looks for it.
+async fn in_zsh(cases: &[(&str, &str)], variables: &[(&str, &str)]) {
+    let folder = tempfile::tempdir().unwrap();
+    let printed = script(folder.path(), "zsh");
+    std::fs::rename(printed, folder.path().join("_hermes-relay")).unwrap();
     let start = "PROMPT='> '; unset zle_bracketed_paste; setopt no_beep no_prompt_sp; autoload -Uz compinit; \
                  compinit -u -D; clear\n";
     std::fs::write(folder.path().join(".zshrc"), start).unwrap();
@@ -125,20 +135,14 @@ async fn zsh_completes_every_word() {
         .arg("-i")
         .current_dir(folder.path())
         .env_clear()
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .envs(variables.iter().copied())
         .env("ZDOTDIR", folder.path())
         .env("FPATH", zsh_functions(folder.path()));
     let mut terminal = Terminal::start(shell);
     let last = |lines: &[String]| lines.last().cloned().unwrap_or_default();
-    for (typed, completed) in [
-        ("hermes-relay unenr", "> hermes-relay unenroll"),
-        ("hermes-relay enroll --plat", "> hermes-relay enroll --platform"),
-        ("hermes-relay access ap", "> hermes-relay access approve"),
-        (
-            "hermes-relay journal list --section q",
-            "> hermes-relay journal list --section quarantine",
-        ),
-    ] {
+    for (typed, word) in cases {
+        let (before, _) = typed.rsplit_once(' ').unwrap();
+        let completed = &format!("> {before} {word}");
         terminal.until("a prompt", |lines| last(lines) == ">").await;
         terminal.keys(typed);
         let shown = format!("> {typed}");
@@ -216,22 +220,36 @@ async fn names_are_completed_from_settings_and_state() {
     assert_eq!(jobs.len(), 3, "two ids and the name that is safe: {jobs:?}");
     assert!(!jobs.iter().any(|job| job.contains("hacked")), "{jobs:?}");
     assert_eq!(offered("hermes-relay enr"), ["enroll"], "other words as before");
+    let program = Path::new(env!("CARGO_BIN_EXE_hermes-relay"));
+    let path = format!("{}:/usr/bin:/bin", program.parent().unwrap().display());
+    let (home, state) = (
+        setup.home().display().to_string(),
+        setup.state_dir().display().to_string(),
+    );
+    let variables = [
+        ("PATH", path.as_str()),
+        ("HERMES_HOME", &home),
+        ("HERMES_RELAY_STATE_DIR", &state),
+    ];
+    let cases = [
+        ("hermes-relay agents test cod", "coder"),
+        ("hermes-relay run --agent wri", "writer"),
+        ("hermes-relay cron run look", "look-around"),
+        ("hermes-relay skills show in", "inbox"),
+    ];
     if Command::new("fish").arg("--version").output().is_ok() {
         let fish = script(folder.path(), "fish");
-        let program = Path::new(env!("CARGO_BIN_EXE_hermes-relay"));
-        let typed = format!(
-            "source {}; complete -C 'hermes-relay agents test c'",
-            fish.display()
-        );
-        let output = Command::new("fish")
-            .args(["--no-config", "-c", &typed])
-            .env(
-                "PATH",
-                format!("{}:/usr/bin:/bin", program.parent().unwrap().display()),
-            )
-            .env("HERMES_HOME", setup.home())
-            .output()
-            .unwrap();
-        assert!(words(&output).contains(&"coder".to_owned()), "{output:?}");
+        for (typed, word) in cases {
+            let typed = format!("source {}; complete -C '{typed}'", fish.display());
+            let output = Command::new("fish")
+                .args(["--no-config", "-c", &typed])
+                .envs(variables)
+                .output()
+                .unwrap();
+            assert_eq!(words(&output), [word], "{output:?}");
+        }
+    }
+    if Command::new("zsh").arg("--version").output().is_ok() {
+        in_zsh(&cases, &variables).await;
     }
 }

@@ -302,7 +302,7 @@ async fn global_options_work_before_and_after_the_command() {
         &["--json", "man"],
         &["agents", "test", "echo", "--json"],
         &["logs", "--json"],
-        &["service", "status", "--json"],
+        &["service", "install", "--dry-run", "--json"],
     ] {
         let refused = verb(&setup, args).await;
         assert_eq!(
