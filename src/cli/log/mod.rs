@@ -6,6 +6,7 @@
 #[cfg(feature = "dev")]
 mod divert;
 mod fatal;
+mod fields;
 mod file;
 mod journald;
 mod people;
@@ -16,7 +17,6 @@ mod redacting;
 mod telemetry;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::future::Future;
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr as _;
@@ -27,16 +27,15 @@ use std::sync::{Mutex, PoisonError};
 use jiff::tz::TimeZone;
 use secrecy::SecretString;
 use tracing::Subscriber;
-use tracing::field::Field;
-use tracing_subscriber::field::{MakeExt as _, RecordFields};
 use tracing_subscriber::filter::{FilterExt as _, Targets};
-use tracing_subscriber::fmt::format::{JsonFields, Writer, debug_fn};
-use tracing_subscriber::fmt::{FormatFields, FormattedFields, MakeWriter};
+use tracing_subscriber::fmt::format::JsonFields;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use self::fields::{InitialFields, TextFields};
 use self::file::LogFile;
 use self::journald::Journald;
 use self::people::PeopleFormat;
@@ -49,7 +48,6 @@ use super::format::Escaped;
 use super::{Environment, ProcessEnv};
 use crate::config::{LoadedConfig, LogConfig, LogFormat, Settings};
 use crate::serve::{LogCounts, TraceCounts};
-use crate::text::escape;
 
 #[cfg(feature = "dev")]
 pub(super) use self::divert::{divert, next_line};
@@ -297,7 +295,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let fields = InitialFields::<_, true>(debug_fn(write_field).delimited(" "));
+    let fields = InitialFields::<_, true>(TextFields);
     tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .fmt_fields(fields)
@@ -333,45 +331,13 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let fields = InitialFields::<_, COLOUR>(debug_fn(write_field).delimited(" "));
+    let fields = InitialFields::<_, COLOUR>(TextFields);
     tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .fmt_fields(fields)
         .with_ansi(COLOUR)
         .with_target(false)
         .boxed()
-}
-
-/// Formats the fields that a span begins with. Fields that are recorded later are for traces: formatting them again with
-/// every change costs a tenth of a turn. Layers of the same type share what they have formatted, which a file with one in
-/// colour must not.
-struct InitialFields<F, const COLOUR: bool>(F);
-
-impl<'writer, F: FormatFields<'writer>, const COLOUR: bool> FormatFields<'writer>
-    for InitialFields<F, COLOUR>
-{
-    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
-        self.0.format_fields(writer, fields)
-    }
-
-    fn add_fields(
-        &self,
-        _current: &'writer mut FormattedFields<Self>,
-        _fields: &tracing::span::Record<'_>,
-    ) -> fmt::Result {
-        Ok(())
-    }
-}
-
-/// Writes one field of a text line, with everything escaped that came from outside.
-fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
-    let value = format!("{value:?}");
-    let value = escape(&value);
-    match field.name() {
-        "message" => write!(writer, "{value}"),
-        name if writer.has_ansi_escapes() => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}"),
-        name => write!(writer, "{name}={value}"),
-    }
 }
 
 /// Makes writers of JSON lines that a terminal can show.

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -235,15 +235,17 @@ impl RateLimit {
         if *meta.level() > Level::INFO || is_unlimited(*meta.level(), meta.target()) {
             return true;
         }
-        let mut message = MessageVisitor(String::new());
+        let mut message = MessageVisitor(MessageHash::default());
         event.record(&mut message);
-        let mut hasher = DefaultHasher::new();
-        hasher.write(message.0.as_bytes());
-        let kind = (meta.callsite(), hasher.finish());
+        let kind = (meta.callsite(), message.0.0.finish());
         let now = self.0.started.elapsed();
-        let passes = self.limiter().passes(kind, now, || SuppressedLine {
-            level: *meta.level(),
-            message: message.0.chars().take(MAX_EXAMPLE).collect(),
+        let passes = self.limiter().passes(kind, now, || {
+            let mut message = MessageVisitor(String::new());
+            event.record(&mut message);
+            SuppressedLine {
+                level: *meta.level(),
+                message: message.0.chars().take(MAX_EXAMPLE).collect(),
+            }
         });
         if !passes {
             self.0.counts.suppressed.fetch_add(1, Ordering::Relaxed);
@@ -283,14 +285,25 @@ impl<S> Filter<S> for RateLimit {
     }
 }
 
-/// An event's message.
-struct MessageVisitor(String);
+/// Writes an event's message.
+struct MessageVisitor<W>(W);
 
-impl Visit for MessageVisitor {
+impl<W: fmt::Write> Visit for MessageVisitor<W> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             let _ = write!(self.0, "{value:?}");
         }
+    }
+}
+
+/// The hash of what is written.
+#[derive(Default)]
+struct MessageHash(DefaultHasher);
+
+impl fmt::Write for MessageHash {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
     }
 }
 

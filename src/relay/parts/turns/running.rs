@@ -159,14 +159,13 @@ impl Turns {
         self.counters.output_tokens += report.usage.output_tokens;
         let (outcome, result, notice) = self.conclude(report, live.stop);
         let span = &live.origin.span;
-        span.record("steered", running.steered);
         record_report(&running.span, report);
         let outcome_name = if running.declined {
             "declined"
         } else {
             outcome_label(outcome)
         };
-        span.record("outcome", outcome_name);
+        tracing::record_all!(span, steered = running.steered, outcome = outcome_name);
         tracing::info!(
             parent: span,
             agent = &*running.agent.name,
