@@ -1,6 +1,7 @@
 //! Maps and sets keyed by the program's own ids, and a bounded cache. Pure: no I/O, no clock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Borrow;
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A map keyed by ids that this program assigns itself.
@@ -42,16 +43,21 @@ impl Hasher for IdHasher {
 #[derive(Clone, Debug)]
 pub struct BoundedCache<K, V> {
     capacity: usize,
-    entries: HashMap<K, CacheEntry<V>>,
-    /// Keys by when they were last used, oldest first.
-    by_use: BTreeMap<u64, K>,
-    uses: u64,
+    /// Where each key's entry is.
+    places: HashMap<K, usize>,
+    /// The entries, in a list by their last use. A place without one is among `free`.
+    entries: Vec<Option<CacheEntry<K, V>>>,
+    free: Vec<usize>,
+    newest: Option<usize>,
+    oldest: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
-struct CacheEntry<V> {
+struct CacheEntry<K, V> {
+    key: K,
     value: V,
-    used: u64,
+    newer: Option<usize>,
+    older: Option<usize>,
 }
 
 impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
@@ -59,69 +65,138 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity: capacity.max(1),
-            entries: HashMap::new(),
-            by_use: BTreeMap::new(),
-            uses: 0,
+            places: HashMap::new(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            newest: None,
+            oldest: None,
         }
     }
 
     /// The value of `key`, which counts as used now.
-    pub fn get(&mut self, key: &K) -> Option<&V> {
+    pub fn get<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
         self.get_mut(key).map(|value| &*value)
     }
 
     /// The same, to change it.
-    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        let entry = self.entries.get_mut(key)?;
-        self.uses += 1;
-        if let Some(key) = self.by_use.remove(&entry.used) {
-            self.by_use.insert(self.uses, key);
+    pub fn get_mut<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    where
+        K: Borrow<Q>,
+    {
+        let place = *self.places.get(key)?;
+        if self.newest != Some(place) {
+            self.unlink(place);
+            self.link_newest(place);
         }
-        entry.used = self.uses;
-        Some(&mut entry.value)
+        self.entry(place).map(|entry| &mut entry.value)
     }
 
     /// The value of `key`, without counting as a use.
-    pub fn peek(&self, key: &K) -> Option<&V> {
-        self.entries.get(key).map(|entry| &entry.value)
+    pub fn peek<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
+    where
+        K: Borrow<Q>,
+    {
+        let place = *self.places.get(key)?;
+        let entry = self.entries.get(place)?.as_ref();
+        entry.map(|entry| &entry.value)
     }
 
     /// All keys, the most recently used first.
     pub fn recent_keys(&self) -> impl Iterator<Item = &K> {
-        self.by_use.values().rev()
+        let entry = |place: Option<usize>| self.entries.get(place?)?.as_ref();
+        std::iter::successors(entry(self.newest), move |newer| entry(newer.older)).map(|entry| &entry.key)
     }
 
     /// Stores a value and returns the one it replaces. Evicts the least recently used entry when the cache is full.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        let replaced = self.remove(&key);
-        if self.entries.len() >= self.capacity
-            && let Some((_, oldest)) = self.by_use.pop_first()
-        {
-            self.entries.remove(&oldest);
+        if let Some(known) = self.get_mut(&key) {
+            return Some(std::mem::replace(known, value));
         }
-        self.uses += 1;
-        let used = self.uses;
-        self.by_use.insert(used, key.clone());
-        self.entries.insert(key, CacheEntry { value, used });
-        replaced
+        if self.places.len() >= self.capacity
+            && let Some(oldest) = self.oldest
+            && let Some(evicted) = self.take(oldest)
+        {
+            self.places.remove(&evicted.key);
+        }
+        let entry = Some(CacheEntry {
+            key: key.clone(),
+            value,
+            newer: None,
+            older: None,
+        });
+        let place = if let Some(place) = self.free.pop() {
+            self.entries[place] = entry;
+            place
+        } else {
+            self.entries.push(entry);
+            self.entries.len() - 1
+        };
+        self.link_newest(place);
+        self.places.insert(key, place);
+        None
     }
 
     /// Removes an entry and returns its value.
-    pub fn remove(&mut self, key: &K) -> Option<V> {
-        let entry = self.entries.remove(key)?;
-        self.by_use.remove(&entry.used);
-        Some(entry.value)
+    pub fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+    {
+        let place = self.places.remove(key)?;
+        self.take(place).map(|entry| entry.value)
     }
 
     /// Number of entries.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.places.len()
     }
 
     /// Whether there are no entries.
     #[cfg(any(test, feature = "internals"))]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.places.is_empty()
+    }
+
+    fn entry(&mut self, place: usize) -> Option<&mut CacheEntry<K, V>> {
+        self.entries.get_mut(place)?.as_mut()
+    }
+
+    /// Takes an entry out of its place.
+    fn take(&mut self, place: usize) -> Option<CacheEntry<K, V>> {
+        self.unlink(place);
+        let entry = self.entries.get_mut(place)?.take();
+        self.free.push(place);
+        entry
+    }
+
+    /// Takes an entry out of the list.
+    fn unlink(&mut self, place: usize) {
+        let Some(entry) = self.entry(place) else {
+            return;
+        };
+        let (newer, older) = (entry.newer.take(), entry.older.take());
+        match newer.and_then(|newer| self.entry(newer)) {
+            Some(newer) => newer.older = older,
+            None => self.newest = older,
+        }
+        match older.and_then(|older| self.entry(older)) {
+            Some(older) => older.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    /// Puts an entry that is not in the list at its newest end.
+    fn link_newest(&mut self, place: usize) {
+        let older = self.newest.replace(place);
+        if let Some(entry) = self.entry(place) {
+            entry.older = older;
+        }
+        match older.and_then(|older| self.entry(older)) {
+            Some(older) => older.newer = Some(place),
+            None => self.oldest = Some(place),
+        }
     }
 }
 
@@ -170,13 +245,40 @@ mod tests {
     }
 
     #[test]
+    fn the_order_of_use_is_that_of_a_list() {
+        let mut cache = BoundedCache::new(7);
+        let mut keys: Vec<u32> = Vec::new();
+        let mut random: u32 = 7;
+        for step in 0..20_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let (key, what) = (random >> 16 & 15, random >> 24 & 3);
+            let known = keys.iter().position(|known| *known == key);
+            let was_there = match what {
+                0 => cache.remove(&key).is_some(),
+                1 => cache.get(&key).is_some(),
+                _ => cache.insert(key, step).is_some(),
+            };
+            assert_eq!(was_there, known.is_some());
+            if let Some(at) = known {
+                keys.remove(at);
+            }
+            if what > 1 || (what == 1 && was_there) {
+                keys.insert(0, key);
+            }
+            keys.truncate(7);
+            assert!(cache.recent_keys().eq(&keys), "{step}");
+        }
+    }
+
+    #[test]
     fn a_cache_never_exceeds_its_capacity() {
         let mut cache = BoundedCache::new(10);
         for key in 0..1000 {
             cache.insert(key % 37, key);
             cache.get(&(key % 5));
             assert!(cache.len() <= 10);
-            assert_eq!(cache.entries.len(), cache.by_use.len());
+            assert_eq!(cache.recent_keys().count(), cache.len());
+            assert!(cache.entries.len() <= 10, "places are used again");
         }
         assert_eq!(BoundedCache::<u8, u8>::new(0).capacity, 1);
     }

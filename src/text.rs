@@ -11,6 +11,9 @@ use jiff::tz::Offset;
 
 /// The first `max_chars` characters.
 pub fn truncate(text: &str, max_chars: usize) -> &str {
+    if text.len() <= max_chars {
+        return text;
+    }
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => &text[..end],
         None => text,

@@ -2,6 +2,8 @@
 //!
 //! Kept in memory only: the next message brings it again.
 
+use std::fmt::Write as _;
+
 use crate::collections::BoundedCache;
 use crate::text::truncate;
 use crate::wire::{Platform, Scalar, SessionSource};
@@ -11,14 +13,13 @@ const MAX_LABELS: usize = 2048;
 /// Longest text of a label, in characters.
 const MAX_LABEL: usize = 1024;
 
-/// A guild, and a channel or a person in it.
-type LabelKey = (String, String);
-
 /// What was last told about channels and people.
 #[derive(Debug)]
 pub struct LabelMemory {
-    channels: BoundedCache<LabelKey, ChannelLabels>,
-    people: BoundedCache<LabelKey, String>,
+    channels: BoundedCache<String, ChannelLabels>,
+    people: BoundedCache<String, String>,
+    /// Room for the key of what is looked up.
+    key: String,
 }
 
 /// What is known about a channel.
@@ -35,6 +36,7 @@ impl Default for LabelMemory {
         Self {
             channels: BoundedCache::new(MAX_LABELS),
             people: BoundedCache::new(MAX_LABELS),
+            key: String::new(),
         }
     }
 }
@@ -46,37 +48,71 @@ impl LabelMemory {
         if source.platform != Platform::DISCORD {
             return;
         }
-        let text = |field: &Option<Scalar>| {
-            let text = field
-                .as_ref()
-                .map(|text| truncate(text.as_str(), MAX_LABEL).to_owned());
-            text.filter(|text| !text.is_empty())
-        };
-        let scope = text(&source.scope_id).unwrap_or_default();
-        if let Some(channel) = text(&source.chat_id) {
-            let key = (scope.clone(), channel);
-            let known = self.channels.remove(&key).unwrap_or_default();
-            let labels = ChannelLabels {
-                name: text(&source.chat_name).or(known.name),
-                topic: text(&source.chat_topic),
-                parent: text(&source.parent_chat_id).or(known.parent),
-            };
-            self.channels.insert(key, labels);
+        let scope = label(source.scope_id.as_ref()).unwrap_or_default();
+        if let Some(channel) = label(source.chat_id.as_ref()) {
+            write_key(&mut self.key, scope, channel);
+            if self.channels.get(&self.key).is_none() {
+                self.channels.insert(self.key.clone(), ChannelLabels::default());
+            }
+            if let Some(labels) = self.channels.get_mut(&self.key) {
+                update(&mut labels.topic, label(source.chat_topic.as_ref()));
+                let told = [
+                    (&mut labels.name, &source.chat_name),
+                    (&mut labels.parent, &source.parent_chat_id),
+                ];
+                for (known, told) in told {
+                    if let Some(told) = label(told.as_ref()) {
+                        update(known, Some(told));
+                    }
+                }
+            }
         }
-        if let (Some(person), Some(name)) = (text(&source.user_id), text(&source.user_name)) {
-            self.people.insert((scope, person), name);
+        if let (Some(person), Some(name)) = (label(source.user_id.as_ref()), label(source.user_name.as_ref())) {
+            write_key(&mut self.key, scope, person);
+            match self.people.get_mut(&self.key) {
+                Some(known) if known == name => {}
+                Some(known) => name.clone_into(known),
+                None => {
+                    self.people.insert(self.key.clone(), name.to_owned());
+                }
+            }
         }
     }
 
     /// What is known about a channel.
     pub(super) fn channel(&self, scope: &str, channel: &str) -> ChannelLabels {
-        let known = self.channels.peek(&(scope.to_owned(), channel.to_owned()));
+        let known = self.channels.peek(&key(scope, channel));
         known.cloned().unwrap_or_default()
     }
 
     /// The name of a person in a guild.
     pub(super) fn person(&self, scope: &str, person: &str) -> Option<&str> {
-        let known = self.people.peek(&(scope.to_owned(), person.to_owned()));
+        let known = self.people.peek(&key(scope, person));
         known.map(String::as_str)
     }
+}
+
+/// A label in a message, if it has one.
+fn label(field: Option<&Scalar>) -> Option<&str> {
+    let text = field.map(|text| truncate(text.as_str(), MAX_LABEL));
+    text.filter(|text| !text.is_empty())
+}
+
+fn update(known: &mut Option<String>, told: Option<&str>) {
+    if known.as_deref() != told {
+        *known = told.map(str::to_owned);
+    }
+}
+
+fn key(scope: &str, id: &str) -> String {
+    let mut key = String::new();
+    write_key(&mut key, scope, id);
+    key
+}
+
+/// A guild, and a channel or a person in it, as one text. The length tells where the one ends and the other begins.
+fn write_key(key: &mut String, scope: &str, id: &str) {
+    key.clear();
+    // Writing to a String does not fail.
+    let _ = write!(key, "{}:{scope}{id}", scope.len());
 }
