@@ -253,8 +253,8 @@ pub(super) struct Submission {
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) author: Arc<Author>,
-    pub(super) chat: ChatId,
-    pub(super) facts: ChatFacts,
+    pub(super) chat: Arc<ChatId>,
+    pub(super) facts: Arc<ChatFacts>,
     pub(super) kind: EventKind,
     /// The name of the relay's own command that it is.
     pub(super) command: Option<&'static str>,

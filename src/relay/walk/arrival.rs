@@ -173,8 +173,8 @@ impl EventLoop {
         };
         let verdict = self.access.decide(&author, kind);
         let (chat, facts) = (
-            ChatId::from_source(&event.source),
-            ChatFacts::from_source(&event.source),
+            Arc::new(ChatId::from_source(&event.source)),
+            Arc::new(ChatFacts::from_source(&event.source)),
         );
         let name = command.as_ref().map(SlashCommand::name);
         let (place, intent) = if inbox_kind == InboxKind::Inbound && event.is_empty() {
@@ -183,7 +183,7 @@ impl EventLoop {
             (Place::None, Intent::Empty)
         } else if verdict.allowed {
             let is_text = inbox_kind == InboxKind::Inbound;
-            self.intent(session, (event, is_text), &author, response, command)
+            self.intent(session, (event, is_text), (&author, &chat, &facts), response, command)
         } else {
             let is_for_agent = matches!(kind, EventKind::Message | EventKind::Interaction);
             let is_kept = is_for_agent
@@ -222,7 +222,7 @@ impl EventLoop {
         &mut self,
         session: &SessionKey,
         (event, is_text): (Box<MessageEvent>, bool),
-        author: &Arc<Author>,
+        (author, chat, facts): (&Arc<Author>, &Arc<ChatId>, &Arc<ChatFacts>),
         response: Option<QuestionResponse>,
         command: Option<SlashCommand>,
     ) -> (Place, Intent) {
@@ -232,7 +232,7 @@ impl EventLoop {
         if let Some(command) = command {
             let about = if command == SlashCommand::Stop && self.chats.is_separate(&event) {
                 // Nothing else runs in a session of its own: the writer means what they started in this chat.
-                self.turns.started_by(author, &ChatId::from_source(&event.source))
+                self.turns.started_by(author, chat)
             } else {
                 let running = self.turns.sessions().turn_of(session);
                 running.map(|turn| (turn, session.clone())).into_iter().collect()
@@ -245,7 +245,8 @@ impl EventLoop {
             Admission::Start(turn) => {
                 let personal = self.chats.is_personal(&event.source);
                 let (span, author) = (message_span(session), Arc::clone(author));
-                let origin = TurnOrigin::new(session.clone(), &event.source, personal, author, span);
+                let chat = (Arc::clone(chat), Arc::clone(facts));
+                let origin = TurnOrigin::in_chat(session.clone(), chat, personal, author, span);
                 self.turns.hold_place(turn, origin, Task::Message(Some(event)));
                 Intent::Start
             }
@@ -351,7 +352,7 @@ impl EventLoop {
                 let notice = if verdict.reason == Reason::Stranger {
                     let request = PairingRequest {
                         chat: chat.chat.clone(),
-                        facts: serde_json::to_value(&facts).unwrap_or_default(),
+                        facts: serde_json::to_value(&*facts).unwrap_or_default(),
                         name,
                         message,
                     };

@@ -81,13 +81,24 @@ impl TurnOrigin {
         author: Arc<Author>,
         span: tracing::Span,
     ) -> Self {
-        let chat = ChatId::from_source(source);
+        let chat = Arc::new(ChatId::from_source(source));
+        let facts = Arc::new(ChatFacts::from_source(source));
+        Self::in_chat(session, (chat, facts), personal, author, span)
+    }
+
+    pub fn in_chat(
+        session: SessionKey,
+        (chat, facts): (Arc<ChatId>, Arc<ChatFacts>),
+        personal: bool,
+        author: Arc<Author>,
+        span: tracing::Span,
+    ) -> Self {
         Self {
             session,
             personal,
             lane: chat.key().into(),
-            chat: Arc::new(chat),
-            facts: Arc::new(ChatFacts::from_source(source)),
+            chat,
+            facts,
             author,
             span,
         }
