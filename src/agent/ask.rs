@@ -64,7 +64,7 @@ pub enum Permission {
 /// Asks people on behalf of an agent, or answers by policy.
 #[derive(Clone, Debug)]
 pub struct Approver {
-    sender: mpsc::Sender<AgentSignal>,
+    sender: mpsc::Sender<Box<AgentSignal>>,
     permission: Permission,
 }
 
@@ -91,7 +91,7 @@ impl Approver {
         let (answer, answered) = oneshot::channel();
         if self
             .sender
-            .send(AgentSignal::Question(Box::new(question), answer))
+            .send(Box::new(AgentSignal::Question(Box::new(question), answer)))
             .await
             .is_err()
         {

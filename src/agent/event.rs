@@ -128,7 +128,7 @@ pub enum AgentSignal {
 /// may be.
 #[derive(Clone, Debug)]
 pub struct EventSink {
-    pub(super) signals: mpsc::Sender<AgentSignal>,
+    pub(super) signals: mpsc::Sender<Box<AgentSignal>>,
     start_mark: Option<StartNote>,
 }
 
@@ -142,8 +142,32 @@ impl fmt::Debug for StartNote {
     }
 }
 
-/// Receiving end of an [`EventSink`].
-pub type SignalReceiver = mpsc::Receiver<AgentSignal>;
+/// Receiving end of an [`EventSink`]. A channel makes room for many signals at once, and most turns have one: boxed, they
+/// need a ninth of it.
+#[derive(Debug)]
+pub struct SignalReceiver(mpsc::Receiver<Box<AgentSignal>>);
+
+impl SignalReceiver {
+    /// The next signal; nothing when every sink is gone, or after [`Self::close`] when none is left. Cancel-safe.
+    pub async fn recv(&mut self) -> Option<AgentSignal> {
+        self.0.recv().await.map(|signal| *signal)
+    }
+
+    /// A signal that is there already.
+    pub fn try_recv(&mut self) -> Result<AgentSignal, mpsc::error::TryRecvError> {
+        self.0.try_recv().map(|signal| *signal)
+    }
+
+    /// Takes no more signals.
+    pub fn close(&mut self) {
+        self.0.close();
+    }
+
+    /// Whether it takes no more signals.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
 
 impl EventSink {
     /// Creates a sink and its receiver.
@@ -153,7 +177,7 @@ impl EventSink {
             signals: sender,
             start_mark: None,
         };
-        (sink, receiver)
+        (sink, SignalReceiver(receiver))
     }
 
     /// The same sink, which calls `start_mark` in [`EventSink::mark_started`].
@@ -191,23 +215,25 @@ impl EventSink {
     /// Sends an event that must not be dropped.
     pub async fn emit(&self, event: AgentEvent) {
         // An error means that the turn was abandoned; its future is dropped or cancelled anyway.
-        let _ = self.signals.send(AgentSignal::Event(event)).await;
+        let _ = self.signals.send(Box::new(AgentSignal::Event(event))).await;
     }
 
     /// Sends progress without waiting; dropped when the sink is full.
     pub fn progress(&self, event: AgentEvent) {
-        let _ = self.signals.try_send(AgentSignal::Event(event));
+        let _ = self.signals.try_send(Box::new(AgentSignal::Event(event)));
     }
 
     /// Persists state for later turns of this session, across restarts; empty clears it.
     pub async fn save_state(&self, memory: Vec<u8>) {
-        let _ = self.signals.send(AgentSignal::SaveState(memory)).await;
+        let signal = AgentSignal::SaveState(memory);
+        let _ = self.signals.send(Box::new(signal)).await;
     }
 
     /// Loads the state saved last in this session.
     pub async fn load_state(&self) -> Option<Vec<u8>> {
         let (answer, answered) = oneshot::channel();
-        self.signals.send(AgentSignal::LoadState(answer)).await.ok()?;
+        let signal = AgentSignal::LoadState(answer);
+        self.signals.send(Box::new(signal)).await.ok()?;
         answered.await.ok().flatten()
     }
 }

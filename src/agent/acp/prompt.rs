@@ -135,7 +135,7 @@ impl Prompt<'_> {
                 place = sink.reserve(), if held.is_some() => {
                     // An error means that the turn was abandoned.
                     if let (Ok(place), Some(event)) = (place, held.take()) {
-                        place.send(AgentSignal::Event(event));
+                        place.send(Box::new(AgentSignal::Event(event)));
                     }
                 }
                 item = queue.next(), if held.is_none() => match item {

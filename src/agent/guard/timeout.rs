@@ -217,11 +217,12 @@ async fn forward(
                     activity.note(1);
                     open.push(forward_answer(answered, answer));
                     // An error means that the turn was abandoned.
-                    let _ = outside.signals.send(AgentSignal::Question(question, sender)).await;
+                    let signal = AgentSignal::Question(question, sender);
+                    let _ = outside.signals.send(Box::new(signal)).await;
                 }
                 Some(signal) => {
                     activity.note(0);
-                    let _ = outside.signals.send(signal).await;
+                    let _ = outside.signals.send(Box::new(signal)).await;
                     activity.note(0);
                 }
             },
