@@ -54,11 +54,10 @@ impl Author {
         aliases: &dyn WhatsAppAliases,
     ) -> Self {
         let is_whatsapp = matches!(platform.as_str(), "whatsapp" | "whatsapp_cloud");
-        let (mut people, mut alike) = (Vec::new(), Vec::new());
-        let mut known = Vec::new();
-        for id in &ids {
-            known.push(id.clone());
-            if is_whatsapp {
+        let (mut people, mut alike, mut known) = (Vec::new(), Vec::new(), Vec::new());
+        if is_whatsapp {
+            for id in &ids {
+                known.push(id.clone());
                 let bare = bare_whatsapp_id(id);
                 for alias in whatsapp_ids(id, aliases) {
                     // An alias file does not say of which kind the id in it is.
@@ -68,17 +67,18 @@ impl Author {
                 }
                 add(&mut alike, PersonId::new(platform.as_str(), &bare));
             }
-        }
-        // A rule may name a platform that the connector has not declared yet.
-        let names = [platform.as_str(), platform.wire_name()];
-        for name in names {
             for id in &known {
-                add(&mut people, PersonId::new(name, id));
+                if !ids.contains(id) {
+                    ids.push(id.clone());
+                }
             }
         }
-        for id in known {
-            if !ids.contains(&id) {
-                ids.push(id);
+        // Elsewhere a person is known by no other ids. A rule may name a platform that the connector has not declared yet.
+        let known = if is_whatsapp { &known } else { &ids };
+        let (name, wire_name) = (platform.as_str(), platform.wire_name());
+        for name in std::iter::once(name).chain((wire_name != name).then_some(wire_name)) {
+            for id in known {
+                add(&mut people, PersonId::new(name, id));
             }
         }
         Self {

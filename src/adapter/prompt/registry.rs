@@ -200,6 +200,11 @@ impl Prompts {
         PressResult::Resolved(self.end(at, decision, Some(&press.by)))
     }
 
+    /// Whether a text may be about a question: one is open, or the text replies to something.
+    pub fn may_match(&self, reply_to: Option<&str>) -> bool {
+        !self.open.is_empty() || reply_to.is_some()
+    }
+
     /// Matches a message to a question; `None` when it is an ordinary message.
     ///
     /// | the message | the question |
@@ -208,7 +213,7 @@ impl Prompts {
     /// | replies to a question's message | that one and no other, also when it has ended |
     /// | is words alone | the only one of the session that has been visible for two seconds; with several, or none, nothing is decided |
     pub fn match_text(&self, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
-        if self.open.is_empty() && message.reply_to.is_none() {
+        if !self.may_match(message.reply_to) {
             return None;
         }
         let (typed, code) = TypedText::parse(message.text)?;

@@ -259,19 +259,19 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
 
 /// What makes a message the same when it comes again: its id in its chat, else the frame's buffer id.
 pub fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
-    let text = |field: &'_ Option<Scalar>| {
-        let text = field.as_ref().map(|field| field.as_str().to_owned());
-        text.filter(|text| !text.is_empty())
-    };
+    fn text(field: Option<&Scalar>) -> Option<&str> {
+        field.map(Scalar::as_str).filter(|text| !text.is_empty())
+    }
     let platform = event.source.platform.as_str();
-    let (chat, message) = (text(&event.source.chat_id), text(&event.message_id));
+    let chat = text(event.source.chat_id.as_ref());
+    let message = text(event.message_id.as_ref());
     // Presses may have the id of the message with the buttons; they differ by who pressed which.
-    if let (Some(message), Some(press)) = (&message, ButtonPress::from_event(event)) {
+    if let (Some(message), Some(press)) = (message, ButtonPress::from_event(event)) {
         let (chat, by) = (chat.unwrap_or_default(), press.by.id.unwrap_or_default());
         let parts = [
             "press",
             platform,
-            &chat,
+            chat,
             message,
             &by,
             &press.prompt_id,
@@ -280,7 +280,7 @@ pub fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<Dedup
         return Some(DedupeKey::new(&parts));
     }
     match (chat, message, buffer_id) {
-        (Some(chat), Some(message), _) => Some(DedupeKey::new(&["message", platform, &chat, &message])),
+        (Some(chat), Some(message), _) => Some(DedupeKey::new(&["message", platform, chat, message])),
         (_, _, Some(buffer_id)) => Some(DedupeKey::new(&["delivery", buffer_id])),
         _ => None,
     }

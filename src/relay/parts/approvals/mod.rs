@@ -274,13 +274,17 @@ impl Approvals {
         if !event.media_urls.is_empty() {
             return None;
         }
+        let reply_to = event.reply_to_message_id.as_ref().map(Scalar::as_str);
+        if !self.prompts.may_match(reply_to) {
+            return None;
+        }
         let person = Person::from_source(&event.source);
         let message = TypedMessage {
             session,
             chat: &ChatId::from_source(&event.source),
             by: &person,
             text: event.text(),
-            reply_to: event.reply_to_message_id.as_ref().map(Scalar::as_str),
+            reply_to,
         };
         Some(match self.prompts.match_text(&message, now)? {
             TypedMatch::Answer(typed) => QuestionResponse::Typed(typed, person),
