@@ -137,7 +137,11 @@ mod tests {
             tracing::info!(empty = "", umlaut = "ü");
         };
         let lines = formatted(TextFields, log);
-        assert_eq!(lines, formatted(DefaultFields::new(), log), "what the library writes");
+        assert_eq!(
+            lines,
+            formatted(DefaultFields::new(), log),
+            "what the library writes"
+        );
         assert_eq!(lines[0], r#"turn 1 name="someone" n=7 ok=true of=Some("a b")"#);
     }
 
@@ -146,7 +150,10 @@ mod tests {
         let lines = formatted(TextFields, || {
             tracing::info!(text = "a\u{1b}[2Jb\nc", shown = %"d\u{202e}e");
         });
-        assert!(!lines[0].chars().any(|c| c.is_control() || c == '\u{202e}'), "{lines:?}");
+        assert!(
+            !lines[0].chars().any(|c| c.is_control() || c == '\u{202e}'),
+            "{lines:?}"
+        );
         assert!(lines[0].contains("[2Jb") && lines[0].contains("shown=d"));
     }
 }
