@@ -73,7 +73,7 @@ impl ActionBuilder {
 
     /// Tags of an op that people read.
     pub(super) fn tags(&self) -> Metadata {
-        self.threaded(self.anchor().as_ref())
+        self.threaded(self.facts.message_id.as_ref().filter(|_| self.is_anchored))
     }
 
     /// Slack ignores `reply_to`: a reply is a message in the thread of the message that it answers.

@@ -94,9 +94,13 @@ impl ChatFacts {
             ("profile", &self.profile),
             ("thread_id", &self.thread_id),
         ];
-        tags.into_iter()
-            .filter_map(|(key, value)| Some((key.to_owned(), value.clone()?.into())))
-            .collect()
+        let mut known = Metadata::new();
+        for (key, value) in tags {
+            if let Some(value) = value {
+                known.insert(key.to_owned(), value.as_str().into());
+            }
+        }
+        known
     }
 
     /// Everything but the last message.

@@ -363,14 +363,17 @@ impl Effects {
 
     /// The commands since the last call, in order, and who waits for those with a token.
     pub(super) fn take_commands(&mut self) -> (Vec<Command>, Vec<(u64, Pending)>) {
-        (
-            std::mem::take(&mut self.commands),
-            std::mem::take(&mut self.pending),
-        )
+        (take(&mut self.commands), take(&mut self.pending))
     }
 
     /// Commands that the journal does not have yet.
     pub(super) fn commands(&self) -> usize {
         self.commands.len()
     }
+}
+
+/// Takes a list and leaves one with room for as much again: the next round is often as long.
+fn take<T>(list: &mut Vec<T>) -> Vec<T> {
+    let room = Vec::with_capacity(list.len());
+    std::mem::replace(list, room)
 }
