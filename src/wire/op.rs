@@ -16,11 +16,18 @@ pub struct OpId(pub u128);
 impl OpId {
     /// Reads exactly what [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() != 32 || !text.bytes().all(is_lower_hex) {
-            return None;
-        }
-        u128::from_str_radix(text, 16).ok().map(Self)
+        let (high, low) = text.split_at_checked(16).filter(|(_, low)| low.len() == 16)?;
+        let half = |text: &str| {
+            text.bytes().try_fold(0_u64, |value, byte| {
+                let digit = match byte {
+                    b'0'..=b'9' => byte - b'0',
+                    b'a'..=b'f' => byte - b'a' + 10,
+                    _ => return None,
+                };
+                Some(value << 4 | u64::from(digit))
+            })
+        };
+        Some(Self(u128::from(half(high)?) << 64 | u128::from(half(low)?)))
     }
 }
 

@@ -73,11 +73,11 @@ impl Turns {
         };
         self.counters.started += 1;
         let inline = agent.agent.answers_inline();
-        let running = run_turn(agent.agent, turn, signals, self.requests.clone(), context).instrument(span);
+        let running = run_turn(agent.agent, turn, signals, self.requests.clone(), context);
         if inline {
-            self.run_inline(id, running);
+            self.run_inline(id, running, span);
         } else {
-            self.spawn(id, running);
+            self.spawn(id, running.instrument(span));
         }
     }
 
@@ -86,13 +86,14 @@ impl Turns {
         &mut self,
         turn: TurnId,
         running: impl Future<Output = TurnReport> + Send + 'static,
+        span: tracing::Span,
     ) {
         let mut running = Box::pin(running);
         // However many turns begin together, the event loop's budget must not make one of them wait.
-        let poll_once = || unconstrained(running.as_mut()).now_or_never();
+        let poll_once = || span.in_scope(|| unconstrained(running.as_mut()).now_or_never());
         match catch_unwind(AssertUnwindSafe(poll_once)) {
             Ok(Some(report)) => self.inline.push(Ok(report)),
-            Ok(None) => self.spawn(turn, running),
+            Ok(None) => self.spawn(turn, running.instrument(span)),
             Err(_) => self.inline.push(Err(turn)),
         }
     }
