@@ -1,4 +1,4 @@
-//! Maps and sets keyed by the program's own ids, and a bounded cache. Pure: no I/O, no clock.
+//! Maps keyed by the program's own ids or by text, and a bounded cache. Pure: no I/O, no clock.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -7,8 +7,11 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 /// A map keyed by ids that this program assigns itself.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// Hashes an id with one multiplication. Not for keys that come from outside: those need the standard hasher, which
-/// resists chosen collisions.
+/// A map keyed by text, which may come from outside: every map has random keys of its own, so that nobody can choose texts
+/// that collide.
+pub type TextMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// Hashes an id with one multiplication. Not for keys that come from outside: those need a hasher with random keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 
@@ -44,7 +47,7 @@ impl Hasher for IdHasher {
 pub struct BoundedCache<K, V> {
     capacity: usize,
     /// Where each key's entry is.
-    places: HashMap<K, usize>,
+    places: TextMap<K, usize>,
     /// The entries, in a list by their last use. A place without one is among `free`.
     entries: Vec<Option<CacheEntry<K, V>>>,
     free: Vec<usize>,
@@ -65,7 +68,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity: capacity.max(1),
-            places: HashMap::new(),
+            places: TextMap::default(),
             entries: Vec::new(),
             free: Vec::new(),
             newest: None,

@@ -67,7 +67,8 @@ impl LabelMemory {
                 }
             }
         }
-        if let (Some(person), Some(name)) = (label(source.user_id.as_ref()), label(source.user_name.as_ref())) {
+        if let (Some(person), Some(name)) = (label(source.user_id.as_ref()), label(source.user_name.as_ref()))
+        {
             write_key(&mut self.key, scope, person);
             match self.people.get_mut(&self.key) {
                 Some(known) if known == name => {}

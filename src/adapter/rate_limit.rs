@@ -7,13 +7,14 @@
 //! The signs that a turn runs (the first reaction, typing) have a reserve that nothing else uses, so that a lively chat
 //! keeps them: half of the rate and of the burst. Where text waits for the limit there is no reserve: text has all of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::stream::Priority;
+use crate::collections::TextMap;
 use crate::setting::{MAX_SECS, section};
 
 /// Maximum chats tracked; beyond it, idle ones start afresh.
@@ -112,9 +113,9 @@ impl ChatRate {
 #[derive(Debug)]
 pub struct RateLimiter {
     default: Rate,
-    by_platform: HashMap<String, Rate>,
+    by_platform: TextMap<String, Rate>,
     max_retry_after: Duration,
-    chats: HashMap<Arc<str>, ChatRate>,
+    chats: TextMap<Arc<str>, ChatRate>,
 }
 
 impl RateLimiter {
@@ -140,7 +141,7 @@ impl RateLimiter {
             default: rate(settings.per_minute, settings.burst, settings.text_waits),
             by_platform: by_platform.collect(),
             max_retry_after: Duration::from_secs(settings.max_retry_after_secs),
-            chats: HashMap::new(),
+            chats: TextMap::default(),
         }
     }
 

@@ -11,6 +11,7 @@ use super::media::{OutgoingAttachment, attachment_ops};
 use super::slack::SlackConfig;
 use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
 use super::threads::ThreadRegistry;
+use crate::collections::TextMap;
 use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
 
 /// One identity's platform, as the connector declared it at the last handshake. Cheap to clone.
@@ -227,7 +228,7 @@ impl RelayAdapter {
 /// The adapters of all platforms, rebuilt at every handshake.
 #[derive(Clone, Debug, Default)]
 pub struct Adapters {
-    by_platform: HashMap<String, RelayAdapter>,
+    by_platform: TextMap<String, RelayAdapter>,
     primary: Option<Arc<CapabilityDescriptor>>,
     settings: Arc<StreamSettings>,
     slack: Arc<SlackConfig>,
@@ -244,7 +245,7 @@ impl Adapters {
         slack: Arc<SlackConfig>,
     ) -> Self {
         let mut primary = None;
-        let mut declared = HashMap::new();
+        let mut declared = TextMap::default();
         for (platform, descriptor) in descriptors {
             primary.get_or_insert_with(|| Arc::clone(&descriptor));
             declared.insert(platform, descriptor);

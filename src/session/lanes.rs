@@ -3,10 +3,10 @@
 //! Each chat is a lane; only its first op is sent, the next one when that has completed. An op that was not sent returns to
 //! the front of its lane. Lanes hold op ids only. Invariant: at most one op of a lane is in flight.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::collections::IdMap;
+use crate::collections::{IdMap, TextMap};
 use crate::wire::OpId;
 
 /// Names a lane: platform and chat id.
@@ -21,7 +21,7 @@ struct Lane {
 /// All lanes that are not empty.
 #[derive(Debug, Default)]
 pub struct Lanes {
-    by_chat: HashMap<LaneId, Lane>,
+    by_chat: TextMap<LaneId, Lane>,
     lane_of: IdMap<OpId, LaneId>,
     ready: VecDeque<LaneId>,
 }

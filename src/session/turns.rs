@@ -8,8 +8,9 @@
 //! Invariants: a session's messages start in order of arrival; a turn ends exactly once; the number of running turns never
 //! exceeds the limit; a session that is here knows of all its rows.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
+use crate::collections::TextMap;
 use crate::wire::SessionKey;
 
 /// Names a turn within this process.
@@ -129,7 +130,7 @@ impl Session {
 #[derive(Debug)]
 pub struct Sessions {
     limits: SessionLimits,
-    active: HashMap<SessionKey, Session>,
+    active: TextMap<SessionKey, Session>,
     /// Idle sessions with waiting messages, first come first served.
     line: VecDeque<SessionKey>,
     in_line: HashSet<SessionKey>,
@@ -140,7 +141,7 @@ pub struct Sessions {
     /// All of those rows that were not requested yet come after this one.
     elsewhere_after: i64,
     /// Messages that are not committed yet, of sessions that were not in `active` when they came.
-    uncommitted_elsewhere: HashMap<SessionKey, usize>,
+    uncommitted_elsewhere: TextMap<SessionKey, usize>,
     running: usize,
     next_turn: u64,
     paused: bool,
@@ -151,13 +152,13 @@ impl Sessions {
     pub fn new(limits: SessionLimits) -> Self {
         Self {
             limits,
-            active: HashMap::new(),
+            active: TextMap::default(),
             line: VecDeque::new(),
             in_line: HashSet::new(),
             to_refill: VecDeque::new(),
             elsewhere: JournalRows::Nothing,
             elsewhere_after: i64::MAX,
-            uncommitted_elsewhere: HashMap::new(),
+            uncommitted_elsewhere: TextMap::default(),
             running: 0,
             next_turn: 1,
             paused: false,

@@ -1,6 +1,6 @@
 //! The agents of one relay: the registry, and which of them answers a message.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::{
     Agent, AgentCommand, Permission, Route, RouteInput, UnknownAgent, built_in, fixed_route, match_route,
 };
-use crate::collections::BoundedCache;
+use crate::collections::{BoundedCache, TextMap};
 use crate::config::{DEFAULT_AGENT, Settings};
 use crate::relay::effects::{Effects, SelectedAgent};
 use crate::store::Command;
@@ -87,7 +87,7 @@ pub struct AgentRegistry {
     /// The agent that people chose for a session, or that they chose none.
     choices: BoundedCache<SessionKey, Option<Arc<str>>>,
     /// Sessions that the agents are about to forget; each token is cancelled once they have.
-    forgetting: HashMap<SessionKey, CancellationToken>,
+    forgetting: TextMap<SessionKey, CancellationToken>,
     forget_tasks: JoinSet<()>,
 }
 
@@ -121,7 +121,7 @@ impl AgentRegistry {
             default,
             routes: settings.routes.clone(),
             choices: BoundedCache::new(MAX_CACHED_CHOICES),
-            forgetting: HashMap::new(),
+            forgetting: TextMap::default(),
             forget_tasks: JoinSet::new(),
         })
     }

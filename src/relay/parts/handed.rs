@@ -3,7 +3,7 @@
 //! The journal holds every item under its `dispatch_id` ([`HandedCommand`](crate::store::HandedCommand)); this part holds what
 //! the turns need of them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 use tokio::sync::oneshot;
@@ -12,6 +12,7 @@ use crate::agent_connector::DispatchRoute;
 use crate::agent_connector::contract::{
     AgentActivity, AgentResponse, DeliveryKind, DeliveryPayload, DeliveryReceipt,
 };
+use crate::collections::IdMap;
 use crate::relay::not_running::NotRunning;
 use crate::session::TurnId;
 use crate::store::{InboxSeq, PendingContext, StartMark, StartMarks};
@@ -145,9 +146,9 @@ pub struct Handed {
     /// By session, the oldest first.
     contexts: BTreeMap<String, Vec<GivenContext>>,
     /// Contexts that running turns were given.
-    given: HashMap<TurnId, Vec<GivenContext>>,
+    given: IdMap<TurnId, Vec<GivenContext>>,
     /// By the row of the turn.
-    waiters: HashMap<InboxSeq, ResponseWaiter>,
+    waiters: IdMap<InboxSeq, ResponseWaiter>,
     /// Which items no agent has been given yet.
     start_marks: StartMarks,
     counts: HandedCounts,
@@ -160,8 +161,8 @@ impl Handed {
     pub fn new(start_marks: StartMarks) -> Self {
         Self {
             contexts: BTreeMap::new(),
-            given: HashMap::new(),
-            waiters: HashMap::new(),
+            given: IdMap::default(),
+            waiters: IdMap::default(),
             start_marks,
             counts: HandedCounts::default(),
             recent: VecDeque::new(),

@@ -183,7 +183,13 @@ impl EventLoop {
             (Place::None, Intent::Empty)
         } else if verdict.allowed {
             let is_text = inbox_kind == InboxKind::Inbound;
-            self.intent(session, (event, is_text), (&author, &chat, &facts), response, command)
+            self.intent(
+                session,
+                (event, is_text),
+                (&author, &chat, &facts),
+                response,
+                command,
+            )
         } else {
             let is_for_agent = matches!(kind, EventKind::Message | EventKind::Interaction);
             let is_kept = is_for_agent
