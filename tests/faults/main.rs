@@ -8,6 +8,7 @@ mod crash;
 mod cron;
 mod deliveries;
 mod disk;
+mod instructions;
 mod journal_speed;
 mod pressure;
 mod rig;

@@ -43,9 +43,19 @@ impl Home {
 
     /// The same with more arguments.
     pub(crate) fn start_with(&mut self, arguments: &[&str]) -> Relay {
+        self.start_as(Command::new(env!("CARGO_BIN_EXE_hermes-relay")), arguments)
+    }
+
+    /// The same under another program, which becomes the relay's process.
+    pub(crate) fn start_under(&mut self, mut outer: Command) -> Relay {
+        outer.arg(env!("CARGO_BIN_EXE_hermes-relay"));
+        self.start_as(outer, &[])
+    }
+
+    fn start_as(&mut self, mut command: Command, arguments: &[&str]) -> Relay {
         self.runs += 1;
         let log = self.path().join(format!("log-{}", self.runs));
-        let child = Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
+        let child = command
             .args(["run", "--log-format", "json", "--config"])
             .arg(self.path().join("relay.yaml"))
             .arg("--state-dir")
@@ -134,6 +144,25 @@ impl Relay {
                     .is_some_and(|said| said.contains(message))
             })
             .count()
+    }
+
+    /// How often its threads were switched so far; `None` while one of them has something to do.
+    pub(crate) fn switches_at_rest(&self) -> Option<u64> {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.child.id())).ok()?;
+        let mut switches = 0;
+        for thread in threads {
+            let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+            for line in status.lines() {
+                match line.split_once(':') {
+                    Some(("State", state)) if !state.trim_start().starts_with('S') => return None,
+                    Some((name, number)) if name.ends_with("ctxt_switches") => {
+                        switches += number.trim().parse::<u64>().ok()?;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Some(switches)
     }
 
     /// Memory in use, in KiB.
