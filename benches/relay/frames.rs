@@ -6,24 +6,45 @@ use std::net::TcpStream;
 /// Sessions that messages are spread over.
 pub(crate) const SESSIONS: u32 = 1_000;
 
-/// The answer to a hello.
-pub(crate) const DESCRIPTOR: &str = concat!(
-    r#"{"type":"descriptor","descriptor":{"contract_version":1,"platform":"discord","label":"Discord","#,
-    r#""max_message_length":100000,"len_unit":"chars","supports_draft_streaming":false,"supports_edit":true,"#,
-    r#""supports_threads":true,"markdown_dialect":"discord","supported_ops":["send","edit","typing"]}}"#,
-    "\n"
-);
+/// What the platform can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Platform {
+    Plain,
+    /// Messages take reactions: three more ops a turn.
+    Reactions,
+}
 
-/// A message as it goes over the wire, header included, with places for its number and its chat.
+impl Platform {
+    /// The answer to a hello.
+    pub(crate) fn descriptor(self) -> String {
+        let more = match self {
+            Self::Plain => "",
+            Self::Reactions => r#","react""#,
+        };
+        format!(
+            concat!(
+                r#"{{"type":"descriptor","descriptor":{{"contract_version":1,"platform":"discord","label":"Discord","#,
+                r#""max_message_length":100000,"len_unit":"chars","supports_draft_streaming":false,"supports_edit":true,"#,
+                r#""supports_threads":true,"markdown_dialect":"discord","supported_ops":["send","edit","typing"{}]}}}}"#,
+                "\n"
+            ),
+            more
+        )
+    }
+}
+
+/// A message as it goes over the wire, header included, with places for its number, its chat and who wrote it.
 pub(crate) struct Template {
     bytes: Vec<u8>,
     numbers: Vec<usize>,
     chats: Vec<usize>,
+    users: Vec<usize>,
     content: Vec<u8>,
 }
 
 const NUMBER: &str = "########";
 const CHAT: &str = "@@@@@@";
+const USER: &str = "~~~~~~";
 /// What an echo says before the text.
 const ECHO: &str = "echo: ";
 
@@ -33,6 +54,11 @@ impl Template {
         let prose = "The \"quick\" brown fox jumps over the lazy dog, then sleeps.\n";
         let mut text = format!("{NUMBER} ");
         text.extend(prose.chars().cycle().take(length - text.len()));
+        Self::of_text(&text)
+    }
+
+    /// A message that says this.
+    pub(crate) fn of_text(text: &str) -> Self {
         let text = serde_json::to_string(&text).unwrap();
         let line = format!(
             concat!(
@@ -42,22 +68,23 @@ impl Template {
                 r#""bufferId":"b{}"}}"#,
                 "\n"
             ),
-            text, CHAT, CHAT, NUMBER, NUMBER, NUMBER
+            text, CHAT, USER, NUMBER, NUMBER, NUMBER
         );
         let mut bytes = Vec::new();
         push_frame(&mut bytes, line.as_bytes());
         let places = |of: &str| memchr::memmem::find_iter(&bytes, of).collect();
-        let (numbers, chats) = (places(NUMBER), places(CHAT));
+        let (numbers, chats, users) = (places(NUMBER), places(CHAT), places(USER));
         Self {
             numbers,
             chats,
+            users,
             content: text.as_bytes()[1..].to_vec(),
             bytes,
         }
     }
 
-    /// Appends the message of that number from that chat.
-    pub(crate) fn push(&self, out: &mut Vec<u8>, number: u32, chat: u32) {
+    /// Appends the message of that number, from that chat and that person.
+    pub(crate) fn push(&self, out: &mut Vec<u8>, number: u32, chat: u32, user: u32) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         for at in &self.numbers {
@@ -65,6 +92,9 @@ impl Template {
         }
         for at in &self.chats {
             digits(&mut out[start + at..start + at + CHAT.len()], chat);
+        }
+        for at in &self.users {
+            digits(&mut out[start + at..start + at + USER.len()], user);
         }
     }
 
@@ -95,6 +125,29 @@ impl Template {
 pub(crate) fn acknowledged(frame: &[u8]) -> u32 {
     let id = after(frame, b"\"bufferId\":\"b").expect("an acknowledgement names its delivery");
     number(&id[..NUMBER.len()])
+}
+
+/// Whether a frame acknowledges a message.
+pub(crate) fn is_ack(frame: &[u8]) -> bool {
+    frame.starts_with(b"{\"type\":\"inbound_ack\"")
+}
+
+/// Whether an outbound frame sends a message; other ops are indicators.
+pub(crate) fn is_send(frame: &[u8]) -> bool {
+    after(frame, b"\"op\":\"").is_some_and(|op| op.starts_with(b"send\""))
+}
+
+/// Whether an outbound frame takes a reaction back, with which a turn that says nothing ends.
+pub(crate) fn removes_reaction(frame: &[u8]) -> bool {
+    after(frame, b"\"op\":\"react\"").is_some_and(|rest| after(rest, b"\"remove\":true").is_some())
+}
+
+/// Appends the wish that the turn of somebody in a chat stops.
+pub(crate) fn push_interrupt(out: &mut Vec<u8>, chat: u32, user: u32) {
+    let line = format!(
+        "{{\"type\":\"interrupt_inbound\",\"session_key\":\"agent:main:discord:group:11{chat:06}:22{user:06}\",\"chat_id\":\"11{chat:06}\"}}\n"
+    );
+    push_frame(out, line.as_bytes());
 }
 
 /// Appends the answer to an outbound frame.

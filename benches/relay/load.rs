@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io::Write as _;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::frames::{SESSIONS, Template, acknowledged, push_result};
+use crate::frames::{
+    SESSIONS, Template, acknowledged, is_ack, is_send, push_interrupt, push_result, removes_reaction,
+};
 use crate::subject::Subject;
 
 /// Chats with a turn under way in a saturated echo.
@@ -42,7 +45,7 @@ pub(crate) fn drain(subject: &mut Subject, window: u32, text: usize, time: Durat
     loop {
         if begun.elapsed() < time {
             while open < window {
-                template.push(&mut out, sent, sent % SESSIONS);
+                template.push(&mut out, sent, sent % SESSIONS, sent % SESSIONS);
                 sent += 1;
                 open += 1;
             }
@@ -69,25 +72,84 @@ pub(crate) struct Echoed {
     pub(crate) cpu: f64,
 }
 
-/// Keeps some chats busy for `time`: the next one speaks as soon as an answer has come.
-pub(crate) fn echo(subject: &mut Subject, text: usize, time: Duration) -> Echoed {
-    let template = Template::of_text_length(text);
+/// How conversations are spread.
+#[derive(Clone, Copy)]
+pub(crate) enum Spread {
+    /// Each in a chat of its own.
+    Chats,
+    /// Many people in few chats.
+    Sessions,
+}
+
+impl Spread {
+    fn chat(self, conversation: u32) -> u32 {
+        match self {
+            Self::Chats => conversation,
+            Self::Sessions => conversation % BUSY,
+        }
+    }
+}
+
+/// When a load ends.
+#[derive(Clone, Copy)]
+pub(crate) enum Until {
+    Time(Duration),
+    /// After so many messages.
+    Turns(u32),
+}
+
+/// Who speaks, and how long.
+pub(crate) struct Talk {
+    pub(crate) text: usize,
+    pub(crate) conversations: Range<u32>,
+    pub(crate) spread: Spread,
+    pub(crate) until: Until,
+    /// The number of the first message: one process gets each number once.
+    pub(crate) first: u32,
+}
+
+impl Talk {
+    /// The usual conversations.
+    pub(crate) fn usual(text: usize, until: Until) -> Self {
+        Self {
+            text,
+            conversations: 0..SESSIONS,
+            spread: Spread::Chats,
+            until,
+            first: 0,
+        }
+    }
+
+    fn goes_on(&self, sent: u32, begun: Instant) -> bool {
+        match self.until {
+            Until::Time(time) => begun.elapsed() < time,
+            Until::Turns(turns) => sent < turns,
+        }
+    }
+}
+
+/// Keeps some conversations busy: the next one speaks as soon as an answer has come.
+pub(crate) fn echo(subject: &mut Subject, talk: &Talk) -> Echoed {
+    let template = Template::of_text_length(talk.text);
     let (mut acked, mut answered, mut sent, mut open) = (Seen::default(), Seen::default(), 0, 0);
-    let mut quiet: VecDeque<u32> = (0..SESSIONS).collect();
-    let mut chat_of = Vec::new();
+    let mut quiet: VecDeque<u32> = talk.conversations.clone().collect();
+    let mut speaker = Vec::new();
     let mut out = Vec::new();
     let cpu_before = subject.cpu_seconds();
     let begun = Instant::now();
     let (mut took, mut acks) = (Duration::ZERO, 0);
     loop {
-        if begun.elapsed() < time {
-            while open < BUSY {
-                let chat = quiet.pop_front().expect("more chats than busy ones");
-                template.push(&mut out, sent, chat);
-                chat_of.push(chat);
-                sent += 1;
-                open += 1;
-            }
+        while open < BUSY && talk.goes_on(sent, begun) {
+            let conversation = quiet.pop_front().expect("more conversations than busy ones");
+            template.push(
+                &mut out,
+                talk.first + sent,
+                talk.spread.chat(conversation),
+                conversation,
+            );
+            speaker.push(conversation);
+            sent += 1;
+            open += 1;
         }
         subject.wire.write(&mut out);
         if open == 0 && acks == sent {
@@ -95,15 +157,24 @@ pub(crate) fn echo(subject: &mut Subject, text: usize, time: Duration) -> Echoed
         }
         let open_before = open;
         subject.wire.read(|frame| {
-            if frame.starts_with(b"{\"type\":\"inbound_ack\"") {
+            if is_ack(frame) {
                 acks += 1;
-                return acked.note(acknowledged(frame), "acknowledged");
+                return acked.note(acknowledged(frame) - talk.first, "acknowledged");
+            }
+            push_result(&mut out, frame);
+            if !is_send(frame) {
+                return;
             }
             let (number, chat) = template.echoed(frame);
-            assert_eq!(chat_of[number as usize], chat, "the echo went to another chat");
+            let number = number - talk.first;
+            let conversation = speaker[number as usize];
+            assert_eq!(
+                talk.spread.chat(conversation),
+                chat,
+                "the echo went to another chat"
+            );
             answered.note(number, "answered");
-            push_result(&mut out, frame);
-            quiet.push_back(chat);
+            quiet.push_back(conversation);
             open -= 1;
         });
         if open < open_before {
@@ -116,6 +187,49 @@ pub(crate) fn echo(subject: &mut Subject, text: usize, time: Duration) -> Echoed
         turns: f64::from(sent) / took.as_secs_f64(),
         cpu: (subject.cpu_seconds() - cpu_before) * 100_000.0 / f64::from(sent),
     }
+}
+
+/// From the wish that a turn stops to the first thing that is seen of its end, in milliseconds; the median of several.
+pub(crate) fn interrupt_ms(subject: &mut Subject, count: u32) -> f64 {
+    let template = Template::of_text("sleep=600000 ########");
+    let mut out = Vec::new();
+    let mut waits: Vec<Duration> = Vec::new();
+    for number in 0..count {
+        template.push(&mut out, number, number, number);
+        subject.wire.write(&mut out);
+        // The reaction that says that the turn has begun, and the acknowledgement; then it is quiet.
+        let (mut acked, mut begun) = (false, false);
+        while !(acked && begun) {
+            subject.wire.read(|frame| {
+                if is_ack(frame) {
+                    acked = true;
+                } else {
+                    begun = true;
+                    push_result(&mut out, frame);
+                }
+            });
+            subject.wire.write(&mut out);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        push_interrupt(&mut out, number, number);
+        let asked = Instant::now();
+        subject.wire.write(&mut out);
+        let mut ended = None;
+        while ended.is_none() {
+            subject.wire.read(|frame| {
+                if !is_ack(frame) {
+                    push_result(&mut out, frame);
+                    if removes_reaction(frame) {
+                        ended.get_or_insert_with(|| asked.elapsed());
+                    }
+                }
+            });
+            subject.wire.write(&mut out);
+        }
+        waits.extend(ended);
+    }
+    waits.sort_unstable();
+    waits[waits.len() / 2].as_secs_f64() * 1000.0
 }
 
 /// From a message written to its answer read, at a pace that keeps nobody waiting.
@@ -137,7 +251,7 @@ pub(crate) fn reply_latency(subject: &mut Subject, text: usize, time: Duration) 
         for number in 0..count {
             let due = begun + Duration::from_secs(1) * number / PACE;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            message.push(&mut out, number, number % SESSIONS);
+            message.push(&mut out, number, number % SESSIONS, number % SESSIONS);
             times.lock().unwrap().push(Instant::now());
             pen.lock().unwrap().write_all(&out).unwrap();
             out.clear();
@@ -148,8 +262,11 @@ pub(crate) fn reply_latency(subject: &mut Subject, text: usize, time: Duration) 
     let mut out = Vec::new();
     while waits.len() < count as usize {
         subject.wire.read(|frame| {
-            if frame.starts_with(b"{\"type\":\"inbound_ack\"") {
+            if is_ack(frame) {
                 return;
+            }
+            if !is_send(frame) {
+                return push_result(&mut out, frame);
             }
             let (number, _) = template.echoed(frame);
             answered.note(number, "answered");

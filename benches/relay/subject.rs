@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::frames::{DESCRIPTOR, Wire, push_frame};
+use crate::frames::{Platform, Wire, push_frame};
 
 /// How long anything may take before it counts as broken.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -42,6 +42,10 @@ pub(crate) struct Subject {
 
 impl Subject {
     pub(crate) fn start(contender: Contender, agent: Agent) -> Self {
+        Self::start_on(Platform::Plain, contender, agent)
+    }
+
+    pub(crate) fn start_on(platform: Platform, contender: Contender, agent: Agent) -> Self {
         let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -58,7 +62,7 @@ impl Subject {
             wire.read(|frame| greeted |= memchr::memmem::find(frame, b"\"hello\"").is_some());
         }
         let mut out = Vec::new();
-        push_frame(&mut out, DESCRIPTOR.as_bytes());
+        push_frame(&mut out, platform.descriptor().as_bytes());
         wire.write(&mut out);
         Self {
             child,
@@ -70,8 +74,31 @@ impl Subject {
 
     /// Resident memory in MiB.
     pub(crate) fn resident_mib(&self) -> f64 {
-        let status = self.read("status");
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        self.mib("Rss:")
+    }
+
+    /// The part of it in MiB that no other process could share: what is written to.
+    pub(crate) fn private_mib(&self) -> f64 {
+        self.mib("Private_Dirty:")
+    }
+
+    /// Resident memory in MiB, once it no longer changes much.
+    pub(crate) fn settled_mib(&self) -> f64 {
+        let mut before = 0.0;
+        for _ in 0..20 {
+            let now = self.resident_mib();
+            if (now - before).abs() < 0.1 {
+                break;
+            }
+            before = now;
+            std::thread::sleep(Duration::from_millis(250));
+        }
+        before
+    }
+
+    fn mib(&self, field: &str) -> f64 {
+        let text = self.read("smaps_rollup");
+        let line = text.lines().find(|line| line.starts_with(field)).unwrap();
         let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         kib / 1024.0
     }
@@ -100,6 +127,12 @@ impl Drop for Subject {
     }
 }
 
+/// The relay that is measured.
+pub(crate) fn binary() -> PathBuf {
+    let named = std::env::var_os("RELAY_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_hermes-relay").into());
+    named.into()
+}
+
 fn command(contender: Contender, agent: Agent, address: &str, home: &Path) -> Command {
     let agent = match agent {
         Agent::Echo => "echo",
@@ -110,8 +143,7 @@ fn command(contender: Contender, agent: Agent, address: &str, home: &Path) -> Co
         command.args(["--floor-client", address, agent]);
         command
     } else {
-        let built = || env!("CARGO_BIN_EXE_hermes-relay").into();
-        Command::new(std::env::var_os("RELAY_BIN").unwrap_or_else(built))
+        Command::new(binary())
     };
     command
         .env_clear()
