@@ -26,7 +26,7 @@ use crate::support::wait::eventually_within;
 /// Far more than a step takes under callgrind.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Turns of the shorter and of the longer run.
-const TURNS: [u64; 2] = [20, 140];
+const TURNS: [u64; 2] = [10, 80];
 /// Chats that the messages are spread over.
 const CHATS: usize = 4;
 /// How much above the figure is a failure, in percent.
