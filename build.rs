@@ -1,4 +1,5 @@
-//! Names the commit and its time for `--version`, without any dependency: the program itself writes the time as a date.
+//! Names the commit and its time for `--version`, without any dependency: the program itself writes the time as a date. And
+//! has the linker put the functions side by side that `run` needs.
 //!
 //! Only in optimised builds: in others every commit would rebuild the crate. From git if the sources are a checkout (also a
 //! worktree), from `.cargo_vcs_info.json` if they come from a registry, and without a commit otherwise: sources without git
@@ -26,6 +27,27 @@ fn main() {
     let seconds = seconds.map_or_else(String::new, |seconds| seconds.to_string());
     println!("cargo::rustc-env=HERMES_RELAY_COMMIT={commit}");
     println!("cargo::rustc-env=HERMES_RELAY_COMMIT_SECONDS={seconds}");
+    if is_optimised {
+        order_text(&sources);
+    }
+}
+
+/// Hands the order of the functions to the linker, where that is known to understand it: the usual one of the usual target. It costs
+/// nothing elsewhere but memory.
+fn order_text(sources: &Path) {
+    println!("cargo::rerun-if-env-changed=HERMES_RELAY_TEXT_ORDER");
+    let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
+    let chosen_linker = env::var_os("RUSTC_LINKER").is_some()
+        || env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("link"));
+    let order = sources.join("packaging/text-order.ld");
+    if is("TARGET", "x86_64-unknown-linux-gnu")
+        && is("HOST", "x86_64-unknown-linux-gnu")
+        && !chosen_linker
+        && !is("HERMES_RELAY_TEXT_ORDER", "off")
+        && read_and_watch(&order).is_some()
+    {
+        println!("cargo::rustc-link-arg-bin=hermes-relay=-T{}", order.display());
+    }
 }
 
 /// The commit and its time in Unix seconds, as far as they are known.

@@ -77,9 +77,9 @@ impl Subject {
         self.mib("Rss:")
     }
 
-    /// The part of it in MiB that no other process could share: what is written to.
+    /// The part of it in MiB that no other process could share: what is not a file's.
     pub(crate) fn private_mib(&self) -> f64 {
-        self.mib("Private_Dirty:")
+        self.mib("Anonymous:")
     }
 
     /// Resident memory in MiB, once it no longer changes much.
