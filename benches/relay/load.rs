@@ -212,7 +212,7 @@ pub(crate) fn interrupt_ms(subject: &mut Subject, count: u32) -> f64 {
         }
         std::thread::sleep(Duration::from_millis(50));
         push_interrupt(&mut out, number, number);
-        let asked = Instant::now();
+        let stop = Instant::now();
         subject.wire.write(&mut out);
         let mut ended = None;
         while ended.is_none() {
@@ -220,7 +220,7 @@ pub(crate) fn interrupt_ms(subject: &mut Subject, count: u32) -> f64 {
                 if !is_ack(frame) {
                     push_result(&mut out, frame);
                     if removes_reaction(frame) {
-                        ended.get_or_insert_with(|| asked.elapsed());
+                        ended.get_or_insert_with(|| stop.elapsed());
                     }
                 }
             });

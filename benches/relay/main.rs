@@ -194,16 +194,16 @@ fn chats(contender: Contender, _: Plan, results: &mut Results) {
         told = chats;
         memory.push(subject.settled_mib());
     }
-    let [at_1k, at_10k, at_100k] = memory[..] else {
+    let [few, more, many] = memory[..] else {
         unreachable!("as many as steps")
     };
     let last = last.expect("there are steps");
     results.add(Measure::FreshChats, contender, last.turns);
     results.add(Measure::CpuFreshChats, contender, last.cpu);
-    results.add(Measure::Chats1kMib, contender, at_1k);
-    results.add(Measure::Chats10kMib, contender, at_10k);
-    results.add(Measure::Chats100kMib, contender, at_100k);
-    let bytes = bytes_each(at_100k - at_10k, CHATS[2] - CHATS[1]);
+    results.add(Measure::Chats1kMib, contender, few);
+    results.add(Measure::Chats10kMib, contender, more);
+    results.add(Measure::Chats100kMib, contender, many);
+    let bytes = bytes_each(many - more, CHATS[2] - CHATS[1]);
     results.add(Measure::ChatBytes, contender, bytes);
 }
 
