@@ -17,4 +17,5 @@ pub(crate) mod skip;
 pub(crate) mod small_disk;
 pub(crate) mod terminal;
 pub(crate) mod tls_front;
+pub(crate) mod torn_disk;
 pub(crate) mod wait;

@@ -1,5 +1,7 @@
 //! The log comes to what the tables come to: random commands, restarts and readers.
 
+mod power_cut;
+
 use super::super::access::UsageRow;
 use super::super::apply::JournalDb;
 use super::super::command::Command;
