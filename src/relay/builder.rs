@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::clock::unix_ms;
+use super::clock::Clock;
 use super::event_loop::{Assembly, Channels, EventLoop, ExitReason};
 use super::handle::{MAX_REQUESTS, RelayHandle};
 use super::parts::agents::{AgentRegistry, AgentSlot};
@@ -30,7 +30,7 @@ use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
 use crate::net::telegram::BotClient;
 use crate::net::tls::{Tls, TlsError};
-use crate::store::{self, Journal, JournalSettings, OpenError};
+use crate::store::{self, Journal, JournalSettings, OpenError, Opened};
 use crate::wire::{ConnectorUrl, UrlError};
 
 /// Why a relay cannot be built.
@@ -79,6 +79,8 @@ pub struct RelayBuilder {
     lock_wait: Duration,
     suspender: Option<Suspender>,
     arming: Option<Arming>,
+    clock: Clock,
+    journal: Option<Opened>,
 }
 
 /// A relay, ready to run. Any number of them run in one process, each with a state directory of its own.
@@ -179,6 +181,15 @@ impl RelayBuilder {
         self
     }
 
+    /// Runs in a simulation: by the runtime's clock, which may be paused, from this time of day on, with this seed for chance, and
+    /// on a journal that the simulation has opened.
+    #[cfg(feature = "internals")]
+    #[must_use]
+    pub fn simulated(mut self, unix_ms: i64, seed: u64, journal: Opened) -> Self {
+        (self.clock, self.journal) = (Clock::simulated(unix_ms, seed), Some(journal));
+        self
+    }
+
     /// Checks everything and opens the journal. Nothing is dialled yet.
     pub fn build(self) -> Result<Relay, BuildError> {
         let agents = AgentRegistry::new(&self.settings, self.agents)?;
@@ -223,8 +234,10 @@ impl RelayBuilder {
             assigned_dir: self.settings.state_dir_assigned,
             ..JournalSettings::default()
         };
-        let now_ms = unix_ms(std::time::SystemTime::now());
-        let opened = Journal::open(&self.settings.state_dir, journal, now_ms)?;
+        let opened = match self.journal {
+            Some(opened) => opened,
+            None => Journal::open(&self.settings.state_dir, journal, self.clock.unix_ms())?,
+        };
         // The journal holds the state directory's lock from here on.
         let link = transport.status();
         let media =
@@ -244,6 +257,7 @@ impl RelayBuilder {
             suspender: self.suspender,
             arms,
             journal: opened,
+            clock: self.clock,
             requests: request_queue,
         };
         let (event_loop, channels) = EventLoop::new(&self.settings, assembly);
@@ -270,6 +284,8 @@ impl Relay {
             lock_wait: Duration::ZERO,
             suspender: None,
             arming: None,
+            clock: Clock::start(),
+            journal: None,
         }
     }
 

@@ -6,12 +6,28 @@ use crate::link::Moment;
 
 /// Reads both clocks; every moment of one process counts from the same start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct Clock {
+    start: Instant,
+    /// In a simulation: the time of day at the start, and what chance is made of.
+    simulated: Option<(i64, u64)>,
+}
 
 impl Clock {
     /// Starts counting.
     pub(crate) fn start() -> Self {
-        Self(Instant::now())
+        Self {
+            start: Instant::now(),
+            simulated: None,
+        }
+    }
+
+    /// Starts counting in a simulation: by the runtime's clock, which may be paused, from this time of day on.
+    #[cfg(feature = "internals")]
+    pub(crate) fn simulated(unix_ms: i64, seed: u64) -> Self {
+        Self {
+            start: tokio::time::Instant::now().into_std(),
+            simulated: Some((unix_ms, seed)),
+        }
     }
 
     /// What both clocks say now.
@@ -24,17 +40,28 @@ impl Clock {
 
     /// What the monotonic one says now.
     pub(crate) fn mono(self) -> Duration {
-        self.0.elapsed()
+        if self.simulated.is_some() {
+            return tokio::time::Instant::now().into_std() - self.start;
+        }
+        self.start.elapsed()
     }
 
     /// The time of day, in milliseconds since 1970.
-    #[expect(clippy::unused_self, reason = "both clocks are read in one place")]
     pub(crate) fn unix_ms(self) -> i64 {
-        unix_ms(SystemTime::now())
+        match self.simulated {
+            None => unix_ms(SystemTime::now()),
+            Some((start, _)) => {
+                start.saturating_add(i64::try_from(self.mono().as_millis()).unwrap_or(i64::MAX))
+            }
+        }
     }
 
     /// Chance; the time of day where the system has none.
     pub(crate) fn seed(self) -> u64 {
+        if let Some((_, seed)) = self.simulated {
+            let passed = u64::try_from(self.mono().as_nanos()).unwrap_or(u64::MAX);
+            return seed ^ passed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
         let mut seed = [0; 8];
         if getrandom::fill(&mut seed).is_err() {
             seed = self.unix_ms().to_le_bytes();
@@ -44,7 +71,7 @@ impl Clock {
 
     /// A point of the monotonic clock, for a timer.
     pub(crate) fn instant(self, mono: Duration) -> tokio::time::Instant {
-        tokio::time::Instant::from_std(self.0 + mono)
+        tokio::time::Instant::from_std(self.start + mono)
     }
 }
 

@@ -7,6 +7,9 @@ use super::command::Command;
 use super::completion::Batch;
 use super::fault::{Health, OpenError};
 use super::lock::StateLock;
+use super::pace::Pace;
+#[cfg(feature = "internals")]
+use super::pace::steps::{self, JournalSteps};
 use super::queue::{Queue, QueueRefusal};
 use super::reads::{self, Recovered};
 use super::schema;
@@ -15,6 +18,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+#[cfg(feature = "internals")]
+use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 
 /// A handle to the open journal. Clones share it.
@@ -71,6 +76,33 @@ pub enum CloseError {
 impl Journal {
     /// Locks the state directory, opens or creates its journal, and starts the writer. Blocking.
     pub fn open(dir: &Path, settings: JournalSettings, now_ms: i64) -> Result<Opened, OpenError> {
+        Self::open_with(dir, settings, now_ms, |_, _| Pace::Clock)
+    }
+
+    /// The same for a simulation: the writer works only when it is asked to, at the time that it is told.
+    #[cfg(feature = "internals")]
+    pub fn open_stepped(
+        dir: &Path,
+        settings: JournalSettings,
+        now_ms: i64,
+        now: Instant,
+    ) -> Result<(Opened, JournalSteps), OpenError> {
+        let mut stepped = None;
+        let opened = Self::open_with(dir, settings, now_ms, |queue, ended| {
+            let (steps, receiver) = steps::channel(queue, ended, now);
+            stepped = Some(steps);
+            Pace::Steps(receiver)
+        })?;
+        let steps = stepped.ok_or_else(|| OpenError::Thread(std::io::Error::other("it has no steps")))?;
+        Ok((opened, steps))
+    }
+
+    fn open_with(
+        dir: &Path,
+        settings: JournalSettings,
+        now_ms: i64,
+        pace: impl FnOnce(Arc<Queue>, watch::Receiver<Option<usize>>) -> Pace,
+    ) -> Result<Opened, OpenError> {
         let lock = StateLock::take_within(dir, settings.assigned_dir, settings.lock_wait, now_ms)?;
         let queue = Arc::new(Queue::new(settings.queue));
         let (batch_sender, batches) = mpsc::channel(settings.batches.max(1) as usize);
@@ -78,12 +110,14 @@ impl Journal {
         let (ended_sender, ended) = watch::channel(None);
         let (ready_sender, ready) = std::sync::mpsc::sync_channel(1);
         let path = schema::path_in(dir);
+        let pace = pace(Arc::clone(&queue), ended.clone());
         let writer = JournalWriter {
             queue: Arc::clone(&queue),
             batches: batch_sender,
             health: health_sender,
             settings,
-            clock: WriterClock::new(now_ms),
+            clock: WriterClock::new(now_ms, pace.now()),
+            pace,
         };
         let thread = thread::Builder::new()
             .name("journal".into())

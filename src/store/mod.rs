@@ -57,6 +57,7 @@ mod inspect;
 mod journal;
 mod lock;
 mod log;
+mod pace;
 mod process;
 mod queue;
 mod reads;
@@ -93,6 +94,8 @@ pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, Queu
 pub use lock::{check_state_dir, held_by, make_private};
 #[cfg(feature = "internals")]
 pub use log::{decode_batch, encode_batch};
+#[cfg(feature = "internals")]
+pub use pace::steps::JournalSteps;
 pub use process::current_owner;
 pub use reads::Recovered;
 pub use repair::{Repair, Repaired};

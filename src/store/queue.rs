@@ -23,6 +23,9 @@ pub(super) struct Queue {
     notified: Condvar,
     room: Semaphore,
     units: u32,
+    /// Wakes the simulation of a writer.
+    #[cfg(feature = "internals")]
+    simulated: tokio::sync::Notify,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +64,8 @@ impl Queue {
             notified: Condvar::new(),
             room: Semaphore::new(units as usize),
             units,
+            #[cfg(feature = "internals")]
+            simulated: tokio::sync::Notify::new(),
         }
     }
 
@@ -108,6 +113,34 @@ impl Queue {
         self.lock().closed = true;
         self.room.close();
         self.notified.notify_all();
+        #[cfg(feature = "internals")]
+        self.simulated.notify_one();
+    }
+
+    /// Waits until a writer has something to take.
+    #[cfg(feature = "internals")]
+    pub(super) async fn waiting(&self) {
+        let has_work = || {
+            let waiting = self.lock();
+            waiting.closed || !waiting.commands.is_empty()
+        };
+        while !has_work() {
+            self.simulated.notified().await;
+        }
+    }
+
+    /// Moves one transaction's commands into `into`, lazy ones too, without waiting.
+    #[cfg(feature = "internals")]
+    pub(super) fn take_now(&self, into: &mut Vec<Command>) -> Woken {
+        let mut waiting = self.lock();
+        if !waiting.commands.is_empty() {
+            waiting.drain_share(into);
+            Woken::WriterTask
+        } else if waiting.closed {
+            Woken::Closed
+        } else {
+            Woken::Time
+        }
     }
 
     /// Waits for commands or until `until`, then moves one transaction's commands into `into`.
@@ -173,6 +206,8 @@ impl Queue {
         waiting.commands.extend(commands);
         drop(waiting);
         self.notified.notify_one();
+        #[cfg(feature = "internals")]
+        self.simulated.notify_one();
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use super::command::{Command, FailurePolicy};
 use super::completion::{Batch, Commit, Completion, Failed};
 use super::fault::{Fault, FaultKind, Health};
 use super::journal::JournalSettings;
+use super::pace::Pace;
 use super::queue::{Queue, Woken};
 use super::retention::{SliceContext, Upkeep, vacuum_slice};
 use crate::backoff::Backoff;
@@ -37,6 +38,7 @@ pub(super) struct JournalWriter {
     pub(super) health: watch::Sender<Health>,
     pub(super) settings: JournalSettings,
     pub(super) clock: WriterClock,
+    pub(super) pace: Pace,
 }
 
 /// The caller's wall clock, continued between commands.
@@ -47,16 +49,17 @@ pub(super) struct WriterClock {
 }
 
 impl WriterClock {
-    pub(super) fn new(now_ms: i64) -> Self {
+    pub(super) fn new(now_ms: i64, at: Instant) -> Self {
         Self {
             caller_ms: now_ms,
-            at: Instant::now(),
+            at,
         }
     }
 
-    fn now_ms(&self) -> i64 {
+    fn now_ms(&self, now: Instant) -> i64 {
+        let since = now.saturating_duration_since(self.at);
         self.caller_ms
-            .saturating_add(i64::try_from(self.at.elapsed().as_millis()).unwrap_or(i64::MAX))
+            .saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 }
 
@@ -89,6 +92,7 @@ struct WriterTask<'a, 'c> {
 impl JournalWriter {
     /// Runs until the queue is closed and empty. Returns how many commands could not be written.
     pub(super) fn run(self, journal_db: &mut JournalDb<'_>) -> usize {
+        let now = self.pace.now();
         let mut work = WriterTask {
             writer: self,
             journal_db,
@@ -97,9 +101,9 @@ impl JournalWriter {
             commits: Vec::new(),
             checkpoint: Checkpoint::default(),
             upkeep: Upkeep::default(),
-            upkeep_at: Instant::now() + UPKEEP_EVERY,
+            upkeep_at: now + UPKEEP_EVERY,
             materialise_at: None,
-            began: Instant::now(),
+            began: now,
         };
         loop {
             let mut taken = Vec::new();
@@ -109,10 +113,13 @@ impl JournalWriter {
                     .map_or(work.upkeep_at, |at| at.min(work.upkeep_at)),
                 Disk::Failing { retry_at, .. } => retry_at,
             };
-            if work.writer.queue.take(&mut taken, until) == Woken::Closed {
-                break;
+            let JournalWriter { pace, queue, .. } = &mut work.writer;
+            match pace.wait(queue, &mut taken, until) {
+                // Nothing more is written.
+                None => return work.kept.len(),
+                Some(Woken::Closed) => break,
+                Some(Woken::WriterTask | Woken::Time) => work.step(taken),
             }
-            work.step(taken);
         }
         if !work.kept.is_empty() {
             work.attempt(Vec::new());
@@ -127,12 +134,16 @@ impl JournalWriter {
 }
 
 impl WriterTask<'_, '_> {
+    fn now(&self) -> Instant {
+        self.writer.pace.now()
+    }
+
     fn step(&mut self, taken: Vec<Command>) {
         if let Some(now_ms) = taken.iter().rev().find_map(Command::now_ms) {
-            self.writer.clock = WriterClock::new(now_ms);
+            self.writer.clock = WriterClock::new(now_ms, self.now());
         }
         match &self.disk {
-            Disk::Failing { fault, retry_at, .. } if Instant::now() < *retry_at => {
+            Disk::Failing { fault, retry_at, .. } if self.now() < *retry_at => {
                 let fault = fault.clone();
                 self.defer(taken, &fault);
             }
@@ -142,10 +153,10 @@ impl WriterTask<'_, '_> {
                 if !idle {
                     self.attempt(taken);
                 }
-                if self.materialise_at.is_some_and(|at| Instant::now() >= at) {
+                if self.materialise_at.is_some_and(|at| self.now() >= at) {
                     self.materialise();
                 }
-                if Instant::now() >= self.upkeep_at {
+                if self.now() >= self.upkeep_at {
                     self.tidy(idle);
                 }
             }
@@ -158,18 +169,18 @@ impl WriterTask<'_, '_> {
         commands.extend(taken);
         let bytes = commands.iter().map(Command::payload).sum();
         let mut completions = Vec::with_capacity(commands.len());
-        let began = Instant::now();
+        let began = self.now();
         match self.commit(commands, &mut completions) {
             Ok(commands) => {
                 if self.commits.len() < MAX_UNREPORTED {
-                    let took = began.elapsed();
+                    let took = self.now().saturating_duration_since(began);
                     self.commits.push(Commit { commands, took });
                 }
                 self.recovered();
                 self.deliver(completions);
                 self.materialise_at = if self.journal_db.has_overlay() {
                     self.materialise_at
-                        .or_else(|| Some(Instant::now() + MATERIALISE_AFTER))
+                        .or_else(|| Some(self.now() + MATERIALISE_AFTER))
                 } else {
                     None
                 };
@@ -188,7 +199,7 @@ impl WriterTask<'_, '_> {
         mut commands: Vec<Command>,
         completions: &mut Vec<Completion>,
     ) -> Result<usize, (Fault, Vec<Command>)> {
-        let now_ms = self.writer.clock.now_ms();
+        let now_ms = self.writer.clock.now_ms(self.now());
         if commands.is_empty() {
             return self
                 .journal_db
@@ -270,7 +281,7 @@ impl WriterTask<'_, '_> {
         });
         self.disk = Disk::Failing {
             fault: fault.clone(),
-            retry_at: Instant::now() + backoff.next_delay(),
+            retry_at: self.now() + backoff.next_delay(),
             backoff,
         };
     }
@@ -280,14 +291,14 @@ impl WriterTask<'_, '_> {
         self.materialise_at = None;
         if let Err(fault) = self.journal_db.materialise() {
             self.failed(&fault);
-            self.materialise_at = Some(Instant::now() + MATERIALISE_AFTER);
+            self.materialise_at = Some(self.now() + MATERIALISE_AFTER);
         }
     }
 
     fn tidy(&mut self, idle: bool) {
         let now = SliceContext {
-            now_ms: self.writer.clock.now_ms(),
-            mono: self.began.elapsed(),
+            now_ms: self.writer.clock.now_ms(self.now()),
+            mono: self.now().saturating_duration_since(self.began),
             idle,
         };
         let (upkeep, settings) = (&mut self.upkeep, &self.writer.settings);
@@ -311,7 +322,7 @@ impl WriterTask<'_, '_> {
                 UPKEEP_EVERY
             }
         };
-        self.upkeep_at = Instant::now() + pause;
+        self.upkeep_at = self.now() + pause;
     }
 
     fn release(&self, commands: &[Command]) {

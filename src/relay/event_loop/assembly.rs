@@ -88,6 +88,7 @@ pub(in crate::relay) struct Assembly {
     /// The connection to the managed scheduler.
     pub(in crate::relay) arms: Option<Arms>,
     pub(in crate::relay) journal: Opened,
+    pub(in crate::relay) clock: Clock,
     pub(in crate::relay) requests: mpsc::Receiver<HandleRequest>,
 }
 
@@ -120,11 +121,11 @@ impl EventLoop {
             suspender,
             arms,
             journal: opened,
+            clock,
             requests,
         } = assembly;
         let (result_sender, results) = mpsc::channel(MAX_IN_FLIGHT);
         let (turn_sender, turn_requests) = mpsc::channel(MAX_TURN_REQUESTS);
-        let clock = Clock::start();
         let mut ids = OpIds::new(clock.seed());
         let limits = SessionLimits {
             running: settings.sessions.max_concurrent_turns,

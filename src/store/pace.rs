@@ -1,0 +1,144 @@
+//! Who lets the journal's writer work: the machine's clock and its queue, or a simulation, one step at a time.
+
+use super::command::Command;
+use super::queue::{Queue, Woken};
+use std::time::Instant;
+
+/// What the writer waits for.
+pub(super) enum Pace {
+    /// Commands, and the time.
+    Clock,
+    /// The simulation around it.
+    #[cfg(feature = "internals")]
+    Steps(steps::StepReceiver),
+}
+
+impl Pace {
+    /// The time.
+    pub(super) fn now(&self) -> Instant {
+        match self {
+            Self::Clock => Instant::now(),
+            #[cfg(feature = "internals")]
+            Self::Steps(steps) => steps.now(),
+        }
+    }
+
+    /// Waits for commands or until `until`, then moves one transaction's commands into `into`. `None` if there is no time left.
+    pub(super) fn wait(&mut self, queue: &Queue, into: &mut Vec<Command>, until: Instant) -> Option<Woken> {
+        match self {
+            Self::Clock => Some(queue.take(into, until)),
+            #[cfg(feature = "internals")]
+            Self::Steps(steps) => steps.wait(queue, into, until),
+        }
+    }
+}
+
+#[cfg(feature = "internals")]
+pub(super) mod steps {
+    //! A writer that works only when it is asked to, while whoever asks waits: two threads, of which one runs at any time.
+
+    use super::{Command, Instant, Queue, Woken};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+    use tokio::sync::watch;
+
+    /// The writer's end.
+    pub(in crate::store) struct StepReceiver {
+        steps: mpsc::Receiver<Instant>,
+        done: mpsc::SyncSender<Instant>,
+        now: Instant,
+        is_asked: bool,
+    }
+
+    /// Lets the writer of a simulated journal work. Dropped, it ends the writer where it is, as a power failure does.
+    #[derive(Debug)]
+    pub struct JournalSteps {
+        steps: Option<mpsc::SyncSender<Instant>>,
+        done: mpsc::Receiver<Instant>,
+        ended: watch::Receiver<Option<usize>>,
+        queue: Arc<Queue>,
+        until: Instant,
+    }
+
+    /// Both ends.
+    pub(in crate::store) fn channel(
+        queue: Arc<Queue>,
+        ended: watch::Receiver<Option<usize>>,
+        now: Instant,
+    ) -> (JournalSteps, StepReceiver) {
+        let (steps, step_receiver) = mpsc::sync_channel(1);
+        let (done_sender, done) = mpsc::sync_channel(1);
+        let receiver = StepReceiver {
+            steps: step_receiver,
+            done: done_sender,
+            now,
+            is_asked: false,
+        };
+        let steps = JournalSteps {
+            steps: Some(steps),
+            done,
+            ended,
+            queue,
+            until: now,
+        };
+        (steps, receiver)
+    }
+
+    impl StepReceiver {
+        pub(in crate::store) fn now(&self) -> Instant {
+            self.now
+        }
+
+        pub(super) fn wait(
+            &mut self,
+            queue: &Queue,
+            into: &mut Vec<Command>,
+            until: Instant,
+        ) -> Option<Woken> {
+            if std::mem::replace(&mut self.is_asked, true) {
+                self.done.send(until).ok()?;
+            }
+            self.now = self.steps.recv().ok()?;
+            Some(queue.take_now(into))
+        }
+    }
+
+    impl JournalSteps {
+        /// Waits until there is something to do: commands, the close, or what the writer does from time to time.
+        pub fn ready(&self) -> impl Future<Output = ()> + Send + use<> {
+            let (queue, until) = (Arc::clone(&self.queue), self.until);
+            async move {
+                tokio::select! {
+                    biased;
+                    () = queue.waiting() => {}
+                    () = tokio::time::sleep_until(until.into()) => {}
+                }
+            }
+        }
+
+        /// Lets the writer do one thing, and waits for it; `false` if it has ended.
+        pub fn step(&mut self, now: Instant) -> bool {
+            let sent = self.steps.as_ref().is_some_and(|steps| steps.send(now).is_ok());
+            let Some(until) = sent.then(|| self.done.recv().ok()).flatten() else {
+                self.wait_for_end();
+                return false;
+            };
+            self.until = until;
+            true
+        }
+
+        /// What follows the writer's end (it closes its files) has happened, too.
+        fn wait_for_end(&self) {
+            while self.ended.borrow().is_none() && self.ended.has_changed().is_ok() {
+                thread::yield_now();
+            }
+        }
+    }
+
+    impl Drop for JournalSteps {
+        fn drop(&mut self) {
+            self.steps = None;
+            self.wait_for_end();
+        }
+    }
+}
