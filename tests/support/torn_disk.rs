@@ -111,7 +111,7 @@ fn torn_files(before: &[u8], after: &[u8], chance: Chance<'_>) -> Vec<Vec<u8>> {
 }
 
 /// What the disk may be when the power fails during a step that ends with a sync; the end is not among them. A checkpoint syncs the
-/// database before it touches the log.
+/// log before it touches the database, and the database before it empties the log.
 pub(crate) fn torn_disks(before: &DiskImage, after: &DiskImage, chance: Chance<'_>) -> Vec<DiskImage> {
     let databases = torn_files(&before.database, &after.database, chance);
     // A log that begins anew has its header synced before anything else is written.
@@ -123,19 +123,26 @@ pub(crate) fn torn_disks(before: &DiskImage, after: &DiskImage, chance: Chance<'
     let mut wals = torn_files(&before.wal, &begun, chance);
     wals.extend(torn_files(&begun, &after.wal, chance));
     wals.push(begun);
+    let is_emptied = after.wal.len() < before.wal.len();
+    let (log_meanwhile, database_meanwhile) = if is_emptied {
+        (&before.wal, &after.database)
+    } else {
+        (&after.wal, &before.database)
+    };
+    let between = DiskImage {
+        database: database_meanwhile.clone(),
+        wal: log_meanwhile.clone(),
+    };
     let database = |database| DiskImage {
         database,
-        wal: before.wal.clone(),
+        wal: log_meanwhile.clone(),
     };
     let wal = |wal| DiskImage {
-        database: after.database.clone(),
+        database: database_meanwhile.clone(),
         wal,
     };
-    let between = database(after.database.clone());
-    databases
-        .into_iter()
-        .map(database)
-        .chain([before.clone(), between])
-        .chain(wals.into_iter().map(wal))
-        .collect()
+    let databases = databases.into_iter().map(database);
+    let wals = wals.into_iter().map(wal);
+    let disks = [before.clone(), between].into_iter().chain(databases);
+    disks.chain(wals).collect()
 }

@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hermes_relay::access::AccessRequest;
-use hermes_relay::relay::{BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay, RelayHandle};
+use hermes_relay::relay::{
+    BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay, RelayBuilder, RelayHandle,
+};
 use hermes_relay::store::{CronFiles, Inspector, OpenError, RunRow, Section};
-use jiff::Timestamp;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -18,6 +19,7 @@ use super::Steps;
 use super::agent::{Asking, Log, Run, Scripted, Tick};
 use super::faults::Fault;
 use super::seen::{Seen, Shown};
+use super::simulation::{Simulation, state_dir};
 use super::world::{Chat, Person, Plan, Rng, Standing, descriptors, event, people};
 use crate::support::wait::eventually_within;
 
@@ -171,6 +173,8 @@ pub(super) struct Live {
 }
 
 pub(super) struct Walk {
+    /// The world around it, unless that is the machine's.
+    pub(super) sim: Option<Simulation>,
     pub(super) rng: Rng,
     pub(super) plan: Plan,
     pub(super) dir: TempDir,
@@ -201,7 +205,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) async fn start(seed: u64, steps: Steps) -> Self {
+    pub(super) async fn start(seed: u64, steps: Steps, is_simulated: bool) -> Self {
         let mut rng = Rng::new(seed);
         let plan = Plan::new(&mut rng);
         let people = people();
@@ -211,9 +215,14 @@ impl Walk {
         let mut walk = Self {
             standings: standings.collect(),
             quick: vec![0; people.len()],
+            sim: is_simulated.then(|| Simulation::new(seed)),
             rng,
             plan,
-            dir: tempfile::tempdir().unwrap(),
+            dir: if is_simulated {
+                state_dir()
+            } else {
+                tempfile::tempdir().unwrap()
+            },
             log: Arc::new(Log::new(steps)),
             seen: Seen::default(),
             people,
@@ -236,8 +245,7 @@ impl Walk {
         };
         walk.note(format!("{:?}", walk.plan));
         walk.open().await;
-        walk.files =
-            Some(CronFiles::open(walk.dir.path(), false, Timestamp::now().as_millisecond()).unwrap());
+        walk.open_files();
         walk
     }
 
@@ -265,27 +273,39 @@ impl Walk {
     /// Starts the relay, and delivers again what was not acknowledged, as a connector does.
     pub(super) async fn open(&mut self) {
         let settings = self.plan.settings(self.dir.path());
+        let (repeatable, steers, log) = (self.plan.repeatable, self.plan.steers, Arc::clone(&self.log));
         let agent = |name, inline| Scripted {
             name,
             inline,
-            repeatable: self.plan.repeatable,
-            steers: self.plan.steers,
-            log: Arc::clone(&self.log),
+            repeatable,
+            steers,
+            log: Arc::clone(&log),
         };
-        let (relay, connector) = eventually_within(SOON, "the journal is released", async || {
+        let builder = || {
             let (transport, connector) = MemoryTransport::pair(descriptors());
-            let built = Relay::builder(settings.clone())
+            let builder: RelayBuilder = Relay::builder(settings.clone())
                 .agent("alpha", agent("alpha", true))
                 .agent("beta", agent("beta", false))
-                .transport(Arc::new(transport))
-                .build();
-            match built {
-                Ok(relay) => Some((relay, connector)),
-                Err(BuildError::Journal(OpenError::InUse { .. })) => None,
-                Err(error) => panic!("{error}"),
-            }
-        })
-        .await;
+                .transport(Arc::new(transport));
+            (builder, connector)
+        };
+        let process = self.process();
+        let (relay, connector) = if let Some(sim) = &mut self.sim {
+            let (builder, connector) = builder();
+            let opened = sim.open(self.dir.path(), process);
+            let builder = builder.simulated(sim.now_ms(), sim.seed(process), opened);
+            (builder.build().unwrap(), connector)
+        } else {
+            eventually_within(SOON, "the journal is released", async || {
+                let (builder, connector) = builder();
+                match builder.build() {
+                    Ok(relay) => Some((relay, connector)),
+                    Err(BuildError::Journal(OpenError::InUse { .. })) => None,
+                    Err(error) => panic!("{error}"),
+                }
+            })
+            .await
+        };
         let handle = relay.handle();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(relay.run(async { drop(stopped.await) }));
@@ -415,6 +435,7 @@ impl Walk {
         }
         self.end_stops();
         self.look_at_rules().await;
+        self.check_acknowledged();
     }
 
     /// Something stops turns: the last message that was sent, or a request that was made at this time.

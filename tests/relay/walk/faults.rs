@@ -75,7 +75,8 @@ impl Walk {
 
     /// Another program holds the journal's lock for a moment.
     pub(super) fn stall_journal(&mut self) {
-        if self.fault.is_some() {
+        // A simulated disk is slow by itself.
+        if self.fault.is_some() || self.sim.is_some() {
             return;
         }
         let db = self.database();
@@ -174,6 +175,9 @@ impl Walk {
         self.note(format!("{}: the relay is killed", self.log.tick()));
         self.restarts.push(self.log.tick());
         self.losses += 1;
+        if self.sim.is_some() {
+            return self.lose_power().await;
+        }
         let Live { connector, task, .. } = self.live.take().expect("the relay runs");
         task.abort();
         let _ = task.await;

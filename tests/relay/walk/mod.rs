@@ -12,6 +12,10 @@
 //! A walk is repeated with `WALK_SEED=7 cargo test --all-features --test relay walk`, as often as `WALK_ROUNDS` says: threads and
 //! the clock have a part in what happens, so one round may miss what another one finds. Without a seed, `WALK_ROUNDS` is the
 //! number of walks.
+//!
+//! The same walks take place in a simulated world ([`simulation`]), where hours pass in milliseconds, a crash is a power failure that
+//! tears what is being written, and nothing is left to chance: `SIM_SEED=7 cargo test --all-features --test relay simulated` is
+//! always the same life. `SIM_SEEDS` is the number of lives.
 
 mod agent;
 mod check;
@@ -20,6 +24,7 @@ mod faults;
 mod people;
 mod programs;
 mod seen;
+mod simulation;
 mod world;
 
 use std::any::Any;
@@ -74,20 +79,76 @@ fn whatever_happens_in_whatever_order_the_relay_keeps_its_promises() {
     }
 }
 
-/// One walk, in a runtime of its own.
+/// Simulated lives without `SIM_SEEDS`.
+const LIVES: u64 = 16;
+
+#[test]
+fn whatever_happens_in_a_simulated_world_the_relay_keeps_its_promises() {
+    let seed = number("SIM_SEED");
+    let lives = number("SIM_SEEDS").unwrap_or(if seed.is_some() { 1 } else { LIVES });
+    let first = seed.unwrap_or(1);
+    let began = std::time::Instant::now();
+    let mut lived = std::time::Duration::ZERO;
+    for seed in first..first + lives {
+        match run_in(seed, true) {
+            Ok(time) => lived += time,
+            Err(Failure { seed, why, steps }) => {
+                let steps = steps.join("\n");
+                panic!("{steps}\n\nSIM_SEED={seed}: {why}");
+            }
+        }
+    }
+    let (hours, took) = (lived.as_secs_f64() / 3600.0, began.elapsed().as_secs_f64());
+    println!(
+        "{lives} lives, {hours:.0} hours in {took:.1} s: {:.0} hours a minute",
+        hours * 60.0 / took
+    );
+}
+
+#[test]
+fn a_simulated_life_is_the_same_again() {
+    for seed in [1, 2, 3] {
+        let mut lives = [Vec::new(), Vec::new()];
+        for life in &mut lives {
+            let steps = course::steps();
+            if let Err(failure) = run_with(seed, true, Arc::clone(&steps)) {
+                panic!("SIM_SEED={seed}: {}", failure.why);
+            }
+            life.clone_from(&steps.lock().unwrap());
+        }
+        let [one, other] = lives;
+        let differs = one.iter().zip(&other).position(|(one, other)| one != other);
+        if let Some(at) = differs {
+            panic!("SIM_SEED={seed}, step {at}: {:?} and {:?}", one[at], other[at]);
+        }
+        assert_eq!(one.len(), other.len());
+    }
+}
+
 fn run(seed: u64) -> Result<(), Failure> {
-    let steps = course::steps();
+    run_in(seed, false).map(drop)
+}
+
+fn run_in(seed: u64, is_simulated: bool) -> Result<std::time::Duration, Failure> {
+    run_with(seed, is_simulated, course::steps())
+}
+
+/// One walk, in a runtime of its own. Returns how long it lasted.
+fn run_with(seed: u64, is_simulated: bool, steps: Steps) -> Result<std::time::Duration, Failure> {
     let shared = Arc::clone(&steps);
     let walked = catch_unwind(AssertUnwindSafe(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().start_paused(is_simulated).build();
         runtime.unwrap().block_on(async move {
-            let mut walk = course::Walk::start(seed, shared).await;
+            let began = tokio::time::Instant::now();
+            let mut walk = course::Walk::start(seed, shared, is_simulated).await;
             for _ in 0..60 + walk.rng.below(90) {
                 walk.step().await;
             }
             walk.settle().await;
             check::check(&mut walk).await;
-        });
+            began.elapsed()
+        })
     }));
     walked.map_err(|panic| Failure {
         seed,

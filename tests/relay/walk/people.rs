@@ -115,6 +115,7 @@ impl Walk {
             }
             _ => tokio::time::sleep(Duration::from_micros(500 + 500 * self.rng.below(6) as u64)).await,
         }
+        self.pass_time().await;
         self.look().await;
     }
 

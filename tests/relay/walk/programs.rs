@@ -6,7 +6,6 @@ use hermes_relay::agent_connector::contract::{DeliveryKind, DeliveryMeta, Delive
 use hermes_relay::cron::job::{JobOrigin, NewJob};
 use hermes_relay::relay::{HandedItem, SendError, SubmitError};
 use hermes_relay::store::{CronCommand, CronReply, JobChange, RunRow};
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use super::course::{For, Handed, HandedAs, JobRecord, Kind, Note, Outcome, StopOf, Walk};
@@ -43,7 +42,7 @@ impl Walk {
             change,
             maker: None,
             zone: TimeZone::UTC,
-            now: Timestamp::now(),
+            now: self.timestamp(),
         })
     }
 
