@@ -19,7 +19,7 @@ use super::Steps;
 use super::agent::{Asking, Log, Run, Scripted, Tick};
 use super::faults::Fault;
 use super::seen::{Seen, Shown};
-use super::simulation::{Simulation, state_dir};
+use super::simulation::{Simulation, World, state_dir};
 use super::world::{Chat, Person, Plan, Rng, Standing, descriptors, event, people};
 use crate::support::wait::eventually_within;
 
@@ -205,7 +205,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    pub(super) async fn start(seed: u64, steps: Steps, is_simulated: bool) -> Self {
+    pub(super) async fn start(seed: u64, steps: Steps, world: World) -> Self {
+        let is_simulated = world != World::Machine;
         let mut rng = Rng::new(seed);
         let plan = Plan::new(&mut rng);
         let people = people();
@@ -215,7 +216,7 @@ impl Walk {
         let mut walk = Self {
             standings: standings.collect(),
             quick: vec![0; people.len()],
-            sim: is_simulated.then(|| Simulation::new(seed)),
+            sim: is_simulated.then(|| Simulation::new(seed, world == World::Forgetful)),
             rng,
             plan,
             dir: if is_simulated {

@@ -27,6 +27,7 @@ mod seen;
 mod simulation;
 mod world;
 
+use simulation::World;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +91,7 @@ fn whatever_happens_in_a_simulated_world_the_relay_keeps_its_promises() {
     let began = std::time::Instant::now();
     let mut lived = std::time::Duration::ZERO;
     for seed in first..first + lives {
-        match run_in(seed, true) {
+        match run_in(seed, World::Simulated) {
             Ok(time) => lived += time,
             Err(Failure { seed, why, steps }) => {
                 let steps = steps.join("\n");
@@ -106,12 +107,21 @@ fn whatever_happens_in_a_simulated_world_the_relay_keeps_its_promises() {
 }
 
 #[test]
+fn a_disk_that_forgets_is_noticed_in_the_simulation() {
+    let noticed = (1..=12).find_map(|seed| run_in(seed, World::Forgetful).err());
+    assert!(
+        noticed.is_some(),
+        "twelve lives on a disk that forgets, and nothing is missed"
+    );
+}
+
+#[test]
 fn a_simulated_life_is_the_same_again() {
     for seed in [1, 2, 3] {
         let mut lives = [Vec::new(), Vec::new()];
         for life in &mut lives {
             let steps = course::steps();
-            if let Err(failure) = run_with(seed, true, Arc::clone(&steps)) {
+            if let Err(failure) = run_with(seed, World::Simulated, Arc::clone(&steps)) {
                 panic!("SIM_SEED={seed}: {}", failure.why);
             }
             life.clone_from(&steps.lock().unwrap());
@@ -126,22 +136,22 @@ fn a_simulated_life_is_the_same_again() {
 }
 
 fn run(seed: u64) -> Result<(), Failure> {
-    run_in(seed, false).map(drop)
+    run_in(seed, World::Machine).map(drop)
 }
 
-fn run_in(seed: u64, is_simulated: bool) -> Result<std::time::Duration, Failure> {
-    run_with(seed, is_simulated, course::steps())
+fn run_in(seed: u64, world: World) -> Result<std::time::Duration, Failure> {
+    run_with(seed, world, course::steps())
 }
 
 /// One walk, in a runtime of its own. Returns how long it lasted.
-fn run_with(seed: u64, is_simulated: bool, steps: Steps) -> Result<std::time::Duration, Failure> {
+fn run_with(seed: u64, world: World, steps: Steps) -> Result<std::time::Duration, Failure> {
     let shared = Arc::clone(&steps);
     let walked = catch_unwind(AssertUnwindSafe(|| {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_all().start_paused(is_simulated).build();
+        let runtime = runtime.enable_all().start_paused(world != World::Machine).build();
         runtime.unwrap().block_on(async move {
             let began = tokio::time::Instant::now();
-            let mut walk = course::Walk::start(seed, shared, is_simulated).await;
+            let mut walk = course::Walk::start(seed, shared, world).await;
             for _ in 0..60 + walk.rng.below(90) {
                 walk.step().await;
             }

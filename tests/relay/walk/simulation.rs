@@ -32,8 +32,22 @@ const LOST: [&str; 5] = [
     "journal.db-shm",
 ];
 
+/// Where a walk takes place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum World {
+    /// On this machine, with its clock and its threads.
+    Machine,
+    /// In a simulation.
+    Simulated,
+    /// In a simulation whose disk forgets what it has synced.
+    Forgetful,
+}
+
 /// The world around a relay.
 pub(super) struct Simulation {
+    /// What a forgetful disk goes back to.
+    remembered: Option<DiskImage>,
+    is_forgetful: bool,
     seed: u64,
     started: Instant,
     /// The disk, who works on it, and a handle without which the journal would be closed in order when its relay is gone.
@@ -50,8 +64,10 @@ pub(super) fn state_dir() -> TempDir {
 }
 
 impl Simulation {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, is_forgetful: bool) -> Self {
         Self {
+            remembered: None,
+            is_forgetful,
             seed,
             started: Instant::now(),
             disk: None,
@@ -80,6 +96,9 @@ impl Simulation {
             ..JournalSettings::default()
         };
         let now = Instant::now().into_std();
+        if self.is_forgetful && dir.join("journal.db").exists() {
+            self.remembered = Some(DiskImage::of(dir));
+        }
         let (opened, steps) = Journal::open_stepped(dir, settings, self.now_ms(), now).unwrap();
         let steps = Arc::new(Mutex::new(steps));
         let rng = Rng::new(self.seed(process));
@@ -172,6 +191,9 @@ impl Walk {
                 let mut torn = torn_disks(&before, &image, &mut |limit| rng.below(limit));
                 image = torn.swap_remove(rng.below(torn.len()));
             }
+        }
+        if let Some(remembered) = self.sim.as_mut().and_then(|sim| sim.remembered.take()) {
+            image = remembered;
         }
         let next = state_dir();
         image.write_to(next.path());
