@@ -12,4 +12,5 @@ mod instructions;
 mod journal_speed;
 mod pressure;
 mod rig;
+mod soak;
 mod telegram;

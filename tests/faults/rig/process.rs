@@ -167,11 +167,24 @@ impl Relay {
 
     /// Memory in use, in KiB.
     pub(crate) fn resident_kib(&self) -> u64 {
+        self.status_number("VmRSS:")
+    }
+
+    /// Threads.
+    pub(crate) fn threads(&self) -> u64 {
+        self.status_number("Threads:")
+    }
+
+    /// Open files and sockets.
+    pub(crate) fn descriptors(&self) -> u64 {
+        let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("its descriptors");
+        open.count() as u64
+    }
+
+    fn status_number(&self, name: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|line| line.split_whitespace().next());
-        number
-            .and_then(|number| number.parse().ok())
-            .expect("VmRSS in KiB")
+        number.and_then(|number| number.parse().ok()).expect(name)
     }
 }
