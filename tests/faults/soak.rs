@@ -125,7 +125,7 @@ async fn a_long_life_grows_nothing() {
     let mut samples: Vec<Sample> = Vec::new();
     let (mut latencies, batch) = (Vec::new(), 20.min(chats));
     while samples.len() < SAMPLES {
-        let due = began + Duration::from_secs_f64(messages as f64 / rate as f64);
+        let due = began + Duration::from_micros(messages * 1_000_000 / rate as u64);
         tokio::time::sleep_until(due.into()).await;
         let from = next % (chats - batch + 1);
         latencies.push(round(&connector, from..from + batch).await);

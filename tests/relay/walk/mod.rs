@@ -89,17 +89,17 @@ fn whatever_happens_in_a_simulated_world_the_relay_keeps_its_promises() {
     let lives = number("SIM_SEEDS").unwrap_or(if seed.is_some() { 1 } else { LIVES });
     let first = seed.unwrap_or(1);
     let began = std::time::Instant::now();
-    let mut lived = std::time::Duration::ZERO;
+    let mut simulated = std::time::Duration::ZERO;
     for seed in first..first + lives {
         match run_in(seed, World::Simulated) {
-            Ok(time) => lived += time,
+            Ok(time) => simulated += time,
             Err(Failure { seed, why, steps }) => {
                 let steps = steps.join("\n");
                 panic!("{steps}\n\nSIM_SEED={seed}: {why}");
             }
         }
     }
-    let (hours, took) = (lived.as_secs_f64() / 3600.0, began.elapsed().as_secs_f64());
+    let (hours, took) = (simulated.as_secs_f64() / 3600.0, began.elapsed().as_secs_f64());
     println!(
         "{lives} lives, {hours:.0} hours in {took:.1} s: {:.0} hours a minute",
         hours * 60.0 / took
