@@ -121,7 +121,7 @@ fn a_simulated_life_is_the_same_again() {
         let mut lives = [Vec::new(), Vec::new()];
         for life in &mut lives {
             let steps = course::steps();
-            if let Err(failure) = run_with(seed, World::Simulated, Arc::clone(&steps)) {
+            if let Err(failure) = run_with(seed, World::Simulated, &steps) {
                 panic!("SIM_SEED={seed}: {}", failure.why);
             }
             life.clone_from(&steps.lock().unwrap());
@@ -140,12 +140,12 @@ fn run(seed: u64) -> Result<(), Failure> {
 }
 
 fn run_in(seed: u64, world: World) -> Result<std::time::Duration, Failure> {
-    run_with(seed, world, course::steps())
+    run_with(seed, world, &course::steps())
 }
 
 /// One walk, in a runtime of its own. Returns how long it lasted.
-fn run_with(seed: u64, world: World, steps: Steps) -> Result<std::time::Duration, Failure> {
-    let shared = Arc::clone(&steps);
+fn run_with(seed: u64, world: World, steps: &Steps) -> Result<std::time::Duration, Failure> {
+    let shared = Arc::clone(steps);
     let walked = catch_unwind(AssertUnwindSafe(|| {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().start_paused(world != World::Machine).build();

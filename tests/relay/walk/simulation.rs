@@ -164,7 +164,7 @@ impl Walk {
                 "{name} was acknowledged and is not in the journal"
             );
         }
-        sim.found = self.seen.acked.clone();
+        sim.found.clone_from(&self.seen.acked);
     }
 
     /// The power fails: while nothing is written, or in the middle of what is written next.
