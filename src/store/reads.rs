@@ -2,13 +2,14 @@
 
 use super::access::{self, AccessRow, UsageRow};
 use super::apply::NextIds;
-use super::command::Command;
+use super::command::{Command, FailurePolicy};
 use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, RowState, WaitingRow};
 use super::completion::{InboxSeq, OpSeq};
 use super::cron;
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
+use super::handed::{self, HandedCommand, HandedReply};
 use super::journal::JournalSettings;
 use super::log::Overlay;
 use super::retention::{Quarantine, ResumeStates};
@@ -26,15 +27,7 @@ const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at,
 
 /// Whether [`answer`] has a completion for the command.
 pub(super) fn answers(command: &Command) -> bool {
-    match command {
-        Command::Load { .. }
-        | Command::NextQueued { .. }
-        | Command::NextWaiting { .. }
-        | Command::NextOps { .. }
-        | Command::LoadResume { .. } => true,
-        Command::Cron { command, .. } => command.only_reads(),
-        _ => false,
-    }
+    command.failure_policy() == FailurePolicy::Read
 }
 
 /// The completion of a command that only reads; `None` for any other.
@@ -83,6 +76,10 @@ pub(super) fn answer(db: &Connection, overlay: &Overlay, command: &Command) -> R
         Command::Cron { token, command } if command.only_reads() => Completion::Cron {
             token: *token,
             reply: cron::apply(db, command)?,
+        },
+        Command::Handed { token, command } if **command == HandedCommand::Contexts => Completion::Handed {
+            token: *token,
+            reply: HandedReply::Contexts(handed::contexts(db)?),
         },
         Command::LoadResume { token, session } => {
             let mut load = db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?;

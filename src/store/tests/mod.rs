@@ -98,12 +98,17 @@ async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
             token: 3,
             session: "s".into(),
         },
+        Command::Handed {
+            token: 4,
+            command: Box::new(HandedCommand::Contexts),
+        },
     ];
     opened.journal.submit(asked).await.unwrap();
     let done = next(&mut opened).await;
     let [
         Completion::Failed(failed),
         Completion::Resume { token: 3, blob: None },
+        Completion::Handed { token: 4, .. },
     ] = &done[..]
     else {
         panic!("{done:?}")
