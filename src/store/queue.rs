@@ -135,7 +135,7 @@ impl Queue {
         let mut waiting = self.lock();
         if !waiting.commands.is_empty() {
             waiting.drain_share(into);
-            Woken::WriterTask
+            Woken::Taken
         } else if waiting.closed {
             Woken::Closed
         } else {

@@ -118,7 +118,7 @@ impl JournalWriter {
                 // Nothing more is written.
                 None => return work.kept.len(),
                 Some(Woken::Closed) => break,
-                Some(Woken::WriterTask | Woken::Time) => work.step(taken),
+                Some(Woken::Taken | Woken::Time) => work.step(taken),
             }
         }
         if !work.kept.is_empty() {
