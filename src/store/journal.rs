@@ -7,7 +7,7 @@ use super::command::Command;
 use super::completion::Batch;
 use super::fault::{Health, OpenError};
 use super::lock::StateLock;
-use super::pace::Pace;
+use super::pace::WriterPace;
 #[cfg(feature = "internals")]
 use super::pace::steps::{self, JournalSteps};
 use super::queue::{Queue, QueueRefusal};
@@ -76,7 +76,7 @@ pub enum CloseError {
 impl Journal {
     /// Locks the state directory, opens or creates its journal, and starts the writer. Blocking.
     pub fn open(dir: &Path, settings: JournalSettings, now_ms: i64) -> Result<Opened, OpenError> {
-        Self::open_with(dir, settings, now_ms, |_, _| Pace::Clock)
+        Self::open_with(dir, settings, now_ms, |_, _| WriterPace::Clock)
     }
 
     /// The same for a simulation: the writer works only when it is asked to, at the time that it is told.
@@ -91,7 +91,7 @@ impl Journal {
         let opened = Self::open_with(dir, settings, now_ms, |queue, ended| {
             let (steps, receiver) = steps::channel(queue, ended, now);
             stepped = Some(steps);
-            Pace::Steps(receiver)
+            WriterPace::Steps(receiver)
         })?;
         let steps = stepped.ok_or_else(|| OpenError::Thread(std::io::Error::other("it has no steps")))?;
         Ok((opened, steps))
@@ -101,7 +101,7 @@ impl Journal {
         dir: &Path,
         settings: JournalSettings,
         now_ms: i64,
-        pace: impl FnOnce(Arc<Queue>, watch::Receiver<Option<usize>>) -> Pace,
+        pace: impl FnOnce(Arc<Queue>, watch::Receiver<Option<usize>>) -> WriterPace,
     ) -> Result<Opened, OpenError> {
         let lock = StateLock::take_within(dir, settings.assigned_dir, settings.lock_wait, now_ms)?;
         let queue = Arc::new(Queue::new(settings.queue));

@@ -5,7 +5,7 @@ use super::queue::{Queue, Woken};
 use std::time::Instant;
 
 /// What the writer waits for.
-pub(super) enum Pace {
+pub(super) enum WriterPace {
     /// Commands, and the time.
     Clock,
     /// The simulation around it.
@@ -13,7 +13,7 @@ pub(super) enum Pace {
     Steps(steps::StepReceiver),
 }
 
-impl Pace {
+impl WriterPace {
     /// The time.
     pub(super) fn now(&self) -> Instant {
         match self {

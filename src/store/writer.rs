@@ -8,7 +8,7 @@ use super::command::{Command, FailurePolicy};
 use super::completion::{Batch, Commit, Completion, Failed};
 use super::fault::{Fault, FaultKind, Health};
 use super::journal::JournalSettings;
-use super::pace::Pace;
+use super::pace::WriterPace;
 use super::queue::{Queue, Woken};
 use super::retention::{SliceContext, Upkeep, vacuum_slice};
 use crate::backoff::Backoff;
@@ -38,7 +38,7 @@ pub(super) struct JournalWriter {
     pub(super) health: watch::Sender<Health>,
     pub(super) settings: JournalSettings,
     pub(super) clock: WriterClock,
-    pub(super) pace: Pace,
+    pub(super) pace: WriterPace,
 }
 
 /// The caller's wall clock, continued between commands.
