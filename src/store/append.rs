@@ -13,7 +13,7 @@ use rusqlite::Result;
 
 /// Where a command is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum CommandRoute {
     /// It is logged, and applied to the overlay after the commit.
     Log,
     /// It is about what is in the tables.
@@ -30,7 +30,7 @@ impl JournalDb<'_> {
         &mut self,
         commands: &[Command],
         at: &mut Option<usize>,
-    ) -> Result<Option<Vec<Route>>> {
+    ) -> Result<Option<Vec<CommandRoute>>> {
         if self.overlay.is_full() {
             return Ok(None);
         }
@@ -42,25 +42,25 @@ impl JournalDb<'_> {
                 Command::Accept { dedupe, .. } | Command::Ignore { dedupe, .. } => {
                     *at = Some(index);
                     if self.is_known(dedupe.as_ref())? {
-                        Route::Duplicate
+                        CommandRoute::Duplicate
                     } else {
                         if let Some(key) = dedupe {
                             self.recent.add(*key, InboxSeq(next));
                         }
                         next += 1;
-                        Route::Log
+                        CommandRoute::Log
                     }
                 }
-                command if reads::answers(command) => Route::Read,
-                command if self.overlay.covers(command) => Route::Log,
+                command if reads::answers(command) => CommandRoute::Read,
+                command if self.overlay.covers(command) => CommandRoute::Log,
                 // Reads come after the commit: what follows a read must not change what it reads.
-                command if self.is_in_tables(command) && !has_read => Route::Tables,
+                command if self.is_in_tables(command) && !has_read => CommandRoute::Tables,
                 _ => {
                     *at = None;
                     return Ok(None);
                 }
             };
-            has_read |= route == Route::Read;
+            has_read |= route == CommandRoute::Read;
             routes.push(route);
         }
         *at = None;
@@ -90,10 +90,10 @@ impl JournalDb<'_> {
     pub(super) fn write(
         &mut self,
         commands: &[Command],
-        routes: &[Route],
+        routes: &[CommandRoute],
         now_ms: i64,
     ) -> Result<Vec<CommandOutcome>> {
-        let writes = |route: &Route| matches!(route, Route::Log | Route::Tables);
+        let writes = |route: &CommandRoute| matches!(route, CommandRoute::Log | CommandRoute::Tables);
         if !routes.iter().any(writes) {
             self.batch.begin(self.counters);
             return Ok(Vec::new());
@@ -104,7 +104,7 @@ impl JournalDb<'_> {
         for (command, route) in commands.iter().zip(routes) {
             match (route, command) {
                 (
-                    Route::Tables,
+                    CommandRoute::Tables,
                     Command::End {
                         seq,
                         state,
@@ -123,9 +123,9 @@ impl JournalDb<'_> {
                         CommandOutcome::Missing(*seq)
                     });
                 }
-                (Route::Tables, command) => outcomes.push(self.apply(command)?),
-                (Route::Log, command) => self.batch.push(command),
-                (Route::Duplicate | Route::Read, _) => {}
+                (CommandRoute::Tables, command) => outcomes.push(self.apply(command)?),
+                (CommandRoute::Log, command) => self.batch.push(command),
+                (CommandRoute::Duplicate | CommandRoute::Read, _) => {}
             }
         }
         if let Some(batch) = self.batch.bytes() {
@@ -142,18 +142,18 @@ impl JournalDb<'_> {
     pub(super) fn apply_logged(
         &mut self,
         commands: &[Command],
-        routes: Vec<Route>,
+        routes: Vec<CommandRoute>,
         changes: Vec<CommandOutcome>,
     ) -> Vec<CommandOutcome> {
         self.overlay.logged(self.batch.bytes().map_or(0, <[u8]>::len));
         let mut changes = changes.into_iter();
-        let outcome = |(command, route): (&Command, Route)| match route {
-            Route::Duplicate => CommandOutcome::Duplicate,
-            Route::Read => self
+        let outcome = |(command, route): (&Command, CommandRoute)| match route {
+            CommandRoute::Duplicate => CommandOutcome::Duplicate,
+            CommandRoute::Read => self
                 .read(command)
                 .map_or(CommandOutcome::Silent, CommandOutcome::Read),
-            Route::Log => self.overlay.apply(command, &mut self.counters),
-            Route::Tables => match (changes.next().unwrap_or(CommandOutcome::Silent), command) {
+            CommandRoute::Log => self.overlay.apply(command, &mut self.counters),
+            CommandRoute::Tables => match (changes.next().unwrap_or(CommandOutcome::Silent), command) {
                 (CommandOutcome::Ended(_), Command::End { seq, ops, now_ms, .. }) => {
                     let ids = &mut self.counters;
                     CommandOutcome::Ended(self.overlay.add_ops(Some(*seq), ops, *now_ms, ids))
