@@ -314,7 +314,7 @@ impl Default for JournalSettings {
             batches: 64,
             lock_wait: Duration::ZERO,
             lock_wait_ms: 5000,
-            cache_kib: 4 << 10,
+            cache_kib: 2 << 10,
             recover_rows: 4096,
             fresh_on_corruption: false,
             assigned_dir: false,
