@@ -7,8 +7,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 /// A map keyed by ids that this program assigns itself.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// A map keyed by text, which may come from outside: every map has random keys of its own, so that nobody can choose texts
-/// that collide.
+/// A map keyed by text, which may come from outside. Every map has random keys of its own, so texts that collide are not known
+/// beforehand; the hash is no cryptographic one, so whoever keeps such a map bounds it.
 pub type TextMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Hashes an id with one multiplication. Not for keys that come from outside: those need a hasher with random keys.
