@@ -294,10 +294,9 @@ const ATTEMPTS: [(&str, &str); 11] = [
     ("send --chat o hello", "the turn is not in this chat"),
 ];
 
-#[tokio::test]
-async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_environment() {
-    let connector = connector().await;
-    let setup = Setup::for_connector(&connector)
+/// A relay's files for a guest, a user and an owner, whose agent does what they name.
+async fn tempted(connector: &Connector) -> Setup {
+    let setup = Setup::for_connector(connector)
         .setting("access.mode", "list")
         .setting(
             "access.people",
@@ -351,6 +350,13 @@ async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_en
             .await
             .json();
     }
+    setup
+}
+
+#[tokio::test]
+async fn an_agent_changes_only_the_jobs_of_its_person_whatever_it_does_to_its_environment() {
+    let connector = connector().await;
+    let setup = tempted(&connector).await;
     let relay = connected(&setup).await;
     cron_json(
         &setup,
