@@ -172,6 +172,7 @@
 //! | a task of turns | a variant of `relay::effects::Task` | exhaustive matches in `relay::walk`; `tests/relay/walk` |
 //! | a part of the relay | a file in `relay::parts`, a field of the event loop | the list of outstanding work names every field, `tests/pure/layers` every part |
 //! | a simulated platform | a `PageBackend` of `dev::page`, which declares what it can do | `tests/page` uses it in a browser |
+//! | a way to hear or speak | a variant of `SpeechEngine` in `relay::voice` | exhaustive matches; `tests/relay/media/relay/voice.rs` |
 //! | a metric | `relay::metrics`, the page in `serve`, `docs/metrics.md` | page and document are compared |
 //! | a verb | a file in `cli`, a variant, and its group in `cli::help` | help is checked |
 //! | a probe | a function and a line of the table in `cli::doctor` | its id must be unique, its remedy not empty |
@@ -364,8 +365,8 @@ pub mod settings {
         ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability, IdpConfig,
         JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NotifyConfig, OnRevoked, PolicyOverride,
         ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, SessionsConfig, Settings, ShutdownConfig,
-        SkillStoreKind, SkillsConfig, SleepAction, SleepConfig, TelegramConfig, TelemetryConfig, TlsConfig,
-        UnknownChoice,
+        SkillStoreKind, SkillsConfig, SleepAction, SleepConfig, SpeakConfig, SpeechSource, TelegramConfig,
+        TelemetryConfig, TlsConfig, TranscribeConfig, UnknownChoice,
     };
     pub use crate::net::media::MediaSettings;
 }

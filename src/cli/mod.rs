@@ -55,7 +55,7 @@ use crate::agent::child::BaseEnv;
 use crate::config::{Flags, LogFormat, LogLevel, Settings};
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentBuildError, AgentEnvironment, build_agents};
-use crate::relay::{AgentSlot, provisioning};
+use crate::relay::{AgentSlot, Voice, VoiceEnvironment, provisioning};
 use crate::text::instant;
 
 /// Looks up a variable of the process environment.
@@ -300,6 +300,17 @@ impl ProcessEnv<'_> {
             proxies: ProxyRules::from_env(self.env),
         };
         build_agents(settings, &around, wanted)
+    }
+
+    /// What transcribes recordings and speaks answers.
+    fn voice(&self, settings: &Settings) -> Result<Voice, String> {
+        let (tls, proxies) = (provisioning::tls(settings), ProxyRules::from_env(self.env));
+        let around = VoiceEnvironment {
+            env: self.env,
+            base: &self.base.clone().withhold(settings.notify.auth_variables()),
+            egress: &run::egress(&tls, &proxies),
+        };
+        Voice::from_settings(settings, &around).map_err(|error| error.to_string())
     }
 }
 

@@ -31,6 +31,7 @@ mod telemetry;
 #[cfg(test)]
 mod test_home;
 mod validate;
+mod voice;
 mod whatsapp;
 pub mod yaml;
 
@@ -50,6 +51,7 @@ pub use sections::{
 pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};
 pub use skills::{SkillStoreKind, SkillsConfig};
 pub use telemetry::TelemetryConfig;
+pub use voice::{SpeakConfig, SpeechSource, TranscribeConfig};
 pub use whatsapp::AliasFiles;
 
 pub use crate::direct::telegram::RichMessages;

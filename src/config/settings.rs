@@ -31,6 +31,7 @@ use super::sections::{
 use super::skills::SkillsConfig;
 use super::telemetry::TelemetryConfig;
 use super::validate::Violation;
+use super::voice::{SpeakConfig, TranscribeConfig};
 
 /// Shown instead of a secret.
 pub const HIDDEN: &str = "<hidden>";
@@ -99,6 +100,10 @@ section! {
         pub prompts: PromptSettings;
         /// Attachments.
         pub media: MediaSettings;
+        /// Transcription of voice messages.
+        pub transcribe: TranscribeConfig;
+        /// Spoken answers.
+        pub speak: SpeakConfig;
         /// Ways to hand something to an agent.
         pub notify: NotifyConfig;
         /// Scheduled jobs.
@@ -198,6 +203,8 @@ impl Settings {
             &mut tls.client_key,
             &mut self.log.file,
             &mut self.skills.dir,
+            &mut self.transcribe.api_key_file,
+            &mut self.speak.api_key_file,
         ]
         .into_iter()
         .chain(receiver.flat_map(|receiver| [&mut receiver.hmac_secret_file, &mut receiver.bearer_file]))
@@ -215,6 +222,7 @@ impl Settings {
         let targets = self.notify.targets.values_mut().chain(former);
         (agents.filter_map(|agent| agent.backend.argv_mut()))
             .chain(targets.flat_map(|target| target.kind_mut().argvs_mut()))
+            .chain([&mut self.transcribe.argv, &mut self.speak.argv])
     }
 
     /// Whether no platform is configured: the relay then announces itself as `relay`.

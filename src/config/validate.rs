@@ -23,7 +23,7 @@ pub(super) fn violations(settings: &Settings) -> Vec<(String, String)> {
     broken
 }
 
-fn broken_rules(settings: &Settings) -> [Option<Violation>; 15] {
+fn broken_rules(settings: &Settings) -> [Option<Violation>; 17] {
     let unknown = |name: &str| unknown_agent(settings, name);
     let zone = settings.timezone.as_deref().and_then(zone_error);
     let mut identities = settings.connector.identities.iter();
@@ -53,6 +53,8 @@ fn broken_rules(settings: &Settings) -> [Option<Violation>; 15] {
         }),
         settings.sleep.violation(),
         settings.tls.violation(),
+        settings.transcribe.violation(),
+        settings.speak.violation(),
     ]
 }
 

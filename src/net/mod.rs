@@ -22,6 +22,7 @@ pub mod portal_login;
 pub mod proxy;
 mod self_signed;
 pub mod socket;
+pub mod speech;
 pub mod steps;
 pub mod telegram;
 pub mod tls;

@@ -3,6 +3,7 @@
 //! Building starts and dials nothing. Keys are read from the variable or file that the settings name, and go nowhere else:
 //! those variables are withheld from every child process.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,24 +48,25 @@ pub enum AgentBuildError {
         /// Why not.
         reason: String,
     },
-    /// The variable that holds its key is not set.
-    #[error(
-        "agent `{name}`: the variable {variable} is not set; set it to the key, or name a file with `api_key_file`"
-    )]
-    NoKey {
-        /// Its name.
-        name: String,
-        /// The variable.
-        variable: String,
-    },
-    /// The file that holds its key cannot be used.
+    /// Its key cannot be read.
     #[error("agent `{name}`: {source}")]
     Key {
         /// Its name.
         name: String,
         /// Why not.
-        source: SecretError,
+        source: KeyError,
     },
+}
+
+/// Why a key cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The variable that holds it is not set.
+    #[error("the variable {0} is not set; set it to the key, or name a file with `api_key_file`")]
+    NotSet(String),
+    /// The file that holds it cannot be used.
+    #[error(transparent)]
+    File(#[from] SecretError),
 }
 
 /// Builds the agents that the settings name, as far as they are wanted. The keys of all are withheld from all.
@@ -127,6 +129,8 @@ pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
     let entries = settings.agents.values();
     base.clone()
         .withhold(entries.filter_map(|entry| entry.backend.key_source().0))
+        .withhold(&settings.transcribe.api_key_env)
+        .withhold(&settings.speak.api_key_env)
         .withhold([TELEGRAM_BOT_TOKEN])
 }
 
@@ -191,20 +195,23 @@ fn read_key(
     backend: &Backend,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Option<SecretString>, AgentBuildError> {
-    let (variable, file) = backend.key_source();
+    find_key(backend.key_source(), env).map_err(|source| AgentBuildError::Key {
+        name: name.to_owned(),
+        source,
+    })
+}
+
+/// The key in the file, else in the variable that the settings name.
+pub fn find_key(
+    (variable, file): (Option<&str>, Option<&PathBuf>),
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<SecretString>, KeyError> {
     if let Some(file) = file {
-        let key = secret::read(file).map_err(|source| AgentBuildError::Key {
-            name: name.to_owned(),
-            source,
-        })?;
-        return Ok(Some(key));
+        return Ok(Some(secret::read(file)?));
     }
     let Some(variable) = variable else { return Ok(None) };
     match env(variable).filter(|value| !value.trim().is_empty()) {
         Some(value) => Ok(Some(SecretString::from(Zeroizing::new(value).trim()))),
-        None => Err(AgentBuildError::NoKey {
-            name: name.to_owned(),
-            variable: variable.to_owned(),
-        }),
+        None => Err(KeyError::NotSet(variable.to_owned())),
     }
 }

@@ -19,6 +19,8 @@ use super::transport::{
     Credentials, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT, WebSocketSettings,
     WebSocketTransport,
 };
+use super::voice::{Voice, VoiceEnvironment};
+use crate::agent::child::BaseEnv;
 use crate::agent::{Agent, UnknownAgent};
 use crate::config::{Durability, Settings, SleepAction, SleepConfig, TelegramConfig, check_bot_token};
 use crate::cron::arming::{Arming, DesiredArms};
@@ -62,6 +64,9 @@ pub enum BuildError {
     /// The TLS settings cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// What the settings name to transcribe or to speak with cannot be used.
+    #[error("{0}")]
+    Voice(String),
     /// The journal cannot be opened.
     #[error(transparent)]
     Journal(#[from] OpenError),
@@ -78,6 +83,7 @@ pub struct RelayBuilder {
     fresh_on_corruption: bool,
     lock_wait: Duration,
     suspender: Option<Suspender>,
+    voice: Option<Voice>,
     arming: Option<Arming>,
     clock: Clock,
     journal: Option<Opened>,
@@ -174,6 +180,13 @@ impl RelayBuilder {
         self
     }
 
+    /// Hears and speaks with this, instead of with what knows nothing of this process's environment.
+    #[must_use]
+    pub(crate) fn voice(mut self, voice: Voice) -> Self {
+        self.voice = Some(voice);
+        self
+    }
+
     /// Arms scheduled jobs with the managed scheduler through this, when `cron.provider` says so.
     #[must_use]
     pub(crate) fn arming(mut self, arming: Arming) -> Self {
@@ -197,6 +210,10 @@ impl RelayBuilder {
             .credentials
             .unwrap_or_else(|| watch::channel(pinned_credentials(&self.settings)).1);
         let mut bot_files = None;
+        let voice = match self.voice {
+            Some(voice) => voice,
+            None => voice_alone(&self.settings, self.tls.as_ref(), &self.proxies)?,
+        };
         let (transport, tls) = if let Some(transport) = self.transport {
             (transport, None)
         } else {
@@ -254,6 +271,7 @@ impl RelayBuilder {
             agents,
             transport,
             media,
+            voice,
             suspender: self.suspender,
             arms,
             journal: opened,
@@ -283,6 +301,7 @@ impl Relay {
             fresh_on_corruption: false,
             lock_wait: Duration::ZERO,
             suspender: None,
+            voice: None,
             arming: None,
             clock: Clock::start(),
             journal: None,
@@ -325,6 +344,23 @@ impl Relay {
         }
         event_loop.run(channels, shutdown).await
     }
+}
+
+/// What the settings name to hear and speak with, without this process's environment.
+fn voice_alone(settings: &Settings, given: Option<&Tls>, proxies: &ProxyRules) -> Result<Voice, BuildError> {
+    if !settings.transcribe.is_on() && !settings.speak.is_on() {
+        return Ok(Voice::default());
+    }
+    let around = VoiceEnvironment {
+        env: &|_| None,
+        base: &BaseEnv::default(),
+        egress: &HttpEgress {
+            tls: given.cloned().unwrap_or_else(|| tls(settings)),
+            proxies: proxies.clone(),
+            user_agent: USER_AGENT.to_owned(),
+        },
+    };
+    Voice::from_settings(settings, &around).map_err(|error| BuildError::Voice(error.to_string()))
 }
 
 /// A client of the Bot API for the configured bot.

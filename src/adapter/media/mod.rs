@@ -1,10 +1,12 @@
 //! Attachments: kinds, names, URLs, and the ops that send one. Nothing here opens a file or a URL, or puts a local path
 //! into a text.
 
+mod length;
 mod mime;
 mod names;
 mod url;
 
+pub use length::recording_secs;
 pub use mime::{MediaKind, UNKNOWN_MIME, clean_mime, media_kind, mime_for};
 pub use names::{disposition_name, download_name, header_name, numbered_name, safe_file_name};
 pub use url::{

@@ -9,11 +9,13 @@
 //! [`PIPE_GRACE`] for their end, because a process that left the group may hold them open for ever.
 
 mod env;
+mod filter;
 #[cfg(test)]
 mod tests;
 
 pub use env::{BaseEnv, EnvPolicy, set_variable};
 pub use env::{NotInstalled, program_exists};
+pub use filter::FilterError;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};

@@ -56,11 +56,12 @@ pub(super) async fn serve(
     }
     match build_agents(&settings, process).await {
         Err(error) => fail(exit::CONFIGURATION, error.message, error.hint),
-        Ok(agents) => {
+        Ok((agents, voice)) => {
             let plan = RelayPlan {
                 platforms: vec![PLATFORM.to_owned()],
                 settings,
                 agents,
+                voice,
             };
             serve_relay(args, plan, (&api, &username), access, (began, ending)).await
         }

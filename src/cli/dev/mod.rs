@@ -271,11 +271,12 @@ async fn serve(
         serve_connector(args, &connector, &secrets, &ending).await
     } else {
         match build_agents(&settings, process).await {
-            Ok(agents) => {
+            Ok((agents, voice)) => {
                 let plan = RelayPlan {
                     platforms: vec![args.platform.clone()],
                     settings,
                     agents,
+                    voice,
                 };
                 serve_both(args, plan, (&connector, &secrets), access, (began, &ending)).await
             }

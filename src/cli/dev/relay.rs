@@ -17,7 +17,7 @@ use crate::config::{BotIdentity, ServeConfig, Settings, TelegramConfig};
 use crate::dev::{BotApi, Connector, ConnectorSettings, random_token};
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
-use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle};
+use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle, Voice};
 use crate::serve::{ControlService, FireEndpoint, Fires, Serving};
 use crate::wire::SessionKey;
 
@@ -74,6 +74,8 @@ pub(super) struct RelayPlan {
     pub(super) settings: Settings,
     /// Agents by name.
     pub(super) agents: Vec<(String, AgentSlot)>,
+    /// What transcribes recordings and speaks answers.
+    pub(super) voice: Voice,
     /// Platforms of the handshake.
     pub(super) platforms: Vec<String>,
 }
@@ -104,6 +106,7 @@ impl RelayPlan {
         let bot = settings.direct.telegram.clone();
         let builder = Relay::builder(settings)
             .agents(self.agents.clone())
+            .voice(self.voice.clone())
             .credentials(credentials.clone());
         let (builder, fires) = match attached {
             None => (builder, None),

@@ -34,7 +34,7 @@ use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::without_keys;
 use crate::relay::{
-    AgentSlot, BuildError, Credentials, ExitReason, Relay, Suspender, USER_AGENT, provisioning,
+    AgentSlot, BuildError, Credentials, ExitReason, Relay, Suspender, USER_AGENT, Voice, provisioning,
 };
 use crate::serve::{ControlService, Reload, ServeError, Serving};
 use crate::store::OpenError;
@@ -345,7 +345,7 @@ fn build_relay(
     args: &RunArgs,
     settings: &Settings,
     process: &ProcessEnv<'_>,
-    (agents, arming): (Vec<(String, AgentSlot)>, Option<Arming>),
+    ((agents, voice), arming): (BuiltAgents, Option<Arming>),
     (tls, proxies): (&Tls, &ProxyRules),
     watched: &watch::Receiver<Option<Credentials>>,
     fatal: &FatalErrors,
@@ -356,6 +356,7 @@ fn build_relay(
         .credentials(watched.clone())
         .fresh_on_corruption(args.fresh_journal_if_corrupt)
         .lock_wait(LOCK_WAIT)
+        .voice(voice)
         .agents(agents);
     if settings.sleep.enabled && settings.sleep.action == SleepAction::Suspend {
         let base = without_keys(settings, &process.base);
@@ -434,18 +435,20 @@ pub(super) struct AgentsError {
     pub(super) hint: Option<&'static str>,
 }
 
+/// The configured agents by name, and what hears and speaks for them.
+pub(super) type BuiltAgents = (Vec<(String, AgentSlot)>, Voice);
+
 /// Builds the configured agents. A missing program of an agent that receives messages is an error now, not at each
 /// message.
 pub(super) async fn build_agents(
     settings: &Settings,
     process: &ProcessEnv<'_>,
-) -> Result<Vec<(String, AgentSlot)>, AgentsError> {
+) -> Result<BuiltAgents, AgentsError> {
+    let unusable = |message| AgentsError { message, hint: None };
     let agents = process
         .build_agents(settings, |_| true)
-        .map_err(|error| AgentsError {
-            message: error.to_string(),
-            hint: None,
-        })?;
+        .map_err(|error| unusable(error.to_string()))?;
+    let voice = process.voice(settings).map_err(unusable)?;
     let is_used =
         |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
     for (name, slot) in &agents {
@@ -462,7 +465,7 @@ pub(super) async fn build_agents(
         };
         tracing::warn!(agent = name, why, "an agent is not usable at the moment");
     }
-    Ok(agents)
+    Ok((agents, voice))
 }
 
 pub(super) fn http_client(settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
@@ -531,6 +534,7 @@ fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
         | BuildError::Plaintext(_)
         | BuildError::Tls(_)
         | BuildError::Telegram(_)
+        | BuildError::Voice(_)
         | BuildError::Journal(_) => fatal.fail(exit::CONFIGURATION, error, None),
     }
 }

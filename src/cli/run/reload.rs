@@ -45,6 +45,11 @@ fn agent_files(settings: &Settings) -> AgentFiles {
             files.insert(format!("agents.{name}.{key}"), digest(path));
         }
     }
+    for source in [settings.transcribe.source(), settings.speak.source()] {
+        if let (_, Some(path)) = source.key {
+            files.insert(format!("{}.api_key_file", source.section), digest(path));
+        }
+    }
     files
 }
 

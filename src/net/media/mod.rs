@@ -339,6 +339,11 @@ impl MediaClient {
         })
     }
 
+    /// Creates a directory for the files of `turn`.
+    pub fn create_dir(&self, turn: u64) -> std::io::Result<TurnDir> {
+        self.dir.create(turn)
+    }
+
     /// Timeout of one download or upload.
     pub fn transfer_timeout(&self) -> Duration {
         self.settings.timeout()

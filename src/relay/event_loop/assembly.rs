@@ -32,6 +32,7 @@ use crate::relay::parts::suspend::Suspender;
 use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::parts::turns::Turns;
 use crate::relay::transport::{LinkStatus, RelayTransport};
+use crate::relay::voice::Voice;
 use crate::session::{SessionLimits, TurnId};
 use crate::store::{Batch, Health, OpSeq, Opened, StartMarks};
 use crate::wire::{OpId, OpIds};
@@ -84,6 +85,7 @@ pub(in crate::relay) struct Assembly {
     pub(in crate::relay) agents: AgentRegistry,
     pub(in crate::relay) transport: Arc<dyn RelayTransport>,
     pub(in crate::relay) media: Option<Arc<MediaClient>>,
+    pub(in crate::relay) voice: Voice,
     pub(in crate::relay) suspender: Option<Suspender>,
     /// The connection to the managed scheduler.
     pub(in crate::relay) arms: Option<Arms>,
@@ -118,6 +120,7 @@ impl EventLoop {
             agents,
             transport,
             media,
+            voice,
             suspender,
             arms,
             journal: opened,
@@ -133,6 +136,9 @@ impl EventLoop {
             waiting: settings.sessions.max_waiting,
         };
         let loop_settings = LoopSettings::new(settings);
+        let mut commands = settings.sessions.commands.clone();
+        // Where nothing speaks, it is the agent's to understand.
+        commands.retain(|name| name != "voice" || voice.speaker.is_some());
         let platforms = settings.connector.identities.iter();
         let (peer, recovered) = (settings.direct.peer(), opened.recovered);
         let is_direct = settings.direct.telegram.is_some();
@@ -150,7 +156,7 @@ impl EventLoop {
                 peer,
             ),
             commands: SlashCommands::new(
-                settings.sessions.commands.clone(),
+                commands,
                 settings.discord.commands.clone(),
                 platforms.map(|identity| identity.platform.as_str()),
                 is_direct,
@@ -166,6 +172,7 @@ impl EventLoop {
             link: RelayLink::new(transport, result_sender, !is_direct, clock.unix_ms()),
             clock,
             media,
+            voice,
             effects: Effects::default(),
         };
         // Before the turns of an earlier process begin again.

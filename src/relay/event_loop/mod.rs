@@ -39,6 +39,7 @@ use super::parts::sleep::{SleepEvent, SleepTask, Sleeper};
 use super::parts::turn_task::TurnRequest;
 use super::parts::turns::{Finished, Turns};
 use super::transport::{InboundFrame, InboundReceiver, InterruptRequest, LinkStatus, inbound_channel};
+use super::voice::Voice;
 use crate::adapter::Adapters;
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
@@ -77,6 +78,8 @@ pub(super) struct EventLoop {
     pub(super) chats: Chats,
     /// Downloads and uploads attachments; none over an embedder's own transport.
     pub(super) media: Option<Arc<MediaClient>>,
+    /// Transcribes recordings and speaks answers, as far as the settings name a way to.
+    pub(super) voice: Voice,
     pub(super) access: AccessControl,
     pub(super) inbound: Inbound,
     pub(super) turns: Turns,

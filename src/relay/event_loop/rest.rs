@@ -70,6 +70,7 @@ impl EventLoop {
             chats: _,
             adapters: _,
             media: _,
+            voice: _,
             sleeper: _,
             handed: _,
             settings: _,

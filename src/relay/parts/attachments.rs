@@ -147,6 +147,18 @@ impl TurnFiles {
         }
     }
 
+    /// Puts a file of the relay's own among the turn's files.
+    pub async fn put(&self, turn: TurnId, name: &'static str, bytes: Vec<u8>) -> std::io::Result<PathBuf> {
+        let client = self.client.as_ref().ok_or(std::io::ErrorKind::Unsupported)?;
+        if self.directory.get().is_none() {
+            // Nobody else sets it: the turn's downloads are over.
+            let _ = self.directory.set(client.create_dir(turn.0)?);
+        }
+        let path = self.roots().pop().unwrap_or_default().join(name);
+        tokio::fs::write(&path, bytes).await?;
+        Ok(path)
+    }
+
     /// The directories that the turn's agent may send from. Relative names are resolved against the first: the agent's
     /// working directory, else the one with the files that came with the message.
     fn roots(&self) -> Vec<PathBuf> {

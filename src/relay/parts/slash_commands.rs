@@ -23,6 +23,8 @@ pub enum SlashCommand {
     Usage,
     /// List or change the jobs of the chat: what follows the name.
     Cron(String),
+    /// Switch spoken answers on or off, or say whether they are on: what follows the name.
+    Voice(Option<bool>),
     /// List the commands.
     Help,
 }
@@ -38,6 +40,7 @@ impl SlashCommand {
             Self::WhoAmI => "whoami",
             Self::Usage => "usage",
             Self::Cron(_) => "cron",
+            Self::Voice(_) => "voice",
             Self::Help => "help",
         }
     }
@@ -47,7 +50,7 @@ impl SlashCommand {
         match self {
             Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
             Self::Cron(rest) => JobCommand::is_inquiry(rest),
-            Self::Stop | Self::New | Self::Agent(_) => false,
+            Self::Stop | Self::New | Self::Agent(_) | Self::Voice(_) => false,
         }
     }
 }
@@ -61,6 +64,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["whoami"], "show your id and your role"),
     (&["usage"], "show what you have used today"),
     (&["cron"], "list and change the jobs of this chat: /cron help"),
+    (
+        &["voice"],
+        "get answers as voice messages, too: /voice on, /voice off",
+    ),
     (&["help"], "list the commands"),
 ];
 
@@ -121,6 +128,11 @@ impl SlashCommands {
             "whoami" => SlashCommand::WhoAmI,
             "usage" => SlashCommand::Usage,
             "cron" => SlashCommand::Cron(rest.trim().to_owned()),
+            "voice" => SlashCommand::Voice(match rest.trim().to_ascii_lowercase().as_str() {
+                "on" => Some(true),
+                "off" => Some(false),
+                _ => None,
+            }),
             _ => SlashCommand::Help,
         })
     }

@@ -15,12 +15,13 @@ use super::attachments::{Queued, TurnFiles, Uploads};
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::agent::{
-    Agent, AgentEvent, AgentSignal, Media, PlanStep, PromptAnswer, Question, SignalReceiver, Turn, TurnEnd,
-    Usage,
+    Agent, AgentEvent, AgentSignal, Media, MediaLocation, PlanStep, PromptAnswer, Question, SignalReceiver,
+    Turn, TurnEnd, Usage,
 };
 use crate::net::media::MediaClient;
 use crate::relay::clock::Clock;
 use crate::relay::ops::OutcomeSender;
+use crate::relay::voice::{Speaker, Voice};
 use crate::session::TurnId;
 use crate::store::StartMark;
 use crate::text::truncate_bytes;
@@ -35,6 +36,9 @@ const LAST_OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long to wait before repeating a request that the event loop had no room for.
 const REQUEST_RETRY: Duration = Duration::from_millis(20);
 
+/// What a chat reads instead of a spoken answer.
+const NOT_SPOKEN: &str = "(I could not speak this answer.)";
+
 /// What a turn's task asks of the event loop while it runs.
 #[derive(Debug)]
 pub enum TurnRequest {
@@ -48,6 +52,8 @@ pub enum TurnRequest {
     Shown(Option<HalfWritten>),
     /// Save this for the session.
     SaveState(Vec<u8>),
+    /// Load whether the session wants spoken answers.
+    LoadVoice(oneshot::Sender<Option<Vec<u8>>>),
     /// Load what was saved for the session.
     LoadState(oneshot::Sender<Option<Vec<u8>>>),
     /// The conversation has this title.
@@ -110,10 +116,20 @@ pub struct TurnContext {
     pub forgotten: Option<CancellationToken>,
     /// Downloads and uploads attachments.
     pub media: Option<Arc<MediaClient>>,
+    /// Transcribes recordings and speaks answers.
+    pub voice: Voice,
     /// Whether its platform accepts attachments.
     pub accepts_attachments: bool,
     /// Notes that the agent is given the turn.
     pub start_mark: Option<StartMark>,
+}
+
+impl TurnContext {
+    /// What may speak the answer: where it is shown to a chat that takes files.
+    fn speaker(&self) -> Option<Arc<Speaker>> {
+        let speaks = self.accepts_attachments && !self.collect && self.media.is_some();
+        self.voice.speaker.clone().filter(|_| speaks)
+    }
 }
 
 /// Runs the agent until it ends, or until it has not stopped within the grace period after being cancelled.
@@ -125,7 +141,8 @@ pub async fn run_turn(
     context: TurnContext,
 ) -> TurnReport {
     let (cancel, grace) = (turn.cancel.clone(), context.grace);
-    let forgotten = context.forgotten.clone();
+    let (forgotten, transcriber) = (context.forgotten.clone(), context.voice.transcriber.clone());
+    let speaker = context.speaker();
     let files = Arc::new(TurnFiles::new(context.media.clone(), turn.workdir.clone()));
     let mut output = TurnOutput::new(turn.id, requests, context, Arc::clone(&files));
     let end = {
@@ -133,7 +150,10 @@ pub async fn run_turn(
             if let Some(forgotten) = forgotten {
                 forgotten.cancelled().await;
             }
-            files.download(&mut turn).await;
+            match transcriber {
+                Some(transcriber) => transcriber.receive(&files, &mut turn).await,
+                None => files.download(&mut turn).await,
+            }
             if turn.cancel.is_cancelled() {
                 return TurnEnd::Cancelled { confirmed: true };
             }
@@ -164,6 +184,9 @@ pub async fn run_turn(
     while let Some(signal) = signals.recv().await {
         output.handle(signal);
     }
+    if let Some(speaker) = speaker.filter(|_| end == TurnEnd::Completed) {
+        output.speak(&speaker, &files, &cancel).await;
+    }
     output.finish_uploads(&cancel).await;
     output.flush_requests().await;
     output.wait_for_outcome().await;
@@ -190,6 +213,8 @@ struct TurnOutput {
     stream: Box<ReplyStream>,
     /// The answer so far, instead of the stream.
     collect: bool,
+    /// The answer so far, beside the stream.
+    speaks: bool,
     collected: String,
     /// Where its last message begins.
     last_break: usize,
@@ -224,6 +249,7 @@ impl TurnOutput {
             upload_timeout: files.upload_timeout(),
             uploads: Uploads::new(turn, files, context.accepts_attachments),
             turn,
+            speaks: context.speaker().is_some(),
             stream: context.stream,
             collect: context.collect,
             collected: String::new(),
@@ -362,9 +388,10 @@ impl TurnOutput {
                 self.room += std::mem::take(&mut self.since_break);
                 self.truncated = false;
                 let text = self.fit(&text);
-                if self.collect {
+                if self.collect || self.speaks {
                     self.collected.push_str(text);
-                } else {
+                }
+                if !self.collect {
                     self.stream.replace_text(text, now);
                 }
             }
@@ -397,9 +424,10 @@ impl TurnOutput {
 
     fn push_text(&mut self, text: &str, now: Duration) {
         let text = self.fit(text);
-        if self.collect {
+        if self.collect || self.speaks {
             self.collected.push_str(text);
-        } else {
+        }
+        if !self.collect {
             self.stream.push_text(text, now);
         }
     }
@@ -408,7 +436,7 @@ impl TurnOutput {
     fn break_message(&mut self, now: Duration) {
         self.since_break = 0;
         if !self.collect {
-            return self.stream.break_message(now);
+            self.stream.break_message(now);
         }
         if self.collected.len() > self.last_break {
             self.collected.push_str("\n\n");
@@ -440,6 +468,56 @@ impl TurnOutput {
         }
         self.truncated = true;
         truncate_bytes(text, taken)
+    }
+
+    /// Adds the answer as a recording, if the session wants that; not after a stop.
+    async fn speak(&mut self, speaker: &Speaker, files: &TurnFiles, cancel: &CancellationToken) {
+        let text = std::mem::take(&mut self.collected);
+        if text.trim().is_empty() {
+            return;
+        }
+        let (reply, wanted) = oneshot::channel();
+        self.request(TurnRequest::LoadVoice(reply));
+        let turn = self.turn;
+        let work = async {
+            wanted.await.ok()??;
+            let spoken = speaker.speak(text.trim()).await;
+            let spoken = spoken.map_err(|reason| reason.to_string());
+            let file = match spoken {
+                Ok((name, audio)) => files.put(turn, name, audio).await.map_err(|e| e.to_string()),
+                Err(reason) => Err(reason),
+            };
+            Some(file.inspect_err(|reason| tracing::warn!(turn = turn.0, reason, "an answer was not spoken")))
+        };
+        tokio::pin!(work);
+        let spoken = loop {
+            let next_poll = self.flush();
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => return,
+                spoken = &mut work => break spoken,
+                () = self.progress() => {}
+                () = until(next_poll) => {}
+            }
+        };
+        let now = self.clock.mono();
+        match spoken {
+            None => {}
+            Some(Ok(path)) => {
+                // Platforms play these in the chat; others are files.
+                let plays = path
+                    .extension()
+                    .is_some_and(|end| ["ogg", "mp3", "m4a"].iter().any(|known| end == *known));
+                let recording = Media {
+                    location: MediaLocation::File(path),
+                    caption: String::new(),
+                    kind: plays.then(|| "voice".to_owned()),
+                    name: None,
+                };
+                self.attach(recording, now);
+            }
+            Some(Err(_)) => self.stream.notice(NOT_SPOKEN, now),
+        }
     }
 
     /// Waits for the uploads under way, within the time that one may take; not after a stop.

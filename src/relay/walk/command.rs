@@ -13,8 +13,9 @@ use crate::relay::ops::OpGroup;
 use crate::relay::parts::chats::job_origin;
 use crate::relay::parts::scheduler::{ArmWaiter, instant};
 use crate::relay::parts::slash_commands::SlashCommand;
+use crate::relay::voice::voice_key;
 use crate::session::{StopReason, TurnId};
-use crate::store::{ChangeRefusal, InboxSeq, JobChange, JobRow, RowState};
+use crate::store::{ChangeRefusal, Command, InboxSeq, JobChange, JobRow, RowState};
 use crate::wire::SessionKey;
 
 /// What chats read where jobs never run.
@@ -72,6 +73,7 @@ impl EventLoop {
             }
             SlashCommand::WhoAmI => self.access.describe(author),
             SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
+            SlashCommand::Voice(on) => self.switch_voice(session, on),
             SlashCommand::Help => self.commands.help(),
         };
         self.answer_command(&answer, session, row, (chat, facts));
@@ -94,6 +96,27 @@ impl EventLoop {
     ) {
         let ops = self.plan_text(answer, session, chat, facts, OpGroup::Message(row));
         self.end_row(row, RowState::Done, ops, None);
+    }
+
+    /// Remembers whether a conversation wants spoken answers.
+    fn switch_voice(&mut self, session: &SessionKey, on: Option<bool>) -> String {
+        let key = voice_key(session);
+        let answer = match on {
+            Some(true) => {
+                self.effects.write(Command::SetResume {
+                    session: key,
+                    blob: b"on".to_vec(),
+                    now_ms: self.clock.unix_ms(),
+                });
+                "Answers come as voice messages, too, from now on."
+            }
+            Some(false) => {
+                self.effects.write(Command::DropResume { session: key });
+                "Answers come as text only from now on."
+            }
+            None => "Write /voice on to get answers as voice messages, too, or /voice off.",
+        };
+        answer.to_owned()
     }
 
     fn describe_session(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> String {

@@ -283,6 +283,7 @@ impl EventLoop {
             max_output: self.settings.max_output,
             forgotten: self.agents.pending_forget(&origin.session),
             media: self.media.clone(),
+            voice: self.voice.clone(),
             accepts_attachments,
             start_mark,
         };

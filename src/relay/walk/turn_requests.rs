@@ -17,6 +17,7 @@ use crate::relay::parts::approvals::{Asker, Asking, Decider, OwnerChat};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::parts::turns::TurnOrigin;
+use crate::relay::voice::voice_key;
 use crate::session::TurnId;
 use crate::store::{Command, InboxSeq};
 use crate::wire::SessionKey;
@@ -60,6 +61,14 @@ impl EventLoop {
                 }
             }
             TurnRequest::SaveState(state) => self.save_state(turn, &origin.session, state),
+            TurnRequest::LoadVoice(reply) => {
+                let session = voice_key(&origin.session);
+                self.effects
+                    .request(Pending::AgentState(reply), |token| Command::LoadResume {
+                        token,
+                        session,
+                    });
+            }
             TurnRequest::LoadState(reply) => {
                 if let Some(agent) = self.turns.agent_name(turn) {
                     let session = state_key(&origin.session, agent);

@@ -26,7 +26,7 @@ const PARTS: &[(&str, &str)] = &[
 ];
 
 /// The part whose state this field of the event loop is, unless it is none.
-const NOT_PARTS: &[&str] = &["clock", "settings", "adapters", "media", "effects"];
+const NOT_PARTS: &[&str] = &["clock", "settings", "adapters", "media", "voice", "effects"];
 
 /// The source of a part, whether it is a file or a folder.
 fn part_file<'f>(files: &'f [(String, String)], part: &str) -> &'f str {

@@ -14,6 +14,7 @@ mod repeats;
 mod rich_messages;
 mod streaming;
 mod unknown_outcomes;
+mod voice;
 
 use std::sync::{Arc, Mutex};
 

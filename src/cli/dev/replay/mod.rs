@@ -79,10 +79,11 @@ pub(super) fn run(args: &ReplayArgs, process: &ProcessEnv<'_>) -> ExitCode {
 
 async fn replay(trace: Trace, settings: Settings, process: &ProcessEnv<'_>) -> ExitCode {
     let plan = match build_agents(&settings, process).await {
-        Ok(agents) => RelayPlan {
+        Ok((agents, voice)) => RelayPlan {
             platforms: platforms(&trace),
             settings,
             agents,
+            voice,
         },
         Err(error) => return fail(exit::CONFIGURATION, error.message, error.hint),
     };

@@ -56,6 +56,8 @@ pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> 
     }
     let keys = relay::agent_keys(settings, process.env);
     found.extend(keys.map(|(name, value)| KnownSecret::new(format!("agents.{name} (its key)"), value)));
+    let keys = relay::voice_keys(settings, process.env);
+    found.extend(keys.map(|(section, value)| KnownSecret::new(format!("{section} (its key)"), value)));
     for (name, target) in &settings.notify.targets {
         for (what, value) in target.kind().secrets(secret_sources(process.env)) {
             let label = format!("notify.targets.{name} ({what})");

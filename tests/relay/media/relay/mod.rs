@@ -2,6 +2,7 @@
 
 mod incoming;
 mod outgoing;
+mod voice;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
