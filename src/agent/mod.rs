@@ -107,6 +107,19 @@ pub struct AgentCommand {
     pub description: String,
 }
 
+/// A process that an agent keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct AgentProcess {
+    /// Its id.
+    pub pid: u32,
+    /// Turns that it runs.
+    pub turns: usize,
+    /// How long it has had none.
+    pub idle_secs: Option<u64>,
+    /// The memory of it and of what it started, where the system says so.
+    pub memory_bytes: Option<u64>,
+}
+
 /// One backend. Shared by all sessions, so it keeps what it needs per session itself. What must outlive the
 /// process it hands to the turn's sink ([`EventSink::save_state`]) and asks back ([`EventSink::load_state`]).
 pub trait Agent: Send + Sync + 'static {
@@ -141,6 +154,11 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Slash commands that it understands, as far as it knows now.
     fn commands(&self) -> Vec<AgentCommand> {
+        Vec::new()
+    }
+
+    /// The processes that it keeps between turns.
+    fn processes(&self) -> Vec<AgentProcess> {
         Vec::new()
     }
 

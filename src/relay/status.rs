@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::agent::{Agent, AgentHealth};
+use crate::agent::{Agent, AgentHealth, AgentProcess};
 
 /// What has happened since the relay started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -245,6 +245,9 @@ pub struct AgentStatus {
     /// Why it is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// The processes that it keeps between turns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<AgentProcess>,
 }
 
 /// The agents whose health is to be checked.
@@ -287,6 +290,7 @@ impl HealthCheck {
                 kind: agent.info().kind,
                 state,
                 why,
+                processes: agent.processes(),
             }
         };
         futures_util::future::join_all(self.0.into_iter().map(check)).await

@@ -261,11 +261,12 @@ impl Report<'_> {
             let text = |key: &str| agent[key].as_str().unwrap_or_default();
             let why = agent["why"].as_str().map(|why| format!(": {why}"));
             let text = format!(
-                "{} ({}) {}{}",
+                "{} ({}) {}{}{}",
                 text("name"),
                 text("kind"),
                 text("state"),
-                why.unwrap_or_default()
+                why.unwrap_or_default(),
+                processes(&agent["processes"])
             );
             StatusRow::plain("agent", text)
         };
@@ -327,6 +328,21 @@ impl Report<'_> {
             rows.push(StatusRow::plain("", what.to_owned()));
         }
         rows
+    }
+}
+
+/// How many processes an agent keeps, and their memory; empty for none.
+fn processes(list: &Value) -> String {
+    let list = list.as_array().map_or(&[][..], Vec::as_slice);
+    let memory = list.iter().filter_map(|process| process["memory_bytes"].as_u64());
+    let memory = match memory.sum() {
+        0 => String::new(),
+        bytes => format!(", {}", megabytes(bytes)),
+    };
+    match list.len() {
+        0 => String::new(),
+        1 => format!("; 1 process{memory}"),
+        count => format!("; {count} processes{memory}"),
     }
 }
 

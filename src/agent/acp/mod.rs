@@ -54,7 +54,7 @@ use self::rpc::CallError;
 use self::sessions::{AgentSessionStatus, AgentSessions, SessionRef};
 use self::settings::Launch;
 use super::child::{BaseEnv, program_exists};
-use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};
+use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, AgentProcess, Failure, Turn, TurnEnd};
 use crate::wire::SessionKey;
 
 /// Timeout of a small request.
@@ -338,6 +338,10 @@ impl Agent for AcpAgent {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    fn processes(&self) -> Vec<AgentProcess> {
+        self.pool.processes()
     }
 
     fn shutdown(&self) -> AgentFuture<'_, ()> {

@@ -1,19 +1,23 @@
 //! The processes of one agent, started on demand up to a limit.
 //!
 //! A turn takes a [`ProcessLease`]. A retired process gets no new turn and exits after its last one. A failed process is
-//! restarted by the next turn, with backoff.
+//! restarted by the next turn, with backoff. A process without a turn for as long as the settings say is retired, if its
+//! sessions can be continued in another one.
 
+use std::cmp::Reverse;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use tokio::runtime::Handle;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 
 use super::process::Capabilities;
 use super::process::{Process, StartError};
 use super::sessions::ProcessGeneration;
 use super::settings::Launch;
-use crate::agent::AgentCommand;
+use crate::agent::child::group_memory;
+use crate::agent::{AgentCommand, AgentProcess};
 use crate::backoff::Backoff;
 
 /// A start, shared by everyone who waits for it.
@@ -36,6 +40,8 @@ struct PoolState {
     backoff: RestartBackoff,
     last_failure: Option<String>,
     closed: bool,
+    /// Whether a task waits for idle processes.
+    watched: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +50,8 @@ struct Slot {
     start: Start,
     /// Turns in it, or on their way to it.
     turns: usize,
+    /// When its last turn ended.
+    idle_since: Option<Instant>,
 }
 
 /// A turn's use of a process.
@@ -143,6 +151,70 @@ impl Pool {
         state.sweep();
     }
 
+    /// The processes that run, with what they take of this machine.
+    pub(super) fn processes(&self) -> Vec<AgentProcess> {
+        let now = Instant::now();
+        let mut found = Vec::new();
+        {
+            let state = self.state();
+            for slot in state.slots.iter().chain(&state.retired) {
+                let process = slot.process().filter(|process| !process.is_gone());
+                if let Some(group) = process.and_then(|process| process.group) {
+                    let idle = slot.idle_since.map(|since| now.saturating_duration_since(since));
+                    found.push((group, slot.turns, idle));
+                }
+            }
+        }
+        let groups: Vec<i32> = found.iter().map(|(group, ..)| *group).collect();
+        let memory = group_memory(&groups);
+        let process = |(group, turns, idle): (i32, usize, Option<Duration>)| AgentProcess {
+            pid: group.unsigned_abs(),
+            turns,
+            idle_secs: idle.map(|idle| idle.as_secs()),
+            memory_bytes: memory.get(&group).copied(),
+        };
+        found.into_iter().map(process).collect()
+    }
+
+    /// Waits beside the turns for processes that have been idle for too long; one task for all of them.
+    fn watch_idle(self: &Arc<Self>) {
+        // Dropped with the runtime, a claim leaves nothing to wait for.
+        let (Some(limit), Ok(runtime)) = (self.launch.idle_close, Handle::try_current()) else {
+            return;
+        };
+        if std::mem::replace(&mut self.state().watched, true) {
+            return;
+        }
+        let pool = Arc::downgrade(self);
+        runtime.spawn(async move {
+            loop {
+                let Some(pool) = pool.upgrade() else { return };
+                let Some(due) = pool.close_idle(Instant::now(), limit) else {
+                    return;
+                };
+                drop(pool);
+                tokio::time::sleep_until(due.into()).await;
+            }
+        });
+    }
+
+    /// Ends the processes that have been idle for `limit`; returns when the next one will have been.
+    fn close_idle(&self, now: Instant, limit: Duration) -> Option<Instant> {
+        let mut state = self.state();
+        let idle = state.slots.iter().filter_map(|slot| {
+            let continues = slot.process()?.capabilities.continues().is_some();
+            Some((slot.generation, slot.idle_since.filter(|_| continues)?))
+        });
+        let (due, next) = due_idle(idle, now, limit);
+        for generation in due {
+            tracing::info!(agent = self.launch.name(), "an idle process of the agent ends");
+            state.retire(generation);
+        }
+        state.sweep();
+        state.watched = next.is_some();
+        next
+    }
+
     /// Ends every process.
     pub(super) async fn close(&self) {
         let slots = {
@@ -184,6 +256,7 @@ impl Pool {
                 generation,
                 start: Start::default(),
                 turns: 0,
+                idle_since: None,
             });
             state.slots.len() - 1
         };
@@ -193,6 +266,7 @@ impl Pool {
         };
         let slot = &mut state.slots[at];
         slot.turns += 1;
+        slot.idle_since = None;
         let claim = Claim {
             pool: Arc::clone(self),
             generation: slot.generation,
@@ -272,7 +346,9 @@ impl PoolState {
         {
             return Some(at);
         }
-        let (at, idlest) = self.slots.iter().enumerate().min_by_key(|(_, slot)| slot.turns)?;
+        // Of those without a turn the one that had one last, so that the others can end.
+        let load = |slot: &Slot| (slot.turns, Reverse(slot.idle_since));
+        let (at, idlest) = self.slots.iter().enumerate().min_by_key(|(_, slot)| load(slot))?;
         let has_room = turns.is_none_or(|turns| idlest.turns < turns);
         (has_room || self.slots.len() >= processes).then_some(at)
     }
@@ -314,11 +390,36 @@ impl Drop for Claim {
             .iter_mut()
             .chain(retired)
             .find(|slot| slot.generation == self.generation);
+        let mut is_idle = false;
         if let Some(slot) = slot {
             slot.turns -= 1;
+            is_idle = slot.turns == 0;
+            slot.idle_since = is_idle.then(Instant::now);
         }
         state.sweep();
+        drop(state);
+        if is_idle {
+            self.pool.watch_idle();
+        }
     }
+}
+
+/// The processes that have been idle for `limit`, the longest idle first, and when the next one will have been.
+fn due_idle(
+    idle: impl Iterator<Item = (ProcessGeneration, Instant)>,
+    now: Instant,
+    limit: Duration,
+) -> (Vec<ProcessGeneration>, Option<Instant>) {
+    let mut idle: Vec<_> = idle
+        .map(|(generation, since)| (since + limit, generation))
+        .collect();
+    idle.sort_by_key(|(due, _)| *due);
+    let split = idle.partition_point(|(due, _)| *due <= now);
+    let next = idle.get(split).map(|(due, _)| *due);
+    (
+        idle[..split].iter().map(|(_, generation)| *generation).collect(),
+        next,
+    )
 }
 
 /// First delay between restarts; doubles up to [`MAX_DELAY`].
@@ -369,7 +470,41 @@ mod tests {
             generation: ProcessGeneration(generation),
             start: Start::default(),
             turns,
+            idle_since: None,
         }
+    }
+
+    #[test]
+    fn what_was_idle_for_long_enough_is_due_the_longest_first() {
+        let now = Instant::now();
+        let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
+        let idle = |secs: u64| now - secs * second;
+        let number = |number, since| (ProcessGeneration(number), since);
+        let of = |slots: Vec<(ProcessGeneration, Instant)>| due_idle(slots.into_iter(), now, minute);
+        assert_eq!(of(Vec::new()), (Vec::new(), None));
+        assert_eq!(of(vec![number(1, idle(59))]), (Vec::new(), Some(now + second)));
+        assert_eq!(
+            of(vec![
+                number(1, idle(60)),
+                number(2, idle(10)),
+                number(3, idle(90)),
+                number(4, idle(20))
+            ]),
+            (
+                vec![ProcessGeneration(3), ProcessGeneration(1)],
+                Some(now + 40 * second)
+            )
+        );
+    }
+
+    #[test]
+    fn a_turn_without_a_session_goes_to_the_process_that_was_used_last() {
+        let now = Instant::now();
+        let mut state = PoolState::default();
+        state.slots = vec![slot(1, 0), slot(2, 0), slot(3, 1)];
+        state.slots[0].idle_since = Some(now);
+        state.slots[1].idle_since = Some(now + Duration::from_secs(1));
+        assert_eq!(state.pick(None, 3, Some(2)), Some(1));
     }
 
     #[test]

@@ -95,6 +95,8 @@ pub(super) struct Process {
     pub(super) permits: Option<Arc<Semaphore>>,
     /// When it started.
     pub(super) since: Instant,
+    /// Its process group.
+    pub(super) group: Option<i32>,
     connection: RpcConnection,
     stop_tokens: StopTokens,
     exit_report: watch::Receiver<Option<ExitReport>>,
@@ -122,7 +124,7 @@ impl Process {
         let routes = Routes::new(commands);
         let handler = Arc::clone(&routes) as Arc<dyn MessageHandler>;
         let connection = RpcConnection::start(stdout, stdin, handler, RpcLimits::default());
-        let stop_tokens = StopTokens::default();
+        let (group, stop_tokens) = (child.group(), StopTokens::default());
         let (exit_sender, exit_report) = watch::channel(None);
         let supervisor = tokio::spawn(supervise(
             child,
@@ -136,6 +138,7 @@ impl Process {
             routes,
             permits: launch.turns.map(|turns| Arc::new(Semaphore::new(turns))),
             since: Instant::now(),
+            group,
             connection,
             stop_tokens,
             exit_report,

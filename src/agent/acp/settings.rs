@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::agent::EnvAdditions;
 use crate::agent::child::{BaseEnv, EnvPolicy, Program};
+use crate::setting::MAX_SECS;
 
 /// Settings of an ACP agent. Either `argv` or `preset` is required.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,8 +29,12 @@ pub struct AcpSettings {
     /// Names of variables that are inherited although they sound like secrets; `*` at the end for any rest. The
     /// preset's are added.
     pub env_pass: Vec<String>,
-    /// Maximum processes; the preset's, or 1, when not set.
-    pub processes: Option<usize>,
+    /// Maximum processes; the preset's, or 1, when not set. `processes` is its former name.
+    #[serde(alias = "processes")]
+    pub max_processes: Option<usize>,
+    /// Seconds without a turn after which a process ends, if the agent can continue its sessions; the next message starts it
+    /// again. Never when not set.
+    pub idle_close_secs: Option<u64>,
     /// Maximum concurrent turns of a process; further turns wait or use another process.
     pub turns_per_process: Option<usize>,
     /// Timeout for the handshake, and for opening a session.
@@ -70,7 +75,8 @@ impl Default for AcpSettings {
             env: EnvAdditions::default(),
             env_clear: false,
             env_pass: Vec::new(),
-            processes: None,
+            max_processes: None,
+            idle_close_secs: None,
             turns_per_process: None,
             start_timeout_secs: 60,
             cancel_grace_secs: 5,
@@ -124,6 +130,8 @@ pub(super) struct Launch {
     pub(super) processes: usize,
     /// Maximum concurrent turns of a process.
     pub(super) turns: Option<usize>,
+    /// How long a process may be idle.
+    pub(super) idle_close: Option<Duration>,
     /// How long a start may take.
     pub(super) start_timeout: Duration,
     /// How long a stop may take.
@@ -149,12 +157,15 @@ impl AcpSettings {
             None => return Err(AcpSettingsError::Nothing),
         };
         for (name, value) in [
-            ("processes", self.processes),
+            ("max_processes", self.max_processes),
             ("turns_per_process", self.turns_per_process),
         ] {
             if value == Some(0) {
                 return Err(AcpSettingsError::Zero(name));
             }
+        }
+        if self.idle_close_secs == Some(0) {
+            return Err(AcpSettingsError::Zero("idle_close_secs"));
         }
         if self.start_timeout_secs == 0 {
             return Err(AcpSettingsError::Zero("start_timeout_secs"));
@@ -181,7 +192,12 @@ impl AcpSettings {
             preset: known,
             quirks,
             cwd: std::path::absolute(&cwd).unwrap_or(cwd),
-            processes: self.processes.or(known.map(|known| known.processes)).unwrap_or(1),
+            processes: (self.max_processes)
+                .or(known.map(|known| known.processes))
+                .unwrap_or(1),
+            idle_close: self
+                .idle_close_secs
+                .map(|secs| Duration::from_secs(secs.min(MAX_SECS))),
             turns: self
                 .turns_per_process
                 .or(known.and_then(|known| known.turns_per_process)),

@@ -10,12 +10,14 @@
 
 mod env;
 mod filter;
+mod memory;
 #[cfg(test)]
 mod tests;
 
 pub use env::{BaseEnv, EnvPolicy, set_variable};
 pub use env::{NotInstalled, program_exists};
 pub use filter::FilterError;
+pub use memory::group_memory;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -272,7 +274,6 @@ impl Child {
     }
 
     /// Its process group id, until it is reaped.
-    #[cfg(test)]
     pub fn group(&self) -> Option<i32> {
         match &self.state {
             ChildState::Unreaped { group, .. } => Some(group.as_raw_nonzero().get()),

@@ -42,6 +42,8 @@ macro_rules! delegate {
 
         fn commands(&self) -> Vec<crate::agent::AgentCommand> { self.$inner.commands() }
 
+        fn processes(&self) -> Vec<crate::agent::AgentProcess> { self.$inner.processes() }
+
         fn shutdown(&self) -> crate::agent::AgentFuture<'_, ()> { self.$inner.shutdown() }
     };
 }

@@ -1,11 +1,13 @@
 //! Processes that crash, do not start, are too few, or are ended.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use hermes_relay::agent::{Agent, AgentHealth, FailureClass, TurnEnd};
 
 use crate::acp::rig::Rig;
+use crate::support::wait::eventually;
 
 #[tokio::test]
 async fn a_crash_fails_the_turn_and_the_next_one_goes_on() {
@@ -48,7 +50,7 @@ async fn others_in_a_crashed_process_fail_too_and_nobody_hangs() {
 async fn turns_spread_over_processes_and_wait_for_a_place() {
     let rig = Rig::with("", |settings| {
         settings.turns_per_process = Some(1);
-        settings.processes = Some(2);
+        settings.max_processes = Some(2);
     });
     assert_eq!(rig.agent.info().parallel, Some(2));
     let turns = ["a", "b", "c", "d", "e"].map(|chat| rig.start(chat, "count 200"));
@@ -58,6 +60,39 @@ async fn turns_spread_over_processes_and_wait_for_a_place() {
         answers.len() == 2 && answers.iter().all(|answer| answer.starts_with("1 of ")),
         "{answers:?}"
     );
+}
+
+#[tokio::test]
+async fn an_idle_process_ends_and_its_conversation_goes_on_in_the_next() {
+    let rig = Rig::with("load", |settings| settings.idle_close_secs = Some(1));
+    rig.ask("a", "one").await;
+    let [process] = rig.agent.processes()[..] else {
+        panic!("{:?}", rig.agent.processes());
+    };
+    assert_eq!(process.turns, 0);
+    assert!(
+        process.memory_bytes.is_some_and(|bytes| bytes > 100_000),
+        "{process:?}"
+    );
+    eventually("the idle process to end", async || {
+        rig.agent.processes().is_empty()
+    })
+    .await;
+    assert_eq!(rig.agent.health().await, AgentHealth::Ready);
+    assert!(rig.ask("a", "history").await.starts_with("2 in "));
+    let mut busy = rig.start("b", "hang");
+    busy.wait_for_text("working").await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(rig.agent.processes().len(), 1, "one with a turn stays");
+    busy.stop().await;
+}
+
+#[tokio::test]
+async fn a_process_whose_conversations_would_be_lost_stays() {
+    let rig = Rig::with("", |settings| settings.idle_close_secs = Some(1));
+    rig.ask("a", "one").await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert!(rig.ask("a", "history").await.starts_with("2 in "));
 }
 
 #[tokio::test]
