@@ -33,6 +33,9 @@ pub(super) struct SendArgs {
     /// Platform, where several have a chat with this id.
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
+    /// Ring nobody: the message arrives without a sound where the platform has that.
+    #[arg(long)]
+    silent: bool,
     /// Text to send; `-` reads it from standard input.
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     text: String,
@@ -61,6 +64,7 @@ pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
         chat: args.chat.clone(),
         platform,
         text,
+        silent: args.silent,
     };
     match relay.call(&request) {
         Ok(answer) => {

@@ -48,6 +48,8 @@ pub(super) enum HandleRequest {
 pub(super) struct SendTarget {
     pub(super) platform: Option<String>,
     pub(super) chat: String,
+    /// Whether the message rings nobody.
+    pub(super) silent: bool,
 }
 
 /// Whose turn it is, for a process of its agent.
@@ -161,18 +163,38 @@ impl RelayHandle {
     /// Sends a message to a chat that wrote before, by its id; also before the last restart. Returns once the journal
     /// has it: it goes out when the link is up, possibly in a later run. Waits while the journal cannot be written.
     pub async fn send(&self, chat: &str, text: &str) -> Result<(), SendError> {
-        self.send_to(None, chat, text).await
+        self.send_to(None, chat, text, false).await
     }
 
     /// The same to a chat of this platform, where chats of several have the same id.
     pub async fn send_on(&self, platform: &str, chat: &str, text: &str) -> Result<(), SendError> {
-        self.send_to(Some(platform.to_owned()), chat, text).await
+        self.send_to(Some(platform.to_owned()), chat, text, false).await
     }
 
-    async fn send_to(&self, platform: Option<String>, chat: &str, text: &str) -> Result<(), SendError> {
-        let (chat, text) = (chat.to_owned(), text.to_owned());
-        self.ask(|reply| HandleRequest::Send(SendTarget { platform, chat }, text, reply))
-            .await?
+    /// The same to a chat of this platform, or of whichever knows it, without ringing anybody where the platform has that.
+    pub async fn send_silently(
+        &self,
+        platform: Option<&str>,
+        chat: &str,
+        text: &str,
+    ) -> Result<(), SendError> {
+        self.send_to(platform.map(str::to_owned), chat, text, true).await
+    }
+
+    async fn send_to(
+        &self,
+        platform: Option<String>,
+        chat: &str,
+        text: &str,
+        silent: bool,
+    ) -> Result<(), SendError> {
+        let text = text.to_owned();
+        let target = SendTarget {
+            platform,
+            chat: chat.to_owned(),
+            silent,
+        };
+        self.ask(|reply| HandleRequest::Send(target, text, reply)).await?
     }
 
     /// Lists or changes who may drive an agent; the inner error is the answer to a request that cannot be met.

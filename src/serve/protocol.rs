@@ -53,6 +53,9 @@ pub enum ControlRequest {
         platform: Option<String>,
         /// The text.
         text: String,
+        /// Whether it rings nobody.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        silent: bool,
     },
     /// List or change who may drive an agent.
     Access {
@@ -268,6 +271,7 @@ mod tests {
                 chat: "c".to_owned(),
                 platform: None,
                 text: "hi".to_owned(),
+                silent: true,
             },
             ControlRequest::JobsChanged,
             ControlRequest::JobsZone,

@@ -261,9 +261,12 @@ impl ControlService {
                     StopOutcome::NoTurn => Err(ControlError::new("no_turn", "no turn runs in that session")),
                 }
             }
-            ControlRequest::Send { chat, platform, text } => {
-                self.send(&chat, platform.as_deref(), &text).await
-            }
+            ControlRequest::Send {
+                chat,
+                platform,
+                text,
+                silent,
+            } => self.send(&chat, platform.as_deref(), &text, silent).await,
             ControlRequest::Access { request } => {
                 let answer = answer_within(RELAY_TIMEOUT, self.handle.access(request)).await;
                 let answer = answer.ok_or_else(no_response)?;
@@ -436,9 +439,10 @@ impl ControlService {
         )
     }
 
-    async fn send(&self, chat: &str, platform: Option<&str>, text: &str) -> ControlResult {
+    async fn send(&self, chat: &str, platform: Option<&str>, text: &str, silent: bool) -> ControlResult {
         let sending = async {
             match platform {
+                _ if silent => self.handle.send_silently(platform, chat, text).await,
                 Some(platform) => self.handle.send_on(platform, chat, text).await,
                 None => self.handle.send(chat, text).await,
             }

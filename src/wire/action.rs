@@ -209,6 +209,13 @@ pub struct PromptButton {
 }
 
 impl Action {
+    /// Has a message ring nobody.
+    pub fn silence(&mut self) {
+        if let Self::Send { metadata, .. } = self {
+            metadata.insert("notify".to_owned(), false.into());
+        }
+    }
+
     /// Every op's wire name.
     pub const OPS: [&'static str; 14] = [
         "send",

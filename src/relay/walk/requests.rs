@@ -164,6 +164,17 @@ impl EventLoop {
         let known = chat.and_then(|chat| self.chats.known(chat));
         let KnownChat { chat, facts } = known.ok_or(SendError::UnknownChat)?;
         let group = self.outbox.notice_group();
-        Ok(self.plan_text(text, &SessionKey::from_text(""), &chat, &facts, group))
+        let adapter = self.adapters.get(&chat.platform);
+        let mut actions = adapter.reply(text, &chat, &facts);
+        if target.silent {
+            for action in &mut actions {
+                action.action.silence();
+            }
+        }
+        let (session, lane) = (SessionKey::from_text(""), chat.key().into());
+        let span = tracing::Span::none();
+        Ok(self
+            .outbox
+            .plan(&adapter, &session.shared(), &lane, &actions, group, &span))
     }
 }

@@ -187,6 +187,23 @@ async fn a_chat_that_wrote_before_can_be_written_to() {
 }
 
 #[tokio::test]
+async fn a_silent_message_rings_nobody() {
+    let world = World::new().await;
+    let relay = world.start().await;
+    world.settle("hello").await;
+    relay.handle.send("100", "Loud.").await.unwrap();
+    world.answer(ADA, "Loud.").await;
+    relay.handle.send_silently(None, "100", "Quiet.").await.unwrap();
+    world.answer(ADA, "Quiet.").await;
+    let calls = world.api.calls_of("sendMessage").into_iter();
+    let silent: Vec<bool> = calls
+        .map(|call| call.params["disable_notification"] == true)
+        .collect();
+    assert!(silent.ends_with(&[false, true]), "{silent:?}");
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn what_the_journal_could_not_hold_is_taken_once_it_can() {
     let world = World::new().await;
     let agent = Noting::default();
