@@ -476,9 +476,9 @@ mod tests {
 
     #[test]
     fn what_was_idle_for_long_enough_is_due_the_longest_first() {
-        let now = Instant::now();
-        let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
-        let idle = |secs: u64| now - secs * second;
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let (now, minute) = (start + 100 * second, 60 * second);
+        let idle = |secs: u32| start + (100 - secs) * second;
         let number = |number, since| (ProcessGeneration(number), since);
         let of = |slots: Vec<(ProcessGeneration, Instant)>| due_idle(slots.into_iter(), now, minute);
         assert_eq!(of(Vec::new()), (Vec::new(), None));
@@ -500,8 +500,10 @@ mod tests {
     #[test]
     fn a_turn_without_a_session_goes_to_the_process_that_was_used_last() {
         let now = Instant::now();
-        let mut state = PoolState::default();
-        state.slots = vec![slot(1, 0), slot(2, 0), slot(3, 1)];
+        let mut state = PoolState {
+            slots: vec![slot(1, 0), slot(2, 0), slot(3, 1)],
+            ..PoolState::default()
+        };
         state.slots[0].idle_since = Some(now);
         state.slots[1].idle_since = Some(now + Duration::from_secs(1));
         assert_eq!(state.pick(None, 3, Some(2)), Some(1));
