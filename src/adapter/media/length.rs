@@ -25,15 +25,14 @@ pub fn recording_secs(head: &[u8], tail: &[u8], size: u64) -> Option<u64> {
         let (bytes, at) = [head, tail]
             .into_iter()
             .find_map(|bytes| Some((bytes, find(bytes, b"mvhd")?)))?;
-        let (rate, units) = match bytes.get(at + 4)? {
-            0 => (u32_be(bytes, at + 16)?, u64::from(u32_be(bytes, at + 20)?)),
-            _ => {
-                let units = bytes.get(at + 28..at + 36)?;
-                (
-                    u32_be(bytes, at + 24)?,
-                    u64::from_be_bytes(units.try_into().ok()?),
-                )
-            }
+        let (rate, units) = if *bytes.get(at + 4)? == 0 {
+            (u32_be(bytes, at + 16)?, u64::from(u32_be(bytes, at + 20)?))
+        } else {
+            let units = bytes.get(at + 28..at + 36)?;
+            (
+                u32_be(bytes, at + 24)?,
+                u64::from_be_bytes(units.try_into().ok()?),
+            )
         };
         return (rate > 0).then(|| units.div_ceil(u64::from(rate)));
     }
