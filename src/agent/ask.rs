@@ -12,7 +12,7 @@ use super::event::{AgentSignal, EventSink};
 pub use crate::adapter::prompt::{Meaning, QuestionKind};
 
 /// A question to people.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// Whether something is to be allowed, or one of several things chosen.
     pub kind: QuestionKind,
@@ -27,7 +27,7 @@ pub struct Question {
 }
 
 /// One possible answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     /// The agent's id; any text.
     pub id: String,
@@ -38,7 +38,7 @@ pub struct Choice {
 }
 
 /// Outcome of a question.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PromptAnswer {
     /// The id of the choice that was picked.
     Chosen(String),
@@ -81,6 +81,12 @@ impl Approver {
     #[must_use]
     pub fn through(&self, sink: &EventSink) -> Self {
         Self::new(sink, self.permission)
+    }
+
+    /// Who decides.
+    #[cfg(feature = "nats")]
+    pub(crate) fn permission(&self) -> Permission {
+        self.permission
     }
 
     /// Asks and waits for the answer. Dropping the future takes the question back.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::ask::{PromptAnswer, Question};
@@ -13,7 +14,7 @@ pub use crate::adapter::stream::StepState;
 const SINK_CAPACITY: usize = 64;
 
 /// Output or progress of a running agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum AgentEvent {
     /// Text to append to the answer.
@@ -39,7 +40,7 @@ pub enum AgentEvent {
 }
 
 /// A tool call.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The agent's id of the call.
     pub id: String,
@@ -52,7 +53,7 @@ pub struct ToolCall {
 }
 
 /// Kinds of tools.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToolKind {
     /// Reads files or data.
     Read,
@@ -72,7 +73,7 @@ pub enum ToolKind {
 }
 
 /// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStep {
     /// The step in a few words.
     pub text: String,
@@ -81,7 +82,7 @@ pub struct PlanStep {
 }
 
 /// Token usage of a turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens read.
     pub input_tokens: u64,
@@ -90,7 +91,7 @@ pub struct Usage {
 }
 
 /// A file or picture for the chat.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {
     /// The path or the address of the file.
     pub location: MediaLocation,
@@ -103,7 +104,7 @@ pub struct Media {
 }
 
 /// The place of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MediaLocation {
     /// A path on this machine.
     File(PathBuf),

@@ -17,10 +17,13 @@ pub(crate) mod guard;
 pub(crate) mod hermes;
 mod http;
 pub(crate) mod openai;
+mod pool;
 mod prompt_text;
 pub(crate) mod route;
 pub(crate) mod transcript;
 mod turn;
+#[cfg(feature = "nats")]
+pub(crate) mod worker;
 
 pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind};
 pub use builtin::{EchoAgent, UnknownAgent};
@@ -50,8 +53,11 @@ mod backends {
     pub use super::hermes::{HermesAgent, HermesMode, HermesSettings};
     pub use super::http::check_base_url;
     pub use super::openai::{OpenAiAgent, OpenAiSettings};
+    pub use super::pool::PoolSettings;
     pub use super::route::{Route, RouteInput, fixed_route, match_route};
     pub use super::turn::TELL_OPERATOR;
+    #[cfg(feature = "nats")]
+    pub use super::worker::{Hub, Worker, WorkerAgent, WorkerSettings};
 }
 
 use std::future::Future;

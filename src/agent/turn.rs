@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +13,7 @@ use crate::session::TurnId;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 
 /// Input of a turn.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TurnInput {
     /// The text of the message.
     pub text: String,
@@ -35,7 +36,7 @@ pub struct TurnInput {
 }
 
 /// A file that came with a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The path of a downloaded file, else its address.
     pub location: super::MediaLocation,
@@ -46,7 +47,7 @@ pub struct Attachment {
 }
 
 /// The chat that a message was written in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatOrigin {
     /// The platform's name.
     pub platform: String,
@@ -148,7 +149,7 @@ pub struct Turn {
 }
 
 /// How a turn ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TurnEnd {
     /// The answer is complete.
     Completed,
@@ -166,7 +167,7 @@ pub enum TurnEnd {
 }
 
 /// Why an answer is incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Truncation {
     /// The model's token limit.
     Tokens,
@@ -179,7 +180,7 @@ pub enum Truncation {
 }
 
 /// Why a turn failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// The class of the failure.
     pub class: FailureClass,
@@ -194,7 +195,7 @@ pub struct Failure {
 }
 
 /// Classes of failures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureClass {
     /// The agent cannot be reached or started.
     Unavailable,

@@ -42,6 +42,8 @@ mod unenroll;
 mod unknown_verb;
 mod usage;
 mod wake;
+#[cfg(feature = "nats")]
+mod worker;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -173,6 +175,8 @@ enum Verb {
     Usage(usage::UsageArgs),
     Reload(reload::ReloadArgs),
     Wake(wake::WakeArgs),
+    #[cfg(feature = "nats")]
+    Worker(worker::WorkerArgs),
     Health(health::HealthArgs),
     Oracle(oracle::OracleArgs),
     Conformance(conformance::ConformanceArgs),
@@ -193,6 +197,8 @@ impl Verb {
             } => true,
             #[cfg(feature = "dev")]
             Self::Dev(_) => true,
+            #[cfg(feature = "nats")]
+            Self::Worker(_) => true,
             Self::Gateway {
                 verb: GatewayVerb::Enroll(_) | GatewayVerb::Unenroll(_),
             }
@@ -398,6 +404,8 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Send(args) => send::run(&args, env),
         Verb::Reload(args) => reload::run(&args, env),
         Verb::Wake(args) => wake::run(&args, env),
+        #[cfg(feature = "nats")]
+        Verb::Worker(args) => worker::run(&args, &process),
         Verb::Health(args) => health::run(&args, env),
         Verb::Oracle(args) => oracle::run(&args, env),
         Verb::Conformance(args) => conformance::run(&args, &process),

@@ -12,13 +12,13 @@ use serde_json::{Map, Value};
 
 use super::file::nearest;
 use super::settings::HIDDEN;
-use crate::agent::{AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, PRESETS, Permission};
+use crate::agent::{AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, PRESETS, Permission, PoolSettings};
 
 /// Agents by name.
 pub type AgentEntries = BTreeMap<String, AgentEntry>;
 
 /// Kinds of agents, as written.
-pub const KINDS: &[&str] = &["acp", "command", "echo", "hermes", "noop", "openai"];
+pub const KINDS: &[&str] = &["acp", "command", "echo", "hermes", "noop", "openai", "worker"];
 
 /// An agent.
 #[derive(Clone, Debug)]
@@ -54,6 +54,8 @@ pub enum Backend {
     OpenAi(Box<OpenAiSettings>),
     /// A Hermes API server.
     Hermes(Box<HermesSettings>),
+    /// A pool of workers on other machines.
+    Worker(Box<PoolSettings>),
 }
 
 impl Backend {
@@ -66,13 +68,14 @@ impl Backend {
             Self::Acp(_) => "acp",
             Self::OpenAi(_) => "openai",
             Self::Hermes(_) => "hermes",
+            Self::Worker(_) => "worker",
         }
     }
 
     /// Whether it can act on the machine or beyond: run programs, change files, use tools.
     pub fn acts(&self) -> bool {
         match self {
-            Self::Command(_) | Self::Acp(_) | Self::Hermes(_) => true,
+            Self::Command(_) | Self::Acp(_) | Self::Hermes(_) | Self::Worker(_) => true,
             Self::Echo | Self::Noop | Self::OpenAi(_) => false,
         }
     }
@@ -81,7 +84,7 @@ impl Backend {
     pub fn starts_program(&self) -> bool {
         match self {
             Self::Command(_) | Self::Acp(_) => true,
-            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => false,
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) | Self::Worker(_) => false,
         }
     }
 
@@ -94,7 +97,7 @@ impl Backend {
                 let preset = PRESETS.iter().find(|known| known.name == preset)?;
                 preset.argv.first().copied()
             }),
-            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => None,
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) | Self::Worker(_) => None,
         }
     }
 
@@ -103,14 +106,14 @@ impl Backend {
         match self {
             Self::Command(settings) => Some(&mut settings.argv),
             Self::Acp(settings) => Some(&mut settings.argv),
-            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => None,
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) | Self::Worker(_) => None,
         }
     }
 
     /// Its paths, which are relative to the settings file.
     fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let paths = match self {
-            Self::Echo | Self::Noop => Vec::new(),
+            Self::Echo | Self::Noop | Self::Worker(_) => Vec::new(),
             Self::Command(settings) => vec![&mut settings.cwd],
             Self::Acp(settings) => vec![&mut settings.cwd],
             Self::OpenAi(settings) => vec![&mut settings.api_key_file, &mut settings.system_prompt_file],
@@ -122,7 +125,7 @@ impl Backend {
     /// The files that are read when the agent is built, by key.
     pub fn files(&self) -> Vec<(&'static str, &PathBuf)> {
         let files = match self {
-            Self::Echo | Self::Noop | Self::Command(_) | Self::Acp(_) => Vec::new(),
+            Self::Echo | Self::Noop | Self::Command(_) | Self::Acp(_) | Self::Worker(_) => Vec::new(),
             Self::OpenAi(settings) => vec![
                 ("api_key_file", settings.api_key_file.as_ref()),
                 ("system_prompt_file", settings.system_prompt_file.as_ref()),
@@ -140,7 +143,7 @@ impl Backend {
         match self {
             Self::Command(settings) => settings.cwd.as_ref(),
             Self::Acp(settings) => settings.cwd.as_ref(),
-            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => None,
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) | Self::Worker(_) => None,
         }
     }
 
@@ -149,7 +152,7 @@ impl Backend {
         match self {
             Self::OpenAi(settings) => (settings.api_key_env.as_deref(), settings.api_key_file.as_ref()),
             Self::Hermes(settings) => (settings.api_key_env.as_deref(), settings.api_key_file.as_ref()),
-            Self::Echo | Self::Noop | Self::Command(_) | Self::Acp(_) => (None, None),
+            Self::Echo | Self::Noop | Self::Command(_) | Self::Acp(_) | Self::Worker(_) => (None, None),
         }
     }
 }
@@ -207,6 +210,7 @@ impl AgentEntry {
             "acp" => Backend::Acp(Box::new(parse_options(rest)?)),
             "openai" => Backend::OpenAi(Box::new(parse_options(rest)?)),
             "hermes" => Backend::Hermes(Box::new(parse_options(rest)?)),
+            "worker" => Backend::Worker(Box::new(parse_options(rest)?)),
             other => {
                 let shown: String = other.chars().take(40).collect();
                 let near = nearest(other, KINDS.iter().copied());

@@ -23,6 +23,7 @@ use super::cron::CronConfig;
 use super::direct::DirectConfig;
 use super::env;
 use super::file::nearest;
+use super::nats::{NatsConfig, WorkerConfig};
 use super::notify::{self, NotifyConfig};
 use super::sections::{
     AuditConfig, DiscordConfig, JournalConfig, LinkConfig, LogConfig, PolicyOverride, ServeConfig,
@@ -63,6 +64,9 @@ section! {
         #[serde(skip_serializing)]
         #[doc(hidden)]
         pub timezone: Option<String>;
+        /// What `hermes-relay worker` runs; `None` if this is no worker's file.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub worker: Option<WorkerConfig>, fields(WorkerConfig::FIELDS);
         /// Directory of the journal.
         #[serde(deserialize_with = "null_is_default")]
         pub state_dir: PathBuf, env(&[
@@ -110,6 +114,8 @@ section! {
         pub cron: CronConfig;
         /// Skills.
         pub skills: SkillsConfig;
+        /// The NATS server that relays and workers meet at.
+        pub nats: NatsConfig;
         /// Control and monitoring.
         pub serve: ServeConfig;
         /// Shutdown.
@@ -289,6 +295,9 @@ impl Settings {
             ("connector.delivery_key", &self.connector.delivery_key),
             ("idp.client_secret", &self.idp.client_secret),
             ("telemetry.headers", &self.telemetry.headers),
+            ("nats.token", &self.nats.token),
+            ("nats.credentials", &self.nats.credentials),
+            ("nats.nkey", &self.nats.nkey),
         ];
         held.into_iter()
             .filter_map(|(key, secret)| Some((key, secret.as_ref()?)))

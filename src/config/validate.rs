@@ -3,6 +3,7 @@
 use super::agents::{AgentChoice, Backend};
 use super::cron::zone_error;
 use super::file::nearest;
+use super::nats::worker_violation;
 use super::notify;
 use super::settings::Settings;
 use crate::adapter::media::AllowedHosts;
@@ -55,6 +56,8 @@ fn broken_rules(settings: &Settings) -> [Option<Violation>; 17] {
         settings.tls.violation(),
         settings.transcribe.violation(),
         settings.speak.violation(),
+        settings.nats.violation(),
+        worker_violation(settings),
     ]
 }
 
@@ -111,7 +114,7 @@ fn wrong_address(name: &str, backend: &Backend) -> Option<String> {
     let (address, allow_plaintext) = match backend {
         Backend::OpenAi(openai) => (&openai.base_url, openai.allow_plaintext),
         Backend::Hermes(hermes) => (&hermes.base_url, hermes.allow_plaintext),
-        Backend::Echo | Backend::Noop | Backend::Command(_) | Backend::Acp(_) => return None,
+        Backend::Echo | Backend::Noop | Backend::Command(_) | Backend::Acp(_) | Backend::Worker(_) => return None,
     };
     let error = check_base_url(address, allow_plaintext).err()?;
     Some(format!("`{name}`: `base_url`: {error}"))

@@ -17,6 +17,8 @@ pub mod machine;
 pub mod media;
 pub(crate) mod metered;
 #[cfg(feature = "otlp")]
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod otlp;
 pub mod portal_login;
 pub mod proxy;

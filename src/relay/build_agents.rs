@@ -25,6 +25,9 @@ use crate::net::tls::Tls;
 /// The variable with the relay's state directory for its children, so that `hermes-relay` in their shells finds it.
 pub const STATE_DIR: &str = "RELAY_STATE_DIR";
 
+/// Where files of workers are kept until they are sent, below the state directory.
+const WORKER_FILES: &str = "from-workers";
+
 /// What agents are built with.
 pub struct AgentEnvironment<'e> {
     /// One variable of the environment.
@@ -76,23 +79,30 @@ pub fn build_agents(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
     let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
-    let base = without_keys(settings, &environment.base).provide(STATE_DIR, state_dir);
+    let base = without_keys(settings, &environment.base).provide(STATE_DIR, state_dir.clone());
     let base = Arc::new(base);
     let egress = HttpEgress {
         tls: environment.tls.clone(),
         proxies: environment.proxies.clone(),
         user_agent: USER_AGENT.to_owned(),
     };
+    let hub = LazyHub::new(settings, &environment.tls);
     let build_slot = |(name, entry): (&String, &AgentEntry)| {
         let key = read_key(name, &entry.backend, environment.env)?;
-        let agent =
-            build_agent(name, &with_grace(entry, settings), &base, &egress, key).map_err(|reason| {
-                AgentBuildError::Settings {
-                    name: name.clone(),
-                    reason,
-                }
-            })?;
-        let workdir = entry.working_dir().cloned();
+        let entry = &with_grace(entry, settings);
+        let mut workdir = entry.working_dir().cloned();
+        let agent = match &entry.backend {
+            Backend::Worker(pool) => {
+                let files = state_dir.join(WORKER_FILES);
+                workdir = Some(files.clone());
+                pool_agent(name, pool, &hub, files)
+            }
+            _ => build_agent(name, entry, &base, &egress, key),
+        };
+        let agent = agent.map_err(|reason| AgentBuildError::Settings {
+            name: name.clone(),
+            reason,
+        })?;
         let mut agent = guards(entry).wrap(agent);
         if entry.backend.starts_program() {
             agent = Arc::new(WorkdirCheck::new(agent, workdir.clone()));
@@ -142,7 +152,7 @@ fn with_grace(entry: &AgentEntry, settings: &Settings) -> AgentEntry {
         Backend::Acp(acp) => acp.cancel_grace_secs = acp.cancel_grace_secs.min(grace),
         Backend::Command(command) => command.kill_grace_secs = command.kill_grace_secs.min(grace),
         Backend::Hermes(hermes) => hermes.stop_grace_secs = hermes.stop_grace_secs.min(grace),
-        Backend::Echo | Backend::Noop | Backend::OpenAi(_) => {}
+        Backend::Echo | Backend::Noop | Backend::OpenAi(_) | Backend::Worker(_) => {}
     }
     entry
 }
@@ -167,6 +177,7 @@ fn build_agent(
         Backend::OpenAi(settings) => {
             Arc::new(OpenAiAgent::new((**settings).clone(), key, egress).map_err(reason)?)
         }
+        Backend::Worker(_) => return Err("a worker runs no turns of a pool".to_owned()),
         Backend::Hermes(settings) => {
             Arc::new(HermesAgent::new((**settings).clone(), key, egress).map_err(reason)?)
         }
@@ -174,9 +185,74 @@ fn build_agent(
     Ok(agent)
 }
 
+/// The agent of a pool. All pools share one connection.
+#[cfg(feature = "nats")]
+fn pool_agent(
+    name: &str,
+    pool: &crate::agent::PoolSettings,
+    hub: &LazyHub<'_>,
+    files: PathBuf,
+) -> Result<Arc<dyn Agent>, String> {
+    let agent = crate::agent::WorkerAgent::new(name, pool.clone(), hub.get(), files);
+    Ok(Arc::new(agent))
+}
+
+#[cfg(not(feature = "nats"))]
+fn pool_agent(
+    _name: &str,
+    _pool: &crate::agent::PoolSettings,
+    _hub: &LazyHub<'_>,
+    _files: PathBuf,
+) -> Result<Arc<dyn Agent>, String> {
+    Err("this program was built without `nats`; build it with `cargo build --profile dist --features nats`".to_owned())
+}
+
+/// The relay's connection to its workers, once a pool needs it.
+struct LazyHub<'a> {
+    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only pools use it"))]
+    settings: &'a Settings,
+    #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only pools use it"))]
+    tls: &'a Tls,
+    #[cfg(feature = "nats")]
+    hub: std::cell::OnceCell<Arc<crate::agent::Hub>>,
+}
+
+impl<'a> LazyHub<'a> {
+    fn new(settings: &'a Settings, tls: &'a Tls) -> Self {
+        Self {
+            settings,
+            tls,
+            #[cfg(feature = "nats")]
+            hub: std::cell::OnceCell::new(),
+        }
+    }
+
+    #[cfg(feature = "nats")]
+    fn get(&self) -> Arc<crate::agent::Hub> {
+        let new = || {
+            let nats = &self.settings.nats;
+            crate::agent::Hub::new(nats_settings(self.settings), self.tls.clone(), &nats.prefix)
+        };
+        Arc::clone(self.hub.get_or_init(new))
+    }
+}
+
+/// How to reach the NATS server.
+#[cfg(feature = "nats")]
+pub fn nats_settings(settings: &Settings) -> crate::net::nats::NatsSettings {
+    let nats = &settings.nats;
+    crate::net::nats::NatsSettings {
+        urls: nats.url.0.clone(),
+        token: nats.token.clone(),
+        credentials: nats.credentials.clone(),
+        nkey: nats.nkey.clone(),
+    }
+}
+
 /// What stands around an agent beside its own limits. One that cannot be reached rests after a few failures.
 fn guards(entry: &AgentEntry) -> Guards {
-    let remote = !matches!(entry.backend, Backend::Echo | Backend::Noop);
+    // A pool has waiting turns of its own.
+    let remote = !matches!(entry.backend, Backend::Echo | Backend::Noop | Backend::Worker(_));
     Guards {
         breaker: remote.then(BreakerSettings::default),
         parallel: entry.max_turns_at_once,

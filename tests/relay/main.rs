@@ -23,3 +23,5 @@ mod slack;
 mod sleep;
 mod telegram;
 mod walk;
+#[cfg(feature = "nats")]
+mod workers;

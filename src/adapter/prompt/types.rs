@@ -61,7 +61,7 @@ pub struct PromptRequest {
 }
 
 /// Kinds of questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QuestionKind {
     /// May this be done?
     Approval,
@@ -79,7 +79,7 @@ pub struct PromptOption {
 }
 
 /// The meaning of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meaning {
     /// Yes, this time.
     AllowOnce,

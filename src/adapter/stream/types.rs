@@ -36,7 +36,7 @@ impl StreamTarget {
 }
 
 /// Progress of a tool call or of a step of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum StepState {
     /// Not started.
     #[default]

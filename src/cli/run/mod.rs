@@ -5,7 +5,7 @@ pub(super) mod chronos;
 mod credential_files;
 mod greeting;
 mod reload;
-mod signals;
+pub(super) mod signals;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

@@ -18,7 +18,7 @@ const MAX_DUMPED_SESSIONS: usize = 200;
 
 /// What a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SignalRequest {
+pub(in crate::cli) enum SignalRequest {
     /// SIGTERM or SIGINT, or SIGHUP when a terminal was closed: finish and exit.
     Stop,
     /// `hermes-relay stop`: the same, and asking again changes nothing.
@@ -32,7 +32,7 @@ pub(super) enum SignalRequest {
 }
 
 /// The handled signals.
-pub(super) struct Signals {
+pub(in crate::cli) struct Signals {
     terminate: Signal,
     interrupt: Signal,
     user1: Signal,
@@ -46,7 +46,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Handles signals from now on, and requests on the channel as well.
-    pub(super) fn listen(stop_verbs: mpsc::Receiver<()>) -> std::io::Result<Self> {
+    pub(in crate::cli) fn listen(stop_verbs: mpsc::Receiver<()>) -> std::io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -61,7 +61,7 @@ impl Signals {
     }
 
     /// The next request. Cancel-safe: a signal is taken only when it is returned.
-    pub(super) async fn next(&mut self) -> SignalRequest {
+    pub(in crate::cli) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
             biased;
             _ = self.terminate.recv() => SignalRequest::Stop,

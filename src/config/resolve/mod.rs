@@ -59,6 +59,7 @@ pub(super) fn load_from(
     layers.sleep(&mut settings.sleep, settings.connector.wake_url.is_some());
     layers.access(&mut settings.access)?;
     layers.telemetry(&mut settings.telemetry);
+    layers.nats(&mut settings.nats)?;
     layers.notify(&mut settings);
     layers.cron(&mut settings);
     layers.state_dir(&mut settings)?;

@@ -127,6 +127,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("tokio_rustls", &["net"]),
     ("rustls_platform_verifier", &["net"]),
     ("webpki_root_certs", &["net"]),
+    ("async_nats", &["net"]),
     ("axum", &["dev", "serve"]),
     ("jsonwebtoken", &["cron", "dev"]),
     ("aws_lc_rs", &["dev"]),

@@ -1,0 +1,233 @@
+//! The `nats` and `worker` sections: turns that run on other machines.
+
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Deserializer, Serialize};
+use url::Url;
+
+use super::ConfigError;
+use super::agents::Backend;
+use super::layers::Layers;
+use super::secret;
+use super::settings::{Settings, hidden};
+use super::validate::Violation;
+use crate::setting::section;
+
+/// Longest name of a pool or prefix: it becomes a part of subjects and names of streams.
+const MAX_NAME: usize = 48;
+/// Most servers in the list.
+const MAX_SERVERS: usize = 16;
+
+section! {
+    /// The NATS server that relays and workers meet at.
+    pub struct NatsConfig {
+        /// Address, or a list of the addresses of a cluster.
+        pub url: ServerList;
+        /// File with the token, which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub token_file: Option<PathBuf>;
+        /// File with the credentials (JWT and seed), which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub creds_file: Option<PathBuf>;
+        /// File with the seed of an `NKey`, which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub nkey_file: Option<PathBuf>;
+        /// Subjects and streams begin with it.
+        pub prefix: String = "hermes".to_owned();
+        /// Allow an unencrypted connection to another machine.
+        pub allow_plaintext: bool;
+    } resolved {
+        /// The token.
+        #[serde(serialize_with = "hidden")]
+        pub token: Option<SecretString>;
+        /// The credentials.
+        #[serde(serialize_with = "hidden")]
+        pub credentials: Option<SecretString>;
+        /// The seed.
+        #[serde(serialize_with = "hidden")]
+        pub nkey: Option<SecretString>;
+    }
+}
+
+section! {
+    /// A worker: what `hermes-relay worker` runs.
+    #[derive(PartialEq, Eq)]
+    pub struct WorkerConfig {
+        /// The pool whose turns it takes.
+        pub pool: String;
+        /// The agent that runs them: one of `agents`, or a built-in one.
+        pub agent: String;
+        /// Maximum concurrent turns.
+        pub slots: usize = 1, range(1..=1024);
+        /// Name in `status` and logs; the host's name if it is not set.
+        pub name: Option<String>;
+    }
+}
+
+/// Addresses of servers: one, or a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ServerList(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for ServerList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "an address such as nats://127.0.0.1:4222, or a list of them")]
+        enum Written {
+            One(String),
+            List(Vec<String>),
+            None(()),
+        }
+        Ok(Self(match Written::deserialize(deserializer)? {
+            Written::One(url) if url.trim().is_empty() => Vec::new(),
+            Written::One(url) => vec![url],
+            Written::List(urls) => urls,
+            Written::None(()) => Vec::new(),
+        }))
+    }
+}
+
+/// Why a text cannot be the name of a pool or a prefix.
+fn name_error(name: &str) -> Option<String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    let valid = !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(is_plain);
+    (!valid).then(|| format!("must be 1 to {MAX_NAME} letters, digits, `-` or `_`"))
+}
+
+/// Why an address is invalid. It is not quoted: it may contain a password.
+fn url_error(address: &str, allow_plaintext: bool) -> Option<String> {
+    let example = "such as nats://127.0.0.1:4222 or tls://nats.example:4222";
+    let invalid = || Some(format!("must be a nats:// or tls:// address, {example}"));
+    let Ok(url) = Url::parse(address) else { return invalid() };
+    let (true, Some(host)) = (matches!(url.scheme(), "nats" | "tls"), url.host_str()) else {
+        return invalid();
+    };
+    if !url.username().is_empty() || url.password().is_some() {
+        return Some("must not contain a user or password; use `nats.token_file`, `creds_file` or `nkey_file`".to_owned());
+    }
+    let loopback = host == "localhost"
+        || host
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|ip| ip.is_loopback());
+    (url.scheme() == "nats" && !loopback && !allow_plaintext).then(|| {
+        "has an unencrypted address of another machine; use tls:// or set `nats.allow_plaintext: true`".to_owned()
+    })
+}
+
+impl NatsConfig {
+    /// The first violated rule.
+    pub(super) fn violation(&self) -> Option<Violation> {
+        if let Some(rule) = name_error(&self.prefix) {
+            return Some(("nats.prefix", rule));
+        }
+        if self.url.0.len() > MAX_SERVERS {
+            return Some(("nats.url", format!("must have at most {MAX_SERVERS} addresses")));
+        }
+        let mut urls = self.url.0.iter();
+        if let Some(rule) = urls.find_map(|url| url_error(url, self.allow_plaintext)) {
+            return Some(("nats.url", rule));
+        }
+        let files = [&self.token_file, &self.creds_file, &self.nkey_file];
+        (files.into_iter().flatten().count() > 1).then(|| {
+            let rule = "excludes the others: set one of `token_file`, `creds_file` and `nkey_file`";
+            ("nats.token_file", rule.to_owned())
+        })
+    }
+}
+
+/// The first violated rule about workers: of the `worker` section, or of an agent of kind `worker`.
+pub(super) fn worker_violation(settings: &Settings) -> Option<Violation> {
+    let has_server = !settings.nats.url.0.is_empty();
+    let needs_server = || "needs `nats.url`, the server that relays and workers meet at".to_owned();
+    for (name, entry) in &settings.agents {
+        let Backend::Worker(worker) = &entry.backend else {
+            continue;
+        };
+        if let Some(rule) = name_error(&worker.pool) {
+            return Some(("agents", format!("`{name}`: `pool` {rule}")));
+        }
+        if !has_server {
+            return Some(("agents", format!("`{name}` {}", needs_server())));
+        }
+    }
+    let worker = settings.worker.as_ref()?;
+    if let Some(rule) = name_error(&worker.pool) {
+        return Some(("worker.pool", rule));
+    }
+    if let Some(Some(rule)) = worker.name.as_deref().map(name_error) {
+        return Some(("worker.name", rule));
+    }
+    if !has_server {
+        return Some(("worker", needs_server()));
+    }
+    match settings.agents.get(&worker.agent).map(|entry| &entry.backend) {
+        Some(Backend::Worker(_)) => {
+            let rule = "must be an agent that runs here, not one of kind `worker`".to_owned();
+            Some(("worker.agent", rule))
+        }
+        None if !crate::agent::BUILT_IN.contains(&worker.agent.as_str()) => {
+            let rule = format!("names `{}`, which is neither in `agents` nor built in", worker.agent);
+            Some(("worker.agent", rule))
+        }
+        Some(_) | None => None,
+    }
+}
+
+impl Layers<'_> {
+    /// Reads the secret files of the server.
+    pub(super) fn nats(&mut self, nats: &mut NatsConfig) -> Result<(), ConfigError> {
+        for (key, file, secret) in [
+            ("nats.token", &nats.token_file, &mut nats.token),
+            ("nats.credentials", &nats.creds_file, &mut nats.credentials),
+            ("nats.nkey", &nats.nkey_file, &mut nats.nkey),
+        ] {
+            if let Some((path, origin)) = self.path_in_own(file.as_deref()) {
+                *secret = Some(self.record(key, origin, secret::read(&path)?));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::test_home::TestHome;
+
+    fn error(file: &str) -> String {
+        let loaded = TestHome::new().file("relay.yaml", file).try_load();
+        loaded.map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_relay_and_a_worker_are_read() {
+        let relay = "nats: {url: 'nats://127.0.0.1:4222', prefix: team}\nagents: {code: {kind: worker, pool: code}}";
+        let settings = TestHome::new().file("relay.yaml", relay).load().settings;
+        assert_eq!((settings.nats.url.0.len(), settings.nats.prefix.as_str()), (1, "team"));
+        assert_eq!(settings.agents["code"].backend.kind(), "worker");
+        let worker = "nats: {url: ['tls://a.example:4222', 'tls://b.example']}\n\
+                      worker: {pool: code, agent: echo, slots: 4}";
+        let settings = TestHome::new().file("relay.yaml", worker).load().settings;
+        assert_eq!(settings.nats.url.0.len(), 2);
+        assert_eq!(settings.worker.map(|worker| worker.slots), Some(4));
+    }
+
+    #[test]
+    fn mistakes_are_named_without_secrets() {
+        let server = "nats: {url: 'nats://127.0.0.1:4222'}";
+        for (file, part) in [
+            ("agents: {c: {kind: worker, pool: p}}".to_owned(), "`c` needs `nats.url`"),
+            (format!("{server}\nagents: {{c: {{kind: worker, pool: 'a.b'}}}}"), "`c`: `pool` must be"),
+            (format!("{server}\nworker: {{pool: p, agent: nobody}}"), "names `nobody`"),
+            ("worker: {pool: p, agent: echo}".to_owned(), "`nats.url`"),
+            ("nats: {url: 'nats://me:hunter2@127.0.0.1'}".to_owned(), "must not contain a user"),
+            ("nats: {url: 'nats://far.example'}".to_owned(), "allow_plaintext"),
+            ("nats: {url: 'http://127.0.0.1'}".to_owned(), "nats:// or tls://"),
+            ("nats: {prefix: 'a b'}".to_owned(), "`nats.prefix` must be"),
+        ] {
+            let error = error(&file);
+            assert!(error.contains(part), "{file}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}
