@@ -24,7 +24,10 @@ const FIRST: [Group; 1] = [(
 
 /// The verbs by group, in the order of the full help.
 const GROUPS: [Group; 4] = [
-    ("Start", &["init", "dev", "enroll", "unenroll", "run", "service"]),
+    (
+        "Start",
+        &["init", "dev", "enroll", "unenroll", "run", "worker", "service"],
+    ),
     (
         "Operate",
         &[

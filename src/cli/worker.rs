@@ -7,10 +7,10 @@ use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use super::exit;
-use super::log::{self, LogHandle, Repeats};
 use super::log::FatalErrors;
-use super::run::signals::{SignalRequest, Signals};
+use super::log::{self, LogHandle, Repeats};
 use super::run::build_agents;
+use super::run::signals::{SignalRequest, Signals};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{ProcessEnv, SharedArgs, enroll};
 use crate::agent::{Worker, WorkerSettings, built_in};
@@ -36,7 +36,8 @@ pub(super) struct WorkerArgs {
 }
 
 /// The hint without a `worker` section.
-const NO_WORKER: &str = "add for example `worker: {pool: code, agent: claude, slots: 4}`; docs/scaling.md has a whole file";
+const NO_WORKER: &str =
+    "add for example `worker: {pool: code, agent: claude, slots: 4}`; docs/scaling.md has a whole file";
 
 /// Runs the verb.
 pub(super) fn run(args: &WorkerArgs, process: &ProcessEnv<'_>) -> ExitCode {
@@ -50,7 +51,11 @@ pub(super) fn run(args: &WorkerArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let log = log::start(&loaded, process, Repeats::RateLimited);
     let fatal = log.fatal_errors(process.env);
     let Some(worker) = loaded.settings.worker.clone() else {
-        return fatal.fail(exit::CONFIGURATION, "the settings have no `worker` section", Some(NO_WORKER));
+        return fatal.fail(
+            exit::CONFIGURATION,
+            "the settings have no `worker` section",
+            Some(NO_WORKER),
+        );
     };
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(serve(&loaded, worker, process, &log)),
@@ -58,7 +63,12 @@ pub(super) fn run(args: &WorkerArgs, process: &ProcessEnv<'_>) -> ExitCode {
     }
 }
 
-async fn serve(loaded: &LoadedConfig, config: WorkerConfig, process: &ProcessEnv<'_>, log: &LogHandle) -> ExitCode {
+async fn serve(
+    loaded: &LoadedConfig,
+    config: WorkerConfig,
+    process: &ProcessEnv<'_>,
+    log: &LogHandle,
+) -> ExitCode {
     let fatal = log.fatal_errors(process.env);
     let mut settings = loaded.settings.clone();
     // Only this agent is used here; the check of its program is the same as that of a relay.
@@ -83,8 +93,17 @@ async fn serve(loaded: &LoadedConfig, config: WorkerConfig, process: &ProcessEnv
     let Ok(mut signals) = Signals::listen(stop_verbs) else {
         return fatal.fail(exit::INTERNAL, "cannot listen for signals", None);
     };
-    let name = config.name.or_else(enroll::hostname).unwrap_or_else(|| "worker".to_owned());
-    tracing::info!(pool = config.pool, agent = config.agent, slots = config.slots, name, "worker starts");
+    let name = config
+        .name
+        .or_else(enroll::hostname)
+        .unwrap_or_else(|| "worker".to_owned());
+    tracing::info!(
+        pool = config.pool,
+        agent = config.agent,
+        slots = config.slots,
+        name,
+        "worker starts"
+    );
     let worker = Worker::new(
         WorkerSettings {
             pool: config.pool,

@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 
 use super::file::nearest;
 use super::settings::HIDDEN;
-use crate::agent::{AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, PRESETS, Permission, PoolSettings};
+use crate::agent::{
+    AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, PRESETS, Permission, PoolSettings,
+};
 
 /// Agents by name.
 pub type AgentEntries = BTreeMap<String, AgentEntry>;

@@ -16,6 +16,8 @@ use crate::setting::section;
 
 /// Longest name of a pool or prefix: it becomes a part of subjects and names of streams.
 const MAX_NAME: usize = 48;
+/// Most turns at once on one worker.
+const MAX_SLOTS: usize = 1024;
 /// Most servers in the list.
 const MAX_SERVERS: usize = 16;
 
@@ -50,19 +52,24 @@ section! {
     }
 }
 
-section! {
-    /// A worker: what `hermes-relay worker` runs.
-    #[derive(PartialEq, Eq)]
-    pub struct WorkerConfig {
-        /// The pool whose turns it takes.
-        pub pool: String;
-        /// The agent that runs them: one of `agents`, or a built-in one.
-        pub agent: String;
-        /// Maximum concurrent turns.
-        pub slots: usize = 1, range(1..=1024);
-        /// Name in `status` and logs; the host's name if it is not set.
-        pub name: Option<String>;
-    }
+/// A worker: what `hermes-relay worker` runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerConfig {
+    /// The pool whose turns it takes.
+    pub pool: String,
+    /// The agent that runs them: one of `agents`, or a built-in one.
+    pub agent: String,
+    /// Maximum concurrent turns.
+    #[serde(default = "one")]
+    pub slots: usize,
+    /// Name in logs; the host's name if it is not set.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+fn one() -> usize {
+    1
 }
 
 /// Addresses of servers: one, or a list.
@@ -72,7 +79,10 @@ pub struct ServerList(pub Vec<String>);
 impl<'de> Deserialize<'de> for ServerList {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "an address such as nats://127.0.0.1:4222, or a list of them")]
+        #[serde(
+            untagged,
+            expecting = "an address such as nats://127.0.0.1:4222, or a list of them"
+        )]
         enum Written {
             One(String),
             List(Vec<String>),
@@ -98,12 +108,17 @@ fn name_error(name: &str) -> Option<String> {
 fn url_error(address: &str, allow_plaintext: bool) -> Option<String> {
     let example = "such as nats://127.0.0.1:4222 or tls://nats.example:4222";
     let invalid = || Some(format!("must be a nats:// or tls:// address, {example}"));
-    let Ok(url) = Url::parse(address) else { return invalid() };
+    let Ok(url) = Url::parse(address) else {
+        return invalid();
+    };
     let (true, Some(host)) = (matches!(url.scheme(), "nats" | "tls"), url.host_str()) else {
         return invalid();
     };
     if !url.username().is_empty() || url.password().is_some() {
-        return Some("must not contain a user or password; use `nats.token_file`, `creds_file` or `nkey_file`".to_owned());
+        return Some(
+            "must not contain a user or password; use `nats.token_file`, `creds_file` or `nkey_file`"
+                .to_owned(),
+        );
     }
     let loopback = host == "localhost"
         || host
@@ -111,7 +126,8 @@ fn url_error(address: &str, allow_plaintext: bool) -> Option<String> {
             .parse::<std::net::IpAddr>()
             .is_ok_and(|ip| ip.is_loopback());
     (url.scheme() == "nats" && !loopback && !allow_plaintext).then(|| {
-        "has an unencrypted address of another machine; use tls:// or set `nats.allow_plaintext: true`".to_owned()
+        "has an unencrypted address of another machine; use tls:// or set `nats.allow_plaintext: true`"
+            .to_owned()
     })
 }
 
@@ -155,6 +171,12 @@ pub(super) fn worker_violation(settings: &Settings) -> Option<Violation> {
     if let Some(rule) = name_error(&worker.pool) {
         return Some(("worker.pool", rule));
     }
+    if !(1..=MAX_SLOTS).contains(&worker.slots) {
+        return Some((
+            "worker.slots",
+            format!("must be between 1 and {MAX_SLOTS}, not {}", worker.slots),
+        ));
+    }
     if let Some(Some(rule)) = worker.name.as_deref().map(name_error) {
         return Some(("worker.name", rule));
     }
@@ -167,7 +189,10 @@ pub(super) fn worker_violation(settings: &Settings) -> Option<Violation> {
             Some(("worker.agent", rule))
         }
         None if !crate::agent::BUILT_IN.contains(&worker.agent.as_str()) => {
-            let rule = format!("names `{}`, which is neither in `agents` nor built in", worker.agent);
+            let rule = format!(
+                "names `{}`, which is neither in `agents` nor built in",
+                worker.agent
+            );
             Some(("worker.agent", rule))
         }
         Some(_) | None => None,
@@ -201,9 +226,13 @@ mod tests {
 
     #[test]
     fn a_relay_and_a_worker_are_read() {
-        let relay = "nats: {url: 'nats://127.0.0.1:4222', prefix: team}\nagents: {code: {kind: worker, pool: code}}";
+        let relay =
+            "nats: {url: 'nats://127.0.0.1:4222', prefix: team}\nagents: {code: {kind: worker, pool: code}}";
         let settings = TestHome::new().file("relay.yaml", relay).load().settings;
-        assert_eq!((settings.nats.url.0.len(), settings.nats.prefix.as_str()), (1, "team"));
+        assert_eq!(
+            (settings.nats.url.0.len(), settings.nats.prefix.as_str()),
+            (1, "team")
+        );
         assert_eq!(settings.agents["code"].backend.kind(), "worker");
         let worker = "nats: {url: ['tls://a.example:4222', 'tls://b.example']}\n\
                       worker: {pool: code, agent: echo, slots: 4}";
@@ -216,11 +245,23 @@ mod tests {
     fn mistakes_are_named_without_secrets() {
         let server = "nats: {url: 'nats://127.0.0.1:4222'}";
         for (file, part) in [
-            ("agents: {c: {kind: worker, pool: p}}".to_owned(), "`c` needs `nats.url`"),
-            (format!("{server}\nagents: {{c: {{kind: worker, pool: 'a.b'}}}}"), "`c`: `pool` must be"),
-            (format!("{server}\nworker: {{pool: p, agent: nobody}}"), "names `nobody`"),
+            (
+                "agents: {c: {kind: worker, pool: p}}".to_owned(),
+                "`c` needs `nats.url`",
+            ),
+            (
+                format!("{server}\nagents: {{c: {{kind: worker, pool: 'a.b'}}}}"),
+                "`c`: `pool` must be",
+            ),
+            (
+                format!("{server}\nworker: {{pool: p, agent: nobody}}"),
+                "names `nobody`",
+            ),
             ("worker: {pool: p, agent: echo}".to_owned(), "`nats.url`"),
-            ("nats: {url: 'nats://me:hunter2@127.0.0.1'}".to_owned(), "must not contain a user"),
+            (
+                "nats: {url: 'nats://me:hunter2@127.0.0.1'}".to_owned(),
+                "must not contain a user",
+            ),
             ("nats: {url: 'nats://far.example'}".to_owned(), "allow_plaintext"),
             ("nats: {url: 'http://127.0.0.1'}".to_owned(), "nats:// or tls://"),
             ("nats: {prefix: 'a b'}".to_owned(), "`nats.prefix` must be"),

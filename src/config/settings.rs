@@ -65,8 +65,7 @@ section! {
         #[doc(hidden)]
         pub timezone: Option<String>;
         /// What `hermes-relay worker` runs; `None` if this is no worker's file.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub worker: Option<WorkerConfig>, fields(WorkerConfig::FIELDS);
+        pub worker: Option<WorkerConfig>;
         /// Directory of the journal.
         #[serde(deserialize_with = "null_is_default")]
         pub state_dir: PathBuf, env(&[

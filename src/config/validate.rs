@@ -114,7 +114,9 @@ fn wrong_address(name: &str, backend: &Backend) -> Option<String> {
     let (address, allow_plaintext) = match backend {
         Backend::OpenAi(openai) => (&openai.base_url, openai.allow_plaintext),
         Backend::Hermes(hermes) => (&hermes.base_url, hermes.allow_plaintext),
-        Backend::Echo | Backend::Noop | Backend::Command(_) | Backend::Acp(_) | Backend::Worker(_) => return None,
+        Backend::Echo | Backend::Noop | Backend::Command(_) | Backend::Acp(_) | Backend::Worker(_) => {
+            return None;
+        }
     };
     let error = check_base_url(address, allow_plaintext).err()?;
     Some(format!("`{name}`: `base_url`: {error}"))

@@ -121,12 +121,16 @@ impl Bus {
             .event_callback(|event| async move {
                 match event {
                     async_nats::Event::Connected => tracing::info!("connected to the NATS server"),
-                    async_nats::Event::Disconnected => tracing::warn!("the connection to the NATS server was lost"),
+                    async_nats::Event::Disconnected => {
+                        tracing::warn!("the connection to the NATS server was lost")
+                    }
                     other => tracing::debug!(%other, "NATS"),
                 }
             });
         if settings.urls.iter().any(|url| url.starts_with("tls:")) {
-            options = options.require_tls(true).tls_client_config((*tls.config()?).clone());
+            options = options
+                .require_tls(true)
+                .tls_client_config((*tls.config()?).clone());
         }
         if let Some(token) = &settings.token {
             options = options.token(token.expose_secret().to_owned());
@@ -168,12 +172,22 @@ impl Bus {
     /// Publishes without waiting for anybody.
     pub async fn publish(&self, subject: String, payload: Vec<u8>) -> Result<(), NatsError> {
         let published = self.client.publish(subject, payload.into());
-        timeout(PATIENCE, published).await.map_err(|_| NatsError::Timeout)?.map_err(server)
+        timeout(PATIENCE, published)
+            .await
+            .map_err(|_| NatsError::Timeout)?
+            .map_err(server)
     }
 
     /// Publishes and waits for one answer.
-    pub async fn request(&self, subject: String, payload: Vec<u8>, patience: Duration) -> Result<Vec<u8>, NatsError> {
-        let request = async_nats::Request::new().payload(payload.into()).timeout(Some(patience));
+    pub async fn request(
+        &self,
+        subject: String,
+        payload: Vec<u8>,
+        patience: Duration,
+    ) -> Result<Vec<u8>, NatsError> {
+        let request = async_nats::Request::new()
+            .payload(payload.into())
+            .timeout(Some(patience));
         match self.client.send_request(subject, request).await {
             Ok(answer) => Ok(answer.payload.into()),
             Err(error) => Err(match error.kind() {
@@ -187,12 +201,17 @@ impl Bus {
     /// Subscribes.
     pub async fn subscribe(&self, subject: String) -> Result<Subscription, NatsError> {
         let subscribed = timeout(PATIENCE, self.client.subscribe(subject)).await;
-        Ok(Subscription(subscribed.map_err(|_| NatsError::Timeout)?.map_err(server)?))
+        Ok(Subscription(
+            subscribed.map_err(|_| NatsError::Timeout)?.map_err(server)?,
+        ))
     }
 
     /// Sends everything that was published.
     pub async fn flush(&self) -> Result<(), NatsError> {
-        timeout(PATIENCE, self.client.flush()).await.map_err(|_| NatsError::Timeout)?.map_err(server)
+        timeout(PATIENCE, self.client.flush())
+            .await
+            .map_err(|_| NatsError::Timeout)?
+            .map_err(server)
     }
 
     /// The work queue of that name; made if there is none.
@@ -207,14 +226,21 @@ impl Bus {
             max_age: MAX_QUEUE_AGE,
             ..stream::Config::default()
         };
-        let stream = self.jetstream.get_or_create_stream(config).await.map_err(server)?;
+        let stream = self
+            .jetstream
+            .get_or_create_stream(config)
+            .await
+            .map_err(server)?;
         let config = pull::Config {
             durable_name: Some(CONSUMER.to_owned()),
             ack_wait: ACK_WAIT,
             max_ack_pending: MAX_QUEUED,
             ..pull::Config::default()
         };
-        let consumer = stream.get_or_create_consumer(CONSUMER, config).await.map_err(server)?;
+        let consumer = stream
+            .get_or_create_consumer(CONSUMER, config)
+            .await
+            .map_err(server)?;
         Ok(WorkQueue {
             stream,
             consumer,
@@ -262,7 +288,9 @@ impl WorkQueue {
             let ack = self.jetstream.publish(self.subject.clone(), payload.into()).await;
             ack.map_err(server)?.await.map_err(server)
         };
-        let ack = timeout(PATIENCE, published).await.map_err(|_| NatsError::Timeout)??;
+        let ack = timeout(PATIENCE, published)
+            .await
+            .map_err(|_| NatsError::Timeout)??;
         Ok(ack.sequence)
     }
 
@@ -273,8 +301,16 @@ impl WorkQueue {
 
     /// Takes up to so many messages; waits at most `patience` for the first.
     pub async fn take(&self, most: usize, patience: Duration) -> Result<Vec<QueuedMessage>, NatsError> {
-        let batch = self.consumer.batch().max_messages(most).expires(patience).messages();
-        let mut batch = timeout(PATIENCE, batch).await.map_err(|_| NatsError::Timeout)?.map_err(server)?;
+        let batch = self
+            .consumer
+            .batch()
+            .max_messages(most)
+            .expires(patience)
+            .messages();
+        let mut batch = timeout(PATIENCE, batch)
+            .await
+            .map_err(|_| NatsError::Timeout)?
+            .map_err(server)?;
         let mut taken = Vec::new();
         let all = async {
             while let Some(message) = batch.next().await {

@@ -204,7 +204,10 @@ fn pool_agent(
     _hub: &LazyHub<'_>,
     _files: PathBuf,
 ) -> Result<Arc<dyn Agent>, String> {
-    Err("this program was built without `nats`; build it with `cargo build --profile dist --features nats`".to_owned())
+    Err(
+        "this program was built without `nats`; build it with `cargo build --profile dist --features nats`"
+            .to_owned(),
+    )
 }
 
 /// The relay's connection to its workers, once a pool needs it.

@@ -45,11 +45,11 @@ mod transport;
 mod voice;
 mod walk;
 
+#[cfg(feature = "nats")]
+pub use build_agents::nats_settings;
 pub use build_agents::{
     AgentBuildError, AgentEnvironment, STATE_DIR, agent_keys, build_agents, without_keys,
 };
-#[cfg(feature = "nats")]
-pub use build_agents::nats_settings;
 pub use builder::{BuildError, Relay, RelayBuilder, bot_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};

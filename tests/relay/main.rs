@@ -23,5 +23,3 @@ mod slack;
 mod sleep;
 mod telegram;
 mod walk;
-#[cfg(feature = "nats")]
-mod workers;

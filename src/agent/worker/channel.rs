@@ -215,7 +215,11 @@ mod tests {
                     }
                 }
                 if !wire.is_empty() {
-                    let at = if calm { 0 } else { random.below(wire.len() as u64) as usize };
+                    let at = if calm {
+                        0
+                    } else {
+                        random.below(wire.len() as u64) as usize
+                    };
                     let (from_left, packet) = wire.remove(at);
                     let end = if from_left { &mut right } else { &mut left };
                     received.extend(end.receive(packet, now).unwrap());
@@ -243,6 +247,9 @@ mod tests {
         assert!(gap.again);
         left.receive(gap, now).unwrap();
         let both = left.packet(now).unwrap();
-        assert_eq!(right.receive(both, now).unwrap(), [b"one".to_vec(), b"two".to_vec()]);
+        assert_eq!(
+            right.receive(both, now).unwrap(),
+            [b"one".to_vec(), b"two".to_vec()]
+        );
     }
 }

@@ -74,7 +74,9 @@ impl Hub {
         if let Some(queue) = queues.get(pool) {
             return Ok(queue.clone());
         }
-        let queue = bus.queue(&self.names.stream(pool), &self.names.turns(pool)).await?;
+        let queue = bus
+            .queue(&self.names.stream(pool), &self.names.turns(pool))
+            .await?;
         queues.insert(pool.to_owned(), queue.clone());
         Ok(queue)
     }
@@ -158,36 +160,40 @@ impl Hub {
             }
             None if is_begin => Some((message.reply?, encode(&self.head(&turn, Kind::No), &[]))),
             // The turn is over here: it must stop there.
-            None => Some((self.names.worker(&head.from), encode(&self.head(&turn, Kind::No), &[]))),
+            None if !head.from.bytes().all(|byte| byte.is_ascii_alphanumeric()) => None,
+            None => Some((
+                self.names.worker(&head.from),
+                encode(&self.head(&turn, Kind::No), &[]),
+            )),
         }
     }
 }
 
 /// Listens for as long as there is a hub.
 async fn listen(hub: Weak<Hub>, bus: Bus, mut own: Subscription, mut pools: Subscription) {
-        let mut beat = tokio::time::interval(BEAT);
-        loop {
-            tokio::select! {
-                biased;
-                Some(message) = own.next() => {
-                    let Some(hub) = hub.upgrade() else { return };
-                    if let Some((subject, refusal)) = hub.dispatch(message) {
-                        let _ = bus.publish(subject, refusal).await;
-                    }
+    let mut beat = tokio::time::interval(BEAT);
+    loop {
+        tokio::select! {
+            biased;
+            Some(message) = own.next() => {
+                let Some(hub) = hub.upgrade() else { return };
+                if let Some((subject, refusal)) = hub.dispatch(message) {
+                    let _ = bus.publish(subject, refusal).await;
                 }
-                Some(message) = pools.next() => {
-                    let Some(hub) = hub.upgrade() else { return };
-                    if let Some((beat, _)) = decode::<Heartbeat>(&message.payload) {
-                        hub.state().roster.heard(beat, Instant::now());
-                    }
-                }
-                _ = beat.tick() => {
-                    let Some(hub) = hub.upgrade() else { return };
-                    if bus.is_connected() {
-                        let _ = bus.publish(hub.names.relays(), hub.id.clone().into_bytes()).await;
-                    }
-                }
-                else => return,
             }
+            Some(message) = pools.next() => {
+                let Some(hub) = hub.upgrade() else { return };
+                if let Some((beat, _)) = decode::<Heartbeat>(&message.payload) {
+                    hub.state().roster.heard(beat, Instant::now());
+                }
+            }
+            _ = beat.tick() => {
+                let Some(hub) = hub.upgrade() else { return };
+                if bus.is_connected() {
+                    let _ = bus.publish(hub.names.relays(), hub.id.clone().into_bytes()).await;
+                }
+            }
+            else => return,
         }
     }
+}

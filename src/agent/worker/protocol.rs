@@ -188,16 +188,30 @@ pub fn encode_packet(turn: &str, from: &str, packet: &Packet) -> Vec<u8> {
             seq: packet.seq,
             ack: packet.ack,
             again: packet.again,
-            frames: packet.frames.iter().map(|(frame, more)| (frame.len(), *more)).collect(),
+            frames: packet
+                .frames
+                .iter()
+                .map(|(frame, more)| (frame.len(), *more))
+                .collect(),
         },
     };
-    let blob: Vec<u8> = packet.frames.iter().flat_map(|(frame, _)| frame.iter().copied()).collect();
+    let blob: Vec<u8> = packet
+        .frames
+        .iter()
+        .flat_map(|(frame, _)| frame.iter().copied())
+        .collect();
     encode(&head, &blob)
 }
 
 /// The frames of a [`Kind::Data`]; `None` if it is something else, or damaged.
 pub fn packet(kind: Kind, mut blob: &[u8]) -> Option<Packet> {
-    let Kind::Data { seq, ack, again, frames } = kind else {
+    let Kind::Data {
+        seq,
+        ack,
+        again,
+        frames,
+    } = kind
+    else {
         return None;
     };
     let mut packet = Packet {

@@ -102,11 +102,17 @@ impl WorkerAgent {
         let now = Instant::now();
         let preferred = self.sessions().last.get(&turn.session).cloned();
         let limits = WaitLimits {
-            notice_after: Some(Duration::from_secs(self.settings.notice_after_secs)).filter(|wait| !wait.is_zero()),
+            notice_after: Some(Duration::from_secs(self.settings.notice_after_secs))
+                .filter(|wait| !wait.is_zero()),
             max_wait: Duration::from_secs(self.settings.max_wait_secs),
         };
         let id = new_id();
         let inbox = self.hub.add(&id);
+        let _registered = Registered {
+            agent: self,
+            id: id.clone(),
+            session: turn.session.clone(),
+        };
         let (steer, steers) = mpsc::channel(MAX_STEERS);
         let mut running = Running {
             agent: self,
@@ -123,9 +129,11 @@ impl WorkerAgent {
             files: 0,
         };
         let end = running.drive(turn, inbox, steers).await;
-        later.extend(std::mem::take(&mut running.steers_sent).into_iter().map(|(_, input)| input));
-        self.sessions().running.remove(&turn.session);
-        self.hub.remove(&running.id);
+        later.extend(
+            std::mem::take(&mut running.steers_sent)
+                .into_iter()
+                .map(|(_, input)| input),
+        );
         end
     }
 }
@@ -152,7 +160,9 @@ impl Agent for WorkerAgent {
                 Err(error) => return AgentHealth::Down(error.to_string()),
             };
             if bus.connected(HEALTH_PATIENCE).await.is_err() {
-                return AgentHealth::Down("the NATS server cannot be reached; start it, or correct `nats.url`".to_owned());
+                return AgentHealth::Down(
+                    "the NATS server cannot be reached; start it, or correct `nats.url`".to_owned(),
+                );
             }
             if let Err(error) = self.hub.queue(&self.settings.pool).await {
                 return AgentHealth::Down(format!("{error}; is JetStream switched on (`nats-server -js`)?"));
@@ -167,7 +177,9 @@ impl Agent for WorkerAgent {
                 }
                 if Instant::now() >= deadline {
                     let pool = &self.settings.pool;
-                    return AgentHealth::Degraded(format!("no worker of the pool `{pool}` is there; turns wait for one"));
+                    return AgentHealth::Degraded(format!(
+                        "no worker of the pool `{pool}` is there; turns wait for one"
+                    ));
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -197,6 +209,20 @@ impl Agent for WorkerAgent {
 
     fn commands(&self) -> Vec<AgentCommand> {
         self.hub.commands(&self.settings.pool)
+    }
+}
+
+/// A turn that workers may ask for; dropped with the turn's future, however that ends. A worker that still runs it is refused, and stops.
+struct Registered<'a> {
+    agent: &'a WorkerAgent,
+    id: String,
+    session: SessionKey,
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.agent.sessions().running.remove(&self.session);
+        self.agent.hub.remove(&self.id);
     }
 }
 
@@ -263,7 +289,11 @@ impl Running<'_> {
             }
             self.flush().await;
             let now = Instant::now();
-            let deadline = self.channel.deadline().into_iter().fold(self.life.deadline(now), Instant::min);
+            let deadline = self
+                .channel
+                .deadline()
+                .into_iter()
+                .fold(self.life.deadline(now), Instant::min);
             tokio::select! {
                 biased;
                 () = turn.cancel.cancelled(), if !stopping => {
@@ -300,7 +330,10 @@ impl Running<'_> {
         let pool = &self.agent.settings.pool;
         loop {
             let now = Instant::now();
-            let step = self.agent.hub.with_roster(|roster| self.life.step(pool, roster, now))?;
+            let step = self
+                .agent
+                .hub
+                .with_roster(|roster| self.life.step(pool, roster, now))?;
             match step {
                 Step::Offer(worker) => {
                     let offer = encode(&self.agent.hub.head(&self.id, Kind::Offer), &[]);
@@ -318,7 +351,8 @@ impl Running<'_> {
                 }
                 Step::Notice => {
                     tracing::warn!(pool, "no worker is there; a turn waits");
-                    let notice = "No worker is there to do this at the moment. I will go on when one is back.";
+                    let notice =
+                        "No worker is there to do this at the moment. I will go on when one is back.";
                     turn.events.emit(AgentEvent::Notice(notice.to_owned())).await;
                 }
                 Step::Expired => {
@@ -384,7 +418,10 @@ impl Running<'_> {
             if go && is_new {
                 self.begun(turn, &from).await;
             }
-            let answer = self.agent.hub.head(&self.id, if go { Kind::Go } else { Kind::No });
+            let answer = self
+                .agent
+                .hub
+                .head(&self.id, if go { Kind::Go } else { Kind::No });
             if let Some(reply) = reply {
                 let _ = self.bus.publish(reply, encode(&answer, &[])).await;
             }
@@ -440,7 +477,9 @@ impl Running<'_> {
             }
         }
         for name in missing {
-            input.notes.push(format!("The file {name} could not be passed to you."));
+            input
+                .notes
+                .push(format!("The file {name} could not be passed to you."));
         }
         let start = Down::Start {
             session: turn.session.as_str().to_owned(),

@@ -24,7 +24,8 @@ pub struct Roster(BTreeMap<String, (Heartbeat, Instant)>);
 impl Roster {
     /// A worker showed that it is there.
     pub fn heard(&mut self, beat: Heartbeat, now: Instant) {
-        self.0.retain(|_, (_, at)| now.duration_since(*at) < WORKER_LOST * 2);
+        self.0
+            .retain(|_, (_, at)| now.duration_since(*at) < WORKER_LOST * 2);
         if self.0.len() < MAX_WORKERS || self.0.contains_key(&beat.id) {
             self.0.insert(beat.id.clone(), (beat, now));
         }
@@ -38,7 +39,10 @@ impl Roster {
 
     /// The workers of a pool that are there.
     pub fn of<'a>(&'a self, pool: &'a str, now: Instant) -> impl Iterator<Item = &'a Heartbeat> {
-        let there = self.0.values().filter(move |(_, at)| now.duration_since(*at) < WORKER_LOST);
+        let there = self
+            .0
+            .values()
+            .filter(move |(_, at)| now.duration_since(*at) < WORKER_LOST);
         there.map(|(beat, _)| beat).filter(move |beat| beat.pool == pool)
     }
 
@@ -129,7 +133,11 @@ impl RemoteTurn {
             return Some(Step::Expired);
         }
         if self.next_offer <= now {
-            if let Some(worker) = self.preferred.take().filter(|worker| roster.has_room(worker, now)) {
+            if let Some(worker) = self
+                .preferred
+                .take()
+                .filter(|worker| roster.has_room(worker, now))
+            {
                 self.next_offer = now + PREFERENCE;
                 return Some(Step::Offer(worker));
             }
@@ -137,7 +145,10 @@ impl RemoteTurn {
             return Some(Step::Enqueue);
         }
         let is_late = |after| now.duration_since(self.since) >= after;
-        if !self.noticed && self.limits.notice_after.is_some_and(is_late) && roster.of(pool, now).next().is_none() {
+        if !self.noticed
+            && self.limits.notice_after.is_some_and(is_late)
+            && roster.of(pool, now).next().is_none()
+        {
             self.noticed = true;
             return Some(Step::Notice);
         }
@@ -196,7 +207,11 @@ mod tests {
         assert_eq!(turn.step("p", &roster, now), None);
         let later = now + PREFERENCE;
         assert_eq!(turn.step("p", &roster, later), Some(Step::Enqueue));
-        assert_eq!(turn.step("p", &roster, later + OFFER_AGAIN), Some(Step::Enqueue), "offers may be lost");
+        assert_eq!(
+            turn.step("p", &roster, later + OFFER_AGAIN),
+            Some(Step::Enqueue),
+            "offers may be lost"
+        );
         let mut full = RemoteTurn::new(Some("b".to_owned()), LIMITS, now);
         roster.heard(beat("b", 0), now);
         assert_eq!(full.step("p", &roster, now), Some(Step::Enqueue));
@@ -208,9 +223,15 @@ mod tests {
         let roster = Roster::default();
         let mut turn = RemoteTurn::new(None, LIMITS, now);
         assert_eq!(turn.step("p", &roster, now), Some(Step::Enqueue));
-        assert_eq!(turn.step("p", &roster, now + Duration::from_secs(5)), Some(Step::Notice));
+        assert_eq!(
+            turn.step("p", &roster, now + Duration::from_secs(5)),
+            Some(Step::Notice)
+        );
         assert_eq!(turn.step("p", &roster, now + Duration::from_secs(6)), None);
-        assert_eq!(turn.step("p", &roster, now + LIMITS.max_wait), Some(Step::Expired));
+        assert_eq!(
+            turn.step("p", &roster, now + LIMITS.max_wait),
+            Some(Step::Expired)
+        );
     }
 
     #[test]

@@ -108,7 +108,10 @@ impl Worker {
     /// Whether the relay was heard lately.
     pub(super) fn hears(&self, relay: &str) -> bool {
         let state = self.state();
-        state.relays.get(relay).is_some_and(|at| at.elapsed() < RELAY_LOST)
+        state
+            .relays
+            .get(relay)
+            .is_some_and(|at| at.elapsed() < RELAY_LOST)
     }
 
     /// Takes turns until `stop` is cancelled; then lets those that run end.
@@ -218,7 +221,9 @@ impl Worker {
                 running: state.turns.keys().cloned().collect(),
                 draining: state.draining,
                 steers: info.steers,
-                commands: commands.map(|command| (command.name, command.description)).collect(),
+                commands: commands
+                    .map(|command| (command.name, command.description))
+                    .collect(),
             }
         };
         let subject = shared.names.pool(&shared.settings.pool);
@@ -309,10 +314,16 @@ async fn begin(worker: Worker, slot: Slot, offer: Option<QueuedMessage>) {
         kind: Kind::Begin,
     };
     let subject = shared.names.relay(&slot.relay);
-    let mut answer = shared.bus.request(subject.clone(), encode(&ask, &[]), BEGIN_PATIENCE).await;
+    let mut answer = shared
+        .bus
+        .request(subject.clone(), encode(&ask, &[]), BEGIN_PATIENCE)
+        .await;
     if matches!(answer, Err(NatsError::Timeout)) {
         // The relay answers the same again.
-        answer = shared.bus.request(subject, encode(&ask, &[]), BEGIN_PATIENCE).await;
+        answer = shared
+            .bus
+            .request(subject, encode(&ask, &[]), BEGIN_PATIENCE)
+            .await;
     }
     // Whatever became of it: a relay that still wants it offers it again.
     if let Some(offer) = offer {

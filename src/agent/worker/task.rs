@@ -15,8 +15,8 @@ use super::protocol::{Down, Head, Kind, MAX_PIECE, Up, decode, encode, encode_pa
 use super::relay_side::read_bounded;
 use super::serve::{Slot, Worker};
 use crate::agent::{
-    AgentEvent, AgentSignal, Approver, EventSink, MediaLocation, Permission, PromptAnswer, SignalReceiver, Turn, TurnEnd,
-    TurnId, TurnInput,
+    AgentEvent, AgentSignal, Approver, EventSink, MediaLocation, Permission, PromptAnswer, SignalReceiver,
+    Turn, TurnEnd, TurnId, TurnInput,
 };
 use crate::wire::SessionKey;
 
@@ -47,7 +47,10 @@ struct Task<'a> {
 /// Runs the turn in a slot, which the relay let begin.
 pub(super) async fn run(worker: &Worker, mut slot: Slot) {
     let shared = &worker.0;
-    let piece = shared.bus.server().map_or(MAX_PIECE, |(_, largest)| MAX_PIECE.min(largest / 2));
+    let piece = shared
+        .bus
+        .server()
+        .map_or(MAX_PIECE, |(_, largest)| MAX_PIECE.min(largest / 2));
     let mut task = Task {
         worker,
         turn: slot.turn.clone(),
@@ -101,7 +104,12 @@ impl Task<'_> {
         let shared = &self.worker.0;
         while let Some(packet) = self.channel.packet(Instant::now()) {
             let bytes = encode_packet(&self.turn, &shared.id, &packet);
-            if shared.bus.publish(shared.names.relay(&self.relay), bytes).await.is_err() {
+            if shared
+                .bus
+                .publish(shared.names.relay(&self.relay), bytes)
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -180,7 +188,11 @@ impl Task<'_> {
         end
     }
 
-    async fn forward(&mut self, signal: AgentSignal, withdrawals: &mut FuturesUnordered<BoxFuture<'static, u64>>) {
+    async fn forward(
+        &mut self,
+        signal: AgentSignal,
+        withdrawals: &mut FuturesUnordered<BoxFuture<'static, u64>>,
+    ) {
         match signal {
             AgentSignal::Event(AgentEvent::Media(media)) => {
                 let content = match &media.location {
@@ -239,7 +251,9 @@ impl Task<'_> {
             self.refused = true;
             return;
         }
-        let Some(packet) = packet(head.kind, &blob) else { return };
+        let Some(packet) = packet(head.kind, &blob) else {
+            return;
+        };
         let Ok(messages) = self.channel.receive(packet, Instant::now()) else {
             self.refused = true;
             return;

@@ -46,7 +46,9 @@ pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> 
         let env = match &entry.backend {
             Backend::Command(command) => &command.env.0,
             Backend::Acp(acp) => &acp.env.0,
-            Backend::Echo | Backend::Noop | Backend::OpenAi(_) | Backend::Hermes(_) | Backend::Worker(_) => continue,
+            Backend::Echo | Backend::Noop | Backend::OpenAi(_) | Backend::Hermes(_) | Backend::Worker(_) => {
+                continue;
+            }
         };
         let named = |variable: &str| format!("agents.{name}.env.{variable}");
         found.extend(

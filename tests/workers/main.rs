@@ -1,5 +1,8 @@
 //! Turns that run on workers, over a real NATS server.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -7,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hermes_relay::agent::{
-    Agent, AgentFuture, AgentHealth, AgentInfo, EchoAgent, Hub, PoolSettings, Turn, TurnEnd, TurnInput, Worker,
-    WorkerAgent, WorkerSettings,
+    Agent, AgentFuture, AgentHealth, AgentInfo, EchoAgent, Hub, PoolSettings, Turn, TurnEnd, TurnInput,
+    Worker, WorkerAgent, WorkerSettings,
 };
 use hermes_relay::config::BusyMode;
 use hermes_relay::net::nats::{Bus, NatsSettings};
@@ -31,7 +34,12 @@ struct Server {
 
 impl Server {
     fn start() -> Option<Self> {
-        if Command::new("nats-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+        if Command::new("nats-server")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .is_err()
+        {
             skip("nats-server is not installed, so nothing runs on workers");
             return None;
         }
@@ -99,7 +107,12 @@ impl Drop for Server {
 fn spawn(port: u16, store: &Path) -> Child {
     let mut command = Command::new("nats-server");
     command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]);
-    command.arg(store).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    command
+        .arg(store)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
 }
 
 /// A worker in this process.
@@ -187,7 +200,11 @@ async fn a_turn_runs_on_a_worker_and_its_events_come_back_in_order() {
     // Larger than a piece, and than the server's largest payload.
     relay.deliver("b", "1", "long=3000 much").await;
     let seen = relay.replies("b", 2).await.concat();
-    assert!(seen.starts_with("echo: much") && seen.len() > 3000, "{}", seen.len());
+    assert!(
+        seen.starts_with("echo: much") && seen.len() > 3000,
+        "{}",
+        seen.len()
+    );
     relay.deliver("c", "1", "fail now").await;
     assert!(relay.replies("c", 1).await[0].contains("asked to fail"));
     // Its state is kept by the relay.
@@ -205,7 +222,9 @@ async fn a_stop_reaches_the_worker_and_a_turn_that_nobody_took_is_withdrawn() {
     let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
     let mut times = Vec::new();
     for round in 0..20 {
-        relay.deliver("a", &round.to_string(), &format!("slow {round}")).await;
+        relay
+            .deliver("a", &round.to_string(), &format!("slow {round}"))
+            .await;
         until("the turn", || begun.count(&format!("slow {round}")) == 1).await;
         let stopped = Instant::now();
         relay.interrupt("a").await;
@@ -246,7 +265,11 @@ async fn a_lost_worker_is_reported_and_its_turn_never_runs_again() {
     relay.wait_for_turns(2).await;
     first.task.abort();
     let second = server.worker(counting(&begun), 2).await;
-    assert_eq!(relay.replies("b", 1).await, ["did waiting"], "another worker takes it");
+    assert_eq!(
+        relay.replies("b", 1).await,
+        ["did waiting"],
+        "another worker takes it"
+    );
     assert!(relay.replies("a", 1).await[0].contains("was lost"));
     // The conversation moves with its saved state.
     relay.deliver("s", "2", "state").await;
@@ -320,7 +343,11 @@ async fn a_message_for_a_running_turn_reaches_the_worker() {
     tokio::time::sleep(Duration::from_millis(1200)).await;
     relay.deliver("a", "2", "refused").await;
     let seen = relay.replies("a", 2).await;
-    assert_eq!(seen, ["heard listen", "heard refused"], "what was not taken is run after it");
+    assert_eq!(
+        seen,
+        ["heard listen", "heard refused"],
+        "what was not taken is run after it"
+    );
     relay.stop().await;
 }
 
@@ -349,7 +376,13 @@ async fn chaos_leaves_nothing_unanswered_and_runs_nothing_twice() {
     let mut seed = 7u64;
     for message in 0..MESSAGES {
         for session in 0..SESSIONS {
-            relay.deliver(&format!("c{session}"), &message.to_string(), &format!("{session}.{message}")).await;
+            relay
+                .deliver(
+                    &format!("c{session}"),
+                    &message.to_string(),
+                    &format!("{session}.{message}"),
+                )
+                .await;
         }
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         tokio::time::sleep(Duration::from_millis(50 + seed % 200)).await;
