@@ -57,7 +57,7 @@ mod backends {
     pub use super::route::{Route, RouteInput, fixed_route, match_route};
     pub use super::turn::TELL_OPERATOR;
     #[cfg(feature = "nats")]
-    pub use super::worker::{Hub, Worker, WorkerAgent, WorkerSettings};
+    pub use super::worker::{Worker, WorkerAgent, WorkerHub, WorkerSettings};
 }
 
 use std::future::Future;

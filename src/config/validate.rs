@@ -24,7 +24,7 @@ pub(super) fn violations(settings: &Settings) -> Vec<(String, String)> {
     broken
 }
 
-fn broken_rules(settings: &Settings) -> [Option<Violation>; 17] {
+fn broken_rules(settings: &Settings) -> [Option<Violation>; 19] {
     let unknown = |name: &str| unknown_agent(settings, name);
     let zone = settings.timezone.as_deref().and_then(zone_error);
     let mut identities = settings.connector.identities.iter();

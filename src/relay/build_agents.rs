@@ -217,7 +217,7 @@ struct LazyHub<'a> {
     #[cfg_attr(not(feature = "nats"), expect(dead_code, reason = "only pools use it"))]
     tls: &'a Tls,
     #[cfg(feature = "nats")]
-    hub: std::cell::OnceCell<Arc<crate::agent::Hub>>,
+    hub: std::cell::OnceCell<Arc<crate::agent::WorkerHub>>,
 }
 
 impl<'a> LazyHub<'a> {
@@ -231,10 +231,10 @@ impl<'a> LazyHub<'a> {
     }
 
     #[cfg(feature = "nats")]
-    fn get(&self) -> Arc<crate::agent::Hub> {
+    fn get(&self) -> Arc<crate::agent::WorkerHub> {
         let new = || {
             let nats = &self.settings.nats;
-            crate::agent::Hub::new(nats_settings(self.settings), self.tls.clone(), &nats.prefix)
+            crate::agent::WorkerHub::new(nats_settings(self.settings), self.tls.clone(), &nats.prefix)
         };
         Arc::clone(self.hub.get_or_init(new))
     }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hermes_relay::agent::{
-    Agent, AgentFuture, AgentHealth, AgentInfo, EchoAgent, Hub, PoolSettings, Turn, TurnEnd, TurnInput,
-    Worker, WorkerAgent, WorkerSettings,
+    Agent, AgentFuture, AgentHealth, AgentInfo, EchoAgent, PoolSettings, Turn, TurnEnd, TurnInput, Worker,
+    WorkerAgent, WorkerHub, WorkerSettings,
 };
 use hermes_relay::config::BusyMode;
 use hermes_relay::net::nats::{Bus, NatsSettings};
@@ -69,7 +69,7 @@ impl Server {
     fn agent(&self, adjust: impl FnOnce(&mut PoolSettings)) -> Pool {
         let mut settings: PoolSettings = serde_json::from_str(r#"{"pool": "p"}"#).unwrap();
         adjust(&mut settings);
-        let hub = Hub::new(self.settings(), Tls::new(TlsSettings::default()), "test");
+        let hub = WorkerHub::new(self.settings(), Tls::new(TlsSettings::default()), "test");
         let files = self.store.path().join("files");
         Pool(Arc::new(WorkerAgent::new("pool", settings, hub, files)))
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{OnceCell, mpsc};
 
-use super::protocol::{BEAT, Head, Heartbeat, Kind, MAX_PIECE, Names, decode, encode, new_id};
+use super::protocol::{BEAT, Head, Heartbeat, MAX_PIECE, MessageKind, Names, decode, encode, new_id};
 use super::remote_turn::Roster;
 use crate::agent::AgentCommand;
 use crate::net::nats::{Bus, BusMessage, NatsError, NatsSettings, Subscription, WorkQueue};
@@ -22,7 +22,7 @@ const FORGET_PATIENCE: Duration = Duration::from_secs(2);
 pub type FromWorker = (Head, Vec<u8>, Option<String>);
 
 /// A relay's side of all its pools. Connects when it is first used.
-pub struct Hub {
+pub struct WorkerHub {
     settings: NatsSettings,
     tls: Tls,
     /// The subjects.
@@ -31,16 +31,16 @@ pub struct Hub {
     pub id: String,
     link: OnceCell<Bus>,
     queues: tokio::sync::Mutex<BTreeMap<String, WorkQueue>>,
-    state: Mutex<State>,
+    state: Mutex<HubState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HubState {
     roster: Roster,
     turns: HashMap<String, mpsc::Sender<FromWorker>>,
 }
 
-impl Hub {
+impl WorkerHub {
     /// Dials nothing yet.
     pub fn new(settings: NatsSettings, tls: Tls, prefix: &str) -> Arc<Self> {
         Arc::new(Self {
@@ -126,7 +126,10 @@ impl Hub {
             let there = roster.of(pool, Instant::now());
             there.map(|beat| beat.id.clone()).collect()
         });
-        let forget = encode(&self.head("", Kind::Forget(session.as_str().to_owned())), &[]);
+        let forget = encode(
+            &self.head("", MessageKind::Forget(session.as_str().to_owned())),
+            &[],
+        );
         let requests = workers.iter().map(|worker| {
             let subject = self.names.worker(worker);
             bus.request(subject, forget.clone(), FORGET_PATIENCE)
@@ -135,7 +138,7 @@ impl Hub {
     }
 
     /// The head of a message about a turn.
-    pub fn head(&self, turn: &str, kind: Kind) -> Head {
+    pub fn head(&self, turn: &str, kind: MessageKind) -> Head {
         Head {
             turn: turn.to_owned(),
             from: self.id.clone(),
@@ -143,14 +146,14 @@ impl Hub {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HubState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands a worker's message to its turn; returns the refusal if there is no such turn.
     fn dispatch(&self, message: BusMessage) -> Option<(String, Vec<u8>)> {
         let (head, blob) = decode::<Head>(&message.payload)?;
-        let (turn, is_begin) = (head.turn.clone(), matches!(head.kind, Kind::Begin));
+        let (turn, is_begin) = (head.turn.clone(), matches!(head.kind, MessageKind::Begin));
         let sender = self.state().turns.get(&turn).cloned();
         match sender {
             Some(sender) => {
@@ -158,19 +161,19 @@ impl Hub {
                 let _ = sender.try_send((head, blob.to_vec(), message.reply));
                 None
             }
-            None if is_begin => Some((message.reply?, encode(&self.head(&turn, Kind::No), &[]))),
+            None if is_begin => Some((message.reply?, encode(&self.head(&turn, MessageKind::No), &[]))),
             // The turn is over here: it must stop there.
             None if !head.from.bytes().all(|byte| byte.is_ascii_alphanumeric()) => None,
             None => Some((
                 self.names.worker(&head.from),
-                encode(&self.head(&turn, Kind::No), &[]),
+                encode(&self.head(&turn, MessageKind::No), &[]),
             )),
         }
     }
 }
 
 /// Listens for as long as there is a hub.
-async fn listen(hub: Weak<Hub>, bus: Bus, mut own: Subscription, mut pools: Subscription) {
+async fn listen(hub: Weak<WorkerHub>, bus: Bus, mut own: Subscription, mut pools: Subscription) {
     let mut beat = tokio::time::interval(BEAT);
     loop {
         tokio::select! {

@@ -13,6 +13,6 @@ mod remote_turn;
 mod serve;
 mod task;
 
-pub use hub::Hub;
+pub use hub::WorkerHub;
 pub use relay_side::WorkerAgent;
 pub use serve::{Worker, WorkerSettings};

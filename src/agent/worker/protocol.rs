@@ -70,12 +70,12 @@ pub struct Head {
     /// Who sent it.
     pub from: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
 }
 
 /// Kinds of messages between a relay and a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Kind {
+pub enum MessageKind {
     /// From a relay: there is a turn for you.
     Offer,
     /// From a worker: may I begin this turn?
@@ -184,7 +184,7 @@ pub fn encode_packet(turn: &str, from: &str, packet: &Packet) -> Vec<u8> {
     let head = Head {
         turn: turn.to_owned(),
         from: from.to_owned(),
-        kind: Kind::Data {
+        kind: MessageKind::Data {
             seq: packet.seq,
             ack: packet.ack,
             again: packet.again,
@@ -203,9 +203,9 @@ pub fn encode_packet(turn: &str, from: &str, packet: &Packet) -> Vec<u8> {
     encode(&head, &blob)
 }
 
-/// The frames of a [`Kind::Data`]; `None` if it is something else, or damaged.
-pub fn packet(kind: Kind, mut blob: &[u8]) -> Option<Packet> {
-    let Kind::Data {
+/// The frames of a [`MessageKind::Data`]; `None` if it is something else, or damaged.
+pub fn packet(kind: MessageKind, mut blob: &[u8]) -> Option<Packet> {
+    let MessageKind::Data {
         seq,
         ack,
         again,
@@ -259,7 +259,7 @@ mod tests {
         let (head, blob) = decode::<Head>(&bytes).unwrap();
         assert_eq!(packet(head.kind.clone(), blob), Some(sent));
         assert_eq!(packet(head.kind.clone(), &blob[1..]), None);
-        assert_eq!(packet(Kind::Go, blob), None);
+        assert_eq!(packet(MessageKind::Go, blob), None);
         assert!(decode::<Head>(b"no head").is_none());
     }
 }

@@ -13,9 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::channel::{Channel, MAX_MESSAGE};
-use super::hub::{FromWorker, Hub};
-use super::protocol::{Down, Head, Kind, Up, decode, encode, encode_packet, new_id, packet};
-use super::remote_turn::{RemoteTurn, Step, WaitLimits};
+use super::hub::{FromWorker, WorkerHub};
+use super::protocol::{Down, Head, MessageKind, Up, decode, encode, encode_packet, new_id, packet};
+use super::remote_turn::{RemoteStep, RemoteTurn, WaitLimits};
 use crate::agent::pool::PoolSettings;
 use crate::agent::{
     Agent, AgentCommand, AgentEvent, AgentFuture, AgentHealth, AgentInfo, AgentSignal, Failure, FailureClass,
@@ -25,7 +25,7 @@ use crate::collections::BoundedCache;
 use crate::net::nats::{Bus, NatsError};
 use crate::wire::SessionKey;
 
-/// Sessions whose last worker is remembered.
+/// PoolSessions whose last worker is remembered.
 const MAX_SESSIONS: usize = 10_000;
 /// How long a health check waits for the server and the first heartbeats.
 const HEALTH_PATIENCE: Duration = Duration::from_millis(1500);
@@ -38,14 +38,14 @@ const FILE_AGE: Duration = Duration::from_secs(3600);
 pub struct WorkerAgent {
     name: String,
     settings: PoolSettings,
-    hub: Arc<Hub>,
+    hub: Arc<WorkerHub>,
     /// Where files of workers are kept until they are sent.
     files: PathBuf,
     waiting: AtomicUsize,
-    state: Mutex<Sessions>,
+    state: Mutex<PoolSessions>,
 }
 
-struct Sessions {
+struct PoolSessions {
     /// The worker that ran the session's last turn.
     last: BoundedCache<SessionKey, String>,
     /// The running turns: who runs it, and the way to its task.
@@ -54,21 +54,21 @@ struct Sessions {
 
 impl WorkerAgent {
     /// Dials nothing yet. Files that workers send are kept in `files` for a while.
-    pub fn new(name: &str, settings: PoolSettings, hub: Arc<Hub>, files: PathBuf) -> Self {
+    pub fn new(name: &str, settings: PoolSettings, hub: Arc<WorkerHub>, files: PathBuf) -> Self {
         Self {
             name: name.to_owned(),
             settings,
             hub,
             files,
             waiting: AtomicUsize::new(0),
-            state: Mutex::new(Sessions {
+            state: Mutex::new(PoolSessions {
                 last: BoundedCache::new(MAX_SESSIONS),
                 running: HashMap::new(),
             }),
         }
     }
 
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+    fn sessions(&self) -> MutexGuard<'_, PoolSessions> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -95,7 +95,7 @@ impl WorkerAgent {
             Ok(bus) => bus,
             Err(error) => return TurnEnd::Failed(unavailable(&error.to_string())),
         };
-        let waiting = Waiting::new(&self.waiting);
+        let waiting = WaitingCount::new(&self.waiting);
         if waiting.number > self.settings.max_waiting {
             return TurnEnd::Failed(unavailable("too many turns wait for a worker"));
         }
@@ -114,7 +114,7 @@ impl WorkerAgent {
             session: turn.session.clone(),
         };
         let (steer, steers) = mpsc::channel(MAX_STEERS);
-        let mut running = Running {
+        let mut running = RemoteRun {
             agent: self,
             bus,
             id,
@@ -227,19 +227,19 @@ impl Drop for Registered<'_> {
 }
 
 /// Counts a turn that waits for a worker.
-struct Waiting<'a> {
+struct WaitingCount<'a> {
     count: &'a AtomicUsize,
     number: usize,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCount<'a> {
     fn new(count: &'a AtomicUsize) -> Self {
         let number = count.fetch_add(1, Ordering::Relaxed) + 1;
         Self { count, number }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
@@ -253,10 +253,10 @@ fn unavailable(detail: &str) -> Failure {
 }
 
 /// What came of a question or a request for state: what to tell the worker.
-type Reply = (Down, Vec<u8>);
+type DownReply = (Down, Vec<u8>);
 
 /// One turn while it runs elsewhere.
-struct Running<'a> {
+struct RemoteRun<'a> {
     agent: &'a WorkerAgent,
     bus: &'a Bus,
     id: String,
@@ -264,17 +264,17 @@ struct Running<'a> {
     channel: Channel,
     /// Its number in the pool's queue.
     queued: Option<u64>,
-    waiting: Option<Waiting<'a>>,
+    waiting: Option<WaitingCount<'a>>,
     steer: mpsc::Sender<TurnInput>,
     /// Messages that the worker's agent has not taken so far.
     steers_sent: Vec<(u64, TurnInput)>,
     /// Questions and requests that are open.
-    open: FuturesUnordered<BoxFuture<'static, Option<Reply>>>,
+    open: FuturesUnordered<BoxFuture<'static, Option<DownReply>>>,
     withdrawn: HashMap<u64, CancellationToken>,
     files: usize,
 }
 
-impl Running<'_> {
+impl RemoteRun<'_> {
     async fn drive(
         &mut self,
         turn: &Turn,
@@ -335,31 +335,31 @@ impl Running<'_> {
                 .hub
                 .with_roster(|roster| self.life.step(pool, roster, now))?;
             match step {
-                Step::Offer(worker) => {
-                    let offer = encode(&self.agent.hub.head(&self.id, Kind::Offer), &[]);
+                RemoteStep::Offer(worker) => {
+                    let offer = encode(&self.agent.hub.head(&self.id, MessageKind::Offer), &[]);
                     let subject = self.agent.hub.names.worker(&worker);
                     if self.bus.publish(subject, offer).await.is_err() {
                         self.life.offer_failed(Instant::now());
                     }
                 }
-                Step::Enqueue => {
+                RemoteStep::Enqueue => {
                     if let Err(error) = self.enqueue().await {
                         tracing::debug!(%error, pool, "a turn could not be queued for a worker; trying again");
                         self.agent.hub.forget_queue(pool).await;
                         self.life.offer_failed(Instant::now());
                     }
                 }
-                Step::Notice => {
+                RemoteStep::Notice => {
                     tracing::warn!(pool, "no worker is there; a turn waits");
                     let notice =
                         "No worker is there to do this at the moment. I will go on when one is back.";
                     turn.events.emit(AgentEvent::Notice(notice.to_owned())).await;
                 }
-                Step::Expired => {
+                RemoteStep::Expired => {
                     self.withdraw();
                     return Some(TurnEnd::Failed(unavailable("no worker took the turn in time")));
                 }
-                Step::Lost => {
+                RemoteStep::Lost => {
                     self.tell(&Down::Stop, &[]);
                     self.flush().await;
                     return Some(TurnEnd::Failed(Failure::new(
@@ -376,7 +376,7 @@ impl Running<'_> {
         if !self.bus.is_connected() {
             return Err(NatsError::Timeout);
         }
-        let offer = encode(&self.agent.hub.head(&self.id, Kind::Offer), &[]);
+        let offer = encode(&self.agent.hub.head(&self.id, MessageKind::Offer), &[]);
         let queue = self.agent.hub.queue(&self.agent.settings.pool).await?;
         self.queued = Some(queue.put(offer).await?);
         Ok(())
@@ -412,7 +412,7 @@ impl Running<'_> {
 
     async fn handle(&mut self, turn: &Turn, (head, blob, reply): FromWorker) -> Option<TurnEnd> {
         let Head { from, kind, .. } = head;
-        if matches!(kind, Kind::Begin) {
+        if matches!(kind, MessageKind::Begin) {
             let is_new = self.life.runner().is_none();
             let go = self.life.begin(&from, Instant::now());
             if go && is_new {
@@ -421,7 +421,7 @@ impl Running<'_> {
             let answer = self
                 .agent
                 .hub
-                .head(&self.id, if go { Kind::Go } else { Kind::No });
+                .head(&self.id, if go { MessageKind::Go } else { MessageKind::No });
             if let Some(reply) = reply {
                 let _ = self.bus.publish(reply, encode(&answer, &[])).await;
             }
@@ -511,7 +511,7 @@ impl Running<'_> {
                 let withdrawn = CancellationToken::new();
                 self.withdrawn.insert(ask, withdrawn.clone());
                 let signal = AgentSignal::Question(question, answer);
-                let _ = turn.events.signals.send(signal).await;
+                let _ = turn.events.signals.send(Box::new(signal)).await;
                 self.open.push(Box::pin(async move {
                     tokio::select! {
                         () = withdrawn.cancelled() => None,

@@ -55,7 +55,7 @@ impl Roster {
 
 /// What is to be done next with a turn.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RemoteStep {
     /// Offer it to this worker.
     Offer(String),
     /// Put it into the pool's queue.
@@ -124,13 +124,13 @@ impl RemoteTurn {
     }
 
     /// What is due now; ask until there is nothing.
-    pub fn step(&mut self, pool: &str, roster: &Roster, now: Instant) -> Option<Step> {
+    pub fn step(&mut self, pool: &str, roster: &Roster, now: Instant) -> Option<RemoteStep> {
         if let Some((runner, since)) = &self.runner {
             let begun_just_now = now.duration_since(*since) < WORKER_LOST;
-            return (roster.get(runner, now).is_none() && !begun_just_now).then_some(Step::Lost);
+            return (roster.get(runner, now).is_none() && !begun_just_now).then_some(RemoteStep::Lost);
         }
         if now.duration_since(self.since) >= self.limits.max_wait {
-            return Some(Step::Expired);
+            return Some(RemoteStep::Expired);
         }
         if self.next_offer <= now {
             if let Some(worker) = self
@@ -139,10 +139,10 @@ impl RemoteTurn {
                 .filter(|worker| roster.has_room(worker, now))
             {
                 self.next_offer = now + PREFERENCE;
-                return Some(Step::Offer(worker));
+                return Some(RemoteStep::Offer(worker));
             }
             self.next_offer = now + OFFER_AGAIN;
-            return Some(Step::Enqueue);
+            return Some(RemoteStep::Enqueue);
         }
         let is_late = |after| now.duration_since(self.since) >= after;
         if !self.noticed
@@ -150,7 +150,7 @@ impl RemoteTurn {
             && roster.of(pool, now).next().is_none()
         {
             self.noticed = true;
-            return Some(Step::Notice);
+            return Some(RemoteStep::Notice);
         }
         None
     }
@@ -192,7 +192,7 @@ mod tests {
     fn the_first_worker_to_ask_runs_it_and_no_other() {
         let now = Instant::now();
         let mut turn = RemoteTurn::new(None, LIMITS, now);
-        assert_eq!(turn.step("p", &Roster::default(), now), Some(Step::Enqueue));
+        assert_eq!(turn.step("p", &Roster::default(), now), Some(RemoteStep::Enqueue));
         assert!(turn.begin("a", now) && turn.begin("a", now) && !turn.begin("b", now));
         assert_eq!(turn.runner(), Some("a"));
     }
@@ -203,18 +203,21 @@ mod tests {
         let mut roster = Roster::default();
         roster.heard(beat("a", 1), now);
         let mut turn = RemoteTurn::new(Some("a".to_owned()), LIMITS, now);
-        assert_eq!(turn.step("p", &roster, now), Some(Step::Offer("a".to_owned())));
+        assert_eq!(
+            turn.step("p", &roster, now),
+            Some(RemoteStep::Offer("a".to_owned()))
+        );
         assert_eq!(turn.step("p", &roster, now), None);
         let later = now + PREFERENCE;
-        assert_eq!(turn.step("p", &roster, later), Some(Step::Enqueue));
+        assert_eq!(turn.step("p", &roster, later), Some(RemoteStep::Enqueue));
         assert_eq!(
             turn.step("p", &roster, later + OFFER_AGAIN),
-            Some(Step::Enqueue),
+            Some(RemoteStep::Enqueue),
             "offers may be lost"
         );
         let mut full = RemoteTurn::new(Some("b".to_owned()), LIMITS, now);
         roster.heard(beat("b", 0), now);
-        assert_eq!(full.step("p", &roster, now), Some(Step::Enqueue));
+        assert_eq!(full.step("p", &roster, now), Some(RemoteStep::Enqueue));
     }
 
     #[test]
@@ -222,15 +225,15 @@ mod tests {
         let now = Instant::now();
         let roster = Roster::default();
         let mut turn = RemoteTurn::new(None, LIMITS, now);
-        assert_eq!(turn.step("p", &roster, now), Some(Step::Enqueue));
+        assert_eq!(turn.step("p", &roster, now), Some(RemoteStep::Enqueue));
         assert_eq!(
             turn.step("p", &roster, now + Duration::from_secs(5)),
-            Some(Step::Notice)
+            Some(RemoteStep::Notice)
         );
         assert_eq!(turn.step("p", &roster, now + Duration::from_secs(6)), None);
         assert_eq!(
             turn.step("p", &roster, now + LIMITS.max_wait),
-            Some(Step::Expired)
+            Some(RemoteStep::Expired)
         );
     }
 
@@ -243,7 +246,7 @@ mod tests {
         let mut turn = RemoteTurn::new(None, LIMITS, now);
         turn.begin("a", now);
         assert_eq!(turn.step("p", &roster, now + Duration::from_secs(5)), None);
-        assert_eq!(turn.step("p", &roster, now + WORKER_LOST), Some(Step::Lost));
+        assert_eq!(turn.step("p", &roster, now + WORKER_LOST), Some(RemoteStep::Lost));
         assert!(!turn.begin("b", now + WORKER_LOST), "it never runs again");
     }
 }

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::protocol::{BEAT, Head, Heartbeat, Kind, Names, RELAY_LOST, decode, encode, new_id};
+use super::protocol::{BEAT, Head, Heartbeat, MessageKind, Names, RELAY_LOST, decode, encode, new_id};
 use super::task;
 use crate::agent::Agent;
 use crate::net::nats::{Bus, BusMessage, NatsError, QueuedMessage};
@@ -55,27 +55,27 @@ pub(super) struct Shared {
     pub(super) bus: Bus,
     pub(super) names: Names,
     pub(super) id: String,
-    state: Mutex<State>,
+    state: Mutex<WorkerState>,
     /// A slot became free, or a turn ended.
     freed: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct WorkerState {
     draining: bool,
     turns: HashMap<String, mpsc::Sender<(Head, Vec<u8>)>>,
     relays: HashMap<String, Instant>,
 }
 
 /// A slot with the turn in it; dropping it frees the slot.
-pub(super) struct Slot {
+pub(super) struct TakenSlot {
     worker: Worker,
     pub(super) turn: String,
     pub(super) relay: String,
     pub(super) inbox: mpsc::Receiver<(Head, Vec<u8>)>,
 }
 
-impl Drop for Slot {
+impl Drop for TakenSlot {
     fn drop(&mut self) {
         self.worker.state().turns.remove(&self.turn);
         self.worker.0.freed.notify_waiters();
@@ -96,7 +96,7 @@ impl Worker {
         }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -247,12 +247,12 @@ impl Worker {
             return;
         };
         match head.kind {
-            Kind::Offer => {
+            MessageKind::Offer => {
                 if let Some(slot) = self.take_slot(&head) {
                     tasks.spawn(begin(self.clone(), slot, None));
                 }
             }
-            Kind::Forget(session) => {
+            MessageKind::Forget(session) => {
                 let (agent, bus) = (Arc::clone(&self.0.agent), self.0.bus.clone());
                 let reply = message.reply;
                 tasks.spawn(async move {
@@ -262,14 +262,14 @@ impl Worker {
                     }
                 });
             }
-            Kind::No | Kind::Data { .. } => {
+            MessageKind::No | MessageKind::Data { .. } => {
                 let sender = self.state().turns.get(&head.turn).cloned();
                 if let Some(sender) = sender {
                     // A full turn gets it again.
                     let _ = sender.try_send((head, blob.to_vec()));
                 }
             }
-            Kind::Begin | Kind::Go => {}
+            MessageKind::Begin | MessageKind::Go => {}
         }
     }
 
@@ -286,7 +286,7 @@ impl Worker {
     }
 
     /// A slot for a turn, if one is free and the turn is not here already.
-    fn take_slot(&self, head: &Head) -> Option<Slot> {
+    fn take_slot(&self, head: &Head) -> Option<TakenSlot> {
         let mut state = self.state();
         let is_full = state.turns.len() >= self.0.settings.slots;
         if is_full || state.draining || state.turns.contains_key(&head.turn) {
@@ -296,7 +296,7 @@ impl Worker {
         state.turns.insert(head.turn.clone(), sender);
         // It offered a turn: it is there.
         state.relays.entry(head.from.clone()).or_insert_with(Instant::now);
-        Some(Slot {
+        Some(TakenSlot {
             worker: self.clone(),
             turn: head.turn.clone(),
             relay: head.from.clone(),
@@ -306,12 +306,12 @@ impl Worker {
 }
 
 /// Asks the relay whether a turn may begin, and runs it.
-async fn begin(worker: Worker, slot: Slot, offer: Option<QueuedMessage>) {
+async fn begin(worker: Worker, slot: TakenSlot, offer: Option<QueuedMessage>) {
     let shared = &worker.0;
     let ask = Head {
         turn: slot.turn.clone(),
         from: shared.id.clone(),
-        kind: Kind::Begin,
+        kind: MessageKind::Begin,
     };
     let subject = shared.names.relay(&slot.relay);
     let mut answer = shared
@@ -330,7 +330,7 @@ async fn begin(worker: Worker, slot: Slot, offer: Option<QueuedMessage>) {
         offer.done().await;
     }
     let go = answer.ok().and_then(|bytes| Some(decode::<Head>(&bytes)?.0.kind));
-    if matches!(go, Some(Kind::Go)) {
+    if matches!(go, Some(MessageKind::Go)) {
         task::run(&worker, slot).await;
     }
 }

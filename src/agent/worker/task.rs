@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::channel::Channel;
-use super::protocol::{Down, Head, Kind, MAX_PIECE, Up, decode, encode, encode_packet, packet};
+use super::protocol::{Down, Head, MAX_PIECE, MessageKind, Up, decode, encode, encode_packet, packet};
 use super::relay_side::read_bounded;
-use super::serve::{Slot, Worker};
+use super::serve::{TakenSlot, Worker};
 use crate::agent::{
     AgentEvent, AgentSignal, Approver, EventSink, MediaLocation, Permission, PromptAnswer, SignalReceiver,
     Turn, TurnEnd, TurnId, TurnInput,
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const END_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A turn on this worker.
-struct Task<'a> {
+struct WorkerTask<'a> {
     worker: &'a Worker,
     turn: String,
     relay: String,
@@ -45,13 +45,13 @@ struct Task<'a> {
 }
 
 /// Runs the turn in a slot, which the relay let begin.
-pub(super) async fn run(worker: &Worker, mut slot: Slot) {
+pub(super) async fn run(worker: &Worker, mut slot: TakenSlot) {
     let shared = &worker.0;
     let piece = shared
         .bus
         .server()
         .map_or(MAX_PIECE, |(_, largest)| MAX_PIECE.min(largest / 2));
-    let mut task = Task {
+    let mut task = WorkerTask {
         worker,
         turn: slot.turn.clone(),
         relay: slot.relay.clone(),
@@ -87,9 +87,9 @@ pub(super) async fn run(worker: &Worker, mut slot: Slot) {
     task.flush().await;
 }
 
-impl Task<'_> {
+impl WorkerTask<'_> {
     /// Waits for the relay's next message; `false` when the relay is gone or no longer wants the turn.
-    async fn wait(&mut self, slot: &mut Slot) -> bool {
+    async fn wait(&mut self, slot: &mut TakenSlot) -> bool {
         self.flush().await;
         let look = Instant::now() + LOOK;
         let deadline = self.channel.deadline().map_or(look, |at| at.min(look));
@@ -147,7 +147,7 @@ impl Task<'_> {
     }
 
     /// Runs the agent to its end, and forwards everything both ways.
-    async fn run(&mut self, slot: &mut Slot, turn: Turn, mut signals: SignalReceiver) -> TurnEnd {
+    async fn run(&mut self, slot: &mut TakenSlot, turn: Turn, mut signals: SignalReceiver) -> TurnEnd {
         let agent = std::sync::Arc::clone(&self.worker.0.agent);
         let mut running = agent.run(turn);
         let mut withdrawals: FuturesUnordered<BoxFuture<'static, u64>> = FuturesUnordered::new();
@@ -247,7 +247,7 @@ impl Task<'_> {
         if head.from != self.relay {
             return;
         }
-        if matches!(head.kind, Kind::No) {
+        if matches!(head.kind, MessageKind::No) {
             self.refused = true;
             return;
         }
