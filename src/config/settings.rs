@@ -457,6 +457,9 @@ mod tests {
         settings.connector.delivery_key = filled();
         settings.idp.client_secret = filled();
         settings.telemetry.headers = filled();
+        settings.nats.token = filled();
+        settings.nats.credentials = filled();
+        settings.nats.nkey = filled();
         settings.direct.telegram = Some(super::super::TelegramConfig::new(filled()));
         let shown = serde_json::to_value(&settings).unwrap();
         let mut hidden = Vec::new();

@@ -3,6 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod across;
+mod moves;
+mod verb;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -32,8 +36,16 @@ struct Server {
     store: tempfile::TempDir,
 }
 
+/// What the server's own default is.
+const MAX_PAYLOAD: usize = 1 << 20;
+
 impl Server {
     fn start() -> Option<Self> {
+        Self::start_taking(MAX_PAYLOAD)
+    }
+
+    /// A server that takes payloads up to so many bytes.
+    fn start_taking(max_payload: usize) -> Option<Self> {
         if Command::new("nats-server")
             .arg("--version")
             .stdout(Stdio::null())
@@ -45,6 +57,8 @@ impl Server {
         }
         let port = free_port();
         let store = tempfile::tempdir().unwrap();
+        let limits = format!("max_payload: {max_payload}\nmax_pending: {}\n", 64 << 20);
+        std::fs::write(store.path().join("nats.conf"), limits).unwrap();
         let child = spawn(port, store.path());
         Some(Self { child, port, store })
     }
@@ -109,6 +123,8 @@ fn spawn(port: u16, store: &Path) -> Child {
     command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]);
     command
         .arg(store)
+        .arg("-c")
+        .arg(store.join("nats.conf"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -197,7 +213,7 @@ async fn a_turn_runs_on_a_worker_and_its_events_come_back_in_order() {
     let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
     relay.deliver("a", "1", "hello").await;
     assert_eq!(relay.replies("a", 1).await, ["echo: hello"]);
-    // Larger than a piece, and than the server's largest payload.
+    // An answer of many events.
     relay.deliver("b", "1", "long=3000 much").await;
     let seen = relay.replies("b", 2).await.concat();
     assert!(
@@ -207,7 +223,6 @@ async fn a_turn_runs_on_a_worker_and_its_events_come_back_in_order() {
     );
     relay.deliver("c", "1", "fail now").await;
     assert!(relay.replies("c", 1).await[0].contains("asked to fail"));
-    // Its state is kept by the relay.
     relay.stop().await;
     worker.stop.cancel();
     worker.task.await.unwrap();
@@ -289,7 +304,7 @@ async fn without_a_worker_the_chat_is_told_once_and_the_turn_waits() {
     relay.deliver("a", "1", "hello").await;
     let told = relay.replies("a", 1).await;
     assert!(told[0].contains("No worker is there"), "{told:?}");
-    // The server goes away and comes back meanwhile; what is accepted stays.
+    // The server is killed and comes back meanwhile; what is accepted stays.
     server.restart();
     let worker = server.worker(EchoAgent, 1).await;
     assert_eq!(relay.replies("a", 2).await[1], "echo: hello");

@@ -43,6 +43,9 @@ pub struct Channel {
     next: u64,
     queued: usize,
     resend_at: Option<Instant>,
+    /// The value of `first` at which frames were sent again because the other end asked: once is enough, the timer does the rest.
+    /// Otherwise each packet behind a gap would send everything again.
+    rewound_at: Option<u64>,
     /// The number of the next frame that is expected.
     expected: u64,
     partial: Vec<u8>,
@@ -60,6 +63,7 @@ impl Channel {
             next: 0,
             queued: 0,
             resend_at: None,
+            rewound_at: None,
             expected: 0,
             partial: Vec::new(),
             ack_due: false,
@@ -142,7 +146,8 @@ impl Channel {
             self.next = self.next.max(self.first);
             self.resend_at = (!self.unacked.is_empty()).then(|| now + RESEND);
         }
-        if packet.again && packet.ack == self.first {
+        if packet.again && packet.ack == self.first && self.rewound_at != Some(self.first) {
+            self.rewound_at = Some(self.first);
             self.next = self.first;
         }
         let mut complete = Vec::new();
@@ -190,7 +195,7 @@ mod tests {
     #[test]
     fn whatever_is_lost_doubled_or_late_messages_arrive_once_and_in_order() {
         for seed in 1..400 {
-            let mut random = Random(seed * 0x9E37_79B9_7F4A_7C15);
+            let mut random = Random(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
             let mut now = Instant::now();
             let (mut left, mut right) = (Channel::new(7), Channel::new(7));
             let sent: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; random.below(30) as usize]).collect();
@@ -214,13 +219,12 @@ mod tests {
                         }
                     }
                 }
-                if !wire.is_empty() {
-                    let at = if calm {
-                        0
-                    } else {
-                        random.below(wire.len() as u64) as usize
-                    };
-                    let (from_left, packet) = wire.remove(at);
+                // Some of what is on the way arrives, in any order; when it is calm everything does, in order.
+                let most = wire.len() as u64;
+                let arrive = if calm { most } else { random.below(most + 1) };
+                for _ in 0..arrive {
+                    let at = if calm { 0 } else { random.below(wire.len() as u64) };
+                    let (from_left, packet) = wire.remove(at as usize);
                     let end = if from_left { &mut right } else { &mut left };
                     received.extend(end.receive(packet, now).unwrap());
                 }
@@ -232,6 +236,22 @@ mod tests {
             assert_eq!(received, sent, "seed {seed}");
             assert!(left.is_settled(), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn a_gap_in_a_burst_sends_everything_again_once() {
+        let now = Instant::now();
+        let (mut left, mut right) = (Channel::new(4), Channel::new(4));
+        (0..50u8).for_each(|n| left.send(&[n; 4]));
+        let mut packets: Vec<Packet> = std::iter::from_fn(|| left.packet(now)).collect();
+        packets.remove(0);
+        let mut again = 0;
+        for packet in packets {
+            assert!(right.receive(packet, now).unwrap().is_empty());
+            left.receive(right.packet(now).unwrap(), now).unwrap();
+            again += std::iter::from_fn(|| left.packet(now)).count();
+        }
+        assert_eq!(again, 50);
     }
 
     #[test]

@@ -178,6 +178,13 @@ async fn listen(hub: Weak<WorkerHub>, bus: Bus, mut own: Subscription, mut pools
     loop {
         tokio::select! {
             biased;
+            // First: however much comes in, workers must hear that this relay is there.
+            _ = beat.tick() => {
+                let Some(hub) = hub.upgrade() else { return };
+                if bus.is_connected() {
+                    let _ = bus.publish(hub.names.relays(), hub.id.clone().into_bytes()).await;
+                }
+            }
             Some(message) = own.next() => {
                 let Some(hub) = hub.upgrade() else { return };
                 if let Some((subject, refusal)) = hub.dispatch(message) {
@@ -188,12 +195,6 @@ async fn listen(hub: Weak<WorkerHub>, bus: Bus, mut own: Subscription, mut pools
                 let Some(hub) = hub.upgrade() else { return };
                 if let Some((beat, _)) = decode::<Heartbeat>(&message.payload) {
                     hub.state().roster.heard(beat, Instant::now());
-                }
-            }
-            _ = beat.tick() => {
-                let Some(hub) = hub.upgrade() else { return };
-                if bus.is_connected() {
-                    let _ = bus.publish(hub.names.relays(), hub.id.clone().into_bytes()).await;
                 }
             }
             else => return,

@@ -25,7 +25,7 @@ use crate::collections::BoundedCache;
 use crate::net::nats::{Bus, NatsError};
 use crate::wire::SessionKey;
 
-/// PoolSessions whose last worker is remembered.
+/// Sessions whose last worker is remembered.
 const MAX_SESSIONS: usize = 10_000;
 /// How long a health check waits for the server and the first heartbeats.
 const HEALTH_PATIENCE: Duration = Duration::from_millis(1500);
@@ -117,8 +117,8 @@ impl WorkerAgent {
         let mut running = RemoteRun {
             agent: self,
             bus,
+            life: RemoteTurn::new(&id, preferred, limits, now),
             id,
-            life: RemoteTurn::new(preferred, limits, now),
             channel: Channel::new(self.hub.piece()),
             queued: None,
             waiting: Some(waiting),
@@ -458,6 +458,8 @@ impl RemoteRun<'_> {
     async fn begun(&mut self, turn: &Turn, worker: &str) {
         self.waiting = None;
         self.queued = None;
+        // Only now is it sure that the server was reached, and what it takes.
+        self.channel = Channel::new(self.agent.hub.piece());
         turn.events.mark_started();
         {
             let mut sessions = self.agent.sessions();

@@ -80,6 +80,7 @@ pub struct WaitLimits {
 /// A turn that runs elsewhere.
 #[derive(Debug)]
 pub struct RemoteTurn {
+    id: String,
     since: Instant,
     limits: WaitLimits,
     preferred: Option<String>,
@@ -91,8 +92,9 @@ pub struct RemoteTurn {
 
 impl RemoteTurn {
     /// A turn that waits for a worker, best for this one.
-    pub fn new(preferred: Option<String>, limits: WaitLimits, now: Instant) -> Self {
+    pub fn new(id: &str, preferred: Option<String>, limits: WaitLimits, now: Instant) -> Self {
         Self {
+            id: id.to_owned(),
             since: now,
             limits,
             preferred,
@@ -127,7 +129,10 @@ impl RemoteTurn {
     pub fn step(&mut self, pool: &str, roster: &Roster, now: Instant) -> Option<RemoteStep> {
         if let Some((runner, since)) = &self.runner {
             let begun_just_now = now.duration_since(*since) < WORKER_LOST;
-            return (roster.get(runner, now).is_none() && !begun_just_now).then_some(RemoteStep::Lost);
+            // A worker that is there and does not name the turn never heard that it may begin, or its task is gone.
+            let runs = |beat: &Heartbeat| beat.running.contains(&self.id);
+            let is_lost = !roster.get(runner, now).is_some_and(runs);
+            return (is_lost && !begun_just_now).then_some(RemoteStep::Lost);
         }
         if now.duration_since(self.since) >= self.limits.max_wait {
             return Some(RemoteStep::Expired);
@@ -181,7 +186,7 @@ mod tests {
             pool: "p".to_owned(),
             version: String::new(),
             slots,
-            running: Vec::new(),
+            running: vec!["t".to_owned()],
             draining: false,
             steers: false,
             commands: Vec::new(),
@@ -191,7 +196,7 @@ mod tests {
     #[test]
     fn the_first_worker_to_ask_runs_it_and_no_other() {
         let now = Instant::now();
-        let mut turn = RemoteTurn::new(None, LIMITS, now);
+        let mut turn = RemoteTurn::new("t", None, LIMITS, now);
         assert_eq!(turn.step("p", &Roster::default(), now), Some(RemoteStep::Enqueue));
         assert!(turn.begin("a", now) && turn.begin("a", now) && !turn.begin("b", now));
         assert_eq!(turn.runner(), Some("a"));
@@ -201,8 +206,8 @@ mod tests {
     fn it_prefers_its_worker_then_asks_all() {
         let now = Instant::now();
         let mut roster = Roster::default();
-        roster.heard(beat("a", 1), now);
-        let mut turn = RemoteTurn::new(Some("a".to_owned()), LIMITS, now);
+        roster.heard(beat("a", 2), now);
+        let mut turn = RemoteTurn::new("t", Some("a".to_owned()), LIMITS, now);
         assert_eq!(
             turn.step("p", &roster, now),
             Some(RemoteStep::Offer("a".to_owned()))
@@ -215,8 +220,8 @@ mod tests {
             Some(RemoteStep::Enqueue),
             "offers may be lost"
         );
-        let mut full = RemoteTurn::new(Some("b".to_owned()), LIMITS, now);
-        roster.heard(beat("b", 0), now);
+        let mut full = RemoteTurn::new("t", Some("b".to_owned()), LIMITS, now);
+        roster.heard(beat("b", 1), now);
         assert_eq!(full.step("p", &roster, now), Some(RemoteStep::Enqueue));
     }
 
@@ -224,7 +229,7 @@ mod tests {
     fn without_a_worker_it_says_so_once_and_expires() {
         let now = Instant::now();
         let roster = Roster::default();
-        let mut turn = RemoteTurn::new(None, LIMITS, now);
+        let mut turn = RemoteTurn::new("t", None, LIMITS, now);
         assert_eq!(turn.step("p", &roster, now), Some(RemoteStep::Enqueue));
         assert_eq!(
             turn.step("p", &roster, now + Duration::from_secs(5)),
@@ -238,12 +243,23 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_that_its_worker_does_not_know_is_lost() {
+        let now = Instant::now();
+        let mut roster = Roster::default();
+        let mut turn = RemoteTurn::new("other", None, LIMITS, now);
+        turn.begin("a", now);
+        roster.heard(beat("a", 1), now + Duration::from_secs(5));
+        assert_eq!(turn.step("p", &roster, now + Duration::from_secs(5)), None);
+        assert_eq!(turn.step("p", &roster, now + WORKER_LOST), Some(RemoteStep::Lost));
+    }
+
+    #[test]
     fn a_silent_worker_is_lost_only_after_it_has_stopped_by_itself() {
         assert!(WORKER_LOST > super::super::protocol::RELAY_LOST);
         let now = Instant::now();
         let mut roster = Roster::default();
         roster.heard(beat("a", 1), now);
-        let mut turn = RemoteTurn::new(None, LIMITS, now);
+        let mut turn = RemoteTurn::new("t", None, LIMITS, now);
         turn.begin("a", now);
         assert_eq!(turn.step("p", &roster, now + Duration::from_secs(5)), None);
         assert_eq!(turn.step("p", &roster, now + WORKER_LOST), Some(RemoteStep::Lost));

@@ -123,19 +123,26 @@ impl Worker {
         let mut beat = tokio::time::interval(BEAT);
         let mut tasks = JoinSet::new();
         let (taken, mut offers) = mpsc::channel::<QueuedMessage>(1);
-        let pulling = tokio::spawn(self.clone().pull(taken));
+        // Dropped with this future, so that nobody pulls for a worker that is gone.
+        let mut pulling = JoinSet::new();
+        pulling.spawn(self.clone().pull(taken));
         let mut deadline = None;
         loop {
             tokio::select! {
                 biased;
-                Some(message) = own.next() => self.handle(message, &mut tasks).await,
-                Some(message) = relays.next() => self.relay_heard(&message),
-                Some(offer) = offers.recv() => self.offered(offer, &mut tasks).await,
+                // First: however much comes in, relays must hear that it is there.
                 _ = beat.tick() => self.show().await,
+                Some(message) = relays.next() => {
+                    if let Ok(relay) = std::str::from_utf8(&message.payload) {
+                        self.relay_heard(relay);
+                    }
+                }
+                Some(message) = own.next() => self.handle(message, &mut tasks).await,
+                Some(offer) = offers.recv() => self.offered(offer, &mut tasks).await,
                 () = stop.cancelled(), if deadline.is_none() => {
                     deadline = Some(Instant::now() + shared.settings.drain);
                     self.state().draining = true;
-                    pulling.abort();
+                    pulling.abort_all();
                     self.show().await;
                 }
                 Some(_) = tasks.join_next() => {}
@@ -230,10 +237,8 @@ impl Worker {
         let _ = shared.bus.publish(subject, encode(&beat, &[])).await;
     }
 
-    fn relay_heard(&self, message: &BusMessage) {
-        let Ok(relay) = std::str::from_utf8(&message.payload) else {
-            return;
-        };
+    /// A relay is there.
+    fn relay_heard(&self, relay: &str) {
         let mut state = self.state();
         state.relays.retain(|_, at| at.elapsed() < RELAY_LOST * 10);
         if state.relays.len() < MAX_RELAYS || state.relays.contains_key(relay) {
@@ -294,8 +299,6 @@ impl Worker {
         }
         let (sender, inbox) = mpsc::channel(MAX_MESSAGES);
         state.turns.insert(head.turn.clone(), sender);
-        // It offered a turn: it is there.
-        state.relays.entry(head.from.clone()).or_insert_with(Instant::now);
         Some(TakenSlot {
             worker: self.clone(),
             turn: head.turn.clone(),
@@ -331,6 +334,7 @@ async fn begin(worker: Worker, slot: TakenSlot, offer: Option<QueuedMessage>) {
     }
     let go = answer.ok().and_then(|bytes| Some(decode::<Head>(&bytes)?.0.kind));
     if matches!(go, Some(MessageKind::Go)) {
+        worker.relay_heard(&slot.relay);
         task::run(&worker, slot).await;
     }
 }
