@@ -9,9 +9,9 @@ use hermes_relay::agent::{
 use hermes_relay::wire::SessionKey;
 use tokio_util::sync::CancellationToken;
 
-use crate::Server;
 use crate::support::memory_relay::start_with;
 use crate::support::scripted_agent::ScriptedAgent;
+use crate::{Server, answered};
 
 /// Bytes that no repetition of a piece gives.
 fn content(length: usize) -> Vec<u8> {
@@ -32,7 +32,11 @@ async fn what_is_larger_than_the_servers_largest_payload_travels_in_pieces() {
     };
     let dir = tempfile::tempdir().unwrap();
     let agent = ScriptedAgent::new(|turn: Turn| async move {
-        let whole = turn.events.load_state().await.map(|state| state == content(STATE));
+        let whole = turn
+            .events
+            .load_state()
+            .await
+            .map(|state| state == content(STATE));
         let length = turn.input.text.len();
         turn.events.text(format!("{length} bytes, state {whole:?}")).await;
         turn.events.save_state(content(STATE)).await;
@@ -41,9 +45,10 @@ async fn what_is_larger_than_the_servers_largest_payload_travels_in_pieces() {
     let worker = server.worker(agent, 1).await;
     let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
     relay.deliver("a", "1", &"x".repeat(30_000)).await;
-    assert_eq!(relay.replies("a", 1).await, ["30000 bytes, state None"]);
+    answered(&relay, "a", &["30000 bytes, state None"]).await;
     relay.deliver("a", "2", &"y".repeat(20_000)).await;
-    assert_eq!(relay.replies("a", 2).await[1], "20000 bytes, state Some(true)");
+    let both = ["30000 bytes, state None", "20000 bytes, state Some(true)"];
+    answered(&relay, "a", &both).await;
     relay.stop().await;
     worker.stop.cancel();
     worker.task.await.unwrap();
@@ -108,7 +113,10 @@ async fn files_go_both_ways_by_content_and_a_question_is_answered() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!((running.await.unwrap(), text.as_str()), (TurnEnd::Completed, "sent"));
+    assert_eq!(
+        (running.await.unwrap(), text.as_str()),
+        (TurnEnd::Completed, "sent")
+    );
     let media = media.expect("a file");
     let MediaLocation::File(kept) = media.location else {
         panic!("{media:?}")

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::Server;
 use crate::support::memory_relay::start_with;
 use crate::support::relay_process::{SOON, Setup};
+use crate::{Server, answered};
 
 /// A worker's file.
 fn worker(server: &str, pool: &str) -> Setup {
@@ -24,7 +24,7 @@ async fn the_verb_runs_turns_and_drains_on_sigterm() {
     let mut process = worker(&server.settings().urls[0], "p").start();
     let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
     relay.deliver("a", "1", "hello").await;
-    assert_eq!(relay.replies("a", 1).await, ["echo: hello"]);
+    answered(&relay, "a", &["echo: hello"]).await;
     relay.deliver("b", "1", "sleep=1500 ends").await;
     relay.wait_for_turns(1).await;
     // Begun, not only queued.
@@ -34,9 +34,9 @@ async fn the_verb_runs_turns_and_drains_on_sigterm() {
     assert!(!process.has_ended());
     relay.deliver("c", "1", "later").await;
     assert_eq!(process.exit_code(SOON).await, 0, "{}", process.stderr());
-    assert_eq!(relay.replies("b", 1).await, ["echo: ends"]);
+    answered(&relay, "b", &["echo: ends"]).await;
     let next = worker(&server.settings().urls[0], "p").start();
-    assert_eq!(relay.replies("c", 1).await, ["echo: later"]);
+    answered(&relay, "c", &["echo: later"]).await;
     relay.stop().await;
     next.stop().await;
 }
