@@ -1,4 +1,4 @@
-//! The connection to a NATS server with JetStream: subjects, requests and work queues. The only file that names the crate.
+//! The connection to a NATS server with `JetStream`: subjects, requests and work queues. The only file that names the crate.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::tls::{Tls, TlsError};
 const PING: Duration = Duration::from_secs(5);
 /// Longest delay before a reconnect.
 const MAX_DELAY_MS: u64 = 2000;
-/// Timeout of requests to JetStream, and of a publish that waits for room.
+/// Timeout of requests to `JetStream`, and of a publish that waits for room.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Messages of a subscription that wait in memory.
 const SUBSCRIPTION_CAPACITY: usize = 16_384;
@@ -122,7 +122,7 @@ impl Bus {
                 match event {
                     async_nats::Event::Connected => tracing::info!("connected to the NATS server"),
                     async_nats::Event::Disconnected => {
-                        tracing::warn!("the connection to the NATS server was lost")
+                        tracing::warn!("the connection to the NATS server was lost");
                     }
                     other => tracing::debug!(%other, "NATS"),
                 }

@@ -187,6 +187,7 @@ fn build_agent(
 
 /// The agent of a pool. All pools share one connection.
 #[cfg(feature = "nats")]
+#[expect(clippy::unnecessary_wraps, reason = "a build without NATS has an error here")]
 fn pool_agent(
     name: &str,
     pool: &crate::agent::PoolSettings,

@@ -20,6 +20,7 @@ use hermes_relay::agent::{
 use hermes_relay::config::BusyMode;
 use hermes_relay::net::nats::{Bus, NatsSettings};
 use hermes_relay::net::tls::{Tls, TlsSettings};
+use hermes_relay::relay::Record;
 use hermes_relay::wire::SessionKey;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -209,10 +210,27 @@ async fn until(what: &str, mut wanted: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until a chat has exactly these messages: an answer that is still streamed looks different for a moment.
+/// The messages of a chat as people see them: what was sent, with all edits.
+fn shown(seen: &Record, chat: &str) -> Vec<String> {
+    let mut shown: Vec<(&str, &str)> = Vec::new();
+    for op in seen.ops.iter().filter(|op| op.action["chat_id"] == chat) {
+        let text = op.action["content"].as_str().unwrap_or_default();
+        match op.action["op"].as_str() {
+            Some("send") => shown.push((&op.message_id, text)),
+            Some("edit") => {
+                let edited = shown.iter_mut().find(|(id, _)| op.action["message_id"] == *id);
+                edited.expect("a message to edit").1 = text;
+            }
+            _ => {}
+        }
+    }
+    shown.into_iter().map(|(_, text)| text.to_owned()).collect()
+}
+
+/// Waits until a chat shows exactly these messages.
 async fn answered(relay: &Relay, chat: &str, texts: &[&str]) {
     let what = format!("{texts:?} in {chat}");
-    relay.seen(&what, |seen| seen.texts(chat) == texts).await;
+    relay.seen(&what, |seen| shown(seen, chat) == texts).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -227,7 +245,7 @@ async fn a_turn_runs_on_a_worker_and_its_events_come_back_in_order() {
     relay.deliver("b", "1", "long=3000 much").await;
     let whole = |text: String| text.starts_with("echo: much") && text.len() > 3000;
     relay
-        .seen("the long answer", |seen| whole(seen.texts("b").concat()))
+        .seen("the long answer", |seen| whole(shown(seen, "b").concat()))
         .await;
     relay.deliver("c", "1", "fail now").await;
     assert!(relay.replies("c", 1).await[0].contains("asked to fail"));
@@ -410,7 +428,9 @@ async fn chaos_leaves_nothing_unanswered_and_runs_nothing_twice() {
         }
     }
     for session in 0..SESSIONS {
-        let texts = relay.replies(&format!("c{session}"), MESSAGES).await;
+        let chat = format!("c{session}");
+        let all = |seen: &Record| shown(seen, &chat).len() >= MESSAGES;
+        let texts = shown(&relay.seen(&chat, all).await, &chat);
         // Each message has its answer or its report, at its place.
         assert_eq!(texts.len(), MESSAGES, "{texts:?}");
         for (message, text) in texts.iter().enumerate() {

@@ -8,7 +8,7 @@ use hermes_relay::relay::Record;
 
 use crate::support::memory_relay::start_with;
 use crate::support::scripted_agent::ScriptedAgent;
-use crate::{Begun, Server, answered, counting, until};
+use crate::{Begun, Server, answered, counting, shown, until};
 
 /// Answers with a name.
 fn named(name: &'static str) -> ScriptedAgent {
@@ -29,26 +29,25 @@ async fn a_conversation_prefers_the_worker_that_had_it_and_moves_when_that_one_i
     ];
     let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
     relay.deliver("a", "0", "first").await;
-    let said = |text: &str| text == "one" || text == "two";
-    let first = relay
-        .seen("an answer", |seen| {
-            seen.texts("a").iter().all(|text| said(text)) && !seen.texts("a").is_empty()
-        })
-        .await
-        .texts("a")[0]
-        .to_owned();
+    let named = |seen: &Record| {
+        ["one", "two"]
+            .into_iter()
+            .find(|name| shown(seen, "a") == [*name])
+    };
+    let seen = relay.seen("an answer", |seen| named(seen).is_some()).await;
+    let first = named(&seen).unwrap();
     // Until the relay has heard both.
     tokio::time::sleep(Duration::from_millis(1500)).await;
     for turn in 1..TURNS {
         relay.deliver("a", &turn.to_string(), "again").await;
-        answered(&relay, "a", &vec![first.as_str(); turn + 1]).await;
+        answered(&relay, "a", &vec![first; turn + 1]).await;
     }
     let [one, two] = workers;
     let (gone, left) = if one.0 == first { (one, two) } else { (two, one) };
     gone.1.stop.cancel();
     gone.1.task.await.unwrap();
     relay.deliver("a", "last", "elsewhere").await;
-    let mut all = vec![first.as_str(); TURNS];
+    let mut all = vec![first; TURNS];
     all.push(left.0);
     answered(&relay, "a", &all).await;
     relay.stop().await;
@@ -104,7 +103,7 @@ async fn without_its_server_running_turns_are_reported_and_new_ones_wait() {
     until("its end on the worker", || worker.worker.running() == 0).await;
     assert_eq!(begun.count("waits"), 0);
     server.start_again();
-    let done = |seen: &Record| seen.texts("b").last() == Some(&"did waits");
+    let done = |seen: &Record| shown(seen, "b").last().is_some_and(|text| text == "did waits");
     relay.seen("the answer after the restart", done).await;
     assert_eq!((begun.count("slow one"), begun.count("waits")), (1, 1));
     relay.stop().await;

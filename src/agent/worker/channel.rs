@@ -184,11 +184,11 @@ mod tests {
     struct Random(u64);
 
     impl Random {
-        fn below(&mut self, n: u64) -> u64 {
+        fn below(&mut self, n: usize) -> usize {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
             self.0 ^= self.0 << 17;
-            self.0 % n
+            usize::try_from(self.0 % n as u64).unwrap()
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             let mut random = Random(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed));
             let mut now = Instant::now();
             let (mut left, mut right) = (Channel::new(7), Channel::new(7));
-            let sent: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; random.below(30) as usize]).collect();
+            let sent: Vec<Vec<u8>> = (0..40u8).map(|n| vec![n; random.below(30)]).collect();
             let mut received = Vec::new();
             let mut queue = sent.iter();
             let mut wire: Vec<(bool, Packet)> = Vec::new();
@@ -220,15 +220,15 @@ mod tests {
                     }
                 }
                 // Some of what is on the way arrives, in any order; when it is calm everything does, in order.
-                let most = wire.len() as u64;
+                let most = wire.len();
                 let arrive = if calm { most } else { random.below(most + 1) };
                 for _ in 0..arrive {
-                    let at = if calm { 0 } else { random.below(wire.len() as u64) };
-                    let (from_left, packet) = wire.remove(at as usize);
+                    let at = if calm { 0 } else { random.below(wire.len()) };
+                    let (from_left, packet) = wire.remove(at);
                     let end = if from_left { &mut right } else { &mut left };
                     received.extend(end.receive(packet, now).unwrap());
                 }
-                now += Duration::from_millis(random.below(100));
+                now += Duration::from_millis(random.below(100) as u64);
                 if received.len() == sent.len() && left.is_settled() && wire.is_empty() {
                     break;
                 }

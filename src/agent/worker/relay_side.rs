@@ -430,17 +430,14 @@ impl RemoteRun<'_> {
         if self.life.runner() != Some(from.as_str()) {
             return None;
         }
-        let messages = match self.channel.receive(packet(kind, &blob)?, Instant::now()) {
-            Ok(messages) => messages,
-            Err(_) => {
-                self.tell(&Down::Stop, &[]);
-                let failure = Failure::new(
-                    FailureClass::Protocol,
-                    "The worker sent something too large.",
-                    "a message of the worker was too large",
-                );
-                return Some(TurnEnd::Failed(failure));
-            }
+        let Ok(messages) = self.channel.receive(packet(kind, &blob)?, Instant::now()) else {
+            self.tell(&Down::Stop, &[]);
+            let failure = Failure::new(
+                FailureClass::Protocol,
+                "The worker sent something too large.",
+                "a message of the worker was too large",
+            );
+            return Some(TurnEnd::Failed(failure));
         };
         for message in messages {
             let Some((up, blob)) = decode::<Up>(&message) else {

@@ -111,13 +111,11 @@ impl RemoteTurn {
 
     /// A worker asks whether it may begin. The same worker gets the same answer again.
     pub fn begin(&mut self, worker: &str, now: Instant) -> bool {
-        match &self.runner {
-            Some((runner, _)) => runner == worker,
-            None => {
-                self.runner = Some((worker.to_owned(), now));
-                true
-            }
+        if let Some((runner, _)) = &self.runner {
+            return runner == worker;
         }
+        self.runner = Some((worker.to_owned(), now));
+        true
     }
 
     /// The offer did not reach the server.

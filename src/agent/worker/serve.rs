@@ -137,7 +137,7 @@ impl Worker {
                         self.relay_heard(relay);
                     }
                 }
-                Some(message) = own.next() => self.handle(message, &mut tasks).await,
+                Some(message) = own.next() => self.handle(message, &mut tasks),
                 Some(offer) = offers.recv() => self.offered(offer, &mut tasks).await,
                 () = stop.cancelled(), if deadline.is_none() => {
                     deadline = Some(Instant::now() + shared.settings.drain);
@@ -247,7 +247,7 @@ impl Worker {
     }
 
     /// A message for this worker.
-    async fn handle(&self, message: BusMessage, tasks: &mut JoinSet<()>) {
+    fn handle(&self, message: BusMessage, tasks: &mut JoinSet<()>) {
         let Some((head, blob)) = decode::<Head>(&message.payload) else {
             return;
         };

@@ -205,12 +205,11 @@ impl WorkerTask<'_> {
                         read_bounded(&path).await
                     }
                 };
-                match content {
-                    Some(content) => self.say(&Up::Event(AgentEvent::Media(media)), &content),
-                    None => {
-                        let lost = "A file of the agent is too large or cannot be read.".to_owned();
-                        self.say(&Up::Event(AgentEvent::Notice(lost)), &[]);
-                    }
+                if let Some(content) = content {
+                    self.say(&Up::Event(AgentEvent::Media(media)), &content);
+                } else {
+                    let lost = "A file of the agent is too large or cannot be read.".to_owned();
+                    self.say(&Up::Event(AgentEvent::Notice(lost)), &[]);
                 }
             }
             AgentSignal::Event(event) => self.say(&Up::Event(event), &[]),
