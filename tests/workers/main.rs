@@ -30,7 +30,7 @@ use crate::support::port::free_port;
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::skip::skip;
 
-/// A server of the test's own, with JetStream.
+/// A server of the test's own, with `JetStream`.
 struct Server {
     child: Child,
     port: u16,
