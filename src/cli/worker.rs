@@ -77,7 +77,7 @@ async fn serve(
     settings.routes.clear();
     let process = &process.with_config(loaded.own_file.as_deref());
     let slot = match build_agents(&settings, process).await {
-        Ok(agents) => agents.into_iter().next().map(|(_, slot)| slot),
+        Ok((agents, _)) => agents.into_iter().next().map(|(_, slot)| slot),
         Err(error) => return fatal.fail(exit::CONFIGURATION, error.message, error.hint),
     };
     let slot = match slot.map_or_else(|| built_in(&config.agent).map(AgentSlot::new), Ok) {
