@@ -32,6 +32,8 @@ const NOTICE: &str = "I was restarted";
 const SETTINGS: &str = "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 50\n  max_in_flight: 24\n\
                         log:\n  level: info\n";
 const NEVER: &str = "sessions:\n  resend_unknown: never\n";
+/// However often the process dies while an answer is under way.
+const ALWAYS: &str = "sessions:\n  resend_max_attempts: 1000\n";
 
 /// The unsettled ops in a journal, by the message that they answer.
 #[derive(Debug, Default)]
@@ -103,7 +105,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_answer_arrives_whenever_the_process_dies() {
-    let totals = die_again_and_again("", env_number("CRASH_ROUNDS", 25)).await;
+    let totals = die_again_and_again(ALWAYS, env_number("CRASH_ROUNDS", 25)).await;
     assert_eq!(totals.unknown, 0, "{totals:?}");
 }
 
@@ -115,7 +117,7 @@ async fn die_again_and_again(settings: &str, rounds: usize) -> Totals {
     connector.answer_with(moody(seed));
     let mut home = Home::new(&connector.url(), &format!("{SETTINGS}{settings}"));
     let mut history = History {
-        resends: settings.is_empty(),
+        resends: settings == ALWAYS,
         ..History::default()
     };
     for _ in 0..rounds {

@@ -453,7 +453,7 @@ mod tests {
         let says = |json| resolve(json).unwrap_err().to_string();
         assert!(says("{}").contains("`argv`"));
         assert!(says(r#"{"preset": "hermess"}"#).contains("known are: claude"));
-        assert!(says(r#"{"argv": ["x"], "processes": 0}"#).contains("`processes`"));
+        assert!(says(r#"{"argv": ["x"], "max_processes": 0}"#).contains("`max_processes`"));
         assert!(serde_json::from_str::<AcpSettings>(r#"{"argvs": []}"#).is_err());
         let settings: AcpSettings = serde_json::from_str(
             r#"{"argv": ["x"], "env": {"A": "hidden"}, "options": {"model": "m", "fast": true}}"#,

@@ -244,7 +244,8 @@ fn paths_of_command_lines_are_relative_to_the_file() {
     let home = crate::config::test_home::TestHome::new().file(
         "relay.yaml",
         "agents:\n  a: {kind: command, argv: [bin/answer, --from, ./notes.md, plain/word, ../up]}\n  b: {kind: acp, argv: [gemini, --acp]}\n\
-         notify: {targets: {page: {kind: command, agents: {x: {argv: [./page]}}}}}\n",
+         notify: {targets: {page: {kind: command, agents: {x: {argv: [./page]}}}}}\n\
+         transcribe: {argv: [./hear]}\nspeak: {argv: [./say]}\n",
     );
     let loaded = home.load();
     let folder = loaded.own_file.as_deref().and_then(Path::parent).unwrap();
@@ -261,6 +262,8 @@ fn paths_of_command_lines_are_relative_to_the_file() {
         ],
         vec!["gemini".to_owned(), "--acp".to_owned()],
         vec![at("./page")],
+        vec![at("./hear")],
+        vec![at("./say")],
     ];
     assert_eq!(argvs, wanted);
 }

@@ -39,7 +39,7 @@ fn deliver(hub: &Arc<Hub>, delivery: BufferedDelivery<'_>) -> Result<BufferId, A
 
 /// The author of a message, and the chat.
 #[derive(Debug, Deserialize)]
-struct Speaker {
+struct SpeakingPersona {
     chat: String,
     thread: Option<String>,
     who: String,
@@ -59,7 +59,7 @@ enum MessageLane {
 #[derive(Debug, Deserialize)]
 struct Say {
     #[serde(flatten)]
-    speaker: Speaker,
+    speaker: SpeakingPersona,
     text: String,
     #[serde(default)]
     reply_to: Option<Value>,
@@ -75,7 +75,7 @@ struct Say {
 #[derive(Debug, Deserialize)]
 struct Press {
     #[serde(flatten)]
-    speaker: Speaker,
+    speaker: SpeakingPersona,
     prompt: String,
     option: String,
     #[serde(default)]
@@ -168,7 +168,7 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, ActionError> {
 }
 
 /// The chat that is meant: one of the page's own, a thread that the gateway opened, or one of others.
-fn chat(hub: &Hub, personas: &Personas, speaker: &Speaker) -> Result<PersonaChat, ActionError> {
+fn chat(hub: &Hub, personas: &Personas, speaker: &SpeakingPersona) -> Result<PersonaChat, ActionError> {
     let thread = speaker.thread.as_deref();
     if let Some(chat) = personas.chat(&speaker.chat, thread) {
         return Ok(chat.clone());
