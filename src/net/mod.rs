@@ -16,9 +16,9 @@ pub mod jwks;
 pub mod machine;
 pub mod media;
 pub(crate) mod metered;
-#[cfg(feature = "otlp")]
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod portal_login;
 pub mod proxy;
