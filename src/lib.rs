@@ -359,14 +359,16 @@ pub mod settings {
     pub use crate::agent::command::{CommandInput, CommandOutput, CommandSettings, EnvAdditions};
     pub use crate::agent::hermes::{HermesMode, HermesSettings};
     pub use crate::agent::openai::{OpenAiSettings, StreamOptions};
+    pub use crate::agent::pool::PoolSettings;
     pub use crate::agent::route::Route;
     pub use crate::config::{
         AgentChoice, AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
         ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability, IdpConfig,
-        JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NotifyConfig, OnRevoked, PolicyOverride,
-        ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, SessionsConfig, Settings, ShutdownConfig,
-        SkillStoreKind, SkillsConfig, SleepAction, SleepConfig, SpeakConfig, SpeechSource, TelegramConfig,
-        TelemetryConfig, TlsConfig, TranscribeConfig, UnknownChoice,
+        JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NatsConfig, NotifyConfig, OnRevoked,
+        PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, ServerList, SessionsConfig,
+        Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SleepAction, SleepConfig, SpeakConfig,
+        SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig, TranscribeConfig, UnknownChoice,
+        WorkerConfig,
     };
     pub use crate::net::media::MediaSettings;
 }

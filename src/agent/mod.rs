@@ -17,7 +17,7 @@ pub(crate) mod guard;
 pub(crate) mod hermes;
 mod http;
 pub(crate) mod openai;
-mod pool;
+pub(crate) mod pool;
 mod prompt_text;
 pub(crate) mod route;
 pub(crate) mod transcript;
