@@ -177,7 +177,7 @@ impl Worker {
                 Ok(queue) => queue,
                 Err(error) => {
                     if !std::mem::replace(&mut warned, true) {
-                        tracing::warn!(%error, "the pool's queue cannot be used; trying again");
+                        tracing::warn!(%error, "cannot use the pool's queue, trying again; start the NATS server with JetStream, or correct `nats.url`");
                     }
                     tokio::time::sleep(RETRY).await;
                     continue;
