@@ -1,43 +1,15 @@
 //! Three of the four ways to a first answer, as `docs/quick-start.md` has them, typed in a terminal. The fourth, with a coding
 //! agent from its registry, is in `tests/agents/real_opencode`.
 
-use std::fs;
-
-use axum::body::Body;
-use axum::http::Response;
-use secrecy::ExposeSecret as _;
-use serde_json::json;
-
+use crate::newcomer::{MODEL_ANSWER, model_server, new_home};
 use crate::support::dev::{ApiPerson, BotApi, BotApiSettings, Connector, ConnectorSettings, text_event};
-use crate::support::http_stub::{Seen, Stub, json_reply, reply_with};
 use crate::support::quick_start::Way;
-use crate::support::relay_process::{SOON, Setup};
-
-const MODEL_ANSWER: &str = "Hello from the model.";
-
-/// A home without settings.
-fn new_home() -> Setup {
-    let setup = Setup::new();
-    fs::remove_file(setup.home().join("relay.yaml")).unwrap();
-    setup
-}
-
-/// A model that always says the same.
-async fn model() -> Stub {
-    Stub::start(|seen: &Seen| -> Response<Body> {
-        if !seen.uri.ends_with("/chat/completions") {
-            return json_reply(200, &json!({"data": []}));
-        }
-        let event = json!({"choices": [{"delta": {"content": MODEL_ANSWER}}]});
-        let body = format!("data: {event}\n\ndata: [DONE]\n\n");
-        reply_with(200, &[("content-type", "text/event-stream")], body)
-    })
-    .await
-}
+use crate::support::relay_process::SOON;
+use secrecy::ExposeSecret as _;
 
 #[tokio::test]
 async fn an_own_model_answers_after_two_commands() {
-    let (model, setup) = (model().await, new_home());
+    let (model, setup) = (model_server(&[]).await, new_home());
     let mut way = Way::read(
         "Your own model",
         &[("http://127.0.0.1:11434/v1", &model.url("/v1"))],

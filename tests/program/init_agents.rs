@@ -2,40 +2,17 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
-
+use crate::newcomer::{MODEL_ANSWER, model_server, new_home};
 use crate::support::executable::write_script;
-use crate::support::http_stub::{Seen, Stub, json_reply, reply_with};
+use crate::support::http_stub::Stub;
 use crate::support::relay_process::Setup;
-use crate::support::terminal::{ENTER, Terminal};
-
-const ANSWER: &str = "Hello from the model.";
-
-/// A server with these models.
-async fn server(models: &'static [&'static str]) -> Stub {
-    Stub::start(move |seen: &Seen| {
-        if !seen.uri.ends_with("/chat/completions") {
-            let models: Vec<Value> = models.iter().map(|model| json!({ "id": model })).collect();
-            return json_reply(200, &json!({ "data": models }));
-        }
-        let event = json!({"choices": [{"delta": {"content": ANSWER}}]});
-        let body = format!("data: {event}\n\ndata: [DONE]\n\n");
-        reply_with(200, &[("content-type", "text/event-stream")], body)
-    })
-    .await
-}
+use crate::support::terminal::{ENTER, Terminal, has};
 
 /// A home without settings, with these servers in the places of Ollama and LM Studio.
 fn home_with(servers: &[&Stub]) -> Setup {
-    let setup = Setup::new();
-    fs::remove_file(setup.home().join("relay.yaml")).unwrap();
     let ports: Vec<String> = servers.iter().map(|server| server.port().to_string()).collect();
     let ports = [ports, vec!["1".to_owned(); 3 - servers.len()]].concat();
-    setup.env("HERMES_RELAY_MODEL_PORTS", &ports.join(","))
-}
-
-fn asked(part: &'static str) -> impl Fn(&[String]) -> bool {
-    move |lines: &[String]| lines.iter().any(|line| line.contains(part))
+    new_home().env("HERMES_RELAY_MODEL_PORTS", &ports.join(","))
 }
 
 /// The exit code, and what was printed.
@@ -49,23 +26,24 @@ async fn dev(setup: &Setup, args: &[&str]) -> (i32, String) {
 #[tokio::test]
 async fn models_of_running_servers_are_listed_chosen_and_tested() {
     let (ollama, studio) = (
-        server(&["llama3.2:latest", "nomic-embed-text"]).await,
-        server(&["qwen3"]).await,
+        model_server(&["llama3.2:latest", "nomic-embed-text"]).await,
+        model_server(&["qwen3"]).await,
     );
     let setup = home_with(&[&ollama, &studio]);
     let file = setup.home().join("mine.yaml");
     let args = ["init", "--config", file.to_str().unwrap()];
     let mut terminal = Terminal::start(setup.verb(&args));
-    let lines = terminal
-        .until("the agents", asked("Which one answers? [1]:"))
-        .await;
+    let lines = terminal.shows("Which one answers? [1]:").await;
     assert!(
-        asked("a model of a server that runs here: Ollama (1 model), LM Studio (1 model)")(&lines),
+        has(
+            &lines,
+            "a model of a server that runs here: Ollama (1 model), LM Studio (1 model)"
+        ),
         "{lines:#?}"
     );
     terminal.keys("openai");
     terminal.keys(ENTER);
-    let lines = terminal.until("the models", asked("Which one? [1]:")).await;
+    let lines = terminal.shows("Which one? [1]:").await;
     for line in [
         "  1) llama3.2:latest Ollama",
         "  2) qwen3      LM Studio",
@@ -75,16 +53,10 @@ async fn models_of_running_servers_are_listed_chosen_and_tested() {
     }
     terminal.keys("2");
     terminal.keys(ENTER);
-    terminal
-        .until("how people reach it", asked("How do people reach it?"))
-        .await;
-    terminal.keys("later");
-    terminal.keys(ENTER);
-    let lines = terminal
-        .until("the end", asked("hermes-relay doctor --config"))
-        .await;
+    terminal.reply("How do people reach it?", "later").await;
+    let lines = terminal.shows("hermes-relay doctor --config").await;
     assert!(
-        asked(ANSWER)(&lines) && asked("It answered after 0.")(&lines),
+        has(&lines, MODEL_ANSWER) && has(&lines, "It answered after 0."),
         "{lines:#?}"
     );
     assert_eq!(terminal.ends().await, (Some(0), true));
@@ -114,36 +86,24 @@ async fn an_adapter_is_installed_only_after_a_yes() {
     let args = ["init", "--config", file.to_str().unwrap()];
     for (answer, expected) in [("no", 1), ("yes", 1)] {
         let mut terminal = Terminal::start(setup.verb(&args));
-        let lines = terminal
-            .until("the agents", asked("Which one answers? [1]:"))
-            .await;
+        let lines = terminal.shows("Which one answers? [1]:").await;
         assert!(
-            asked("1) claude     Claude Code is installed; its adapter is offered")(&lines),
+            has(
+                &lines,
+                "1) claude     Claude Code is installed; its adapter is offered"
+            ),
             "{lines:#?}"
         );
         terminal.keys(ENTER);
         let install = "Install it now with `npm install -g @agentclientprotocol/claude-agent-acp`? [y/N]";
-        terminal.until("the offer", asked(install)).await;
-        terminal.keys(answer);
-        terminal.keys(ENTER);
+        terminal.reply(install, answer).await;
         if answer == "no" {
-            terminal
-                .until("why", asked("claude cannot be used without its adapter"))
-                .await;
+            terminal.shows("claude cannot be used without its adapter").await;
             assert!(!ran.exists(), "nothing ran");
         } else {
-            terminal
-                .until("the directory", asked("Directory that it works in ["))
-                .await;
-            terminal.keys(ENTER);
-            terminal
-                .until("how people reach it", asked("Which one? [1]:"))
-                .await;
-            terminal.keys("later");
-            terminal.keys(ENTER);
-            terminal
-                .until("the test of the adapter", asked("claude does not answer"))
-                .await;
+            terminal.reply("Directory that it works in [", "").await;
+            terminal.reply("Which one? [1]:", "later").await;
+            terminal.shows("claude does not answer").await;
         }
         assert_eq!(terminal.ends().await, (Some(expected), true), "{answer}");
     }
@@ -154,7 +114,7 @@ async fn an_adapter_is_installed_only_after_a_yes() {
 
 #[tokio::test]
 async fn a_script_gets_the_only_model_of_the_running_server() {
-    let ollama = server(&["llama3.2:latest"]).await;
+    let ollama = model_server(&["llama3.2:latest"]).await;
     let setup = home_with(&[&ollama]);
     let file = setup.home().join("mine.yaml");
     let args = [
@@ -176,16 +136,16 @@ async fn a_script_gets_the_only_model_of_the_running_server() {
 
 #[tokio::test]
 async fn a_model_answers_in_dev_without_a_settings_file() {
-    let ollama = server(&["llama3.2:latest", "qwen3"]).await;
+    let ollama = model_server(&["llama3.2:latest", "qwen3"]).await;
     let setup = home_with(&[&ollama]);
     let (code, printed) = dev(&setup, &["--model", "llama3.2", "--smoke"]).await;
-    assert!(code == 0 && printed.contains(ANSWER), "{printed}");
+    assert!(code == 0 && printed.contains(MODEL_ANSWER), "{printed}");
     let url = ollama.url("/v1");
     let (code, printed) = dev(&setup, &["--base-url", &url, "--model", "qwen3", "--smoke"]).await;
-    assert!(code == 0 && printed.contains(ANSWER), "{printed}");
-    let single = server(&["only"]).await;
+    assert!(code == 0 && printed.contains(MODEL_ANSWER), "{printed}");
+    let single = model_server(&["only"]).await;
     let (code, printed) = dev(&setup, &["--base-url", &single.url("/v1"), "--smoke"]).await;
-    assert!(code == 0 && printed.contains(ANSWER), "{printed}");
+    assert!(code == 0 && printed.contains(MODEL_ANSWER), "{printed}");
     for (args, expected, parts) in [
         (
             &["--model", "lama3", "--smoke"][..],

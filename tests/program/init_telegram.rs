@@ -10,10 +10,11 @@ use axum::http::Response;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
+use crate::newcomer::decline_service;
 use crate::support::executable::write_script;
 use crate::support::http_stub::{Seen, Stub, json_reply, nobody};
 use crate::support::relay_process::Setup;
-use crate::support::terminal::{ENTER, Terminal};
+use crate::support::terminal::{ENTER, Terminal, has};
 
 const TOKEN: &str = "123456:AAbb_cc-DD";
 
@@ -253,35 +254,19 @@ async fn a_person_types_the_token_and_nobody_sees_it() {
     let home = NewHome::new();
     let args = ["init", "--agent", "echo", "--telegram", "--api-base", &api.base()];
     let mut terminal = Terminal::start(home.setup.verb(&args));
-    let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
-    terminal
-        .until("the question", asked("Token (it is not shown):"))
-        .await;
-    terminal.keys("9:wrong-one");
-    terminal.keys(ENTER);
+    terminal.reply("Token (it is not shown):", "9:wrong-one").await;
     let again = |lines: &[String]| {
         let asks = lines
             .iter()
             .filter(|line| line.contains("Token (it is not shown):"));
-        asked("does not accept it")(lines) && asks.count() == 2
+        has(lines, "does not accept it") && asks.count() == 2
     };
     terminal.until("another chance", again).await;
     terminal.keys(TOKEN);
     terminal.keys(ENTER);
-    let offered = |lines: &[String]| asked("Next:")(lines) || asked("Run the relay as a service")(lines);
-    let lines = terminal
-        .until("the end, or the service where there is systemd", offered)
-        .await;
-    if !asked("Next:")(&lines) {
-        terminal.keys(ENTER);
-    }
-    let lines = terminal
-        .until("the end", asked("Write to @helper_bot on Telegram"))
-        .await;
-    assert!(
-        !asked("AAbb")(&lines) && !asked("wrong-one")(&lines),
-        "{lines:#?}"
-    );
+    decline_service(&mut terminal).await;
+    let lines = terminal.shows("Write to @helper_bot on Telegram").await;
+    assert!(!has(&lines, "AAbb") && !has(&lines, "wrong-one"), "{lines:#?}");
     assert_eq!(terminal.ends().await, (Some(0), true));
     assert_eq!(fs::read_to_string(home.token()).unwrap(), format!("{TOKEN}\n"));
 }
@@ -296,31 +281,18 @@ async fn telegram_is_offered_first_and_an_agent_that_acts_gets_pairing() {
     let setup = home.setup.env("PATH", programs.to_str().unwrap());
     let args = ["init", "--no-test", "--config", file.to_str().unwrap()];
     let mut terminal = Terminal::start(setup.verb(&args));
-    let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
-    terminal
-        .until("the agent", asked("Which one answers? [1]:"))
-        .await;
-    terminal.keys(ENTER);
-    terminal
-        .until("the directory", asked("Directory that it works in ["))
-        .await;
-    terminal.keys(ENTER);
-    let lines = terminal.until("the way", asked("Which one? [1]:")).await;
+    terminal.reply("Which one answers? [1]:", "").await;
+    terminal.reply("Directory that it works in [", "").await;
+    let lines = terminal.shows("Which one? [1]:").await;
     assert!(
-        asked("1) telegram   a Telegram bot of your own")(&lines),
+        has(&lines, "1) telegram   a Telegram bot of your own"),
         "{lines:#?}"
     );
     terminal.keys(ENTER);
-    terminal
-        .until("the token", asked("Token (it is not shown):"))
-        .await;
-    terminal.keys(TOKEN);
-    terminal.keys(ENTER);
-    let lines = terminal
-        .until("the end", asked("hermes-relay doctor --config"))
-        .await;
+    terminal.reply("Token (it is not shown):", TOKEN).await;
+    let lines = terminal.shows("hermes-relay doctor --config").await;
     assert!(
-        asked("hermes-relay access approve CODE --role owner")(&lines),
+        has(&lines, "hermes-relay access approve CODE --role owner"),
         "{lines:#?}"
     );
     assert_eq!(terminal.ends().await, (Some(0), true));

@@ -7,10 +7,11 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::dev::{Connector, ConnectorSettings, text_event};
 
+use crate::newcomer::decline_service;
 use crate::support::executable::write_script;
 use crate::support::http_stub::Stub;
 use crate::support::relay_process::{SOON, Setup};
-use crate::support::terminal::{ENTER, Terminal};
+use crate::support::terminal::{ENTER, Terminal, has};
 
 /// Puts a shell script into a directory of programs.
 fn install(folder: &Path, name: &str, script: &str) {
@@ -241,13 +242,8 @@ async fn a_person_chooses_in_the_terminal() {
     let setup = Setup::new();
     let file = setup.home().join("relay.yaml");
     let mut terminal = Terminal::start(setup.verb(&["init"]));
-    let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
-    terminal.until("the question", asked("What now? [1]:")).await;
-    terminal.keys("replace");
-    terminal.keys(ENTER);
-    let lines = terminal
-        .until("the choice", asked("Which one answers? [1]:"))
-        .await;
+    terminal.reply("What now? [1]:", "replace").await;
+    let lines = terminal.shows("Which one answers? [1]:").await;
     assert!(
         lines.iter().any(|line| line.starts_with("  2) echo ")),
         "{lines:#?}"
@@ -260,25 +256,11 @@ async fn a_person_chooses_in_the_terminal() {
     );
     terminal.keys("9");
     terminal.keys(ENTER);
-    terminal
-        .until("another chance", asked("Type a number from 1 to 2."))
-        .await;
-    terminal.keys("echo");
-    terminal.keys(ENTER);
-    terminal
-        .until("how people reach it", asked("Which one? [1]:"))
-        .await;
-    terminal.keys("later");
-    terminal.keys(ENTER);
-    terminal.until("the test", asked("It answered after")).await;
-    let offered = |lines: &[String]| asked("Next:")(lines) || asked("Run the relay as a service")(lines);
-    let lines = terminal
-        .until("the end, or the service where there is systemd", offered)
-        .await;
-    if !asked("Next:")(&lines) {
-        terminal.keys(ENTER);
-    }
-    terminal.until("the end", asked("Next:")).await;
+    terminal.reply("Type a number from 1 to 2.", "echo").await;
+    terminal.reply("Which one? [1]:", "later").await;
+    terminal.shows("It answered after").await;
+    decline_service(&mut terminal).await;
+    terminal.shows("Next:").await;
     assert_eq!(terminal.ends().await, (Some(0), true));
     let text = fs::read_to_string(file).unwrap();
     assert!(text.ends_with("agent: echo\n"), "{text}");
@@ -334,34 +316,18 @@ async fn a_person_chooses_an_installed_agent_and_its_directory() {
     let file = setup.home().join("mine.yaml");
     let args = ["init", "--no-test", "--config", file.to_str().unwrap()];
     let mut terminal = Terminal::start(setup.verb(&args));
-    let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
-    let lines = terminal
-        .until("the choice", asked("Which one answers? [1]:"))
-        .await;
+    let lines = terminal.shows("Which one answers? [1]:").await;
     assert!(
         lines.iter().any(|line| line == "  1) gemini     installed"),
         "{lines:#?}"
     );
     terminal.keys(ENTER);
-    terminal
-        .until("the directory", asked("Directory that it works in ["))
-        .await;
-    terminal.keys("~/bin");
-    terminal.keys(ENTER);
-    terminal
-        .until("how people reach it", asked("Which one? [1]:"))
-        .await;
-    terminal.keys("3");
-    terminal.keys(ENTER);
-    let lines = terminal
-        .until("the end", asked("hermes-relay doctor --config"))
-        .await;
+    terminal.reply("Directory that it works in [", "~/bin").await;
+    terminal.reply("Which one? [1]:", "3").await;
+    let lines = terminal.shows("hermes-relay doctor --config").await;
+    assert!(has(&lines, "hermes-relay access owner PLATFORM:ID"), "{lines:#?}");
     assert!(
-        asked("hermes-relay access owner PLATFORM:ID")(&lines),
-        "{lines:#?}"
-    );
-    assert!(
-        !asked("service of your user")(&lines),
+        !has(&lines, "service of your user"),
         "it would not read that file: {lines:#?}"
     );
     assert_eq!(terminal.ends().await, (Some(0), true));

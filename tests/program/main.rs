@@ -14,6 +14,7 @@ mod init_agents;
 mod init_telegram;
 mod init_verb;
 mod journal_verb;
+mod newcomer;
 mod operate;
 mod telegram_manual;
 #[cfg(feature = "otlp")]

@@ -3,21 +3,16 @@
 use std::fs::{self, File};
 use std::time::Duration;
 
+use crate::newcomer::{MODEL_ANSWER, decline_service, model_server, new_home};
 use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
-use axum::body::Body;
-use axum::http::Response;
-use secrecy::ExposeSecret as _;
-use serde_json::json;
-
-use crate::support::http_stub::{Seen, Stub, json_reply, reply_with};
 use crate::support::relay_process::{SOON, Setup};
-use crate::support::terminal::{ENTER, Terminal};
+use crate::support::terminal::Terminal;
+use secrecy::ExposeSecret as _;
 
 /// The person who follows the manual.
 const ADA: i64 = 100;
 /// The code in the manual.
 const EXAMPLE_CODE: &str = "K7QWXP2M";
-const MODEL_ANSWER: &str = "Hello from the model.";
 
 /// The arguments of every command of the manual, in order, and whether it reads its input from a file.
 fn commands() -> Vec<(Vec<String>, bool)> {
@@ -38,26 +33,6 @@ async fn bot_api() -> BotApi {
     let api = BotApi::start(BotApiSettings::default()).await.unwrap();
     api.add_person(ApiPerson::named(ADA, "Ada"));
     api
-}
-
-/// A model that always says the same.
-async fn model() -> Stub {
-    Stub::start(|seen: &Seen| -> Response<Body> {
-        if !seen.uri.ends_with("/chat/completions") {
-            return json_reply(200, &json!({"data": []}));
-        }
-        let event = json!({"choices": [{"delta": {"content": MODEL_ANSWER}}]});
-        let body = format!("data: {event}\n\ndata: [DONE]\n\n");
-        reply_with(200, &[("content-type", "text/event-stream")], body)
-    })
-    .await
-}
-
-/// A home without settings.
-fn new_home() -> Setup {
-    let setup = Setup::new();
-    fs::remove_file(setup.home().join("relay.yaml")).unwrap();
-    setup
 }
 
 /// The verb of a command of the manual, with more options.
@@ -129,27 +104,21 @@ async fn follow_in_a_terminal(
     run: &[String],
     approve: &[String],
 ) {
-    let model = model().await;
+    let model = model_server(&[]).await;
     let setup = new_home();
     let (base, url) = (api.base(), model.url("/v1"));
     let args = with(init, &["--api-base", &base, "--telegram", "--base-url", &url]);
     let mut terminal = Terminal::start(setup.verb(&args));
-    let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
     for (question, typed) in [
         ("Which one answers? [1]:", "openai"),
         ("Model, such as llama3.2:", "m"),
         ("Token (it is not shown):", token),
     ] {
-        terminal.until(question, asked(question)).await;
-        terminal.keys(typed);
-        terminal.keys(ENTER);
+        terminal.reply(question, typed).await;
     }
-    let offered = |lines: &[String]| asked("Next:")(lines) || asked("Run the relay as a service")(lines);
-    if !asked("Next:")(&terminal.until("the end, or an offer", offered).await) {
-        terminal.keys(ENTER);
-    }
+    decline_service(&mut terminal).await;
     terminal
-        .until("the end", asked("hermes-relay access approve CODE --role owner"))
+        .shows("hermes-relay access approve CODE --role owner")
         .await;
     assert_eq!(terminal.ends().await, (Some(0), true));
 

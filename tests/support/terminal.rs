@@ -124,6 +124,19 @@ impl Terminal {
         .await
     }
 
+    /// Waits for a line with this part.
+    pub(crate) async fn shows(&self, part: &str) -> Vec<String> {
+        self.until(part, |lines| has(lines, part)).await
+    }
+
+    /// Waits for a question, and types the answer: the lines above the answer.
+    pub(crate) async fn reply(&mut self, question: &str, answer: &str) -> Vec<String> {
+        let lines = self.shows(question).await;
+        self.keys(answer);
+        self.keys(ENTER);
+        lines
+    }
+
     /// Waits for the prompt below a line.
     pub(crate) async fn answered(&self, line: &str) -> Vec<String> {
         self.until(line, |lines| {
@@ -150,6 +163,11 @@ impl Terminal {
         let is_restored = modes.contains(LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG);
         (status.expect("a status").code(), is_restored)
     }
+}
+
+/// Whether a line has this part.
+pub(crate) fn has(lines: &[String], part: &str) -> bool {
+    lines.iter().any(|line| line.contains(part))
 }
 
 /// As much of a terminal as line editors use. Every character is one column wide.
