@@ -126,6 +126,46 @@ pub struct AgentProcess {
     pub memory_bytes: Option<u64>,
 }
 
+/// The workers of an agent whose turns run on other machines.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct AgentPool {
+    /// Its name in the settings.
+    pub name: String,
+    /// Turns of this relay that wait for a worker.
+    pub waiting: usize,
+    /// The workers that are there.
+    pub workers: Vec<PoolWorker>,
+}
+
+impl AgentPool {
+    /// Each pool once, though several agents may use it.
+    pub(crate) fn merged(pools: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut merged: Vec<Self> = Vec::new();
+        for pool in pools {
+            match merged.iter_mut().find(|known| known.name == pool.name) {
+                Some(known) => known.waiting += pool.waiting,
+                None => merged.push(pool),
+            }
+        }
+        merged
+    }
+}
+
+/// A worker of a pool.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PoolWorker {
+    /// Its name: the host's, unless its settings say otherwise.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Maximum concurrent turns.
+    pub slots: usize,
+    /// Turns that it runs, for any relay.
+    pub running: usize,
+    /// Whether it takes no more turns.
+    pub draining: bool,
+}
+
 /// One backend. Shared by all sessions, so it keeps what it needs per session itself. What must outlive the
 /// process it hands to the turn's sink ([`EventSink::save_state`]) and asks back ([`EventSink::load_state`]).
 pub trait Agent: Send + Sync + 'static {
@@ -166,6 +206,11 @@ pub trait Agent: Send + Sync + 'static {
     /// The processes that it keeps between turns.
     fn processes(&self) -> Vec<AgentProcess> {
         Vec::new()
+    }
+
+    /// The workers that its turns run on, as far as they are known now.
+    fn pool(&self) -> Option<AgentPool> {
+        None
     }
 
     /// Ends everything it started.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::parts::handed::HandedCounts;
 use super::status::{CronStatus, Tally};
+use crate::agent::AgentPool;
 use crate::link::{Counters, Loss, SendResult};
 use crate::store::Commit;
 use crate::wire::{Action, Outcome};
@@ -269,6 +270,8 @@ pub struct Metrics {
     pub handed: HandedCounts,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
+    /// The pools of workers that agents use.
+    pub pools: Vec<AgentPool>,
 }
 
 #[cfg(test)]

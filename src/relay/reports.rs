@@ -97,6 +97,7 @@ pub(super) fn metrics(parts: &EventLoop) -> Metrics {
         access: parts.access.counts(),
         cron: parts.scheduler.status(parts.clock.now()),
         handed: parts.handed.counts(),
+        pools: parts.agents.pools(),
     }
 }
 

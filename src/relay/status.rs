@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::agent::{Agent, AgentHealth, AgentProcess};
+use crate::agent::{Agent, AgentHealth, AgentPool, AgentProcess};
 
 /// What has happened since the relay started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -248,6 +248,9 @@ pub struct AgentStatus {
     /// The processes that it keeps between turns.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<AgentProcess>,
+    /// The workers that its turns run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<AgentPool>,
 }
 
 /// The agents whose health is to be checked.
@@ -291,6 +294,7 @@ impl HealthCheck {
                 state,
                 why,
                 processes: agent.processes(),
+                pool: agent.pool(),
             }
         };
         futures_util::future::join_all(self.0.into_iter().map(check)).await

@@ -7,6 +7,7 @@
 
 use std::fmt::{Display, Write as _};
 
+use crate::agent::AgentPool;
 use crate::relay::{Histogram, LabelCounts, Metrics};
 
 /// Numbers of the process itself.
@@ -207,6 +208,35 @@ fn write_turns(page: &mut MetricsPage, metrics: &Metrics) {
     page.family("queue_depth", "gauge", "Entries waiting in memory, by queue.");
     for (queue, depth) in &metrics.queues {
         page.sample("queue_depth", &[("queue", queue)], depth);
+    }
+    write_pools(page, &metrics.pools);
+}
+
+fn write_pools(page: &mut MetricsPage, pools: &[AgentPool]) {
+    let families = [
+        ("pool_workers", "Workers that are there, by pool."),
+        ("pool_slots", "Turns that the workers can run at once, by pool."),
+        (
+            "pool_turns_running",
+            "Turns that the workers run, for any relay, by pool.",
+        ),
+        (
+            "pool_turns_waiting",
+            "Turns of this relay that wait for a worker, by pool.",
+        ),
+    ];
+    for (name, help) in families {
+        page.family(name, "gauge", help);
+        for pool in pools {
+            let workers = pool.workers.iter();
+            let value: usize = match name {
+                "pool_workers" => workers.count(),
+                "pool_slots" => workers.map(|worker| worker.slots).sum(),
+                "pool_turns_running" => workers.map(|worker| worker.running).sum(),
+                _ => pool.waiting,
+            };
+            page.sample(name, &[("pool", &pool.name)], value);
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use super::fire::{FireCounts, FireEndpoint};
 use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
 use super::receiver::{AnswerCounts, Receiver};
+use crate::agent::AgentPool;
 use crate::agent_connector::contract::{DeliveryPayload, MAX_ID_BYTES};
 use crate::config::TelegramConfig;
 use crate::cron::chronos::ArmState;
@@ -98,6 +99,9 @@ struct StatusReport {
     #[serde(flatten)]
     relay: Status,
     agents: Vec<AgentStatus>,
+    /// The pools of workers that agents use.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pools: Vec<AgentPool>,
     journal: Option<JournalStatus>,
 }
 
@@ -378,6 +382,7 @@ impl ControlService {
         let agents = answer_within(RELAY_TIMEOUT * 2, self.handle.agents(RELAY_TIMEOUT));
         let (relay, agents, journal) = tokio::join!(self.status(), agents, self.journal_status());
         let relay = relay?;
+        let mut agents = agents.unwrap_or_default();
         let not_ready = relay.readiness().err();
         Some(StatusReport {
             version: env!("CARGO_PKG_VERSION"),
@@ -392,7 +397,8 @@ impl ControlService {
             gateway_id: self.gateway_id(),
             telegram: self.telegram.clone(),
             relay,
-            agents: agents.unwrap_or_default(),
+            pools: AgentPool::merged(agents.iter_mut().filter_map(|agent| agent.pool.take())),
+            agents,
             journal,
         })
     }

@@ -270,7 +270,29 @@ impl Report<'_> {
             );
             StatusRow::plain("agent", text)
         };
-        self.list("agents").map(row).collect()
+        let pool = |pool: &Value| {
+            let workers = pool["workers"].as_array().map_or(&[][..], Vec::as_slice);
+            let sum = |key: &str| {
+                workers
+                    .iter()
+                    .filter_map(|worker| worker[key].as_u64())
+                    .sum::<u64>()
+            };
+            let count = match workers.len() {
+                1 => "1 worker".to_owned(),
+                count => format!("{count} workers"),
+            };
+            let text = format!(
+                "{}: {count}, {} of {} slots busy, {} waiting",
+                pool["name"].as_str().unwrap_or_default(),
+                sum("running"),
+                sum("slots"),
+                pool["waiting"].as_u64().unwrap_or_default(),
+            );
+            StatusRow::plain("pool", text)
+        };
+        let agents = self.list("agents").map(row);
+        agents.chain(self.list("pools").map(pool)).collect()
     }
 
     fn counts(&self) -> Vec<StatusRow> {

@@ -44,6 +44,8 @@ macro_rules! delegate {
 
         fn processes(&self) -> Vec<crate::agent::AgentProcess> { self.$inner.processes() }
 
+        fn pool(&self) -> Option<crate::agent::AgentPool> { self.$inner.pool() }
+
         fn shutdown(&self) -> crate::agent::AgentFuture<'_, ()> { self.$inner.shutdown() }
     };
 }

@@ -8,7 +8,7 @@ use tokio::sync::{OnceCell, mpsc};
 
 use super::protocol::{BEAT, Head, Heartbeat, MAX_PIECE, MessageKind, Names, decode, encode, new_id};
 use super::remote_turn::Roster;
-use crate::agent::AgentCommand;
+use crate::agent::{AgentCommand, PoolWorker};
 use crate::net::nats::{Bus, BusMessage, NatsError, NatsSettings, Subscription, WorkQueue};
 use crate::net::tls::Tls;
 use crate::wire::SessionKey;
@@ -117,6 +117,21 @@ impl WorkerHub {
             let command = |(name, description)| AgentCommand { name, description };
             commands.into_iter().flatten().map(command).collect()
         })
+    }
+
+    /// The workers of a pool, by name.
+    pub fn workers(&self, pool: &str) -> Vec<PoolWorker> {
+        let worker = |beat: &Heartbeat| PoolWorker {
+            name: beat.name.clone(),
+            version: beat.version.clone(),
+            slots: beat.slots,
+            running: beat.running.len(),
+            draining: beat.draining,
+        };
+        let mut workers: Vec<_> =
+            self.with_roster(|roster| roster.of(pool, Instant::now()).map(worker).collect());
+        workers.sort_by(|a, b| a.name.cmp(&b.name));
+        workers
     }
 
     /// Lets every worker of a pool forget a session.

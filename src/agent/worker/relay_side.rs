@@ -18,8 +18,8 @@ use super::protocol::{Down, Head, MessageKind, Up, decode, encode, encode_packet
 use super::remote_turn::{RemoteStep, RemoteTurn, WaitLimits};
 use crate::agent::pool::PoolSettings;
 use crate::agent::{
-    Agent, AgentCommand, AgentEvent, AgentFuture, AgentHealth, AgentInfo, AgentSignal, Failure, FailureClass,
-    MediaLocation, PromptAnswer, Turn, TurnEnd, TurnInput,
+    Agent, AgentCommand, AgentEvent, AgentFuture, AgentHealth, AgentInfo, AgentPool, AgentSignal, Failure,
+    FailureClass, MediaLocation, PromptAnswer, Turn, TurnEnd, TurnInput,
 };
 use crate::collections::BoundedCache;
 use crate::net::nats::{Bus, NatsError};
@@ -209,6 +209,15 @@ impl Agent for WorkerAgent {
 
     fn commands(&self) -> Vec<AgentCommand> {
         self.hub.commands(&self.settings.pool)
+    }
+
+    fn pool(&self) -> Option<AgentPool> {
+        let pool = &self.settings.pool;
+        Some(AgentPool {
+            name: pool.clone(),
+            waiting: self.waiting.load(Ordering::Relaxed),
+            workers: self.hub.workers(pool),
+        })
     }
 }
 

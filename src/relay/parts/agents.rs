@@ -10,7 +10,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{
-    Agent, AgentCommand, Permission, Route, RouteInput, UnknownAgent, built_in, fixed_route, match_route,
+    Agent, AgentCommand, AgentPool, Permission, Route, RouteInput, UnknownAgent, built_in, fixed_route,
+    match_route,
 };
 use crate::collections::{BoundedCache, TextMap};
 use crate::config::{DEFAULT_AGENT, Settings};
@@ -134,6 +135,11 @@ impl AgentRegistry {
     /// The commands that agents offer.
     pub fn commands(&self) -> Vec<AgentCommand> {
         self.agents().flat_map(|(_, agent)| agent.commands()).collect()
+    }
+
+    /// The pools of workers that they use.
+    pub fn pools(&self) -> Vec<AgentPool> {
+        AgentPool::merged(self.agents().filter_map(|(_, agent)| agent.pool()))
     }
 
     /// Whether running any turn twice does no harm.
