@@ -3,6 +3,7 @@
 
 use crate::newcomer::{MODEL_ANSWER, model_server, new_home};
 use crate::support::dev::{ApiPerson, BotApi, BotApiSettings, Connector, ConnectorSettings, text_event};
+use crate::support::http_stub::Stub;
 use crate::support::quick_start::Way;
 use crate::support::relay_process::SOON;
 use secrecy::ExposeSecret as _;

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use crate::support::dev::{Connector, ConnectorSettings};
 use crate::support::memory_relay::start_with;
 use crate::support::relay_process::{SOON, Setup};
+use crate::support::wait::eventually;
 use crate::{Server, answered};
 
 /// A worker's file.
@@ -39,6 +43,53 @@ async fn the_verb_runs_turns_and_drains_on_sigterm() {
     answered(&relay, "c", &["echo: later"]).await;
     relay.stop().await;
     next.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_shows_the_pool_with_its_workers() {
+    let Some(server) = Server::start() else { return };
+    let url = &server.settings().urls[0];
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let setup = Setup::for_connector(&connector)
+        .setting("nats.url", url)
+        .setting("nats.prefix", "test")
+        .setting("agents.code", "{kind: worker, pool: p}")
+        .args(&["run", "--agent", "code"]);
+    let relay = setup.start();
+    let status = async || -> Value {
+        let output = setup.verb(&["status", "--json"]).output().await.unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    };
+    let pool = eventually("a pool", async || {
+        let status = status().await;
+        status["pools"].get(0).cloned().ok_or(status)
+    });
+    assert_eq!(pool.await, json!({"name": "p", "waiting": 0, "workers": []}));
+    let first = worker(url, "p").setting("worker.name", "first").start();
+    let second = worker(url, "p").setting("worker.name", "second").start();
+    let shown = |name: &str| {
+        let version = env!("CARGO_PKG_VERSION");
+        json!({"name": name, "version": version, "slots": 2, "running": 0, "draining": false})
+    };
+    eventually("both workers", async || {
+        let pools = status().await["pools"].clone();
+        let both = json!([shown("first"), shown("second")]);
+        if pools[0]["workers"] == both {
+            Ok(())
+        } else {
+            Err(pools)
+        }
+    })
+    .await;
+    let output = setup.verb(&["status"]).output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        text.contains("p: 2 workers, 0 of 4 slots busy, 0 waiting"),
+        "{text}"
+    );
+    relay.stop().await;
+    first.stop().await;
+    second.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

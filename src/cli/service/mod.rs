@@ -18,7 +18,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::Environment;
 use super::exit::{self, errln, fail, outln};
 pub(super) use running::ServiceUnit;
-use unit::{UnitOptions, UnitState, secret_of, unit_state, user_of};
+use unit::{UnitOptions, UnitState, secret_of, state_of, unit_state, user_of};
 
 /// Run the relay as a systemd service: install, remove or check its unit.
 #[derive(Args, Debug)]
@@ -40,7 +40,7 @@ enum ServiceVerb {
     /// Exit codes: 0 written, 1 not written, invalid or not started, 2 conflicting options, 78 the program or the account cannot
     /// be used.
     #[command(
-        after_help = "Examples:\n  hermes-relay service install --user               # with your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started at boot\n  sudo hermes-relay service install --profile relay # agents over HTTP only, sandboxed\n  hermes-relay service install --user --now         # and start it\n  hermes-relay service install --dry-run            # print the unit, write nothing"
+        after_help = "Examples:\n  hermes-relay service install --user               # with your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started at boot\n  sudo hermes-relay service install --profile relay # agents over HTTP only, sandboxed\n  hermes-relay service install --user --now         # and start it\n  hermes-relay service install --user --worker --config worker.yaml   # a worker of a pool\n  hermes-relay service install --dry-run            # print the unit, write nothing"
     )]
     Install(InstallArgs),
     /// Stop and disable the service, and remove the unit.
@@ -103,6 +103,16 @@ struct LocationArgs {
     /// Directory of units [default: /etc/systemd/system, or ~/.config/systemd/user with --user].
     #[arg(long, value_name = "DIR")]
     unit_dir: Option<PathBuf>,
+    /// The service of a worker, instead of the relay's.
+    #[arg(long)]
+    worker: bool,
+}
+
+impl LocationArgs {
+    /// The names of the units that this is about.
+    fn units(&self) -> &'static [&'static str] {
+        if self.worker { &[WORKER_UNIT] } else { &UNITS }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -122,7 +132,9 @@ enum Profile {
     Relay,
 }
 
-/// The names under which units are installed.
+/// The name under which the unit of a worker is installed.
+const WORKER_UNIT: &str = "hermes-relay-worker.service";
+/// The names under which units of a relay are installed.
 const UNITS: [&str; 2] = ["hermes-relay.service", "hermes-relay-only.service"];
 
 /// Runs the verb.
@@ -145,6 +157,7 @@ pub(super) fn install_for_user(config: Option<&Path>, env: Environment<'_>) -> E
         location: LocationArgs {
             user: true,
             unit_dir: None,
+            worker: false,
         },
         profile: Profile::Agents,
         run_as: None,
@@ -177,6 +190,16 @@ fn install(args: &InstallArgs, env: Environment<'_>) -> ExitCode {
             return fail(exit::USAGE, what, Some("omit --user or --profile relay"));
         }
     };
+    let name = if location.worker { WORKER_UNIT } else { name };
+    if location.worker && *profile == Profile::Relay {
+        let what = "a worker starts agents, which the relay profile forbids";
+        return fail(exit::USAGE, what, Some("omit --profile relay"));
+    }
+    if location.worker && args.config.is_none() {
+        let what = "a worker has a settings file of its own";
+        let hint = "name it: --worker --config worker.yaml; docs/scaling.md has an example";
+        return fail(exit::USAGE, what, Some(hint));
+    }
     if run_as.is_some() && *profile == Profile::Relay {
         let what = "the relay profile has a dynamic account of its own";
         return fail(exit::USAGE, what, Some("omit --run-as or --profile relay"));
@@ -199,6 +222,7 @@ fn install(args: &InstallArgs, env: Environment<'_>) -> ExitCode {
         binary: binary.as_deref(),
         run_as,
         variables: &variables,
+        worker: location.worker,
     }) {
         Ok(rendered) => rendered,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
@@ -321,7 +345,7 @@ fn uninstall(location: &LocationArgs, safety: &SafetyArgs, env: Environment<'_>)
         return fail(exit::CONFIGURATION, NO_HOME, None);
     };
     let mut found = false;
-    for name in UNITS {
+    for &name in location.units() {
         let file = dir.join(name);
         let text = match read(&file) {
             Ok(None) => continue,
@@ -362,7 +386,7 @@ fn uninstall(location: &LocationArgs, safety: &SafetyArgs, env: Environment<'_>)
     }
     if !found {
         outln!("No unit is installed in {}.", dir.display());
-    } else if !location.user {
+    } else if !location.user && !location.worker {
         outln!("/var/lib/hermes-relay (the journal) and /etc/hermes-relay are kept.");
     }
     ExitCode::SUCCESS
@@ -448,15 +472,16 @@ fn print_next_steps(user: bool, name: &str, rendered: &str) {
     let systemctl = systemctl(user);
     outln!("Next:");
     if let Some(account) = user_of(rendered).filter(|account| !has_account(account)) {
+        let home = state_of(rendered).unwrap_or("hermes-relay");
         outln!(
-            "  useradd --system --user-group --home-dir /var/lib/hermes-relay --shell /usr/sbin/nologin {account}"
+            "  useradd --system --user-group --home-dir /var/lib/{home} --shell /usr/sbin/nologin {account}"
         );
     }
     if let Some(secret) = secret_of(rendered).filter(|secret| !Path::new(secret).exists()) {
         outln!(
             "  install -d /etc/hermes-relay\n  install -m 600 /dev/stdin {secret}          # enter or pipe the gateway's secret\n  editor /etc/hermes-relay/config.yaml        # connector.url, connector.gateway_id, agents\n  # with a Telegram bot of your own: docs/telegram.md, \"The token\", says what to store instead of the secret"
         );
-    } else if user {
+    } else if user && name != WORKER_UNIT {
         outln!(
             "  hermes-relay enroll --connector-url URL     # unless ~/.hermes/.env contains credentials, or you have a bot of your own"
         );

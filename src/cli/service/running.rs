@@ -35,6 +35,7 @@ impl ServiceUnit {
             &LocationArgs {
                 user: true,
                 unit_dir: None,
+                worker: false,
             },
             env,
         );

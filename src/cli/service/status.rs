@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{LocationArgs, NO_HOME, UNITS, directory, read, verify};
+use super::{LocationArgs, NO_HOME, directory, read, verify};
 use crate::cli::Environment;
 use crate::cli::exit::{self, ErrorFormat};
 use crate::cli::service::unit::{binary_of, unit_state};
@@ -75,7 +75,10 @@ pub(super) fn status(location: &LocationArgs, json: bool, env: Environment<'_>) 
         vec![dir, PathBuf::from("/usr/lib/systemd/system")]
     };
     let mut units = Vec::new();
-    for file in dirs.iter().flat_map(|dir| UNITS.map(|name| dir.join(name))) {
+    for file in dirs
+        .iter()
+        .flat_map(|dir| location.units().iter().map(move |name| dir.join(name)))
+    {
         match read(&file) {
             Ok(None) => {}
             Ok(Some(text)) => units.push(InstalledUnit::new(location.user, &file, &text)),

@@ -31,6 +31,8 @@ pub(super) struct UnitOptions<'a> {
     pub(super) run_as: Option<&'a str>,
     /// Variables that the service has besides.
     pub(super) variables: &'a [(&'a str, String)],
+    /// Whether it runs a worker instead of a relay.
+    pub(super) worker: bool,
 }
 
 /// Why a unit cannot be rendered.
@@ -51,7 +53,8 @@ pub(super) fn render(options: &UnitOptions<'_>) -> Result<String, RenderError> {
         .and_then(Path::to_str)
         .filter(|path| path.starts_with('/') && !path.contains(char::is_control))
         .ok_or(RenderError::Binary)?;
-    let mut exec = format!("ExecStart={} run", quoted(binary));
+    let verb = if options.worker { "worker" } else { "run" };
+    let mut exec = format!("ExecStart={} {verb}", quoted(binary));
     if !options.variables.is_empty() {
         exec.push_str("\n# As they were for the command that installed this unit.");
     }
@@ -66,12 +69,31 @@ pub(super) fn render(options: &UnitOptions<'_>) -> Result<String, RenderError> {
     if options.variables.iter().any(|(name, _)| *name == "PATH") {
         text = without(&text, "Environment=PATH=");
     }
+    if options.worker {
+        text = of_worker(&text);
+    }
     if let Some(account) = options.run_as {
         text = text.replace(SHIPPED_USER, &format!("User={account}"));
         // That account's own files contain the secret, and a missing credential would keep the unit from starting.
         text = without(&text, "LoadCredential=");
     }
     Ok(format!("{DIGEST_PREFIX}{}\n{text}", digest(&text)))
+}
+
+/// The unit of a relay as that of a worker: directories of its own, no secret of a gateway, nothing to reload.
+fn of_worker(text: &str) -> String {
+    let text = text.lines().map(|line| match line.split_once('=') {
+        Some(("Description", _)) => "Description=Worker that runs an AI agent for a Hermes relay".to_owned(),
+        Some((name @ ("StateDirectory" | "RuntimeDirectory" | "WorkingDirectory"), value)) => {
+            format!("{name}={value}-worker")
+        }
+        _ => line.to_owned(),
+    });
+    let text = text.collect::<Vec<_>>().join("\n") + "\n";
+    let text = text.replace("/var/lib/hermes-relay.", "/var/lib/hermes-relay-worker.");
+    ["Conflicts=", "ExecReload=", "LoadCredential="]
+        .iter()
+        .fold(text, |text, setting| without(&text, setting))
 }
 
 /// Removes a setting with the comment above it.
@@ -181,6 +203,11 @@ pub(super) fn user_of(text: &str) -> Option<&str> {
     setting(text, "User=")
 }
 
+/// The name of a unit's state directory.
+pub(super) fn state_of(text: &str) -> Option<&str> {
+    setting(text, "StateDirectory=")
+}
+
 /// The secret file of a unit.
 pub(super) fn secret_of(text: &str) -> Option<&str> {
     setting(text, "LoadCredential=relay-secret:")
@@ -200,6 +227,7 @@ mod tests {
             binary: Some(Path::new(binary)),
             run_as,
             variables: &[],
+            worker: false,
         })
     }
 
@@ -233,6 +261,7 @@ mod tests {
                     ("HERMES_HOME", home.to_owned()),
                     ("PATH", "/opt/bin:/bin".to_owned()),
                 ],
+                worker: false,
             })
         };
         let unit = with_home("/srv/my $hermes 50% \"x\"").unwrap();
@@ -246,6 +275,41 @@ mod tests {
         );
         assert_eq!(unit_state(&unit), UnitState::Unchanged);
         assert!(with_home("/srv/a\nExecStartPre=/bin/evil").is_err());
+    }
+
+    #[test]
+    fn a_worker_has_directories_of_its_own_and_no_secret() {
+        for template in [AGENTS, USER] {
+            let unit = render(&UnitOptions {
+                template,
+                binary: Some(Path::new("/usr/bin/hermes-relay")),
+                run_as: None,
+                variables: &[("HERMES_RELAY_CONFIG", "/etc/worker.yaml".to_owned())],
+                worker: true,
+            })
+            .unwrap();
+            assert!(
+                unit.contains("\nExecStart=/usr/bin/hermes-relay worker\n"),
+                "{unit}"
+            );
+            assert!(
+                unit.contains("\nRuntimeDirectory=hermes-relay-worker\n"),
+                "{unit}"
+            );
+            assert_eq!(binary_of(&unit).as_deref(), Some("/usr/bin/hermes-relay"));
+            assert_eq!(secret_of(&unit), None);
+            for gone in ["Conflicts=", "ExecReload=", "HUP"] {
+                assert!(!unit.contains(gone), "{gone}: {unit}");
+            }
+            if template == AGENTS {
+                assert_eq!(state_of(&unit), Some("hermes-relay-worker"));
+                assert!(
+                    unit.contains("\nWorkingDirectory=%S/hermes-relay-worker\n"),
+                    "{unit}"
+                );
+                assert_eq!(user_of(&unit), Some("hermes-relay"));
+            }
+        }
     }
 
     #[test]
