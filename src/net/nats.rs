@@ -1,5 +1,6 @@
 //! The connection to a NATS server with `JetStream`: subjects, requests and work queues. The only file that names the crate.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::{Consumer, pull};
@@ -75,6 +76,9 @@ fn server(error: impl std::fmt::Display) -> NatsError {
 pub struct Bus {
     client: Client,
     jetstream: jetstream::Context,
+    /// Why the last attempt to connect failed.
+    trouble: Arc<Mutex<Option<String>>>,
+    uses_tls: bool,
 }
 
 /// A subscription.
@@ -101,11 +105,24 @@ impl Subscription {
     }
 }
 
+/// Logs what happened to a connection.
+fn report(event: &async_nats::Event) {
+    match event {
+        async_nats::Event::Connected => tracing::info!("connected to the NATS server"),
+        async_nats::Event::Disconnected => {
+            tracing::warn!("the connection to the NATS server was lost");
+        }
+        other => tracing::debug!(%other, "NATS"),
+    }
+}
+
 impl Bus {
     /// Connects in the background; the first connection need not succeed.
     pub async fn connect(settings: &NatsSettings, tls: &Tls, name: &str) -> Result<Self, NatsError> {
         let addresses: Result<Vec<ServerAddr>, _> = settings.urls.iter().map(|url| url.parse()).collect();
         let addresses = addresses.map_err(|_| NatsError::Address)?;
+        let trouble = Arc::new(Mutex::new(None));
+        let last = Arc::clone(&trouble);
         let mut options = ConnectOptions::new()
             .name(name)
             .ping_interval(PING)
@@ -118,16 +135,19 @@ impl Bus {
                 let _ = getrandom::fill(&mut byte);
                 Duration::from_millis(longest / 2 + longest * u64::from(byte[0]) / 512)
             })
-            .event_callback(|event| async move {
-                match event {
-                    async_nats::Event::Connected => tracing::info!("connected to the NATS server"),
-                    async_nats::Event::Disconnected => {
-                        tracing::warn!("the connection to the NATS server was lost");
-                    }
-                    other => tracing::debug!(%other, "NATS"),
+            .event_callback(move |event| {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                match &event {
+                    async_nats::Event::Connected => *last = None,
+                    async_nats::Event::ClientError(error) => *last = Some(error.to_string()),
+                    async_nats::Event::ServerError(error) => *last = Some(error.to_string()),
+                    _ => {}
                 }
+                drop(last);
+                async move { report(&event) }
             });
-        if settings.urls.iter().any(|url| url.starts_with("tls:")) {
+        let uses_tls = settings.urls.iter().any(|url| url.starts_with("tls:"));
+        if uses_tls {
             options = options
                 .require_tls(true)
                 .tls_client_config((*tls.config()?).clone());
@@ -145,12 +165,31 @@ impl Bus {
         let client = options.connect(addresses).await.map_err(server)?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(PATIENCE);
-        Ok(Self { client, jetstream })
+        Ok(Self {
+            client,
+            jetstream,
+            trouble,
+            uses_tls,
+        })
     }
 
     /// Whether the server is reachable at the moment.
     pub fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
+    }
+
+    /// Why the server is not reachable, and what to do about it.
+    pub fn trouble(&self) -> &'static str {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        match trouble.as_deref() {
+            Some(why) if why.contains("authorization") || why.contains("nonce") => {
+                "the NATS server refuses these credentials (authorization violation); correct the token, credentials or NKey in `nats`"
+            }
+            _ if self.uses_tls => {
+                "the NATS server cannot be reached, or its certificate is not trusted; start it, or correct `nats.url` or `tls.ca_file`"
+            }
+            _ => "the NATS server cannot be reached; start it, or correct `nats.url`",
+        }
     }
 
     /// Waits until the server is reachable.

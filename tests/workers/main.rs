@@ -5,6 +5,7 @@ mod support;
 
 mod across;
 mod moves;
+mod security;
 mod verb;
 
 use std::collections::HashMap;
@@ -47,6 +48,14 @@ impl Server {
 
     /// A server that takes payloads up to so many bytes.
     fn start_taking(max_payload: usize) -> Option<Self> {
+        Self::start_with(&format!(
+            "max_payload: {max_payload}\nmax_pending: {}\n",
+            64 << 20
+        ))
+    }
+
+    /// A server with this configuration.
+    fn start_with(config: &str) -> Option<Self> {
         if Command::new("nats-server")
             .arg("--version")
             .stdout(Stdio::null())
@@ -58,8 +67,7 @@ impl Server {
         }
         let port = free_port();
         let store = tempfile::tempdir().unwrap();
-        let limits = format!("max_payload: {max_payload}\nmax_pending: {}\n", 64 << 20);
-        std::fs::write(store.path().join("nats.conf"), limits).unwrap();
+        std::fs::write(store.path().join("nats.conf"), config).unwrap();
         let child = spawn(port, store.path());
         Some(Self { child, port, store })
     }

@@ -160,9 +160,7 @@ impl Agent for WorkerAgent {
                 Err(error) => return AgentHealth::Down(error.to_string()),
             };
             if bus.connected(HEALTH_PATIENCE).await.is_err() {
-                return AgentHealth::Down(
-                    "the NATS server cannot be reached; start it, or correct `nats.url`".to_owned(),
-                );
+                return AgentHealth::Down(bus.trouble().to_owned());
             }
             if let Err(error) = self.hub.queue(&self.settings.pool).await {
                 return AgentHealth::Down(format!("{error}; is JetStream switched on (`nats-server -js`)?"));

@@ -6,7 +6,7 @@ use std::process::Command;
 use hermes_relay::config::Settings;
 use serde_json::{Value, json};
 
-use crate::hosting::{BINARY, repository, run_command};
+use crate::hosting::{BINARY, has, repository, run_command};
 
 /// The only line of the Dockerfile that begins with this word, without the word.
 fn instruction(word: &str) -> String {
@@ -174,4 +174,103 @@ fn the_composition_has_valid_settings_a_locked_down_relay_and_time_to_end() {
     fs::write(&written, settings.as_str().unwrap()).unwrap();
     let (success, output) = run_command(Command::new(BINARY).args(["config", "check"]).arg(&written));
     assert!(success, "{output}");
+}
+
+/// Settings and configurations of servers as the examples with workers have them: accepted by those who read them.
+fn check_scaling_files(files: &[(&str, &str)]) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("token"), "t0123").unwrap();
+    for (name, text) in files {
+        let file = folder.path().join(name);
+        let token = folder.path().join("token").display().to_string();
+        let text = text
+            .replace("/run/secrets/nats-token", &token)
+            .replace("/run/secrets/hermes-nats/token", &token);
+        fs::write(&file, text).unwrap();
+        if name.ends_with(".conf") {
+            if has("nats-server") {
+                let mut server = Command::new("nats-server");
+                server.envs([("POD_NAME", "a"), ("NATS_NAME", "a"), ("NATS_TOKEN", "t0123")]);
+                let (success, output) = run_command(server.arg("-t").arg("-c").arg(&file));
+                assert!(success, "{name}: {output}");
+            }
+            continue;
+        }
+        let (success, output) = run_command(Command::new(BINARY).args(["config", "check"]).arg(&file));
+        assert!(success, "{name}: {output}");
+    }
+}
+
+#[test]
+fn the_composition_with_workers_has_three_servers_that_know_each_other() {
+    let text = fs::read_to_string(repository("packaging/scaling/compose.yaml")).unwrap();
+    let file: Value = serde_saphyr::from_str(&text).unwrap();
+    let content = |name: &str| file["configs"][name]["content"].as_str().unwrap().to_owned();
+    let (nats, relay, worker) = (content("nats"), content("relay"), content("worker"));
+    let servers = ["nats-1", "nats-2", "nats-3"];
+    for server in servers {
+        let service = &file["services"][server];
+        assert_eq!(service["environment"]["NATS_NAME"], server);
+        assert_eq!(service["volumes"], json!([format!("{server}:/data")]));
+        assert!(nats.contains(&format!("nats://{server}:6222")), "{nats}");
+        for settings in [&relay, &worker] {
+            assert!(settings.contains(&format!("nats://{server}:4222")), "{settings}");
+        }
+    }
+    for process in ["relay", "worker"] {
+        let service = &file["services"][process];
+        assert_eq!(service["depends_on"], json!(servers));
+        assert_eq!(service["read_only"], true);
+        assert_eq!(service["configs"][0]["source"], process);
+        assert!(
+            service["secrets"]
+                .as_array()
+                .unwrap()
+                .contains(&json!("nats-token"))
+        );
+    }
+    let nats = nats.replace("$$", "$");
+    check_scaling_files(&[
+        ("nats.conf", &nats),
+        ("relay.yaml", &relay),
+        ("worker.yaml", &worker),
+    ]);
+}
+
+#[test]
+fn the_cluster_with_workers_has_three_servers_that_know_each_other() {
+    let text = fs::read_to_string(repository("packaging/scaling/kubernetes.yaml")).unwrap();
+    let documents: Vec<Value> = text
+        .split("\n---\n")
+        .map(|document| serde_saphyr::from_str(document).unwrap())
+        .collect();
+    let find = |kind: &str| {
+        documents
+            .iter()
+            .find(|document| document["kind"] == kind)
+            .unwrap()
+    };
+    let (config, set) = (find("ConfigMap"), find("StatefulSet"));
+    let (service, workers) = (find("Service"), find("Deployment"));
+    let data = |name: &str| config["data"][name].as_str().unwrap();
+    let name = set["metadata"]["name"].as_str().unwrap();
+    assert_eq!(set["spec"]["replicas"], 3);
+    assert_eq!(set["spec"]["serviceName"], service["metadata"]["name"]);
+    for server in 0..3 {
+        let route = format!("nats://{name}-{server}.{name}:6222");
+        assert!(data("nats.conf").contains(&route), "{route}");
+    }
+    let container = &workers["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["args"][0], "worker");
+    let (mounts, volumes) = (
+        &container["volumeMounts"],
+        &workers["spec"]["template"]["spec"]["volumes"],
+    );
+    assert_eq!(named(mounts, "config")["mountPath"], "/etc/hermes-relay");
+    assert_eq!(
+        named(volumes, "config")["configMap"]["name"],
+        config["metadata"]["name"]
+    );
+    let files = ["nats.conf", "relay.yaml", "worker.yaml"].map(|name| (name, data(name)));
+    check_scaling_files(&files);
 }
