@@ -183,8 +183,7 @@ impl ChatMemory {
     }
 
     /// Number of known chats.
-    #[expect(clippy::len_without_is_empty, reason = "a count for the status")]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.0.len()
     }
 }

@@ -24,6 +24,10 @@ impl WriterPace {
     }
 
     /// Waits for commands or until `until`, then moves one transaction's commands into `into`. `None` if there is no time left.
+    #[cfg_attr(
+        not(feature = "internals"),
+        expect(clippy::unnecessary_wraps, reason = "only a simulation runs out of time")
+    )]
     pub(super) fn wait(&mut self, queue: &Queue, into: &mut Vec<Command>, until: Instant) -> Option<Woken> {
         match self {
             Self::Clock => Some(queue.take(into, until)),

@@ -53,7 +53,7 @@ impl Chats {
 
     /// Number of chats that are remembered.
     pub fn len(&self) -> usize {
-        self.memory.len()
+        self.memory.count()
     }
 
     /// A descriptor declared this platform, or a chat on it is remembered.
