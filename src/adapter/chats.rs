@@ -215,7 +215,7 @@ mod tests {
         memory.learn(&chat("a"), &facts("u", "2"), 0);
         memory.learn(&chat("c"), &facts("u", "1"), 0);
         assert!(memory.facts(&chat("b")).is_none() && memory.facts(&chat("a")).is_some());
-        assert_eq!(memory.len(), 2);
+        assert_eq!(memory.count(), 2);
         assert_eq!(memory.find("a"), Some(&chat("a")));
     }
 
