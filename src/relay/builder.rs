@@ -16,16 +16,20 @@ use super::parts::scheduler::Arms;
 use super::parts::suspend::Suspender;
 use super::provisioning::{pinned_credentials, tls};
 use super::transport::{
-    Credentials, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT, WebSocketSettings,
-    WebSocketTransport,
+    Credentials, DiscordTransport, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT,
+    WebSocketSettings, WebSocketTransport,
 };
 use super::voice::{Voice, VoiceEnvironment};
 use crate::agent::child::BaseEnv;
 use crate::agent::{Agent, UnknownAgent};
-use crate::config::{Durability, Settings, SleepAction, SleepConfig, TelegramConfig, check_bot_token};
+use crate::config::{
+    DiscordBotConfig, Durability, Settings, SleepAction, SleepConfig, TelegramConfig, check_bot_token,
+    check_discord_token,
+};
 use crate::cron::arming::{Arming, DesiredArms};
 use crate::cron::chronos::ArmReport;
 use crate::link::{HelloIdentity, LinkSettings};
+use crate::net::discord::DiscordClient;
 use crate::net::http::HttpEgress;
 use crate::net::media::BotFiles;
 use crate::net::proxy::ProxyRules;
@@ -58,6 +62,17 @@ pub enum BuildError {
     /// The client of the Bot API cannot be set up.
     #[error("cannot set up the client of the Bot API: {0}")]
     Telegram(String),
+    /// No token is configured for the Discord bot.
+    #[error(
+        "no token is configured for the Discord bot: set DISCORD_BOT_TOKEN or `direct.discord.token_file`"
+    )]
+    NoDiscordToken,
+    /// The Discord bot's token cannot be one.
+    #[error("the Discord bot's token cannot be used: {0}")]
+    DiscordToken(&'static str),
+    /// The client of Discord's API cannot be set up.
+    #[error("cannot set up the client of Discord's API: {0}")]
+    Discord(String),
     /// The agent is unknown.
     #[error(transparent)]
     Agent(#[from] UnknownAgent),
@@ -229,6 +244,13 @@ impl RelayBuilder {
                     files,
                     &self.settings.state_dir,
                 ))
+            } else if let Some(bot) = &self.settings.direct.discord {
+                let client = Arc::new(discord_client(bot, tls.clone(), proxies)?);
+                Arc::new(DiscordTransport::new(
+                    bot.clone(),
+                    client,
+                    &self.settings.state_dir,
+                ))
             } else {
                 let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
                 Arc::new(websocket)
@@ -373,6 +395,30 @@ pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result
         user_agent: USER_AGENT.to_owned(),
     };
     BotClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Telegram(error.to_string()))
+}
+
+/// A client of Discord's API for the configured bot.
+pub fn discord_client(
+    bot: &DiscordBotConfig,
+    tls: Tls,
+    proxies: ProxyRules,
+) -> Result<DiscordClient, BuildError> {
+    let token = bot.token.clone().ok_or(BuildError::NoDiscordToken)?;
+    check_discord_token(&token).map_err(BuildError::DiscordToken)?;
+    let egress = HttpEgress {
+        tls,
+        proxies,
+        user_agent: discord_user_agent(),
+    };
+    DiscordClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Discord(error.to_string()))
+}
+
+/// Discord wants `DiscordBot (ADDRESS, VERSION)`. A package without an address names itself.
+fn discord_user_agent() -> String {
+    let addresses = [env!("CARGO_PKG_HOMEPAGE"), env!("CARGO_PKG_REPOSITORY")];
+    let address = addresses.into_iter().find(|address| !address.is_empty());
+    let address = address.unwrap_or(env!("CARGO_PKG_NAME"));
+    format!("DiscordBot ({address}, {})", env!("CARGO_PKG_VERSION"))
 }
 
 fn websocket_transport(

@@ -63,6 +63,8 @@ pub enum Peer {
     Connector,
     /// Telegram's Bot API, without a connector.
     Telegram,
+    /// Discord's REST API and gateway, without a connector.
+    Discord,
 }
 
 impl Peer {
@@ -70,6 +72,7 @@ impl Peer {
         match self {
             Self::Connector => "the connector",
             Self::Telegram => "the Bot API",
+            Self::Discord => "Discord's API",
         }
     }
 
@@ -78,6 +81,7 @@ impl Peer {
         match self {
             Self::Connector => "the connector URL",
             Self::Telegram => "`direct.telegram.api_base`",
+            Self::Discord => "`direct.discord.api_base`",
         }
     }
 
@@ -89,6 +93,9 @@ impl Peer {
             }
             Self::Telegram => {
                 "check this machine's network and firewall; where Telegram is blocked, set HTTPS_PROXY to a proxy that reaches it"
+            }
+            Self::Discord => {
+                "check this machine's network and firewall; where Discord is blocked, set HTTPS_PROXY to a proxy that reaches it"
             }
         }
     }
@@ -162,6 +169,7 @@ impl<'e> CheckContext<'e> {
     pub(super) fn peer(&self) -> Peer {
         match self.settings() {
             Some(settings) if settings.direct.telegram.is_some() => Peer::Telegram,
+            Some(settings) if settings.direct.discord.is_some() => Peer::Discord,
             _ => Peer::Connector,
         }
     }

@@ -75,6 +75,9 @@ fn settings_remedy(error: &ConfigError) -> String {
             "remove `direct.telegram` and omit --telegram, or remove `connector.url` and GATEWAY_RELAY_URL"
                 .to_owned()
         }
+        ConfigError::TwoBots { .. } => {
+            "remove `direct.telegram` or `direct.discord`, and omit --telegram or --discord".to_owned()
+        }
         ConfigError::NoAccessMode { path, .. } => {
             format!(
                 "add the line `  mode: pair` below `access:` in {}",
@@ -340,10 +343,15 @@ pub(super) fn platforms(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         let warn = |warning| ProbeResult::warn(warning, remedy);
         return warnings.into_iter().map(warn).collect();
     }
-    if context.peer() == Peer::Telegram {
-        let origin = known.loaded.origins.of("direct.telegram");
+    let bot = match context.peer() {
+        Peer::Connector => None,
+        Peer::Telegram => Some(("telegram", "direct.telegram")),
+        Peer::Discord => Some(("discord", "direct.discord")),
+    };
+    if let Some((platform, key)) = bot {
+        let origin = known.loaded.origins.of(key);
         return vec![ProbeResult::ok(format!(
-            "telegram, without a connector ({origin})"
+            "{platform}, without a connector ({origin})"
         ))];
     }
     let identities = known.loaded.settings.connector.identities.iter();

@@ -47,6 +47,9 @@ fn chats(settings: &Settings) -> String {
             None => "your Telegram bot".to_owned(),
         };
     }
+    if settings.direct.discord.is_some() {
+        return "your Discord bot".to_owned();
+    }
     let identities = settings.connector.identities.iter();
     let mut platforms: Vec<&str> = identities.map(|identity| identity.platform.as_str()).collect();
     platforms.dedup();
@@ -72,7 +75,7 @@ fn writers(settings: &Settings) -> String {
     };
     match access.mode {
         Mode::Open => "everybody".to_owned(),
-        Mode::Upstream if settings.direct.telegram.is_some() && !access.is_active() => {
+        Mode::Upstream if settings.direct.is_bot() && !access.is_active() => {
             "everybody who finds the bot".to_owned()
         }
         Mode::Upstream if !access.is_active() => "everybody whom the connector lets through".to_owned(),
@@ -89,6 +92,8 @@ fn writers(settings: &Settings) -> String {
 fn next(settings: &Settings) -> String {
     let place = if settings.direct.telegram.is_some() {
         "to your bot on Telegram"
+    } else if settings.direct.discord.is_some() {
+        "to your bot on Discord"
     } else {
         "to your bot in a chat"
     };

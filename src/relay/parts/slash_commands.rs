@@ -99,16 +99,17 @@ impl SlashCommands {
         enabled: Vec<String>,
         configured: Vec<OfferedCommand>,
         mut platforms: impl Iterator<Item = &'p str>,
-        is_bot: bool,
+        bot: Option<&str>,
     ) -> Self {
         let has_menu = platforms.any(|platform| platform == MANIFEST_PLATFORM);
         Self {
             enabled,
             configured,
-            menu: if is_bot {
-                Some("telegram")
-            } else {
-                has_menu.then_some(MANIFEST_PLATFORM)
+            menu: match bot {
+                Some("telegram") => Some("telegram"),
+                // A Discord bot of one's own fills no menu.
+                Some(_) => None,
+                None => has_menu.then_some(MANIFEST_PLATFORM),
             },
             offered: None,
         }
@@ -182,7 +183,20 @@ mod tests {
 
     fn commands(enabled: &[&str]) -> SlashCommands {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
-        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), false)
+        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), None)
+    }
+
+    #[test]
+    fn only_a_menu_that_can_be_filled_is_offered() {
+        for (bot, menu) in [
+            (None, Some("discord")),
+            (Some("telegram"), Some("telegram")),
+            (Some("discord"), None),
+        ] {
+            let mut commands =
+                SlashCommands::new(vec!["stop".to_owned()], Vec::new(), ["discord"].into_iter(), bot);
+            assert_eq!(commands.manifest(Vec::new).map(|(menu, _)| menu), menu, "{bot:?}");
+        }
     }
 
     #[test]
