@@ -18,6 +18,8 @@ use crate::wire::RelevancePolicy;
 /// The platform's name.
 const TELEGRAM: &str = "telegram";
 const DISCORD: &str = "discord";
+/// Who performs the ops of a relay that is two bots, for people.
+pub const TWO_BOTS: &str = "Telegram and Discord";
 /// Telegram's own Bot API.
 const API_BASE: &str = "https://api.telegram.org";
 /// Discord's own REST API.
@@ -43,29 +45,32 @@ impl DirectConfig {
     /// Who performs the relay's ops, for people.
     pub fn peer(&self) -> &'static str {
         match (&self.telegram, &self.discord) {
-            (Some(_), _) => "Telegram",
+            (Some(_), Some(_)) => TWO_BOTS,
+            (Some(_), None) => "Telegram",
             (None, Some(_)) => "Discord",
             (None, None) => "the connector",
         }
     }
 
-    /// Whether the relay is a bot itself, without a connector.
-    pub fn is_bot(&self) -> bool {
-        self.platform().is_some()
+    /// The platforms of the bots that the relay is.
+    pub fn platforms(&self) -> Vec<&'static str> {
+        let telegram = self.telegram.as_ref().map(|_| TELEGRAM);
+        let discord = self.discord.as_ref().map(|_| DISCORD);
+        telegram.into_iter().chain(discord).collect()
     }
 
-    /// The platform of the bot that the relay is.
-    pub fn platform(&self) -> Option<&'static str> {
-        match (&self.telegram, &self.discord) {
-            (Some(_), _) => Some(TELEGRAM),
-            (None, Some(_)) => Some(DISCORD),
-            (None, None) => None,
-        }
+    /// Whether the relay is a bot itself, without a connector.
+    pub fn is_bot(&self) -> bool {
+        !self.platforms().is_empty()
     }
 
     /// The first violated rule.
     pub(super) fn violation(&self) -> Option<Violation> {
         if let Some(discord) = &self.discord {
+            if discord.token_env.is_some() && discord.token_file.is_some() {
+                let rule = "excludes `direct.discord.token_file`: set one of them";
+                return Some(("direct.discord.token_env", rule.to_owned()));
+            }
             if let Err(rule) = check_api_base(&discord.api_base) {
                 return Some(("direct.discord.api_base", rule.to_owned()));
             }
@@ -135,6 +140,9 @@ section! {
         /// File with the bot's token, which is read when the settings are loaded.
         #[serde(skip_serializing)]
         pub token_file: Option<PathBuf>;
+        /// Environment variable with the bot's token, instead of a file.
+        #[serde(skip_serializing)]
+        pub token_env: Option<String>;
         /// Base URL of the REST API.
         pub api_base: String = DISCORD_API.to_owned();
         /// Address of the gateway, also for resuming; Discord names it if it is not set.
@@ -250,29 +258,34 @@ fn platform_policy(loaded: &LoadedConfig, platform: &str) -> Option<RelevancePol
 impl Layers<'_> {
     /// The platforms that the relay talks to itself: those that the file or the command line names. Not beside a connector.
     pub(super) fn direct(&mut self, settings: &mut Settings) -> Result<(), ConfigError> {
-        let telegram = self.bot_origin(self.flags.telegram, "direct.telegram");
-        let discord = self.bot_origin(self.flags.discord, "direct.discord");
-        let (platform, bot, origin) = match (telegram, discord) {
-            (None, None) => return Ok(()),
-            (Some(telegram), Some(discord)) => return Err(ConfigError::TwoBots { telegram, discord }),
-            (Some(origin), None) => (TELEGRAM, "direct.telegram", origin),
-            (None, Some(origin)) => (DISCORD, "direct.discord", origin),
-        };
-        if settings.connector.url.is_some() {
-            return Err(ConfigError::Exclusive {
-                url: self.origins.of("connector.url").clone(),
-                bot,
-                origin,
-            });
+        let mut identities = Vec::new();
+        for (platform, bot, flag) in [
+            (TELEGRAM, "direct.telegram", self.flags.telegram),
+            (DISCORD, "direct.discord", self.flags.discord),
+        ] {
+            let Some(origin) = self.bot_origin(flag, bot) else {
+                continue;
+            };
+            if settings.connector.url.is_some() {
+                return Err(ConfigError::Exclusive {
+                    url: self.origins.of("connector.url").clone(),
+                    bot,
+                    origin,
+                });
+            }
+            identities.push(BotIdentity::new(platform, ""));
+            self.origins.set(bot, origin);
+            if platform == DISCORD {
+                let bot = settings.direct.discord.get_or_insert_default();
+                let (file, variable) = (bot.token_file.as_deref(), bot.token_env.as_deref());
+                bot.token = self.bot_token("direct.discord.token", file, variable)?;
+            } else {
+                let bot = settings.direct.telegram.get_or_insert_default();
+                bot.token = self.bot_token("direct.telegram.token", bot.token_file.as_deref(), None)?;
+            }
         }
-        settings.connector.identities = vec![BotIdentity::new(platform, "")];
-        self.origins.set(bot, origin);
-        if platform == DISCORD {
-            let bot = settings.direct.discord.get_or_insert_default();
-            bot.token = self.bot_token("direct.discord.token", bot.token_file.as_deref())?;
-        } else {
-            let bot = settings.direct.telegram.get_or_insert_default();
-            bot.token = self.bot_token("direct.telegram.token", bot.token_file.as_deref())?;
+        if !identities.is_empty() {
+            settings.connector.identities = identities;
         }
         Ok(())
     }
@@ -286,17 +299,21 @@ impl Layers<'_> {
         Some(Origin::OwnFile(own.path.clone()))
     }
 
-    /// The token from its file, else from the environment.
+    /// The token from its file, else from the environment: from the variable that the file names, or from the usual one.
     fn bot_token(
         &mut self,
         key: &'static str,
         file: Option<&Path>,
+        variable: Option<&str>,
     ) -> Result<Option<SecretString>, ConfigError> {
         if let Some((path, _)) = self.path_in_own(file) {
             let token = super::secret::read(&path)?;
             return Ok(Some(self.record(key, Origin::OwnFile(path), token)));
         }
-        let value = self.lookup(key, None);
+        let value = match variable {
+            Some(name) => self.in_process(name).or_else(|| self.in_dotenv(name)),
+            None => self.lookup(key, None),
+        };
         Ok(self.record_value(key, value).map(super::secret::into_secret))
     }
 }

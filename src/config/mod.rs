@@ -39,7 +39,9 @@ pub mod yaml;
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
-pub use direct::{DirectConfig, DiscordBotConfig, TelegramConfig, check_bot_token, check_discord_token};
+pub use direct::{
+    DirectConfig, DiscordBotConfig, TWO_BOTS, TelegramConfig, check_bot_token, check_discord_token,
+};
 pub use file::check_file;
 pub use layers::settings_file;
 pub use nats::{NatsConfig, ServerList, WorkerConfig};
@@ -250,16 +252,6 @@ pub enum ConfigError {
         bot: &'static str,
         /// Where the bot was set.
         origin: Origin,
-    },
-    /// Two bots are configured.
-    #[error(
-        "`direct.telegram` ({telegram}) and `direct.discord` ({discord}) are both set; a relay is one bot: remove one of them"
-    )]
-    TwoBots {
-        /// Where the Telegram bot was set.
-        telegram: Origin,
-        /// Where the Discord bot was set.
-        discord: Origin,
     },
     /// There are access rules without a mode, and Hermes' variables list who may write.
     #[error(

@@ -1,10 +1,13 @@
 //! The client of Discord's REST API, and the dialler of its gateway. It holds the bot's token.
 
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::Method;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::multipart::{Form, Part};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
 use url::Url;
 
 use super::http::{
@@ -17,12 +20,23 @@ use crate::direct::discord::{RateHeaders, RestAnswer, RestMethod, RestRequest};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of a request.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout of a request that uploads a file.
+const FILE_TIMEOUT: Duration = Duration::from_secs(110);
 /// Maximum size of an answer: a hundred messages.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 /// Maximum size of a payload of the gateway: a large server has many channels.
 const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 /// Bytes that may wait to be written to the gateway.
 const MAX_WRITE_BUFFER: usize = 1024 * 1024;
+
+/// A file of this machine in a request.
+#[derive(Clone, Copy, Debug)]
+pub struct DiscordFile<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+    /// The name to show.
+    pub name: &'a str,
+}
 
 /// A client of Discord for one bot.
 pub struct DiscordClient {
@@ -84,13 +98,48 @@ impl DiscordClient {
 
     /// Makes a request; returns its answer, the status, and what the headers say about limits.
     pub async fn request(&self, request: &RestRequest) -> (RestAnswer, u16, RateHeaders) {
-        match self.exchange(request).await {
+        self.answer_to(request, None).await
+    }
+
+    async fn answer_to(&self, request: &RestRequest, form: Option<Form>) -> (RestAnswer, u16, RateHeaders) {
+        match self.exchange(request, form).await {
             Ok((status, headers, body)) => (RestAnswer::read(status, &body, &headers), status, headers),
             Err(error) => (failed(&error), 0, RateHeaders::default()),
         }
     }
 
-    async fn exchange(&self, request: &RestRequest) -> Result<(u16, RateHeaders, Vec<u8>), HttpError> {
+    /// Makes a request that uploads a file.
+    pub async fn upload(
+        &self,
+        request: &RestRequest,
+        file: DiscordFile<'_>,
+    ) -> (RestAnswer, u16, RateHeaders) {
+        let part = match Part::file(file.path).await {
+            Ok(part) => part.file_name(file.name.to_owned()),
+            // Trying again would not bring it back.
+            Err(error) => {
+                let answer = RestAnswer::Error {
+                    status: 400,
+                    code: 0,
+                    message: format!("the file cannot be read: {error}"),
+                    retry_after: None,
+                };
+                return (answer, 0, RateHeaders::default());
+            }
+        };
+        let mut body = request.body.clone().unwrap_or_default();
+        body["attachments"] = json!([{ "id": 0, "filename": file.name }]);
+        let form = Form::new()
+            .text("payload_json", body.to_string())
+            .part("files[0]", part);
+        self.answer_to(request, Some(form)).await
+    }
+
+    async fn exchange(
+        &self,
+        request: &RestRequest,
+        form: Option<Form>,
+    ) -> Result<(u16, RateHeaders, Vec<u8>), HttpError> {
         let url = format!("{}{}", self.base, request.path);
         let url = self.http.check(&Request::new(&url, Body::Get))?;
         let method = match request.method {
@@ -103,13 +152,19 @@ impl DiscordClient {
         let mut bearer = HeaderValue::from_str(&format!("Bot {}", self.token.expose_secret()))
             .map_err(|_| HttpError::Credential)?;
         bearer.set_sensitive(true);
-        let mut builder = self.http.request(method, &url).header(AUTHORIZATION, bearer);
-        if let Some(body) = &request.body {
-            builder = builder
+        let http = match form {
+            Some(_) => self.http.clone().with_timeout(FILE_TIMEOUT),
+            None => self.http.clone(),
+        };
+        let mut builder = http.request(method, &url).header(AUTHORIZATION, bearer);
+        builder = match (form, &request.body) {
+            (Some(form), _) => builder.multipart(form),
+            (None, Some(body)) => builder
                 .header(CONTENT_TYPE, "application/json")
-                .body(body.to_string());
-        }
-        let response = self.http.execute(builder, &url).await?;
+                .body(body.to_string()),
+            (None, None) => builder,
+        };
+        let response = http.execute(builder, &url).await?;
         let (status, headers) = (response.status().as_u16(), rate_headers(response.headers()));
         let body = ResponseStream::new(response, policy()).body(CALL_TIMEOUT).await?;
         Ok((status, headers, body))

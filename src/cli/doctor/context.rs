@@ -165,12 +165,13 @@ impl<'e> CheckContext<'e> {
         self.loaded.as_ref().map(|known| &known.loaded.settings)
     }
 
-    /// Who is at the other end, by the settings.
-    pub(super) fn peer(&self) -> Peer {
-        match self.settings() {
-            Some(settings) if settings.direct.telegram.is_some() => Peer::Telegram,
-            Some(settings) if settings.direct.discord.is_some() => Peer::Discord,
-            _ => Peer::Connector,
+    /// Whether this one is at the other end, by the settings.
+    pub(super) fn has_peer(&self, peer: Peer) -> bool {
+        let direct = self.settings().map(|settings| &settings.direct);
+        match peer {
+            Peer::Connector => direct.is_none_or(|direct| !direct.is_bot()),
+            Peer::Telegram => direct.is_some_and(|direct| direct.telegram.is_some()),
+            Peer::Discord => direct.is_some_and(|direct| direct.discord.is_some()),
         }
     }
 

@@ -8,7 +8,7 @@ use super::context::{CheckContext, Peer, PeerTarget};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
 use crate::config::{DiscordBotConfig, check_discord_token};
-use crate::direct::discord::{DiscordBot, RestAnswer, RestRequest};
+use crate::direct::discord::{DiscordBot, RestAnswer, RestRequest, invite_link, reads_content};
 use crate::net::discord::DiscordClient;
 use crate::net::http::excerpt;
 use crate::net::proxy::is_loopback;
@@ -20,8 +20,6 @@ const PORTAL: &str = "reset the token on the page Bot of https://discord.com/dev
 /// How to see what people write in channels.
 const CONTENT: &str =
     "turn on Message Content Intent on the page Bot of https://discord.com/developers/applications";
-/// The flags of an application that may read the content of messages: in many servers, and in few.
-const CONTENT_FLAGS: u64 = 1 << 18 | 1 << 19;
 
 fn bot_of<'a>(context: &'a CheckContext<'_>) -> Option<&'a DiscordBotConfig> {
     context.settings()?.direct.discord.as_ref()
@@ -48,7 +46,8 @@ pub(super) fn api(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
             return vec![ProbeResult::failed(detail, remedy)];
         }
     };
-    context.target = Some(PeerTarget {
+    // With two bots, the steps of the network are those to the first.
+    context.target.get_or_insert(PeerTarget {
         peer: Peer::Discord,
         host: url.host_str().unwrap_or_default().to_owned(),
         is_loopback: url.host().is_some_and(|host| is_loopback(&host)),
@@ -101,20 +100,22 @@ pub(super) async fn discord(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         excerpt(&bot.name),
         excerpt(&bot.id)
     ))];
-    let application = asked(context, &client, "applications/@me").await;
-    if let Some(flags) = application
-        .ok()
-        .and_then(|application| application["flags"].as_u64())
-    {
-        let reading = if flags & CONTENT_FLAGS == 0 {
+    let Ok(application) = asked(context, &client, "applications/@me").await else {
+        return results;
+    };
+    if let Some(may_read) = reads_content(&application) {
+        let reading = if may_read {
+            ProbeResult::ok("the bot may read the content of messages")
+        } else {
             ProbeResult::failed(
                 "the bot may not read the content of messages; Discord refuses it",
                 CONTENT,
             )
-        } else {
-            ProbeResult::ok("the bot may read the content of messages")
         };
         results.push(reading.about("intents"));
+    }
+    if let Some(id) = application["id"].as_str() {
+        results.push(ProbeResult::ok(invite_link(id)).about("invite"));
     }
     results
 }

@@ -291,17 +291,21 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
             bot.allow_bots,
         )
     });
-    if let Some((platform, require_address, free_chats, allow_other_bots)) = telegram.or(discord) {
-        let policy = RelevancePolicy {
-            platform: platform.as_str().to_owned(),
-            require_address,
-            free_response_scopes: free_chats.clone(),
-            allow_other_bots,
-        };
-        return vec![
+    let bots = telegram.into_iter().chain(discord);
+    let own: Vec<ProbeResult> = bots
+        .map(|(platform, require_address, free_chats, allow_other_bots)| {
+            let policy = RelevancePolicy {
+                platform: platform.as_str().to_owned(),
+                require_address,
+                free_response_scopes: free_chats.clone(),
+                allow_other_bots,
+            };
             ProbeResult::ok(format!("{}; applied by the relay itself", terms(&policy)))
-                .about(&policy.platform),
-        ];
+                .about(&policy.platform)
+        })
+        .collect();
+    if !own.is_empty() {
+        return own;
     }
     let policies = provisioning::policies(&known.loaded);
     if policies.is_empty() {

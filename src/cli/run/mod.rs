@@ -27,7 +27,7 @@ use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{BUILD, ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
-use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources};
+use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources, TWO_BOTS};
 use crate::cron::arming::Arming;
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
@@ -80,7 +80,7 @@ pub(super) struct RunArgs {
     #[arg(long)]
     telegram: bool,
     /// Talk to Discord without a connector, as the bot whose token is in `DISCORD_BOT_TOKEN` or in `direct.discord`.
-    #[arg(long, conflicts_with = "telegram")]
+    #[arg(long)]
     discord: bool,
     /// Connector URL.
     #[arg(long, value_name = "URL")]
@@ -404,6 +404,11 @@ fn exit_code(ended: ExitReason, request: Option<SignalRequest>, peer: &str, fata
     match ended {
         ExitReason::Shutdown => requested_exit(request.unwrap_or(SignalRequest::Stop)),
         ExitReason::Slept => ExitCode::SUCCESS,
+        ExitReason::Revoked { reason } if peer == TWO_BOTS => fatal.fail(
+            exit::CONFIGURATION,
+            reason,
+            Some("correct the token of that bot; docs/telegram.md and docs/discord.md show where it is"),
+        ),
         ExitReason::Revoked { reason } if peer == "Discord" => fatal.fail(
             exit::CONFIGURATION,
             reason,

@@ -18,8 +18,6 @@ use crate::setting;
 /// The system-wide settings file, used last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
 
-/// The mistake of a file that has two bots.
-const TWO_BOTS: &str = "`direct.telegram` and `direct.discord` are both set; a relay is one bot: remove one of them, and run two relays for both";
 /// Mistakes that are reported at once.
 const MAX_MISTAKES: usize = 20;
 
@@ -129,7 +127,7 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
         .into_iter()
         .map(|(key, what)| (key.to_owned(), format!("`{key}`: {what}")));
     let (telegram, discord) = (own.names("direct.telegram"), own.names("direct.discord"));
-    let two = if (telegram || discord) && own.sets("connector.url") {
+    let two = ((telegram || discord) && own.sets("connector.url")).then(|| {
         let bot = if telegram {
             "direct.telegram"
         } else {
@@ -138,10 +136,8 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
         let what = format!(
             "`connector.url` and `{bot}` are both set; the relay either dials a connector or is a bot itself: remove one of them"
         );
-        Some(("connector.url".to_owned(), what))
-    } else {
-        (telegram && discord).then(|| ("direct.discord".to_owned(), TWO_BOTS.to_owned()))
-    };
+        ("connector.url".to_owned(), what)
+    });
     let mistakes: Vec<_> = rules.chain(names).chain(two).map(invalid).collect();
     if !mistakes.is_empty() {
         return Err(mistakes);

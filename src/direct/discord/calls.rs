@@ -9,19 +9,18 @@
 )]
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::{Value, json};
 
-use super::markup::discord_parts;
+use super::deferred::DeferredAnswers;
+use super::plan::{CallsEnd, PlannedRequest, RequestPlanner, snowflake, thread_of};
 use super::request::{DiscordFault, RestAnswer, RestMethod, RestRequest};
 use crate::collections::BoundedCache;
 use crate::direct::field;
-use crate::direct::flood::{CallKind, FloodRate, FloodRates};
-use crate::text::{one_line, printable, truncate};
-use crate::wire::{Action, Metadata, OpId, OpResult, Outcome, PromptButton};
+use crate::direct::flood::{FloodRate, FloodRates};
+use crate::text::printable;
+use crate::wire::{Action, OpId, OpResult, Outcome};
 
 /// Discord's rates: a message per second and channel, four at once; 40 requests per second in all.
 pub const DISCORD_RATES: FloodRates = FloodRates {
@@ -31,20 +30,8 @@ pub const DISCORD_RATES: FloodRates = FloodRates {
 
 /// Messages whose further parts are remembered.
 const MAX_MESSAGES: usize = 4096;
-/// Longest name of a thread, and longest label of a button, in characters.
-const MAX_THREAD_NAME: usize = 100;
-const MAX_LABEL: usize = 80;
-/// Buttons of a message, and of a row.
-const MAX_BUTTONS: usize = 25;
-const ROW: usize = 5;
-/// Longest `custom_id`.
-const MAX_CUSTOM_ID: usize = 100;
-/// Links show no preview.
-const SUPPRESS_EMBEDS: u64 = 4;
 /// Longest description of an error in a result, in characters.
 const MAX_ERROR_CHARS: usize = 200;
-/// The mark of a running turn: it may be missing.
-const RUNNING: &str = "\u{1f440}";
 
 /// A message that was sent.
 #[derive(Clone, Debug, Default)]
@@ -73,36 +60,12 @@ impl SentMessages {
         }
     }
 
-    fn parts(&mut self, id: &str) -> Vec<String> {
+    /// The parts of a message, by the id of the first.
+    pub(super) fn parts(&mut self, id: &str) -> Vec<String> {
         self.0
             .get(&id.to_owned())
             .map_or_else(|| vec![id.to_owned()], |sent| sent.parts.clone())
     }
-}
-
-/// What the result of the op is made of.
-#[derive(Clone, Debug, PartialEq)]
-enum CallsEnd {
-    /// A text with the ids of its parts; the message that is edited, if it is an edit.
-    Text {
-        edited: Option<String>,
-        has_buttons: bool,
-    },
-    /// A thread was opened.
-    Thread,
-    /// The chat was described.
-    ChatInfo,
-    /// Nothing else.
-    Bare,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct PlannedRequest {
-    request: RestRequest,
-    /// The message that it shows, if it is known before.
-    shows: Option<String>,
-    /// Whether it shows a message.
-    is_text: bool,
 }
 
 /// The state of an op that has ended.
@@ -121,18 +84,32 @@ pub struct DiscordCalls {
     shown: Vec<String>,
     end: CallsEnd,
     result: Value,
+    answered_command: Option<String>,
     ended: Option<CallsEnded>,
 }
 
 impl DiscordCalls {
     /// Begins an op; the error is its result.
-    pub fn new(op: OpId, action: &Action, sent: &mut SentMessages) -> Result<Self, OpResult> {
+    pub fn new(
+        op: OpId,
+        action: &Action,
+        sent: &mut SentMessages,
+        deferred: &mut DeferredAnswers,
+        now_ms: i64,
+    ) -> Result<Self, OpResult> {
         let chat = action.chat_id().unwrap_or_default();
         let channel = match thread_of(action) {
             Some(thread) => snowflake(&thread)?,
             None => snowflake(chat)?,
         };
-        let planner = RequestPlanner { op, channel };
+        let answers = match action {
+            Action::Send { metadata, .. } | Action::Prompt { metadata, .. } => {
+                let user = metadata.get("user_id").and_then(Value::as_str);
+                user.and_then(|user| deferred.claim(op, &channel.to_string(), user, now_ms))
+            }
+            _ => None,
+        };
+        let planner = RequestPlanner { op, channel, answers };
         let (steps, end) = planner.plan(action, sent)?;
         let mut calls = Self {
             chat: i64::try_from(channel).unwrap_or_default(),
@@ -140,6 +117,7 @@ impl DiscordCalls {
             shown: Vec::new(),
             end,
             result: Value::Null,
+            answered_command: None,
             ended: None,
         };
         calls.go_on(sent);
@@ -184,12 +162,18 @@ impl DiscordCalls {
         self.ended = Some(CallsEnded::Done(result.into()));
     }
 
+    /// The command that needs no answer any more.
+    pub fn answered_command(&mut self) -> Option<String> {
+        self.answered_command.take()
+    }
+
     /// Takes an answer; returns the time to wait if the server limits the chat.
     pub fn answered(&mut self, answer: RestAnswer, sent: &mut SentMessages) -> Option<Duration> {
         match answer {
             RestAnswer::Ok(result) => self.done(result, sent),
             RestAnswer::NotSent(_) => self.ended = Some(CallsEnded::NotSent),
             RestAnswer::Unknown => self.ended = Some(CallsEnded::Done(Outcome::Unknown)),
+            RestAnswer::Error { status, .. } if status != 429 && self.falls_back() => {}
             RestAnswer::Error {
                 status,
                 code,
@@ -211,6 +195,19 @@ impl DiscordCalls {
         None
     }
 
+    /// Makes another request in the place of one that was refused, if there is one.
+    fn falls_back(&mut self) -> bool {
+        let Some(step) = self.steps.front_mut() else {
+            return false;
+        };
+        let Some(request) = step.fallback.take() else {
+            return false;
+        };
+        self.answered_command = step.request.command.take();
+        step.request = *request;
+        true
+    }
+
     fn is_deletion(&self) -> bool {
         self.steps
             .front()
@@ -229,6 +226,9 @@ impl DiscordCalls {
         let Some(step) = self.steps.pop_front() else {
             return;
         };
+        if let Some(command) = step.request.command {
+            self.answered_command = Some(command);
+        }
         if step.is_text {
             let id = field::text(&result, "id").map(str::to_owned);
             self.shown.extend(step.shows.or(id));
@@ -278,347 +278,6 @@ impl DiscordCalls {
     }
 }
 
-type RequestPlan = (VecDeque<PlannedRequest>, CallsEnd);
-
-struct RequestPlanner {
-    op: OpId,
-    channel: u64,
-}
-
-impl RequestPlanner {
-    fn plan(&self, action: &Action, sent: &mut SentMessages) -> Result<RequestPlan, OpResult> {
-        match action {
-            Action::Send {
-                content, reply_to, ..
-            } => self.text(content, reply_to.as_deref(), None),
-            Action::Prompt {
-                content,
-                prompt_id,
-                options,
-                reply_to,
-                ..
-            } => self.text(content, reply_to.as_deref(), Some(&buttons(prompt_id, options)?)),
-            Action::Edit {
-                message_id,
-                content,
-                metadata,
-                ..
-            } => {
-                let buttons = sent.edits_buttons(action);
-                self.edit(
-                    message_id,
-                    &sent.parts(message_id),
-                    content,
-                    is_final(metadata) || buttons,
-                )
-            }
-            Action::Typing { content, .. } => {
-                if content.as_deref() == Some("") {
-                    // Discord ends the indicator by itself.
-                    return Ok((VecDeque::new(), CallsEnd::Bare));
-                }
-                Ok(self.single(RestMethod::Post, "typing", "typing", None, CallKind::Droppable))
-            }
-            Action::Delete { message_id, .. } => {
-                let parts = sent.parts(message_id);
-                let steps = parts.iter().map(|id| self.delete(id)).collect::<Result<_, _>>()?;
-                Ok((steps, CallsEnd::Bare))
-            }
-            Action::React {
-                message_id,
-                emoji,
-                remove,
-                ..
-            } => {
-                let method = if *remove {
-                    RestMethod::Delete
-                } else {
-                    RestMethod::Put
-                };
-                let id = snowflake(message_id)?;
-                let path = format!("messages/{id}/reactions/{}/@me", percent(emoji));
-                let kind = if emoji == RUNNING && !remove {
-                    CallKind::Droppable
-                } else {
-                    CallKind::Required
-                };
-                Ok(self.single(method, &path, "reactions", None, kind))
-            }
-            Action::GetChatInfo { .. } => {
-                let (steps, _) = self.single(RestMethod::Get, "", "channel", None, CallKind::Required);
-                Ok((steps, CallsEnd::ChatInfo))
-            }
-            Action::ThreadCreate { thread_name, .. } => {
-                let body =
-                    json!({ "name": thread_title(thread_name)?, "type": 11, "auto_archive_duration": 1440 });
-                let (steps, _) = self.single(
-                    RestMethod::Post,
-                    "threads",
-                    "threads",
-                    Some(body),
-                    CallKind::Required,
-                );
-                Ok((steps, CallsEnd::Thread))
-            }
-            Action::ThreadRename {
-                message_id,
-                thread_name,
-                only_if_connector_created,
-                only_if_current_name,
-                ..
-            } => {
-                if only_if_connector_created == &Some(true) || only_if_current_name.is_some() {
-                    return Err(refused(
-                        "unsupported",
-                        "this bot does not know who named the thread",
-                    ));
-                }
-                let body = json!({ "name": thread_title(thread_name)? });
-                let thread = Self {
-                    op: self.op,
-                    channel: snowflake(message_id)?,
-                };
-                Ok(thread.single(RestMethod::Patch, "", "channel", Some(body), CallKind::Required))
-            }
-            Action::SendMedia { .. } => Err(refused("unsupported", "this bot sends no files")),
-            Action::Draft { .. } => Err(refused("unsupported", "Discord has no drafts")),
-            Action::TaskCard { .. } | Action::TaskCardStop { .. } => {
-                Err(refused("unsupported", "Discord has no progress cards"))
-            }
-            Action::FollowUp { .. } => Err(refused("unsupported", "this bot keeps no interactions")),
-        }
-    }
-
-    fn request(
-        &self,
-        method: RestMethod,
-        rest: &str,
-        route: &str,
-        body: Option<Value>,
-        kind: CallKind,
-    ) -> RestRequest {
-        let slash = if rest.is_empty() { "" } else { "/" };
-        RestRequest {
-            method,
-            path: format!("channels/{}{slash}{rest}", self.channel),
-            route: format!("{method:?} {route} {}", self.channel),
-            body,
-            chat: i64::try_from(self.channel).unwrap_or_default(),
-            kind,
-        }
-    }
-
-    fn single(
-        &self,
-        method: RestMethod,
-        rest: &str,
-        route: &str,
-        body: Option<Value>,
-        kind: CallKind,
-    ) -> RequestPlan {
-        let step = PlannedRequest {
-            request: self.request(method, rest, route, body, kind),
-            shows: None,
-            is_text: false,
-        };
-        (VecDeque::from([step]), CallsEnd::Bare)
-    }
-
-    fn delete(&self, id: &str) -> Result<PlannedRequest, OpResult> {
-        let rest = format!("messages/{}", snowflake(id)?);
-        Ok(PlannedRequest {
-            request: self.request(RestMethod::Delete, &rest, "delete", None, CallKind::Required),
-            shows: None,
-            is_text: false,
-        })
-    }
-
-    fn send(&self, part: &str, number: usize) -> Map<String, Value> {
-        let digest = Sha256::digest(format!("{}:{number}", self.op));
-        let nonce = in_hex("", digest.into_iter().take(12));
-        let body = json!({
-            "content": part,
-            "nonce": nonce,
-            "enforce_nonce": true,
-            "flags": SUPPRESS_EMBEDS,
-            "allowed_mentions": { "parse": [] },
-        });
-        body.as_object().cloned().unwrap_or_default()
-    }
-
-    fn text(
-        &self,
-        content: &str,
-        reply_to: Option<&str>,
-        buttons: Option<&Value>,
-    ) -> Result<RequestPlan, OpResult> {
-        let parts = discord_parts(content);
-        let last = parts.len().saturating_sub(1);
-        let has_buttons = buttons.is_some();
-        let mut steps = VecDeque::new();
-        for (at, part) in parts.iter().enumerate() {
-            let mut body = self.send(part, at);
-            if let (0, Some(Ok(id))) = (at, reply_to.map(str::parse::<u64>)) {
-                let reference = json!({ "message_id": id.to_string(), "fail_if_not_exists": false });
-                body.insert("message_reference".to_owned(), reference);
-            }
-            if let Some(rows) = buttons.filter(|_| at == last) {
-                body.insert("components".to_owned(), rows.clone());
-            }
-            steps.push_back(PlannedRequest {
-                request: self.request(
-                    RestMethod::Post,
-                    "messages",
-                    "messages",
-                    Some(body.into()),
-                    CallKind::Required,
-                ),
-                shows: None,
-                is_text: true,
-            });
-        }
-        if steps.is_empty() {
-            return Err(refused("empty", "there is no text to send"));
-        }
-        let end = CallsEnd::Text {
-            edited: None,
-            has_buttons,
-        };
-        Ok((steps, end))
-    }
-
-    fn edit(
-        &self,
-        id: &str,
-        known: &[String],
-        content: &str,
-        is_final: bool,
-    ) -> Result<RequestPlan, OpResult> {
-        let parts = discord_parts(content);
-        if parts.is_empty() {
-            return Err(refused("empty", "there is no text to show"));
-        }
-        let kind = if is_final {
-            CallKind::Required
-        } else {
-            CallKind::Droppable
-        };
-        let mut steps = VecDeque::new();
-        for (at, part) in parts.iter().enumerate() {
-            let step = if let Some(shown) = known.get(at) {
-                let body = json!({ "content": part, "components": [], "flags": SUPPRESS_EMBEDS, "allowed_mentions": { "parse": [] } });
-                let rest = format!("messages/{}", snowflake(shown)?);
-                PlannedRequest {
-                    request: self.request(RestMethod::Patch, &rest, "edit", Some(body), kind),
-                    shows: Some(shown.clone()),
-                    is_text: true,
-                }
-            } else {
-                let body = self.send(part, at).into();
-                PlannedRequest {
-                    request: self.request(
-                        RestMethod::Post,
-                        "messages",
-                        "messages",
-                        Some(body),
-                        CallKind::Required,
-                    ),
-                    shows: None,
-                    is_text: true,
-                }
-            };
-            steps.push_back(step);
-        }
-        for extra in known.iter().skip(parts.len()) {
-            steps.push_back(self.delete(extra)?);
-        }
-        let end = CallsEnd::Text {
-            edited: Some(id.to_owned()),
-            has_buttons: false,
-        };
-        Ok((steps, end))
-    }
-}
-
-/// The buttons of a question, five to a row.
-fn buttons(prompt_id: &str, options: &[PromptButton]) -> Result<Value, OpResult> {
-    let cannot = || refused("unsupported", "Discord cannot show these buttons");
-    if options.is_empty() || options.len() > MAX_BUTTONS || prompt_id.contains(':') {
-        return Err(cannot());
-    }
-    let mut shown = Vec::new();
-    for option in options {
-        let custom_id = format!("p:{prompt_id}:{}", option.id);
-        if custom_id.chars().count() > MAX_CUSTOM_ID {
-            return Err(cannot());
-        }
-        let style = match option.style.as_deref() {
-            Some("primary") => 1,
-            Some("success") => 3,
-            Some("danger") => 4,
-            _ => 2,
-        };
-        shown.push(json!({ "type": 2, "style": style, "label": truncate(&option.label, MAX_LABEL), "custom_id": custom_id }));
-    }
-    let rows = shown
-        .chunks(ROW)
-        .map(|row| json!({ "type": 1, "components": row }));
-    Ok(rows.collect())
-}
-
-fn thread_title(name: &str) -> Result<String, OpResult> {
-    let name = one_line(name, MAX_THREAD_NAME);
-    if name.is_empty() {
-        return Err(refused("bad_name", "a thread needs a name"));
-    }
-    Ok(name)
-}
-
-/// The thread that an op names.
-fn thread_of(action: &Action) -> Option<String> {
-    let (Action::Send { metadata, .. }
-    | Action::Edit { metadata, .. }
-    | Action::Typing { metadata, .. }
-    | Action::Prompt { metadata, .. }
-    | Action::Delete { metadata, .. }
-    | Action::React { metadata, .. }) = action
-    else {
-        return None;
-    };
-    match metadata.get("thread_id") {
-        Some(Value::String(thread)) if !thread.is_empty() => Some(thread.clone()),
-        Some(Value::Number(thread)) => Some(thread.to_string()),
-        _ => None,
-    }
-}
-
-fn is_final(metadata: &Metadata) -> bool {
-    metadata.get("notify") == Some(&Value::Bool(true))
-}
-
-/// An id of Discord: it becomes a part of a path.
-fn snowflake(text: &str) -> Result<u64, OpResult> {
-    let number = text
-        .parse::<u64>()
-        .ok()
-        .filter(|id| *id > 0 && i64::try_from(*id).is_ok());
-    number.ok_or_else(|| refused("bad_id", "an id of Discord is a positive number"))
-}
-
-fn percent(text: &str) -> String {
-    in_hex("%", text.bytes())
-}
-
-/// Bytes in hexadecimal, each after a mark.
-fn in_hex(mark: &str, bytes: impl Iterator<Item = u8>) -> String {
-    let mut text = String::new();
-    for byte in bytes {
-        // Writing to a String does not fail.
-        let _ = write!(text, "{mark}{byte:02X}");
-    }
-    text
-}
-
 fn done() -> OpResult {
     OpResult {
         success: true,
@@ -626,7 +285,7 @@ fn done() -> OpResult {
     }
 }
 
-fn refused(code: &str, error: &str) -> OpResult {
+pub(super) fn refused(code: &str, error: &str) -> OpResult {
     OpResult {
         code: Some(code.into()),
         error: Some(error.into()),
@@ -637,10 +296,21 @@ fn refused(code: &str, error: &str) -> OpResult {
 
 #[cfg(test)]
 mod tests {
+    use super::super::deferred::DeferredCommand;
     use super::*;
+    use crate::direct::flood::CallKind;
 
     fn begin(op: Value, sent: &mut SentMessages) -> Result<DiscordCalls, OpResult> {
-        DiscordCalls::new(OpId(7), &serde_json::from_value(op).unwrap(), sent)
+        let mut deferred = DeferredAnswers::default();
+        answering(op, sent, &mut deferred)
+    }
+
+    fn answering(
+        op: Value,
+        sent: &mut SentMessages,
+        deferred: &mut DeferredAnswers,
+    ) -> Result<DiscordCalls, OpResult> {
+        DiscordCalls::new(OpId(7), &serde_json::from_value(op).unwrap(), sent, deferred, 0)
     }
 
     fn result(calls: &DiscordCalls) -> OpResult {
@@ -707,7 +377,7 @@ mod tests {
             "options": [{"id": "yes", "label": "Yes", "style": "success"}, {"id": "no", "label": "No"}]});
         let mut calls = begin(op, &mut sent).unwrap();
         let rows = &calls.request().unwrap().body.as_ref().unwrap()["components"];
-        assert_eq!(rows[0]["components"][0]["custom_id"], "p:abc:yes");
+        assert_eq!(rows[0]["components"][0]["custom_id"], "hp1:abc:yes");
         calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
         let edit = json!({"op": "edit", "chat_id": "5", "message_id": "10", "content": "done"});
         let calls = begin(edit, &mut sent).unwrap();
@@ -761,5 +431,93 @@ mod tests {
         let op = json!({"op": "send", "chat_id": "5", "content": "x", "metadata": {"thread_id": "6"}});
         let calls = begin(op, &mut SentMessages::default()).unwrap();
         assert_eq!(calls.request().unwrap().path, "channels/6/messages");
+    }
+
+    #[test]
+    fn many_answers_are_menus() {
+        let options: Vec<Value> = (0..30)
+            .map(|number| json!({"id": format!("o{number}"), "label": "x"}))
+            .collect();
+        let op = json!({"op": "prompt", "chat_id": "5", "content": "ok?", "prompt_kind": "clarify", "prompt_id": "abc",
+            "options": options});
+        let calls = begin(op, &mut SentMessages::default()).unwrap();
+        let rows = &calls.request().unwrap().body.as_ref().unwrap()["components"];
+        assert_eq!(rows.as_array().unwrap().len(), 2);
+        let menu = &rows[1]["components"][0];
+        assert_eq!(
+            (&menu["type"], &menu["custom_id"]),
+            (&json!(3), &json!("hp1:abc:menu1"))
+        );
+        assert_eq!(menu["options"][4]["value"], "hp1:abc:o29");
+    }
+
+    #[test]
+    fn a_file_is_uploaded_with_its_caption_and_a_link_is_shown() {
+        let media = |source: &str| {
+            let op = json!({"op": "send_media", "chat_id": "5", "media_kind": "image", "source_url": source, "content": "look",
+                "filename": "x.png", "metadata": {"thread_id": "6"}});
+            let calls = begin(op, &mut SentMessages::default()).unwrap();
+            calls.request().unwrap().clone()
+        };
+        let request = media("telegram://outgoing/abc/x.png");
+        assert_eq!(request.path, "channels/6/messages");
+        assert_eq!(request.file.unwrap().name.as_deref(), Some("x.png"));
+        let body = request.body.unwrap();
+        assert_eq!(
+            (&body["content"], &body["enforce_nonce"]),
+            (&json!("look"), &json!(true))
+        );
+        let request = media("https://files.example/x.png");
+        let body = request.body.unwrap();
+        assert_eq!((request.file, body.get("flags")), (None, None));
+        assert!(
+            body["content"]
+                .as_str()
+                .unwrap()
+                .contains("https://files.example/x.png"),
+            "{body}"
+        );
+    }
+
+    #[test]
+    fn the_first_message_replaces_the_placeholder_of_a_command() {
+        let mut deferred = DeferredAnswers::default();
+        let command = || DeferredCommand {
+            id: "70".to_owned(),
+            token: "tok".to_owned(),
+            application: "8".to_owned(),
+            chat: "5".to_owned(),
+            user: "2".to_owned(),
+            ..DeferredCommand::default()
+        };
+        deferred.came(command());
+        let op = || json!({"op": "send", "chat_id": "5", "content": "x", "metadata": {"user_id": "2"}});
+        let mut sent = SentMessages::default();
+        let mut calls = answering(op(), &mut sent, &mut deferred).unwrap();
+        let request = calls.request().unwrap();
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (RestMethod::Patch, "webhooks/8/tok/messages/@original")
+        );
+        assert_eq!(request.body.as_ref().unwrap().get("nonce"), None);
+        calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
+        assert_eq!(calls.answered_command().as_deref(), Some("70"));
+        assert_eq!(result(&calls).message_id, Some("10".into()));
+        // The token has died: a message of its own.
+        let mut calls = answering(op(), &mut sent, &mut deferred).unwrap();
+        let gone = RestAnswer::Error {
+            status: 404,
+            code: 10_015,
+            message: "Unknown Webhook".to_owned(),
+            retry_after: None,
+        };
+        calls.answered(gone, &mut sent);
+        assert_eq!(calls.answered_command().as_deref(), Some("70"));
+        let request = calls.request().unwrap();
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (RestMethod::Post, "channels/5/messages")
+        );
+        assert_eq!(request.body.as_ref().unwrap()["enforce_nonce"], true);
     }
 }

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::bot::DiscordBot;
+use super::deferred::DeferredCommand;
 use crate::direct::field;
 use crate::text::truncate;
+use crate::wire::{PROMPT_TOKEN, PassthroughForward};
 
 /// Longest quoted text of a message that is replied to, in characters.
 const MAX_QUOTED: usize = 4096;
@@ -26,21 +28,32 @@ pub struct DiscordRelevance {
     pub allow_bots: bool,
 }
 
-/// A press of a button, to be answered at once.
+/// What a person did, to be acknowledged within three seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PressedComponent {
-    /// The id of the interaction.
-    pub id: String,
-    /// The token that answers it.
-    pub token: String,
-    /// Whether the button is of a question of this bot.
-    pub is_known: bool,
+pub struct Interaction {
+    /// What Discord knows of it.
+    pub command: DeferredCommand,
+    /// What it is.
+    pub kind: InteractionKind,
+}
+
+/// The kind of an interaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InteractionKind {
+    /// A slash command or a form: it waits for an answer.
+    Command,
+    /// An answer to a question of this bot.
+    Press,
+    /// A press of a button that is not in use.
+    Stray,
+    /// A command that is being typed: Discord asks for completions.
+    Completion,
 }
 
 /// The meaning of an event to the relay.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiscordMeaning {
-    /// A message for the agent, or the press of a button.
+    /// A message for the agent.
     Message {
         /// The contract's event.
         event: Value,
@@ -48,13 +61,11 @@ pub enum DiscordMeaning {
         buffer_id: String,
         /// The chat.
         chat: String,
-        /// The id of the message; 0 for a press.
+        /// The id of the message.
         message: u64,
-        /// The press, if it is one.
-        press: Option<PressedComponent>,
     },
-    /// A press of a button that is not known here.
-    Stray(PressedComponent),
+    /// What a person did by other means than a message, with what the relay gets of it, if it does.
+    Interaction(Box<Interaction>, Option<Box<PassthroughForward>>),
     /// A message that is not for the agent, for this reason.
     Passed {
         /// The chat.
@@ -104,11 +115,16 @@ impl EventReader {
     }
 
     /// The meaning of an event.
-    pub fn read(&mut self, kind: &str, data: &Value) -> DiscordMeaning {
+    pub fn read(&mut self, kind: &str, data: &Value, now_ms: i64) -> DiscordMeaning {
         match kind {
             "READY" => {
                 let bot = field::object(data, "user").and_then(DiscordBot::from_user);
                 self.bot = bot.unwrap_or_default();
+                let application = field::object(data, "application");
+                let application = application.and_then(|application| field::text(application, "id"));
+                application
+                    .unwrap_or(&self.bot.id)
+                    .clone_into(&mut self.bot.application);
             }
             "GUILD_CREATE" => {
                 for channel in field::list(data, "channels")
@@ -126,7 +142,7 @@ impl EventReader {
                 field::text(data, "id").and_then(|id| self.channels.remove(id));
             }
             "MESSAGE_CREATE" => return self.message(data).unwrap_or(DiscordMeaning::Nothing),
-            "INTERACTION_CREATE" => return self.interaction(data).unwrap_or(DiscordMeaning::Nothing),
+            "INTERACTION_CREATE" => return self.interaction(data, now_ms).unwrap_or(DiscordMeaning::Nothing),
             _ => {}
         }
         DiscordMeaning::Nothing
@@ -246,7 +262,6 @@ impl EventReader {
             buffer_id: id.to_owned(),
             chat: chat.to_owned(),
             message: number,
-            press: None,
         })
     }
 
@@ -328,46 +343,57 @@ impl EventReader {
         source
     }
 
-    /// A press of a button. Other interactions are not used.
-    fn interaction(&self, interaction: &Value) -> Option<DiscordMeaning> {
-        if field::integer(interaction, "type") != Some(3) {
+    /// What a person did by other means than a message. The relay reads it as it reads what a connector forwards, without its
+    /// token.
+    fn interaction(&self, interaction: &Value, now_ms: i64) -> Option<DiscordMeaning> {
+        let user = field::object(interaction, "member").and_then(|member| field::object(member, "user"));
+        let user = user.or_else(|| field::object(interaction, "user"))?;
+        let owned = |object: &Value, key: &str| field::text(object, key).map(str::to_owned);
+        let command = DeferredCommand {
+            id: owned(interaction, "id")?,
+            token: owned(interaction, "token")?,
+            application: owned(interaction, "application_id").unwrap_or_else(|| self.bot.application.clone()),
+            chat: owned(interaction, "channel_id")?,
+            user: owned(user, "id")?,
+            at_ms: now_ms,
+            ..DeferredCommand::default()
+        };
+        // They become parts of paths.
+        let is_plain = |text: &String| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        };
+        if ![&command.id, &command.token, &command.application]
+            .into_iter()
+            .all(is_plain)
+        {
             return None;
         }
-        let id = field::text(interaction, "id")?;
-        let custom = field::text(field::object(interaction, "data")?, "custom_id")?;
-        let pressed = custom.strip_prefix("p:").and_then(|ids| ids.split_once(':'));
-        let component = PressedComponent {
-            id: id.to_owned(),
-            token: field::text(interaction, "token")?.to_owned(),
-            is_known: pressed.is_some(),
+        let custom = || field::text(field::object(interaction, "data")?, "custom_id");
+        let kind = match field::integer(interaction, "type")? {
+            2 | 5 => InteractionKind::Command,
+            3 if custom().is_some_and(|custom| custom.starts_with(PROMPT_TOKEN)) => InteractionKind::Press,
+            3 => InteractionKind::Stray,
+            4 => InteractionKind::Completion,
+            _ => return None,
         };
-        let Some((prompt, option)) = pressed else {
-            return Some(DiscordMeaning::Stray(component));
-        };
-        let member = field::object(interaction, "member");
-        let user = member.and_then(|member| field::object(member, "user"));
-        let user = user.or_else(|| field::object(interaction, "user"))?;
-        let chat = field::text(interaction, "channel_id")?;
-        let message = field::object(interaction, "message");
-        let message_id = message
-            .and_then(|message| field::text(message, "id"))
-            .unwrap_or_default();
-        let in_guild = field::has(interaction, "guild_id");
-        let source = self.source(chat, in_guild, interaction, user, member, message_id);
-        let event = json!({
-            "text": format!("/{option}"),
-            "message_type": "command",
-            "message_id": id,
-            "source": source,
-            "prompt_response": { "prompt_id": prompt, "option_id": option, "prompt_message_id": message_id },
+        let is_for_relay = matches!(kind, InteractionKind::Command | InteractionKind::Press);
+        let forward = is_for_relay.then(|| {
+            let mut body = interaction.clone();
+            body["token"] = Value::Null;
+            Box::new(PassthroughForward {
+                platform: "discord".to_owned(),
+                bot_id: self.bot.id.clone(),
+                method: "POST".to_owned(),
+                path: "/interactions".to_owned(),
+                body: body.to_string().into_bytes(),
+                ..PassthroughForward::default()
+            })
         });
-        Some(DiscordMeaning::Message {
-            event,
-            buffer_id: id.to_owned(),
-            chat: chat.to_owned(),
-            message: 0,
-            press: Some(component),
-        })
+        Some(DiscordMeaning::Interaction(
+            Box::new(Interaction { command, kind }),
+            forward,
+        ))
     }
 }
 
@@ -397,7 +423,7 @@ fn media(message: &Value) -> Vec<Value> {
             Some(json!({
                 "url": url,
                 "kind": kind,
-                "mime_type": mime.split(';').next(),
+                "mime": mime.split(';').next(),
                 "filename": field::text(attachment, "filename"),
                 "size": field::integer(attachment, "size"),
             }))
@@ -417,11 +443,11 @@ mod tests {
             allow_bots: false,
         };
         let mut reader = EventReader::new(DiscordBot::default(), relevance);
-        reader.read("READY", &json!({"user": {"id": "1", "username": "relay"}}));
+        reader.read("READY", &json!({"user": {"id": "1", "username": "relay"}}), 0);
         let guild = json!({"id": "9", "channels": [{"id": "5", "type": 0, "name": "talk"}, {"id": "50", "type": 15, "name": "forum"}],
             "threads": [{"id": "6", "type": 11, "parent_id": "5", "name": "t"}, {"id": "51", "type": 11, "parent_id": "50", "name": "post"},
                 {"id": "7", "type": 11, "parent_id": "5", "name": "mine", "owner_id": "1"}]});
-        reader.read("GUILD_CREATE", &guild);
+        reader.read("GUILD_CREATE", &guild, 0);
         reader
     }
 
@@ -434,7 +460,7 @@ mod tests {
     }
 
     fn event(more: &Value) -> Option<Value> {
-        match reader().read("MESSAGE_CREATE", &message(more)) {
+        match reader().read("MESSAGE_CREATE", &message(more), 0) {
             DiscordMeaning::Message { event, .. } => Some(event),
             _ => None,
         }
@@ -517,6 +543,7 @@ mod tests {
             (&with_file["message_type"], &with_file["media_urls"]),
             (&json!("photo"), &json!(["https://cdn/x.png"]))
         );
+        assert_eq!(with_file["media"][0]["mime"], "image/png");
         let forward =
             event_of(json!({"content": "", "message_snapshots": [{"message": {"content": "a\nb"}}]}));
         assert_eq!(forward["text"], "[forwarded]\n> a\n> b");
@@ -524,22 +551,51 @@ mod tests {
         assert_eq!(sticker["text"], "[sticker: wave]");
     }
 
+    fn interaction(more: &Value) -> (Interaction, Option<PassthroughForward>) {
+        let mut body = json!({"id": "70", "type": 2, "token": "tok", "application_id": "8", "channel_id": "3",
+            "user": {"id": "2", "username": "ada"}, "data": {"name": "new"}});
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        match reader().read("INTERACTION_CREATE", &body, 5) {
+            DiscordMeaning::Interaction(interaction, forward) => {
+                (*interaction, forward.map(|forward| *forward))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
-    fn a_press_answers_its_question() {
-        let press = json!({"id": "70", "type": 3, "token": "tok", "channel_id": "3", "user": {"id": "2", "username": "ada"},
-            "message": {"id": "60"}, "data": {"custom_id": "p:abc:yes"}});
-        let DiscordMeaning::Message {
-            event,
-            press: Some(press),
-            ..
-        } = reader().read("INTERACTION_CREATE", &press)
-        else {
-            panic!("a press");
-        };
+    fn the_relay_reads_interactions_as_a_connector_forwards_them_without_the_token() {
+        let (command, forward) = interaction(&json!({}));
+        assert_eq!(command.kind, InteractionKind::Command);
+        assert_eq!((command.command.user.as_str(), command.command.at_ms), ("2", 5));
+        let body: Value = serde_json::from_slice(&forward.unwrap().body).unwrap();
         assert_eq!(
-            event["prompt_response"],
-            json!({"prompt_id": "abc", "option_id": "yes", "prompt_message_id": "60"})
+            (&body["data"]["name"], &body["token"]),
+            (&json!("new"), &Value::Null)
         );
-        assert!(press.is_known);
+        for (more, kind, is_forwarded) in [
+            (json!({"type": 5}), InteractionKind::Command, true),
+            (
+                json!({"type": 3, "data": {"custom_id": "hp1:abc:yes"}}),
+                InteractionKind::Press,
+                true,
+            ),
+            (
+                json!({"type": 3, "data": {"custom_id": "other"}}),
+                InteractionKind::Stray,
+                false,
+            ),
+            (json!({"type": 4}), InteractionKind::Completion, false),
+        ] {
+            let (found, forward) = interaction(&more);
+            assert_eq!((found.kind, forward.is_some()), (kind, is_forwarded), "{more}");
+        }
+        let hostile = json!({"id": "70", "type": 2, "token": "../../x", "channel_id": "3", "user": {"id": "2"}, "data": {}});
+        assert_eq!(
+            reader().read("INTERACTION_CREATE", &hostile, 0),
+            DiscordMeaning::Nothing
+        );
     }
 }

@@ -354,4 +354,88 @@ mod tests {
         );
         assert_eq!(gateway.identify_wait(2 * DAY_MS), Duration::ZERO);
     }
+
+    /// Whatever comes in whatever order: a session is resumed from what was committed or begun anew, never both; heartbeats go on;
+    /// delays are bounded, and new sessions are counted.
+    #[test]
+    fn a_random_walk_keeps_the_promises() {
+        for seed in 1..200_u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut random = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let mut gateway = DiscordGateway::new("T".into(), None, Vec::new());
+            let (mut now, mut now_ms, mut committed) = (Duration::ZERO, 0_i64, 0_u64);
+            let (mut is_open, mut identified, mut seq) = (false, 0_usize, 0_u64);
+            for _ in 0..300 {
+                let passed = random(700);
+                now += Duration::from_millis(passed);
+                now_ms += i64::try_from(passed).unwrap();
+                if !is_open {
+                    gateway.connected(committed, now);
+                    is_open = true;
+                }
+                let had_session = gateway.session().is_some();
+                let payload = match random(12) {
+                    0 => json!({"op": 10, "d": {"heartbeat_interval": random(100_000)}}),
+                    1 => json!({"op": 11}),
+                    2 => json!({"op": 1}),
+                    3 => json!({"op": 7}),
+                    4 => json!({"op": 9, "d": random(2) == 0}),
+                    5 => {
+                        seq = 1;
+                        json!({"op": 0, "s": 1, "t": "READY", "d": {"session_id": "s", "resume_gateway_url": "wss://r"}})
+                    }
+                    6 => json!({"op": 0, "s": seq, "t": "RESUMED", "d": {}}),
+                    7 => json!([random(9)]),
+                    _ => {
+                        seq += 1;
+                        json!({"op": 0, "s": seq, "t": "MESSAGE_CREATE", "d": {}})
+                    }
+                };
+                let mut steps = gateway.received(&payload, now, now_ms, random(u64::MAX));
+                if gateway.deadline().is_some_and(|due| now >= due) {
+                    steps.extend(gateway.timer(now));
+                }
+                for step in &steps {
+                    match step {
+                        GatewayStep::Send(sent) => match sent["op"].as_u64() {
+                            Some(1) => {}
+                            Some(2) => {
+                                assert!(!had_session, "seed {seed}: a session is not begun twice");
+                                identified += 1;
+                            }
+                            Some(6) => {
+                                assert!(had_session, "seed {seed}");
+                                assert_eq!(sent["d"]["session_id"], "s");
+                            }
+                            other => panic!("seed {seed}: {other:?}"),
+                        },
+                        GatewayStep::Event { seq, .. } => committed = *seq,
+                        GatewayStep::Ready(is_new) => assert_eq!(*is_new, payload["t"] == "READY"),
+                        GatewayStep::Drop => is_open = false,
+                    }
+                }
+                if random(20) == 0 || !is_open {
+                    is_open = false;
+                    let code = [None, Some(1000), Some(4000), Some(4007), Some(4009)]
+                        [usize::try_from(random(5)).unwrap()];
+                    let delay = gateway.closed(code, now_ms, random(u64::MAX)).unwrap();
+                    assert!(delay <= DELAYS.1, "seed {seed}: {delay:?}");
+                    assert_eq!(
+                        gateway.deadline(),
+                        None,
+                        "seed {seed}: a closed connection has no deadline"
+                    );
+                    if matches!(code, Some(4007 | 4009)) {
+                        assert_eq!(gateway.resume_url(), None, "seed {seed}");
+                    }
+                }
+            }
+            assert_eq!(gateway.identified_ms().len(), identified, "seed {seed}");
+        }
+    }
 }

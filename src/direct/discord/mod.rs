@@ -2,24 +2,29 @@
 //!
 //! [`DiscordGateway`] is the connection as a state machine; [`TakenEvents`] says up to where a session's events were committed, and which
 //! message of each chat was last. [`EventReader`] turns events into the contract's events. [`DiscordCalls`] is one op as a
-//! sequence of requests, [`RestLimits`] says when a request may go out, and [`write_markdown`] writes a text in Discord's markup.
+//! sequence of requests, [`DeferredAnswers`] the commands that wait for theirs, [`RestLimits`] says when a request may go out, and [`write_markdown`] writes a text in Discord's markup.
 
 mod bot;
 mod calls;
 mod close;
+mod commands;
+mod deferred;
 mod event;
 mod gateway;
 mod limits;
 mod markup;
+mod plan;
 mod request;
 mod taken;
 
-pub use bot::{DiscordBot, INTENTS, descriptor};
+pub use bot::{DiscordBot, INTENTS, descriptor, invite_link, reads_content};
 pub use calls::{DISCORD_RATES, DiscordCalls, SentMessages};
 pub use close::{AfterGatewayClose, GatewayEnd, after_close};
-pub use event::{DiscordMeaning, DiscordRelevance, EventReader, PressedComponent};
+pub use commands::{is_registered, registration};
+pub use deferred::{DeferredAnswers, DeferredCommand};
+pub use event::{DiscordMeaning, DiscordRelevance, EventReader, Interaction, InteractionKind};
 pub use gateway::{DiscordGateway, GatewayStep};
 pub use limits::{RateHeaders, RestLimits};
 pub use markup::{discord_parts, write_markdown};
-pub use request::{DiscordFault, RestAnswer, RestMethod, RestRequest};
+pub use request::{DiscordFault, RestAnswer, RestFile, RestMethod, RestRequest};
 pub use taken::{StoredSession, TakenEvents};

@@ -38,6 +38,19 @@ pub struct RestRequest {
     pub chat: i64,
     /// Whether it must arrive.
     pub kind: CallKind,
+    /// The file that it uploads.
+    pub file: Option<RestFile>,
+    /// The command that it answers: Discord must show the command's placeholder first.
+    pub command: Option<String>,
+}
+
+/// A file to upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestFile {
+    /// The address of the relay's copy.
+    pub source: String,
+    /// The name to show, if it is not the one of the copy.
+    pub name: Option<String>,
 }
 
 impl RestRequest {
@@ -50,6 +63,22 @@ impl RestRequest {
             body: None,
             chat: 0,
             kind: CallKind::Required,
+            file: None,
+            command: None,
+        }
+    }
+
+    /// Sends something that counts against no chat.
+    pub fn with_body(method: RestMethod, path: String, route: &str, body: Value) -> Self {
+        Self {
+            method,
+            path,
+            route: format!("{method:?} {route}"),
+            body: Some(body),
+            chat: 0,
+            kind: CallKind::Required,
+            file: None,
+            command: None,
         }
     }
 }

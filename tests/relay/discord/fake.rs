@@ -21,8 +21,8 @@ pub(super) const CHANNEL: &str = "88";
 struct State {
     /// The events of the session, with their numbers.
     events: Vec<Value>,
-    /// The texts of the messages that the bot has sent.
-    shown: Vec<String>,
+    /// The ids and texts of the messages that the bot has sent.
+    shown: Vec<(String, String)>,
     /// Messages by their nonce.
     nonces: HashMap<String, Value>,
     /// Messages that the REST API lists.
@@ -35,7 +35,23 @@ struct State {
     refuse: Option<u16>,
     /// Whether resuming is refused.
     forgets: bool,
+    /// Messages that are refused because of a limit.
+    limited: usize,
+    /// The commands that the bot has registered, and how often it did.
+    commands: Vec<Value>,
+    registrations: usize,
+    /// The answers to interactions.
+    callbacks: Vec<Value>,
+    /// The texts that took the place of placeholders.
+    replaced: Vec<String>,
+    /// Uploaded files: names and bytes.
+    uploads: Vec<(String, Vec<u8>)>,
+    /// Every message that the bot has sent, as it was sent.
+    sent: Vec<Value>,
 }
+
+/// The application that the bot belongs to.
+const APPLICATION: &str = "500";
 
 /// A fake Discord.
 #[derive(Clone)]
@@ -123,12 +139,64 @@ impl FakeDiscord {
         if chat == CHANNEL {
             message["guild_id"] = "9".into();
         }
+        drop(state);
+        self.happens("MESSAGE_CREATE", &message);
+    }
+
+    fn happens(&self, kind: &str, data: &Value) {
+        let mut state = self.lock();
         let seq = state.events.len() + 2;
         state
             .events
-            .push(json!({"op": 0, "s": seq, "t": "MESSAGE_CREATE", "d": message}));
+            .push(json!({"op": 0, "s": seq, "t": kind, "d": data}));
         drop(state);
         let _ = self.news.send(());
+    }
+
+    /// Ada does something by other means than a message, in her direct chat.
+    pub(super) fn interacts(&self, kind: u64, data: &Value) {
+        let mut state = self.lock();
+        state.next_id += 1;
+        let id = state.next_id;
+        drop(state);
+        let interaction = json!({"id": id.to_string(), "type": kind, "token": format!("token-{id}"), "application_id": APPLICATION,
+            "channel_id": DIRECT, "user": {"id": "2", "username": "ada"}, "message": {"id": "999"}, "data": data});
+        self.happens("INTERACTION_CREATE", &interaction);
+    }
+
+    /// Refuses this many messages because of a limit.
+    pub(super) fn limit(&self, messages: usize) {
+        self.lock().limited = messages;
+    }
+
+    /// The names of the registered commands, and how often they were registered.
+    pub(super) fn commands(&self) -> (Vec<String>, usize) {
+        let state = self.lock();
+        let names = state
+            .commands
+            .iter()
+            .map(|command| command["name"].as_str().unwrap().to_owned());
+        (names.collect(), state.registrations)
+    }
+
+    /// The answers to interactions.
+    pub(super) fn callbacks(&self) -> Vec<Value> {
+        self.lock().callbacks.clone()
+    }
+
+    /// The texts that took the place of placeholders.
+    pub(super) fn replaced(&self) -> Vec<String> {
+        self.lock().replaced.clone()
+    }
+
+    /// The files that the bot has uploaded.
+    pub(super) fn uploads(&self) -> Vec<(String, Vec<u8>)> {
+        self.lock().uploads.clone()
+    }
+
+    /// Every message that the bot has sent, as it was sent.
+    pub(super) fn sent(&self) -> Vec<Value> {
+        self.lock().sent.clone()
     }
 
     /// Ada writes while the session is lost: only the REST API knows of it.
@@ -145,7 +213,7 @@ impl FakeDiscord {
 
     /// The texts of the bot's messages, as people see them: a repeated nonce shows nothing.
     pub(super) fn answers(&self) -> Vec<String> {
-        self.lock().shown.clone()
+        self.lock().shown.iter().map(|(_, text)| text.clone()).collect()
     }
 
     async fn socket(self, stream: TcpStream) {
@@ -189,7 +257,8 @@ impl FakeDiscord {
                     self.begin_session();
                     let url = format!("ws://{}", self.gateway);
                     let user = json!({"id": "1", "username": "relay", "bot": true});
-                    let ready = json!({"session_id": "s1", "resume_gateway_url": url, "user": user});
+                    let ready = json!({"session_id": "s1", "resume_gateway_url": url, "user": user,
+                        "application": {"id": APPLICATION}});
                     let _ = socket
                         .send(text(json!({"op": 0, "s": 1, "t": "READY", "d": ready})))
                         .await;
@@ -244,15 +313,17 @@ impl FakeDiscord {
                 }
             };
             let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
-            let body: Value = serde_json::from_slice(&bytes[end + 4..end + 4 + length]).unwrap_or_default();
+            let raw: Vec<u8> = bytes[end + 4..end + 4 + length].to_vec();
             bytes.drain(..end + 4 + length);
+            let (body, file) = content(&raw);
             assert!(head.contains(&format!("Bot {TOKEN}")), "{head}");
             let mut words = head.split_whitespace();
             let (method, path) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
-            let answer = self.answer(&method, &path, &body).to_string();
+            let (status, answer) = self.answer(&method, &path, &body, file);
+            let answer = answer.to_string();
             let limits = "x-ratelimit-remaining: 4\r\nx-ratelimit-reset-after: 1.0\r\n";
             let answer = format!(
-                "HTTP/1.1 200 OK\r\n{limits}content-type: application/json\r\ncontent-length: {}\r\n\r\n{answer}",
+                "HTTP/1.1 {status} X\r\n{limits}content-type: application/json\r\ncontent-length: {}\r\n\r\n{answer}",
                 answer.len()
             );
             if stream.write_all(answer.as_bytes()).await.is_err() {
@@ -261,41 +332,103 @@ impl FakeDiscord {
         }
     }
 
-    fn answer(&self, method: &str, path: &str, body: &Value) -> Value {
+    fn answer(
+        &self,
+        method: &str,
+        path: &str,
+        body: &Value,
+        file: Option<(String, Vec<u8>)>,
+    ) -> (u16, Value) {
         let mut state = self.lock();
-        if method == "GET" && path.contains("/messages?after=") {
-            let after: u64 = path
-                .split("after=")
-                .nth(1)
-                .unwrap()
-                .split('&')
-                .next()
-                .unwrap()
-                .parse()
-                .unwrap();
-            let id = |message: &Value| message["id"].as_str().unwrap().parse::<u64>().unwrap();
-            let chat = path.split('/').rev().nth(1).unwrap();
-            let listed = state
-                .history
-                .iter()
-                .rev()
-                .filter(|message| message["channel_id"] == chat);
-            return listed.filter(|message| id(message) > after).cloned().collect();
-        }
-        if method == "GET" && path.ends_with(&format!("/channels/{CHANNEL}")) {
-            return json!({"id": CHANNEL, "type": 0, "name": "talk", "guild_id": "9"});
-        }
-        if method == "POST" && path.ends_with("/messages") {
-            let nonce = body["nonce"].as_str().unwrap().to_owned();
-            if let Some(known) = state.nonces.get(&nonce) {
-                return known.clone();
+        let commands = format!("/applications/{APPLICATION}/commands");
+        let answer = match method {
+            "GET" if path.contains("/messages?after=") => {
+                let after = path.split("after=").nth(1).unwrap().split('&').next().unwrap();
+                let after: u64 = after.parse().unwrap();
+                let id = |message: &Value| message["id"].as_str().unwrap().parse::<u64>().unwrap();
+                let chat = path.split('/').rev().nth(1).unwrap();
+                let listed = state.history.iter().rev();
+                let listed = listed.filter(|message| message["channel_id"] == chat);
+                listed.filter(|message| id(message) > after).cloned().collect()
             }
-            state.next_id += 1;
-            let message = json!({"id": state.next_id.to_string()});
-            state.nonces.insert(nonce, message.clone());
-            state.shown.push(body["content"].as_str().unwrap().to_owned());
-            return message;
-        }
-        json!({"id": "1"})
+            "GET" if path.ends_with(&format!("/channels/{CHANNEL}")) => {
+                json!({"id": CHANNEL, "type": 0, "name": "talk", "guild_id": "9"})
+            }
+            "GET" if path.ends_with(&commands) => state.commands.clone().into(),
+            "PUT" if path.ends_with(&commands) => {
+                state.registrations += 1;
+                state.commands = body.as_array().unwrap().clone();
+                for command in &mut state.commands {
+                    command["id"] = "1".into();
+                }
+                state.commands.clone().into()
+            }
+            "POST" if path.ends_with("/callback") => {
+                state.callbacks.push(body.clone());
+                Value::Null
+            }
+            "PATCH" if path.ends_with("/messages/@original") => {
+                if state.callbacks.is_empty() {
+                    return (404, json!({"code": 10_015, "message": "Unknown Webhook"}));
+                }
+                state.replaced.push(body["content"].as_str().unwrap().to_owned());
+                state.next_id += 1;
+                json!({"id": state.next_id.to_string()})
+            }
+            "PATCH" if path.contains("/channels/") && path.contains("/messages/") => {
+                let edited = path.rsplit('/').next().unwrap();
+                if let Some((_, text)) = state.shown.iter_mut().find(|(id, _)| id == edited) {
+                    body["content"].as_str().unwrap().clone_into(text);
+                }
+                json!({"id": edited})
+            }
+            "POST" if path.ends_with("/messages") => {
+                if state.limited > 0 {
+                    state.limited -= 1;
+                    return (
+                        429,
+                        json!({"message": "slow down", "retry_after": 0.3, "global": false}),
+                    );
+                }
+                let nonce = body["nonce"].as_str().unwrap().to_owned();
+                assert_eq!(body["enforce_nonce"], true);
+                if let Some(known) = state.nonces.get(&nonce) {
+                    return (200, known.clone());
+                }
+                state.next_id += 1;
+                let message = json!({"id": state.next_id.to_string()});
+                state.nonces.insert(nonce, message.clone());
+                let text = body["content"].as_str().unwrap().to_owned();
+                let id = state.next_id.to_string();
+                state.shown.push((id, text));
+                state.sent.push(body.clone());
+                state.uploads.extend(file);
+                message
+            }
+            _ => json!({"id": "1"}),
+        };
+        (200, answer)
     }
+}
+
+/// The JSON of a request, and its file if it uploads one.
+fn content(raw: &[u8]) -> (Value, Option<(String, Vec<u8>)>) {
+    if let Ok(json) = serde_json::from_slice(raw) {
+        return (json, None);
+    }
+    let text = String::from_utf8_lossy(raw);
+    let part = |name: &str| {
+        let at = text.find(&format!("name=\"{name}\""))?;
+        let start = at + text[at..].find("\r\n\r\n")? + 4;
+        Some((at, start, start + text[start..].find("\r\n--")?))
+    };
+    let Some((_, start, end)) = part("payload_json") else {
+        return (Value::Null, None);
+    };
+    let json = serde_json::from_str(&text[start..end]).unwrap();
+    let file = part("files[0]").map(|(at, start, end)| {
+        let name = text[at..].split("filename=\"").nth(1).unwrap().split('"').next();
+        (name.unwrap().to_owned(), text[start..end].as_bytes().to_vec())
+    });
+    (json, file)
 }

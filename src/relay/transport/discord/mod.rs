@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -21,6 +22,7 @@ use super::{FrameCounters, InboundSender, LinkStatus, RelayTransport, ResultSend
 use crate::config::DiscordBotConfig;
 use crate::link::{DormancyRefused, Generation, Op};
 use crate::net::discord::DiscordClient;
+use crate::net::media::BotFiles;
 use crate::relay::metrics::LabelCounts;
 use crate::wire::OpId;
 
@@ -46,11 +48,16 @@ pub struct DiscordTransport {
 
 impl DiscordTransport {
     /// A transport that connects once `connect` is called. By then the caller holds the lock of `state_dir`.
-    pub fn new(settings: DiscordBotConfig, client: Arc<DiscordClient>, state_dir: &Path) -> Self {
+    pub fn new(
+        settings: DiscordBotConfig,
+        client: Arc<DiscordClient>,
+        files: Arc<BotFiles>,
+        state_dir: &Path,
+    ) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let frames = Arc::new(FrameCounters::default());
-        let sender = Arc::new(DiscordApi::sender(client));
+        let sender = Arc::new(DiscordApi::sender(client, files));
         let receiver = GatewayReceiver {
             sender: Arc::clone(&sender),
             settings,
@@ -106,6 +113,10 @@ impl RelayTransport for DiscordTransport {
 
     /// Does nothing: only this relay runs turns of this bot.
     fn send_interrupt(&self, _session_key: String, _reason: Option<String>) {}
+
+    fn offer_commands(&self, _platform: &'static str, manifest: Vec<Value>) {
+        self.sender.offer_commands(&manifest);
+    }
 
     /// Refuses: Discord keeps the events of a lost connection for minutes only.
     fn go_idle(&self, _within: Duration) -> TransportFuture<'_, bool> {

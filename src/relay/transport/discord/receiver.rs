@@ -1,7 +1,8 @@
 //! Holds the connection to the gateway, forwards events to the relay, and stores how far they are committed.
 //!
-//! The session and its position are stored shortly after each commit. After a kill the session is resumed from there; the journal
-//! recognises the messages that it has.
+//! The session and its position are stored shortly after each commit, in a file beside the journal. That is as safe as the journal
+//! itself: the position only counts events that the journal has, so a file that lags behind, or is lost, never skips a message.
+//! Discord sends the events after it again, or they are fetched, and the journal recognises the messages that it has.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::sender::DiscordSender;
 use crate::config::DiscordBotConfig;
 use crate::direct::discord::{
-    DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd, GatewayStep,
-    PressedComponent, RestAnswer, StoredSession, TakenEvents, descriptor,
+    DeferredCommand, DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd,
+    GatewayStep, RestAnswer, StoredSession, TakenEvents, descriptor,
 };
 use crate::link::{Descriptors, End, Generation};
 use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, split};
@@ -102,6 +103,9 @@ impl GatewayReceiver {
             serde_json::from_value(stored["chats"].clone()).unwrap_or_default();
         let identified: Vec<i64> =
             serde_json::from_value(stored["identified_ms"].clone()).unwrap_or_default();
+        let deferred: Vec<DeferredCommand> =
+            serde_json::from_value(stored["commands"].clone()).unwrap_or_default();
+        sender.api.restore(deferred);
         let seq = session.as_ref().map_or(0, |session| session.seq);
         let token = sender.api.client.token().clone();
         let relevance = DiscordRelevance {
@@ -355,6 +359,7 @@ impl GatewayLoop {
             api = self.sender.api.client.host(),
             "connected to Discord"
         );
+        self.sender.register_commands(Some(&self.reader.bot.application));
         self.store();
     }
 
@@ -368,24 +373,26 @@ impl GatewayLoop {
                 self.reader.learn(&found);
             }
         }
-        match self.reader.read(kind, data) {
+        match self.reader.read(kind, data, self.clock.unix_ms()) {
             DiscordMeaning::Message {
                 event,
                 buffer_id,
                 chat,
                 message,
-                press,
             } => {
-                if let Some(press) = press {
-                    self.answer_press(press);
-                }
                 let line = json!({ "type": "inbound", "event": event, "bufferId": buffer_id }).to_string();
                 self.taken.forwarded(&buffer_id, seq, &chat, message);
-                if let Some(frame) = self.delivery(line.as_bytes()) {
-                    self.inbound.forward(vec![frame]).await?;
+                self.forward(&line).await?;
+            }
+            DiscordMeaning::Interaction(interaction, forward) => {
+                let (id, chat) = (interaction.command.id.clone(), interaction.command.chat.clone());
+                self.sender.acknowledge(*interaction);
+                if let Some(forward) = forward {
+                    let line = json!({ "type": "passthrough_forward", "forward": forward, "bufferId": id });
+                    self.taken.forwarded(&id, seq, &chat, 0);
+                    self.forward(&line.to_string()).await?;
                 }
             }
-            DiscordMeaning::Stray(press) => self.answer_press(press),
             DiscordMeaning::Passed { chat, message, why } => {
                 tracing::debug!(why, "ignored a message");
                 self.taken.passed(&chat, message);
@@ -399,9 +406,11 @@ impl GatewayLoop {
         Ok(())
     }
 
-    fn answer_press(&self, press: PressedComponent) {
-        let sender = Arc::clone(&self.sender);
-        tokio::spawn(async move { sender.api.answer_press(&press).await });
+    async fn forward(&mut self, line: &str) -> Result<(), GatewayOver> {
+        if let Some(frame) = self.delivery(line.as_bytes()) {
+            self.inbound.forward(vec![frame]).await?;
+        }
+        Ok(())
     }
 
     /// Fetches the messages of known chats that the gateway will not send: its session was lost.
@@ -487,6 +496,7 @@ impl GatewayLoop {
             "bot": self.reader.bot,
             "chats": self.taken.chats(),
             "identified_ms": self.gateway.identified_ms(),
+            "commands": self.sender.api.deferred(),
         });
         if let Err(error) = write_bot_state(&self.session_path, &state) {
             tracing::warn!(%error, "the session with Discord cannot be stored; a restart begins a new one");

@@ -1,27 +1,33 @@
-//! The REST API as the relay's sender of ops uses it, and the answers to presses.
+//! The REST API as the relay's sender of ops uses it; what people do by other means than messages, and the menu of commands.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::direct::discord::{
-    DISCORD_RATES, DiscordCalls, PressedComponent, RestAnswer, RestLimits, RestMethod, RestRequest,
-    SentMessages,
+    DISCORD_RATES, DeferredAnswers, DeferredCommand, DiscordCalls, Interaction, InteractionKind, RateHeaders,
+    RestAnswer, RestLimits, RestMethod, RestRequest, SentMessages, is_registered, registration,
 };
 use crate::direct::flood::{CallKind, FloodPermit};
-use crate::net::discord::DiscordClient;
+use crate::net::discord::{DiscordClient, DiscordFile};
+use crate::net::media::BotFiles;
 use crate::relay::clock::Clock;
 use crate::relay::transport::bot_sender::{BotSender, BotStep, CallCost, PlatformApi};
 use crate::wire::{Action, OpId, OpResult};
 
-/// A press must be answered within three seconds.
-const PRESS_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// Discord waits three seconds for an acknowledgement.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// Acknowledgements under way; people beyond them read that the bot did not answer.
+const MAX_ACKNOWLEDGING: usize = 1024;
+/// Discord has said already that it knows of the acknowledgement.
+const ACKNOWLEDGED_BEFORE: i64 = 40_060;
 
-/// Attempts to read something, and the pause after one that failed.
-const MAX_READS: usize = 5;
-const READ_PAUSE: Duration = Duration::from_secs(2);
+/// Attempts to do something that is no op, and the pause after one that failed.
+const MAX_ATTEMPTS: usize = 5;
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// The sending half of a Discord bot.
 pub(super) type DiscordSender = BotSender<DiscordApi>;
@@ -30,22 +36,35 @@ pub(super) type DiscordSender = BotSender<DiscordApi>;
 pub(super) struct DiscordApi {
     pub(super) client: Arc<DiscordClient>,
     clock: Clock,
+    files: Arc<BotFiles>,
     state: Mutex<ApiMemory>,
+    /// An acknowledgement has ended.
+    acknowledged: Notify,
+    acknowledging: Arc<Semaphore>,
 }
 
+/// The state behind one lock, which is held briefly and never across an await.
 #[derive(Debug, Default)]
 struct ApiMemory {
     sent: SentMessages,
     limits: RestLimits,
+    deferred: DeferredAnswers,
+    /// The menu of commands, and whether Discord has it.
+    commands: Option<(Vec<Value>, bool)>,
+    /// The application whose commands they are, once the bot is connected.
+    application: Option<String>,
 }
 
 impl DiscordApi {
     /// A sender of ops through the REST API.
-    pub(super) fn sender(client: Arc<DiscordClient>) -> DiscordSender {
+    pub(super) fn sender(client: Arc<DiscordClient>, files: Arc<BotFiles>) -> DiscordSender {
         let api = Self {
             client,
             clock: Clock::start(),
+            files,
             state: Mutex::default(),
+            acknowledged: Notify::new(),
+            acknowledging: Arc::new(Semaphore::new(MAX_ACKNOWLEDGING)),
         };
         BotSender::new(api, DISCORD_RATES)
     }
@@ -57,7 +76,19 @@ impl DiscordApi {
     /// Makes a request and learns from its headers.
     pub(super) async fn request(&self, request: &RestRequest) -> RestAnswer {
         self.lock().limits.took(&request.route);
-        let (answer, status, headers) = self.client.request(request).await;
+        let (answer, status, headers) = match &request.file {
+            None => self.client.request(request).await,
+            Some(file) => match self.files.copy_of(&file.source) {
+                Some((path, kept_name)) => {
+                    let name = file.name.as_deref().unwrap_or(&kept_name);
+                    let name = if name.is_empty() { "file" } else { name };
+                    self.client
+                        .upload(request, DiscordFile { path: &path, name })
+                        .await
+                }
+                None => (no_file(), 0, RateHeaders::default()),
+            },
+        };
         let now = self.clock.mono();
         self.lock().limits.learn(&request.route, status, &headers, now);
         answer
@@ -68,25 +99,27 @@ impl DiscordApi {
         self.request(&RestRequest::get(path, route)).await
     }
 
-    /// Reads something once the server has room for it; the error says why it cannot be read.
-    async fn get_patiently(&self, path: &str, route: &str) -> Result<Value, String> {
-        for _ in 0..MAX_READS {
+    /// Makes a request once the server has room for it; the error says why it failed.
+    async fn patiently(&self, request: &RestRequest) -> Result<Value, String> {
+        for _ in 0..MAX_ATTEMPTS {
             let here = self.clock.mono();
-            let room = self
-                .lock()
-                .limits
-                .room(&format!("Get {route}"), CallKind::Required, here);
+            let room = self.lock().limits.room(&request.route, CallKind::Required, here);
             if let FloodPermit::At(at) = room {
                 sleep_until(self.clock.instant(at)).await;
             }
-            match self.get(path, route).await {
+            match self.request(request).await {
                 RestAnswer::Ok(found) => return Ok(found),
                 RestAnswer::Error { status: 429, .. } => {}
                 RestAnswer::Error { message, .. } => return Err(message),
-                RestAnswer::NotSent(_) | RestAnswer::Unknown => sleep(READ_PAUSE).await,
+                RestAnswer::NotSent(_) | RestAnswer::Unknown => sleep(PAUSE).await,
             }
         }
         Err("Discord does not answer".to_owned())
+    }
+
+    /// Reads something once the server has room for it.
+    async fn get_patiently(&self, path: &str, route: &str) -> Result<Value, String> {
+        self.patiently(&RestRequest::get(path, route)).await
     }
 
     /// The messages of a chat after this one, the oldest first, as the gateway would have sent them.
@@ -107,34 +140,125 @@ impl DiscordApi {
         Ok(as_gateway_sends(messages, &channel, most))
     }
 
-    /// Answers a press, so that the button stops waiting; tells the person if it is of no use.
-    pub(super) async fn answer_press(&self, press: &PressedComponent) {
-        let is_plain = |text: &str| {
-            text.bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    /// The commands that wait for their answers, to be stored.
+    pub(super) fn deferred(&self) -> Vec<DeferredCommand> {
+        self.lock().deferred.waiting().cloned().collect()
+    }
+
+    /// Takes the commands of an earlier run.
+    pub(super) fn restore(&self, commands: Vec<DeferredCommand>) {
+        self.lock().deferred = DeferredAnswers::stored(commands);
+    }
+
+    /// Tells Discord that the bot has what a person did; tells the person if it is of no use.
+    async fn acknowledge(&self, interaction: &Interaction) {
+        let DeferredCommand { id, token, .. } = &interaction.command;
+        let body = match interaction.kind {
+            InteractionKind::Command => json!({ "type": 5 }),
+            InteractionKind::Press => json!({ "type": 6 }),
+            InteractionKind::Stray => {
+                json!({ "type": 4, "data": { "content": "This button is not in use any more.", "flags": 64 } })
+            }
+            InteractionKind::Completion => json!({ "type": 8, "data": { "choices": [] } }),
         };
-        if !is_plain(&press.id) || !is_plain(&press.token) {
+        let path = format!("interactions/{id}/{token}/callback");
+        let request = RestRequest::with_body(RestMethod::Post, path, &format!("callback {id}"), body);
+        let is_shown = match timeout(ACKNOWLEDGE_TIMEOUT, self.request(&request)).await {
+            Ok(RestAnswer::Ok(_)) => true,
+            Ok(RestAnswer::Error { code, .. }) => code == ACKNOWLEDGED_BEFORE,
+            Ok(RestAnswer::NotSent(_) | RestAnswer::Unknown) | Err(_) => false,
+        };
+        if !is_shown {
+            tracing::info!("a command or a press was not acknowledged in time");
+        }
+        self.lock().deferred.acknowledged(id, is_shown);
+        self.acknowledged.notify_waiters();
+    }
+
+    /// Waits until Discord shows the placeholder of a command.
+    async fn placeholder(&self, id: &str) {
+        let shown = async {
+            loop {
+                let ended = self.acknowledged.notified();
+                tokio::pin!(ended);
+                // From here on no end is missed.
+                ended.as_mut().enable();
+                if !self.lock().deferred.is_new(id) {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        // What did not show up by then is refused, and a message of its own takes its place.
+        let _ = timeout(2 * ACKNOWLEDGE_TIMEOUT, shown).await;
+    }
+
+    /// Registers the commands that are offered, if Discord has others.
+    async fn register(&self, application: &str, commands: Vec<Value>) -> Result<(), String> {
+        let path = format!("applications/{application}/commands");
+        let known = self.get_patiently(&path, "commands").await?;
+        if is_registered(known.as_array().map_or(&[], Vec::as_slice), &commands) {
+            return Ok(());
+        }
+        let request = RestRequest::with_body(RestMethod::Put, path, "commands", commands.into());
+        self.patiently(&request).await.map(drop)
+    }
+}
+
+/// The answer to an upload of a file that is not there any more.
+fn no_file() -> RestAnswer {
+    RestAnswer::Error {
+        status: 400,
+        code: 0,
+        message: "the file is not there any more".to_owned(),
+        retry_after: None,
+    }
+}
+
+impl DiscordSender {
+    /// Acknowledges what a person did, in a task of its own.
+    pub(super) fn acknowledge(self: &Arc<Self>, interaction: Interaction) {
+        let Ok(place) = Arc::clone(&self.api.acknowledging).try_acquire_owned() else {
             return;
-        }
-        let body: Value = if press.is_known {
-            json!({ "type": 6 })
-        } else {
-            json!({ "type": 4, "data": { "content": "This button is not in use any more.", "flags": 64 } })
         };
-        let request = RestRequest {
-            method: RestMethod::Post,
-            path: format!("interactions/{}/{}/callback", press.id, press.token),
-            route: format!("Post callback {}", press.id),
-            body: Some(body),
-            chat: 0,
-            kind: CallKind::Required,
-        };
-        if !matches!(
-            timeout(PRESS_TIMEOUT, self.request(&request)).await,
-            Ok(RestAnswer::Ok(_))
-        ) {
-            tracing::info!("a press of a button was not answered in time");
+        if interaction.kind == InteractionKind::Command {
+            self.api.lock().deferred.came(interaction.command.clone());
         }
+        let sender = Arc::clone(self);
+        tokio::spawn(async move {
+            let _place = place;
+            sender.api.acknowledge(&interaction).await;
+        });
+    }
+
+    /// Sets the menu of commands from now on.
+    pub(super) fn offer_commands(self: &Arc<Self>, manifest: &[Value]) {
+        self.api.lock().commands = Some((registration(manifest), false));
+        self.register_commands(None);
+    }
+
+    /// Registers the menu of commands if it has changed. `application` says that requests can be made now.
+    pub(super) fn register_commands(self: &Arc<Self>, application: Option<&str>) {
+        let (application, commands) = {
+            let mut state = self.api.lock();
+            if let Some(application) = application.filter(|id| !id.is_empty()) {
+                state.application = Some(application.to_owned());
+            }
+            let application = state.application.clone();
+            match (&mut state.commands, application) {
+                (Some((commands, told @ false)), Some(application)) => {
+                    *told = true;
+                    (application, commands.clone())
+                }
+                _ => return,
+            }
+        };
+        let sender = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(why) = sender.api.register(&application, commands).await {
+                tracing::warn!(why, "the bot's commands were not registered");
+            }
+        });
     }
 }
 
@@ -158,7 +282,9 @@ impl PlatformApi for DiscordApi {
     type Answer = RestAnswer;
 
     fn begin(&self, op: OpId, action: &Action) -> Result<DiscordCalls, OpResult> {
-        DiscordCalls::new(op, action, &mut self.lock().sent)
+        let now_ms = self.clock.unix_ms();
+        let state = &mut *self.lock();
+        DiscordCalls::new(op, action, &mut state.sent, &mut state.deferred, now_ms)
     }
 
     fn chat(calls: &DiscordCalls) -> i64 {
@@ -190,11 +316,21 @@ impl PlatformApi for DiscordApi {
     }
 
     async fn make(&self, call: RestRequest) -> RestAnswer {
+        if let Some(command) = &call.command {
+            self.placeholder(command).await;
+        }
         self.request(&call).await
     }
 
     fn answered(&self, calls: &mut DiscordCalls, answer: RestAnswer) -> Option<Duration> {
-        let limited = calls.answered(answer, &mut self.lock().sent)?;
+        let limited = {
+            let state = &mut *self.lock();
+            let limited = calls.answered(answer, &mut state.sent);
+            if let Some(command) = calls.answered_command() {
+                state.deferred.over(&command);
+            }
+            limited?
+        };
         tracing::info!(
             chat = calls.chat(),
             secs = limited.as_secs(),
@@ -215,5 +351,7 @@ impl PlatformApi for DiscordApi {
         self.lock().sent.edits_buttons(action)
     }
 
-    async fn succeeded(&self, _action: &Action) {}
+    async fn succeeded(&self, action: &Action) {
+        self.files.sent(action).await;
+    }
 }

@@ -201,11 +201,7 @@ impl PlatformApi for TelegramApi {
 
     /// The copy of its file is not needed any more.
     async fn succeeded(&self, action: &Action) {
-        if let Action::SendMedia { source_url, .. } = action
-            && let Some((path, _)) = self.files.copy_of(source_url)
-        {
-            let _ = tokio::fs::remove_file(path).await;
-        }
+        self.files.sent(action).await;
     }
 }
 
