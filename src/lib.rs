@@ -2,8 +2,8 @@
 //!
 //! One program, one socket, many conversations. The relay dials out to a *connector* (which holds the bots and their
 //! secrets), learns from capability descriptors what each platform can do, and turns every message into one turn of an
-//! *agent*: durably, in order, stoppable. Whatever is acknowledged is answered, or reported as interrupted. It holds no platform secret, except the token of a Telegram
-//! bot when it is asked to be one itself, without a connector. It listens on no port unless asked to.
+//! *agent*: durably, in order, stoppable. Whatever is acknowledged is answered, or reported as interrupted. It holds no platform secret, except the token of a Telegram or
+//! Discord bot when it is asked to be one itself, without a connector. It listens on no port unless asked to.
 //!
 //! # Embedding
 //!
@@ -363,12 +363,12 @@ pub mod settings {
     pub use crate::agent::route::Route;
     pub use crate::config::{
         AgentChoice, AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
-        ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability, IdpConfig,
-        JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NatsConfig, NotifyConfig, OnRevoked,
-        PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, ServerList, SessionsConfig,
-        Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SleepAction, SleepConfig, SpeakConfig,
-        SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig, TranscribeConfig, UnknownChoice,
-        WorkerConfig,
+        ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordBotConfig, DiscordConfig, Durability,
+        IdpConfig, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NatsConfig, NotifyConfig,
+        OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, ServerList,
+        SessionsConfig, Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SleepAction, SleepConfig,
+        SpeakConfig, SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig, TranscribeConfig,
+        UnknownChoice, WorkerConfig,
     };
     pub use crate::net::media::MediaSettings;
 }

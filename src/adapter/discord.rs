@@ -10,7 +10,8 @@ use super::labels::LabelMemory;
 use crate::text::one_line_utf16;
 
 use crate::wire::{
-    MessageEvent, MessageType, PassthroughForward, Platform, Scalar, SessionSource, is_truthy, text_of,
+    MessageEvent, MessageType, PROMPT_TOKEN, PassthroughForward, Platform, Scalar, SessionSource, is_truthy,
+    text_of,
 };
 
 /// Longest prompt id or option id in a button's token.
@@ -226,7 +227,7 @@ fn answer<'c>(custom_id: &'c str, selected: &'c [String]) -> Option<(&'c str, &'
 
 /// The prompt id and option id in the token of one of our buttons: `hp1:<prompt id>:<option id>`.
 pub fn prompt_token(custom_id: &str) -> Option<(&str, &str)> {
-    let (prompt_id, option_id) = custom_id.strip_prefix("hp1:")?.split_once(':')?;
+    let (prompt_id, option_id) = custom_id.strip_prefix(PROMPT_TOKEN)?.split_once(':')?;
     (custom_id.len() <= MAX_TOKEN && is_token_part(prompt_id) && is_token_part(option_id))
         .then_some((prompt_id, option_id))
 }

@@ -17,10 +17,17 @@ use crate::wire::RelevancePolicy;
 
 /// The platform's name.
 const TELEGRAM: &str = "telegram";
+const DISCORD: &str = "discord";
+/// Who performs the ops of a relay that is two bots, for people.
+pub const TWO_BOTS: &str = "Telegram and Discord";
 /// Telegram's own Bot API.
 const API_BASE: &str = "https://api.telegram.org";
+/// Discord's own REST API.
+const DISCORD_API: &str = "https://discord.com/api/v10";
 /// Longest poll that the Bot API serves.
 const MAX_POLL_SECS: u64 = 50;
+/// Longest token of a Discord bot.
+const MAX_DISCORD_TOKEN: usize = 200;
 /// Longest bot token.
 const MAX_TOKEN: usize = 80;
 
@@ -29,20 +36,48 @@ section! {
     pub struct DirectConfig {
         /// A Telegram bot of one's own; `None` when it is not configured.
         pub telegram: Option<TelegramConfig>, fields(TelegramConfig::FIELDS);
+        /// A Discord bot of one's own; `None` when it is not configured.
+        pub discord: Option<DiscordBotConfig>, fields(DiscordBotConfig::FIELDS);
     }
 }
 
 impl DirectConfig {
     /// Who performs the relay's ops, for people.
     pub fn peer(&self) -> &'static str {
-        match self.telegram {
-            Some(_) => "Telegram",
-            None => "the connector",
+        match (&self.telegram, &self.discord) {
+            (Some(_), Some(_)) => TWO_BOTS,
+            (Some(_), None) => "Telegram",
+            (None, Some(_)) => "Discord",
+            (None, None) => "the connector",
         }
+    }
+
+    /// The platforms of the bots that the relay is.
+    pub fn platforms(&self) -> Vec<&'static str> {
+        let telegram = self.telegram.as_ref().map(|_| TELEGRAM);
+        let discord = self.discord.as_ref().map(|_| DISCORD);
+        telegram.into_iter().chain(discord).collect()
+    }
+
+    /// Whether the relay is a bot itself, without a connector.
+    pub fn is_bot(&self) -> bool {
+        !self.platforms().is_empty()
     }
 
     /// The first violated rule.
     pub(super) fn violation(&self) -> Option<Violation> {
+        if let Some(discord) = &self.discord {
+            if discord.token_env.is_some() && discord.token_file.is_some() {
+                let rule = "excludes `direct.discord.token_file`: set one of them";
+                return Some(("direct.discord.token_env", rule.to_owned()));
+            }
+            if let Err(rule) = check_api_base(&discord.api_base) {
+                return Some(("direct.discord.api_base", rule.to_owned()));
+            }
+            if let Some(Err(rule)) = discord.gateway_url.as_deref().map(check_gateway_url) {
+                return Some(("direct.discord.gateway_url", rule.to_owned()));
+            }
+        }
         let telegram = self.telegram.as_ref()?;
         if telegram.allowed_updates.is_empty() {
             return Some(("direct.telegram.allowed_updates", "must not be empty".to_owned()));
@@ -99,6 +134,63 @@ impl TelegramConfig {
     }
 }
 
+section! {
+    /// A Discord bot of one's own.
+    pub struct DiscordBotConfig {
+        /// File with the bot's token, which is read when the settings are loaded.
+        #[serde(skip_serializing)]
+        pub token_file: Option<PathBuf>;
+        /// Environment variable with the bot's token, instead of a file.
+        #[serde(skip_serializing)]
+        pub token_env: Option<String>;
+        /// Base URL of the REST API.
+        pub api_base: String = DISCORD_API.to_owned();
+        /// Address of the gateway, also for resuming; Discord names it if it is not set.
+        pub gateway_url: Option<String>;
+    } resolved {
+        /// The bot's token.
+        #[serde(serialize_with = "hidden")]
+        pub token: Option<SecretString>,
+            env(&[shared(env::DISCORD_BOT_TOKEN, "token of the bot for `direct.discord`")]);
+        /// Whether messages in channels must mention or answer the bot.
+        #[serde(skip_serializing)]
+        pub require_mention: bool = true;
+        /// Channels where they need not.
+        #[serde(skip_serializing)]
+        pub free_chats: Vec<String>;
+        /// Whether messages of other bots count.
+        #[serde(skip_serializing)]
+        pub allow_bots: bool;
+    }
+}
+
+/// Why a text cannot be the token of a Discord bot; the text itself is never quoted.
+pub fn check_discord_token(token: &SecretString) -> Result<(), &'static str> {
+    let text = token.expose_secret();
+    if text.starts_with("Bot ") {
+        return Err("it starts with `Bot `; write the token alone");
+    }
+    if text.matches('.').count() != 2 {
+        return Err("a token of Discord has three parts with dots between them");
+    }
+    if text.len() > MAX_DISCORD_TOKEN || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("it has characters that a token does not have, or too many");
+    }
+    Ok(())
+}
+
+/// Why an address cannot be that of the gateway.
+fn check_gateway_url(text: &str) -> Result<(), &'static str> {
+    let wrong = "must be a wss URL, such as wss://gateway.discord.gg";
+    let url = Url::parse(text).map_err(|_| wrong)?;
+    match (url.scheme(), url.host()) {
+        ("wss", Some(_)) => Ok(()),
+        ("ws", Some(host)) if is_loopback(&host) => Ok(()),
+        ("ws", Some(_)) => Err("must be wss: ws is allowed for loopback addresses only"),
+        _ => Err(wrong),
+    }
+}
+
 /// Why a text cannot be a bot's token; the text itself is never quoted.
 pub fn check_bot_token(token: &SecretString) -> Result<(), &'static str> {
     let text = token.expose_secret();
@@ -116,11 +208,11 @@ pub fn check_bot_token(token: &SecretString) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Why an address cannot be the base of the Bot API.
+/// Why an address cannot be the base of a platform's API.
 pub(super) fn check_api_base(base: &str) -> Result<(), &'static str> {
-    let url = Url::parse(base).map_err(|_| "must be an https URL, such as https://api.telegram.org")?;
+    let url = Url::parse(base).map_err(|_| "must be an https URL; omit it to use the platform's own")?;
     let Some(host) = url.host() else {
-        return Err("must name a host, such as https://api.telegram.org");
+        return Err("must name a host; omit it to use the platform's own");
     };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
         return Err("must not contain a user name, a password or a query");
@@ -129,14 +221,30 @@ pub(super) fn check_api_base(base: &str) -> Result<(), &'static str> {
         "https" => Ok(()),
         "http" if is_loopback(&host) => Ok(()),
         "http" => Err("must be https: http is allowed for loopback addresses only"),
-        _ => Err("must be an https URL, such as https://api.telegram.org"),
+        _ => Err("must be an https URL; omit it to use the platform's own"),
     }
 }
 
 /// Applies the relevance policy of the platform: no connector does. In groups a message must mention or answer the bot unless
 /// the settings say otherwise.
 pub(super) fn apply_policy(loaded: &mut LoadedConfig) {
-    let platform = TELEGRAM;
+    if let Some(policy) = platform_policy(loaded, TELEGRAM)
+        && let Some(bot) = &mut loaded.settings.direct.telegram
+    {
+        bot.require_mention = policy.require_address;
+        bot.free_chats = policy.free_response_scopes;
+        bot.allow_bots = policy.allow_other_bots;
+    }
+    if let Some(policy) = platform_policy(loaded, DISCORD)
+        && let Some(bot) = &mut loaded.settings.direct.discord
+    {
+        bot.require_mention = policy.require_address;
+        bot.free_chats = policy.free_response_scopes;
+        bot.allow_bots = policy.allow_other_bots;
+    }
+}
+
+fn platform_policy(loaded: &LoadedConfig, platform: &str) -> Option<RelevancePolicy> {
     let mut yaml = loaded.policy_yaml(platform);
     if let Value::Object(top) = &mut yaml
         && top.get("require_mention").is_none_or(Value::is_null)
@@ -144,45 +252,69 @@ pub(super) fn apply_policy(loaded: &mut LoadedConfig) {
         top.insert("require_mention".to_owned(), true.into());
     }
     let allow_bots = loaded.allow_bots(platform);
-    let policy = RelevancePolicy::project(&yaml, platform, allow_bots.as_deref());
-    if let (Some(bot), Some(policy)) = (&mut loaded.settings.direct.telegram, policy) {
-        bot.require_mention = policy.require_address;
-        bot.free_chats = policy.free_response_scopes;
-        bot.allow_bots = policy.allow_other_bots;
-    }
+    RelevancePolicy::project(&yaml, platform, allow_bots.as_deref())
 }
 
 impl Layers<'_> {
     /// The platforms that the relay talks to itself: those that the file or the command line names. Not beside a connector.
     pub(super) fn direct(&mut self, settings: &mut Settings) -> Result<(), ConfigError> {
-        let in_file = self.own.as_ref().filter(|own| own.names("direct.telegram"));
-        let origin = match (self.flags.telegram, in_file) {
-            (true, _) => Origin::Flag,
-            (false, Some(own)) => Origin::OwnFile(own.path.clone()),
-            (false, None) => return Ok(()),
-        };
-        if settings.connector.url.is_some() {
-            return Err(ConfigError::Exclusive {
-                url: self.origins.of("connector.url").clone(),
-                telegram: origin,
-            });
+        let mut identities = Vec::new();
+        for (platform, bot, flag) in [
+            (TELEGRAM, "direct.telegram", self.flags.telegram),
+            (DISCORD, "direct.discord", self.flags.discord),
+        ] {
+            let Some(origin) = self.bot_origin(flag, bot) else {
+                continue;
+            };
+            if settings.connector.url.is_some() {
+                return Err(ConfigError::Exclusive {
+                    url: self.origins.of("connector.url").clone(),
+                    bot,
+                    origin,
+                });
+            }
+            identities.push(BotIdentity::new(platform, ""));
+            self.origins.set(bot, origin);
+            if platform == DISCORD {
+                let bot = settings.direct.discord.get_or_insert_default();
+                let (file, variable) = (bot.token_file.as_deref(), bot.token_env.as_deref());
+                bot.token = self.bot_token("direct.discord.token", file, variable)?;
+            } else {
+                let bot = settings.direct.telegram.get_or_insert_default();
+                bot.token = self.bot_token("direct.telegram.token", bot.token_file.as_deref(), None)?;
+            }
         }
-        settings.connector.identities = vec![BotIdentity::new(TELEGRAM, "")];
-        self.origins.set("direct.telegram", origin);
-        let bot = settings.direct.telegram.get_or_insert_default();
-        bot.token = self.bot_token(bot.token_file.as_deref())?;
+        if !identities.is_empty() {
+            settings.connector.identities = identities;
+        }
         Ok(())
     }
 
-    /// The token from its file, else from the environment.
-    fn bot_token(&mut self, file: Option<&Path>) -> Result<Option<SecretString>, ConfigError> {
-        const KEY: &str = "direct.telegram.token";
+    /// Where a bot is switched on, if it is.
+    fn bot_origin(&self, flag: bool, key: &str) -> Option<Origin> {
+        if flag {
+            return Some(Origin::Flag);
+        }
+        let own = self.own.as_ref().filter(|own| own.names(key))?;
+        Some(Origin::OwnFile(own.path.clone()))
+    }
+
+    /// The token from its file, else from the environment: from the variable that the file names, or from the usual one.
+    fn bot_token(
+        &mut self,
+        key: &'static str,
+        file: Option<&Path>,
+        variable: Option<&str>,
+    ) -> Result<Option<SecretString>, ConfigError> {
         if let Some((path, _)) = self.path_in_own(file) {
             let token = super::secret::read(&path)?;
-            return Ok(Some(self.record(KEY, Origin::OwnFile(path), token)));
+            return Ok(Some(self.record(key, Origin::OwnFile(path), token)));
         }
-        let value = self.lookup(KEY, None);
-        Ok(self.record_value(KEY, value).map(super::secret::into_secret))
+        let value = match variable {
+            Some(name) => self.in_process(name).or_else(|| self.in_dotenv(name)),
+            None => self.lookup(key, None),
+        };
+        Ok(self.record_value(key, value).map(super::secret::into_secret))
     }
 }
 
@@ -201,6 +333,22 @@ mod tests {
             assert!(wrong.is_empty() || !why.contains(wrong), "{wrong}: {why}");
         }
         assert!(check(&format!("1:{}", "a".repeat(80))).is_err());
+    }
+
+    #[test]
+    fn tokens_of_discord_are_checked_without_being_quoted() {
+        let check = |text: &str| check_discord_token(&SecretString::from(text.to_owned()));
+        assert_eq!(check("MTIz.abc.def-9_"), Ok(()));
+        for wrong in ["", "hunter2", "Bot MTIz.abc.def", "a.b", "a.b.c d", "a.b.c.d"] {
+            let why = check(wrong).unwrap_err();
+            assert!(wrong.is_empty() || !why.contains(wrong), "{wrong}: {why}");
+        }
+        assert!(check(&format!("a.b.{}", "c".repeat(200))).is_err());
+        assert_eq!(check_gateway_url("wss://gateway.discord.gg"), Ok(()));
+        assert_eq!(check_gateway_url("ws://127.0.0.1:1"), Ok(()));
+        for wrong in ["ws://gateway.discord.gg", "https://discord.com", "gateway"] {
+            assert!(check_gateway_url(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

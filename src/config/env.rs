@@ -15,6 +15,8 @@ pub(super) const ROUTE_KEYS: &str = "GATEWAY_RELAY_ROUTE_KEYS";
 pub(super) const IDP_CLIENT_SECRET: &str = "GATEWAY_RELAY_IDP_CLIENT_SECRET";
 /// The token of a Telegram bot; no agent sees it.
 pub const TELEGRAM_BOT_TOKEN: &str = "TELEGRAM_BOT_TOKEN";
+/// The token of a Discord bot; no agent sees it.
+pub const DISCORD_BOT_TOKEN: &str = "DISCORD_BOT_TOKEN";
 /// The application of this machine, set by the hosting platform.
 pub const FLY_APP_NAME: &str = "FLY_APP_NAME";
 /// The id of this machine, set by the hosting platform.

@@ -39,7 +39,9 @@ pub mod yaml;
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
-pub use direct::{DirectConfig, TelegramConfig, check_bot_token};
+pub use direct::{
+    DirectConfig, DiscordBotConfig, TWO_BOTS, TelegramConfig, check_bot_token, check_discord_token,
+};
 pub use file::check_file;
 pub use layers::settings_file;
 pub use nats::{NatsConfig, ServerList, WorkerConfig};
@@ -74,6 +76,8 @@ pub struct Flags {
     pub agent: Option<String>,
     /// Talk to Telegram without a connector.
     pub telegram: bool,
+    /// Talk to Discord without a connector.
+    pub discord: bool,
     /// Log level.
     pub log_level: Option<LogLevel>,
     /// Log format.
@@ -238,14 +242,16 @@ pub enum ConfigError {
     },
     /// A connector and a bot of one's own are both configured.
     #[error(
-        "`connector.url` ({url}) and `direct.telegram` ({telegram}) are both set; the relay either dials a connector or talks to \
-         Telegram itself: remove one of them"
+        "`connector.url` ({url}) and `{bot}` ({origin}) are both set; the relay either dials a connector or talks to {platform} \
+         itself: remove one of them", platform = if bot.ends_with("discord") { "Discord" } else { "Telegram" }
     )]
     Exclusive {
         /// Where the URL was set.
         url: Origin,
+        /// The section of the bot.
+        bot: &'static str,
         /// Where the bot was set.
-        telegram: Origin,
+        origin: Origin,
     },
     /// There are access rules without a mode, and Hermes' variables list who may write.
     #[error(

@@ -262,7 +262,7 @@ impl Settings {
                 || (choosable && entry.choosable)
         };
         // Everybody finds a bot of one's own, and a model costs money even if it cannot act.
-        let is_public = self.direct.telegram.is_some();
+        let is_public = self.direct.is_bot();
         let mut acting: Vec<String> = (self.agents.iter())
             .filter(|(name, entry)| (is_public || entry.backend.acts()) && is_reachable(name, entry))
             .map(|(name, entry)| format!("{name} ({})", entry.backend.kind()))
@@ -274,7 +274,7 @@ impl Settings {
             return None;
         }
         let who = match self.access.mode {
-            Mode::Upstream if self.direct.telegram.is_some() => "everybody who finds the bot",
+            Mode::Upstream if self.direct.is_bot() => "everybody who finds the bot",
             Mode::Upstream => "everybody whom the connector lets through",
             Mode::List | Mode::Pair | Mode::Open => "everybody",
         };
@@ -288,9 +288,11 @@ impl Settings {
     /// All secrets by dotted key, except the agents' keys, which are read when agents are built.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &SecretString)> {
         let bot_token = self.direct.telegram.as_ref().map_or(&None, |bot| &bot.token);
+        let discord_token = self.direct.discord.as_ref().map_or(&None, |bot| &bot.token);
         let held = [
             ("connector.secret", &self.connector.secret),
             ("direct.telegram.token", bot_token),
+            ("direct.discord.token", discord_token),
             ("connector.delivery_key", &self.connector.delivery_key),
             ("idp.client_secret", &self.idp.client_secret),
             ("telemetry.headers", &self.telemetry.headers),
@@ -461,6 +463,10 @@ mod tests {
         settings.nats.credentials = filled();
         settings.nats.nkey = filled();
         settings.direct.telegram = Some(super::super::TelegramConfig::new(filled()));
+        settings.direct.discord = Some(super::super::DiscordBotConfig {
+            token: filled(),
+            ..Default::default()
+        });
         let shown = serde_json::to_value(&settings).unwrap();
         let mut hidden = Vec::new();
         super::super::file::walk(&shown, "", &mut |key, value| {

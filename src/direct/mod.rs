@@ -5,9 +5,13 @@
 //! answer means) and `text` (Markdown becomes the platform's formatting). The files beside the platforms know none of them.
 
 mod chat_backoff;
+pub mod discord;
+mod field;
+pub mod flood;
 mod latest_reaction;
 mod repeat;
 pub mod telegram;
+pub mod text;
 
 pub use chat_backoff::ChatBackoff;
 pub use latest_reaction::LatestReactions;

@@ -10,6 +10,7 @@
 pub mod chronos;
 mod connect;
 pub mod connector_http;
+pub mod discord;
 pub mod http;
 pub mod identity;
 pub mod jwks;

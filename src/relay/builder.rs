@@ -16,16 +16,20 @@ use super::parts::scheduler::Arms;
 use super::parts::suspend::Suspender;
 use super::provisioning::{pinned_credentials, tls};
 use super::transport::{
-    Credentials, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT, WebSocketSettings,
-    WebSocketTransport,
+    BotGroup, Credentials, DiscordTransport, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT,
+    WebSocketSettings, WebSocketTransport,
 };
 use super::voice::{Voice, VoiceEnvironment};
 use crate::agent::child::BaseEnv;
 use crate::agent::{Agent, UnknownAgent};
-use crate::config::{Durability, Settings, SleepAction, SleepConfig, TelegramConfig, check_bot_token};
+use crate::config::{
+    DiscordBotConfig, Durability, Settings, SleepAction, SleepConfig, TelegramConfig, check_bot_token,
+    check_discord_token,
+};
 use crate::cron::arming::{Arming, DesiredArms};
 use crate::cron::chronos::ArmReport;
 use crate::link::{HelloIdentity, LinkSettings};
+use crate::net::discord::DiscordClient;
 use crate::net::http::HttpEgress;
 use crate::net::media::BotFiles;
 use crate::net::proxy::ProxyRules;
@@ -58,6 +62,17 @@ pub enum BuildError {
     /// The client of the Bot API cannot be set up.
     #[error("cannot set up the client of the Bot API: {0}")]
     Telegram(String),
+    /// No token is configured for the Discord bot.
+    #[error(
+        "no token is configured for the Discord bot: set DISCORD_BOT_TOKEN, `direct.discord.token_file` or `direct.discord.token_env`"
+    )]
+    NoDiscordToken,
+    /// The Discord bot's token cannot be one.
+    #[error("the Discord bot's token cannot be used: {0}")]
+    DiscordToken(&'static str),
+    /// The client of Discord's API cannot be set up.
+    #[error("cannot set up the client of Discord's API: {0}")]
+    Discord(String),
     /// The agent is unknown.
     #[error(transparent)]
     Agent(#[from] UnknownAgent),
@@ -219,16 +234,10 @@ impl RelayBuilder {
         } else {
             let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
             let (proxies, credentials) = (self.proxies.clone(), credentials.clone());
-            let transport: Arc<dyn RelayTransport> = if let Some(bot) = &self.settings.direct.telegram {
-                let client = Arc::new(bot_client(bot, tls.clone(), proxies)?);
-                let files = Arc::new(BotFiles::new(Arc::clone(&client), &media_dir(&self.settings)));
-                bot_files = Some(Arc::clone(&files));
-                Arc::new(TelegramTransport::new(
-                    bot.clone(),
-                    client,
-                    files,
-                    &self.settings.state_dir,
-                ))
+            let transport: Arc<dyn RelayTransport> = if self.settings.direct.is_bot() {
+                let (transport, files) = bots(&self.settings, &tls, &proxies)?;
+                bot_files = Some(files);
+                transport
             } else {
                 let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
                 Arc::new(websocket)
@@ -373,6 +382,64 @@ pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result
         user_agent: USER_AGENT.to_owned(),
     };
     BotClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Telegram(error.to_string()))
+}
+
+/// The transport of the bots that the relay is, and their files.
+fn bots(
+    settings: &Settings,
+    tls: &Tls,
+    proxies: &ProxyRules,
+) -> Result<(Arc<dyn RelayTransport>, Arc<BotFiles>), BuildError> {
+    let state_dir = &settings.state_dir;
+    let telegram = match &settings.direct.telegram {
+        Some(bot) => Some((bot, Arc::new(bot_client(bot, tls.clone(), proxies.clone())?))),
+        None => None,
+    };
+    // Discord's files have public addresses.
+    let server = telegram.as_ref().map(|(_, client)| Arc::clone(client));
+    let files = Arc::new(BotFiles::new(server, &media_dir(settings)));
+    let mut bots: Vec<(&'static str, Arc<dyn RelayTransport>)> = Vec::new();
+    if let Some((bot, client)) = telegram {
+        let transport = TelegramTransport::new(bot.clone(), client, Arc::clone(&files), state_dir);
+        bots.push(("telegram", Arc::new(transport)));
+    }
+    if let Some(bot) = &settings.direct.discord {
+        let client = Arc::new(discord_client(bot, tls.clone(), proxies.clone())?);
+        let transport = DiscordTransport::new(bot.clone(), client, Arc::clone(&files), state_dir);
+        bots.push(("discord", Arc::new(transport)));
+    }
+    let transport = match bots.pop() {
+        Some((_, only)) if bots.is_empty() => only,
+        last => {
+            bots.extend(last);
+            Arc::new(BotGroup::new(bots))
+        }
+    };
+    Ok((transport, files))
+}
+
+/// A client of Discord's API for the configured bot.
+pub fn discord_client(
+    bot: &DiscordBotConfig,
+    tls: Tls,
+    proxies: ProxyRules,
+) -> Result<DiscordClient, BuildError> {
+    let token = bot.token.clone().ok_or(BuildError::NoDiscordToken)?;
+    check_discord_token(&token).map_err(BuildError::DiscordToken)?;
+    let egress = HttpEgress {
+        tls,
+        proxies,
+        user_agent: discord_user_agent(),
+    };
+    DiscordClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Discord(error.to_string()))
+}
+
+/// Discord wants `DiscordBot (ADDRESS, VERSION)`. A package without an address names itself.
+fn discord_user_agent() -> String {
+    let addresses = [env!("CARGO_PKG_HOMEPAGE"), env!("CARGO_PKG_REPOSITORY")];
+    let address = addresses.into_iter().find(|address| !address.is_empty());
+    let address = address.unwrap_or(env!("CARGO_PKG_NAME"));
+    format!("DiscordBot ({address}, {})", env!("CARGO_PKG_VERSION"))
 }
 
 fn websocket_transport(

@@ -50,7 +50,7 @@ pub use build_agents::nats_settings;
 pub use build_agents::{
     AgentBuildError, AgentEnvironment, STATE_DIR, agent_keys, build_agents, without_keys,
 };
-pub use builder::{BuildError, Relay, RelayBuilder, bot_client};
+pub use builder::{BuildError, Relay, RelayBuilder, bot_client, discord_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};

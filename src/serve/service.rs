@@ -18,7 +18,7 @@ use super::protocol::{ControlError, ControlRequest, ControlResult};
 use super::receiver::{AnswerCounts, Receiver};
 use crate::agent::AgentPool;
 use crate::agent_connector::contract::{DeliveryPayload, MAX_ID_BYTES};
-use crate::config::TelegramConfig;
+use crate::config::{DiscordBotConfig, TelegramConfig};
 use crate::cron::chronos::ArmState;
 use crate::relay::{
     AgentStatus, Credentials, HandedItem, NotRunning, RelayHandle, SendError, SessionList, Status,
@@ -76,6 +76,7 @@ pub struct ControlService {
     traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
     telegram: Option<TelegramStatus>,
+    discord: Option<DiscordStatus>,
     fires: Option<Arc<FireEndpoint>>,
     receiver: Option<Arc<Receiver>>,
     waiting: Semaphore,
@@ -96,6 +97,9 @@ struct StatusReport {
     gateway_id: Option<String>,
     /// Without a connector: the Telegram bot that the relay is.
     telegram: Option<TelegramStatus>,
+    /// Without a connector: the Discord bot that the relay is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    discord: Option<DiscordStatus>,
     #[serde(flatten)]
     relay: Status,
     agents: Vec<AgentStatus>,
@@ -111,6 +115,13 @@ struct TelegramStatus {
     /// The bot's number.
     bot_id: Option<i64>,
     /// Base URL of the Bot API.
+    api: String,
+}
+
+/// The Discord bot that the relay is.
+#[derive(Debug, Clone, Serialize)]
+struct DiscordStatus {
+    /// Base URL of the REST API.
     api: String,
 }
 
@@ -138,6 +149,7 @@ impl ControlService {
             traces: Arc::default(),
             connector: None,
             telegram: None,
+            discord: None,
             fires: None,
             receiver: None,
             waiting: Semaphore::new(MAX_WAITING),
@@ -198,6 +210,15 @@ impl ControlService {
     pub fn telegram(mut self, bot: &TelegramConfig) -> Self {
         self.telegram = Some(TelegramStatus {
             bot_id: bot.bot_id(),
+            api: bot.api_base.clone(),
+        });
+        self
+    }
+
+    /// Also reports the Discord bot that the relay is, without a connector.
+    #[must_use]
+    pub fn discord(mut self, bot: &DiscordBotConfig) -> Self {
+        self.discord = Some(DiscordStatus {
             api: bot.api_base.clone(),
         });
         self
@@ -396,6 +417,7 @@ impl ControlService {
             connector: self.connector.as_ref().map(|(url, _)| url.clone()),
             gateway_id: self.gateway_id(),
             telegram: self.telegram.clone(),
+            discord: self.discord.clone(),
             relay,
             pools: AgentPool::merged(agents.iter_mut().filter_map(|agent| agent.pool.take())),
             agents,

@@ -92,6 +92,12 @@ impl Report<'_> {
                 format!("{bot} at {api}, without a connector"),
             ));
         }
+        if let Some(api) = self.text("/discord/api") {
+            rows.push(StatusRow::plain(
+                "discord",
+                format!("a bot at {api}, without a connector"),
+            ));
+        }
         rows.push(self.link());
         if let Some(loss) = self.text("/last_loss") {
             rows.push(StatusRow::plain("last loss", loss.to_owned()));

@@ -44,6 +44,7 @@ mod append;
 mod applied_ops;
 mod apply;
 mod audit;
+mod bot_state;
 mod command;
 mod completion;
 mod cron;
@@ -76,6 +77,7 @@ mod tests;
 pub use access::{AccessFiles, AccessRow, UsageRow};
 pub use applied_ops::AppliedOps;
 pub use audit::{AuditFile, AuditLog};
+pub use bot_state::{read_bot_state, write_bot_state};
 pub use command::Command;
 pub use completion::{
     Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, OpRow,

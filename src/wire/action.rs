@@ -196,6 +196,9 @@ pub enum Action {
     },
 }
 
+/// What the token of a prompt's button begins with: `hp1:<prompt id>:<option id>`.
+pub const PROMPT_TOKEN: &str = "hp1:";
+
 /// A button of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptButton {

@@ -23,7 +23,7 @@ mod sse;
 mod token;
 mod url;
 
-pub use action::{Action, Metadata, PromptButton};
+pub use action::{Action, Metadata, PROMPT_TOKEN, PromptButton};
 pub use action_text::ActionText;
 pub use decode::DecodeError;
 pub use descriptor::{CapabilityDescriptor, LEGACY_OPS, LenUnit};

@@ -323,7 +323,7 @@ async fn a_person_chooses_an_installed_agent_and_its_directory() {
     );
     terminal.keys(ENTER);
     terminal.reply("Directory that it works in [", "~/bin").await;
-    terminal.reply("Which one? [1]:", "3").await;
+    terminal.reply("Which one? [1]:", "later").await;
     let lines = terminal.shows("hermes-relay doctor --config").await;
     assert!(has(&lines, "hermes-relay access owner PLATFORM:ID"), "{lines:#?}");
     assert!(

@@ -11,6 +11,7 @@ mod first_answers;
 mod hosting;
 mod identity;
 mod init_agents;
+mod init_discord;
 mod init_telegram;
 mod init_verb;
 mod journal_verb;

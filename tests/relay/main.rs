@@ -12,6 +12,7 @@ mod deliveries;
 mod dev_bot_api;
 mod dev_connector;
 mod dial;
+mod discord;
 mod embed;
 mod interactions;
 mod journal;

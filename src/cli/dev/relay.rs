@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::scheduler::DevScheduler;
 use crate::cli::exit::{self, fail};
 use crate::cli::run::http_client;
-use crate::config::{BotIdentity, ServeConfig, Settings, TelegramConfig};
+use crate::config::{BotIdentity, DirectConfig, ServeConfig, Settings, TelegramConfig};
 use crate::dev::{BotApi, Connector, ConnectorSettings, random_token};
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
@@ -156,7 +156,7 @@ impl DevRelay {
         // Nobody could wake it.
         plan.settings.sleep.enabled = false;
         // Not the bot of the settings: everything stays on this machine.
-        plan.settings.direct.telegram = None;
+        plan.settings.direct = DirectConfig::default();
         plan.settings.connector.url = Some(connector.url());
         plan.settings.connector.identities = plan
             .platforms
@@ -217,6 +217,7 @@ impl DevRelay {
             .iter()
             .map(|platform| BotIdentity::new(platform.as_str(), ""))
             .collect();
+        plan.settings.direct.discord = None;
         let configured = plan.settings.direct.telegram.take();
         plan.settings.direct.telegram = Some(TelegramConfig {
             token: Some(api.token()),

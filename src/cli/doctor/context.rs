@@ -63,6 +63,8 @@ pub enum Peer {
     Connector,
     /// Telegram's Bot API, without a connector.
     Telegram,
+    /// Discord's REST API and gateway, without a connector.
+    Discord,
 }
 
 impl Peer {
@@ -70,6 +72,7 @@ impl Peer {
         match self {
             Self::Connector => "the connector",
             Self::Telegram => "the Bot API",
+            Self::Discord => "Discord's API",
         }
     }
 
@@ -78,6 +81,7 @@ impl Peer {
         match self {
             Self::Connector => "the connector URL",
             Self::Telegram => "`direct.telegram.api_base`",
+            Self::Discord => "`direct.discord.api_base`",
         }
     }
 
@@ -89,6 +93,9 @@ impl Peer {
             }
             Self::Telegram => {
                 "check this machine's network and firewall; where Telegram is blocked, set HTTPS_PROXY to a proxy that reaches it"
+            }
+            Self::Discord => {
+                "check this machine's network and firewall; where Discord is blocked, set HTTPS_PROXY to a proxy that reaches it"
             }
         }
     }
@@ -158,11 +165,13 @@ impl<'e> CheckContext<'e> {
         self.loaded.as_ref().map(|known| &known.loaded.settings)
     }
 
-    /// Who is at the other end, by the settings.
-    pub(super) fn peer(&self) -> Peer {
-        match self.settings() {
-            Some(settings) if settings.direct.telegram.is_some() => Peer::Telegram,
-            _ => Peer::Connector,
+    /// Whether this one is at the other end, by the settings.
+    pub(super) fn has_peer(&self, peer: Peer) -> bool {
+        let direct = self.settings().map(|settings| &settings.direct);
+        match peer {
+            Peer::Connector => direct.is_none_or(|direct| !direct.is_bot()),
+            Peer::Telegram => direct.is_some_and(|direct| direct.telegram.is_some()),
+            Peer::Discord => direct.is_some_and(|direct| direct.discord.is_some()),
         }
     }
 

@@ -274,17 +274,38 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     let Some(known) = &context.loaded else {
         return Vec::new();
     };
-    if let Some(bot) = &known.loaded.settings.direct.telegram {
-        let policy = RelevancePolicy {
-            platform: Platform::TELEGRAM.as_str().to_owned(),
-            require_address: bot.require_mention,
-            free_response_scopes: bot.free_chats.clone(),
-            allow_other_bots: bot.allow_bots,
-        };
-        return vec![
+    let direct = &known.loaded.settings.direct;
+    let telegram = (direct.telegram.as_ref()).map(|bot| {
+        (
+            Platform::TELEGRAM,
+            bot.require_mention,
+            &bot.free_chats,
+            bot.allow_bots,
+        )
+    });
+    let discord = (direct.discord.as_ref()).map(|bot| {
+        (
+            Platform::DISCORD,
+            bot.require_mention,
+            &bot.free_chats,
+            bot.allow_bots,
+        )
+    });
+    let bots = telegram.into_iter().chain(discord);
+    let own: Vec<ProbeResult> = bots
+        .map(|(platform, require_address, free_chats, allow_other_bots)| {
+            let policy = RelevancePolicy {
+                platform: platform.as_str().to_owned(),
+                require_address,
+                free_response_scopes: free_chats.clone(),
+                allow_other_bots,
+            };
             ProbeResult::ok(format!("{}; applied by the relay itself", terms(&policy)))
-                .about(&policy.platform),
-        ];
+                .about(&policy.platform)
+        })
+        .collect();
+    if !own.is_empty() {
+        return own;
     }
     let policies = provisioning::policies(&known.loaded);
     if policies.is_empty() {

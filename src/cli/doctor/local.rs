@@ -72,7 +72,7 @@ fn settings_remedy(error: &ConfigError) -> String {
         ConfigError::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", path.display()),
         ConfigError::Secret(_) => "correct the secret file, or name another".to_owned(),
         ConfigError::Exclusive { .. } => {
-            "remove `direct.telegram` and omit --telegram, or remove `connector.url` and GATEWAY_RELAY_URL"
+            "remove the bot from `direct` and omit --telegram and --discord, or remove `connector.url` and GATEWAY_RELAY_URL"
                 .to_owned()
         }
         ConfigError::NoAccessMode { path, .. } => {
@@ -340,11 +340,19 @@ pub(super) fn platforms(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         let warn = |warning| ProbeResult::warn(warning, remedy);
         return warnings.into_iter().map(warn).collect();
     }
-    if context.peer() == Peer::Telegram {
-        let origin = known.loaded.origins.of("direct.telegram");
-        return vec![ProbeResult::ok(format!(
-            "telegram, without a connector ({origin})"
-        ))];
+    let bots: Vec<ProbeResult> = [
+        (Peer::Telegram, "telegram", "direct.telegram"),
+        (Peer::Discord, "discord", "direct.discord"),
+    ]
+    .into_iter()
+    .filter(|(peer, ..)| context.has_peer(*peer))
+    .map(|(_, platform, key)| {
+        let origin = known.loaded.origins.of(key);
+        ProbeResult::ok(format!("{platform}, without a connector ({origin})"))
+    })
+    .collect();
+    if !bots.is_empty() {
+        return bots;
     }
     let identities = known.loaded.settings.connector.identities.iter();
     let names: Vec<String> = identities.map(|identity| excerpt(&identity.platform)).collect();

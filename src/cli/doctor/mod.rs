@@ -4,6 +4,7 @@ mod bundle;
 mod context;
 mod cron;
 mod deliveries;
+mod discord;
 mod handshake;
 mod local;
 mod network;

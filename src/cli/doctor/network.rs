@@ -309,6 +309,7 @@ pub(super) fn explain_dial(error: &DialError, peer: Peer) -> (String, String) {
         DialError::Url { .. } => match peer {
             Peer::Connector => "write it as wss://connector.example/relay".to_owned(),
             Peer::Telegram => "write it as https://api.telegram.org".to_owned(),
+            Peer::Discord => "write it as https://discord.com/api/v10".to_owned(),
         },
         DialError::Header { .. } => "correct the gateway id and the secret".to_owned(),
         DialError::Plaintext { .. } => "use wss://".to_owned(),

@@ -135,8 +135,11 @@ pub async fn run_probes(
     let mut findings: Vec<Finding> = Vec::new();
     for probe in probes {
         // Known from the first probe on, which loads the settings.
-        let peer = context.peer();
-        let applies = |probe: &Probe| probe.only.is_none_or(|only| only == peer);
+        let peers: Vec<Peer> = [Peer::Connector, Peer::Telegram, Peer::Discord]
+            .into_iter()
+            .filter(|peer| context.has_peer(*peer))
+            .collect();
+        let applies = |probe: &Probe| probe.only.is_none_or(|only| peers.contains(&only));
         if !applies(probe) {
             continue;
         }

@@ -132,10 +132,15 @@ fn refusals(status: &Value) -> Vec<ProbeResult> {
     let refusal = &status["last_refusal"];
     if let Some(op) = refusal["op"].as_str() {
         let error = refusal["error"].as_str().map(excerpt).unwrap_or_default();
-        let is_direct = status["telegram"].is_object();
+        let peer = if status["telegram"].is_object() {
+            "Telegram"
+        } else if status["discord"].is_object() {
+            "Discord"
+        } else {
+            "the connector"
+        };
         let what = format!(
-            "{} has refused {} ops, `{}` last: {error}",
-            if is_direct { "Telegram" } else { "the connector" },
+            "{peer} has refused {} ops, `{}` last: {error}",
             status["tally"]["ops_refused"].as_u64().unwrap_or(1),
             excerpt(op)
         );
@@ -144,8 +149,10 @@ fn refusals(status: &Value) -> Vec<ProbeResult> {
             what,
             if is_platform {
                 remedy
-            } else if is_direct {
+            } else if peer == "Telegram" {
                 "`hermes-relay journal list` shows what was not delivered; docs/telegram.md says what the reason means"
+            } else if peer == "Discord" {
+                "`hermes-relay journal list` shows what was not delivered; docs/discord.md says what the bot may do"
             } else {
                 "`hermes-relay journal list` shows what was not delivered; ask the connector's operator about the reason"
             },

@@ -9,7 +9,7 @@ use std::future::ready;
 
 use super::context::Peer;
 use super::probe::Probe;
-use super::{cron, deliveries, handshake, local, network, running, telegram, unit};
+use super::{cron, deliveries, discord, handshake, local, network, running, telegram, unit};
 
 /// All probes in order. To add one, write its function and an entry here.
 pub(super) const PROBES: &[Probe] = &[
@@ -54,6 +54,22 @@ pub(super) const PROBES: &[Probe] = &[
         run: |context| Box::pin(ready(telegram::bot_token(context))),
     },
     Probe {
+        id: "discord_api",
+        title: "Discord's API",
+        only: Some(Peer::Discord),
+        needs: &["settings"],
+        remedy: "set `direct.discord.api_base` to an address such as https://discord.com/api/v10, or omit it",
+        run: |context| Box::pin(ready(discord::api(context))),
+    },
+    Probe {
+        id: "discord_token",
+        title: "Bot token",
+        only: Some(Peer::Discord),
+        needs: &["settings"],
+        remedy: "store the token in a file and name it in `direct.discord.token_file`, or set DISCORD_BOT_TOKEN",
+        run: |context| Box::pin(ready(discord::bot_token(context))),
+    },
+    Probe {
         id: "platforms",
         title: "Platforms",
         only: None,
@@ -89,7 +105,7 @@ pub(super) const PROBES: &[Probe] = &[
         id: "proxy",
         title: "Proxy",
         only: None,
-        needs: &["url", "api"],
+        needs: &["url", "api", "discord_api"],
         remedy: "check HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY",
         run: |context| Box::pin(network::proxy(context)),
     },
@@ -97,7 +113,7 @@ pub(super) const PROBES: &[Probe] = &[
         id: "dns",
         title: "Name resolution",
         only: None,
-        needs: &["url", "api", "proxy"],
+        needs: &["url", "api", "discord_api", "proxy"],
         remedy: "check the host in the address and this machine's DNS",
         run: |context| Box::pin(network::dns(context)),
     },
@@ -156,6 +172,14 @@ pub(super) const PROBES: &[Probe] = &[
         needs: &["bot_token", "tls"],
         remedy: "see docs/telegram.md",
         run: |context| Box::pin(telegram::telegram(context)),
+    },
+    Probe {
+        id: "discord",
+        title: "Discord bot",
+        only: Some(Peer::Discord),
+        needs: &["discord_token", "tls"],
+        remedy: "see docs/discord.md",
+        run: |context| Box::pin(discord::discord(context)),
     },
     Probe {
         id: "policy",

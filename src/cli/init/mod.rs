@@ -7,9 +7,9 @@
 mod adapter;
 mod addition;
 mod agent_choice;
+mod bot;
 mod menu;
 mod model_choice;
-mod telegram;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use serde_json::json;
 
 use self::addition::AddError;
 use self::agent_choice::{ChosenAgent, PAIRING, choose};
+use self::bot::{BotPlatform, ChosenBot};
 use self::menu::{agrees, ask, list, pick};
-use self::telegram::ChosenBot;
 use super::access;
 use super::agents::{self, TEST_MESSAGE};
 use super::enroll::{self, EnrollVerb};
@@ -31,14 +31,13 @@ use super::{Environment, ProcessEnv, service};
 use crate::access::{Mode, PersonId};
 use crate::agent::Permission;
 use crate::config::{self, Flags, LoadedConfig, Sources};
-use crate::wire::Platform;
 
 /// Choose an agent, write the settings file, and test one turn.
 ///
 /// In a terminal it asks: which agent answers (one that is installed, or a model of a server that runs on this machine), in which
 /// directory it works, whether people reach it through a
-/// Telegram bot of your own or through a connector, and whether to install the service. In a script, pass --agent, and
-/// --telegram for a bot. An existing file is kept unless you add to it (--add) or replace it (--force); either leaves a copy with
+/// Telegram or Discord bot of your own or through a connector, and whether to install the service. In a script, pass --agent, and
+/// --telegram or --discord for a bot. An existing file is kept unless you add to it (--add) or replace it (--force); either leaves a copy with
 /// the suffix `.bak`. For an agent that can act on this machine,
 /// the settings contain `access.mode: pair`: you approve who may write.
 ///
@@ -73,8 +72,8 @@ pub(super) struct InitArgs {
     /// Ask nothing: take the defaults.
     #[arg(long, short)]
     yes: bool,
-    /// Add the agent, and the bot of --telegram, to an existing settings file; what it says already stays. With --telegram and
-    /// without --agent, only the bot.
+    /// Add the agent, and the bot of --telegram or --discord, to an existing settings file; what it says already stays. With a bot
+    /// and without --agent, only the bot.
     #[arg(long, conflicts_with = "force")]
     add: bool,
     /// Replace an existing settings file; a copy of it stays beside it as `.bak`.
@@ -84,18 +83,22 @@ pub(super) struct InitArgs {
     #[arg(long)]
     no_test: bool,
     /// People reach the agent through a Telegram bot of your own, without a connector.
-    #[arg(long, conflicts_with = "connector_url")]
+    #[arg(long, conflicts_with = "connector_url", group = "bot")]
     telegram: bool,
+    /// People reach the agent through a Discord bot of your own, without a connector.
+    #[arg(long, conflicts_with = "connector_url", group = "bot")]
+    discord: bool,
     /// File with the bot's token, which is used where it is; - reads the token from standard input [default:
-    /// `TELEGRAM_BOT_TOKEN`, else asks]. A token without a file is stored in `telegram-token` beside the settings.
-    #[arg(long, value_name = "FILE", requires = "telegram")]
+    /// `TELEGRAM_BOT_TOKEN` or `DISCORD_BOT_TOKEN`, else asks]. A token without a file is stored in `telegram-token` or
+    /// `discord-token` beside the settings.
+    #[arg(long, value_name = "FILE", requires = "bot")]
     token_file: Option<PathBuf>,
-    /// Base URL of the Bot API, for a server of your own.
-    #[arg(long, value_name = "URL", requires = "telegram")]
+    /// Base URL of the platform's API, for a server of your own.
+    #[arg(long, value_name = "URL", requires = "bot")]
     api_base: Option<String>,
-    /// Make the person with this Telegram id an owner, who may do everything and approves others.
-    #[arg(long, value_name = "ID", requires = "telegram", value_parser = telegram_person)]
-    owner: Option<PersonId>,
+    /// Make the person with this id on the bot's platform an owner, who may do everything and approves others.
+    #[arg(long, value_name = "ID", requires = "bot", value_parser = person_number)]
+    owner: Option<String>,
     /// Then enroll with this connector, as `enroll` does.
     #[arg(long, value_name = "URL")]
     connector_url: Option<String>,
@@ -135,7 +138,7 @@ pub(super) fn run(args: &InitArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Err(failure) => return errors.fail(failure.code, failure.what, failure.hint.as_deref()),
     };
     drop(runtime);
-    if let Some(owner) = &args.owner {
+    if let Some(owner) = &prepared.owner {
         let config = Some(prepared.file.clone());
         let made = access::add_owner(owner, config, args.json, process.env);
         if let Err(code) = made {
@@ -146,32 +149,53 @@ pub(super) fn run(args: &InitArgs, process: &ProcessEnv<'_>) -> ExitCode {
         }
     }
     if args.json {
-        let bot = prepared.bot.as_ref();
-        let report = json!({
+        let mut report = json!({
             "config": prepared.file.display().to_string(),
             "agent": prepared.agent.as_ref().map(ChosenAgent::name),
             "access": if prepared.pairs { "pair" } else { "upstream" },
             "tested": !args.no_test && prepared.agent.is_some(),
-            "telegram": bot.map(|bot| json!({
-                "bot": bot.username,
-                "token_file": bot.token_file.display().to_string(),
-                "owner": args.owner.as_ref().map(PersonId::to_string),
-            })),
+            "telegram": null,
         });
+        if let Some(bot) = &prepared.bot {
+            let described = bot.described.as_ref();
+            report[bot.platform.key()] = json!({
+                "bot": described.map(|bot| &bot.username),
+                "token_file": bot.token_file.display().to_string(),
+                "owner": prepared.owner.as_ref().map(PersonId::to_string),
+            });
+            if let Some(described) = described.filter(|_| bot.platform == BotPlatform::Discord) {
+                report["discord"]["invite"] = described.link.as_str().into();
+                report["discord"]["reads_content"] = (!described.is_blind).into();
+            }
+        }
         return print(report);
     }
     go_on(args, &prepared, process)
 }
 
-/// A person by their Telegram id.
-fn telegram_person(text: &str) -> Result<PersonId, String> {
-    let platform = Platform::TELEGRAM;
-    let prefix = format!("{}:", platform.as_str());
-    let id = text.strip_prefix(&prefix).unwrap_or(text);
+/// The number of a person on the bot's platform, with or without the platform.
+fn person_number(text: &str) -> Result<String, String> {
+    let id = text.rsplit_once(':').map_or(text, |(_, id)| id);
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("write the number that Telegram gave you, such as 123456; names can change".to_owned());
+        return Err(
+            "write the number that the platform gave you, such as 123456; names can change".to_owned(),
+        );
     }
-    PersonId::parse(&format!("{prefix}{id}"))
+    Ok(text.to_owned())
+}
+
+/// The person who becomes an owner.
+fn owner(args: &InitArgs) -> Result<Option<PersonId>, InitFailure> {
+    let (Some(text), Some(platform)) = (&args.owner, BotPlatform::of(args)) else {
+        return Ok(None);
+    };
+    let wrong = |why: String| InitFailure::new(exit::USAGE, why, "write the number alone, such as 123456");
+    let prefix = format!("{}:", platform.key());
+    let id = text.strip_prefix(&prefix).unwrap_or(text);
+    if id.contains(':') {
+        return Err(wrong(format!("{text} is nobody on {}", platform.name())));
+    }
+    PersonId::parse(&format!("{prefix}{id}")).map(Some).map_err(wrong)
 }
 
 /// The written settings.
@@ -179,8 +203,10 @@ struct Prepared {
     file: PathBuf,
     /// The new agent; `None` if only a bot was added.
     agent: Option<ChosenAgent>,
-    /// The Telegram bot, if that is how people reach it.
+    /// The bot, if that is how people reach it.
     bot: Option<ChosenBot>,
+    /// Who becomes an owner.
+    owner: Option<PersonId>,
     /// Whether people are approved by code.
     pairs: bool,
     /// Whether a connector is to be enrolled with.
@@ -193,6 +219,7 @@ struct Prepared {
 
 async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, InitFailure> {
     let asks = !args.yes && !args.json && io::stdin().is_terminal();
+    let owner = owner(args)?;
     let default = default_file(process.env);
     let file = args.config.clone().or_else(|| default.clone()).ok_or_else(|| {
         InitFailure::new(
@@ -216,7 +243,7 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         }),
         None => Ok(new.to_owned()),
     };
-    let only_bot = before.is_some() && args.telegram && args.agent.is_none();
+    let only_bot = before.is_some() && BotPlatform::of(args).is_some() && args.agent.is_none();
     let agent = if only_bot {
         None
     } else {
@@ -230,7 +257,9 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
     let draft = Draft::new(&file, &compose(&settings(false))?, process.env)?;
     let reach = reach(args, asks, &draft.loaded)?;
     let bot = match reach {
-        Reach::Telegram => Some(telegram::choose(args, asks, &file, &draft.loaded, process.env).await?),
+        Reach::Bot(platform) => {
+            Some(bot::choose(platform, args, asks, &file, &draft.loaded, process.env).await?)
+        }
         Reach::Connector | Reach::Later => None,
     };
     let pairs = match &agent {
@@ -263,8 +292,14 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         if let Some(token) = token_written {
             outln!("Wrote {}, which only you can read.", token.display());
         }
-        if let Some(bot) = bot.as_ref().filter(|bot| bot.username.is_some()) {
+        if let Some((bot, described)) = bot.as_ref().and_then(|bot| Some((bot, bot.described.as_ref()?))) {
             outln!("Your bot is {}.", bot.name());
+            if described.is_blind {
+                outln!(
+                    "It may not read messages yet: turn on Message Content Intent on the page Bot of \
+                     https://discord.com/developers/applications."
+                );
+            }
         }
         let acting = agent.as_ref().filter(|agent| agent.acts() && pairs);
         if let Some(agent) = acting {
@@ -272,9 +307,10 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
                 "{} can act on this machine, so `access.mode` is `pair`: you approve who may write.",
                 agent.name()
             );
-        } else if pairs && bot.is_some() {
+        } else if let Some(bot) = bot.as_ref().filter(|_| pairs) {
             outln!(
-                "Everybody on Telegram can find the bot, so `access.mode` is `pair`: you approve who may write."
+                "Everybody on {} can find the bot, so `access.mode` is `pair`: you approve who may write.",
+                bot.platform.name()
             );
         }
     }
@@ -285,6 +321,7 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         file,
         agent,
         bot,
+        owner,
         pairs,
         enrolls: matches!(reach, Reach::Connector),
         asks,
@@ -328,8 +365,8 @@ fn existing(args: &InitArgs, asks: bool, file: &Path) -> Result<Option<String>, 
 /// How people reach the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reach {
-    /// Through a Telegram bot of one's own.
-    Telegram,
+    /// Through a bot of one's own.
+    Bot(BotPlatform),
     /// Through a connector that is to be enrolled with.
     Connector,
     /// As the settings say already, or not yet.
@@ -339,9 +376,9 @@ enum Reach {
 /// Asks how people reach the agent, unless the options or the settings say it.
 fn reach(args: &InitArgs, asks: bool, loaded: &LoadedConfig) -> Result<Reach, InitFailure> {
     let known = loaded.settings.connector.url.is_some();
-    if args.telegram {
+    if let Some(platform) = BotPlatform::of(args) {
         if !known {
-            return Ok(Reach::Telegram);
+            return Ok(Reach::Bot(platform));
         }
         let what = format!(
             "a connector is configured already ({}), and the relay uses either that or a bot of its own",
@@ -350,7 +387,10 @@ fn reach(args: &InitArgs, asks: bool, loaded: &LoadedConfig) -> Result<Reach, In
         return Err(InitFailure::new(
             exit::CONFIGURATION,
             what,
-            "remove its URL there (GATEWAY_RELAY_URL), or omit --telegram",
+            format!(
+                "remove its URL there (GATEWAY_RELAY_URL), or omit --{}",
+                platform.key()
+            ),
         ));
     }
     if args.connector_url.is_some() {
@@ -374,6 +414,10 @@ fn reach(args: &InitArgs, asks: bool, loaded: &LoadedConfig) -> Result<Reach, In
             "a Telegram bot of your own; you need its token from @BotFather",
         ),
         (
+            "discord",
+            "a Discord bot of your own; you need its token from the developer portal",
+        ),
+        (
             "connector",
             "a connector, which holds the bots; you need its URL and a one-time token",
         ),
@@ -382,8 +426,13 @@ fn reach(args: &InitArgs, asks: bool, loaded: &LoadedConfig) -> Result<Reach, In
     outln!("How do people reach it?");
     list(&choices);
     Ok(
-        match pick("Which one?", &choices, "--telegram or --connector-url URL")? {
-            "telegram" => Reach::Telegram,
+        match pick(
+            "Which one?",
+            &choices,
+            "--telegram, --discord or --connector-url URL",
+        )? {
+            "telegram" => Reach::Bot(BotPlatform::Telegram),
+            "discord" => Reach::Bot(BotPlatform::Discord),
             "connector" => Reach::Connector,
             _ => Reach::Later,
         },
@@ -559,7 +608,9 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
     );
     if url.is_none() && prepared.bot.is_none() {
         outln!("  hermes-relay enroll --connector-url URL{file}    # credentials from a connector");
-        outln!("  hermes-relay init --telegram --add{file}    # or a Telegram bot of your own");
+        outln!(
+            "  hermes-relay init --telegram --add{file}    # or a Telegram bot of your own; --discord for Discord"
+        );
     }
     if prepared.pairs && prepared.bot.is_none() {
         outln!("  hermes-relay access owner PLATFORM:ID    # yourself; you approve others");
@@ -568,16 +619,15 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
         outln!("  hermes-relay run{file}    # serve");
     }
     if let Some(bot) = &prepared.bot {
-        let link = bot
-            .username
-            .as_deref()
-            .map(|name| format!(" (https://t.me/{})", printable(name)));
-        outln!(
-            "  Write to {} on Telegram{}.",
-            bot.name(),
-            link.unwrap_or_default()
-        );
-        if prepared.pairs && args.owner.is_none() {
+        let link = bot.described.as_ref().map(|bot| printable(&bot.link));
+        match (bot.platform, link) {
+            (BotPlatform::Telegram, Some(link)) => outln!("  Write to {} on Telegram ({link}).", bot.name()),
+            (BotPlatform::Discord, Some(link)) => {
+                outln!("  Invite {} to a server, and write to it: {link}", bot.name());
+            }
+            (platform, None) => outln!("  Write to {} on {}.", bot.name(), platform.name()),
+        }
+        if prepared.pairs && prepared.owner.is_none() {
             outln!(
                 "  hermes-relay access approve CODE --role owner{file}    # with the code that it sends you"
             );

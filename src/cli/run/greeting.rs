@@ -41,11 +41,18 @@ pub(super) fn shown_url(url: &str) -> String {
 }
 
 fn chats(settings: &Settings) -> String {
-    if let Some(bot) = &settings.direct.telegram {
-        return match bot.bot_id() {
-            Some(id) => format!("your Telegram bot {id}"),
-            None => "your Telegram bot".to_owned(),
-        };
+    let telegram = settings.direct.telegram.as_ref().map(|bot| match bot.bot_id() {
+        Some(id) => format!("your Telegram bot {id}"),
+        None => "your Telegram bot".to_owned(),
+    });
+    let discord = settings
+        .direct
+        .discord
+        .as_ref()
+        .map(|_| "your Discord bot".to_owned());
+    let bots: Vec<String> = telegram.into_iter().chain(discord).collect();
+    if !bots.is_empty() {
+        return bots.join(" and ");
     }
     let identities = settings.connector.identities.iter();
     let mut platforms: Vec<&str> = identities.map(|identity| identity.platform.as_str()).collect();
@@ -72,7 +79,7 @@ fn writers(settings: &Settings) -> String {
     };
     match access.mode {
         Mode::Open => "everybody".to_owned(),
-        Mode::Upstream if settings.direct.telegram.is_some() && !access.is_active() => {
+        Mode::Upstream if settings.direct.is_bot() && !access.is_active() => {
             "everybody who finds the bot".to_owned()
         }
         Mode::Upstream if !access.is_active() => "everybody whom the connector lets through".to_owned(),
@@ -87,10 +94,10 @@ fn writers(settings: &Settings) -> String {
 }
 
 fn next(settings: &Settings) -> String {
-    let place = if settings.direct.telegram.is_some() {
-        "to your bot on Telegram"
+    let place = if settings.direct.is_bot() {
+        format!("to your bot on {}", settings.direct.peer())
     } else {
-        "to your bot in a chat"
+        "to your bot in a chat".to_owned()
     };
     format!("write {place}; Ctrl-C stops, and `hermes-relay status` in another terminal shows more")
 }

@@ -27,7 +27,7 @@ use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{BUILD, ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
-use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources};
+use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources, TWO_BOTS};
 use crate::cron::arming::Arming;
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
@@ -79,6 +79,9 @@ pub(super) struct RunArgs {
     /// Talk to Telegram without a connector, as the bot whose token is in `TELEGRAM_BOT_TOKEN` or in `direct.telegram`.
     #[arg(long)]
     telegram: bool,
+    /// Talk to Discord without a connector, as the bot whose token is in `DISCORD_BOT_TOKEN` or in `direct.discord`.
+    #[arg(long)]
+    discord: bool,
     /// Connector URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -96,6 +99,7 @@ impl RunArgs {
             agent: self.agent.clone(),
             url: self.url.clone(),
             telegram: self.telegram,
+            discord: self.discord,
             state_dir: self.state_dir.clone().or_else(|| self.shared.state_dir.clone()),
             ..self.shared.flags()
         }
@@ -151,9 +155,9 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
 /// The connector to dial; none when the relay is a bot of its own.
 fn connector_url(settings: &Settings) -> Result<Option<ConnectorUrl>, (String, Option<&'static str>)> {
     let connector = &settings.connector;
-    match (&connector.url, &settings.direct.telegram) {
-        (None, Some(_)) => Ok(None),
-        (None, None) => {
+    match (&connector.url, settings.direct.is_bot()) {
+        (None, true) => Ok(None),
+        (None, false) => {
             let veto = connector.url_veto.clone();
             let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());
             Err((what, Some(NO_URL)))
@@ -245,6 +249,9 @@ async fn serve(
     if let Some(bot) = &settings.direct.telegram {
         service = service.telegram(bot);
     }
+    if let Some(bot) = &settings.direct.discord {
+        service = service.discord(bot);
+    }
     let service = service.log_counts(log.counts()).trace_counts(log.trace_counts());
     let serving = fires(verifier, &settings, handle.clone())
         .and_then(|fires| Serving::start(&settings.serve, service, fires));
@@ -313,7 +320,7 @@ async fn serve(
     };
     drop((policy, serving));
     manager.notify(&Notification::Stopping).await;
-    exit_code(ended, exit_request, url.is_none(), &fatal)
+    exit_code(ended, exit_request, settings.direct.peer(), &fatal)
 }
 
 /// What this run uses, in the first lines of the log.
@@ -336,6 +343,7 @@ fn log_start(loaded: &LoadedConfig) {
         platforms = platforms.join(", "),
         connector = settings.connector.url.as_deref().map(greeting::shown_url),
         telegram = settings.direct.telegram.as_ref().map(|bot| &*bot.api_base),
+        discord = settings.direct.discord.as_ref().map(|bot| &*bot.api_base),
         "configured"
     );
 }
@@ -392,16 +400,21 @@ async fn before_serving<T>(
 }
 
 /// The exit code of a relay that ended; reports what the user must fix.
-fn exit_code(
-    ended: ExitReason,
-    request: Option<SignalRequest>,
-    is_direct: bool,
-    fatal: &FatalErrors,
-) -> ExitCode {
+fn exit_code(ended: ExitReason, request: Option<SignalRequest>, peer: &str, fatal: &FatalErrors) -> ExitCode {
     match ended {
         ExitReason::Shutdown => requested_exit(request.unwrap_or(SignalRequest::Stop)),
         ExitReason::Slept => ExitCode::SUCCESS,
-        ExitReason::Revoked { reason } if is_direct => fatal.fail(
+        ExitReason::Revoked { reason } if peer == TWO_BOTS => fatal.fail(
+            exit::CONFIGURATION,
+            reason,
+            Some("correct the token of that bot; docs/telegram.md and docs/discord.md show where it is"),
+        ),
+        ExitReason::Revoked { reason } if peer == "Discord" => fatal.fail(
+            exit::CONFIGURATION,
+            reason,
+            Some("docs/discord.md shows the pages of the developer portal"),
+        ),
+        ExitReason::Revoked { reason } if peer == "Telegram" => fatal.fail(
             exit::REFUSED,
             reason,
             Some("get the bot's current token from @BotFather (/mybots, API Token) and store it in `token_file` or TELEGRAM_BOT_TOKEN"),
@@ -497,6 +510,11 @@ fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
             error,
             Some("get a token from @BotFather on Telegram; docs/telegram.md shows how"),
         ),
+        BuildError::NoDiscordToken | BuildError::DiscordToken(_) => fatal.fail(
+            exit::CONFIGURATION,
+            error,
+            Some("copy the token from the page Bot of the developer portal; docs/discord.md shows how"),
+        ),
         BuildError::Journal(OpenError::InUse { .. }) => fatal.fail(
             exit::TRY_AGAIN,
             error,
@@ -535,6 +553,7 @@ fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
         | BuildError::Tls(_)
         | BuildError::Telegram(_)
         | BuildError::Voice(_)
+        | BuildError::Discord(_)
         | BuildError::Journal(_) => fatal.fail(exit::CONFIGURATION, error, None),
     }
 }

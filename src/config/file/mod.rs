@@ -18,9 +18,6 @@ use crate::setting;
 /// The system-wide settings file, used last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
 
-/// The mistake of a file that has a connector and a bot of one's own.
-const TWO_ENDS: &str = "`connector.url` and `direct.telegram` are both set; the relay either dials a connector or talks to Telegram \
-                        itself: remove one of them";
 /// Mistakes that are reported at once.
 const MAX_MISTAKES: usize = 20;
 
@@ -129,8 +126,18 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
     let names = validate::missing_names(&own.settings)
         .into_iter()
         .map(|(key, what)| (key.to_owned(), format!("`{key}`: {what}")));
-    let is_two = own.names("direct.telegram") && own.sets("connector.url");
-    let two = is_two.then(|| ("connector.url".to_owned(), TWO_ENDS.to_owned()));
+    let (telegram, discord) = (own.names("direct.telegram"), own.names("direct.discord"));
+    let two = ((telegram || discord) && own.sets("connector.url")).then(|| {
+        let bot = if telegram {
+            "direct.telegram"
+        } else {
+            "direct.discord"
+        };
+        let what = format!(
+            "`connector.url` and `{bot}` are both set; the relay either dials a connector or is a bot itself: remove one of them"
+        );
+        ("connector.url".to_owned(), what)
+    });
     let mistakes: Vec<_> = rules.chain(names).chain(two).map(invalid).collect();
     if !mistakes.is_empty() {
         return Err(mistakes);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::field;
+use crate::direct::field;
 use crate::wire::CapabilityDescriptor;
 
 /// The ops that a direct bot performs; `draft` comes on top where the operator chose drafts.

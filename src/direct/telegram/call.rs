@@ -4,21 +4,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::direct::flood::CallKind;
 use crate::text::truncate_bytes;
 
 /// The field that stands in for a list entry that could not be read: the entry as text, truncated.
 pub(super) const UNREADABLE: &str = "unreadable";
 /// Bytes of an unreadable entry that are kept for people to look at.
 pub(super) const MAX_UNREADABLE_BYTES: usize = 64 * 1024;
-
-/// Whether a call must arrive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallKind {
-    /// Dropped rather than delayed: typing, drafts, intermediate edits.
-    Droppable,
-    /// Waits until it may go out.
-    Required,
-}
 
 /// A call to make.
 #[derive(Clone, Debug, PartialEq)]

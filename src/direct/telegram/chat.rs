@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::field;
+use crate::direct::field;
 use crate::text::one_line;
 
 /// Longest name in characters.

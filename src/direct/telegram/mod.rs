@@ -14,7 +14,6 @@ mod bot;
 mod call;
 mod callback;
 mod chat;
-mod field;
 mod file;
 mod inbound;
 mod outbound;
@@ -22,7 +21,7 @@ mod text;
 mod topics;
 
 pub use bot::{Bot, descriptor};
-pub use call::{ApiAnswer, Call, CallFile, CallKind};
+pub use call::{ApiAnswer, Call, CallFile};
 pub use callback::{CallbackKey, MAX_CALLBACK_BYTES, PressedButton};
 pub use file::{FileAddress, FilePlace};
 pub use inbound::{
@@ -31,11 +30,8 @@ pub use inbound::{
     UpdateMeaning, after_press, read_batch,
 };
 pub use outbound::{
-    ALLOWED_REACTIONS, ApiFault, FloodBudget, FloodPermit, Observation, OpCalls, OpRefusal, OpStep,
-    OutboundCache, allowed_reaction, command_menu,
+    ALLOWED_REACTIONS, ApiFault, FLOOD_RATES, Observation, OpCalls, OpRefusal, OpStep, OutboundCache,
+    allowed_reaction, command_menu,
 };
-pub use text::{
-    CAPTION_CHARS, MAX_ENTITIES, MESSAGE_CHARS, RichMessages, Styled, TextSpan, TextStyle, render,
-    rich_markdown,
-};
+pub use text::{CAPTION_CHARS, MESSAGE_CHARS, RichMessages, rich_markdown};
 pub use topics::TopicNames;

@@ -1,4 +1,4 @@
-//! Files of a Telegram bot: downloads by file id, and files of agents that wait on this machine until they are uploaded.
+//! Files of a bot: downloads by Telegram's file ids, and files of agents that wait on this machine until they are uploaded.
 //!
 //! An op that sends a file outlives the turn and the process, so the file is copied at once. The copy is removed when it was
 //! sent; what is left of ops that never were is removed by age.
@@ -18,6 +18,7 @@ use super::files::OutgoingFile;
 use crate::direct::telegram::{ApiAnswer, FileAddress, FilePlace};
 use crate::net::telegram::BotClient;
 use crate::text::percent_encode;
+use crate::wire::Action;
 
 /// The directory of copies, beside those of turns.
 const DIRECTORY: &str = "outgoing";
@@ -29,13 +30,14 @@ const MAX_TOTAL: u64 = 512 * 1024 * 1024;
 /// The files of a bot.
 #[derive(Debug)]
 pub struct BotFiles {
-    client: Arc<BotClient>,
+    /// The server of files that have no public address, if the platform has one.
+    client: Option<Arc<BotClient>>,
     outgoing: PathBuf,
 }
 
 impl BotFiles {
     /// Files in `media`, the directory of attachments. Creates nothing yet.
-    pub fn new(client: Arc<BotClient>, media: &Path) -> Self {
+    pub fn new(client: Option<Arc<BotClient>>, media: &Path) -> Self {
         let outgoing = media.join(DIRECTORY);
         Self { client, outgoing }
     }
@@ -64,7 +66,8 @@ impl BotFiles {
     /// Requests a file from Telegram's servers.
     pub(super) async fn fetch(&self, id: &str) -> Result<Response, MediaError> {
         let body = Map::from_iter([("file_id".to_owned(), Value::from(id))]);
-        let path = match self.client.call("getFile", &body).await {
+        let client = self.client.as_ref().ok_or(MediaError::NoId)?;
+        let path = match client.call("getFile", &body).await {
             ApiAnswer::Ok(file) => file.get("file_path").and_then(Value::as_str).map(str::to_owned),
             ApiAnswer::Error { code, .. } => {
                 return Err(MediaError::Status(u16::try_from(code).unwrap_or_default()));
@@ -73,7 +76,7 @@ impl BotFiles {
             ApiAnswer::Unknown => return Err(MediaError::Unreachable("no usable answer".to_owned())),
         };
         let path = path.as_deref().and_then(encoded).ok_or(MediaError::NoId)?;
-        let response = self.client.file(&path).await?;
+        let response = client.file(&path).await?;
         if !response.status().is_success() {
             return Err(MediaError::Status(response.status().as_u16()));
         }
@@ -117,6 +120,15 @@ impl BotFiles {
     pub fn copy_of(&self, address: &str) -> Option<(PathBuf, String)> {
         let address = FileAddress::parse(address).filter(|address| address.place == FilePlace::Outgoing)?;
         Some((self.outgoing.join(&address.id), address.name))
+    }
+
+    /// An op succeeded: the copy of its file is not needed any more.
+    pub async fn sent(&self, action: &Action) {
+        if let Action::SendMedia { source_url, .. } = action
+            && let Some((path, _)) = self.copy_of(source_url)
+        {
+            let _ = tokio::fs::remove_file(path).await;
+        }
     }
 }
 

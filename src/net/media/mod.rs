@@ -87,8 +87,8 @@ pub enum MediaHost {
         /// Whether the token may cross the network unencrypted.
         allow_plaintext: bool,
     },
-    /// Telegram keeps them.
-    Telegram(Arc<BotFiles>),
+    /// The platform of a bot keeps them.
+    Bot(Arc<BotFiles>),
 }
 
 /// Access to the network and to the host of the files.
@@ -172,7 +172,7 @@ pub struct MediaClient {
 /// [`MediaHost`], checked.
 enum OpenHost {
     Connector(ConnectorFiles),
-    Telegram(Arc<BotFiles>),
+    Bot(Arc<BotFiles>),
 }
 
 /// The files that a connector keeps for this gateway.
@@ -217,10 +217,10 @@ impl MediaClient {
                 mint,
                 allow_plaintext,
             }),
-            MediaHost::Telegram(files) => OpenHost::Telegram(files),
+            MediaHost::Bot(files) => OpenHost::Bot(files),
         };
         let turns = MediaDir::open(dir, &settings)?;
-        if let OpenHost::Telegram(files) = &host {
+        if let OpenHost::Bot(files) = &host {
             files.open().map_err(MediaError::Disk)?;
         }
         Ok(Self {
@@ -323,7 +323,7 @@ impl MediaClient {
                     .map_err(|_| MediaError::TimedOut)??;
                 files.urls.file_url(&id)
             }
-            OpenHost::Telegram(files) => {
+            OpenHost::Bot(files) => {
                 let (files, name) = (Arc::clone(files), name.clone());
                 // Cancel-safe: a copy that nobody sends is removed by age.
                 tokio::task::spawn_blocking(move || files.keep(outgoing, &name))
@@ -355,7 +355,7 @@ impl MediaClient {
             OpenHost::Connector(files) => {
                 parse_url(url).is_ok_and(|url| files.urls.owner(&url) == UrlOwner::Connector)
             }
-            OpenHost::Telegram(_) => FileAddress::is_address(url),
+            OpenHost::Bot(_) => FileAddress::is_address(url),
         }
     }
 
@@ -383,7 +383,7 @@ impl MediaClient {
     }
 
     async fn fetch(&self, url: &str, mime: &str, names: &FileNames<'_>) -> Result<Downloaded, MediaError> {
-        if let OpenHost::Telegram(files) = &self.host
+        if let OpenHost::Bot(files) = &self.host
             && let Some(address) = FileAddress::parse(url)
         {
             let response = files.fetch(&address.id).await?;
@@ -401,9 +401,7 @@ impl MediaClient {
                 let response = transfer::get_from_connector(&self.guard, &url, &token).await?;
                 (response, url)
             }
-            OpenHost::Connector(_) | OpenHost::Telegram(_) => {
-                transfer::get_from_anyone(&self.guard, &url).await?
-            }
+            OpenHost::Connector(_) | OpenHost::Bot(_) => transfer::get_from_anyone(&self.guard, &url).await?,
         };
         transfer::save(response, &from, mime, names, self.settings.max_bytes).await
     }

@@ -141,7 +141,8 @@ impl EventLoop {
         commands.retain(|name| name != "voice" || voice.speaker.is_some());
         let platforms = settings.connector.identities.iter();
         let (peer, recovered) = (settings.direct.peer(), opened.recovered);
-        let is_direct = settings.direct.telegram.is_some();
+        let bots = settings.direct.platforms();
+        let is_bot = !bots.is_empty();
         let mut event_loop = Self {
             adapters: adapters(&loop_settings, &LinkStatus::default()),
             chats: Chats::new(settings),
@@ -159,7 +160,7 @@ impl EventLoop {
                 commands,
                 settings.discord.commands.clone(),
                 platforms.map(|identity| identity.platform.as_str()),
-                is_direct,
+                bots,
             ),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
@@ -169,7 +170,7 @@ impl EventLoop {
             lifecycle: Lifecycle::new(settings),
             sleeper: Sleeper::new(settings, suspender, clock.now()),
             settings: loop_settings,
-            link: RelayLink::new(transport, result_sender, !is_direct, clock.unix_ms()),
+            link: RelayLink::new(transport, result_sender, !is_bot, clock.unix_ms()),
             clock,
             media,
             voice,

@@ -51,10 +51,10 @@ pub fn open_client(
     proxies: ProxyRules,
     credentials: watch::Receiver<Option<Credentials>>,
     link: watch::Receiver<LinkStatus>,
-    telegram: Option<Arc<BotFiles>>,
+    bot: Option<Arc<BotFiles>>,
 ) -> Option<Arc<MediaClient>> {
-    let host = match telegram {
-        Some(files) => MediaHost::Telegram(files),
+    let host = match bot {
+        Some(files) => MediaHost::Bot(files),
         None => MediaHost::Connector {
             url: ConnectorUrl::parse(settings.connector.url.as_deref()?).ok()?,
             mint: token_minter(credentials, link),

@@ -88,8 +88,8 @@ pub struct SlashCommands {
     enabled: Vec<String>,
     /// Further commands that the settings offer on the platform.
     configured: Vec<OfferedCommand>,
-    /// The platform with a command menu, when one is among ours.
-    menu: Option<&'static str>,
+    /// The platforms with a command menu that are among ours.
+    menus: Vec<&'static str>,
     /// The agents' commands that were offered last.
     offered: Option<Vec<AgentCommand>>,
 }
@@ -99,17 +99,15 @@ impl SlashCommands {
         enabled: Vec<String>,
         configured: Vec<OfferedCommand>,
         mut platforms: impl Iterator<Item = &'p str>,
-        is_bot: bool,
+        bots: Vec<&'static str>,
     ) -> Self {
-        let has_menu = platforms.any(|platform| platform == MANIFEST_PLATFORM);
+        // A connector fills one menu only, and bots of one's own fill theirs.
+        let has_menu = bots.is_empty() && platforms.any(|platform| platform == MANIFEST_PLATFORM);
+        let menus = bots.into_iter().chain(has_menu.then_some(MANIFEST_PLATFORM));
         Self {
             enabled,
             configured,
-            menu: if is_bot {
-                Some("telegram")
-            } else {
-                has_menu.then_some(MANIFEST_PLATFORM)
-            },
+            menus: menus.collect(),
             offered: None,
         }
     }
@@ -146,12 +144,14 @@ impl SlashCommands {
         format!("{}\nEverything else goes to the agent.", lines.join("\n"))
     }
 
-    /// The commands to offer on the platform with a command menu, when they have changed.
+    /// The commands to offer, and the platforms with a command menu to offer them on, when they have changed.
     pub fn manifest(
         &mut self,
         agents: impl FnOnce() -> Vec<AgentCommand>,
-    ) -> Option<(&'static str, Vec<Value>)> {
-        let menu = self.menu?;
+    ) -> Option<(Vec<&'static str>, Vec<Value>)> {
+        if self.menus.is_empty() {
+            return None;
+        }
         let agents = agents();
         if self.offered.as_ref() == Some(&agents) {
             return None;
@@ -167,7 +167,7 @@ impl SlashCommands {
             .map(|command| offer(&command.name, &command.description));
         let manifest = manifest(own.chain(self.configured.iter().cloned()).chain(of_agents));
         self.offered = Some(agents);
-        Some((menu, manifest))
+        Some((self.menus.clone(), manifest))
     }
 
     fn enabled(&self) -> impl Iterator<Item = &(&[&str], &str)> {
@@ -182,7 +182,24 @@ mod tests {
 
     fn commands(enabled: &[&str]) -> SlashCommands {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
-        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), false)
+        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), Vec::new())
+    }
+
+    #[test]
+    fn only_a_menu_that_can_be_filled_is_offered() {
+        for (platforms, bots, expected) in [
+            (&["discord", "telegram"][..], &[][..], &["discord"][..]),
+            (&["telegram"], &[], &[]),
+            (&["telegram"], &["telegram"], &["telegram"]),
+            (&["discord"], &["discord"], &["discord"]),
+            (&[], &["telegram", "discord"], &["telegram", "discord"]),
+        ] {
+            let enabled = vec!["stop".to_owned()];
+            let platforms = platforms.iter().copied();
+            let mut commands = SlashCommands::new(enabled, Vec::new(), platforms, bots.to_vec());
+            let menus = commands.manifest(Vec::new).map(|(menus, _)| menus);
+            assert_eq!(menus.unwrap_or_default(), expected, "{bots:?}");
+        }
     }
 
     #[test]
@@ -209,7 +226,7 @@ mod tests {
             name: "review".to_owned(),
             description: "review the change".to_owned(),
         };
-        let (platform, offered) = commands.manifest(|| vec![review]).unwrap();
-        assert_eq!((platform, offered.len()), ("discord", 2));
+        let (platforms, offered) = commands.manifest(|| vec![review]).unwrap();
+        assert_eq!((&platforms[..], offered.len()), (&["discord"][..], 2));
     }
 }

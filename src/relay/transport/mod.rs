@@ -1,14 +1,20 @@
 //! The contract's transport: what the relay needs of a connection, whoever provides it.
 //!
-//! [`WebSocketTransport`] drives the link over the network; [`TelegramTransport`] is a bot of one's own, without a connector;
+//! [`WebSocketTransport`] drives the link over the network; [`TelegramTransport`] and [`DiscordTransport`] are bots of one's
+//! own, without a connector, and [`BotGroup`] is several of them;
 //! [`MemoryTransport`] connects two parts of one process, for tests and embedders. A transport never looks into a message and never waits for application work.
 
+mod bot_sender;
 mod connection;
+mod discord;
 mod driver;
+mod group;
 mod memory;
 mod telegram;
 mod websocket;
 
+pub use discord::DiscordTransport;
+pub use group::BotGroup;
 pub use memory::{DeliverError, MemoryConnector, MemoryTransport, Record, ReplyMode, SeenOp};
 pub use telegram::TelegramTransport;
 pub use websocket::{Credentials, USER_AGENT, WebSocketSettings, WebSocketTransport};

@@ -136,8 +136,10 @@ impl EventLoop {
     /// Offers what can be typed after a slash, when that has changed.
     pub fn offer_commands(&mut self) {
         let agents = &self.agents;
-        if let Some((platform, manifest)) = self.commands.manifest(|| agents.commands()) {
-            self.link.transport().offer_commands(platform, manifest);
+        if let Some((platforms, manifest)) = self.commands.manifest(|| agents.commands()) {
+            for platform in platforms {
+                self.link.transport().offer_commands(platform, manifest.clone());
+            }
         }
     }
 

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::direct::field;
 use crate::direct::telegram::chat::{chat_name, person_name};
-use crate::direct::telegram::field;
 use crate::direct::telegram::file::{FileAddress, FilePlace, is_id};
 use crate::text::{one_line, printable};
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use crate::direct::field;
 use crate::direct::telegram::bot::Bot;
-use crate::direct::telegram::field;
 use crate::text::{one_line, truncate};
 
 /// Entities that are read; Telegram sends about a hundred.

@@ -6,10 +6,10 @@ use super::content::MessageContent;
 use super::entity::{CommandAddressee, MarkedText, rich_text};
 use super::relevance::Addressing;
 use super::sender::{Sender, origin_name};
+use crate::direct::field;
 use crate::direct::telegram::bot::Bot;
 use crate::direct::telegram::callback::PressedButton;
 use crate::direct::telegram::chat::{ChatPlace, chat_name, chat_type};
-use crate::direct::telegram::field;
 use crate::direct::telegram::topics::{GENERAL_TOPIC, TopicNames};
 use crate::text::truncate;
 

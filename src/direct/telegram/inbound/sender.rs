@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use crate::direct::field;
 use crate::direct::telegram::bot::Bot;
 use crate::direct::telegram::chat::{MAX_NAME, chat_name, person_name};
-use crate::direct::telegram::field;
 use crate::text::one_line;
 
 /// The author of a message.

@@ -6,10 +6,10 @@ use super::entity::CommandAddressee;
 use super::event::{MessageReading, press_event, root_name};
 use super::relevance::Relevance;
 use super::sender::Sender;
+use crate::direct::field;
 use crate::direct::telegram::bot::Bot;
 use crate::direct::telegram::call::{MAX_UNREADABLE_BYTES, UNREADABLE};
 use crate::direct::telegram::callback::PressedButton;
-use crate::direct::telegram::field;
 use crate::direct::telegram::topics::TopicNames;
 use crate::text::truncate_bytes;
 

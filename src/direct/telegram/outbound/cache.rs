@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use crate::collections::BoundedCache;
 use crate::direct::telegram::text::RichMessages;
-use crate::direct::telegram::text::Styled;
+use crate::direct::text::Styled;
 use crate::wire::Action;
 
 /// Texts whose messages are remembered.

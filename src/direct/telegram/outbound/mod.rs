@@ -2,16 +2,16 @@
 
 mod cache;
 mod fault;
-mod flood;
 mod menu;
 mod op_calls;
 mod plan;
+mod rates;
 mod reaction;
 
 pub use cache::OutboundCache;
 pub use fault::ApiFault;
-pub use flood::{FloodBudget, FloodPermit};
 pub use menu::command_menu;
 pub use op_calls::{Observation, OpCalls, OpStep};
 pub use plan::OpRefusal;
+pub use rates::FLOOD_RATES;
 pub use reaction::{ALLOWED_REACTIONS, allowed_reaction};

@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::cache::{OutboundCache, ShownPart, ShownText, hash_of};
 use super::reaction::{RUNNING, allowed_reaction};
-use crate::direct::telegram::call::CallKind;
+use crate::direct::flood::CallKind;
 use crate::direct::telegram::callback::CallbackKey;
-use crate::direct::telegram::text::{CAPTION_CHARS, MESSAGE_CHARS, Styled, render, rich_markdown};
+use crate::direct::telegram::text::{CAPTION_CHARS, MESSAGE_CHARS, rich_markdown};
 use crate::direct::telegram::topics::{GENERAL_TOPIC, MAX_TOPIC_NAME};
+use crate::direct::text::{Styled, render};
 use crate::text::{one_line, truncate};
 use crate::wire::{Action, Metadata, OpResult, PromptButton, text_of};
 

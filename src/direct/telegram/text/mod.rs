@@ -1,12 +1,10 @@
-//! Markdown becomes Telegram's formatting: styled text that is split into messages, or the Markdown of a rich message.
+//! Telegram's limits of a text, and the Markdown of a rich message.
 
-mod markdown;
 mod rich;
-mod split;
-mod styled;
-mod table;
 
-pub use markdown::render;
 pub use rich::{RichMessages, rich_markdown};
-pub use split::{CAPTION_CHARS, MAX_ENTITIES, MESSAGE_CHARS};
-pub use styled::{Styled, TextSpan, TextStyle};
+
+/// Longest message, in code points without markup.
+pub const MESSAGE_CHARS: usize = 4096;
+/// Longest caption, in code points without markup.
+pub const CAPTION_CHARS: usize = 1024;

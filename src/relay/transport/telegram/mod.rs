@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use tracing::Instrument as _;
 
 use self::poller::{Poller, PollerCommand};
-use self::sender::OpSender;
+use self::sender::{OpSender, TelegramApi};
 use super::{FrameCounters, InboundSender, LinkStatus, RelayTransport, ResultSender, TransportFuture};
 use crate::config::TelegramConfig;
 use crate::link::{DormancyRefused, Generation, Op};
@@ -58,7 +58,7 @@ impl TelegramTransport {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let frames = Arc::new(FrameCounters::default());
-        let sender = Arc::new(OpSender::new(client, files, settings.rich_messages));
+        let sender = Arc::new(TelegramApi::sender(client, files, settings.rich_messages));
         let poller = Poller {
             sender: Arc::clone(&sender),
             settings,

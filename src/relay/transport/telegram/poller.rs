@@ -225,7 +225,7 @@ impl PollLoop {
         self.sorter = FrameSorter::new(self.generation);
         self.received.forget();
         self.not_before = Duration::ZERO;
-        self.sender.client.renew_polls();
+        self.sender.api.client.renew_polls();
         if self.status.borrow().live.is_some() {
             self.publish_live();
         }
@@ -240,7 +240,7 @@ impl PollLoop {
         if self.bot.is_none() {
             self.status.send_modify(|status| status.counters.dials += 1);
             return Some(Box::pin(async move {
-                PollAnswer::Introduced(introduce(&sender.client, sender.has_rich()).await)
+                PollAnswer::Introduced(introduce(&sender.api.client, sender.api.has_rich()).await)
             }));
         }
         match self.received.next_poll(now) {
@@ -272,7 +272,7 @@ impl PollLoop {
         }
         let has_webhook = std::mem::take(&mut self.has_webhook);
         Some(Box::pin(async move {
-            let client = &sender.client;
+            let client = &sender.api.client;
             if has_webhook {
                 delete_webhook(client).await;
             }
@@ -307,7 +307,7 @@ impl PollLoop {
                 has_rich,
             }) => {
                 if !has_rich {
-                    self.sender.no_rich();
+                    self.sender.api.no_rich();
                 }
                 self.introduced(&bot, had_webhook, has_drafts);
                 return Ok(());
@@ -349,7 +349,7 @@ impl PollLoop {
         }
         self.has_drafts = has_drafts;
         if !has_drafts {
-            self.sender.no_drafts();
+            self.sender.api.no_drafts();
         }
     }
 
@@ -362,7 +362,7 @@ impl PollLoop {
         }
         self.publish_live();
         let bot = self.bot.as_ref().map_or("", |bot| bot.username.as_str());
-        tracing::info!(bot, api = self.sender.client.host(), "connected to Telegram");
+        tracing::info!(bot, api = self.sender.api.client.host(), "connected to Telegram");
         self.sender.announce_commands(true);
     }
 
@@ -396,7 +396,7 @@ impl PollLoop {
             tracing::warn!(retry_ms, "{trouble}; run `hermes-relay doctor` to find the cause");
         }
         self.not_before = self.clock.mono() + after;
-        self.sender.client.renew_polls();
+        self.sender.api.client.renew_polls();
         self.has_webhook |= trouble == PollTrouble::Webhook;
         let retry_at_ms = self.clock.unix_ms() + i64::try_from(after.as_millis()).unwrap_or_default();
         self.status.send_modify(|status| {
@@ -442,7 +442,7 @@ impl PollLoop {
         let Some(bot) = &self.bot else {
             return Vec::new();
         };
-        let callbacks = &self.sender.callbacks;
+        let callbacks = &self.sender.api.callbacks;
         let mut reader = BatchReader {
             bot,
             relevance: &self.relevance,
@@ -474,7 +474,7 @@ impl PollLoop {
                     let target = InterruptTarget::Draft(ShownDraft { chat, draft_id });
                     self.inbound.interrupt(self.sorter.interrupt(target)).await?;
                 }
-                UpdateMeaning::Migrated { from, to } => self.sender.migrated(from, to),
+                UpdateMeaning::Migrated { from, to } => self.sender.api.migrated(from, to),
                 UpdateMeaning::Member { chat_id, can_write } => {
                     tracing::info!(
                         chat = chat_id,
@@ -523,7 +523,11 @@ impl PollLoop {
                 ("limit".to_owned(), 1.into()),
                 ("timeout".to_owned(), 0.into()),
             ]);
-            let _ = timeout(LAST_CALL_TIMEOUT, self.sender.client.poll(&body, Duration::ZERO)).await;
+            let _ = timeout(
+                LAST_CALL_TIMEOUT,
+                self.sender.api.client.poll(&body, Duration::ZERO),
+            )
+            .await;
         }
         self.status.send_modify(|status| {
             status.live = None;

@@ -11,11 +11,13 @@ use serde_json::{Map, Value, json};
 use super::cache::{OutboundCache, ShownPart, ShownText, content_hash};
 use super::fault::ApiFault;
 use super::plan::{DOCUMENT, OpEnd, OpPlan, OpRefusal, OpTarget, PlannedCall, TextEnd, plan, sends};
-use crate::direct::telegram::call::{ApiAnswer, Call, CallFile, CallKind};
+use crate::direct::flood::CallKind;
+use crate::direct::telegram::call::{ApiAnswer, Call, CallFile};
 use crate::direct::telegram::callback::CallbackKey;
 use crate::direct::telegram::chat::{chat_name, chat_type};
-use crate::direct::telegram::text::{CAPTION_CHARS, MESSAGE_CHARS, RichMessages, Styled};
+use crate::direct::telegram::text::{CAPTION_CHARS, MESSAGE_CHARS, RichMessages};
 use crate::direct::telegram::topics::GENERAL_TOPIC;
+use crate::direct::text::Styled;
 use crate::text::printable;
 use crate::wire::{Action, OpResult, Outcome};
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::folds::FoldReader;
 use self::writer::RichWriter;
-use super::markdown::{DIALECT, nests_too_deep};
+use crate::direct::text::{DIALECT, nests_too_deep};
 
 /// Longest rich message, in characters of its Markdown.
 const MAX_CHARS: usize = 32_768;

@@ -4,8 +4,7 @@ use pulldown_cmark::{Alignment, CodeBlockKind, Event, Tag, TagEnd};
 
 use super::escape::{fence_for, push_address, push_reference_text, push_text};
 use super::folds::{FoldPiece, FoldTag, fold_pieces};
-use crate::direct::telegram::text::markdown::{is_web_address, language};
-use crate::direct::telegram::text::styled::clean_into;
+use crate::direct::text::{clean_into, is_web_address, language};
 
 /// Most bytes of a rich message that are written.
 const MAX_BYTES: usize = 256 * 1024;

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::direct::telegram::text::MAX_ENTITIES;
+use crate::direct::text::MAX_ENTITIES;
 
 mod calls;
 mod faults;

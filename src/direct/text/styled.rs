@@ -1,4 +1,4 @@
-//! Text with its styles, as Telegram counts and nests them, and as HTML.
+//! Text with its styles, and as the HTML that Telegram reads.
 //!
 //! The length of a message is that of the text, in code points, without any markup. Styles are ranges of the text that
 //! nest; code has no styles in it or around it, but for quotes.
@@ -261,7 +261,7 @@ pub(super) fn escape_html(text: &str, html: &mut String) {
 
 /// Appends a text without the characters that the server removes: control characters, and those that reorder lines. A tab
 /// becomes a space.
-pub(super) fn clean_into(text: &str, clean: &mut String) {
+pub(in crate::direct) fn clean_into(text: &str, clean: &mut String) {
     for c in text.chars() {
         match c {
             '\n' => clean.push('\n'),

@@ -7,22 +7,15 @@
 //! While the server limits a chat, nothing is sent to it: the relay holds ops that must arrive. When the server limits
 //! several chats at once, it means the bot.
 //!
-//! Only the rates, and that groups have negative ids, are about Telegram.
+//! Knows no platform: each has its own rates.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::collections::BoundedCache;
-use crate::direct::telegram::call::CallKind;
 
 /// Chats that are tracked; beyond it, the least recently used chat starts afresh.
 const MAX_CHATS: usize = 16 * 1024;
-/// A private chat: a call per second, three at once.
-const PRIVATE: FloodRate = FloodRate::new(1_000, 3);
-/// A group: a call every three seconds, five at once.
-const GROUP: FloodRate = FloodRate::new(3_000, 5);
-/// All chats together: 25 calls per second.
-const GLOBAL: FloodRate = FloodRate::new(40, 25);
 /// Extra time on top of every wait that the server names.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Longest wait of the server that is respected.
@@ -32,6 +25,15 @@ const STRICT_PERIOD: Duration = Duration::from_secs(600);
 /// This many chats limited within this time mean that the bot is limited.
 const WIDEN_CHATS: usize = 3;
 const WIDEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Whether a call must arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    /// Dropped rather than delayed: typing, drafts, intermediate edits.
+    Droppable,
+    /// Waits until it may go out.
+    Required,
+}
 
 /// Whether a call may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,13 +53,14 @@ pub enum FloodPermit {
 
 /// One call per `every`, and up to `slack` ahead of that.
 #[derive(Clone, Copy, Debug)]
-struct FloodRate {
+pub struct FloodRate {
     every: Duration,
     slack: Duration,
 }
 
 impl FloodRate {
-    const fn new(every_ms: u64, burst: u64) -> Self {
+    /// A call every so many milliseconds, and this many at once.
+    pub const fn new(every_ms: u64, burst: u64) -> Self {
         Self {
             every: Duration::from_millis(every_ms),
             slack: Duration::from_millis(every_ms * burst),
@@ -79,6 +82,15 @@ impl FloodRate {
     }
 }
 
+/// The rates of a platform.
+#[derive(Clone, Copy, Debug)]
+pub struct FloodRates {
+    /// The rate of a chat.
+    pub of_chat: fn(i64) -> FloodRate,
+    /// The rate of all chats together.
+    pub of_all: FloodRate,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct ChatBudget {
     /// When the calls that were made would all have been due at the average rate.
@@ -90,6 +102,7 @@ struct ChatBudget {
 /// The flood budgets of all chats.
 #[derive(Debug)]
 pub struct FloodBudget {
+    rates: FloodRates,
     chats: BoundedCache<i64, ChatBudget>,
     due: Duration,
     /// Nothing is sent before this time: the server limits the bot.
@@ -98,16 +111,11 @@ pub struct FloodBudget {
     limits: VecDeque<(Duration, i64)>,
 }
 
-impl Default for FloodBudget {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl FloodBudget {
     /// Nothing was sent yet.
-    pub fn new() -> Self {
+    pub fn new(rates: FloodRates) -> Self {
         Self {
+            rates,
             chats: BoundedCache::new(MAX_CHATS),
             due: Duration::ZERO,
             limited_until: Duration::ZERO,
@@ -117,7 +125,7 @@ impl FloodBudget {
 
     /// Whether a call to a chat may be made now.
     pub fn admit(&mut self, chat: i64, kind: CallKind, now: Duration) -> FloodPermit {
-        let rate = if chat < 0 { GROUP } else { PRIVATE };
+        let (rate, all) = ((self.rates.of_chat)(chat), self.rates.of_all);
         let entry = self.chats.get(&chat).copied().unwrap_or_default();
         let until = entry.limited_until.max(self.limited_until);
         if until > now {
@@ -128,16 +136,14 @@ impl FloodBudget {
                 },
             };
         }
-        let wait = rate
-            .wait(entry.due, kind, now)
-            .max(GLOBAL.wait(self.due, kind, now));
+        let wait = rate.wait(entry.due, kind, now).max(all.wait(self.due, kind, now));
         let is_strict = !until.is_zero() && now < until + STRICT_PERIOD;
         match kind {
             CallKind::Droppable if !wait.is_zero() => return FloodPermit::Drop,
             CallKind::Required if !wait.is_zero() && is_strict => return FloodPermit::At(now + wait),
             CallKind::Droppable | CallKind::Required => {}
         }
-        self.due = GLOBAL.balanced_at(self.due, now);
+        self.due = all.balanced_at(self.due, now);
         let due = rate.balanced_at(entry.due, now);
         self.chats.insert(chat, ChatBudget { due, ..entry });
         FloodPermit::Now

@@ -4,6 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::super::markdown::render;
 use super::*;
+use crate::direct::telegram::MESSAGE_CHARS;
 use crate::wire::split_mix;
 
 /// Reads HTML as the server does: the text, and how many styles it has. Panics on what the server would refuse.

@@ -1,9 +1,9 @@
-//! Fields of Telegram's objects, read leniently: a field of the wrong type is absent.
+//! Fields of a platform's objects, read leniently: a field of the wrong type is absent.
 
 use serde_json::Value;
 
 /// An integer field; also accepted as text.
-pub(super) fn integer(object: &Value, key: &str) -> Option<i64> {
+pub(in crate::direct) fn integer(object: &Value, key: &str) -> Option<i64> {
     match object.get(key)? {
         Value::Number(number) => number.as_i64(),
         Value::String(text) => text.parse().ok(),
@@ -12,22 +12,22 @@ pub(super) fn integer(object: &Value, key: &str) -> Option<i64> {
 }
 
 /// A text field that is not empty.
-pub(super) fn text<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+pub(in crate::direct) fn text<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
     object.get(key)?.as_str().filter(|text| !text.is_empty())
 }
 
 /// A boolean field; `false` if it is absent.
-pub(super) fn flag(object: &Value, key: &str) -> bool {
+pub(in crate::direct) fn flag(object: &Value, key: &str) -> bool {
     object.get(key) == Some(&Value::Bool(true))
 }
 
 /// A field that is an object.
-pub(super) fn object<'v>(parent: &'v Value, key: &str) -> Option<&'v Value> {
+pub(in crate::direct) fn object<'v>(parent: &'v Value, key: &str) -> Option<&'v Value> {
     parent.get(key).filter(|value| value.is_object())
 }
 
 /// The entries of a list field; none if it is absent.
-pub(super) fn list<'v>(object: &'v Value, key: &str) -> &'v [Value] {
+pub(in crate::direct) fn list<'v>(object: &'v Value, key: &str) -> &'v [Value] {
     object
         .get(key)
         .and_then(Value::as_array)
@@ -35,6 +35,6 @@ pub(super) fn list<'v>(object: &'v Value, key: &str) -> &'v [Value] {
 }
 
 /// Whether the field is there and not `null`.
-pub(super) fn has(object: &Value, key: &str) -> bool {
+pub(in crate::direct) fn has(object: &Value, key: &str) -> bool {
     object.get(key).is_some_and(|value| !value.is_null())
 }

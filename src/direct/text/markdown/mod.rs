@@ -10,7 +10,7 @@ use super::styled::{Styled, TextStyle, clean_into, escape_html};
 use super::table::TableCells;
 
 /// The extensions of Markdown that are read.
-pub(super) const DIALECT: Options = Options::ENABLE_TABLES
+pub(in crate::direct) const DIALECT: Options = Options::ENABLE_TABLES
     .union(Options::ENABLE_STRIKETHROUGH)
     .union(Options::ENABLE_TASKLISTS);
 /// Deepest nesting of quotes and lists.
@@ -58,7 +58,7 @@ pub fn render(source: &str) -> Styled {
 }
 
 /// Whether a line begins with too many marks of quotes and lists, or is the head of too wide a table.
-pub(super) fn nests_too_deep(source: &str) -> bool {
+pub(in crate::direct) fn nests_too_deep(source: &str) -> bool {
     source.lines().any(|line| {
         let mut depth = 0;
         for word in line.split_whitespace() {
@@ -428,7 +428,7 @@ impl StyledWriter {
 }
 
 /// Whether Telegram makes a link of an address: only of the web, and only of one that is not too long.
-pub(super) fn is_web_address(url: &str) -> bool {
+pub(in crate::direct) fn is_web_address(url: &str) -> bool {
     let has_scheme = |scheme: &str| {
         let head = url.get(..scheme.len());
         head.is_some_and(|head| head.eq_ignore_ascii_case(scheme)) && url.len() > scheme.len()
@@ -447,7 +447,7 @@ pub(super) fn url_bytes(url: &str) -> usize {
 }
 
 /// The language of a fenced block: the first word of its info string, if it looks like a name.
-pub(super) fn language(info: &str) -> Option<String> {
+pub(in crate::direct) fn language(info: &str) -> Option<String> {
     let word = info.split([' ', ',', '\t', '{']).next().unwrap_or_default();
     let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '+' | '#' | '.' | '-');
     let fits = !word.is_empty() && word.len() <= MAX_LANGUAGE && word.chars().all(is_name);

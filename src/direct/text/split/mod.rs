@@ -1,5 +1,5 @@
-//! Splits a rendered text into messages, by the length that readers see: code points without markup. Only the limits are
-//! about Telegram.
+//! Splits a rendered text into messages, by the length that readers see: code points without markup. The limits on
+//! styles and addresses are Telegram's, which no other platform undercuts.
 //!
 //! A cut is made between blocks if it can be, else between lines, sentences or words, and never within a character as
 //! people see it or within a link. Styles that a cut goes through end before it and begin again after it; so does a
@@ -10,10 +10,6 @@ use unicode_segmentation::GraphemeCursor;
 use super::markdown::url_bytes;
 use super::styled::{Styled, TextSpan, TextStyle};
 
-/// Longest message, in code points without markup.
-pub const MESSAGE_CHARS: usize = 4096;
-/// Longest caption, in code points without markup.
-pub const CAPTION_CHARS: usize = 1024;
 /// Styles of one message; the server silently drops further ones.
 pub const MAX_ENTITIES: usize = 100;
 /// Bytes of all addresses of one message. The server refuses more than about 9,000, and reads about 35,000 bytes of HTML.
@@ -41,7 +37,7 @@ impl Styled {
     }
 
     /// Whether the text fits in one message or caption.
-    pub(in crate::direct::telegram) fn fits(&self, limit: usize) -> bool {
+    pub(in crate::direct) fn fits(&self, limit: usize) -> bool {
         let urls: usize = self.spans.iter().map(|span| url_cost(&span.style)).sum();
         self.spans.len() <= MAX_ENTITIES && urls <= MAX_URLS && self.chars() <= limit
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::direct::telegram::FLOOD_RATES;
 use CallKind::{Droppable, Required};
 
 const PERSON: i64 = 42;
@@ -10,7 +11,7 @@ fn ms(ms: u64) -> Duration {
 
 #[test]
 fn before_the_server_limits_a_chat_required_calls_are_counted_and_never_wait() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     for _ in 0..500 {
         assert_eq!(flood.admit(PERSON, Required, ms(0)), FloodPermit::Now);
     }
@@ -24,7 +25,7 @@ fn before_the_server_limits_a_chat_required_calls_are_counted_and_never_wait() {
 
 /// The budgets of a server that has limited this chat and is over it.
 fn strict(chat: i64) -> FloodBudget {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     flood.limited(chat, ms(0), ms(0));
     flood
 }
@@ -73,7 +74,7 @@ fn a_group_has_five_calls_at_once_and_one_per_three_seconds() {
 
 #[test]
 fn droppable_calls_share_the_budget_and_leave_the_last_room_to_required_ones() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     assert_eq!(flood.admit(PERSON, Droppable, ms(0)), FloodPermit::Now);
     assert_eq!(flood.admit(PERSON, Droppable, ms(0)), FloodPermit::Now);
     assert_eq!(flood.admit(PERSON, Droppable, ms(0)), FloodPermit::Drop);
@@ -89,7 +90,7 @@ fn droppable_calls_share_the_budget_and_leave_the_last_room_to_required_ones() {
 /// A mark, typing, the answer, and the mark's end: what every turn in a private chat takes.
 #[test]
 fn a_normal_conversation_is_not_slowed_down() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     for turn in 0..20_u64 {
         let start = ms(turn * 5_000);
         assert_eq!(flood.admit(PERSON, Droppable, start), FloodPermit::Now);
@@ -101,7 +102,7 @@ fn a_normal_conversation_is_not_slowed_down() {
 
 #[test]
 fn a_call_for_show_never_waits() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     for step in 0..5_000 {
         let permit = flood.admit(
             PERSON + step % 3,
@@ -117,7 +118,7 @@ fn a_call_for_show_never_waits() {
 
 #[test]
 fn while_the_server_limits_a_chat_droppable_calls_are_dropped_and_required_ones_held() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     let until = flood.limited(PERSON, ms(34_000), ms(1_000));
     assert_eq!(until, ms(36_000), "a second more than the server asks for");
     for now in [1_000, 20_000, 35_999] {
@@ -143,7 +144,7 @@ fn while_the_server_limits_a_chat_droppable_calls_are_dropped_and_required_ones_
 
 #[test]
 fn three_chats_limited_within_ten_seconds_limit_the_bot() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     for _ in 0..5 {
         flood.limited(1, ms(5_000), ms(0));
     }
@@ -172,7 +173,7 @@ fn three_chats_limited_within_ten_seconds_limit_the_bot() {
 
 #[test]
 fn all_chats_together_make_25_calls_per_second_once_the_bot_was_limited() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     for chat in 1..=3 {
         flood.limited(-chat, ms(0), ms(0));
     }
@@ -186,7 +187,7 @@ fn all_chats_together_make_25_calls_per_second_once_the_bot_was_limited() {
 
 #[test]
 fn memory_is_bounded() {
-    let mut flood = FloodBudget::new();
+    let mut flood = FloodBudget::new(FLOOD_RATES);
     for chat in 0..200_000_i64 {
         let now = ms(chat.unsigned_abs() * 1_000);
         assert_eq!(flood.admit(chat + 1, Required, now), FloodPermit::Now);

@@ -1,0 +1,523 @@
+//! One op as a sequence of requests, and what follows from each answer.
+//!
+//! No I/O and no clock. Every message carries a nonce that its op and part determine, so that Discord recognises a repeat. Nobody is
+//! notified by a mention in an answer, and links show no preview.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "the error is the result of the op, which every caller passes on"
+)]
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::deferred::DeferredAnswers;
+use super::plan::{CallsEnd, PlannedRequest, RequestPlanner, snowflake, thread_of};
+use super::request::{DiscordFault, RestAnswer, RestMethod, RestRequest};
+use crate::collections::BoundedCache;
+use crate::direct::field;
+use crate::direct::flood::{FloodRate, FloodRates};
+use crate::text::printable;
+use crate::wire::{Action, OpId, OpResult, Outcome};
+
+/// Discord's rates: a message per second and channel, four at once; 40 requests per second in all.
+pub const DISCORD_RATES: FloodRates = FloodRates {
+    of_chat: |_| FloodRate::new(1_000, 5),
+    of_all: FloodRate::new(25, 40),
+};
+
+/// Messages whose further parts are remembered.
+const MAX_MESSAGES: usize = 4096;
+/// Longest description of an error in a result, in characters.
+const MAX_ERROR_CHARS: usize = 200;
+
+/// A message that was sent.
+#[derive(Clone, Debug, Default)]
+struct SentParts {
+    /// The ids of its parts.
+    parts: Vec<String>,
+    has_buttons: bool,
+}
+
+/// What is remembered of messages that were sent, by the id of the first part.
+#[derive(Debug)]
+pub struct SentMessages(BoundedCache<String, SentParts>);
+
+impl Default for SentMessages {
+    fn default() -> Self {
+        Self(BoundedCache::new(MAX_MESSAGES))
+    }
+}
+
+impl SentMessages {
+    /// Whether the message that an edit names has buttons.
+    pub fn edits_buttons(&mut self, action: &Action) -> bool {
+        match action {
+            Action::Edit { message_id, .. } => self.0.get(message_id).is_some_and(|sent| sent.has_buttons),
+            _ => false,
+        }
+    }
+
+    /// The parts of a message, by the id of the first.
+    pub(super) fn parts(&mut self, id: &str) -> Vec<String> {
+        self.0
+            .get(&id.to_owned())
+            .map_or_else(|| vec![id.to_owned()], |sent| sent.parts.clone())
+    }
+}
+
+/// The state of an op that has ended.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "there is one per op")]
+enum CallsEnded {
+    Done(Outcome),
+    NotSent,
+}
+
+/// One op as a sequence of requests.
+#[derive(Debug)]
+pub struct DiscordCalls {
+    chat: i64,
+    steps: VecDeque<PlannedRequest>,
+    shown: Vec<String>,
+    end: CallsEnd,
+    result: Value,
+    answered_command: Option<String>,
+    ended: Option<CallsEnded>,
+}
+
+impl DiscordCalls {
+    /// Begins an op; the error is its result.
+    pub fn new(
+        op: OpId,
+        action: &Action,
+        sent: &mut SentMessages,
+        deferred: &mut DeferredAnswers,
+        now_ms: i64,
+    ) -> Result<Self, OpResult> {
+        let chat = action.chat_id().unwrap_or_default();
+        let channel = match thread_of(action) {
+            Some(thread) => snowflake(&thread)?,
+            None => snowflake(chat)?,
+        };
+        let answers = match action {
+            Action::Send { metadata, .. } | Action::Prompt { metadata, .. } => {
+                let user = metadata.get("user_id").and_then(Value::as_str);
+                user.and_then(|user| deferred.claim(op, &channel.to_string(), user, now_ms))
+            }
+            _ => None,
+        };
+        let planner = RequestPlanner { op, channel, answers };
+        let (steps, end) = planner.plan(action, sent)?;
+        let mut calls = Self {
+            chat: i64::try_from(channel).unwrap_or_default(),
+            steps,
+            shown: Vec::new(),
+            end,
+            result: Value::Null,
+            answered_command: None,
+            ended: None,
+        };
+        calls.go_on(sent);
+        Ok(calls)
+    }
+
+    /// The channel that the op goes to.
+    pub fn chat(&self) -> i64 {
+        self.chat
+    }
+
+    /// The next request; `None` once the op has ended.
+    pub fn request(&self) -> Option<&RestRequest> {
+        let step = self.steps.front().filter(|_| self.ended.is_none());
+        step.map(|step| &step.request)
+    }
+
+    /// The outcome of an op that has ended; `None` if its rest was not sent.
+    pub fn outcome(&self) -> Option<Outcome> {
+        match &self.ended {
+            Some(CallsEnded::Done(outcome)) => Some(outcome.clone()),
+            Some(CallsEnded::NotSent) => None,
+            None => Some(Outcome::Unknown),
+        }
+    }
+
+    /// There was no room for a droppable request.
+    pub fn dropped(&mut self) {
+        self.ended = Some(match self.end {
+            CallsEnd::Text { .. } => CallsEnded::NotSent,
+            _ => CallsEnded::Done(done().into()),
+        });
+    }
+
+    /// The server limits the chat, so the request was not made.
+    pub fn limited(&mut self, retry_after: Duration) {
+        let secs = retry_after.as_secs() + 1;
+        let result = OpResult {
+            retry_after: Some(secs.to_string().as_str().into()),
+            ..refused("rate_limited", "Discord limits what is sent to this chat")
+        };
+        self.ended = Some(CallsEnded::Done(result.into()));
+    }
+
+    /// The command that needs no answer any more.
+    pub fn answered_command(&mut self) -> Option<String> {
+        self.answered_command.take()
+    }
+
+    /// Takes an answer; returns the time to wait if the server limits the chat.
+    pub fn answered(&mut self, answer: RestAnswer, sent: &mut SentMessages) -> Option<Duration> {
+        match answer {
+            RestAnswer::Ok(result) => self.done(result, sent),
+            RestAnswer::NotSent(_) => self.ended = Some(CallsEnded::NotSent),
+            RestAnswer::Unknown => self.ended = Some(CallsEnded::Done(Outcome::Unknown)),
+            RestAnswer::Error { status, .. } if status != 429 && self.falls_back() => {}
+            RestAnswer::Error {
+                status,
+                code,
+                message,
+                retry_after,
+            } => match DiscordFault::of(status, code, retry_after) {
+                DiscordFault::Limited(wait) => {
+                    self.limited(wait);
+                    return Some(wait);
+                }
+                DiscordFault::Done => self.done(Value::Null, sent),
+                DiscordFault::NoMessage if self.is_deletion() => self.done(Value::Null, sent),
+                DiscordFault::NoMessage => self.refuse("message_not_found", &message, true),
+                DiscordFault::Temporary => self.ended = Some(CallsEnded::NotSent),
+                DiscordFault::Archived => self.refuse("archived", &message, true),
+                DiscordFault::Refused { code, is_final } => self.refuse(code, &message, is_final),
+            },
+        }
+        None
+    }
+
+    /// Makes another request in the place of one that was refused, if there is one.
+    fn falls_back(&mut self) -> bool {
+        let Some(step) = self.steps.front_mut() else {
+            return false;
+        };
+        let Some(request) = step.fallback.take() else {
+            return false;
+        };
+        self.answered_command = step.request.command.take();
+        step.request = *request;
+        true
+    }
+
+    fn is_deletion(&self) -> bool {
+        self.steps
+            .front()
+            .is_some_and(|step| step.request.method == RestMethod::Delete)
+    }
+
+    fn refuse(&mut self, code: &str, message: &str, is_final: bool) {
+        let result = OpResult {
+            is_final,
+            ..refused(code, &printable(message, MAX_ERROR_CHARS))
+        };
+        self.ended = Some(CallsEnded::Done(result.into()));
+    }
+
+    fn done(&mut self, result: Value, sent: &mut SentMessages) {
+        let Some(step) = self.steps.pop_front() else {
+            return;
+        };
+        if let Some(command) = step.request.command {
+            self.answered_command = Some(command);
+        }
+        if step.is_text {
+            let id = field::text(&result, "id").map(str::to_owned);
+            self.shown.extend(step.shows.or(id));
+        }
+        self.result = result;
+        self.go_on(sent);
+    }
+
+    fn go_on(&mut self, sent: &mut SentMessages) {
+        if !self.steps.is_empty() || self.ended.is_some() {
+            return;
+        }
+        let text = |key: &str| field::text(&self.result, key);
+        let result = match &self.end {
+            CallsEnd::Text { edited, has_buttons } => {
+                let id = edited.clone().or_else(|| self.shown.first().cloned());
+                if let Some(id) = &id {
+                    let message = SentParts {
+                        parts: self.shown.clone(),
+                        has_buttons: *has_buttons,
+                    };
+                    sent.0.insert(id.clone(), message);
+                }
+                OpResult {
+                    message_id: id.map(|id| id.as_str().into()),
+                    ..done()
+                }
+            }
+            CallsEnd::Thread => OpResult {
+                thread_id: text("id").map(Into::into),
+                ..done()
+            },
+            CallsEnd::ChatInfo => {
+                let kind = match field::integer(&self.result, "type") {
+                    Some(1) => "dm",
+                    Some(10..=12) => "thread",
+                    _ => "group",
+                };
+                OpResult {
+                    chat_info: Some(json!({ "name": text("name").unwrap_or_default(), "type": kind })),
+                    ..done()
+                }
+            }
+            CallsEnd::Bare => done(),
+        };
+        self.ended = Some(CallsEnded::Done(result.into()));
+    }
+}
+
+fn done() -> OpResult {
+    OpResult {
+        success: true,
+        ..OpResult::default()
+    }
+}
+
+pub(super) fn refused(code: &str, error: &str) -> OpResult {
+    OpResult {
+        code: Some(code.into()),
+        error: Some(error.into()),
+        is_final: true,
+        ..OpResult::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::deferred::DeferredCommand;
+    use super::*;
+    use crate::direct::flood::CallKind;
+
+    fn begin(op: Value, sent: &mut SentMessages) -> Result<DiscordCalls, OpResult> {
+        let mut deferred = DeferredAnswers::default();
+        answering(op, sent, &mut deferred)
+    }
+
+    fn answering(
+        op: Value,
+        sent: &mut SentMessages,
+        deferred: &mut DeferredAnswers,
+    ) -> Result<DiscordCalls, OpResult> {
+        DiscordCalls::new(OpId(7), &serde_json::from_value(op).unwrap(), sent, deferred, 0)
+    }
+
+    fn result(calls: &DiscordCalls) -> OpResult {
+        match calls.outcome() {
+            Some(Outcome::Applied(result)) => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_text_is_sent_in_parts_with_nonces_and_edited_as_one() {
+        let mut sent = SentMessages::default();
+        let long = "word ".repeat(600);
+        let mut calls = begin(
+            json!({"op": "send", "chat_id": "5", "content": long, "reply_to": "3"}),
+            &mut sent,
+        )
+        .unwrap();
+        let first = calls.request().unwrap().clone();
+        let body = first.body.unwrap();
+        assert_eq!(
+            (first.path.as_str(), &body["enforce_nonce"]),
+            ("channels/5/messages", &json!(true))
+        );
+        assert_eq!(
+            (&body["allowed_mentions"], &body["flags"]),
+            (&json!({"parse": []}), &json!(4))
+        );
+        assert_eq!(body["message_reference"]["message_id"], "3");
+        calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
+        let second = calls.request().unwrap().body.clone().unwrap();
+        assert_ne!(second["nonce"], body["nonce"]);
+        calls.answered(RestAnswer::Ok(json!({"id": "11"})), &mut sent);
+        assert_eq!(result(&calls).message_id, Some("10".into()));
+        let mut calls = begin(
+            json!({"op": "edit", "chat_id": "5", "message_id": "10", "content": "x"}),
+            &mut sent,
+        )
+        .unwrap();
+        assert_eq!(calls.request().unwrap().method, RestMethod::Patch);
+        assert_eq!(calls.request().unwrap().kind, CallKind::Droppable);
+        calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
+        assert_eq!(calls.request().unwrap().path, "channels/5/messages/11");
+        assert_eq!(calls.request().unwrap().method, RestMethod::Delete);
+    }
+
+    #[test]
+    fn a_repeat_has_the_same_nonce() {
+        let nonce = || {
+            let calls = begin(
+                json!({"op": "send", "chat_id": "5", "content": "x"}),
+                &mut SentMessages::default(),
+            );
+            calls.unwrap().request().unwrap().body.clone().unwrap()["nonce"].clone()
+        };
+        assert_eq!(nonce(), nonce());
+        assert_eq!(nonce().as_str().unwrap().len(), 24);
+    }
+
+    #[test]
+    fn a_question_has_buttons_and_its_edit_removes_them() {
+        let mut sent = SentMessages::default();
+        let op = json!({"op": "prompt", "chat_id": "5", "content": "ok?", "prompt_kind": "approval", "prompt_id": "abc",
+            "options": [{"id": "yes", "label": "Yes", "style": "success"}, {"id": "no", "label": "No"}]});
+        let mut calls = begin(op, &mut sent).unwrap();
+        let rows = &calls.request().unwrap().body.as_ref().unwrap()["components"];
+        assert_eq!(rows[0]["components"][0]["custom_id"], "hp1:abc:yes");
+        calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
+        let edit = json!({"op": "edit", "chat_id": "5", "message_id": "10", "content": "done"});
+        let calls = begin(edit, &mut sent).unwrap();
+        let request = calls.request().unwrap();
+        assert_eq!(
+            (request.kind, &request.body.as_ref().unwrap()["components"]),
+            (CallKind::Required, &json!([]))
+        );
+    }
+
+    #[test]
+    fn refusals_and_limits_are_results() {
+        let mut sent = SentMessages::default();
+        let op = || json!({"op": "send", "chat_id": "5", "content": "x"});
+        let mut calls = begin(op(), &mut sent).unwrap();
+        let error = |status, code, wait: Option<u64>| RestAnswer::Error {
+            status,
+            code,
+            message: "no".to_owned(),
+            retry_after: wait.map(Duration::from_secs),
+        };
+        assert_eq!(
+            calls.answered(error(429, 0, Some(3)), &mut sent),
+            Some(Duration::from_secs(3))
+        );
+        assert!(
+            matches!(calls.outcome(), Some(Outcome::Refused { result, .. }) if result.rate_limited().is_some())
+        );
+        let mut calls = begin(op(), &mut sent).unwrap();
+        calls.answered(error(403, 50_013, None), &mut sent);
+        assert!(
+            matches!(calls.outcome(), Some(Outcome::Refused { result, .. }) if result.code == Some("no_permission".into()))
+        );
+        let mut calls = begin(op(), &mut sent).unwrap();
+        calls.answered(RestAnswer::Unknown, &mut sent);
+        assert_eq!(calls.outcome(), Some(Outcome::Unknown));
+        let mut calls = begin(op(), &mut sent).unwrap();
+        calls.answered(RestAnswer::NotSent(String::new()), &mut sent);
+        assert_eq!(calls.outcome(), None);
+        assert!(
+            begin(
+                json!({"op": "send", "chat_id": "../x", "content": "x"}),
+                &mut sent
+            )
+            .is_err()
+        );
+    }
+
+    #[test]
+    fn an_op_for_a_thread_goes_to_the_thread() {
+        let op = json!({"op": "send", "chat_id": "5", "content": "x", "metadata": {"thread_id": "6"}});
+        let calls = begin(op, &mut SentMessages::default()).unwrap();
+        assert_eq!(calls.request().unwrap().path, "channels/6/messages");
+    }
+
+    #[test]
+    fn many_answers_are_menus() {
+        let options: Vec<Value> = (0..30)
+            .map(|number| json!({"id": format!("o{number}"), "label": "x"}))
+            .collect();
+        let op = json!({"op": "prompt", "chat_id": "5", "content": "ok?", "prompt_kind": "clarify", "prompt_id": "abc",
+            "options": options});
+        let calls = begin(op, &mut SentMessages::default()).unwrap();
+        let rows = &calls.request().unwrap().body.as_ref().unwrap()["components"];
+        assert_eq!(rows.as_array().unwrap().len(), 2);
+        let menu = &rows[1]["components"][0];
+        assert_eq!(
+            (&menu["type"], &menu["custom_id"]),
+            (&json!(3), &json!("hp1:abc:menu1"))
+        );
+        assert_eq!(menu["options"][4]["value"], "hp1:abc:o29");
+    }
+
+    #[test]
+    fn a_file_is_uploaded_with_its_caption_and_a_link_is_shown() {
+        let media = |source: &str| {
+            let op = json!({"op": "send_media", "chat_id": "5", "media_kind": "image", "source_url": source, "content": "look",
+                "filename": "x.png", "metadata": {"thread_id": "6"}});
+            let calls = begin(op, &mut SentMessages::default()).unwrap();
+            calls.request().unwrap().clone()
+        };
+        let request = media("telegram://outgoing/abc/x.png");
+        assert_eq!(request.path, "channels/6/messages");
+        assert_eq!(request.file.unwrap().name.as_deref(), Some("x.png"));
+        let body = request.body.unwrap();
+        assert_eq!(
+            (&body["content"], &body["enforce_nonce"]),
+            (&json!("look"), &json!(true))
+        );
+        let request = media("https://files.example/x.png");
+        let body = request.body.unwrap();
+        assert_eq!((request.file, body.get("flags")), (None, None));
+        assert!(
+            body["content"]
+                .as_str()
+                .unwrap()
+                .contains("https://files.example/x.png"),
+            "{body}"
+        );
+    }
+
+    #[test]
+    fn the_first_message_replaces_the_placeholder_of_a_command() {
+        let mut deferred = DeferredAnswers::default();
+        let command = || DeferredCommand {
+            id: "70".to_owned(),
+            token: "tok".to_owned(),
+            application: "8".to_owned(),
+            chat: "5".to_owned(),
+            user: "2".to_owned(),
+            ..DeferredCommand::default()
+        };
+        deferred.came(command());
+        let op = || json!({"op": "send", "chat_id": "5", "content": "x", "metadata": {"user_id": "2"}});
+        let mut sent = SentMessages::default();
+        let mut calls = answering(op(), &mut sent, &mut deferred).unwrap();
+        let request = calls.request().unwrap();
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (RestMethod::Patch, "webhooks/8/tok/messages/@original")
+        );
+        assert_eq!(request.body.as_ref().unwrap().get("nonce"), None);
+        calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
+        assert_eq!(calls.answered_command().as_deref(), Some("70"));
+        assert_eq!(result(&calls).message_id, Some("10".into()));
+        // The token has died: a message of its own.
+        let mut calls = answering(op(), &mut sent, &mut deferred).unwrap();
+        let gone = RestAnswer::Error {
+            status: 404,
+            code: 10_015,
+            message: "Unknown Webhook".to_owned(),
+            retry_after: None,
+        };
+        calls.answered(gone, &mut sent);
+        assert_eq!(calls.answered_command().as_deref(), Some("70"));
+        let request = calls.request().unwrap();
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (RestMethod::Post, "channels/5/messages")
+        );
+        assert_eq!(request.body.as_ref().unwrap()["enforce_nonce"], true);
+    }
+}

@@ -1,0 +1,601 @@
+//! Events of the gateway become the contract's events.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::bot::DiscordBot;
+use super::deferred::DeferredCommand;
+use crate::direct::field;
+use crate::text::truncate;
+use crate::wire::{PROMPT_TOKEN, PassthroughForward};
+
+/// Longest quoted text of a message that is replied to, in characters.
+const MAX_QUOTED: usize = 4096;
+/// Channels whose type, parent and name are remembered.
+const MAX_CHANNELS: usize = 20_000;
+/// Longest names, in characters.
+const MAX_NAME: usize = 200;
+
+/// Which messages of a channel are for the agent.
+#[derive(Clone, Debug, Default)]
+pub struct DiscordRelevance {
+    /// Whether messages in channels must mention or answer the bot.
+    pub require_mention: bool,
+    /// Channels where they need not; threads count with their channel.
+    pub free_chats: Vec<String>,
+    /// Whether messages of other bots count.
+    pub allow_bots: bool,
+}
+
+/// What a person did, to be acknowledged within three seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interaction {
+    /// What Discord knows of it.
+    pub command: DeferredCommand,
+    /// What it is.
+    pub kind: InteractionKind,
+}
+
+/// The kind of an interaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InteractionKind {
+    /// A slash command or a form: it waits for an answer.
+    Command,
+    /// An answer to a question of this bot.
+    Press,
+    /// A press of a button that is not in use.
+    Stray,
+    /// A command that is being typed: Discord asks for completions.
+    Completion,
+}
+
+/// The meaning of an event to the relay.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DiscordMeaning {
+    /// A message for the agent.
+    Message {
+        /// The contract's event.
+        event: Value,
+        /// The name under which it is acknowledged.
+        buffer_id: String,
+        /// The chat.
+        chat: String,
+        /// The id of the message.
+        message: u64,
+    },
+    /// What a person did by other means than a message, with what the relay gets of it, if it does.
+    Interaction(Box<Interaction>, Option<Box<PassthroughForward>>),
+    /// A message that is not for the agent, for this reason.
+    Passed {
+        /// The chat.
+        chat: String,
+        /// The id of the message.
+        message: u64,
+        /// Why it is not for the agent.
+        why: &'static str,
+    },
+    /// Nothing to forward.
+    Nothing,
+}
+
+/// What is known of a channel.
+#[derive(Clone, Debug, Default)]
+struct KnownChannel {
+    kind: i64,
+    parent: Option<String>,
+    name: String,
+    owner: Option<String>,
+}
+
+impl KnownChannel {
+    fn is_thread(&self) -> bool {
+        matches!(self.kind, 10..=12)
+    }
+}
+
+/// Reads events.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    /// The bot's own account.
+    pub bot: DiscordBot,
+    /// Which messages are for the agent.
+    pub relevance: DiscordRelevance,
+    channels: HashMap<String, KnownChannel>,
+}
+
+impl EventReader {
+    /// A reader for these rules. Only a new session describes the bot, so a session that goes on needs the one of its start.
+    pub fn new(bot: DiscordBot, relevance: DiscordRelevance) -> Self {
+        Self {
+            bot,
+            relevance,
+            ..Self::default()
+        }
+    }
+
+    /// The meaning of an event.
+    pub fn read(&mut self, kind: &str, data: &Value, now_ms: i64) -> DiscordMeaning {
+        match kind {
+            "READY" => {
+                let bot = field::object(data, "user").and_then(DiscordBot::from_user);
+                self.bot = bot.unwrap_or_default();
+                let application = field::object(data, "application");
+                let application = application.and_then(|application| field::text(application, "id"));
+                application
+                    .unwrap_or(&self.bot.id)
+                    .clone_into(&mut self.bot.application);
+            }
+            "GUILD_CREATE" => {
+                for channel in field::list(data, "channels")
+                    .iter()
+                    .chain(field::list(data, "threads"))
+                {
+                    self.learn(channel);
+                }
+            }
+            "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE" => self.learn(data),
+            "THREAD_LIST_SYNC" => field::list(data, "threads")
+                .iter()
+                .for_each(|thread| self.learn(thread)),
+            "CHANNEL_DELETE" | "THREAD_DELETE" => {
+                field::text(data, "id").and_then(|id| self.channels.remove(id));
+            }
+            "MESSAGE_CREATE" => return self.message(data).unwrap_or(DiscordMeaning::Nothing),
+            "INTERACTION_CREATE" => return self.interaction(data, now_ms).unwrap_or(DiscordMeaning::Nothing),
+            _ => {}
+        }
+        DiscordMeaning::Nothing
+    }
+
+    /// Whether a channel of a server is not known: threads that were archived are not announced.
+    pub fn wants_channel<'m>(&self, kind: &str, data: &'m Value) -> Option<&'m str> {
+        let id = field::text(data, "channel_id").filter(|_| kind == "MESSAGE_CREATE")?;
+        (field::has(data, "guild_id") && !self.channels.contains_key(id)).then_some(id)
+    }
+
+    /// Learns of a channel or thread.
+    pub fn learn(&mut self, channel: &Value) {
+        let Some(id) = field::text(channel, "id") else {
+            return;
+        };
+        if self.channels.len() >= MAX_CHANNELS && !self.channels.contains_key(id) {
+            return;
+        }
+        let owned = |key| field::text(channel, key).map(|text| truncate(text, MAX_NAME).to_owned());
+        self.channels.insert(
+            id.to_owned(),
+            KnownChannel {
+                kind: field::integer(channel, "type").unwrap_or_default(),
+                parent: owned("parent_id"),
+                name: owned("name").unwrap_or_default(),
+                owner: owned("owner_id"),
+            },
+        );
+    }
+
+    fn message(&self, message: &Value) -> Option<DiscordMeaning> {
+        let (id, chat) = (field::text(message, "id")?, field::text(message, "channel_id")?);
+        let number: u64 = id.parse().ok()?;
+        let passed = |why| {
+            Some(DiscordMeaning::Passed {
+                chat: chat.to_owned(),
+                message: number,
+                why,
+            })
+        };
+        let author = field::object(message, "author")?;
+        let author_id = field::text(author, "id")?;
+        if author_id == self.bot.id {
+            return passed("a message of the bot itself");
+        }
+        if !matches!(field::integer(message, "type").unwrap_or_default(), 0 | 19) {
+            return passed("a system message");
+        }
+        if field::integer(message, "flags").unwrap_or_default() & 64 != 0 {
+            return passed("a message that only one person sees");
+        }
+        let is_bot = field::flag(author, "bot") || field::has(message, "webhook_id");
+        if is_bot && !self.relevance.allow_bots {
+            return passed("a message of another bot");
+        }
+        let replied = field::object(message, "referenced_message");
+        let is_reply_to_us = replied
+            .and_then(|replied| field::text(field::object(replied, "author")?, "id"))
+            .is_some_and(|id| id == self.bot.id);
+        let is_mention = field::list(message, "mentions")
+            .iter()
+            .any(|user| field::text(user, "id") == Some(&self.bot.id));
+        let channel = self.channels.get(chat).cloned().unwrap_or_default();
+        let in_guild = field::has(message, "guild_id");
+        let is_own_thread = channel.is_thread() && channel.owner.as_deref() == Some(&self.bot.id);
+        let is_free = self.relevance.free_chats.iter().any(|free| {
+            let free = free.trim();
+            free == chat || channel.parent.as_deref() == Some(free)
+        });
+        let required = in_guild && self.relevance.require_mention;
+        if required && !is_mention && !is_reply_to_us && !is_own_thread && !is_free {
+            return passed("a message that does not address the bot");
+        }
+        let text = self.text(message);
+        let media = media(message);
+        if text.is_empty() && media.is_empty() {
+            return passed("a message without content; is Message Content Intent on?");
+        }
+        let mut event = Map::new();
+        event.insert("text".to_owned(), text.as_str().into());
+        let message_type = if text.starts_with('/') {
+            "command"
+        } else {
+            media
+                .first()
+                .and_then(|medium| medium["kind"].as_str())
+                .unwrap_or("text")
+        };
+        event.insert("message_type".to_owned(), message_type.into());
+        event.insert("message_id".to_owned(), id.into());
+        let source = self.source(
+            chat,
+            in_guild,
+            message,
+            author,
+            field::object(message, "member"),
+            id,
+        );
+        event.insert("source".to_owned(), source.into());
+        if let Some(replied) = replied {
+            let reply_text = field::text(replied, "content").map(|text| truncate(text, MAX_QUOTED));
+            let by = field::object(replied, "author").map_or("", |author| name_of(author, None));
+            event.insert("reply_to_message_id".to_owned(), replied["id"].clone());
+            event.insert(
+                "reply_to".to_owned(),
+                json!({ "text": reply_text, "author": by, "is_own": is_reply_to_us }),
+            );
+        }
+        if !media.is_empty() {
+            let urls: Vec<&Value> = media.iter().map(|medium| &medium["url"]).collect();
+            event.insert("media_urls".to_owned(), json!(urls));
+            event.insert("media".to_owned(), media.into());
+        }
+        Some(DiscordMeaning::Message {
+            event: event.into(),
+            buffer_id: id.to_owned(),
+            chat: chat.to_owned(),
+            message: number,
+        })
+    }
+
+    /// The text for the agent: without the mention of the bot at its start, with what a forward, a sticker or an embed says.
+    fn text(&self, message: &Value) -> String {
+        let content = field::text(message, "content").unwrap_or_default();
+        let mut text = content.trim();
+        for mention in [format!("<@{}>", self.bot.id), format!("<@!{}>", self.bot.id)] {
+            text = text.strip_prefix(&*mention).unwrap_or(text).trim_start();
+            text = text.strip_suffix(&*mention).unwrap_or(text).trim_end();
+        }
+        let mut lines = vec![text.to_owned()];
+        for snapshot in field::list(message, "message_snapshots") {
+            let forwarded =
+                field::object(snapshot, "message").and_then(|message| field::text(message, "content"));
+            let quoted: Vec<String> = forwarded
+                .into_iter()
+                .flat_map(str::lines)
+                .map(|line| format!("> {line}"))
+                .collect();
+            if !quoted.is_empty() {
+                lines.push(format!("[forwarded]\n{}", quoted.join("\n")));
+            }
+        }
+        for sticker in field::list(message, "sticker_items") {
+            lines.push(format!(
+                "[sticker: {}]",
+                field::text(sticker, "name").unwrap_or("unnamed")
+            ));
+        }
+        if text.is_empty() {
+            for embed in field::list(message, "embeds") {
+                let parts = ["title", "description"]
+                    .into_iter()
+                    .filter_map(|key| field::text(embed, key));
+                lines.extend(parts.map(str::to_owned));
+            }
+        }
+        lines.retain(|line| !line.is_empty());
+        lines.join("\n")
+    }
+
+    fn source(
+        &self,
+        chat: &str,
+        in_guild: bool,
+        holder: &Value,
+        user: &Value,
+        member: Option<&Value>,
+        message_id: &str,
+    ) -> Map<String, Value> {
+        let channel = self.channels.get(chat).cloned().unwrap_or_default();
+        let mut source = Map::new();
+        let mut add = |key: &str, value: &str| {
+            if !value.is_empty() {
+                source.insert(key.to_owned(), value.into());
+            }
+        };
+        add("platform", "discord");
+        add("chat_id", chat);
+        let chat_type = match (in_guild, channel.is_thread()) {
+            (false, _) => "dm",
+            (true, true) => "thread",
+            (true, false) => "group",
+        };
+        add("chat_type", chat_type);
+        add("chat_name", &channel.name);
+        if chat_type == "thread" {
+            add("thread_id", chat);
+            add("parent_chat_id", channel.parent.as_deref().unwrap_or_default());
+        }
+        add("scope_id", field::text(holder, "guild_id").unwrap_or_default());
+        add("user_id", field::text(user, "id").unwrap_or_default());
+        add("user_name", name_of(user, member));
+        add("user_handle", field::text(user, "username").unwrap_or_default());
+        add("message_id", message_id);
+        let is_bot = field::flag(user, "bot") || field::has(holder, "webhook_id");
+        source.insert("is_bot".to_owned(), is_bot.into());
+        source
+    }
+
+    /// What a person did by other means than a message. The relay reads it as it reads what a connector forwards, without its
+    /// token.
+    fn interaction(&self, interaction: &Value, now_ms: i64) -> Option<DiscordMeaning> {
+        let user = field::object(interaction, "member").and_then(|member| field::object(member, "user"));
+        let user = user.or_else(|| field::object(interaction, "user"))?;
+        let owned = |object: &Value, key: &str| field::text(object, key).map(str::to_owned);
+        let command = DeferredCommand {
+            id: owned(interaction, "id")?,
+            token: owned(interaction, "token")?,
+            application: owned(interaction, "application_id").unwrap_or_else(|| self.bot.application.clone()),
+            chat: owned(interaction, "channel_id")?,
+            user: owned(user, "id")?,
+            at_ms: now_ms,
+            ..DeferredCommand::default()
+        };
+        // They become parts of paths.
+        let is_plain = |text: &String| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        };
+        if ![&command.id, &command.token, &command.application]
+            .into_iter()
+            .all(is_plain)
+        {
+            return None;
+        }
+        let custom = || field::text(field::object(interaction, "data")?, "custom_id");
+        let kind = match field::integer(interaction, "type")? {
+            2 | 5 => InteractionKind::Command,
+            3 if custom().is_some_and(|custom| custom.starts_with(PROMPT_TOKEN)) => InteractionKind::Press,
+            3 => InteractionKind::Stray,
+            4 => InteractionKind::Completion,
+            _ => return None,
+        };
+        let is_for_relay = matches!(kind, InteractionKind::Command | InteractionKind::Press);
+        let forward = is_for_relay.then(|| {
+            let mut body = interaction.clone();
+            body["token"] = Value::Null;
+            Box::new(PassthroughForward {
+                platform: "discord".to_owned(),
+                bot_id: self.bot.id.clone(),
+                method: "POST".to_owned(),
+                path: "/interactions".to_owned(),
+                body: body.to_string().into_bytes(),
+                ..PassthroughForward::default()
+            })
+        });
+        Some(DiscordMeaning::Interaction(
+            Box::new(Interaction { command, kind }),
+            forward,
+        ))
+    }
+}
+
+fn name_of<'v>(user: &'v Value, member: Option<&'v Value>) -> &'v str {
+    member
+        .and_then(|member| field::text(member, "nick"))
+        .or_else(|| field::text(user, "global_name"))
+        .or_else(|| field::text(user, "username"))
+        .unwrap_or_default()
+}
+
+/// The attachments of a message.
+fn media(message: &Value) -> Vec<Value> {
+    let attachments = field::list(message, "attachments").iter();
+    attachments
+        .filter_map(|attachment| {
+            let url = field::text(attachment, "url")?;
+            let mime = field::text(attachment, "content_type").unwrap_or("application/octet-stream");
+            let is_voice = field::integer(attachment, "flags").unwrap_or_default() & (1 << 13) != 0;
+            let kind = match mime.split('/').next() {
+                Some("image") => "photo",
+                Some("video") => "video",
+                Some("audio") if is_voice => "voice",
+                Some("audio") => "audio",
+                _ => "document",
+            };
+            Some(json!({
+                "url": url,
+                "kind": kind,
+                "mime": mime.split(';').next(),
+                "filename": field::text(attachment, "filename"),
+                "size": field::integer(attachment, "size"),
+            }))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ConnectorFrame;
+
+    fn reader() -> EventReader {
+        let relevance = DiscordRelevance {
+            require_mention: true,
+            free_chats: vec!["50".to_owned()],
+            allow_bots: false,
+        };
+        let mut reader = EventReader::new(DiscordBot::default(), relevance);
+        reader.read("READY", &json!({"user": {"id": "1", "username": "relay"}}), 0);
+        let guild = json!({"id": "9", "channels": [{"id": "5", "type": 0, "name": "talk"}, {"id": "50", "type": 15, "name": "forum"}],
+            "threads": [{"id": "6", "type": 11, "parent_id": "5", "name": "t"}, {"id": "51", "type": 11, "parent_id": "50", "name": "post"},
+                {"id": "7", "type": 11, "parent_id": "5", "name": "mine", "owner_id": "1"}]});
+        reader.read("GUILD_CREATE", &guild, 0);
+        reader
+    }
+
+    fn message(more: &Value) -> Value {
+        let mut message = json!({"id": "100", "channel_id": "3", "type": 0, "content": "hi", "author": {"id": "2", "username": "ada"}});
+        for (key, value) in more.as_object().unwrap() {
+            message[key] = value.clone();
+        }
+        message
+    }
+
+    fn event(more: &Value) -> Option<Value> {
+        match reader().read("MESSAGE_CREATE", &message(more), 0) {
+            DiscordMeaning::Message { event, .. } => Some(event),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_direct_message_is_for_the_agent() {
+        let event = event(&json!({})).unwrap();
+        assert_eq!(event["text"], "hi");
+        assert_eq!(event["source"]["chat_type"], "dm");
+        let line = json!({"type": "inbound", "event": event, "bufferId": "100"}).to_string();
+        assert!(matches!(
+            ConnectorFrame::decode(line.as_bytes()),
+            Ok(ConnectorFrame::Inbound { .. })
+        ));
+    }
+
+    #[test]
+    fn in_a_channel_a_message_must_address_the_bot() {
+        let mention = json!([{"id": "1"}]);
+        let own = json!({"id": "90", "content": "yes?", "author": {"id": "1", "username": "relay"}});
+        for (more, text) in [
+            (json!({"guild_id": "9", "channel_id": "5"}), None),
+            (
+                json!({"guild_id": "9", "channel_id": "5", "content": "<@1> hi", "mentions": mention}),
+                Some("hi"),
+            ),
+            (
+                json!({"guild_id": "9", "channel_id": "5", "content": "hi <@!1>", "mentions": mention}),
+                Some("hi"),
+            ),
+            (
+                json!({"guild_id": "9", "channel_id": "5", "type": 19, "referenced_message": own}),
+                Some("hi"),
+            ),
+            (json!({"guild_id": "9", "channel_id": "6"}), None),
+            (json!({"guild_id": "9", "channel_id": "7"}), Some("hi")),
+            (json!({"guild_id": "9", "channel_id": "51"}), Some("hi")),
+            (json!({"author": {"id": "4", "username": "b", "bot": true}}), None),
+            (
+                json!({"author": {"id": "1", "username": "relay", "bot": true}}),
+                None,
+            ),
+            (json!({"webhook_id": "8"}), None),
+            (json!({"type": 18}), None),
+            (json!({"flags": 64}), None),
+            (json!({"content": ""}), None),
+        ] {
+            let event = event(&more);
+            assert_eq!(
+                event.as_ref().map(|event| event["text"].as_str().unwrap()),
+                text,
+                "{more}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_thread_names_itself_and_its_parent() {
+        let event =
+            event(&json!({"guild_id": "9", "channel_id": "51", "member": {"nick": "Ada L."}})).unwrap();
+        let source = &event["source"];
+        assert_eq!(
+            (&source["chat_type"], &source["thread_id"]),
+            (&json!("thread"), &json!("51"))
+        );
+        assert_eq!(
+            (&source["parent_chat_id"], &source["user_name"]),
+            (&json!("50"), &json!("Ada L."))
+        );
+        assert_eq!(source["scope_id"], "9");
+    }
+
+    #[test]
+    fn attachments_forwards_and_stickers_are_content() {
+        let file = json!([{"url": "https://cdn/x.png", "content_type": "image/png", "filename": "x.png", "size": 5}]);
+        let event_of = |more: Value| event(&more).unwrap();
+        let with_file = event_of(json!({"content": "", "attachments": file}));
+        assert_eq!(
+            (&with_file["message_type"], &with_file["media_urls"]),
+            (&json!("photo"), &json!(["https://cdn/x.png"]))
+        );
+        assert_eq!(with_file["media"][0]["mime"], "image/png");
+        let forward =
+            event_of(json!({"content": "", "message_snapshots": [{"message": {"content": "a\nb"}}]}));
+        assert_eq!(forward["text"], "[forwarded]\n> a\n> b");
+        let sticker = event_of(json!({"content": "", "sticker_items": [{"name": "wave"}]}));
+        assert_eq!(sticker["text"], "[sticker: wave]");
+    }
+
+    fn interaction(more: &Value) -> (Interaction, Option<PassthroughForward>) {
+        let mut body = json!({"id": "70", "type": 2, "token": "tok", "application_id": "8", "channel_id": "3",
+            "user": {"id": "2", "username": "ada"}, "data": {"name": "new"}});
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        match reader().read("INTERACTION_CREATE", &body, 5) {
+            DiscordMeaning::Interaction(interaction, forward) => {
+                (*interaction, forward.map(|forward| *forward))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_relay_reads_interactions_as_a_connector_forwards_them_without_the_token() {
+        let (command, forward) = interaction(&json!({}));
+        assert_eq!(command.kind, InteractionKind::Command);
+        assert_eq!((command.command.user.as_str(), command.command.at_ms), ("2", 5));
+        let body: Value = serde_json::from_slice(&forward.unwrap().body).unwrap();
+        assert_eq!(
+            (&body["data"]["name"], &body["token"]),
+            (&json!("new"), &Value::Null)
+        );
+        for (more, kind, is_forwarded) in [
+            (json!({"type": 5}), InteractionKind::Command, true),
+            (
+                json!({"type": 3, "data": {"custom_id": "hp1:abc:yes"}}),
+                InteractionKind::Press,
+                true,
+            ),
+            (
+                json!({"type": 3, "data": {"custom_id": "other"}}),
+                InteractionKind::Stray,
+                false,
+            ),
+            (json!({"type": 4}), InteractionKind::Completion, false),
+        ] {
+            let (found, forward) = interaction(&more);
+            assert_eq!((found.kind, forward.is_some()), (kind, is_forwarded), "{more}");
+        }
+        let hostile = json!({"id": "70", "type": 2, "token": "../../x", "channel_id": "3", "user": {"id": "2"}, "data": {}});
+        assert_eq!(
+            reader().read("INTERACTION_CREATE", &hostile, 0),
+            DiscordMeaning::Nothing
+        );
+    }
+}

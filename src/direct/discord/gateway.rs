@@ -1,0 +1,441 @@
+//! The connection to the gateway as a state machine: hello, identify or resume, heartbeats, and what follows from the end of a
+//! connection. The driver owns the socket, and reports what it reads and how connections end.
+
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+
+use super::bot::INTENTS;
+use super::close::{AfterGatewayClose, GatewayEnd, after_close};
+use super::taken::StoredSession;
+use crate::backoff::{Backoff, jitter};
+use crate::direct::field;
+
+/// Longest wait for hello, and for the answer to identify or resume.
+const HANDSHAKE: Duration = Duration::from_secs(20);
+/// The first and the longest delay before the next connection.
+const DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// A day, for which Discord counts new sessions.
+const DAY_MS: i64 = 24 * 3600 * 1000;
+/// New sessions per day. Discord resets the token beyond 1,000.
+const MAX_IDENTIFIES: usize = 900;
+/// Shortest time between two new sessions.
+const IDENTIFY_PACE: Duration = Duration::from_secs(5);
+/// Shortest and longest heartbeat interval that is believed.
+const INTERVALS: (u64, u64) = (100, 600_000);
+
+/// The system that the bot names to Discord.
+const SYSTEM: &str = if cfg!(target_os = "macos") {
+    "macos"
+} else {
+    "linux"
+};
+
+/// What the driver does next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GatewayStep {
+    /// Send this payload.
+    Send(Value),
+    /// An event, with its number.
+    Event {
+        /// The number of the event in its session.
+        seq: u64,
+        /// The kind of the event.
+        kind: String,
+        /// The content of the event.
+        data: Value,
+    },
+    /// A session has begun (`true`) or goes on (`false`). Events of the time in between are lost if it has begun.
+    Ready(bool),
+    /// Drop the connection without a normal close, and report its end.
+    Drop,
+}
+
+/// The connection to the gateway.
+#[derive(Debug)]
+pub struct DiscordGateway {
+    token: SecretString,
+    session: Option<StoredSession>,
+    /// The number of the last event that was read.
+    seq: Option<u64>,
+    interval: Option<Duration>,
+    next_beat: Option<Duration>,
+    unanswered: bool,
+    /// By when the handshake must be over.
+    handshake_by: Option<Duration>,
+    backoff: Backoff,
+    /// When sessions were begun lately, in Unix milliseconds.
+    identified_ms: Vec<i64>,
+}
+
+impl DiscordGateway {
+    /// A connection that goes on with a stored session, if there is one. `identified_ms` says when sessions were begun lately.
+    pub fn new(token: SecretString, session: Option<StoredSession>, identified_ms: Vec<i64>) -> Self {
+        Self {
+            token,
+            session,
+            seq: None,
+            interval: None,
+            next_beat: None,
+            unanswered: false,
+            handshake_by: None,
+            backoff: Backoff::new(DELAYS.0, DELAYS.1),
+            identified_ms,
+        }
+    }
+
+    /// The address for resuming; `None` to begin a session.
+    pub fn resume_url(&self) -> Option<&str> {
+        self.session.as_ref().map(|session| session.resume_url.as_str())
+    }
+
+    /// When sessions were begun lately, in Unix milliseconds.
+    pub fn identified_ms(&self) -> &[i64] {
+        &self.identified_ms
+    }
+
+    /// The session, as READY named it.
+    pub fn session(&self) -> Option<&StoredSession> {
+        self.session.as_ref()
+    }
+
+    /// A socket is open. `committed` is the number of the last event of the session that is committed with all before it.
+    pub fn connected(&mut self, committed: u64, now: Duration) {
+        self.seq = None;
+        if let Some(session) = &mut self.session {
+            session.seq = committed;
+            self.seq = Some(committed);
+        }
+        (self.interval, self.next_beat, self.unanswered) = (None, None, false);
+        self.handshake_by = Some(now + HANDSHAKE);
+    }
+
+    /// When [`Self::timer`] is due.
+    pub fn deadline(&self) -> Option<Duration> {
+        [self.next_beat, self.handshake_by].into_iter().flatten().min()
+    }
+
+    /// A deadline has passed.
+    pub fn timer(&mut self, now: Duration) -> Vec<GatewayStep> {
+        if self.handshake_by.is_some_and(|by| now >= by) {
+            self.handshake_by = None;
+            return vec![GatewayStep::Drop];
+        }
+        let (Some(at), Some(interval)) = (self.next_beat, self.interval) else {
+            return Vec::new();
+        };
+        if now < at {
+            return Vec::new();
+        }
+        if self.unanswered {
+            // Sending succeeds on a dead socket: only a missing answer tells.
+            self.next_beat = None;
+            return vec![GatewayStep::Drop];
+        }
+        self.unanswered = true;
+        self.next_beat = Some(now + interval);
+        vec![self.heartbeat()]
+    }
+
+    fn heartbeat(&self) -> GatewayStep {
+        GatewayStep::Send(json!({ "op": 1, "d": self.seq }))
+    }
+
+    /// Takes a payload.
+    pub fn received(&mut self, payload: &Value, now: Duration, now_ms: i64, seed: u64) -> Vec<GatewayStep> {
+        let data = payload.get("d").unwrap_or(&Value::Null);
+        match field::integer(payload, "op") {
+            Some(0) => self.event(payload, data),
+            Some(1) => vec![self.heartbeat()],
+            Some(7) => vec![GatewayStep::Drop],
+            Some(9) => {
+                if data != &Value::Bool(true) {
+                    self.session = None;
+                }
+                vec![GatewayStep::Drop]
+            }
+            Some(10) => self.hello(data, now, now_ms, seed),
+            Some(11) => {
+                self.unanswered = false;
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn hello(&mut self, data: &Value, now: Duration, now_ms: i64, seed: u64) -> Vec<GatewayStep> {
+        let millis = field::integer(data, "heartbeat_interval").unwrap_or(41_250);
+        let millis = u64::try_from(millis)
+            .unwrap_or_default()
+            .clamp(INTERVALS.0, INTERVALS.1);
+        let interval = Duration::from_millis(millis);
+        self.interval = Some(interval);
+        self.next_beat = Some(now + jitter(interval, seed).min(interval));
+        self.handshake_by = Some(now + HANDSHAKE);
+        let token = self.token.expose_secret();
+        let payload = if let Some(session) = &self.session {
+            json!({ "op": 6, "d": { "token": token, "session_id": session.id, "seq": session.seq } })
+        } else {
+            self.identified_ms
+                .retain(|at| now_ms.saturating_sub(*at) < DAY_MS);
+            self.identified_ms.push(now_ms);
+            json!({ "op": 2, "d": {
+                "token": token,
+                "intents": INTENTS,
+                "properties": { "os": SYSTEM, "browser": "hermes-relay", "device": "hermes-relay" },
+            } })
+        };
+        vec![GatewayStep::Send(payload)]
+    }
+
+    fn event(&mut self, payload: &Value, data: &Value) -> Vec<GatewayStep> {
+        let Some(seq) = field::integer(payload, "s").and_then(|seq| u64::try_from(seq).ok()) else {
+            return Vec::new();
+        };
+        let kind = field::text(payload, "t").unwrap_or_default().to_owned();
+        self.seq = Some(seq);
+        let ready = match kind.as_str() {
+            "READY" => {
+                self.session = field::text(data, "session_id").map(|id| StoredSession {
+                    id: id.to_owned(),
+                    resume_url: field::text(data, "resume_gateway_url")
+                        .unwrap_or_default()
+                        .to_owned(),
+                    seq,
+                });
+                Some(true)
+            }
+            "RESUMED" => Some(false),
+            _ => None,
+        };
+        // The event comes first: it describes the bot, which is stored with the session.
+        let mut steps = vec![GatewayStep::Event {
+            seq,
+            kind,
+            data: data.clone(),
+        }];
+        if let Some(is_new) = ready {
+            self.settled();
+            steps.push(GatewayStep::Ready(is_new));
+        }
+        steps
+    }
+
+    fn settled(&mut self) {
+        self.handshake_by = None;
+        self.backoff = Backoff::new(DELAYS.0, DELAYS.1);
+    }
+
+    /// A connection has ended, or could not be opened: the delay before the next one, or why there is none.
+    pub fn closed(&mut self, code: Option<u16>, now_ms: i64, seed: u64) -> Result<Duration, GatewayEnd> {
+        (self.next_beat, self.handshake_by) = (None, None);
+        match after_close(code) {
+            AfterGatewayClose::End(end) => return Err(end),
+            AfterGatewayClose::Identify => self.session = None,
+            AfterGatewayClose::Resume => {}
+        }
+        let mut delay = self.backoff.next_delay();
+        delay = delay / 2 + jitter(delay, seed) / 2;
+        if self.session.is_none() {
+            delay = delay.max(self.identify_wait(now_ms));
+        }
+        Ok(delay)
+    }
+
+    /// How long a new session must wait: Discord counts them.
+    pub fn identify_wait(&self, now_ms: i64) -> Duration {
+        let millis = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+        let recent: Vec<i64> = self
+            .identified_ms
+            .iter()
+            .copied()
+            .filter(|at| now_ms.saturating_sub(*at) < DAY_MS)
+            .collect();
+        let Some(last) = recent.last() else {
+            return Duration::ZERO;
+        };
+        if recent.len() >= MAX_IDENTIFIES {
+            return millis(recent[0].saturating_add(DAY_MS).saturating_sub(now_ms));
+        }
+        IDENTIFY_PACE.saturating_sub(millis(now_ms.saturating_sub(*last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn gateway(session: Option<StoredSession>) -> DiscordGateway {
+        let mut gateway = DiscordGateway::new("T".into(), session, Vec::new());
+        gateway.connected(7, Duration::ZERO);
+        gateway
+    }
+
+    fn hello(gateway: &mut DiscordGateway) -> Vec<GatewayStep> {
+        gateway.received(
+            &json!({"op": 10, "d": {"heartbeat_interval": 1000}}),
+            Duration::ZERO,
+            0,
+            3,
+        )
+    }
+
+    fn stored() -> StoredSession {
+        StoredSession {
+            id: "s".to_owned(),
+            resume_url: "wss://r".to_owned(),
+            seq: 1,
+        }
+    }
+
+    #[test]
+    fn hello_is_answered_by_identify_or_resume() {
+        let steps = hello(&mut gateway(None));
+        let [GatewayStep::Send(identify)] = &steps[..] else {
+            panic!("{steps:?}")
+        };
+        assert_eq!(
+            (&identify["op"], &identify["d"]["intents"]),
+            (&json!(2), &json!(37377))
+        );
+        let steps = hello(&mut gateway(Some(stored())));
+        let resume = json!({"op": 6, "d": {"token": "T", "session_id": "s", "seq": 7}});
+        assert_eq!(steps, [GatewayStep::Send(resume)], "from what was committed");
+    }
+
+    #[test]
+    fn a_missing_answer_to_a_heartbeat_drops_the_connection() {
+        let mut gateway = gateway(None);
+        hello(&mut gateway);
+        let first = gateway.deadline().unwrap();
+        assert!(first <= SECOND);
+        assert_eq!(
+            gateway.timer(first),
+            [GatewayStep::Send(json!({"op": 1, "d": null}))]
+        );
+        gateway.received(&json!({"op": 11}), first, 0, 1);
+        let second = first + SECOND;
+        assert_eq!(gateway.timer(second).len(), 1);
+        assert_eq!(gateway.timer(second + SECOND), [GatewayStep::Drop]);
+    }
+
+    #[test]
+    fn an_invalid_session_is_begun_anew_and_a_reconnect_resumes() {
+        let mut gateway = gateway(Some(stored()));
+        assert_eq!(
+            gateway.received(&json!({"op": 7}), SECOND, 0, 1),
+            [GatewayStep::Drop]
+        );
+        assert!(gateway.resume_url().is_some());
+        gateway.received(&json!({"op": 9, "d": true}), SECOND, 0, 1);
+        assert!(gateway.resume_url().is_some());
+        gateway.received(&json!({"op": 9, "d": false}), SECOND, 0, 1);
+        assert!(gateway.resume_url().is_none());
+        assert_eq!(gateway.closed(Some(4014), 0, 1), Err(GatewayEnd::Intents));
+    }
+
+    #[test]
+    fn silence_in_the_handshake_ends_it() {
+        let mut gateway = gateway(None);
+        assert_eq!(gateway.timer(HANDSHAKE), [GatewayStep::Drop]);
+        assert!(gateway.closed(None, 0, 1).unwrap() <= DELAYS.1);
+    }
+
+    #[test]
+    fn new_sessions_are_counted_over_a_day() {
+        let gateway = DiscordGateway::new("T".into(), None, (0..900).collect());
+        let wait = gateway.identify_wait(1_000_000);
+        assert_eq!(
+            wait,
+            Duration::from_millis(u64::try_from(DAY_MS).unwrap() - 1_000_000)
+        );
+        assert_eq!(gateway.identify_wait(2 * DAY_MS), Duration::ZERO);
+    }
+
+    /// Whatever comes in whatever order: a session is resumed from what was committed or begun anew, never both; heartbeats go on;
+    /// delays are bounded, and new sessions are counted.
+    #[test]
+    fn a_random_walk_keeps_the_promises() {
+        for seed in 1..200_u64 {
+            let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut random = |below: u64| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state % below
+            };
+            let mut gateway = DiscordGateway::new("T".into(), None, Vec::new());
+            let (mut now, mut now_ms, mut committed) = (Duration::ZERO, 0_i64, 0_u64);
+            let (mut is_open, mut identified, mut seq) = (false, 0_usize, 0_u64);
+            for _ in 0..300 {
+                let passed = random(700);
+                now += Duration::from_millis(passed);
+                now_ms += i64::try_from(passed).unwrap();
+                if !is_open {
+                    gateway.connected(committed, now);
+                    is_open = true;
+                }
+                let had_session = gateway.session().is_some();
+                let payload = match random(12) {
+                    0 => json!({"op": 10, "d": {"heartbeat_interval": random(100_000)}}),
+                    1 => json!({"op": 11}),
+                    2 => json!({"op": 1}),
+                    3 => json!({"op": 7}),
+                    4 => json!({"op": 9, "d": random(2) == 0}),
+                    5 => {
+                        seq = 1;
+                        json!({"op": 0, "s": 1, "t": "READY", "d": {"session_id": "s", "resume_gateway_url": "wss://r"}})
+                    }
+                    6 => json!({"op": 0, "s": seq, "t": "RESUMED", "d": {}}),
+                    7 => json!([random(9)]),
+                    _ => {
+                        seq += 1;
+                        json!({"op": 0, "s": seq, "t": "MESSAGE_CREATE", "d": {}})
+                    }
+                };
+                let mut steps = gateway.received(&payload, now, now_ms, random(u64::MAX));
+                if gateway.deadline().is_some_and(|due| now >= due) {
+                    steps.extend(gateway.timer(now));
+                }
+                for step in &steps {
+                    match step {
+                        GatewayStep::Send(sent) => match sent["op"].as_u64() {
+                            Some(1) => {}
+                            Some(2) => {
+                                assert!(!had_session, "seed {seed}: a session is not begun twice");
+                                identified += 1;
+                            }
+                            Some(6) => {
+                                assert!(had_session, "seed {seed}");
+                                assert_eq!(sent["d"]["session_id"], "s");
+                            }
+                            other => panic!("seed {seed}: {other:?}"),
+                        },
+                        GatewayStep::Event { seq, .. } => committed = *seq,
+                        GatewayStep::Ready(is_new) => assert_eq!(*is_new, payload["t"] == "READY"),
+                        GatewayStep::Drop => is_open = false,
+                    }
+                }
+                if random(20) == 0 || !is_open {
+                    is_open = false;
+                    let code = [None, Some(1000), Some(4000), Some(4007), Some(4009)]
+                        [usize::try_from(random(5)).unwrap()];
+                    let delay = gateway.closed(code, now_ms, random(u64::MAX)).unwrap();
+                    assert!(delay <= DELAYS.1, "seed {seed}: {delay:?}");
+                    assert_eq!(
+                        gateway.deadline(),
+                        None,
+                        "seed {seed}: a closed connection has no deadline"
+                    );
+                    if matches!(code, Some(4007 | 4009)) {
+                        assert_eq!(gateway.resume_url(), None, "seed {seed}");
+                    }
+                }
+            }
+            assert_eq!(gateway.identified_ms().len(), identified, "seed {seed}");
+        }
+    }
+}

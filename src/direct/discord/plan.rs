@@ -1,0 +1,495 @@
+//! Which requests an op becomes.
+
+#![allow(
+    clippy::result_large_err,
+    reason = "the error is the result of the op, which every caller passes on"
+)]
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::calls::{SentMessages, refused};
+use super::deferred::DeferredCommand;
+use super::markup::discord_parts;
+use super::request::{RestFile, RestMethod, RestRequest};
+use crate::direct::flood::CallKind;
+use crate::text::{one_line, truncate};
+use crate::wire::{Action, Metadata, OpId, OpResult, PROMPT_TOKEN, PromptButton};
+
+/// Longest name of a thread, and longest label of a button, in characters.
+const MAX_THREAD_NAME: usize = 100;
+const MAX_LABEL: usize = 80;
+/// Buttons of a message, and of a row; rows of a message.
+const MAX_BUTTONS: usize = 25;
+const ROW: usize = 5;
+const ROWS: usize = 5;
+/// Answers in a menu, and the longest label of one, in characters.
+const MAX_OPTIONS: usize = 25;
+const MAX_OPTION_LABEL: usize = 100;
+/// Longest `custom_id`.
+const MAX_CUSTOM_ID: usize = 100;
+/// Links show no preview.
+const SUPPRESS_EMBEDS: u64 = 4;
+/// The mark of a running turn: it may be missing.
+const RUNNING: &str = "\u{1f440}";
+
+/// What the result of the op is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum CallsEnd {
+    /// A text with the ids of its parts; the message that is edited, if it is an edit.
+    Text {
+        edited: Option<String>,
+        has_buttons: bool,
+    },
+    /// A thread was opened.
+    Thread,
+    /// The chat was described.
+    ChatInfo,
+    /// Nothing else.
+    Bare,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PlannedRequest {
+    pub(super) request: RestRequest,
+    /// The message that it shows, if it is known before.
+    pub(super) shows: Option<String>,
+    /// Whether it shows a message.
+    pub(super) is_text: bool,
+    /// The request to make if this one is refused: a command cannot be answered any more.
+    pub(super) fallback: Option<Box<RestRequest>>,
+}
+
+impl PlannedRequest {
+    fn new(request: RestRequest) -> Self {
+        Self {
+            request,
+            shows: None,
+            is_text: false,
+            fallback: None,
+        }
+    }
+
+    fn of_text(request: RestRequest, shows: Option<String>) -> Self {
+        Self {
+            shows,
+            is_text: true,
+            ..Self::new(request)
+        }
+    }
+}
+
+pub(super) type RequestPlan = (VecDeque<PlannedRequest>, CallsEnd);
+
+pub(super) struct RequestPlanner {
+    pub(super) op: OpId,
+    pub(super) channel: u64,
+    /// The command that the op answers.
+    pub(super) answers: Option<DeferredCommand>,
+}
+
+impl RequestPlanner {
+    /// The requests of an op, and what its result is made of.
+    pub(super) fn plan(&self, action: &Action, sent: &mut SentMessages) -> Result<RequestPlan, OpResult> {
+        match action {
+            Action::Send {
+                content, reply_to, ..
+            } => self.text(content, reply_to.as_deref(), None),
+            Action::Prompt {
+                content,
+                prompt_id,
+                options,
+                reply_to,
+                ..
+            } => self.text(
+                content,
+                reply_to.as_deref(),
+                Some(&components(prompt_id, options)?),
+            ),
+            Action::Edit {
+                message_id,
+                content,
+                metadata,
+                ..
+            } => {
+                let buttons = sent.edits_buttons(action);
+                self.edit(
+                    message_id,
+                    &sent.parts(message_id),
+                    content,
+                    is_final(metadata) || buttons,
+                )
+            }
+            Action::Typing { content, .. } => {
+                if content.as_deref() == Some("") {
+                    // Discord ends the indicator by itself.
+                    return Ok((VecDeque::new(), CallsEnd::Bare));
+                }
+                Ok(self.single(RestMethod::Post, "typing", "typing", None, CallKind::Droppable))
+            }
+            Action::Delete { message_id, .. } => {
+                let parts = sent.parts(message_id);
+                let steps = parts.iter().map(|id| self.delete(id)).collect::<Result<_, _>>()?;
+                Ok((steps, CallsEnd::Bare))
+            }
+            Action::React {
+                message_id,
+                emoji,
+                remove,
+                ..
+            } => {
+                let method = if *remove {
+                    RestMethod::Delete
+                } else {
+                    RestMethod::Put
+                };
+                let id = snowflake(message_id)?;
+                let path = format!("messages/{id}/reactions/{}/@me", percent(emoji));
+                let kind = if emoji == RUNNING && !remove {
+                    CallKind::Droppable
+                } else {
+                    CallKind::Required
+                };
+                Ok(self.single(method, &path, "reactions", None, kind))
+            }
+            Action::GetChatInfo { .. } => {
+                let (steps, _) = self.single(RestMethod::Get, "", "channel", None, CallKind::Required);
+                Ok((steps, CallsEnd::ChatInfo))
+            }
+            Action::ThreadCreate { thread_name, .. } => {
+                let body =
+                    json!({ "name": thread_title(thread_name)?, "type": 11, "auto_archive_duration": 1440 });
+                let (steps, _) = self.single(
+                    RestMethod::Post,
+                    "threads",
+                    "threads",
+                    Some(body),
+                    CallKind::Required,
+                );
+                Ok((steps, CallsEnd::Thread))
+            }
+            Action::ThreadRename {
+                message_id,
+                thread_name,
+                only_if_connector_created,
+                only_if_current_name,
+                ..
+            } => {
+                if only_if_connector_created == &Some(true) || only_if_current_name.is_some() {
+                    return Err(refused(
+                        "unsupported",
+                        "this bot does not know who named the thread",
+                    ));
+                }
+                let body = json!({ "name": thread_title(thread_name)? });
+                let thread = Self {
+                    op: self.op,
+                    channel: snowflake(message_id)?,
+                    answers: None,
+                };
+                Ok(thread.single(RestMethod::Patch, "", "channel", Some(body), CallKind::Required))
+            }
+            Action::SendMedia {
+                source_url,
+                content,
+                reply_to,
+                filename,
+                ..
+            } => Ok(self.media(source_url, content, filename.as_deref(), reply_to.as_deref())),
+            Action::Draft { .. } => Err(refused("unsupported", "Discord has no drafts")),
+            Action::TaskCard { .. } | Action::TaskCardStop { .. } => {
+                Err(refused("unsupported", "Discord has no progress cards"))
+            }
+            // The next message to the person answers the command.
+            Action::FollowUp { .. } => Err(refused("unsupported", "this bot answers commands by messages")),
+        }
+    }
+
+    fn request(
+        &self,
+        method: RestMethod,
+        rest: &str,
+        route: &str,
+        body: Option<Value>,
+        kind: CallKind,
+    ) -> RestRequest {
+        let slash = if rest.is_empty() { "" } else { "/" };
+        RestRequest {
+            method,
+            path: format!("channels/{}{slash}{rest}", self.channel),
+            route: format!("{method:?} {route} {}", self.channel),
+            body,
+            chat: i64::try_from(self.channel).unwrap_or_default(),
+            kind,
+            file: None,
+            command: None,
+        }
+    }
+
+    fn post(&self, body: Map<String, Value>) -> RestRequest {
+        let kind = CallKind::Required;
+        self.request(RestMethod::Post, "messages", "messages", Some(body.into()), kind)
+    }
+
+    /// The message in the place of a command's placeholder; a message of its own if that cannot be replaced any more. The request
+    /// may be repeated: it shows the same text in the same place.
+    fn replace_placeholder(&self, command: &DeferredCommand, body: Map<String, Value>) -> PlannedRequest {
+        let DeferredCommand {
+            id,
+            token,
+            application,
+            ..
+        } = command;
+        let mut edit = body.clone();
+        for sent_only in ["nonce", "enforce_nonce", "message_reference"] {
+            edit.remove(sent_only);
+        }
+        let request = RestRequest {
+            path: format!("webhooks/{application}/{token}/messages/@original"),
+            route: format!("Patch placeholder {id}"),
+            command: Some(id.clone()),
+            ..self.request(RestMethod::Patch, "", "", Some(edit.into()), CallKind::Required)
+        };
+        PlannedRequest {
+            fallback: Some(Box::new(self.post(body))),
+            ..PlannedRequest::of_text(request, None)
+        }
+    }
+
+    /// A file with its caption; a file at a public address is a link, which Discord shows.
+    fn media(&self, source: &str, caption: &str, name: Option<&str>, reply_to: Option<&str>) -> RequestPlan {
+        let is_link = source.starts_with("https://") || source.starts_with("http://");
+        let caption = match (is_link, caption) {
+            (true, "") => source.to_owned(),
+            (true, caption) => format!("{caption}\n{source}"),
+            (false, caption) => caption.to_owned(),
+        };
+        let mut parts = discord_parts(&caption).into_iter();
+        let mut body = self.send(&parts.next().unwrap_or_default(), 0);
+        refer(&mut body, reply_to);
+        if is_link {
+            body.remove("flags");
+        }
+        let mut request = self.post(body);
+        if !is_link {
+            request.file = Some(RestFile {
+                source: source.to_owned(),
+                name: name.map(str::to_owned),
+            });
+        }
+        let mut steps = VecDeque::from([PlannedRequest::of_text(request, None)]);
+        for (at, part) in parts.enumerate() {
+            steps.push_back(PlannedRequest::of_text(self.post(self.send(&part, at + 1)), None));
+        }
+        let end = CallsEnd::Text {
+            edited: None,
+            has_buttons: false,
+        };
+        (steps, end)
+    }
+
+    fn single(
+        &self,
+        method: RestMethod,
+        rest: &str,
+        route: &str,
+        body: Option<Value>,
+        kind: CallKind,
+    ) -> RequestPlan {
+        let step = PlannedRequest::new(self.request(method, rest, route, body, kind));
+        (VecDeque::from([step]), CallsEnd::Bare)
+    }
+
+    fn delete(&self, id: &str) -> Result<PlannedRequest, OpResult> {
+        let rest = format!("messages/{}", snowflake(id)?);
+        let request = self.request(RestMethod::Delete, &rest, "delete", None, CallKind::Required);
+        Ok(PlannedRequest::new(request))
+    }
+
+    fn send(&self, part: &str, number: usize) -> Map<String, Value> {
+        let digest = Sha256::digest(format!("{}:{number}", self.op));
+        let nonce = in_hex("", digest.into_iter().take(12));
+        let body = json!({
+            "content": part,
+            "nonce": nonce,
+            "enforce_nonce": true,
+            "flags": SUPPRESS_EMBEDS,
+            "allowed_mentions": { "parse": [] },
+        });
+        body.as_object().cloned().unwrap_or_default()
+    }
+
+    fn text(
+        &self,
+        content: &str,
+        reply_to: Option<&str>,
+        buttons: Option<&Value>,
+    ) -> Result<RequestPlan, OpResult> {
+        let parts = discord_parts(content);
+        let last = parts.len().saturating_sub(1);
+        let has_buttons = buttons.is_some();
+        let mut steps = VecDeque::new();
+        for (at, part) in parts.iter().enumerate() {
+            let mut body = self.send(part, at);
+            refer(&mut body, reply_to.filter(|_| at == 0));
+            if let Some(rows) = buttons.filter(|_| at == last) {
+                body.insert("components".to_owned(), rows.clone());
+            }
+            steps.push_back(match self.answers.as_ref().filter(|_| at == 0) {
+                Some(command) => self.replace_placeholder(command, body),
+                None => PlannedRequest::of_text(self.post(body), None),
+            });
+        }
+        if steps.is_empty() {
+            return Err(refused("empty", "there is no text to send"));
+        }
+        let end = CallsEnd::Text {
+            edited: None,
+            has_buttons,
+        };
+        Ok((steps, end))
+    }
+
+    fn edit(
+        &self,
+        id: &str,
+        known: &[String],
+        content: &str,
+        is_final: bool,
+    ) -> Result<RequestPlan, OpResult> {
+        let parts = discord_parts(content);
+        if parts.is_empty() {
+            return Err(refused("empty", "there is no text to show"));
+        }
+        let kind = if is_final {
+            CallKind::Required
+        } else {
+            CallKind::Droppable
+        };
+        let mut steps = VecDeque::new();
+        for (at, part) in parts.iter().enumerate() {
+            let step = if let Some(shown) = known.get(at) {
+                let body = json!({ "content": part, "components": [], "flags": SUPPRESS_EMBEDS, "allowed_mentions": { "parse": [] } });
+                let rest = format!("messages/{}", snowflake(shown)?);
+                let request = self.request(RestMethod::Patch, &rest, "edit", Some(body), kind);
+                PlannedRequest::of_text(request, Some(shown.clone()))
+            } else {
+                PlannedRequest::of_text(self.post(self.send(part, at)), None)
+            };
+            steps.push_back(step);
+        }
+        for extra in known.iter().skip(parts.len()) {
+            steps.push_back(self.delete(extra)?);
+        }
+        let end = CallsEnd::Text {
+            edited: Some(id.to_owned()),
+            has_buttons: false,
+        };
+        Ok((steps, end))
+    }
+}
+
+/// Makes a message a reply to another one, if there still is one.
+fn refer(body: &mut Map<String, Value>, reply_to: Option<&str>) {
+    if let Some(Ok(id)) = reply_to.map(str::parse::<u64>) {
+        let reference = json!({ "message_id": id.to_string(), "fail_if_not_exists": false });
+        body.insert("message_reference".to_owned(), reference);
+    }
+}
+
+/// The answers of a question: buttons, five to a row; menus if there are more than Discord shows as buttons.
+fn components(prompt_id: &str, options: &[PromptButton]) -> Result<Value, OpResult> {
+    let cannot = || refused("unsupported", "Discord cannot show these answers");
+    let token = |option: &str| {
+        let token = format!("{PROMPT_TOKEN}{prompt_id}:{option}");
+        (token.chars().count() <= MAX_CUSTOM_ID)
+            .then_some(token)
+            .ok_or_else(cannot)
+    };
+    if options.is_empty() || options.len() > MAX_OPTIONS * ROWS || prompt_id.contains(':') {
+        return Err(cannot());
+    }
+    let mut shown = Vec::new();
+    if options.len() > MAX_BUTTONS {
+        for (at, options) in options.chunks(MAX_OPTIONS).enumerate() {
+            let mut choices = Vec::new();
+            for option in options {
+                choices.push(json!({ "label": truncate(&option.label, MAX_OPTION_LABEL), "value": token(&option.id)? }));
+            }
+            let menu = json!({ "type": 3, "custom_id": token(&format!("menu{at}"))?, "options": choices });
+            shown.push(json!({ "type": 1, "components": [menu] }));
+        }
+        return Ok(shown.into());
+    }
+    for option in options {
+        let style = match option.style.as_deref() {
+            Some("primary") => 1,
+            Some("success") => 3,
+            Some("danger") => 4,
+            _ => 2,
+        };
+        let label = truncate(&option.label, MAX_LABEL);
+        shown.push(json!({ "type": 2, "style": style, "label": label, "custom_id": token(&option.id)? }));
+    }
+    let rows = shown
+        .chunks(ROW)
+        .map(|row| json!({ "type": 1, "components": row }));
+    Ok(rows.collect())
+}
+
+fn thread_title(name: &str) -> Result<String, OpResult> {
+    let name = one_line(name, MAX_THREAD_NAME);
+    if name.is_empty() {
+        return Err(refused("bad_name", "a thread needs a name"));
+    }
+    Ok(name)
+}
+
+/// The thread that an op names.
+pub(super) fn thread_of(action: &Action) -> Option<String> {
+    let (Action::Send { metadata, .. }
+    | Action::Edit { metadata, .. }
+    | Action::Typing { metadata, .. }
+    | Action::Prompt { metadata, .. }
+    | Action::Delete { metadata, .. }
+    | Action::SendMedia { metadata, .. }
+    | Action::React { metadata, .. }) = action
+    else {
+        return None;
+    };
+    match metadata.get("thread_id") {
+        Some(Value::String(thread)) if !thread.is_empty() => Some(thread.clone()),
+        Some(Value::Number(thread)) => Some(thread.to_string()),
+        _ => None,
+    }
+}
+
+fn is_final(metadata: &Metadata) -> bool {
+    metadata.get("notify") == Some(&Value::Bool(true))
+}
+
+/// An id of Discord: it becomes a part of a path.
+pub(super) fn snowflake(text: &str) -> Result<u64, OpResult> {
+    let number = text
+        .parse::<u64>()
+        .ok()
+        .filter(|id| *id > 0 && i64::try_from(*id).is_ok());
+    number.ok_or_else(|| refused("bad_id", "an id of Discord is a positive number"))
+}
+
+fn percent(text: &str) -> String {
+    in_hex("%", text.bytes())
+}
+
+/// Bytes in hexadecimal, each after a mark.
+fn in_hex(mark: &str, bytes: impl Iterator<Item = u8>) -> String {
+    let mut text = String::new();
+    for byte in bytes {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{mark}{byte:02X}");
+    }
+    text
+}

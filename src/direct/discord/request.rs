@@ -1,0 +1,216 @@
+//! One request of the REST API, its answer, and what an error means.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::limits::RateHeaders;
+use crate::direct::field;
+use crate::direct::flood::CallKind;
+
+/// The method of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestMethod {
+    /// GET.
+    Get,
+    /// POST.
+    Post,
+    /// PUT.
+    Put,
+    /// PATCH.
+    Patch,
+    /// DELETE.
+    Delete,
+}
+
+/// A request to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RestRequest {
+    /// The method.
+    pub method: RestMethod,
+    /// The path below the API's base, without a leading slash.
+    pub path: String,
+    /// The route that its rate limit belongs to, with the channel.
+    pub route: String,
+    /// The JSON body.
+    pub body: Option<Value>,
+    /// The chat whose budget it counts against.
+    pub chat: i64,
+    /// Whether it must arrive.
+    pub kind: CallKind,
+    /// The file that it uploads.
+    pub file: Option<RestFile>,
+    /// The command that it answers: Discord must show the command's placeholder first.
+    pub command: Option<String>,
+}
+
+/// A file to upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RestFile {
+    /// The address of the relay's copy.
+    pub source: String,
+    /// The name to show, if it is not the one of the copy.
+    pub name: Option<String>,
+}
+
+impl RestRequest {
+    /// Reads what is at a path.
+    pub fn get(path: &str, route: &str) -> Self {
+        Self {
+            method: RestMethod::Get,
+            path: path.to_owned(),
+            route: format!("Get {route}"),
+            body: None,
+            chat: 0,
+            kind: CallKind::Required,
+            file: None,
+            command: None,
+        }
+    }
+
+    /// Sends something that counts against no chat.
+    pub fn with_body(method: RestMethod, path: String, route: &str, body: Value) -> Self {
+        Self {
+            method,
+            path,
+            route: format!("{method:?} {route}"),
+            body: Some(body),
+            chat: 0,
+            kind: CallKind::Required,
+            file: None,
+            command: None,
+        }
+    }
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RestAnswer {
+    /// It succeeded with this result.
+    Ok(Value),
+    /// The server refused it.
+    Error {
+        /// The HTTP status.
+        status: u16,
+        /// Discord's code of the error; 0 if it gave none.
+        code: i64,
+        /// The error in the server's words.
+        message: String,
+        /// The time to wait.
+        retry_after: Option<Duration>,
+    },
+    /// The request never left, for this reason: it is safe to repeat.
+    NotSent(String),
+    /// The request left, and its outcome is unknown.
+    Unknown,
+}
+
+impl RestAnswer {
+    /// Reads a response.
+    pub fn read(status: u16, body: &[u8], headers: &RateHeaders) -> Self {
+        let json: Option<Value> = serde_json::from_slice(body).ok();
+        if (200..300).contains(&status) {
+            return match json {
+                Some(result) => Self::Ok(result),
+                None if body.is_empty() => Self::Ok(Value::Null),
+                None => Self::Unknown,
+            };
+        }
+        if status >= 500 {
+            return Self::Unknown;
+        }
+        let json = json.unwrap_or_default();
+        let message = field::text(&json, "message").map_or_else(|| format!("status {status}"), str::to_owned);
+        let named = json.get("retry_after").and_then(Value::as_f64);
+        let named = named.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
+        Self::Error {
+            status,
+            code: field::integer(&json, "code").unwrap_or_default(),
+            message,
+            retry_after: named.or(headers.retry_after).or((status == 429).then_some(BAN)),
+        }
+    }
+}
+
+/// A limit without a time is a ban of the address: silence for this long.
+const BAN: Duration = Duration::from_secs(600);
+
+/// What an error of the REST API means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiscordFault {
+    /// Wait this long.
+    Limited(Duration),
+    /// The message is gone.
+    NoMessage,
+    /// It has been done already.
+    Done,
+    /// It may work later.
+    Temporary,
+    /// The thread is archived.
+    Archived,
+    /// It cannot be done.
+    Refused {
+        /// A short name of the reason.
+        code: &'static str,
+        /// Whether it makes no sense to try again.
+        is_final: bool,
+    },
+}
+
+impl DiscordFault {
+    /// What an error means.
+    pub fn of(status: u16, code: i64, retry_after: Option<Duration>) -> Self {
+        let refused = |code| Self::Refused { code, is_final: true };
+        match code {
+            _ if status == 429 => Self::Limited(retry_after.unwrap_or(BAN)),
+            20_016 | 20_028 | 20_029 => Self::Limited(retry_after.unwrap_or(Duration::from_secs(5))),
+            10_008 => Self::NoMessage,
+            40_060 | 160_004 => Self::Done,
+            40_003 | 40_004 | 40_062 | 130_000 => Self::Temporary,
+            50_083 => Self::Archived,
+            10_003 | 10_004 => refused("chat_not_found"),
+            50_001 | 50_013 => refused("no_permission"),
+            50_007 | 50_278 => refused("blocked"),
+            40_005 | 50_045 => refused("too_big"),
+            200_000 | 240_000 => refused("moderated"),
+            160_005 => refused("locked"),
+            _ if status == 401 => Self::Refused {
+                code: "token",
+                is_final: false,
+            },
+            _ => refused("refused"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_read_and_what_is_none_stays_unknown() {
+        let read = |status, body: &str| RestAnswer::read(status, body.as_bytes(), &RateHeaders::default());
+        assert_eq!(read(204, ""), RestAnswer::Ok(Value::Null));
+        assert_eq!(read(200, "<html>"), RestAnswer::Unknown);
+        assert_eq!(read(502, "{}"), RestAnswer::Unknown);
+        let RestAnswer::Error { retry_after, .. } = read(429, r#"{"retry_after": 1.5, "message": "x"}"#)
+        else {
+            panic!("an error");
+        };
+        assert_eq!(retry_after, Some(Duration::from_millis(1500)));
+        let RestAnswer::Error { retry_after, .. } = read(429, "<html>") else {
+            panic!("an error")
+        };
+        assert_eq!(retry_after, Some(BAN), "a ban");
+    }
+
+    #[test]
+    fn errors_have_a_meaning() {
+        assert_eq!(DiscordFault::of(429, 0, Some(BAN)), DiscordFault::Limited(BAN));
+        assert_eq!(DiscordFault::of(404, 10_008, None), DiscordFault::NoMessage);
+        let DiscordFault::Refused { code, is_final } = DiscordFault::of(403, 50_013, None) else {
+            panic!()
+        };
+        assert_eq!((code, is_final), ("no_permission", true));
+    }
+}

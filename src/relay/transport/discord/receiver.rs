@@ -1,0 +1,545 @@
+//! Holds the connection to the gateway, forwards events to the relay, and stores how far they are committed.
+//!
+//! The session and its position are stored shortly after each commit, in a file beside the journal. That is as safe as the journal
+//! itself: the position only counts events that the journal has, so a file that lags behind, or is lost, never skips a message.
+//! Discord sends the events after it again, or they are fetched, and the journal recognises the messages that it has.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::sender::DiscordSender;
+use crate::config::DiscordBotConfig;
+use crate::direct::discord::{
+    DeferredCommand, DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd,
+    GatewayStep, RestAnswer, StoredSession, TakenEvents, descriptor,
+};
+use crate::link::{Descriptors, End, Generation};
+use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, split};
+use crate::relay::clock::Clock;
+use crate::relay::not_running::NotRunning;
+use crate::relay::transport::{
+    FrameCounters, FrameSorter, InboundFrame, InboundSender, LinkStatus, RelayFrame,
+};
+use crate::store::{read_bot_state, write_bot_state};
+use crate::wire::ConnectorFrame;
+
+/// Longest delay of storing what was committed.
+const STORE_AFTER: Duration = Duration::from_millis(200);
+/// How long the bot waits after an error that somebody has to mend.
+const ENDED_RETRY: Duration = Duration::from_secs(300);
+/// Timeout of a question about an unknown channel.
+const CHANNEL_TIMEOUT: Duration = Duration::from_secs(3);
+/// Messages of a chat that are fetched after an outage, and how old they may be.
+const FETCH_MESSAGES: usize = 100;
+const FETCH_AGE_MS: i64 = 24 * 3600 * 1000;
+/// The time from which Discord counts, in Unix milliseconds.
+const EPOCH_MS: i64 = 1_420_070_400_000;
+/// A close that keeps the session.
+const KEEP_SESSION: u16 = 4000;
+
+/// A command of the transport to its receiver.
+#[derive(Debug)]
+pub(super) enum GatewayCommand {
+    /// The relay has committed an event.
+    Acknowledge(String),
+    /// Connect again, and take again what was not committed.
+    Reconnect,
+    /// Stop for good.
+    Close(oneshot::Sender<()>),
+}
+
+/// The receiver of one bot.
+#[derive(Debug)]
+pub(super) struct GatewayReceiver {
+    pub(super) sender: Arc<DiscordSender>,
+    pub(super) settings: DiscordBotConfig,
+    pub(super) commands: mpsc::Receiver<GatewayCommand>,
+    pub(super) status: watch::Sender<LinkStatus>,
+    pub(super) frames: Arc<FrameCounters>,
+    pub(super) session_path: PathBuf,
+}
+
+/// Why a connection is over.
+enum GatewayOver {
+    /// It ended, with this close code if it was closed.
+    Lost(Option<u16>, String),
+    /// The transport closes.
+    Close(oneshot::Sender<()>),
+    /// The relay is gone.
+    Gone,
+}
+
+impl From<NotRunning> for GatewayOver {
+    fn from(_: NotRunning) -> Self {
+        Self::Gone
+    }
+}
+
+impl GatewayReceiver {
+    /// Runs until the transport closes.
+    pub(super) async fn run(self, inbound: InboundSender) {
+        let Self {
+            sender,
+            settings,
+            mut commands,
+            status,
+            frames,
+            session_path,
+        } = self;
+        let stored = read_bot_state(&session_path);
+        let bot: Option<DiscordBot> = serde_json::from_value(stored["bot"].clone())
+            .ok()
+            .filter(|bot: &DiscordBot| !bot.id.is_empty());
+        // Without the bot's account mentions of it are not recognised, and only a new session tells it.
+        let session: Option<StoredSession> = serde_json::from_value(stored["session"].clone())
+            .ok()
+            .filter(|_| bot.is_some());
+        let chats: std::collections::BTreeMap<String, u64> =
+            serde_json::from_value(stored["chats"].clone()).unwrap_or_default();
+        let identified: Vec<i64> =
+            serde_json::from_value(stored["identified_ms"].clone()).unwrap_or_default();
+        let deferred: Vec<DeferredCommand> =
+            serde_json::from_value(stored["commands"].clone()).unwrap_or_default();
+        sender.api.restore(deferred);
+        let seq = session.as_ref().map_or(0, |session| session.seq);
+        let token = sender.api.client.token().clone();
+        let relevance = DiscordRelevance {
+            require_mention: settings.require_mention,
+            free_chats: settings.free_chats.clone(),
+            allow_bots: settings.allow_bots,
+        };
+        let (fetched, missed) = mpsc::channel(16);
+        let mut receiving = GatewayLoop {
+            reader: EventReader::new(bot.unwrap_or_default(), relevance),
+            gateway: DiscordGateway::new(token, session, identified),
+            taken: TakenEvents::new(seq, chats),
+            sender,
+            settings,
+            status,
+            frames,
+            session_path,
+            inbound,
+            clock: Clock::start(),
+            sorter: FrameSorter::new(Generation::first()),
+            generation: Generation::first(),
+            store_at: None,
+            fetched,
+            missed,
+        };
+        receiving.run(&mut commands).await;
+    }
+}
+
+struct GatewayLoop {
+    sender: Arc<DiscordSender>,
+    settings: DiscordBotConfig,
+    status: watch::Sender<LinkStatus>,
+    frames: Arc<FrameCounters>,
+    session_path: PathBuf,
+    inbound: InboundSender,
+    clock: Clock,
+    gateway: DiscordGateway,
+    taken: TakenEvents,
+    reader: EventReader,
+    sorter: FrameSorter,
+    generation: Generation,
+    /// When what was committed is stored.
+    store_at: Option<Duration>,
+    fetched: mpsc::Sender<Value>,
+    missed: mpsc::Receiver<Value>,
+}
+
+impl GatewayLoop {
+    async fn run(&mut self, commands: &mut mpsc::Receiver<GatewayCommand>) {
+        let mut not_before = self.gateway_wait();
+        loop {
+            let over = match self.wait(not_before, commands).await {
+                Some(over) => over,
+                None => self.connection(commands).await,
+            };
+            match over {
+                GatewayOver::Lost(code, why) => not_before = self.lost(code, &why),
+                GatewayOver::Close(done) => {
+                    self.store();
+                    self.status.send_modify(|status| {
+                        status.live = None;
+                        "closed".clone_into(&mut status.state);
+                        status.ended = Some(End::Closed);
+                    });
+                    let _ = done.send(());
+                    return;
+                }
+                GatewayOver::Gone => return,
+            }
+        }
+    }
+
+    fn gateway_wait(&self) -> Duration {
+        let wait = self.gateway.identify_wait(self.clock.unix_ms());
+        let is_new = self.gateway.resume_url().is_none();
+        self.clock.mono() + if is_new { wait } else { Duration::ZERO }
+    }
+
+    /// Waits for the time of the next connection, and takes commands meanwhile.
+    async fn wait(
+        &mut self,
+        until: Duration,
+        commands: &mut mpsc::Receiver<GatewayCommand>,
+    ) -> Option<GatewayOver> {
+        let mut until = until;
+        loop {
+            let now = self.clock.mono();
+            self.store_if_due(now);
+            if now >= until {
+                return None;
+            }
+            let deadline = self.store_at.map_or(until, |at| at.min(until));
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(GatewayCommand::Acknowledge(id)) => self.acknowledge(&id),
+                    Some(GatewayCommand::Reconnect) => until = self.gateway_wait(),
+                    Some(GatewayCommand::Close(done)) => return Some(GatewayOver::Close(done)),
+                    None => return Some(GatewayOver::Gone),
+                },
+                () = sleep_until(self.clock.instant(deadline)) => {}
+            }
+        }
+    }
+
+    /// One connection, from its dial to its end.
+    async fn connection(&mut self, commands: &mut mpsc::Receiver<GatewayCommand>) -> GatewayOver {
+        self.status.send_modify(|status| status.counters.dials += 1);
+        let url = match self.address().await {
+            Ok(url) => url,
+            Err(over) => return over,
+        };
+        let client = Arc::clone(&self.sender.api.client);
+        let dialed = tokio::select! {
+            dialed = client.dial(&url) => dialed,
+            command = closing(commands) => return command,
+        };
+        let (mut reader, mut writer) = match dialed {
+            Ok(dialed) => split(dialed.socket),
+            Err(error) => return GatewayOver::Lost(None, error.to_string()),
+        };
+        self.taken.forget();
+        self.gateway.connected(self.taken.committed(), self.clock.mono());
+        let over = self.serve(&mut reader, &mut writer, commands).await;
+        // A normal close would end the session.
+        if !matches!(over, GatewayOver::Lost(Some(_), _)) {
+            let _ = timeout(Duration::from_secs(1), writer.close(KEEP_SESSION, "")).await;
+        }
+        over
+    }
+
+    /// The address of the gateway.
+    async fn address(&mut self) -> Result<String, GatewayOver> {
+        let configured = self.settings.gateway_url.clone();
+        let known = configured.or_else(|| self.gateway.resume_url().map(str::to_owned));
+        let base = match known.filter(|url| !url.is_empty()) {
+            Some(url) => url,
+            None => match self.sender.api.get("gateway/bot", "gateway").await {
+                RestAnswer::Ok(found) => found["url"].as_str().unwrap_or_default().to_owned(),
+                RestAnswer::Error { status: 401, .. } => {
+                    return Err(GatewayOver::Lost(Some(4004), String::new()));
+                }
+                RestAnswer::Error { message, .. } => return Err(GatewayOver::Lost(None, message)),
+                RestAnswer::NotSent(why) => return Err(GatewayOver::Lost(None, why)),
+                RestAnswer::Unknown => return Err(GatewayOver::Lost(None, "no usable answer".to_owned())),
+            },
+        };
+        let mut url = url::Url::parse(&base)
+            .map_err(|_| GatewayOver::Lost(None, "the gateway's address is not a URL".to_owned()))?;
+        url.set_query(Some("v=10&encoding=json"));
+        Ok(url.into())
+    }
+
+    async fn serve(
+        &mut self,
+        reader: &mut SocketReader,
+        writer: &mut SocketWriter,
+        commands: &mut mpsc::Receiver<GatewayCommand>,
+    ) -> GatewayOver {
+        loop {
+            let now = self.clock.mono();
+            self.store_if_due(now);
+            let due = [self.gateway.deadline(), self.store_at]
+                .into_iter()
+                .flatten()
+                .min();
+            let deadline: Instant = self.clock.instant(due.unwrap_or(now + ENDED_RETRY));
+            let steps = tokio::select! {
+                command = commands.recv() => match command {
+                    Some(GatewayCommand::Acknowledge(id)) => {
+                        self.acknowledge(&id);
+                        continue;
+                    }
+                    Some(GatewayCommand::Reconnect) => return GatewayOver::Lost(None, "connecting anew".to_owned()),
+                    Some(GatewayCommand::Close(done)) => return GatewayOver::Close(done),
+                    None => return GatewayOver::Gone,
+                },
+                read = reader.read() => match read {
+                    ReadEvent::Data(bytes) => {
+                        let payload: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                        let (now_ms, seed) = (self.clock.unix_ms(), self.clock.seed());
+                        self.gateway.received(&payload, self.clock.mono(), now_ms, seed)
+                    }
+                    ReadEvent::Alive => continue,
+                    ReadEvent::Closed(close) => {
+                        let code = close.as_ref().map(|(code, _)| *code);
+                        return GatewayOver::Lost(code, close.map(|(_, reason)| reason).unwrap_or_default());
+                    }
+                    ReadEvent::TooLarge(bytes) => return GatewayOver::Lost(None, format!("a payload has {bytes} bytes")),
+                    ReadEvent::Failed(why) => return GatewayOver::Lost(None, why),
+                },
+                message = self.missed.recv() => {
+                    if let Some(message) = message
+                        && let Err(over) = self.event(None, "MESSAGE_CREATE", &message).await
+                    {
+                        return over;
+                    }
+                    continue;
+                }
+                () = sleep_until(deadline) => self.gateway.timer(self.clock.mono()),
+            };
+            for step in steps {
+                let done = match step {
+                    GatewayStep::Send(payload) => {
+                        let written = writer.write_line(payload.to_string()).await;
+                        written
+                            .and(writer.flush().await)
+                            .map_err(|error| GatewayOver::Lost(None, error.to_string()))
+                    }
+                    GatewayStep::Event { seq, kind, data } => self.event(Some(seq), &kind, &data).await,
+                    GatewayStep::Ready(is_new) => {
+                        self.ready(is_new);
+                        Ok(())
+                    }
+                    GatewayStep::Drop => Err(GatewayOver::Lost(
+                        None,
+                        "the gateway asked for a new connection, or was silent".to_owned(),
+                    )),
+                };
+                if let Err(over) = done {
+                    return over;
+                }
+            }
+        }
+    }
+
+    /// The session works: from now on messages come.
+    fn ready(&mut self, is_new: bool) {
+        if is_new {
+            self.taken
+                .begin(self.gateway.session().map_or(0, |session| session.seq));
+            self.fetch_missed();
+        }
+        if self.status.borrow().counters.handshakes > 0 {
+            self.generation = self.generation.next();
+            self.sorter = FrameSorter::new(self.generation);
+        }
+        let descriptor = descriptor();
+        self.sorter.declare(&descriptor);
+        let generation = self.generation;
+        self.status.send_modify(|status| {
+            status.live = Some(generation);
+            status.descriptors = Descriptors::new(generation, [descriptor]);
+            "live".clone_into(&mut status.state);
+            status.retry_at_ms = None;
+            status.ended = None;
+            status.counters.handshakes += 1;
+        });
+        tracing::info!(
+            resumed = !is_new,
+            api = self.sender.api.client.host(),
+            "connected to Discord"
+        );
+        self.sender.register_commands(Some(&self.reader.bot.application));
+        self.store();
+    }
+
+    async fn event(&mut self, seq: Option<u64>, kind: &str, data: &Value) -> Result<(), GatewayOver> {
+        if let Some(channel) = self.reader.wants_channel(kind, data)
+            && channel.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            let path = format!("channels/{channel}");
+            let asked = timeout(CHANNEL_TIMEOUT, self.sender.api.get(&path, "channel")).await;
+            if let Ok(RestAnswer::Ok(found)) = asked {
+                self.reader.learn(&found);
+            }
+        }
+        match self.reader.read(kind, data, self.clock.unix_ms()) {
+            DiscordMeaning::Message {
+                event,
+                buffer_id,
+                chat,
+                message,
+            } => {
+                let line = json!({ "type": "inbound", "event": event, "bufferId": buffer_id }).to_string();
+                self.taken.forwarded(&buffer_id, seq, &chat, message);
+                self.forward(&line).await?;
+            }
+            DiscordMeaning::Interaction(interaction, forward) => {
+                let (id, chat) = (interaction.command.id.clone(), interaction.command.chat.clone());
+                self.sender.acknowledge(*interaction);
+                if let Some(forward) = forward {
+                    let line = json!({ "type": "passthrough_forward", "forward": forward, "bufferId": id });
+                    self.taken.forwarded(&id, seq, &chat, 0);
+                    self.forward(&line.to_string()).await?;
+                }
+            }
+            DiscordMeaning::Passed { chat, message, why } => {
+                tracing::debug!(why, "ignored a message");
+                self.taken.passed(&chat, message);
+            }
+            DiscordMeaning::Nothing => {}
+        }
+        if let Some(seq) = seq {
+            self.taken.read(seq);
+            self.store_soon();
+        }
+        Ok(())
+    }
+
+    async fn forward(&mut self, line: &str) -> Result<(), GatewayOver> {
+        if let Some(frame) = self.delivery(line.as_bytes()) {
+            self.inbound.forward(vec![frame]).await?;
+        }
+        Ok(())
+    }
+
+    /// Fetches the messages of known chats that the gateway will not send: its session was lost.
+    fn fetch_missed(&self) {
+        let chats = self.taken.chats();
+        let (sender, fetched) = (Arc::clone(&self.sender), self.fetched.clone());
+        let oldest = self
+            .clock
+            .unix_ms()
+            .saturating_sub(FETCH_AGE_MS)
+            .saturating_sub(EPOCH_MS);
+        let oldest = u64::try_from(oldest).unwrap_or_default() << 22;
+        tokio::spawn(async move {
+            for (chat, last) in chats {
+                let messages = match sender
+                    .api
+                    .messages_after(&chat, last.max(oldest), FETCH_MESSAGES)
+                    .await
+                {
+                    Ok(messages) => messages,
+                    Err(why) => {
+                        tracing::warn!(
+                            chat,
+                            why,
+                            "messages that came during the outage cannot be fetched"
+                        );
+                        continue;
+                    }
+                };
+                for message in messages {
+                    if fetched.send(message).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    /// The frame of an event, as a connector would have sent it.
+    fn delivery(&mut self, line: &[u8]) -> Option<InboundFrame> {
+        match ConnectorFrame::decode(line) {
+            Ok(frame) => {
+                self.frames.received(Some(&frame));
+                match self.sorter.sort(frame, line)? {
+                    RelayFrame::Inbound(delivery) => Some(delivery),
+                    RelayFrame::Interrupt(_) => None,
+                }
+            }
+            Err(error) => {
+                self.frames.received(None);
+                Some(self.sorter.undecodable(error, line))
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, buffer_id: &str) {
+        if self.taken.acknowledged(buffer_id) {
+            self.status.send_modify(|status| status.counters.acks_sent += 1);
+            self.store_soon();
+        }
+    }
+
+    fn store_soon(&mut self) {
+        let at = self.clock.mono() + STORE_AFTER;
+        self.store_at.get_or_insert(at);
+    }
+
+    fn store_if_due(&mut self, now: Duration) {
+        if self.store_at.is_some_and(|at| now >= at) {
+            self.store();
+        }
+    }
+
+    fn store(&mut self) {
+        self.store_at = None;
+        let session = self.gateway.session().map(|session| {
+            let mut session = session.clone();
+            session.seq = self.taken.committed();
+            session
+        });
+        let state = json!({
+            "session": session,
+            "bot": self.reader.bot,
+            "chats": self.taken.chats(),
+            "identified_ms": self.gateway.identified_ms(),
+            "commands": self.sender.api.deferred(),
+        });
+        if let Err(error) = write_bot_state(&self.session_path, &state) {
+            tracing::warn!(%error, "the session with Discord cannot be stored; a restart begins a new one");
+        }
+    }
+
+    /// A connection has ended: returns when the next one is due.
+    fn lost(&mut self, code: Option<u16>, why: &str) -> Duration {
+        let (now_ms, seed) = (self.clock.unix_ms(), self.clock.seed());
+        let closed = self.gateway.closed(code, now_ms, seed);
+        let after = closed.unwrap_or(ENDED_RETRY);
+        let why = match (&closed, code) {
+            (Err(end), _) => end.to_string(),
+            (Ok(_), Some(code)) => format!("Discord closed the connection ({code} {why})"),
+            (Ok(_), None) => format!("the connection to Discord was lost: {why}"),
+        };
+        let retry_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(retry_ms, "{why}");
+        let retry_at_ms = now_ms + i64::try_from(retry_ms).unwrap_or_default();
+        self.status.send_modify(|status| {
+            status.counters.losses += u64::from(status.live.is_some());
+            status.live = None;
+            status.last_loss = Some(why.clone());
+            status.retry_at_ms = Some(retry_at_ms);
+            "waiting".clone_into(&mut status.state);
+            if let Err(GatewayEnd::Token | GatewayEnd::Sharding | GatewayEnd::Version | GatewayEnd::Intents) =
+                closed
+            {
+                "revoked".clone_into(&mut status.state);
+                status.ended = Some(End::Revoked { reason: why });
+            }
+        });
+        self.clock.mono() + after
+    }
+}
+
+/// Waits for the command to close; others are of no use while a connection is opened.
+async fn closing(commands: &mut mpsc::Receiver<GatewayCommand>) -> GatewayOver {
+    loop {
+        match commands.recv().await {
+            Some(GatewayCommand::Close(done)) => return GatewayOver::Close(done),
+            Some(GatewayCommand::Acknowledge(_) | GatewayCommand::Reconnect) => {}
+            None => return GatewayOver::Gone,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The REST API as the relay's sender of ops uses it; what people do by other means than messages, and the menu of commands.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{sleep, sleep_until, timeout};
+
+use crate::direct::discord::{
+    DISCORD_RATES, DeferredAnswers, DeferredCommand, DiscordCalls, Interaction, InteractionKind, RateHeaders,
+    RestAnswer, RestLimits, RestMethod, RestRequest, SentMessages, is_registered, registration,
+};
+use crate::direct::flood::{CallKind, FloodPermit};
+use crate::net::discord::{DiscordClient, DiscordFile};
+use crate::net::media::BotFiles;
+use crate::relay::clock::Clock;
+use crate::relay::transport::bot_sender::{BotSender, BotStep, CallCost, PlatformApi};
+use crate::wire::{Action, OpId, OpResult};
+
+/// Discord waits three seconds for an acknowledgement.
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_millis(2_500);
+/// Acknowledgements under way; people beyond them read that the bot did not answer.
+const MAX_ACKNOWLEDGING: usize = 1024;
+/// Discord has said already that it knows of the acknowledgement.
+const ACKNOWLEDGED_BEFORE: i64 = 40_060;
+
+/// Attempts to do something that is no op, and the pause after one that failed.
+const MAX_ATTEMPTS: usize = 5;
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The sending half of a Discord bot.
+pub(super) type DiscordSender = BotSender<DiscordApi>;
+
+/// The REST API, and what is remembered between ops.
+pub(super) struct DiscordApi {
+    pub(super) client: Arc<DiscordClient>,
+    clock: Clock,
+    files: Arc<BotFiles>,
+    state: Mutex<ApiMemory>,
+    /// An acknowledgement has ended.
+    acknowledged: Notify,
+    acknowledging: Arc<Semaphore>,
+}
+
+/// The state behind one lock, which is held briefly and never across an await.
+#[derive(Debug, Default)]
+struct ApiMemory {
+    sent: SentMessages,
+    limits: RestLimits,
+    deferred: DeferredAnswers,
+    /// The menu of commands, and whether Discord has it.
+    commands: Option<(Vec<Value>, bool)>,
+    /// The application whose commands they are, once the bot is connected.
+    application: Option<String>,
+}
+
+impl DiscordApi {
+    /// A sender of ops through the REST API.
+    pub(super) fn sender(client: Arc<DiscordClient>, files: Arc<BotFiles>) -> DiscordSender {
+        let api = Self {
+            client,
+            clock: Clock::start(),
+            files,
+            state: Mutex::default(),
+            acknowledged: Notify::new(),
+            acknowledging: Arc::new(Semaphore::new(MAX_ACKNOWLEDGING)),
+        };
+        BotSender::new(api, DISCORD_RATES)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ApiMemory> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a request and learns from its headers.
+    pub(super) async fn request(&self, request: &RestRequest) -> RestAnswer {
+        self.lock().limits.took(&request.route);
+        let (answer, status, headers) = match &request.file {
+            None => self.client.request(request).await,
+            Some(file) => match self.files.copy_of(&file.source) {
+                Some((path, kept_name)) => {
+                    let name = file.name.as_deref().unwrap_or(&kept_name);
+                    let name = if name.is_empty() { "file" } else { name };
+                    self.client
+                        .upload(request, DiscordFile { path: &path, name })
+                        .await
+                }
+                None => (no_file(), 0, RateHeaders::default()),
+            },
+        };
+        let now = self.clock.mono();
+        self.lock().limits.learn(&request.route, status, &headers, now);
+        answer
+    }
+
+    /// Reads something.
+    pub(super) async fn get(&self, path: &str, route: &str) -> RestAnswer {
+        self.request(&RestRequest::get(path, route)).await
+    }
+
+    /// Makes a request once the server has room for it; the error says why it failed.
+    async fn patiently(&self, request: &RestRequest) -> Result<Value, String> {
+        for _ in 0..MAX_ATTEMPTS {
+            let here = self.clock.mono();
+            let room = self.lock().limits.room(&request.route, CallKind::Required, here);
+            if let FloodPermit::At(at) = room {
+                sleep_until(self.clock.instant(at)).await;
+            }
+            match self.request(request).await {
+                RestAnswer::Ok(found) => return Ok(found),
+                RestAnswer::Error { status: 429, .. } => {}
+                RestAnswer::Error { message, .. } => return Err(message),
+                RestAnswer::NotSent(_) | RestAnswer::Unknown => sleep(PAUSE).await,
+            }
+        }
+        Err("Discord does not answer".to_owned())
+    }
+
+    /// Reads something once the server has room for it.
+    async fn get_patiently(&self, path: &str, route: &str) -> Result<Value, String> {
+        self.patiently(&RestRequest::get(path, route)).await
+    }
+
+    /// The messages of a chat after this one, the oldest first, as the gateway would have sent them.
+    pub(super) async fn messages_after(
+        &self,
+        chat: &str,
+        last: u64,
+        most: usize,
+    ) -> Result<Vec<Value>, String> {
+        let chat: u64 = chat
+            .parse()
+            .map_err(|_| "it is not an id of Discord".to_owned())?;
+        let channel = self.get_patiently(&format!("channels/{chat}"), "channel").await?;
+        let path = format!("channels/{chat}/messages?after={last}&limit={most}");
+        let Value::Array(messages) = self.get_patiently(&path, &format!("messages {chat}")).await? else {
+            return Err("the answer is not a list".to_owned());
+        };
+        Ok(as_gateway_sends(messages, &channel, most))
+    }
+
+    /// The commands that wait for their answers, to be stored.
+    pub(super) fn deferred(&self) -> Vec<DeferredCommand> {
+        self.lock().deferred.waiting().cloned().collect()
+    }
+
+    /// Takes the commands of an earlier run.
+    pub(super) fn restore(&self, commands: Vec<DeferredCommand>) {
+        self.lock().deferred = DeferredAnswers::stored(commands);
+    }
+
+    /// Tells Discord that the bot has what a person did; tells the person if it is of no use.
+    async fn acknowledge(&self, interaction: &Interaction) {
+        let DeferredCommand { id, token, .. } = &interaction.command;
+        let body = match interaction.kind {
+            InteractionKind::Command => json!({ "type": 5 }),
+            InteractionKind::Press => json!({ "type": 6 }),
+            InteractionKind::Stray => {
+                json!({ "type": 4, "data": { "content": "This button is not in use any more.", "flags": 64 } })
+            }
+            InteractionKind::Completion => json!({ "type": 8, "data": { "choices": [] } }),
+        };
+        let path = format!("interactions/{id}/{token}/callback");
+        let request = RestRequest::with_body(RestMethod::Post, path, &format!("callback {id}"), body);
+        let is_shown = match timeout(ACKNOWLEDGE_TIMEOUT, self.request(&request)).await {
+            Ok(RestAnswer::Ok(_)) => true,
+            Ok(RestAnswer::Error { code, .. }) => code == ACKNOWLEDGED_BEFORE,
+            Ok(RestAnswer::NotSent(_) | RestAnswer::Unknown) | Err(_) => false,
+        };
+        if !is_shown {
+            tracing::info!("a command or a press was not acknowledged in time");
+        }
+        self.lock().deferred.acknowledged(id, is_shown);
+        self.acknowledged.notify_waiters();
+    }
+
+    /// Waits until Discord shows the placeholder of a command.
+    async fn placeholder(&self, id: &str) {
+        let shown = async {
+            loop {
+                let ended = self.acknowledged.notified();
+                tokio::pin!(ended);
+                // From here on no end is missed.
+                ended.as_mut().enable();
+                if !self.lock().deferred.is_new(id) {
+                    return;
+                }
+                ended.await;
+            }
+        };
+        // What did not show up by then is refused, and a message of its own takes its place.
+        let _ = timeout(2 * ACKNOWLEDGE_TIMEOUT, shown).await;
+    }
+
+    /// Registers the commands that are offered, if Discord has others.
+    async fn register(&self, application: &str, commands: Vec<Value>) -> Result<(), String> {
+        let path = format!("applications/{application}/commands");
+        let known = self.get_patiently(&path, "commands").await?;
+        if is_registered(known.as_array().map_or(&[], Vec::as_slice), &commands) {
+            return Ok(());
+        }
+        let request = RestRequest::with_body(RestMethod::Put, path, "commands", commands.into());
+        self.patiently(&request).await.map(drop)
+    }
+}
+
+/// The answer to an upload of a file that is not there any more.
+fn no_file() -> RestAnswer {
+    RestAnswer::Error {
+        status: 400,
+        code: 0,
+        message: "the file is not there any more".to_owned(),
+        retry_after: None,
+    }
+}
+
+impl DiscordSender {
+    /// Acknowledges what a person did, in a task of its own.
+    pub(super) fn acknowledge(self: &Arc<Self>, interaction: Interaction) {
+        let Ok(place) = Arc::clone(&self.api.acknowledging).try_acquire_owned() else {
+            return;
+        };
+        if interaction.kind == InteractionKind::Command {
+            self.api.lock().deferred.came(interaction.command.clone());
+        }
+        let sender = Arc::clone(self);
+        tokio::spawn(async move {
+            let _place = place;
+            sender.api.acknowledge(&interaction).await;
+        });
+    }
+
+    /// Sets the menu of commands from now on.
+    pub(super) fn offer_commands(self: &Arc<Self>, manifest: &[Value]) {
+        self.api.lock().commands = Some((registration(manifest), false));
+        self.register_commands(None);
+    }
+
+    /// Registers the menu of commands if it has changed. `application` says that requests can be made now.
+    pub(super) fn register_commands(self: &Arc<Self>, application: Option<&str>) {
+        let (application, commands) = {
+            let mut state = self.api.lock();
+            if let Some(application) = application.filter(|id| !id.is_empty()) {
+                state.application = Some(application.to_owned());
+            }
+            let application = state.application.clone();
+            match (&mut state.commands, application) {
+                (Some((commands, told @ false)), Some(application)) => {
+                    *told = true;
+                    (application, commands.clone())
+                }
+                _ => return,
+            }
+        };
+        let sender = Arc::clone(self);
+        tokio::spawn(async move {
+            if let Err(why) = sender.api.register(&application, commands).await {
+                tracing::warn!(why, "the bot's commands were not registered");
+            }
+        });
+    }
+}
+
+/// Messages of a list as the gateway sends them: the oldest first, and with the server, which a list does not name. Without it a
+/// message in a channel would count as a direct one.
+fn as_gateway_sends(mut messages: Vec<Value>, channel: &Value, most: usize) -> Vec<Value> {
+    let id = |message: &Value| message["id"].as_str().and_then(|id| id.parse::<u64>().ok());
+    messages.sort_by_key(|message| id(message).unwrap_or_default());
+    messages.truncate(most);
+    if let Some(guild) = channel.get("guild_id").filter(|guild| guild.is_string()) {
+        for message in messages.iter_mut().filter(|message| message.is_object()) {
+            message["guild_id"] = guild.clone();
+        }
+    }
+    messages
+}
+
+impl PlatformApi for DiscordApi {
+    type Calls = DiscordCalls;
+    type Call = RestRequest;
+    type Answer = RestAnswer;
+
+    fn begin(&self, op: OpId, action: &Action) -> Result<DiscordCalls, OpResult> {
+        let now_ms = self.clock.unix_ms();
+        let state = &mut *self.lock();
+        DiscordCalls::new(op, action, &mut state.sent, &mut state.deferred, now_ms)
+    }
+
+    fn chat(calls: &DiscordCalls) -> i64 {
+        calls.chat()
+    }
+
+    fn step(calls: &DiscordCalls) -> BotStep<RestRequest> {
+        match (calls.request(), calls.outcome()) {
+            (Some(request), _) => BotStep::Call(request.clone()),
+            (None, Some(outcome)) => BotStep::Done(outcome),
+            (None, None) => BotStep::NotSent,
+        }
+    }
+
+    fn cost(call: &RestRequest) -> CallCost {
+        CallCost {
+            chat: call.chat,
+            kind: call.kind,
+        }
+    }
+
+    fn room(&self, call: &RestRequest, now: Duration) -> FloodPermit {
+        let here = self.clock.mono();
+        match self.lock().limits.room(&call.route, call.kind, here) {
+            // Both clocks run alike, from different starts.
+            FloodPermit::At(at) => FloodPermit::At(now + at.saturating_sub(here)),
+            permit => permit,
+        }
+    }
+
+    async fn make(&self, call: RestRequest) -> RestAnswer {
+        if let Some(command) = &call.command {
+            self.placeholder(command).await;
+        }
+        self.request(&call).await
+    }
+
+    fn answered(&self, calls: &mut DiscordCalls, answer: RestAnswer) -> Option<Duration> {
+        let limited = {
+            let state = &mut *self.lock();
+            let limited = calls.answered(answer, &mut state.sent);
+            if let Some(command) = calls.answered_command() {
+                state.deferred.over(&command);
+            }
+            limited?
+        };
+        tracing::info!(
+            chat = calls.chat(),
+            secs = limited.as_secs(),
+            "Discord limits what is sent to a chat"
+        );
+        Some(limited)
+    }
+
+    fn dropped(&self, calls: &mut DiscordCalls) {
+        calls.dropped();
+    }
+
+    fn limited(&self, calls: &mut DiscordCalls, retry_after: Duration) {
+        calls.limited(retry_after);
+    }
+
+    fn edits_buttons(&self, action: &Action) -> bool {
+        self.lock().sent.edits_buttons(action)
+    }
+
+    async fn succeeded(&self, action: &Action) {
+        self.files.sent(action).await;
+    }
+}

@@ -1,0 +1,268 @@
+//! The real binary as a Discord bot, against a fake Discord.
+
+mod fake;
+
+use self::fake::{CHANNEL, DIRECT, FakeDiscord, TOKEN};
+use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
+use crate::support::relay_process::{RelayProcess, SOON, Setup};
+use crate::support::wait::eventually;
+
+use serde_json::json;
+
+const CONNECTED: &str = "connected to Discord";
+
+fn setup(fake: &FakeDiscord) -> Setup {
+    with_bot(Setup::new(), fake)
+}
+
+fn with_bot(setup: Setup, fake: &FakeDiscord) -> Setup {
+    let bot = format!(
+        "{{api_base: \"http://{}\", gateway_url: \"ws://{}\"}}",
+        fake.rest, fake.gateway
+    );
+    setup
+        .env("DISCORD_BOT_TOKEN", TOKEN)
+        .setting("direct.discord", &bot)
+}
+
+async fn started(setup: &Setup) -> RelayProcess {
+    let relay = setup.start();
+    relay.wait_for_log(CONNECTED).await;
+    relay
+}
+
+async fn answered(fake: &FakeDiscord, text: &str) {
+    eventually(&format!("the answer {text}"), async || {
+        fake.answers().iter().any(|answer| answer == text)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_binary_answers_a_direct_message() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.say("hello");
+    answered(&fake, "echo: hello").await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_kill_loses_nothing_and_runs_nothing_twice() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let mut relay = started(&setup).await;
+    fake.say("one");
+    answered(&fake, "echo: one").await;
+    relay.kill().await;
+    fake.say("two");
+    let relay = started(&setup).await;
+    answered(&fake, "echo: two").await;
+    relay.stop().await;
+    let mut answers = fake.answers();
+    answers.sort();
+    assert_eq!(answers, ["echo: one", "echo: two"]);
+    assert_eq!(fake.sessions(), (1, 1), "the session was resumed");
+}
+
+#[tokio::test]
+async fn what_was_missed_is_fetched_when_the_session_is_lost() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let mut relay = started(&setup).await;
+    fake.say("one");
+    answered(&fake, "echo: one").await;
+    // The position is stored shortly after the commit.
+    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    relay.kill().await;
+    fake.forget_session();
+    fake.say_unseen(DIRECT, "two");
+    let relay = setup.start();
+    answered(&fake, "echo: two").await;
+    relay.stop().await;
+    assert_eq!(fake.answers(), ["echo: one", "echo: two"]);
+}
+
+#[tokio::test]
+async fn in_a_channel_only_what_addresses_the_bot_is_answered_after_a_restart_too() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let mut relay = started(&setup).await;
+    fake.say_in(CHANNEL, "<@1> one");
+    answered(&fake, "echo: one").await;
+    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    relay.kill().await;
+    fake.say_in(CHANNEL, "noise");
+    fake.say_in(CHANNEL, "<@1> two");
+    let mut relay = started(&setup).await;
+    answered(&fake, "echo: two").await;
+    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    relay.kill().await;
+    fake.forget_session();
+    fake.say_unseen(CHANNEL, "more noise");
+    fake.say_unseen(CHANNEL, "<@1> three");
+    let relay = setup.start();
+    answered(&fake, "echo: three").await;
+    relay.stop().await;
+    assert_eq!(fake.answers(), ["echo: one", "echo: two", "echo: three"]);
+}
+
+#[tokio::test]
+async fn a_refused_token_or_intent_ends_the_relay_and_says_what_to_do() {
+    for (code, hint) in [(4004, "token"), (4014, "Message Content Intent")] {
+        let fake = FakeDiscord::start().await;
+        fake.refuse(code);
+        let (exit, said) = setup(&fake).ends().await;
+        assert_eq!(exit, 78, "{said}");
+        assert!(said.contains(hint) && !said.contains(TOKEN), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn the_token_may_be_in_a_variable_of_its_own() {
+    let fake = FakeDiscord::start().await;
+    let bot = format!(
+        "{{api_base: \"http://{}\", gateway_url: \"ws://{}\", token_env: MY_BOT}}",
+        fake.rest, fake.gateway
+    );
+    let setup = Setup::new().env("MY_BOT", TOKEN).setting("direct.discord", &bot);
+    let relay = started(&setup).await;
+    relay.stop().await;
+    let (exit, said) = setup.without_env("MY_BOT").ends().await;
+    assert_eq!(exit, 78, "{said}");
+    assert!(said.contains("token_env"), "{said}");
+}
+
+#[tokio::test]
+async fn commands_are_registered_once_and_answered_in_their_place() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    eventually("the commands", async || fake.commands().1 == 1).await;
+    assert!(
+        fake.commands().0.contains(&"whoami".to_owned()),
+        "{:?}",
+        fake.commands()
+    );
+    fake.interacts(2, &json!({"name": "whoami"}));
+    eventually("the answer", async || fake.replaced().len() == 1).await;
+    assert!(fake.replaced()[0].contains('2'), "{:?}", fake.replaced());
+    fake.interacts(
+        2,
+        &json!({"name": "ask-me", "options": [{"type": 3, "name": "text", "value": "now"}]}),
+    );
+    eventually("the answer of the agent", async || fake.replaced().len() == 2).await;
+    assert!(
+        fake.replaced()[1].contains("/ask-me now"),
+        "{:?}",
+        fake.replaced()
+    );
+    assert_eq!(fake.callbacks(), [json!({"type": 5}), json!({"type": 5})]);
+    assert!(fake.answers().is_empty(), "{:?}", fake.answers());
+    relay.stop().await;
+    let relay = started(&setup).await;
+    fake.interacts(2, &json!({"name": "whoami"}));
+    eventually("the answer", async || fake.replaced().len() == 3).await;
+    relay.stop().await;
+    assert_eq!(fake.commands().1, 1, "the same commands are not registered again");
+}
+
+#[tokio::test]
+async fn a_button_answers_a_question_and_an_old_one_says_so() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.say("ask hello");
+    let buttons = || {
+        let sent = fake.sent();
+        sent.into_iter()
+            .find(|message| message.get("components").is_some())
+    };
+    eventually("the question", async || buttons().is_some()).await;
+    let id = buttons().unwrap()["components"][0]["components"][0]["custom_id"].clone();
+    fake.interacts(3, &json!({"custom_id": id, "component_type": 2}));
+    eventually("the answer", async || {
+        fake.answers()
+            .iter()
+            .any(|answer| answer.contains("hello") && answer.starts_with("echo"))
+    })
+    .await;
+    fake.interacts(3, &json!({"custom_id": "old", "component_type": 2}));
+    eventually("the notice", async || fake.callbacks().len() == 2).await;
+    let callbacks = fake.callbacks();
+    assert_eq!(callbacks[0], json!({"type": 6}));
+    assert_eq!(
+        (&callbacks[1]["type"], &callbacks[1]["data"]["flags"]),
+        (&json!(4), &json!(64))
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_of_the_agent_is_uploaded() {
+    let fake = FakeDiscord::start().await;
+    let work = tempfile::tempdir().unwrap();
+    std::fs::write(work.path().join("notes.txt"), "some notes").unwrap();
+    let agent = format!("{{kind: echo, workdir: \"{}\"}}", work.path().display());
+    let setup = setup(&fake)
+        .setting("agents.filer", &agent)
+        .args(&["run", "--agent", "filer"]);
+    let relay = started(&setup).await;
+    fake.say("media=notes.txt here");
+    answered(&fake, "echo: here").await;
+    eventually("the file", async || !fake.uploads().is_empty()).await;
+    assert_eq!(fake.uploads(), [("notes.txt".to_owned(), b"some notes".to_vec())]);
+    let outgoing = setup.state_dir().join("media/outgoing");
+    eventually("the copy is gone", async || {
+        std::fs::read_dir(&outgoing).unwrap().count() == 0
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_waits_for_a_limit() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.limit(2);
+    fake.say("hello");
+    answered(&fake, "echo: hello").await;
+    relay.stop().await;
+    assert_eq!(fake.answers(), ["echo: hello"]);
+}
+
+#[tokio::test]
+async fn one_relay_is_a_bot_on_both_platforms_also_after_a_kill() {
+    const ADA: i64 = 42;
+    let fake = FakeDiscord::start().await;
+    let api = BotApi::start(BotApiSettings::default()).await.unwrap();
+    api.add_person(ApiPerson::named(ADA, "Ada"));
+    let setup = with_bot(Setup::for_bot(&api), &fake);
+    let mut relay = started(&setup).await;
+    for round in ["one", "two"] {
+        fake.say(&format!("{round} here"));
+        api.say(ADA, ADA, &format!("{round} there"));
+        answered(&fake, &format!("echo: {round} here")).await;
+        let wanted = format!("echo: {round} there");
+        let found = api
+            .wait_for_answer(ADA, &wanted, SOON, |seen| seen.text == wanted)
+            .await;
+        found.unwrap();
+        eventually("the acknowledgement", async || api.pending_count() == 0).await;
+        // Telegram knows no nonces: an answer whose delivery is unknown would come again.
+        tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+        relay.kill().await;
+        fake.say(&format!("{round} missed"));
+        relay = started(&setup).await;
+        answered(&fake, &format!("echo: {round} missed")).await;
+    }
+    let status = setup.verb(&["status", "--json"]).output().await.unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["link"], "live", "{status}");
+    relay.stop().await;
+    assert_eq!(fake.answers().len(), 4, "{:?}", fake.answers());
+    assert_eq!(api.answers(ADA).len(), 2);
+    assert_eq!(fake.commands().1, 1);
+}
