@@ -25,6 +25,7 @@ use crate::relay::parts::journal_io::JournalIo;
 use crate::relay::parts::lifecycle::Lifecycle;
 use crate::relay::parts::link::RelayLink;
 use crate::relay::parts::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
+use crate::relay::parts::pickers::Pickers;
 use crate::relay::parts::scheduler::{Arms, Scheduler};
 use crate::relay::parts::slash_commands::SlashCommands;
 use crate::relay::parts::sleep::Sleeper;
@@ -161,6 +162,7 @@ impl EventLoop {
                 platforms.map(|identity| identity.platform.as_str()),
                 is_direct,
             ),
+            pickers: Pickers::new(clock.seed()),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings),

@@ -67,6 +67,7 @@ impl EventLoop {
             effects,
             access: _,
             commands: _,
+            pickers: _,
             chats: _,
             adapters: _,
             media: _,

@@ -136,6 +136,14 @@ impl AgentRegistry {
         self.agents().flat_map(|(_, agent)| agent.commands()).collect()
     }
 
+    /// The commands that one agent offers.
+    pub fn commands_of(&self, name: &str) -> Vec<AgentCommand> {
+        self.slots
+            .get(name)
+            .map(|slot| slot.agent.commands())
+            .unwrap_or_default()
+    }
+
     /// Whether running any turn twice does no harm.
     pub fn are_repeatable(&self) -> bool {
         self.agents().all(|(_, agent)| agent.info().repeatable)

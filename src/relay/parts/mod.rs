@@ -12,6 +12,7 @@ pub mod journal_io;
 pub mod lifecycle;
 pub mod link;
 pub mod outbox;
+pub mod pickers;
 pub mod scheduler;
 pub mod slash_commands;
 pub mod sleep;

@@ -74,7 +74,13 @@ impl EventLoop {
             SlashCommand::WhoAmI => self.access.describe(author),
             SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
             SlashCommand::Voice(on) => self.switch_voice(session, on),
-            SlashCommand::Help => self.commands.help(),
+            SlashCommand::Help => {
+                let agent = self.agents.current(session, &route_input(chat, facts));
+                let offered = self.agents.commands_of(&agent);
+                self.commands.help(&agent, &offered)
+            }
+            // Its turn answers it.
+            SlashCommand::Prefer(_) => return,
         };
         self.answer_command(&answer, session, row, (chat, facts));
     }

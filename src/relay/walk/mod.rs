@@ -11,6 +11,7 @@ pub mod handed;
 pub mod job;
 pub mod journal;
 pub mod ops;
+pub mod preferences;
 pub mod recovery;
 pub mod repairs;
 pub mod requests;

@@ -14,6 +14,7 @@ use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::handed::SubmitError;
+use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
@@ -136,7 +137,7 @@ impl EventLoop {
         let span = self.turns.span(turn);
         let personal = self.chats.is_personal(&event.source);
         let origin = TurnOrigin::new(session, &event.source, personal, author, span);
-        if let Some(command) = command {
+        if let Some(command) = command.filter(|command| !command.is_for_agent()) {
             self.turns.abandon(turn);
             let (chat, about) = ((&*origin.chat, &*origin.facts), AboutTurn::Forgotten);
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
@@ -233,11 +234,13 @@ impl EventLoop {
         }
         let adapter = self.adapters.get(&origin.chat.platform);
         let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
-        let (mut start_mark, mut is_interaction) = (None, false);
+        let (mut start_mark, mut is_interaction, mut preference) = (None, false, None);
         let mut input = match task {
             Task::Message(event) => {
                 let event = event.take().map(|event| *event).unwrap_or_default();
                 is_interaction = event.metadata.contains_key(INTERACTION);
+                let command = self.commands.parse(event.text());
+                preference = command.and_then(SlashCommand::into_preference);
                 turn_input(event, selection.text, &adapter)
             }
             Task::Job(job) => {
@@ -286,6 +289,7 @@ impl EventLoop {
             voice: self.voice.clone(),
             accepts_attachments,
             start_mark,
+            preference,
         };
         self.turns.begin(turn, row, selection.agent, input, context);
     }

@@ -18,6 +18,7 @@ const PARTS: &[(&str, &str)] = &[
     ("JournalIo", "journal_io"),
     ("Lifecycle", "lifecycle"),
     ("Outbox", "outbox"),
+    ("Pickers", "pickers"),
     ("RelayLink", "link"),
     ("Scheduler", "scheduler"),
     ("SlashCommands", "slash_commands"),
