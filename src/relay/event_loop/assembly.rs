@@ -18,6 +18,7 @@ use crate::relay::parts::access::AccessControl;
 use crate::relay::parts::agents::AgentRegistry;
 use crate::relay::parts::approvals::Approvals;
 use crate::relay::parts::chats::Chats;
+use crate::relay::parts::conversations::Conversations;
 use crate::relay::parts::handed::Handed;
 use crate::relay::parts::inbound::Inbound;
 use crate::relay::parts::job_files::JobFiles;
@@ -163,6 +164,7 @@ impl EventLoop {
                 is_direct,
             ),
             pickers: Pickers::new(clock.seed()),
+            conversations: Conversations::new(),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings),

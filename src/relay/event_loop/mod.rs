@@ -26,6 +26,7 @@ use super::parts::access::AccessControl;
 use super::parts::agents::AgentRegistry;
 use super::parts::approvals::Approvals;
 use super::parts::chats::Chats;
+use super::parts::conversations::Conversations;
 use super::parts::handed::Handed;
 use super::parts::inbound::Inbound;
 use super::parts::job_files::{JobFiles, JobPrompt};
@@ -88,6 +89,7 @@ pub(super) struct EventLoop {
     pub(super) approvals: Approvals,
     pub(super) commands: SlashCommands,
     pub(super) pickers: Pickers,
+    pub(super) conversations: Conversations,
     pub(super) agents: AgentRegistry,
     pub(super) scheduler: Scheduler,
     pub(super) job_files: JobFiles,

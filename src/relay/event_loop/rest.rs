@@ -68,6 +68,7 @@ impl EventLoop {
             access: _,
             commands: _,
             pickers: _,
+            conversations: _,
             chats: _,
             adapters: _,
             media: _,

@@ -211,6 +211,27 @@ impl AgentRegistry {
         Some(Selection::new(chosen.unwrap_or(default)))
     }
 
+    /// The agent that answers a session's messages without a prefix, on its terms, as far as it is known.
+    pub fn answering(
+        &mut self,
+        session: &SessionKey,
+        input: &RouteInput<'_>,
+        allowed: Option<&[String]>,
+    ) -> Selection {
+        let current = self.current(session, input);
+        let may_use = allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == *current));
+        let name = match allowed.and_then(<[String]>::first) {
+            Some(first) if !may_use => first.as_str(),
+            _ => &*current,
+        };
+        let slot = self.slots.get_key_value(name);
+        let mut selection = Selection::new(slot.unwrap_or((&self.default.0, &self.default.1)));
+        if let Some(route) = fixed_route(&self.routes, input) {
+            selection.take_terms(route);
+        }
+        selection
+    }
+
     /// An agent by its name, the default one without a name. Where the operator set an agent for the chat that a job was made
     /// in, it is that one, on the route's terms.
     pub fn named(&self, name: Option<&str>, made_in: Option<&RouteInput<'_>>) -> Option<Selection> {

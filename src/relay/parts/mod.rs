@@ -5,6 +5,7 @@ pub mod agents;
 pub mod approvals;
 pub mod attachments;
 pub mod chats;
+pub mod conversations;
 pub mod handed;
 pub mod inbound;
 pub mod job_files;

@@ -12,8 +12,12 @@ use crate::text::truncate;
 pub enum SlashCommand {
     /// Stop the turn.
     Stop,
-    /// Start a new conversation.
-    New,
+    /// Start a new conversation: its title, or none.
+    New(String),
+    /// List the conversations.
+    Sessions,
+    /// Go on with a conversation: what follows the name.
+    Resume(String),
     /// Show the status.
     Status,
     /// Choose the agent that answers from now on, or list the agents.
@@ -37,7 +41,9 @@ impl SlashCommand {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Stop => "stop",
-            Self::New => "new",
+            Self::New(_) => "new",
+            Self::Sessions => "sessions",
+            Self::Resume(_) => "resume",
             Self::Status => "status",
             Self::Agent(_) => "agent",
             Self::Prefer(request) => request.preference.name(),
@@ -54,13 +60,24 @@ impl SlashCommand {
         match self {
             Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
             Self::Cron(rest) => JobCommand::is_inquiry(rest),
-            Self::Stop | Self::New | Self::Agent(_) | Self::Prefer(_) | Self::Voice(_) => false,
+            Self::Stop
+            | Self::New(_)
+            | Self::Sessions
+            | Self::Resume(_)
+            | Self::Agent(_)
+            | Self::Prefer(_)
+            | Self::Voice(_) => false,
         }
     }
 
     /// Whether the agent is asked for it, in a turn of its own.
     pub fn is_for_agent(&self) -> bool {
         matches!(self, Self::Prefer(_))
+    }
+
+    /// Whether it is about conversations, which may have to be read first.
+    pub fn is_about_conversations(&self) -> bool {
+        matches!(self, Self::New(_) | Self::Sessions | Self::Resume(_))
     }
 
     /// What the agent is asked for.
@@ -75,7 +92,9 @@ impl SlashCommand {
 /// Every command: its names, and what it does.
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["stop"], "stop the running turn"),
-    (&["new", "reset"], "start a new conversation"),
+    (&["new", "reset"], "start a new conversation: /new TITLE names it"),
+    (&["sessions"], "list your last conversations"),
+    (&["resume"], "go on with one of them here: /resume NUMBER"),
     (&["status"], "show the status"),
     (&["agent"], "choose the agent: /agent NAME"),
     (&["model"], "choose the model of this conversation: /model NAME"),
@@ -149,7 +168,9 @@ impl SlashCommands {
         let (names, _) = self.enabled().find(|(names, _)| names.contains(&word.as_str()))?;
         Some(match names[0] {
             "stop" => SlashCommand::Stop,
-            "new" => SlashCommand::New,
+            "new" => SlashCommand::New(rest.trim().to_owned()),
+            "sessions" => SlashCommand::Sessions,
+            "resume" => SlashCommand::Resume(rest.trim().to_owned()),
             "status" => SlashCommand::Status,
             "agent" => SlashCommand::Agent(rest.split_whitespace().next().map(str::to_owned)),
             "model" => prefer(Preference::Model, rest),
@@ -240,7 +261,7 @@ mod tests {
     fn a_command_is_the_first_word_in_any_case_when_it_is_enabled() {
         let commands = commands(&["stop", "reset", "agent"]);
         assert_eq!(commands.parse(" /STOP@my_bot now"), Some(SlashCommand::Stop));
-        assert_eq!(commands.parse("/new"), Some(SlashCommand::New));
+        assert_eq!(commands.parse("/new"), Some(SlashCommand::New(String::new())));
         assert_eq!(
             commands.parse("/agent  code x"),
             Some(SlashCommand::Agent(Some("code".to_owned())))

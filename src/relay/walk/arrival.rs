@@ -469,7 +469,7 @@ impl EventLoop {
 /// What a person tries to do with a message that answers no question.
 pub fn event_kind(kind: InboxKind, command: Option<&SlashCommand>) -> EventKind {
     match (command, kind) {
-        (Some(SlashCommand::Stop | SlashCommand::New), _) => EventKind::Stop,
+        (Some(SlashCommand::Stop | SlashCommand::New(_)), _) => EventKind::Stop,
         (Some(command), _) if command.is_inquiry() => EventKind::Inquiry,
         (Some(_), _) => EventKind::Command,
         (None, InboxKind::Forward) => EventKind::Interaction,

@@ -7,6 +7,7 @@
 
 pub mod arrival;
 pub mod command;
+pub mod conversations;
 pub mod handed;
 pub mod job;
 pub mod journal;

@@ -208,6 +208,9 @@ impl EventLoop {
 
     /// Starts the agent of a turn that has everything it needs, if its author may still use it.
     pub fn begin_turn(&mut self, turn: TurnId, mut selection: Selection) {
+        if self.awaits_conversations(turn, &selection) {
+            return;
+        }
         let Some((row, origin, task)) = self.turns.preparing(turn) else {
             return;
         };
@@ -270,6 +273,7 @@ impl EventLoop {
                 turn_input(event, Some(std::mem::take(&mut item.text)), &adapter)
             }
         };
+        let said = input.text.clone();
         if !matches!(task, Task::Job(_)) {
             // Context waits for the conversation, which a job is not part of.
             let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
@@ -278,20 +282,28 @@ impl EventLoop {
                 input.text = texts.join("\n\n");
             }
         }
+        let conversation = match task {
+            Task::Job(_) => origin.session.clone(),
+            Task::Message(_) | Task::Handed(_) => {
+                let origin = Arc::clone(&origin);
+                self.enter_conversation(&origin, &selection.agent, preference.is_none().then_some(&said))
+            }
+        };
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,
             clock: self.clock,
             grace: self.settings.grace,
             max_output: self.settings.max_output,
-            forgotten: self.agents.pending_forget(&origin.session),
+            forgotten: self.agents.pending_forget(&conversation),
             media: self.media.clone(),
             voice: self.voice.clone(),
             accepts_attachments,
             start_mark,
             preference,
         };
-        self.turns.begin(turn, row, selection.agent, input, context);
+        self.turns
+            .begin(turn, row, selection.agent, input, conversation, context);
     }
 
     /// How a turn's answer is shown in its chat.

@@ -12,6 +12,7 @@ const PARTS: &[(&str, &str)] = &[
     ("AgentRegistry", "agents"),
     ("Approvals", "approvals"),
     ("Chats", "chats"),
+    ("Conversations", "conversations"),
     ("Handed", "handed"),
     ("Inbound", "inbound"),
     ("JobFiles", "job_files"),

@@ -1,5 +1,6 @@
 //! What people do in a chat beside talking: models, modes, conversations and projects, with an agent that speaks ACP.
 
+mod conversations;
 mod preferences;
 
 use std::path::Path;
