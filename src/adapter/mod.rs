@@ -4,6 +4,7 @@ mod action_builder;
 mod chats;
 mod discord;
 mod labels;
+mod list;
 pub mod media;
 pub mod prompt;
 mod rate_limit;
@@ -19,6 +20,7 @@ pub use discord::{
     MANIFEST_PLATFORM, OfferedCommand, interaction_event, labelled_interaction, manifest, prompt_token,
 };
 pub use labels::LabelMemory;
+pub use list::{ListButton, ListMessage};
 pub use rate_limit::{Permit, PlatformRateLimit, RateLimitSettings, RateLimiter, TextWaits};
 pub use relay_adapter::{Adapters, RelayAdapter};
 pub use session_names::SessionNames;

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
 use url::Url;
 
 use super::completion::{Ended, error_text};
-use super::{Failure, FailureClass, TELL_OPERATOR, Truncation, TurnEnd};
+use super::{Failure, FailureClass, PreferenceOption, TELL_OPERATOR, Truncation, TurnEnd};
 use crate::net::http::{
     Body, HttpClient, HttpEgress, HttpError, HttpPolicy, Request, ResponseStream, bearer, excerpt,
 };
@@ -121,6 +122,14 @@ impl AgentHttp {
         sent.headers = headers;
         self.client.stream(sent, timeout).await
     }
+}
+
+/// The models that a server lists; none when it lists none.
+pub(super) fn listed_models(body: &[u8]) -> Vec<PreferenceOption> {
+    let listed: Value = serde_json::from_slice(body).unwrap_or_default();
+    let models = listed["data"].as_array().map_or(&[][..], Vec::as_slice);
+    let ids = models.iter().filter_map(|model| model["id"].as_str());
+    ids.filter_map(|id| PreferenceOption::new(id, None)).collect()
 }
 
 /// Checks the address of an agent as its settings have it.

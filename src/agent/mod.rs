@@ -18,6 +18,7 @@ pub(crate) mod hermes;
 mod http;
 pub(crate) mod openai;
 pub(crate) mod pool;
+mod preference;
 mod prompt_text;
 pub(crate) mod route;
 pub(crate) mod transcript;
@@ -31,6 +32,7 @@ pub use event::{
     AgentEvent, AgentSignal, EventSink, Media, MediaLocation, PlanStep, SignalReceiver, StepState, ToolCall,
     ToolKind, Usage,
 };
+pub use preference::{Preference, PreferenceAnswer, PreferenceOffer, PreferenceOption, PreferenceRequest};
 pub use turn::{Attachment, ChatOrigin, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
 
 pub use crate::session::TurnId;
@@ -196,6 +198,12 @@ pub trait Agent: Send + Sync + 'static {
     /// Forgets what it remembers of a session.
     fn forget<'a>(&'a self, _session: &'a SessionKey) -> AgentFuture<'a, ()> {
         Box::pin(async {})
+    }
+
+    /// Lists what can be chosen for a conversation, or chooses. It is asked in place of [`Agent::run`], so never while a turn of
+    /// the session runs; the turn's sink keeps what must outlive the process. Confirms only what is certain.
+    fn prefer(&self, _turn: Turn, _request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
+        Box::pin(std::future::ready(PreferenceAnswer::Unsupported))
     }
 
     /// Slash commands that it understands, as far as it knows now.

@@ -17,10 +17,15 @@ use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 
 use super::completion::{CompletionReader, Ended, StreamTimeouts};
-use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient};
+use super::http::{
+    AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient, listed_models,
+};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
 use super::transcript::{AnswerExtent, Bounds, Transcript, TranscriptStore};
-use super::{Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};
+use super::{
+    Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, Preference, PreferenceAnswer,
+    PreferenceRequest, Turn, TurnEnd,
+};
 use crate::agent::{Attachment, MediaLocation};
 use crate::backoff::Backoff;
 use crate::net::http::{Body, HttpEgress, HttpError, ResponseStream};
@@ -254,6 +259,38 @@ impl OpenAiAgent {
         own.chain(any_key).collect()
     }
 
+    /// Lists the server's models, or chooses one.
+    async fn choose(&self, turn: Turn, request: PreferenceRequest) -> PreferenceAnswer {
+        if request.preference != Preference::Model {
+            return PreferenceAnswer::Unsupported;
+        }
+        let asked = AgentRequest {
+            path: "/models",
+            headers: self.headers(),
+            ..AgentRequest::default()
+        };
+        let reply = match self.http.send(asked, HEALTH_TIMEOUT).await {
+            Ok(reply) => reply,
+            Err(error) => return PreferenceAnswer::Failed(FAILURES.transport(&error)),
+        };
+        let body = match reply.status {
+            // Not every server lists its models.
+            404 | 405 | 501 => return PreferenceAnswer::Unsupported,
+            _ if !reply.is_success() => {
+                return PreferenceAnswer::Failed(FAILURES.status(&self.http, reply).await);
+            }
+            _ => reply.body(HEALTH_TIMEOUT).await,
+        };
+        let models = match body {
+            Ok(body) => listed_models(&body),
+            Err(error) => return PreferenceAnswer::Failed(FAILURES.transport(&error)),
+        };
+        let default = Some(self.settings.model.as_str());
+        self.transcripts
+            .choose_model(&turn, request, (models, default))
+            .await
+    }
+
     async fn check_health(&self) -> AgentHealth {
         let request = AgentRequest {
             path: "/models",
@@ -302,6 +339,10 @@ impl Agent for OpenAiAgent {
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(self.turn(turn))
+    }
+
+    fn prefer(&self, turn: Turn, request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
+        Box::pin(self.choose(turn, request))
     }
 
     fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
@@ -480,7 +521,8 @@ pub(super) fn request_body(
         last["content"] = Value::Array(parts);
     }
     let mut body = Map::new();
-    body.insert("model".to_owned(), json!(settings.model));
+    let model = transcript.model.as_ref().unwrap_or(&settings.model);
+    body.insert("model".to_owned(), json!(model));
     body.insert("messages".to_owned(), Value::Array(messages));
     body.insert("stream".to_owned(), json!(true));
     if let Some(temperature) = settings.temperature {

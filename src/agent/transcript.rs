@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use super::EventSink;
+use super::{EventSink, PreferenceAnswer, PreferenceOffer, PreferenceOption, PreferenceRequest, Turn};
 use crate::collections::BoundedCache;
 use crate::wire::SessionKey;
 
@@ -59,6 +59,9 @@ pub enum AnswerExtent {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
     exchanges: Vec<TranscriptTurn>,
+    /// The model that people chose for the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) model: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +78,10 @@ impl Transcript {
     /// Reads saved state; invalid state is empty.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let read: Self = serde_json::from_slice(bytes).unwrap_or_default();
-        let mut clean = Self::default();
+        let mut clean = Self {
+            model: read.model,
+            ..Self::default()
+        };
         for exchange in read.exchanges {
             clean.push_user(&exchange.user);
             let extent = if exchange.interrupted {
@@ -90,7 +96,7 @@ impl Transcript {
 
     /// Serializes it; empty for an empty transcript.
     pub fn to_bytes(&self) -> Vec<u8> {
-        if self.exchanges.is_empty() {
+        if self.exchanges.is_empty() && self.model.is_none() {
             return Vec::new();
         }
         serde_json::to_vec(self).unwrap_or_default()
@@ -229,17 +235,44 @@ impl TranscriptStore {
         events: &EventSink,
         text: &str,
     ) -> ActiveTranscript {
-        let known = self.cache().sessions.get(session).cloned();
-        let mut active = if let Some(active) = known {
-            active
-        } else {
-            let kept = events.load_state().await.unwrap_or_default();
-            let transcript = Transcript::from_bytes(&kept);
-            self.cache().begin(session, transcript)
-        };
+        let mut active = self.recall(session, events).await;
         active.transcript.push_user(text);
         active.transcript.forget_oldest(self.bounds);
         active
+    }
+
+    /// The session's transcript as it is.
+    pub(super) async fn recall(&self, session: &SessionKey, events: &EventSink) -> ActiveTranscript {
+        let known = self.cache().sessions.get(session).cloned();
+        if let Some(active) = known {
+            return active;
+        }
+        let kept = events.load_state().await.unwrap_or_default();
+        let transcript = Transcript::from_bytes(&kept);
+        self.cache().begin(session, transcript)
+    }
+
+    /// Lists the models that a server has, or chooses one of them for the session; `default` answers where nobody chose.
+    pub(super) async fn choose_model(
+        &self,
+        turn: &Turn,
+        request: PreferenceRequest,
+        (models, default): (Vec<PreferenceOption>, Option<&str>),
+    ) -> PreferenceAnswer {
+        let mut active = self.recall(&turn.session, &turn.events).await;
+        let current = active.transcript.model.as_deref().or(default).map(str::to_owned);
+        let Some(offer) = PreferenceOffer::new(models.into_iter(), current) else {
+            return PreferenceAnswer::Unsupported;
+        };
+        let Some(choice) = request.choice else {
+            return PreferenceAnswer::Offered(offer);
+        };
+        let Some(option) = offer.find(&choice).cloned() else {
+            return PreferenceAnswer::NoSuchOption(offer);
+        };
+        active.transcript.model = Some(option.id.clone());
+        self.finish(&turn.session, &turn.events, active).await;
+        PreferenceAnswer::Changed(option)
     }
 
     /// Stores the transcript after the turn, unless the session was forgotten meanwhile.

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
+use super::parts::conversations::OwnerKey;
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
@@ -97,6 +98,10 @@ pub(super) enum Pending {
     Ops(Option<oneshot::Sender<Result<(), SendError>>>),
     /// A turn waits to learn which agent was chosen for its session.
     AgentChoice(TurnId, SessionKey),
+    /// A turn waits to learn the conversations of this owner.
+    Conversations(TurnId, OwnerKey),
+    /// One of the relay's own commands waits to learn them.
+    CommandConversations(OwnerKey, Box<DeferredCommand>),
     /// A command line waits until its change of the rules is stored; then it gets this answer.
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
     /// A command line waits until an entry of the journal is repaired.
@@ -117,7 +122,10 @@ impl Pending {
             Self::Quarantine(_) => "quarantine",
             Self::SessionRows(_) | Self::WaitingRows(_) => "rows",
             Self::Ops(_) => "ops",
-            Self::AgentChoice(..) | Self::AgentState(_) => "state",
+            Self::AgentChoice(..)
+            | Self::AgentState(_)
+            | Self::Conversations(..)
+            | Self::CommandConversations(..) => "state",
             Self::Access(..) => "access",
             Self::Repair(_) => "repair",
             Self::Job(_) => "job",
@@ -156,6 +164,18 @@ pub(super) struct ChatJobRequest {
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
     pub(super) maker: JobMaker,
+}
+
+/// One of the relay's own commands that waits for the journal, and where its answer goes.
+#[derive(Debug)]
+pub(super) struct DeferredCommand {
+    pub(super) command: SlashCommand,
+    pub(super) about: AboutTurn,
+    pub(super) session: SessionKey,
+    pub(super) row: InboxSeq,
+    pub(super) chat: ChatId,
+    pub(super) facts: ChatFacts,
+    pub(super) author: Author,
 }
 
 /// The number of a run of a job, as the journal keeps it.

@@ -28,6 +28,8 @@ pub(super) struct Shape {
     pub(super) images: bool,
     /// Largest image that is handed over as such.
     pub(super) image_bytes: u64,
+    /// Whether the text is a command of the agent, which gets nothing else then.
+    pub(super) is_command: bool,
     /// Whether a leading slash is escaped.
     pub(super) escape_slash: bool,
     /// Whether the platform hint is included.
@@ -51,6 +53,9 @@ pub(super) async fn blocks(input: &TurnInput, shape: Shape) -> Vec<Value> {
 }
 
 fn text(input: &TurnInput, shape: Shape) -> String {
+    if shape.is_command {
+        return input.text.trim().to_owned();
+    }
     let mut text = input.as_prompt();
     if text.trim().is_empty() && !input.attachments.is_empty() {
         "(no text, see what is attached)".clone_into(&mut text);
@@ -202,6 +207,7 @@ mod tests {
             text(
                 &input("/help"),
                 Shape {
+                    is_command: false,
                     escape_slash: false,
                     ..SHAPE
                 }

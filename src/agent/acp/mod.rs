@@ -13,6 +13,7 @@
 //! | `message`, `rpc` | a JSON-RPC connection |
 //! | `process`, `pool` | processes: started on demand, supervised, restarted with backoff |
 //! | `update`, `permission`, `content` | mapping in both directions · *pure* but for reading images |
+//! | `preferences` | what people can choose in a session · *pure* |
 //! | `sessions`, `outcome` | decisions before a prompt and after its response · *pure* |
 //! | `open`, `prompt`, `turn_queue` | a turn |
 //!
@@ -26,6 +27,7 @@ mod open;
 mod outcome;
 mod permission;
 mod pool;
+mod preferences;
 mod process;
 mod prompt;
 mod rpc;
@@ -54,7 +56,10 @@ use self::rpc::CallError;
 use self::sessions::{AgentSessionStatus, AgentSessions, SessionRef};
 use self::settings::Launch;
 use super::child::{BaseEnv, program_exists};
-use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, AgentProcess, Failure, Turn, TurnEnd};
+use super::{
+    Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, AgentProcess, Failure, FailureClass,
+    PreferenceAnswer, PreferenceRequest, Turn, TurnEnd,
+};
 use crate::wire::SessionKey;
 
 /// Timeout of a small request.
@@ -120,6 +125,58 @@ impl AcpAgent {
         }
     }
 
+    /// Lists what can be chosen in the turn's session, or chooses.
+    async fn choose(&self, turn: Turn, request: PreferenceRequest) -> PreferenceAnswer {
+        let cwd = self.directory(&turn);
+        let (gate, evicted) = self.sessions().gate(&turn.session);
+        if let Some(session) = evicted {
+            self.close(&session);
+        }
+        // Fails only when the semaphore is closed, which never happens.
+        let inside = gate.acquire_owned().await;
+        let opened = match self.open(&turn, &cwd).await {
+            Ok(opened) => opened,
+            Err(error) => return PreferenceAnswer::Failed(self.not_opened(error)),
+        };
+        let (routes, preference) = (&opened.lease.process.routes, request.preference);
+        let mut options = routes.options(&opened.id);
+        let Some(selector) = options.selector(preference) else {
+            return PreferenceAnswer::Unsupported;
+        };
+        let Some(choice) = request.choice else {
+            return PreferenceAnswer::Offered(selector.offer);
+        };
+        let Some(option) = selector.offer.find(&choice).cloned() else {
+            return PreferenceAnswer::NoSuchOption(selector.offer);
+        };
+        let (method, params) = selector.request(&opened.id, &option.id);
+        let answer = match self.set_up(&opened.lease.process, method, &params).await {
+            Ok(answer) => answer,
+            Err(SessionError::Refused(error)) => {
+                let public = format!("The agent refused to switch its {}.", preference.name());
+                return PreferenceAnswer::Failed(
+                    Failure::new(FailureClass::Reported, public, error.to_string()).without_side_effects(),
+                );
+            }
+            Err(error) => return PreferenceAnswer::Failed(self.not_opened(error)),
+        };
+        let is_confirmed = options.confirm(&selector, &answer, &option.id);
+        routes.set_options(&opened.id, options);
+        if !is_confirmed {
+            let public = format!("The agent kept its {}.", preference.name());
+            let detail = format!("it answered {method} with another value than the one chosen");
+            return PreferenceAnswer::Failed(
+                Failure::new(FailureClass::Reported, public, detail).without_side_effects(),
+            );
+        }
+        let mut chosen = self.sessions().chosen(&turn.session);
+        chosen.set(preference, Some(option.id.clone()));
+        self.sessions().set_chosen(&turn.session, chosen);
+        self.save(&turn, &opened.id, &cwd).await;
+        drop(inside);
+        PreferenceAnswer::Changed(option)
+    }
+
     /// Prompts once; `None` when the prompt was not processed and may be sent again.
     async fn prompt(&self, turn: &Turn, opened: &OpenedSession, retried: bool) -> Option<TurnEnd> {
         let key = &turn.session;
@@ -127,8 +184,9 @@ impl AcpAgent {
         let shape = Shape {
             images: process.capabilities.images,
             image_bytes: self.settings.image_bytes,
+            is_command: self.is_own_command(&turn.input.text),
             escape_slash: self.launch.escape_slash,
-            hint: opened.fresh && self.settings.system_hint,
+            hint: self.sessions().take_fresh(key) && self.settings.system_hint,
         };
         let blocks = content::blocks(&turn.input, shape).await;
         let prompt = Prompt {
@@ -170,6 +228,15 @@ impl AcpAgent {
             StopCause::Overflow => TurnEnd::Failed(outcome::overflow(&self.launch)),
             StopCause::None | StopCause::Requested => end,
         })
+    }
+
+    /// Whether a text begins with a command that the agent offers.
+    fn is_own_command(&self, text: &str) -> bool {
+        let Some(command) = text.trim_start().strip_prefix('/') else {
+            return false;
+        };
+        let name = command.split_whitespace().next().unwrap_or_default();
+        self.commands().iter().any(|known| known.name == name)
     }
 
     /// The agent did not stop within its grace period.
@@ -325,6 +392,10 @@ impl Agent for AcpAgent {
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(self.drive(turn))
+    }
+
+    fn prefer(&self, turn: Turn, request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
+        Box::pin(self.choose(turn, request))
     }
 
     fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {

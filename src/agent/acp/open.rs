@@ -9,12 +9,14 @@ use tokio::time::timeout;
 use super::AcpAgent;
 use super::outcome::SessionError;
 use super::pool::ProcessLease;
+use super::preferences::SessionOptions;
 use super::process::Process;
 use super::process::{Capabilities, Continue};
 use super::rpc::CallError;
 use super::sessions::{AgentSessionStatus, OpenStep, SavedSession, SessionRef, is_id, next_step};
 use super::settings::OptionValue;
-use crate::agent::{AgentEvent, Turn};
+use crate::agent::{AgentEvent, Preference, Turn};
+use crate::text::one_line;
 
 /// A session that can be prompted.
 #[derive(Debug)]
@@ -23,8 +25,6 @@ pub(super) struct OpenedSession {
     pub(super) lease: ProcessLease,
     /// The agent's name for it.
     pub(super) id: String,
-    /// Whether it is new.
-    pub(super) fresh: bool,
 }
 
 /// The result of continuing a session.
@@ -58,7 +58,9 @@ impl AcpAgent {
             match next_step(&status, cwd, alive.as_ref()) {
                 OpenStep::LoadState => {
                     let kept = turn.events.load_state().await.unwrap_or_default();
-                    status = SavedSession::read(&kept, &self.name);
+                    let chosen;
+                    (status, chosen) = SavedSession::read(&kept, &self.name);
+                    self.sessions().set_chosen(&turn.session, chosen);
                 }
                 OpenStep::Use(session) => {
                     let lease = self.acquire(Some(&session)).await?;
@@ -66,7 +68,6 @@ impl AcpAgent {
                         return Ok(OpenedSession {
                             lease,
                             id: session.id,
-                            fresh: false,
                         });
                     }
                     status = rest(session);
@@ -128,8 +129,8 @@ impl AcpAgent {
                     Continued::Restored => return self.opened(turn, cwd, lease, id, &answer).await,
                     Continued::Other(other) => {
                         notify_lost(turn).await;
-                        let mut opened = self.opened(turn, cwd, lease, other, &answer).await?;
-                        opened.fresh = true;
+                        let opened = self.opened(turn, cwd, lease, other, &answer).await?;
+                        self.sessions().set_fresh(&turn.session);
                         return Ok(opened);
                     }
                     Continued::Lost => {}
@@ -150,8 +151,8 @@ impl AcpAgent {
         let answer = self.set_up(&lease.process, "session/new", &params).await?;
         let id =
             session_id(&answer).ok_or(SessionError::InvalidResponse("a new session has no usable name"))?;
-        let mut opened = self.opened(turn, cwd, lease, id, &answer).await?;
-        opened.fresh = true;
+        let opened = self.opened(turn, cwd, lease, id, &answer).await?;
+        self.sessions().set_fresh(&turn.session);
         Ok(opened)
     }
 
@@ -189,6 +190,11 @@ impl AcpAgent {
             self.configure(&lease.process, "session/set_config_option", &params, &what)
                 .await?;
         }
+        lease
+            .process
+            .routes
+            .set_options(&id, SessionOptions::read(answer));
+        self.choose_again(turn, &lease.process, &id).await;
         let session = SessionRef {
             generation: lease.process.generation,
             id: id.clone(),
@@ -196,17 +202,53 @@ impl AcpAgent {
         };
         self.sessions()
             .set_status(&turn.session, AgentSessionStatus::Open(session));
+        self.save(turn, &id, cwd).await;
+        Ok(OpenedSession { lease, id })
+    }
+
+    /// Saves which session a conversation has, and what was chosen in it.
+    pub(super) async fn save(&self, turn: &Turn, id: &str, cwd: &Path) {
         let kept = SavedSession {
             backend: self.name.clone(),
-            session_id: id.clone(),
+            session_id: id.to_owned(),
             cwd: cwd.to_owned(),
+            chosen: self.sessions().chosen(&turn.session),
         };
         turn.events.save_state(kept.write()).await;
-        Ok(OpenedSession {
-            lease,
-            id,
-            fresh: false,
-        })
+    }
+
+    /// Sets what people chose in the conversation: the agent may not have kept it. What it does not offer any more is
+    /// forgotten, with a notice.
+    async fn choose_again(&self, turn: &Turn, process: &Process, id: &str) {
+        for preference in [Preference::Model, Preference::Mode] {
+            let mut chosen = self.sessions().chosen(&turn.session);
+            let Some(choice) = chosen.get(preference).map(str::to_owned) else {
+                continue;
+            };
+            let mut options = process.routes.options(id);
+            let selector = options.selector(preference);
+            if selector
+                .as_ref()
+                .is_some_and(|selector| selector.offer.current.as_ref() == Some(&choice))
+            {
+                continue;
+            }
+            let mut is_set = false;
+            if let Some(selector) = selector {
+                let (method, params) = selector.request(id, &choice);
+                if let Ok(answer) = self.set_up(process, method, &params).await {
+                    is_set = options.confirm(&selector, &answer, &choice);
+                    process.routes.set_options(id, options);
+                }
+            }
+            if !is_set {
+                chosen.set(preference, None);
+                self.sessions().set_chosen(&turn.session, chosen);
+                let name = preference.name();
+                let notice = format!("The agent no longer offers the {name} {}.", one_line(&choice, 80));
+                turn.events.emit(AgentEvent::Notice(notice)).await;
+            }
+        }
     }
 
     async fn configure(
@@ -226,7 +268,12 @@ impl AcpAgent {
     }
 
     /// Sends a setup request.
-    async fn set_up(&self, process: &Process, method: &str, params: &Value) -> Result<Value, SessionError> {
+    pub(super) async fn set_up(
+        &self,
+        process: &Process,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, SessionError> {
         let limit = self.launch.start_timeout;
         match timeout(limit, process.peer().call(method, params)).await {
             Err(_) => {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use super::preferences::Chosen;
 use super::process::Capabilities;
 use crate::wire::SessionKey;
 
@@ -102,17 +103,23 @@ pub(super) struct SavedSession {
     pub(super) session_id: String,
     /// The working directory of the session.
     pub(super) cwd: PathBuf,
+    /// What people chose in it.
+    #[serde(default, skip_serializing_if = "Chosen::is_empty")]
+    pub(super) chosen: Chosen,
 }
 
 impl SavedSession {
     /// Reads saved state, if it is this backend's.
-    pub(super) fn read(bytes: &[u8], backend: &str) -> AgentSessionStatus {
+    pub(super) fn read(bytes: &[u8], backend: &str) -> (AgentSessionStatus, Chosen) {
         match serde_json::from_slice::<Self>(bytes) {
-            Ok(kept) if kept.backend == backend && is_id(&kept.session_id) => AgentSessionStatus::Detached {
-                id: kept.session_id,
-                cwd: kept.cwd,
-            },
-            _ => AgentSessionStatus::New,
+            Ok(kept) if kept.backend == backend && is_id(&kept.session_id) => (
+                AgentSessionStatus::Detached {
+                    id: kept.session_id,
+                    cwd: kept.cwd,
+                },
+                kept.chosen,
+            ),
+            _ => (AgentSessionStatus::New, Chosen::default()),
         }
     }
 
@@ -141,6 +148,9 @@ struct AgentSession {
     status: AgentSessionStatus,
     /// Whether the last turn was cancelled; the agent may apply that to the next one.
     stopped: bool,
+    /// Whether the session is new, and was not prompted yet.
+    fresh: bool,
+    chosen: Chosen,
     used: u64,
     gate: Arc<Semaphore>,
 }
@@ -163,6 +173,8 @@ impl AgentSessions {
         let entry = self.entries.entry(key.clone()).or_insert_with(|| AgentSession {
             status: AgentSessionStatus::Unknown,
             stopped: false,
+            fresh: false,
+            chosen: Chosen::default(),
             used: 0,
             gate: Arc::new(Semaphore::new(1)),
         });
@@ -180,6 +192,35 @@ impl AgentSessions {
     pub(super) fn set_status(&mut self, key: &SessionKey, status: AgentSessionStatus) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.status = status;
+        }
+    }
+
+    /// Records that the session is new.
+    pub(super) fn set_fresh(&mut self, key: &SessionKey) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.fresh = true;
+        }
+    }
+
+    /// Whether the session is new and is prompted for the first time now.
+    pub(super) fn take_fresh(&mut self, key: &SessionKey) -> bool {
+        self.entries
+            .get_mut(key)
+            .is_some_and(|entry| std::mem::take(&mut entry.fresh))
+    }
+
+    /// What people chose.
+    pub(super) fn chosen(&self, key: &SessionKey) -> Chosen {
+        self.entries
+            .get(key)
+            .map(|entry| entry.chosen.clone())
+            .unwrap_or_default()
+    }
+
+    /// Records what people chose.
+    pub(super) fn set_chosen(&mut self, key: &SessionKey, chosen: Chosen) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.chosen = chosen;
         }
     }
 
@@ -205,6 +246,8 @@ impl AgentSessions {
         self.gate(key);
         let entry = self.entries.get_mut(key)?;
         entry.stopped = false;
+        entry.fresh = false;
+        entry.chosen = Chosen::default();
         match std::mem::replace(&mut entry.status, AgentSessionStatus::New) {
             AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),
             AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => {
@@ -245,6 +288,7 @@ mod tests {
             generation: ProcessGeneration(1),
             id: id.to_owned(),
             cwd: "/w".into(),
+            chosen: Chosen::default(),
         }
     }
 
@@ -261,6 +305,7 @@ mod tests {
         let resting = AgentSessionStatus::Detached {
             id: "s".to_owned(),
             cwd: "/w".into(),
+            chosen: Chosen::default(),
         };
         let resumed = OpenStep::Resume("s".to_owned());
         for (status, alive, expected) in [
@@ -289,6 +334,7 @@ mod tests {
             backend: "a".to_owned(),
             session_id: "s".to_owned(),
             cwd: "/w".into(),
+            chosen: Chosen::default(),
         };
         let bytes = kept.write();
         assert!(

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{METHOD_NOT_FOUND, RpcError};
 use super::permission::cancelled;
+use super::preferences::{KnownOptions, SessionOptions};
 use super::rpc::MessageHandler;
 use super::sessions::is_id;
 use super::update::{UpdateReader, commands, title};
@@ -158,6 +159,7 @@ pub(super) struct Routes {
     sessions: Mutex<HashMap<String, SessionRoute>>,
     /// Titles received between turns.
     titles: Mutex<HashMap<String, String>>,
+    options: Mutex<KnownOptions>,
     commands: Arc<Mutex<Vec<AgentCommand>>>,
 }
 
@@ -182,6 +184,7 @@ impl Routes {
         Arc::new(Self {
             sessions: Mutex::default(),
             titles: Mutex::default(),
+            options: Mutex::default(),
             commands,
         })
     }
@@ -198,6 +201,20 @@ impl Routes {
     /// Counts a session's updates.
     pub(super) fn replay(self: &Arc<Self>, id: &str) -> Routed {
         self.route(id, SessionRoute::Replay(0))
+    }
+
+    /// What a session offers.
+    pub(super) fn options(&self, id: &str) -> SessionOptions {
+        self.known_options().get(id)
+    }
+
+    /// A session was opened, or somebody chose something in it.
+    pub(super) fn set_options(&self, id: &str, options: SessionOptions) {
+        self.known_options().set(id, options);
+    }
+
+    fn known_options(&self) -> MutexGuard<'_, KnownOptions> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn route(self: &Arc<Self>, id: &str, route: SessionRoute) -> Routed {
@@ -254,6 +271,7 @@ impl MessageHandler for Routes {
             return;
         }
         let id = params["sessionId"].as_str().unwrap_or_default();
+        self.known_options().update(id, update);
         match self.sessions().get_mut(id) {
             Some(SessionRoute::Turn(queue)) => queue.read(update),
             Some(SessionRoute::Replay(count)) => *count += 1,

@@ -40,6 +40,14 @@ macro_rules! delegate {
             self.$inner.forget(session)
         }
 
+        fn prefer(
+            &self,
+            turn: crate::agent::Turn,
+            request: crate::agent::PreferenceRequest,
+        ) -> crate::agent::AgentFuture<'_, crate::agent::PreferenceAnswer> {
+            self.$inner.prefer(turn, request)
+        }
+
         fn commands(&self) -> Vec<crate::agent::AgentCommand> { self.$inner.commands() }
 
         fn processes(&self) -> Vec<crate::agent::AgentProcess> { self.$inner.processes() }

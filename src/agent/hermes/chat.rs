@@ -26,7 +26,13 @@ impl HermesAgent {
         let mut body = Map::new();
         body.insert("messages".to_owned(), Value::Array(messages));
         body.insert("stream".to_owned(), json!(true));
-        if let Some(model) = &self.settings.model {
+        let chosen = self
+            .transcripts
+            .recall(&turn.session, &turn.events)
+            .await
+            .transcript
+            .model;
+        if let Some(model) = chosen.as_ref().or(self.settings.model.as_ref()) {
             body.insert("model".to_owned(), json!(model));
         }
         let session = session_name(&turn.session);

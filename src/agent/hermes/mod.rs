@@ -22,11 +22,12 @@ use tokio::time::Instant;
 
 use self::run::{Run, RunText};
 use self::start::{BackgroundRequests, Posted, RunHandle};
-use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts};
+use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, listed_models};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
 use super::transcript::{AnswerExtent, Bounds, Transcript, TranscriptStore};
 use super::{
-    Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, TELL_OPERATOR, Turn, TurnEnd,
+    Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Preference, PreferenceAnswer,
+    PreferenceRequest, TELL_OPERATOR, Turn, TurnEnd,
 };
 use crate::net::http::{HttpEgress, HttpError};
 use crate::wire::SessionKey;
@@ -149,7 +150,7 @@ impl HermesAgent {
         if !instructions.is_empty() {
             body.insert("instructions".to_owned(), json!(instructions));
         }
-        if let Some(model) = &self.settings.model {
+        if let Some(model) = transcript.model.as_ref().or(self.settings.model.as_ref()) {
             body.insert("model".to_owned(), json!(model));
         }
         let body = serde_json::to_vec(&body).unwrap_or_default();
@@ -222,6 +223,36 @@ impl HermesAgent {
         Duration::from_secs(self.settings.idle_timeout_secs)
     }
 
+    /// Lists the models that the gateway serves, or chooses one.
+    async fn choose(&self, turn: Turn, request: PreferenceRequest) -> PreferenceAnswer {
+        if request.preference != Preference::Model {
+            return PreferenceAnswer::Unsupported;
+        }
+        let asked = AgentRequest {
+            path: "/v1/models",
+            ..AgentRequest::default()
+        };
+        let reply = match self.http.send(asked, REQUEST_TIMEOUT).await {
+            Ok(reply) => reply,
+            Err(error) => return PreferenceAnswer::Failed(FAILURES.transport(&error)),
+        };
+        let body = match reply.status {
+            404 | 405 => return PreferenceAnswer::Unsupported,
+            _ if !reply.is_success() => {
+                return PreferenceAnswer::Failed(FAILURES.status(&self.http, reply).await);
+            }
+            _ => reply.body(REQUEST_TIMEOUT).await,
+        };
+        let models = match body {
+            Ok(body) => listed_models(&body),
+            Err(error) => return PreferenceAnswer::Failed(FAILURES.transport(&error)),
+        };
+        let default = self.settings.model.as_deref();
+        self.transcripts
+            .choose_model(&turn, request, (models, default))
+            .await
+    }
+
     async fn check_status(&self) -> AgentHealth {
         let alive = AgentRequest {
             path: "/health",
@@ -292,6 +323,10 @@ impl Agent for HermesAgent {
             HermesMode::Runs => Box::pin(self.run_turn(turn)),
             HermesMode::Chat => Box::pin(self.chat_turn(turn)),
         }
+    }
+
+    fn prefer(&self, turn: Turn, request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
+        Box::pin(self.choose(turn, request))
     }
 
     fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {

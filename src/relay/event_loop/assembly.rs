@@ -18,6 +18,7 @@ use crate::relay::parts::access::AccessControl;
 use crate::relay::parts::agents::AgentRegistry;
 use crate::relay::parts::approvals::Approvals;
 use crate::relay::parts::chats::Chats;
+use crate::relay::parts::conversations::Conversations;
 use crate::relay::parts::handed::Handed;
 use crate::relay::parts::inbound::Inbound;
 use crate::relay::parts::job_files::JobFiles;
@@ -25,6 +26,7 @@ use crate::relay::parts::journal_io::JournalIo;
 use crate::relay::parts::lifecycle::Lifecycle;
 use crate::relay::parts::link::RelayLink;
 use crate::relay::parts::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
+use crate::relay::parts::pickers::Pickers;
 use crate::relay::parts::scheduler::{Arms, Scheduler};
 use crate::relay::parts::slash_commands::SlashCommands;
 use crate::relay::parts::sleep::Sleeper;
@@ -162,6 +164,8 @@ impl EventLoop {
                 platforms.map(|identity| identity.platform.as_str()),
                 bots,
             ),
+            pickers: Pickers::new(clock.seed()),
+            conversations: Conversations::new(),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings),

@@ -26,6 +26,7 @@ use super::parts::access::AccessControl;
 use super::parts::agents::AgentRegistry;
 use super::parts::approvals::Approvals;
 use super::parts::chats::Chats;
+use super::parts::conversations::Conversations;
 use super::parts::handed::Handed;
 use super::parts::inbound::Inbound;
 use super::parts::job_files::{JobFiles, JobPrompt};
@@ -33,6 +34,7 @@ use super::parts::journal_io::JournalIo;
 use super::parts::lifecycle::Lifecycle;
 use super::parts::link::RelayLink;
 use super::parts::outbox::{MAX_IN_FLIGHT, Outbox};
+use super::parts::pickers::Pickers;
 use super::parts::scheduler::Scheduler;
 use super::parts::slash_commands::SlashCommands;
 use super::parts::sleep::{SleepEvent, SleepTask, Sleeper};
@@ -86,6 +88,8 @@ pub(super) struct EventLoop {
     pub(super) outbox: Outbox,
     pub(super) approvals: Approvals,
     pub(super) commands: SlashCommands,
+    pub(super) pickers: Pickers,
+    pub(super) conversations: Conversations,
     pub(super) agents: AgentRegistry,
     pub(super) scheduler: Scheduler,
     pub(super) job_files: JobFiles,

@@ -67,6 +67,8 @@ impl EventLoop {
             effects,
             access: _,
             commands: _,
+            pickers: _,
+            conversations: _,
             chats: _,
             adapters: _,
             media: _,

@@ -142,6 +142,14 @@ impl AgentRegistry {
         AgentPool::merged(self.agents().filter_map(|(_, agent)| agent.pool()))
     }
 
+    /// The commands that one agent offers.
+    pub fn commands_of(&self, name: &str) -> Vec<AgentCommand> {
+        self.slots
+            .get(name)
+            .map(|slot| slot.agent.commands())
+            .unwrap_or_default()
+    }
+
     /// Whether running any turn twice does no harm.
     pub fn are_repeatable(&self) -> bool {
         self.agents().all(|(_, agent)| agent.info().repeatable)
@@ -207,6 +215,27 @@ impl AgentRegistry {
         let chosen = self.choices.get(session)?.as_deref();
         let chosen = chosen.and_then(|name| self.slots.get_key_value(name).filter(|(name, _)| may_use(name)));
         Some(Selection::new(chosen.unwrap_or(default)))
+    }
+
+    /// The agent that answers a session's messages without a prefix, on its terms, as far as it is known.
+    pub fn answering(
+        &mut self,
+        session: &SessionKey,
+        input: &RouteInput<'_>,
+        allowed: Option<&[String]>,
+    ) -> Selection {
+        let current = self.current(session, input);
+        let may_use = allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == *current));
+        let name = match allowed.and_then(<[String]>::first) {
+            Some(first) if !may_use => first.as_str(),
+            _ => &*current,
+        };
+        let slot = self.slots.get_key_value(name);
+        let mut selection = Selection::new(slot.unwrap_or((&self.default.0, &self.default.1)));
+        if let Some(route) = fixed_route(&self.routes, input) {
+            selection.take_terms(route);
+        }
+        selection
     }
 
     /// An agent by its name, the default one without a name. Where the operator set an agent for the chat that a job was made

@@ -114,6 +114,8 @@ impl JournalIo {
             Pending::SessionRows(_)
             | Pending::WaitingRows(_)
             | Pending::AgentChoice(..)
+            | Pending::Conversations(..)
+            | Pending::CommandConversations(..)
             | Pending::AgentState(_) => false,
         };
         self.pending.values().filter(commits).count()

@@ -3,16 +3,21 @@
 use serde_json::Value;
 
 use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
-use crate::agent::AgentCommand;
+use crate::agent::{AgentCommand, Preference, PreferenceRequest};
 use crate::cron::chat::JobCommand;
+use crate::text::truncate;
 
 /// A command for the relay itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlashCommand {
     /// Stop the turn.
     Stop,
-    /// Start a new conversation.
-    New,
+    /// Start a new conversation: its title, or none.
+    New(String),
+    /// List the conversations.
+    Sessions,
+    /// Go on with a conversation: what follows the name.
+    Resume(String),
     /// Show the status.
     Status,
     /// Choose the agent that answers from now on, or list the agents.
@@ -21,6 +26,8 @@ pub enum SlashCommand {
     WhoAmI,
     /// Show what the writer has used today.
     Usage,
+    /// Choose the model or the mode of the agent, or list what there is.
+    Prefer(PreferenceRequest),
     /// List or change the jobs of the chat: what follows the name.
     Cron(String),
     /// Switch spoken answers on or off, or say whether they are on: what follows the name.
@@ -34,9 +41,12 @@ impl SlashCommand {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Stop => "stop",
-            Self::New => "new",
+            Self::New(_) => "new",
+            Self::Sessions => "sessions",
+            Self::Resume(_) => "resume",
             Self::Status => "status",
             Self::Agent(_) => "agent",
+            Self::Prefer(request) => request.preference.name(),
             Self::WhoAmI => "whoami",
             Self::Usage => "usage",
             Self::Cron(_) => "cron",
@@ -50,7 +60,31 @@ impl SlashCommand {
         match self {
             Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
             Self::Cron(rest) => JobCommand::is_inquiry(rest),
-            Self::Stop | Self::New | Self::Agent(_) | Self::Voice(_) => false,
+            Self::Stop
+            | Self::New(_)
+            | Self::Sessions
+            | Self::Resume(_)
+            | Self::Agent(_)
+            | Self::Prefer(_)
+            | Self::Voice(_) => false,
+        }
+    }
+
+    /// Whether the agent is asked for it, in a turn of its own.
+    pub fn is_for_agent(&self) -> bool {
+        matches!(self, Self::Prefer(_))
+    }
+
+    /// Whether it is about conversations, which may have to be read first.
+    pub fn is_about_conversations(&self) -> bool {
+        matches!(self, Self::New(_) | Self::Sessions | Self::Resume(_))
+    }
+
+    /// What the agent is asked for.
+    pub fn into_preference(self) -> Option<PreferenceRequest> {
+        match self {
+            Self::Prefer(request) => Some(request),
+            _ => None,
         }
     }
 }
@@ -58,9 +92,16 @@ impl SlashCommand {
 /// Every command: its names, and what it does.
 const COMMANDS: &[(&[&str], &str)] = &[
     (&["stop"], "stop the running turn"),
-    (&["new", "reset"], "start a new conversation"),
+    (&["new", "reset"], "start a new conversation: /new TITLE names it"),
+    (&["sessions"], "list your last conversations"),
+    (&["resume"], "go on with one of them here: /resume NUMBER"),
     (&["status"], "show the status"),
     (&["agent"], "choose the agent: /agent NAME"),
+    (&["model"], "choose the model of this conversation: /model NAME"),
+    (
+        &["mode"],
+        "choose how the agent works in this conversation: /mode NAME",
+    ),
     (&["whoami"], "show your id and your role"),
     (&["usage"], "show what you have used today"),
     (&["cron"], "list and change the jobs of this chat: /cron help"),
@@ -70,6 +111,11 @@ const COMMANDS: &[(&[&str], &str)] = &[
     ),
     (&["help"], "list the commands"),
 ];
+
+/// Commands of an agent that are listed.
+const MAX_AGENT_COMMANDS: usize = 30;
+/// Length of what is said about one.
+const MAX_DESCRIPTION_CHARS: usize = 120;
 
 /// The name of every command, without its slash, and what it does.
 #[cfg_attr(
@@ -120,9 +166,13 @@ impl SlashCommands {
         let (names, _) = self.enabled().find(|(names, _)| names.contains(&word.as_str()))?;
         Some(match names[0] {
             "stop" => SlashCommand::Stop,
-            "new" => SlashCommand::New,
+            "new" => SlashCommand::New(rest.trim().to_owned()),
+            "sessions" => SlashCommand::Sessions,
+            "resume" => SlashCommand::Resume(rest.trim().to_owned()),
             "status" => SlashCommand::Status,
             "agent" => SlashCommand::Agent(rest.split_whitespace().next().map(str::to_owned)),
+            "model" => prefer(Preference::Model, rest),
+            "mode" => prefer(Preference::Mode, rest),
             "whoami" => SlashCommand::WhoAmI,
             "usage" => SlashCommand::Usage,
             "cron" => SlashCommand::Cron(rest.trim().to_owned()),
@@ -135,12 +185,26 @@ impl SlashCommands {
         })
     }
 
-    /// The text that lists the commands.
-    pub fn help(&self) -> String {
-        let lines: Vec<String> = self
+    /// The text that lists the commands, and those of the agent that answers.
+    pub fn help(&self, agent: &str, offered: &[AgentCommand]) -> String {
+        let own = self
             .enabled()
-            .map(|(names, what)| format!("/{}: {what}", names.join(" or /")))
-            .collect();
+            .map(|(names, what)| format!("/{}: {what}", names.join(" or /")));
+        let mut lines: Vec<String> = own.collect();
+        let is_own = |name: &str| self.enabled().any(|(names, _)| names.contains(&name));
+        let others = offered.iter().filter(|command| !is_own(&command.name));
+        let others = others.take(MAX_AGENT_COMMANDS).map(|command| {
+            let what = truncate(&command.description, MAX_DESCRIPTION_CHARS);
+            match what {
+                "" => format!("/{}", command.name),
+                what => format!("/{}: {what}", command.name),
+            }
+        });
+        let others: Vec<String> = others.collect();
+        if !others.is_empty() {
+            lines.push(format!("Commands of {agent}:"));
+            lines.extend(others);
+        }
         format!("{}\nEverything else goes to the agent.", lines.join("\n"))
     }
 
@@ -176,6 +240,14 @@ impl SlashCommands {
     }
 }
 
+fn prefer(preference: Preference, rest: &str) -> SlashCommand {
+    let choice = Some(rest.trim()).filter(|choice| !choice.is_empty());
+    SlashCommand::Prefer(PreferenceRequest {
+        preference,
+        choice: choice.map(str::to_owned),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -206,7 +278,7 @@ mod tests {
     fn a_command_is_the_first_word_in_any_case_when_it_is_enabled() {
         let commands = commands(&["stop", "reset", "agent"]);
         assert_eq!(commands.parse(" /STOP@my_bot now"), Some(SlashCommand::Stop));
-        assert_eq!(commands.parse("/new"), Some(SlashCommand::New));
+        assert_eq!(commands.parse("/new"), Some(SlashCommand::New(String::new())));
         assert_eq!(
             commands.parse("/agent  code x"),
             Some(SlashCommand::Agent(Some("code".to_owned())))

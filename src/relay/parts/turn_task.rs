@@ -15,8 +15,8 @@ use super::attachments::{Queued, TurnFiles, Uploads};
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::agent::{
-    Agent, AgentEvent, AgentSignal, Media, MediaLocation, PlanStep, PromptAnswer, Question, SignalReceiver,
-    Turn, TurnEnd, Usage,
+    Agent, AgentEvent, AgentSignal, Failure, FailureClass, Media, MediaLocation, PlanStep, Preference,
+    PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, SignalReceiver, Turn, TurnEnd, Usage,
 };
 use crate::net::media::MediaClient;
 use crate::relay::clock::Clock;
@@ -35,6 +35,9 @@ const SIGNAL_BATCH: usize = 64;
 const LAST_OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long to wait before repeating a request that the event loop had no room for.
 const REQUEST_RETRY: Duration = Duration::from_millis(20);
+
+/// How long an agent may take to say what it offers, or to switch.
+const PREFERENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a chat reads instead of a spoken answer.
 const NOT_SPOKEN: &str = "(I could not speak this answer.)";
@@ -82,6 +85,8 @@ pub struct TurnReport {
     pub first_text: Option<Duration>,
     /// The whole answer of a turn that is not shown while it runs.
     pub collected: String,
+    /// What the agent answered about its model or its mode, if it was asked for that.
+    pub preference: Option<(Preference, PreferenceAnswer)>,
 }
 
 impl TurnReport {
@@ -97,6 +102,7 @@ impl TurnReport {
             usage: Usage::default(),
             first_text: None,
             collected: String::new(),
+            preference: None,
         }
     }
 }
@@ -122,6 +128,8 @@ pub struct TurnContext {
     pub accepts_attachments: bool,
     /// Notes that the agent is given the turn.
     pub start_mark: Option<StartMark>,
+    /// What is asked of the agent in place of an answer.
+    pub preference: Option<PreferenceRequest>,
 }
 
 impl TurnContext {
@@ -142,7 +150,8 @@ pub async fn run_turn(
 ) -> TurnReport {
     let (cancel, grace) = (turn.cancel.clone(), context.grace);
     let (forgotten, transcriber) = (context.forgotten.clone(), context.voice.transcriber.clone());
-    let speaker = context.speaker();
+    let (speaker, request) = (context.speaker(), context.preference.clone());
+    let mut preference = None;
     let files = Arc::new(TurnFiles::new(context.media.clone(), turn.workdir.clone()));
     let mut output = TurnOutput::new(turn.id, requests, context, Arc::clone(&files));
     let end = {
@@ -160,7 +169,15 @@ pub async fn run_turn(
             if turn.events.awaits_start_mark() && !agent.info().marks_start {
                 turn.events.mark_started();
             }
-            agent.run(turn).await
+            match request {
+                Some(request) => {
+                    let asked = request.preference;
+                    let (end, answer) = choose(&*agent, turn, request).await;
+                    preference = answer.map(|answer| (asked, answer));
+                    end
+                }
+                None => agent.run(turn).await,
+            }
         };
         let overdue = async {
             cancel.cancelled().await;
@@ -200,11 +217,35 @@ pub async fn run_turn(
         usage: output.usage,
         first_text: output.first_text,
         collected: output.collected,
+        preference,
     };
     if let Some(files) = Arc::into_inner(files) {
         files.clear().await;
     }
     report
+}
+
+/// Asks an agent about its model or its mode, within a time limit.
+async fn choose(
+    agent: &dyn Agent,
+    turn: Turn,
+    request: PreferenceRequest,
+) -> (TurnEnd, Option<PreferenceAnswer>) {
+    let cancel = turn.cancel.clone();
+    let chosen = tokio::time::timeout(PREFERENCE_TIMEOUT, agent.prefer(turn, request));
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => (TurnEnd::Cancelled { confirmed: true }, None),
+        chosen = chosen => match chosen {
+            Ok(PreferenceAnswer::Failed(failure)) => (TurnEnd::Failed(failure), None),
+            Ok(answer) => (TurnEnd::Completed, Some(answer)),
+            Err(_) => {
+                let public = "The agent did not answer in time. Please try again.";
+                let failure = Failure::new(FailureClass::Timeout, public, "it did not answer what it offers");
+                (TurnEnd::Failed(failure.without_side_effects()), None)
+            }
+        },
+    }
 }
 
 /// A turn's output: its reply stream, and the way to the event loop.

@@ -116,10 +116,11 @@ impl EventLoop {
         &mut self,
         generation: Generation,
         session: SessionKey,
-        event: Box<MessageEvent>,
+        mut event: Box<MessageEvent>,
         mut message: NewMessage,
         now: Moment,
     ) {
+        self.take_choice(&session, &mut event, &mut message);
         let (place, arrival) = self.arrive(&session, message.kind, event, &message.line, now);
         message.start = matches!(place, Place::Turn(_));
         let accepting = Accepting {
@@ -235,7 +236,9 @@ impl EventLoop {
         if let Some(response) = response {
             return (Place::None, Intent::Answer(Box::new(response)));
         }
-        if let Some(command) = command {
+        // What is about the agent's conversation takes its turn, as a message does.
+        let is_for_agent = command.as_ref().is_some_and(SlashCommand::is_for_agent);
+        if let Some(command) = command.filter(|_| !is_for_agent) {
             let about = if command == SlashCommand::Stop && self.chats.is_separate(&event) {
                 // Nothing else runs in a session of its own: the writer means what they started in this chat.
                 self.turns.started_by(author, chat)
@@ -262,6 +265,7 @@ impl EventLoop {
                 // A press or a slash command is a request of its own, and is not added to what the turn was asked.
                 let steers =
                     self.settings.busy_mode == BusyMode::Steer && behind.is_some() && is_text && !has_files;
+                let steers = steers && !is_for_agent;
                 Intent::Wait {
                     steer: steers.then_some(event),
                 }
@@ -308,7 +312,9 @@ impl EventLoop {
                 {
                     self.notify(&notice, session, &chat, &facts);
                 }
-                let interrupts = self.settings.busy_mode == BusyMode::Interrupt && behind.is_some();
+                let is_message = arrival.command.is_none();
+                let interrupts =
+                    self.settings.busy_mode == BusyMode::Interrupt && behind.is_some() && is_message;
                 if interrupts && self.access.may_stop(&author) {
                     self.stop_turn(session, behind, StopReason::Superseded);
                 }
@@ -463,7 +469,7 @@ impl EventLoop {
 /// What a person tries to do with a message that answers no question.
 pub fn event_kind(kind: InboxKind, command: Option<&SlashCommand>) -> EventKind {
     match (command, kind) {
-        (Some(SlashCommand::Stop | SlashCommand::New), _) => EventKind::Stop,
+        (Some(SlashCommand::Stop | SlashCommand::New(_)), _) => EventKind::Stop,
         (Some(command), _) if command.is_inquiry() => EventKind::Inquiry,
         (Some(_), _) => EventKind::Command,
         (None, InboxKind::Forward) => EventKind::Interaction,

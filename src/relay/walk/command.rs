@@ -34,6 +34,9 @@ impl EventLoop {
         (chat, facts): (&ChatId, &ChatFacts),
         author: &Author,
     ) {
+        if command.is_about_conversations() {
+            return self.run_conversation_command(command, about, session, row, (chat, facts), author);
+        }
         let answer = match command {
             SlashCommand::Cron(text) => {
                 return self.run_job_command(&text, session, row, (chat, facts), author);
@@ -48,15 +51,6 @@ impl EventLoop {
                 AboutTurn::Running(_) | AboutTurn::Forgotten => "Nothing is running.",
             }
             .to_owned(),
-            SlashCommand::New => {
-                if let AboutTurn::Running(turns) = about {
-                    self.stop_turns(&turns);
-                }
-                self.access.resume(author);
-                let running = self.turns.forget(session);
-                self.agents.forget(session, running, &mut self.effects);
-                "Started a new conversation.".to_owned()
-            }
             SlashCommand::Status => self.describe_session(session, &route_input(chat, facts)),
             SlashCommand::Agent(name) => {
                 let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
@@ -74,20 +68,29 @@ impl EventLoop {
             SlashCommand::WhoAmI => self.access.describe(author),
             SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
             SlashCommand::Voice(on) => self.switch_voice(session, on),
-            SlashCommand::Help => self.commands.help(),
+            SlashCommand::Help => {
+                let agent = self.agents.current(session, &route_input(chat, facts));
+                let offered = self.agents.commands_of(&agent);
+                self.commands.help(&agent, &offered)
+            }
+            // Answered by their turn, and above.
+            SlashCommand::Prefer(_)
+            | SlashCommand::New(_)
+            | SlashCommand::Sessions
+            | SlashCommand::Resume(_) => return,
         };
         self.answer_command(&answer, session, row, (chat, facts));
     }
 
     /// Stops turns; returns whether one of them was not stopping already.
-    fn stop_turns(&mut self, turns: &[(TurnId, SessionKey)]) -> bool {
+    pub fn stop_turns(&mut self, turns: &[(TurnId, SessionKey)]) -> bool {
         turns.iter().fold(false, |stopped, (turn, session)| {
             self.stop_turn(session, Some(*turn), StopReason::Asked) || stopped
         })
     }
 
     /// Answers a message that was for the relay itself.
-    fn answer_command(
+    pub fn answer_command(
         &mut self,
         answer: &str,
         session: &SessionKey,
@@ -246,7 +249,7 @@ impl EventLoop {
 }
 
 /// What routes look at, of a message that is one of the relay's own commands.
-fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c> {
+pub fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c> {
     RouteInput {
         platform: &chat.platform,
         chat: &chat.chat,

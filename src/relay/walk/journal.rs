@@ -78,6 +78,12 @@ impl EventLoop {
             (Completion::Resume { blob, .. }, Pending::AgentChoice(turn, session)) => {
                 self.agent_chosen(turn, &session, blob);
             }
+            (Completion::Resume { blob, .. }, Pending::Conversations(turn, owner)) => {
+                self.conversations_known(turn, &owner, blob);
+            }
+            (Completion::Resume { blob, .. }, Pending::CommandConversations(owner, command)) => {
+                self.command_conversations_known(&owner, *command, blob);
+            }
             (Completion::Resume { blob, .. }, Pending::AgentState(reply)) => drop(reply.send(blob)),
             (_, waiter) => self.waiter_mismatched(waiter),
         }
@@ -158,6 +164,10 @@ impl EventLoop {
             Pending::Repair(reply) => drop(reply.send(Err(RepairError::NotStored))),
             // What cannot be read is as if nothing had been saved.
             Pending::AgentChoice(turn, session) => self.agent_chosen(turn, &session, None),
+            Pending::Conversations(turn, owner) => self.conversations_known(turn, &owner, None),
+            Pending::CommandConversations(owner, command) => {
+                self.command_conversations_known(&owner, *command, None);
+            }
             Pending::AgentState(reply) => drop(reply.send(None)),
             Pending::Job(step) => self.job_command_failed(step),
             Pending::Handed => {

@@ -7,10 +7,12 @@
 
 pub mod arrival;
 pub mod command;
+pub mod conversations;
 pub mod handed;
 pub mod job;
 pub mod journal;
 pub mod ops;
+pub mod preferences;
 pub mod recovery;
 pub mod repairs;
 pub mod requests;

@@ -14,6 +14,7 @@ use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::handed::SubmitError;
+use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
@@ -136,7 +137,7 @@ impl EventLoop {
         let span = self.turns.span(turn);
         let personal = self.chats.is_personal(&event.source);
         let origin = TurnOrigin::new(session, &event.source, personal, author, span);
-        if let Some(command) = command {
+        if let Some(command) = command.filter(|command| !command.is_for_agent()) {
             self.turns.abandon(turn);
             let (chat, about) = ((&*origin.chat, &*origin.facts), AboutTurn::Forgotten);
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
@@ -207,6 +208,9 @@ impl EventLoop {
 
     /// Starts the agent of a turn that has everything it needs, if its author may still use it.
     pub fn begin_turn(&mut self, turn: TurnId, mut selection: Selection) {
+        if self.awaits_conversations(turn, &selection) {
+            return;
+        }
         let Some((row, origin, task)) = self.turns.preparing(turn) else {
             return;
         };
@@ -233,11 +237,13 @@ impl EventLoop {
         }
         let adapter = self.adapters.get(&origin.chat.platform);
         let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
-        let (mut start_mark, mut is_interaction) = (None, false);
+        let (mut start_mark, mut is_interaction, mut preference) = (None, false, None);
         let mut input = match task {
             Task::Message(event) => {
                 let event = event.take().map(|event| *event).unwrap_or_default();
                 is_interaction = event.metadata.contains_key(INTERACTION);
+                let command = self.commands.parse(event.text());
+                preference = command.and_then(SlashCommand::into_preference);
                 turn_input(event, selection.text, &adapter)
             }
             Task::Job(job) => {
@@ -267,6 +273,7 @@ impl EventLoop {
                 turn_input(event, Some(std::mem::take(&mut item.text)), &adapter)
             }
         };
+        let said = input.text.clone();
         if !matches!(task, Task::Job(_)) {
             // Context waits for the conversation, which a job is not part of.
             let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
@@ -275,19 +282,28 @@ impl EventLoop {
                 input.text = texts.join("\n\n");
             }
         }
+        let conversation = match task {
+            Task::Job(_) => origin.session.clone(),
+            Task::Message(_) | Task::Handed(_) => {
+                let origin = Arc::clone(&origin);
+                self.enter_conversation(&origin, &selection.agent, preference.is_none().then_some(&said))
+            }
+        };
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,
             clock: self.clock,
             grace: self.settings.grace,
             max_output: self.settings.max_output,
-            forgotten: self.agents.pending_forget(&origin.session),
+            forgotten: self.agents.pending_forget(&conversation),
             media: self.media.clone(),
             voice: self.voice.clone(),
             accepts_attachments,
             start_mark,
+            preference,
         };
-        self.turns.begin(turn, row, selection.agent, input, context);
+        self.turns
+            .begin(turn, row, selection.agent, input, conversation, context);
     }
 
     /// How a turn's answer is shown in its chat.

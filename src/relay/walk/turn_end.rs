@@ -68,6 +68,11 @@ impl EventLoop {
             let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
             last.insert(*position, actions);
         }
+        if let Some((preference, answer)) = report.preference {
+            let place = (&*origin.chat, &*origin.facts);
+            let shown = self.show_preference(preference, answer, &ended.agent, &origin.session, place);
+            last.durable.extend(shown);
+        }
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();
         let (lane, span) = (&origin.lane, &origin.span);

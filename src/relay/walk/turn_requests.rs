@@ -20,7 +20,6 @@ use crate::relay::parts::turns::TurnOrigin;
 use crate::relay::voice::voice_key;
 use crate::session::TurnId;
 use crate::store::{Command, InboxSeq};
-use crate::wire::SessionKey;
 
 /// The least time that the answer to an op is waited for.
 const MIN_OP_TIMEOUT: Duration = Duration::from_millis(50);
@@ -60,7 +59,7 @@ impl EventLoop {
                     self.effects.write(Command::SetShown { seq, shown });
                 }
             }
-            TurnRequest::SaveState(state) => self.save_state(turn, &origin.session, state),
+            TurnRequest::SaveState(state) => self.save_state(turn, state),
             TurnRequest::LoadVoice(reply) => {
                 let session = voice_key(&origin.session);
                 self.effects
@@ -70,8 +69,9 @@ impl EventLoop {
                     });
             }
             TurnRequest::LoadState(reply) => {
-                if let Some(agent) = self.turns.agent_name(turn) {
-                    let session = state_key(&origin.session, agent);
+                if let (Some(agent), Some(key)) = (self.turns.agent_name(turn), self.turns.conversation(turn))
+                {
+                    let session = state_key(key, agent);
                     self.effects
                         .request(Pending::AgentState(reply), |token| Command::LoadResume {
                             token,
@@ -80,6 +80,7 @@ impl EventLoop {
                 }
             }
             TurnRequest::Title(title) => {
+                self.entitle_conversation(&origin, &title);
                 let (chat, facts) = (&origin.chat, &origin.facts);
                 if let Some(action) = self.chats.rename_thread(&self.adapters, chat, facts, &title) {
                     let adapter = self.adapters.get(&origin.chat.platform);
@@ -184,15 +185,15 @@ impl EventLoop {
             .plan(&adapter, &session, &origin.lane, &actions, group, &origin.span)
     }
 
-    fn save_state(&mut self, turn: TurnId, session: &SessionKey, state: Vec<u8>) {
-        let Some(agent) = self
+    fn save_state(&mut self, turn: TurnId, state: Vec<u8>) {
+        let agent = self
             .turns
             .agent_name(turn)
-            .filter(|_| self.turns.keeps_state(turn))
-        else {
+            .filter(|_| self.turns.keeps_state(turn));
+        let (Some(agent), Some(key)) = (agent, self.turns.conversation(turn)) else {
             return;
         };
-        let session = state_key(session, agent);
+        let session = state_key(key, agent);
         if state.len() > MAX_STATE_BYTES {
             tracing::warn!(
                 turn = turn.0,

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use hermes_relay::agent::{
-    Agent, AgentEvent, AgentSignal, Approver, EventSink, Failure, Permission, PromptAnswer, Question, Turn,
-    TurnEnd, TurnInput,
+    Agent, AgentEvent, AgentSignal, Approver, EventSink, Failure, Permission, Preference, PreferenceAnswer,
+    PreferenceRequest, PromptAnswer, Question, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::session::TurnId;
 use hermes_relay::wire::SessionKey;
@@ -17,6 +17,9 @@ use crate::http_agents::{KEY, soon};
 
 type Kept = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
+type Events = mpsc::Receiver<AgentEvent>;
+type Questions = mpsc::Receiver<(Question, oneshot::Sender<PromptAnswer>)>;
+
 /// An agent with what is kept for its sessions.
 pub(crate) struct Chat {
     agent: Arc<dyn Agent>,
@@ -27,8 +30,8 @@ pub(crate) struct Chat {
 pub(crate) struct Running {
     pub(crate) cancel: CancellationToken,
     task: JoinHandle<TurnEnd>,
-    events: mpsc::Receiver<AgentEvent>,
-    questions: mpsc::Receiver<(Question, oneshot::Sender<PromptAnswer>)>,
+    events: Events,
+    questions: Questions,
     seen: Vec<AgentEvent>,
 }
 
@@ -71,7 +74,30 @@ impl Chat {
         )
     }
 
+    /// Asks the agent about its model.
+    pub(crate) fn choose_model(&self, choice: Option<&str>) -> JoinHandle<PreferenceAnswer> {
+        let request = PreferenceRequest {
+            preference: Preference::Model,
+            choice: choice.map(str::to_owned),
+        };
+        let (turn, ..) = self.turn("agent:main:discord:dm:1", TurnInput::default());
+        let agent = Arc::clone(&self.agent);
+        tokio::spawn(async move { agent.prefer(turn, request).await })
+    }
+
     pub(crate) fn start_with(&self, session: &str, input: TurnInput) -> Running {
+        let (turn, events, questions) = self.turn(session, input);
+        let (agent, cancel) = (Arc::clone(&self.agent), turn.cancel.clone());
+        Running {
+            cancel,
+            task: tokio::spawn(async move { agent.run(turn).await }),
+            events,
+            questions,
+            seen: Vec::new(),
+        }
+    }
+
+    fn turn(&self, session: &str, input: TurnInput) -> (Turn, Events, Questions) {
         let (sink, mut signals) = EventSink::new();
         // More than any test's turn says.
         let (event, events) = mpsc::channel(1024);
@@ -89,24 +115,16 @@ impl Chat {
                 }
             }
         });
-        let cancel = CancellationToken::new();
         let turn = Turn {
             id: TurnId(1),
             session: SessionKey::from_text(session.to_owned()),
             input,
             approver: Approver::new(&sink, Permission::Ask),
             events: sink,
-            cancel: cancel.clone(),
+            cancel: CancellationToken::new(),
             workdir: None,
         };
-        let agent = Arc::clone(&self.agent);
-        Running {
-            cancel,
-            task: tokio::spawn(async move { agent.run(turn).await }),
-            events,
-            questions,
-            seen: Vec::new(),
-        }
+        (turn, events, questions)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a model is told again: the transcript of its session.
 
-use hermes_relay::agent::{TurnEnd, TurnInput};
+use hermes_relay::agent::{PreferenceAnswer, TurnEnd, TurnInput};
 use hermes_relay::wire::SessionKey;
 use serde_json::{Value, json};
 
@@ -118,4 +118,30 @@ async fn stopped_and_failed_turns_are_marked_in_the_history() {
     );
     assert_eq!(messages[2], user("third"));
     assert_eq!(messages.as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_model_that_the_server_lists_is_chosen_for_a_conversation_also_after_a_restart() {
+    let (mut server, chat) = start().await;
+    let list = json!({"data": [{"id": "test-model"}, {"id": "other"}]});
+    let chosen = chat.choose_model(Some("2"));
+    server.expect("GET", "/v1/models").await.reply_json(200, &list);
+    assert!(matches!(chosen.await.unwrap(), PreferenceAnswer::Changed(option) if option.id == "other"));
+    let refused = chat.choose_model(Some("a third"));
+    server.expect("GET", "/v1/models").await.reply_json(200, &list);
+    assert!(
+        matches!(refused.await.unwrap(), PreferenceAnswer::NoSuchOption(offer) if offer.current.as_deref() == Some("other"))
+    );
+    let unlisted = chat.choose_model(None);
+    server
+        .expect("GET", "/v1/models")
+        .await
+        .reply_json(404, &json!({}));
+    assert_eq!(unlisted.await.unwrap(), PreferenceAnswer::Unsupported);
+    let chat = chat.restarted(agent(settings(&server.base())));
+    let turn = chat.start("hello");
+    let asked = server.asked().await;
+    assert_eq!(asked.json()["model"], "other");
+    asked.events(&[&delta("hi"), &finish("stop")]).await;
+    assert_eq!(turn.over().await.completed(), "hi");
 }

@@ -131,6 +131,11 @@ impl Turns {
         self.running(turn).map(|running| &running.agent.name)
     }
 
+    /// The key of a turn's conversation at the agent.
+    pub fn conversation(&self, turn: TurnId) -> Option<&SessionKey> {
+        self.running(turn).map(|running| &running.conversation)
+    }
+
     /// Whether what a turn saves is kept: not once its session starts a new conversation.
     pub fn keeps_state(&self, turn: TurnId) -> bool {
         self.running(turn).is_some_and(|running| !running.forgotten)

@@ -134,6 +134,8 @@ enum TurnPhase {
 struct Running {
     row: InboxSeq,
     agent: SelectedAgent,
+    /// The key of its conversation at the agent.
+    conversation: SessionKey,
     started: Instant,
     /// Follows the agent's run.
     span: tracing::Span,
@@ -379,7 +381,7 @@ impl Turns {
         let steered = !running.declined
             && running.agent.is_same(agent)
             && running.agent.agent.info().steers
-            && running.agent.agent.steer(session, input);
+            && running.agent.agent.steer(&running.conversation, input);
         running.steered += u64::from(steered);
         self.counters.steered += u64::from(steered);
         steered

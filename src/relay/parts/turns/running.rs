@@ -17,6 +17,7 @@ use crate::relay::effects::{SelectedAgent, Task};
 use crate::relay::parts::turn_task::{TurnContext, TurnReport, run_turn};
 use crate::session::{StopReason, TurnId};
 use crate::store::{InboxSeq, RowState};
+use crate::wire::SessionKey;
 
 impl Turns {
     /// Runs the agent for a committed message. A turn that was stopped before it began ends right away.
@@ -26,6 +27,7 @@ impl Turns {
         row: InboxSeq,
         agent: SelectedAgent,
         input: TurnInput,
+        conversation: SessionKey,
         mut context: TurnContext,
     ) {
         let Some(live) = self.live.get_mut(&id) else {
@@ -45,6 +47,7 @@ impl Turns {
         live.state = TurnPhase::Running(Running {
             row,
             agent: agent.clone(),
+            conversation: conversation.clone(),
             started: Instant::now(),
             span: span.clone(),
             steered: 0,
@@ -64,7 +67,7 @@ impl Turns {
         }
         let turn = Turn {
             id,
-            session: live.origin.session.clone(),
+            session: conversation,
             input,
             approver: Approver::new(&events, agent.permission),
             events,

@@ -5,7 +5,7 @@
 //! `Prompted::play`; anything else is said back.
 //!
 //! What it claims to be able to do is said by the variable `ACP_AGENT`, words apart: `load resume fork close delete
-//! image`; `hermes` makes it deviate as that agent does, `auth` makes it want someone to sign in, `version2` speaks of
+//! image models`; `stubborn` makes it keep the model it has, `hermes` makes it deviate as that agent does, `auth` makes it want someone to sign in, `version2` speaks of
 //! another version, `mute` says nothing at all. Sessions are kept in the directory `ACP_AGENT_STORE`.
 
 #![expect(
@@ -65,6 +65,7 @@ struct State {
     wedged: bool,
     poisoned: bool,
     mode: String,
+    model: String,
     options: Vec<String>,
     history: Vec<String>,
 }
@@ -115,7 +116,8 @@ impl Agent {
             "session/new" if self.can("auth") => Err((-32000, "Authentication required")),
             "session/new" => {
                 let session = self.begin(Vec::new());
-                Ok(json!({"sessionId": session.id, "modes": modes()}))
+                let options = self.options(&session);
+                Ok(json!({"sessionId": session.id, "modes": modes(), "configOptions": options}))
             }
             "session/fork" if self.can("fork") => {
                 let old = self.session(params).ok_or((-32002, "Resource not found"))?;
@@ -142,8 +144,13 @@ impl Agent {
             "session/set_config_option" => {
                 let session = self.session(params).ok_or((-32002, "Resource not found"))?;
                 let set = format!("{}={}", params["configId"], params["value"]);
+                self.log(&format!("set {set}"));
                 session.state.lock().unwrap().options.push(set);
-                Ok(json!({"configOptions": []}))
+                if params["configId"] == "llm" && !self.can("stubborn") {
+                    let model = params["value"].as_str().unwrap_or_default();
+                    model.clone_into(&mut session.state.lock().unwrap().model);
+                }
+                Ok(json!({"configOptions": self.options(&session)}))
             }
             _ => Err((-32601, "Method not found")),
         }
@@ -177,6 +184,7 @@ impl Agent {
             id: id.to_owned(),
             state: Mutex::new(State {
                 mode: "ask".to_owned(),
+                model: "small".to_owned(),
                 history,
                 ..State::default()
             }),
@@ -217,7 +225,17 @@ impl Agent {
             session.update(&json!({"sessionUpdate": "agent_message_chunk",
                 "content": {"type": "text", "text": format!("replayed {text}")}}));
         }
-        Ok(json!({"modes": modes()}))
+        Ok(json!({"modes": modes(), "configOptions": self.options(&session)}))
+    }
+
+    /// What people can choose beside a mode.
+    fn options(&self, session: &Session) -> Value {
+        if !self.can("models") {
+            return json!([]);
+        }
+        let model = session.state.lock().unwrap().model.clone();
+        json!([{"id": "llm", "name": "Model", "category": "model", "type": "select", "currentValue": model, "options": [
+            {"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}]}])
     }
 
     fn session(&self, params: &Value) -> Option<Arc<Session>> {

@@ -111,6 +111,10 @@ impl<'a> Prompted<'a> {
                 let state = self.session.state.lock().unwrap();
                 self.say(&format!("{} {}", state.mode, state.options.join(" ")));
             }
+            "model" => {
+                let model = self.session.state.lock().unwrap().model.clone();
+                self.say(&format!("I am {model}"));
+            }
             "env" => self.say(&std::env::var(rest).unwrap_or_else(|_| "unset".to_owned())),
             "stop" => return self.stop(rest),
             _ => return self.wait(word),

@@ -1,0 +1,193 @@
+//! Lists that people choose from: which command a button or a bare number means.
+//!
+//! A list answers a command and is no question: nobody waits for it. Its buttons work as long as this process remembers it; a bare
+//! number means it only while it is the last message of its conversation. A choice becomes the command that somebody could
+//! have typed, before anything else looks at the message.
+
+use std::collections::VecDeque;
+
+use crate::adapter::prompt::ButtonPress;
+use crate::adapter::{ChatId, ListButton};
+use crate::wire::{MessageEvent, Scalar, SessionKey};
+
+/// Lists whose buttons are remembered.
+const MAX_LISTS: usize = 256;
+/// Most buttons under a message; longer lists are chosen from by number or name.
+const MAX_BUTTONS: usize = 24;
+
+/// A list in a chat.
+#[derive(Clone, Debug)]
+struct Picker {
+    id: String,
+    session: SessionKey,
+    chat: ChatId,
+    /// Who asked for it; only they choose, where it is known who writes.
+    asked_by: Option<String>,
+    /// The command that each entry stands for.
+    commands: Vec<String>,
+    /// Whether it is the last message of its conversation.
+    is_last: bool,
+}
+
+/// The lists that were shown last.
+#[derive(Debug)]
+pub struct Pickers {
+    /// Tells the lists of this process from those of others.
+    nonce: String,
+    shown: u64,
+    lists: VecDeque<Picker>,
+}
+
+impl Pickers {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            nonce: format!("list-{seed:016x}"),
+            shown: 0,
+            lists: VecDeque::new(),
+        }
+    }
+
+    /// Notes a list that is about to be shown; returns its id and its buttons, if it is short enough for some.
+    pub fn open(
+        &mut self,
+        session: &SessionKey,
+        chat: &ChatId,
+        asked_by: Option<String>,
+        entries: Vec<(String, String)>,
+    ) -> (String, Vec<ListButton>) {
+        self.shown += 1;
+        let id = format!("{}-{}", self.nonce, self.shown);
+        self.passed(session);
+        if self.lists.len() >= MAX_LISTS {
+            self.lists.pop_front();
+        }
+        let (labels, commands): (Vec<String>, Vec<String>) = entries.into_iter().unzip();
+        let buttons = (labels.into_iter().zip(0..)).map(|(label, number)| ListButton {
+            id: option_id(number),
+            label,
+        });
+        let buttons = if commands.len() > MAX_BUTTONS {
+            Vec::new()
+        } else {
+            buttons.collect()
+        };
+        self.lists.push_back(Picker {
+            id: id.clone(),
+            session: session.clone(),
+            chat: chat.clone(),
+            asked_by,
+            commands,
+            is_last: true,
+        });
+        (id, buttons)
+    }
+
+    /// The command that a message chooses, if it is a choice from a list.
+    pub fn command(&self, session: &SessionKey, event: &MessageEvent) -> Option<String> {
+        let by = event.source.user_id.as_ref().map(Scalar::as_str);
+        let (picker, number) = if event.prompt_response.is_some() {
+            let press = ButtonPress::from_event(event)?;
+            let mut lists = self.lists.iter();
+            let picker = lists.find(|list| list.id == press.prompt_id && list.chat == press.chat)?;
+            let mut numbers = 0..picker.commands.len();
+            (
+                picker,
+                numbers.find(|number| option_id(*number) == press.option_id)?,
+            )
+        } else {
+            let number: usize = event.text().trim().parse().ok()?;
+            let mut lists = self.lists.iter();
+            let picker = lists.find(|list| list.is_last && list.session == *session)?;
+            (picker, number.checked_sub(1)?)
+        };
+        let may_choose = picker
+            .asked_by
+            .as_deref()
+            .is_none_or(|asked| by.is_none_or(|by| by == asked));
+        picker.commands.get(number).filter(|_| may_choose).cloned()
+    }
+
+    /// Something else was written in a conversation: a bare number is a message again.
+    pub fn passed(&mut self, session: &SessionKey) {
+        for list in &mut self.lists {
+            if list.session == *session {
+                list.is_last = false;
+            }
+        }
+    }
+}
+
+fn option_id(number: usize) -> String {
+    format!("o{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn message(user: &str, text: &str, press: Option<Value>) -> MessageEvent {
+        let source = json!({"platform": "discord", "chat_id": "c", "user_id": user});
+        let mut event = json!({"text": text, "source": source});
+        if let Some(press) = press {
+            event["prompt_response"] = press;
+        }
+        MessageEvent::from_value(&event).unwrap()
+    }
+
+    fn opened() -> (Pickers, SessionKey, String) {
+        let mut pickers = Pickers::new(7);
+        let session = SessionKey::from_text("s");
+        let chat = ChatId {
+            platform: "discord".to_owned(),
+            chat: "c".to_owned(),
+        };
+        let entries = ["a", "b"].map(|name| (name.to_owned(), format!("/model {name}")));
+        let (id, buttons) = pickers.open(&session, &chat, Some("ann".to_owned()), entries.to_vec());
+        assert_eq!(buttons.len(), 2);
+        (pickers, session, id)
+    }
+
+    #[test]
+    fn a_bare_number_is_a_choice_while_the_list_is_the_last_message() {
+        let (mut pickers, session, _) = opened();
+        let chosen = |pickers: &Pickers, user, text| pickers.command(&session, &message(user, text, None));
+        assert_eq!(chosen(&pickers, "ann", " 2 ").as_deref(), Some("/model b"));
+        for text in ["0", "3", "two", "2.", ""] {
+            assert_eq!(chosen(&pickers, "ann", text), None, "{text}");
+        }
+        assert_eq!(chosen(&pickers, "bob", "2"), None, "somebody else's list");
+        let elsewhere = SessionKey::from_text("t");
+        assert_eq!(pickers.command(&elsewhere, &message("ann", "2", None)), None);
+        pickers.passed(&session);
+        assert_eq!(chosen(&pickers, "ann", "2"), None);
+    }
+
+    #[test]
+    fn a_button_is_a_choice_of_whoever_asked_and_of_nobody_else() {
+        let (mut pickers, session, id) = opened();
+        pickers.passed(&session);
+        let press = |id: &str, option: &str| Some(json!({"prompt_id": id, "option_id": option}));
+        let chosen = |user, press| pickers.command(&session, &message(user, "", press));
+        assert_eq!(chosen("ann", press(&id, "o0")).as_deref(), Some("/model a"));
+        assert_eq!(chosen("bob", press(&id, "o0")), None);
+        assert_eq!(chosen("ann", press(&id, "o2")), None);
+        assert_eq!(chosen("ann", press("other", "o0")), None);
+    }
+
+    #[test]
+    fn long_lists_have_no_buttons_and_old_ones_are_forgotten() {
+        let (mut pickers, session, first) = opened();
+        let chat = pickers.lists[0].chat.clone();
+        let many = (0..=MAX_BUTTONS)
+            .map(|n| (n.to_string(), n.to_string()))
+            .collect();
+        assert!(pickers.open(&session, &chat, None, many).1.is_empty());
+        for _ in 0..MAX_LISTS {
+            pickers.open(&session, &chat, None, Vec::new());
+        }
+        assert_eq!(pickers.lists.len(), MAX_LISTS);
+        assert!(pickers.lists.iter().all(|list| list.id != first));
+    }
+}

@@ -1,0 +1,283 @@
+//! Conversations: which one a turn belongs to, and `/new`, `/sessions` and `/resume`.
+
+use crate::access::Author;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::relay::effects::{AboutTurn, DeferredCommand, Pending, SelectedAgent, Task};
+use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::OpGroup;
+use crate::relay::parts::access::Starter;
+use crate::relay::parts::agents::Selection;
+use crate::relay::parts::conversations::{Conversation, OwnerKey, Use, book_key};
+use crate::relay::parts::slash_commands::SlashCommand;
+use crate::relay::parts::turns::TurnOrigin;
+use crate::session::TurnId;
+use crate::store::{Command, InboxSeq, RowState};
+use crate::text::printable;
+use crate::wire::SessionKey;
+
+use super::command::route_input;
+
+impl EventLoop {
+    /// Whose conversations those of a session are: a person's, or those of a chat that several people share.
+    fn conversation_owner(&self, session: &SessionKey, chat: &ChatId, facts: &ChatFacts) -> OwnerKey {
+        let source = self.chats.source(chat, facts);
+        let author = self.access.author(Starter::Message(&source));
+        match author.person().filter(|_| self.chats.is_personal(&source)) {
+            Some(person) => person.to_string().into(),
+            None => session.shared(),
+        }
+    }
+
+    /// Whether a turn has to wait until the conversations of its owner are read; then they are asked for.
+    pub fn awaits_conversations(&mut self, turn: TurnId, selection: &Selection) -> bool {
+        let Some(origin) = self.turns.origin(turn) else {
+            return false;
+        };
+        let is_job = matches!(self.turns.preparing(turn), Some((_, _, Task::Job(_))));
+        if is_job || !selection.agent.agent.info().remembers {
+            return false;
+        }
+        let owner = self.conversation_owner(&origin.session, &origin.chat, &origin.facts);
+        if self.conversations.knows(&owner) {
+            return false;
+        }
+        let session = book_key(&owner);
+        self.effects
+            .request(Pending::Conversations(turn, owner), |token| Command::LoadResume {
+                token,
+                session,
+            });
+        true
+    }
+
+    /// The journal has the conversations that a turn waits for.
+    pub fn conversations_known(&mut self, turn: TurnId, owner: &OwnerKey, saved: Option<Vec<u8>>) {
+        self.conversations.learn(owner, saved);
+        if let Some((row, ..)) = self.turns.preparing(turn) {
+            self.prepare_turn(turn, row);
+        }
+    }
+
+    /// The key of the conversation that a turn belongs to. `said` is the text that may be its title.
+    pub fn enter_conversation(
+        &mut self,
+        origin: &TurnOrigin,
+        agent: &SelectedAgent,
+        said: Option<&String>,
+    ) -> SessionKey {
+        if !agent.agent.info().remembers {
+            return origin.session.clone();
+        }
+        let owner = self.conversation_owner(&origin.session, &origin.chat, &origin.facts);
+        let workdir = agent.workdir.as_deref().and_then(std::path::Path::to_str);
+        let kind = origin.facts.chat_type.as_deref().unwrap_or("chat");
+        let used = Use {
+            session: &origin.session,
+            agent: &agent.name,
+            workdir,
+            text: said.map_or("", String::as_str),
+            place: &format!("{} {kind}", origin.chat.platform),
+            now_ms: self.clock.unix_ms(),
+        };
+        let (key, dropped) = self.conversations.begin(&owner, used, &mut self.effects);
+        if let Some(dropped) = dropped {
+            self.agents.forget(&dropped, None, &mut self.effects);
+        }
+        key
+    }
+
+    /// The agent gave a conversation a title.
+    pub fn entitle_conversation(&mut self, origin: &TurnOrigin, title: &str) {
+        let owner = self.conversation_owner(&origin.session, &origin.chat, &origin.facts);
+        if self.conversations.knows(&owner) {
+            let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+            self.conversations
+                .entitle(&owner, &origin.session, title, now_ms, effects);
+        }
+    }
+
+    /// `/new`, `/sessions` and `/resume`, once the conversations are known.
+    pub fn run_conversation_command(
+        &mut self,
+        command: SlashCommand,
+        about: AboutTurn,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) {
+        let owner = self.conversation_owner(session, chat, facts);
+        if !self.conversations.knows(&owner) {
+            let deferred = Box::new(DeferredCommand {
+                command,
+                about,
+                session: session.clone(),
+                row,
+                chat: chat.clone(),
+                facts: facts.clone(),
+                author: author.clone(),
+            });
+            self.turns.answer_later(row);
+            let key = book_key(&owner);
+            let pending = Pending::CommandConversations(owner, deferred);
+            self.effects
+                .request(pending, |token| Command::LoadResume { token, session: key });
+            return;
+        }
+        match command {
+            SlashCommand::Resume(choice) => {
+                let answer = self.resume_conversation(&owner, &choice, session, (chat, facts), author);
+                self.answer_command(&answer, session, row, (chat, facts));
+            }
+            SlashCommand::Sessions => self.list_conversations(&owner, session, row, (chat, facts), author),
+            SlashCommand::New(title) => {
+                let answer = self.new_conversation(&owner, &title, about, session, author);
+                self.answer_command(&answer, session, row, (chat, facts));
+            }
+            _ => {}
+        }
+    }
+
+    /// The journal has the conversations that a command waits for.
+    pub fn command_conversations_known(
+        &mut self,
+        owner: &OwnerKey,
+        deferred: DeferredCommand,
+        saved: Option<Vec<u8>>,
+    ) {
+        self.conversations.learn(owner, saved);
+        let DeferredCommand {
+            command,
+            about,
+            session,
+            row,
+            chat,
+            facts,
+            author,
+        } = deferred;
+        self.run_conversation_command(command, about, &session, row, (&chat, &facts), &author);
+    }
+
+    fn new_conversation(
+        &mut self,
+        owner: &OwnerKey,
+        title: &str,
+        about: AboutTurn,
+        session: &SessionKey,
+        author: &Author,
+    ) -> String {
+        if let AboutTurn::Running(turns) = about {
+            self.stop_turns(&turns);
+        }
+        self.access.resume(author);
+        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+        if !self.conversations.leave(owner, session, title, now_ms, effects) {
+            // What an agent without conversations remembers is forgotten.
+            let running = self.turns.forget(session);
+            self.agents.forget(session, running, &mut self.effects);
+        }
+        match title {
+            "" => "Started a new conversation.".to_owned(),
+            title => format!("Started a new conversation: {}.", printable(title, 60)),
+        }
+    }
+
+    /// The last conversations of the agent that answers here, and its name; an answer where there are none.
+    fn recent_conversations(
+        &mut self,
+        owner: &OwnerKey,
+        session: &SessionKey,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> Result<(String, Vec<Conversation>), String> {
+        let input = route_input(chat, facts);
+        let allowed = self.access.agents(author);
+        let selection = self.agents.answering(session, &input, allowed.as_deref());
+        let agent = selection.agent.name.to_string();
+        if !selection.agent.agent.info().remembers {
+            return Err(format!("{agent} keeps no conversations."));
+        }
+        let workdir = selection
+            .agent
+            .workdir
+            .as_deref()
+            .and_then(std::path::Path::to_str);
+        let recent = self.conversations.recent(owner, &agent, workdir);
+        if recent.is_empty() {
+            return Err(format!("There are no conversations with {agent} yet."));
+        }
+        Ok((agent, recent))
+    }
+
+    fn list_conversations(
+        &mut self,
+        owner: &OwnerKey,
+        session: &SessionKey,
+        row: InboxSeq,
+        place: (&ChatId, &ChatFacts),
+        author: &Author,
+    ) {
+        let (agent, recent) = match self.recent_conversations(owner, session, place, author) {
+            Ok(recent) => recent,
+            Err(answer) => return self.answer_command(&answer, session, row, place),
+        };
+        let now_ms = self.clock.unix_ms();
+        let lines: Vec<String> = (recent.iter().zip(1..))
+            .map(|(conversation, number)| format!("{number}. {}", conversation.describe(session, now_ms)))
+            .collect();
+        let text = format!(
+            "Your conversations with {agent}:\n{}\nGo on with one here: /resume NUMBER, or the number alone.",
+            lines.join("\n")
+        );
+        let entries = recent.iter().map(|conversation| {
+            let command = format!("/resume #{}", conversation.number);
+            (conversation.title().to_owned(), command)
+        });
+        let actions = self.show_list(&text, entries.collect(), session, place);
+        let (chat, group) = (place.0, OpGroup::Message(row));
+        let adapter = self.adapters.get(&chat.platform);
+        let (lane, span) = (chat.key().into(), tracing::Span::none());
+        let ops = self
+            .outbox
+            .plan(&adapter, &session.shared(), &lane, &actions, group, &span);
+        self.end_row(row, RowState::Done, ops, None);
+    }
+
+    fn resume_conversation(
+        &mut self,
+        owner: &OwnerKey,
+        choice: &str,
+        session: &SessionKey,
+        place: (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> String {
+        let recent = match self.recent_conversations(owner, session, place, author) {
+            Ok((_, recent)) => recent,
+            Err(answer) => return answer,
+        };
+        let chosen = match choice.strip_prefix('#') {
+            Some(number) => recent.iter().find(|known| Ok(known.number) == number.parse()),
+            None => match choice.parse::<usize>() {
+                Ok(number) => number.checked_sub(1).and_then(|at| recent.get(at)),
+                Err(_) => recent
+                    .iter()
+                    .find(|known| known.title().eq_ignore_ascii_case(choice)),
+            },
+        };
+        let Some(chosen) = chosen else {
+            return "There is no such conversation. /sessions lists them.".to_owned();
+        };
+        let title = chosen.title().to_owned();
+        if chosen.is_in(session) {
+            return format!("This chat is in that conversation already: {title}.");
+        }
+        let is_busy = |session: &SessionKey| self.turns.sessions().turn_of(session).is_some();
+        if is_busy(session) || chosen.session().is_some_and(|other| is_busy(&other)) {
+            return "The agent is at work in one of the two conversations. Wait for it, or write /stop there.".to_owned();
+        }
+        let number = chosen.number;
+        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+        self.conversations.resume(owner, session, number, now_ms, effects);
+        format!("This chat goes on with: {title}.")
+    }
+}

@@ -1,0 +1,118 @@
+//! `/sessions`, `/resume` and `/new TITLE`: earlier conversations go on, and never in the hands of somebody else.
+
+use super::{Scripted, list, press, say, start};
+use crate::prompts::{BUTTONS, PLAIN};
+use crate::support::memory_relay::event;
+use hermes_relay::agent::EchoAgent;
+use serde_json::json;
+
+const NEW: &str = "Started a new conversation.";
+
+#[tokio::test]
+async fn an_earlier_conversation_goes_on_also_after_a_restart() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let relay = start(dir.path(), Scripted::new(store.path(), "load"), PLAIN, |_| {}).await;
+    assert_eq!(
+        say(&relay, "c1", "/sessions").await,
+        "There are no conversations with tested yet."
+    );
+    assert_eq!(say(&relay, "c1", "apples").await, "heard: apples");
+    assert_eq!(say(&relay, "c1", "/new").await, NEW);
+    assert_eq!(say(&relay, "c1", "recall").await, "recall");
+    assert_eq!(
+        say(&relay, "c1", "/new Release notes").await,
+        "Started a new conversation: Release notes."
+    );
+    assert_eq!(say(&relay, "c1", "pears").await, "heard: pears");
+    relay.stop().await;
+    let relay = start(dir.path(), Scripted::new(store.path(), "load"), PLAIN, |_| {}).await;
+    let sessions = say(&relay, "c1", "/sessions").await;
+    assert_eq!(
+        sessions,
+        "Your conversations with tested:\n1. Release notes, just now, discord dm, here now\n2. recall, just now, discord dm\n\
+         3. apples, just now, discord dm\nGo on with one here: /resume NUMBER, or the number alone."
+    );
+    assert_eq!(
+        say(&relay, "c1", "/resume 3").await,
+        "This chat goes on with: apples."
+    );
+    assert_eq!(say(&relay, "c1", "recall").await, "apples, recall");
+    assert_eq!(
+        say(&relay, "c1", "/resume 9").await,
+        "There is no such conversation. /sessions lists them."
+    );
+    assert_eq!(
+        say(&relay, "c1", "/resume release notes").await,
+        "This chat goes on with: Release notes."
+    );
+    assert_eq!(say(&relay, "c1", "recall").await, "pears, recall");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_conversation_moves_to_another_chat_of_the_same_person_and_to_nobody_else() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let relay = start(dir.path(), Scripted::new(store.path(), "load"), PLAIN, |_| {}).await;
+    assert_eq!(say(&relay, "c1", "apples").await, "heard: apples");
+    // Somebody else sees and gets nothing of it.
+    assert_eq!(
+        say(&relay, "c2", "/sessions").await,
+        "There are no conversations with tested yet."
+    );
+    assert_eq!(
+        say(&relay, "c2", "/resume 1").await,
+        "There are no conversations with tested yet."
+    );
+    assert_eq!(say(&relay, "c2", "recall").await, "recall");
+    // The same person in another direct message.
+    let from_elsewhere = |id: &str, text: &str| {
+        let mut event = event("c3", id, text);
+        event["source"]["user_id"] = json!("user-of-c1");
+        event
+    };
+    let resume = from_elsewhere("r1", "/resume 1");
+    relay.connector.deliver_buffered("r1", resume).await.unwrap();
+    assert_eq!(relay.replies("c3", 1).await, ["This chat goes on with: apples."]);
+    let recall = from_elsewhere("r2", "recall");
+    relay.connector.deliver_buffered("r2", recall).await.unwrap();
+    assert_eq!(relay.replies("c3", 2).await[1], "apples, recall");
+    // The chat that it left begins anew.
+    assert_eq!(say(&relay, "c1", "recall").await, "recall");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_button_resumes_and_the_agent_names_conversations() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let relay = start(dir.path(), Scripted::new(store.path(), ""), BUTTONS, |_| {}).await;
+    assert_eq!(say(&relay, "c1", "think hard").await, "thought about it");
+    assert_eq!(say(&relay, "c1", "/new").await, NEW);
+    relay.deliver("c1", "l1", "/sessions").await;
+    let shown = list(&relay, "c1").await;
+    assert_eq!(shown.action["options"][0]["label"], "Of mice");
+    let pressed = press(&shown, "o0", "user-of-c1", "p1");
+    relay.connector.deliver_buffered("p1", pressed).await.unwrap();
+    relay
+        .seen("it goes on", |seen| {
+            seen.texts("c1").contains(&"This chat goes on with: Of mice.")
+        })
+        .await;
+    assert_eq!(say(&relay, "c1", "recall").await, "think hard, recall");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_keeps_none_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), EchoAgent, PLAIN, |_| {}).await;
+    assert_eq!(
+        say(&relay, "c1", "/sessions").await,
+        "tested keeps no conversations."
+    );
+    assert_eq!(
+        say(&relay, "c1", "/resume 1").await,
+        "tested keeps no conversations."
+    );
+    assert_eq!(say(&relay, "c1", "/new").await, NEW);
+    relay.stop().await;
+}
