@@ -1,6 +1,7 @@
 //! What is sent to platforms, and how: [`RelayAdapter`] and its parts. Pure: no I/O, no clock, no runtime.
 
 mod action_builder;
+mod chat_settings;
 mod chats;
 mod discord;
 mod labels;
@@ -14,6 +15,7 @@ pub mod split;
 pub mod stream;
 mod threads;
 
+pub use chat_settings::{ChatSettings, NoHours, QuietHours};
 pub use chats::{ChatFacts, ChatId, ChatMemory};
 pub use discord::{
     MANIFEST_PLATFORM, OfferedCommand, interaction_event, labelled_interaction, manifest, prompt_token,

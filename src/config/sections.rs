@@ -230,7 +230,7 @@ section! {
         pub refused_retries: u32 = 3, range(0..=10);
         /// Enabled slash commands of the relay.
         pub commands: Vec<String> =
-            ["stop", "new", "status", "agent", "whoami", "usage", "cron", "voice", "help"].map(str::to_owned).into();
+            ["stop", "new", "status", "agent", "whoami", "usage", "cron", "voice", "retry", "queue", "quiet", "help"].map(str::to_owned).into();
     }
 }
 

@@ -13,6 +13,8 @@ use tokio::sync::oneshot;
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
+use super::parts::messages::MessageKey;
+use super::parts::quiet::QuietPerson;
 use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
@@ -64,6 +66,8 @@ pub(super) enum Effect {
     },
     /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
     TurnDeclined(TurnId),
+    /// Somebody wants a message that waits not to run.
+    DropWaiting(SessionKey, InboxSeq),
     /// An owner decided about somebody's code.
     PairingDecided {
         /// The code.
@@ -95,6 +99,8 @@ pub(super) enum Pending {
     WaitingRows(InboxSeq),
     /// Ops outside a turn's end are being committed; the outbox holds them.
     Ops(Option<oneshot::Sender<Result<(), SendError>>>),
+    /// Somebody's quiet hours are being read.
+    Quiet(QuietPerson, QuietWaiter),
     /// A turn waits to learn which agent was chosen for its session.
     AgentChoice(TurnId, SessionKey),
     /// A command line waits until its change of the rules is stored; then it gets this answer.
@@ -109,6 +115,20 @@ pub(super) enum Pending {
     Handed,
 }
 
+/// What waits for somebody's quiet hours.
+#[derive(Debug)]
+pub(super) enum QuietWaiter {
+    /// A turn of theirs.
+    Turn(TurnId),
+    /// `/quiet`, which shows them.
+    Command {
+        session: SessionKey,
+        row: InboxSeq,
+        chat: Box<ChatId>,
+        facts: Box<ChatFacts>,
+    },
+}
+
 impl Pending {
     /// What is waited for, for the log, which must not show any text of people.
     pub(super) fn name(&self) -> &'static str {
@@ -117,7 +137,7 @@ impl Pending {
             Self::Quarantine(_) => "quarantine",
             Self::SessionRows(_) | Self::WaitingRows(_) => "rows",
             Self::Ops(_) => "ops",
-            Self::AgentChoice(..) | Self::AgentState(_) => "state",
+            Self::AgentChoice(..) | Self::AgentState(_) | Self::Quiet(..) => "state",
             Self::Access(..) => "access",
             Self::Repair(_) => "repair",
             Self::Job(_) => "job",
@@ -266,10 +286,15 @@ pub(super) struct Arrival {
 /// What a message does once it is committed.
 #[derive(Debug)]
 pub(super) enum Intent {
-    /// Start the turn whose place it holds.
-    Start,
-    /// Wait behind a turn, possibly stop it, or be handed to it.
+    /// Start the turn whose place it holds; known by this later.
+    Start { key: MessageKey },
+    /// Replace what it said before.
+    Edit(Box<MessageEvent>),
+    /// Withdraw a message.
+    Delete(Box<MessageEvent>),
+    /// Wait behind a turn, possibly stop it, or be handed to it; known by this later.
     Wait {
+        key: MessageKey,
         /// The message, when the running turn may take it.
         steer: Option<Box<MessageEvent>>,
     },

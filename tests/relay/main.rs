@@ -13,6 +13,7 @@ mod dev_bot_api;
 mod dev_connector;
 mod dial;
 mod embed;
+mod in_chat;
 mod interactions;
 mod journal;
 mod link;

@@ -26,6 +26,8 @@ const MAX_MESSAGE_ID: usize = 256;
 const STRIDE: u32 = 0x9e37_79b9;
 /// Chats whose last code is remembered; in others, codes start again at the first one that is free.
 const MAX_CODED_CHATS: usize = 1024;
+/// Nobody is reminded of a question that is open for less than this.
+const MIN_REMINDED: Duration = Duration::from_secs(2);
 /// Notice for an answer that comes too late.
 const TOO_LATE: &str = "That question is no longer open.";
 /// Notice for somebody who may not answer.
@@ -95,10 +97,13 @@ impl Prompts {
             builder: adapter.builder(Arc::new(request.chat), Arc::new(request.facts)),
         };
         let id = self.next_id();
-        let (op, shape) = if native {
+        let (mut op, shape) = if native {
             let content = [head.as_str(), &footer].concat();
             let op = target.prompt(&id, request.kind, &content, &offers, wait);
-            let fallback = numbered.map(|text| Box::new(target.question(text)));
+            let mut fallback = numbered.map(|text| Box::new(target.question(text)));
+            if let Some(fallback) = fallback.as_mut().filter(|_| request.is_silent) {
+                fallback.action.silence();
+            }
             (op, Presentation::Buttons { fallback })
         } else {
             (
@@ -106,6 +111,9 @@ impl Prompts {
                 Presentation::Numbered,
             )
         };
+        if request.is_silent {
+            op.action.silence();
+        }
         self.codes.insert(target.chat().clone(), code.next());
         self.open.push(OpenQuestion {
             id: id.clone(),
@@ -122,7 +130,10 @@ impl Prompts {
                 .descriptor()
                 .is_some_and(|descriptor| descriptor.supports_edit)
                 .then_some(head),
-            deadline: now.saturating_add(wait),
+            deadline: wait.map(|wait| now.saturating_add(wait)),
+            remind_at: wait
+                .filter(|wait| *wait >= MIN_REMINDED)
+                .map(|wait| now.saturating_add(wait / 2)),
             strangers_notified: false,
         });
         Ok(OpenedQuestion {
@@ -180,7 +191,7 @@ impl Prompts {
         }
         open.showing
             .set_shown(press.message_id.as_deref().filter(|id| is_message_id(id)), now);
-        if open.deadline <= now {
+        if open.is_over(now) {
             let notice = Box::new(open.notice(TOO_LATE));
             let resolution = Some(self.end(at, Decision::TimedOut, None));
             if let Some(ended) = self.ended.back_mut() {
@@ -281,17 +292,29 @@ impl Prompts {
     pub fn answer(&mut self, typed: &TypedAnswer, by: &Person, now: Duration) -> Option<Resolution> {
         let at = self.find(typed.prompt.as_str())?;
         let open = &self.open[at];
-        (open.deadline > now && open.who.includes(by)).then(|| self.end(at, typed.decision, Some(by)))
+        (!open.is_over(now) && open.who.includes(by)).then(|| self.end(at, typed.decision, Some(by)))
     }
 
     /// Ends the questions whose time is up.
     pub fn expire(&mut self, now: Duration) -> Vec<Resolution> {
-        self.end_where(Decision::TimedOut, |open| open.deadline <= now)
+        self.end_where(Decision::TimedOut, |open| open.is_over(now))
     }
 
-    /// When [`Self::expire`] has something to do.
+    /// The messages that remind of questions whose time is half over, each once.
+    pub fn remind(&mut self, now: Duration) -> Vec<PromptOp> {
+        let mut reminders = Vec::new();
+        for open in &mut self.open {
+            if open.remind_at.take_if(|at| *at <= now).is_some() {
+                reminders.extend(open.reminder(now));
+            }
+        }
+        reminders
+    }
+
+    /// When [`Self::expire`] or [`Self::remind`] has something to do.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.open.iter().map(|open| open.deadline).min()
+        let due = |open: &OpenQuestion| [open.deadline, open.remind_at];
+        self.open.iter().flat_map(due).flatten().min()
     }
 
     /// Withdraws a question.

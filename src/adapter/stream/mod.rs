@@ -75,6 +75,12 @@ impl ReplyStream {
         }
     }
 
+    /// Shows the time and the current step of a turn that began `now`, once it runs for this long.
+    pub(super) fn showing_time(mut self, after: Duration, now: Duration) -> Self {
+        self.indicators.show_time(after, now, self.builder.language);
+        self
+    }
+
     /// Appends to the answer. Costs what is added.
     pub fn push_text(&mut self, text: &str, now: Duration) {
         self.text.touch(now);
@@ -207,7 +213,7 @@ impl ReplyStream {
         FinalOps {
             durable,
             breaks,
-            indicators: self.indicators.finish(result, &self.builder),
+            indicators: self.indicators.finish(result, &self.builder, now),
         }
     }
 }

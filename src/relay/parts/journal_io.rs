@@ -114,6 +114,7 @@ impl JournalIo {
             Pending::SessionRows(_)
             | Pending::WaitingRows(_)
             | Pending::AgentChoice(..)
+            | Pending::Quiet(..)
             | Pending::AgentState(_) => false,
         };
         self.pending.values().filter(commits).count()

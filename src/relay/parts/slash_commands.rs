@@ -25,6 +25,12 @@ pub enum SlashCommand {
     Cron(String),
     /// Switch spoken answers on or off, or say whether they are on: what follows the name.
     Voice(Option<bool>),
+    /// Choose hours in which nothing rings, or show them: what follows the name.
+    Quiet(String),
+    /// Run the writer's last message again.
+    Retry,
+    /// Show what waits, and offer to drop it.
+    Queue,
     /// List the commands.
     Help,
 }
@@ -41,6 +47,9 @@ impl SlashCommand {
             Self::Usage => "usage",
             Self::Cron(_) => "cron",
             Self::Voice(_) => "voice",
+            Self::Quiet(_) => "quiet",
+            Self::Retry => "retry",
+            Self::Queue => "queue",
             Self::Help => "help",
         }
     }
@@ -50,7 +59,8 @@ impl SlashCommand {
         match self {
             Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
             Self::Cron(rest) => JobCommand::is_inquiry(rest),
-            Self::Stop | Self::New | Self::Agent(_) | Self::Voice(_) => false,
+            Self::Quiet(hours) => hours.is_empty(),
+            Self::Stop | Self::New | Self::Agent(_) | Self::Voice(_) | Self::Retry | Self::Queue => false,
         }
     }
 }
@@ -67,6 +77,12 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (
         &["voice"],
         "get answers as voice messages, too: /voice on, /voice off",
+    ),
+    (&["retry"], "run your last message again"),
+    (&["queue"], "show what waits, and drop it"),
+    (
+        &["quiet"],
+        "choose when nothing rings: /quiet 22:00-07:00, /quiet off",
     ),
     (&["help"], "list the commands"),
 ];
@@ -133,6 +149,9 @@ impl SlashCommands {
                 "off" => Some(false),
                 _ => None,
             }),
+            "retry" => SlashCommand::Retry,
+            "queue" => SlashCommand::Queue,
+            "quiet" => SlashCommand::Quiet(rest.trim().to_owned()),
             _ => SlashCommand::Help,
         })
     }

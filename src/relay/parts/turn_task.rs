@@ -36,6 +36,9 @@ const LAST_OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long to wait before repeating a request that the event loop had no room for.
 const REQUEST_RETRY: Duration = Duration::from_millis(20);
 
+/// Kept of the beginning of a message.
+const MAX_GIST_BYTES: usize = 1024;
+
 /// What a chat reads instead of a spoken answer.
 const NOT_SPOKEN: &str = "(I could not speak this answer.)";
 
@@ -82,6 +85,8 @@ pub struct TurnReport {
     pub first_text: Option<Duration>,
     /// The whole answer of a turn that is not shown while it runs.
     pub collected: String,
+    /// The beginning of its last message.
+    pub gist: String,
 }
 
 impl TurnReport {
@@ -97,6 +102,7 @@ impl TurnReport {
             usage: Usage::default(),
             first_text: None,
             collected: String::new(),
+            gist: String::new(),
         }
     }
 }
@@ -200,6 +206,7 @@ pub async fn run_turn(
         usage: output.usage,
         first_text: output.first_text,
         collected: output.collected,
+        gist: output.gist.text,
     };
     if let Some(files) = Arc::into_inner(files) {
         files.clear().await;
@@ -231,6 +238,7 @@ struct TurnOutput {
     room: usize,
     /// Bytes since the last break.
     since_break: usize,
+    gist: Gist,
     has_text: bool,
     truncated: bool,
     usage: Usage,
@@ -261,6 +269,7 @@ impl TurnOutput {
             half_written: None,
             room: context.max_output,
             since_break: 0,
+            gist: Gist::default(),
             has_text: false,
             truncated: false,
             usage: Usage::default(),
@@ -388,6 +397,8 @@ impl TurnOutput {
                 self.room += std::mem::take(&mut self.since_break);
                 self.truncated = false;
                 let text = self.fit(&text);
+                self.gist.end();
+                self.gist.push(text);
                 if self.collect || self.speaks {
                     self.collected.push_str(text);
                 }
@@ -399,6 +410,7 @@ impl TurnOutput {
             AgentEvent::Tool(_) | AgentEvent::Plan(_) | AgentEvent::Notice(_) | AgentEvent::Title(_)
                 if self.collect => {}
             AgentEvent::Tool(call) => {
+                self.gist.end();
                 let line = ToolLine {
                     id: call.id,
                     title: call.title,
@@ -424,6 +436,7 @@ impl TurnOutput {
 
     fn push_text(&mut self, text: &str, now: Duration) {
         let text = self.fit(text);
+        self.gist.push(text);
         if self.collect || self.speaks {
             self.collected.push_str(text);
         }
@@ -434,6 +447,7 @@ impl TurnOutput {
 
     /// What follows is a message of its own.
     fn break_message(&mut self, now: Duration) {
+        self.gist.end();
         self.since_break = 0;
         if !self.collect {
             self.stream.break_message(now);
@@ -555,6 +569,29 @@ impl TurnOutput {
                 Ok(None) | Err(_) => return,
             }
         }
+    }
+}
+
+/// The beginning of the last message of a turn.
+#[derive(Debug, Default)]
+struct Gist {
+    text: String,
+    /// Whether the next text begins another message.
+    is_over: bool,
+}
+
+impl Gist {
+    fn push(&mut self, text: &str) {
+        if self.is_over && !text.trim().is_empty() {
+            self.is_over = false;
+            self.text.clear();
+        }
+        let room = MAX_GIST_BYTES.saturating_sub(self.text.len());
+        self.text.push_str(truncate_bytes(text, room));
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
     }
 }
 

@@ -12,6 +12,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::inbound::{NewMessage, accept, dedupe_key};
+use crate::relay::parts::messages::MessageKey;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::{TurnOrigin, decode_line, message_span};
 use crate::relay::transport::{FrameBody, InboundFrame, InterruptRequest, InterruptTarget};
@@ -109,6 +110,17 @@ impl EventLoop {
             start: false,
             now_ms: now.unix_ms,
         };
+        self.take_own_message(session, event, message, now);
+    }
+
+    /// Takes a message that came in no frame.
+    pub fn take_own_message(
+        &mut self,
+        session: SessionKey,
+        event: Box<MessageEvent>,
+        message: NewMessage,
+        now: Moment,
+    ) {
         self.take_message(Generation::first(), session, event, message, now);
     }
 
@@ -122,6 +134,13 @@ impl EventLoop {
     ) {
         let (place, arrival) = self.arrive(&session, message.kind, event, &message.line, now);
         message.start = matches!(place, Place::Turn(_));
+        if matches!(
+            arrival.intent,
+            Intent::Start { .. } | Intent::Wait { .. } | Intent::Edit(_)
+        ) {
+            self.messages
+                .set_last(&session, &arrival.facts, message.kind, &message.line);
+        }
         let accepting = Accepting {
             session,
             place,
@@ -160,10 +179,13 @@ impl EventLoop {
         line: &[u8],
         now: Moment,
     ) -> (Place, Arrival) {
-        let response = self.approvals.match_response(session, &event, now.mono);
+        // A message that is changed or gone is neither an answer nor a command.
+        let is_new = !event.is_edit && !event.is_deleted;
+        let response = is_new.then(|| self.approvals.match_response(session, &event, now.mono));
+        let response = response.flatten();
         let command = match &response {
-            None => self.commands.parse(event.text()),
-            Some(_) => None,
+            None if is_new => self.commands.parse(event.text()),
+            None | Some(_) => None,
         };
         let author = self.access.author(Starter::Message(&event.source));
         let kind = match (&response, &command) {
@@ -177,7 +199,9 @@ impl EventLoop {
             Arc::new(ChatFacts::from_source(&event.source)),
         );
         let name = command.as_ref().map(SlashCommand::name);
-        let (place, intent) = if inbox_kind == InboxKind::Inbound && event.is_empty() {
+        let (place, intent) = if event.is_deleted {
+            (Place::None, Intent::Delete(event))
+        } else if inbox_kind == InboxKind::Inbound && event.is_empty() {
             // An interaction is something to act on by itself.
             self.note_empty(event.source.platform.as_str());
             (Place::None, Intent::Empty)
@@ -246,6 +270,10 @@ impl EventLoop {
             let about = AboutTurn::Running(about);
             return (Place::None, Intent::Command { command, about });
         }
+        if event.is_edit {
+            return (Place::None, Intent::Edit(event));
+        }
+        let key = MessageKey::of(&event);
         let admission = self.turns.admit(session);
         let intent = match admission {
             Admission::Start(turn) => {
@@ -254,7 +282,7 @@ impl EventLoop {
                 let chat = (Arc::clone(chat), Arc::clone(facts));
                 let origin = TurnOrigin::in_chat(session.clone(), chat, personal, author, span);
                 self.turns.hold_place(turn, origin, Task::Message(Some(event)));
-                Intent::Start
+                Intent::Start { key }
             }
             Admission::Wait { behind } => {
                 // Attachments are downloaded for a turn of their own.
@@ -263,6 +291,7 @@ impl EventLoop {
                 let steers =
                     self.settings.busy_mode == BusyMode::Steer && behind.is_some() && is_text && !has_files;
                 Intent::Wait {
+                    key,
                     steer: steers.then_some(event),
                 }
             }
@@ -272,8 +301,10 @@ impl EventLoop {
 
     /// The journal has a message, and it is acknowledged: act on it, unless it exceeds a limit.
     pub fn act_on_message(&mut self, session: &SessionKey, place: Place, arrival: Arrival, row: InboxSeq) {
-        if matches!(arrival.intent, Intent::Empty) {
-            return;
+        match &arrival.intent {
+            Intent::Empty => return,
+            Intent::Delete(event) => return self.apply_deletion(session, event),
+            _ => {}
         }
         let now_ms = self.clock.unix_ms();
         let event = (arrival.kind, arrival.command);
@@ -285,13 +316,19 @@ impl EventLoop {
             author, chat, facts, ..
         } = arrival;
         match arrival.intent {
-            Intent::Start => {
+            Intent::Start { key } => {
+                self.messages.learn(key, session, row);
                 if let Place::Turn(turn) = place {
                     self.learn_chat(&chat, &facts);
                     self.prepare_turn(turn, row);
                 }
             }
-            Intent::Wait { steer } => {
+            Intent::Edit(event) => {
+                self.learn_chat(&chat, &facts);
+                self.apply_edit(session, row, event, &author);
+            }
+            Intent::Wait { key, steer } => {
+                self.messages.learn(key, session, row);
                 self.learn_chat(&chat, &facts);
                 let behind = match place {
                     Place::Queue(behind) => behind,
@@ -317,7 +354,7 @@ impl EventLoop {
                 self.learn_chat(&chat, &facts);
                 self.run_command(command, about, session, row, (&chat, &facts), &author);
             }
-            Intent::Refused { .. } | Intent::Empty => {}
+            Intent::Refused { .. } | Intent::Empty | Intent::Delete(_) => {}
             Intent::Answer(response) => {
                 let now = self.clock.mono();
                 let effects = &mut self.effects;
@@ -407,7 +444,7 @@ impl EventLoop {
     }
 
     /// Hands a message to the turn that it met.
-    fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
+    pub fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
         let author = self.access.author(Starter::Message(&event.source));
         let allowed = self.access.agents(&author);
         let Some(mut selection) = self.agents.select(session, &event, allowed.as_deref()) else {

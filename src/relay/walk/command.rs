@@ -73,6 +73,18 @@ impl EventLoop {
             }
             SlashCommand::WhoAmI => self.access.describe(author),
             SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
+            SlashCommand::Quiet(text) => match self.run_quiet_command(&text, session, row, (chat, facts)) {
+                Some(answer) => answer,
+                None => return,
+            },
+            SlashCommand::Retry => match self.retry(session, row, (chat, facts)) {
+                Some(answer) => answer,
+                None => return self.end_row(row, RowState::Done, Vec::new(), None),
+            },
+            SlashCommand::Queue => match self.show_queue(session, (chat, facts)) {
+                Some(answer) => answer,
+                None => return self.end_row(row, RowState::Done, Vec::new(), None),
+            },
             SlashCommand::Voice(on) => self.switch_voice(session, on),
             SlashCommand::Help => self.commands.help(),
         };
@@ -87,7 +99,7 @@ impl EventLoop {
     }
 
     /// Answers a message that was for the relay itself.
-    fn answer_command(
+    pub fn answer_command(
         &mut self,
         answer: &str,
         session: &SessionKey,

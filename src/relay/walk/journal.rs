@@ -78,6 +78,9 @@ impl EventLoop {
             (Completion::Resume { blob, .. }, Pending::AgentChoice(turn, session)) => {
                 self.agent_chosen(turn, &session, blob);
             }
+            (Completion::Resume { blob, .. }, Pending::Quiet(person, waiter)) => {
+                self.quiet_hours_loaded(person, waiter, blob.as_deref());
+            }
             (Completion::Resume { blob, .. }, Pending::AgentState(reply)) => drop(reply.send(blob)),
             (_, waiter) => self.waiter_mismatched(waiter),
         }
@@ -158,6 +161,7 @@ impl EventLoop {
             Pending::Repair(reply) => drop(reply.send(Err(RepairError::NotStored))),
             // What cannot be read is as if nothing had been saved.
             Pending::AgentChoice(turn, session) => self.agent_chosen(turn, &session, None),
+            Pending::Quiet(person, waiter) => self.quiet_hours_loaded(person, waiter, None),
             Pending::AgentState(reply) => drop(reply.send(None)),
             Pending::Job(step) => self.job_command_failed(step),
             Pending::Handed => {

@@ -37,7 +37,8 @@ impl EventLoop {
         group: OpGroup,
     ) -> Vec<DurableOp> {
         let adapter = self.adapters.get(&chat.platform);
-        let actions = adapter.reply(text, chat, facts);
+        let mut actions = adapter.reply(text, chat, facts);
+        self.hush(&mut actions, chat, facts);
         let (lane, span) = (chat.key().into(), tracing::Span::none());
         self.outbox
             .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
@@ -175,6 +176,7 @@ impl EventLoop {
                         self.decline(OpGroup::Message(row));
                     }
                 }
+                Effect::DropWaiting(session, row) => self.drop_waiting(&session, row),
                 Effect::PairingDecided { code, approved } => {
                     // A code that was used or is over changes nothing.
                     if approved {

@@ -7,13 +7,14 @@ use crate::adapter::RelayAdapter;
 use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
-use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, Task, Work};
+use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, QuietWaiter, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::handed::SubmitError;
+use crate::relay::parts::messages::MessageKey;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
@@ -123,7 +124,9 @@ impl EventLoop {
         // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
         // the agent's.
         let author = self.access.author(Starter::Message(&event.source));
-        let command = self.commands.parse(event.text());
+        let command = (!event.is_edit)
+            .then(|| self.commands.parse(event.text()))
+            .flatten();
         let kind = event_kind(row.kind, command.as_ref());
         let now_ms = self.clock.unix_ms();
         // The rules may have changed since it came.
@@ -142,6 +145,8 @@ impl EventLoop {
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
             return None;
         }
+        self.messages
+            .learn(MessageKey::of(&event), &origin.session, row.seq);
         // A kill may have come between the message and what it tells about its chat.
         self.learn_chat(&origin.chat, &origin.facts);
         Some((origin, Task::Message(Some(Box::new(event)))))
@@ -163,6 +168,9 @@ impl EventLoop {
         };
         match task {
             Task::Message(Some(event)) => {
+                if let Some(person) = self.quiet.unknown(&origin.chat, &origin.facts) {
+                    return self.load_quiet_hours(person, QuietWaiter::Turn(turn));
+                }
                 let allowed = self.access.agents(&origin.author);
                 match self.agents.select(&origin.session, event, allowed.as_deref()) {
                     Some(selection) => self.begin_turn(turn, selection),

@@ -10,6 +10,8 @@ use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
 use crate::store::{InboxSeq, OpSeqs, RowState};
 
+use super::quiet::TurnSummary;
+
 impl EventLoop {
     /// A turn has ended: its answer and its end are one commit; the ops go out after it.
     pub fn finish_turn(&mut self, finished: Finished) {
@@ -55,11 +57,11 @@ impl EventLoop {
         if report.truncated {
             stream.push_text("\n\n[truncated: the answer is too long]", now);
         }
-        if let Some(notice) = ended.notice {
+        if let Some(notice) = &ended.notice {
             if report.has_text {
                 stream.push_text("\n\n", now);
             }
-            stream.push_text(&notice, now);
+            stream.push_text(notice, now);
         }
         let origin = ended.origin;
         let adapter = self.adapters.get(&origin.chat.platform);
@@ -68,6 +70,14 @@ impl EventLoop {
             let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
             last.insert(*position, actions);
         }
+        let summary = TurnSummary {
+            result: ended.result,
+            took: ended.took,
+            gist: ended.notice.as_deref().unwrap_or(&report.gist),
+        };
+        last.durable
+            .extend(self.plan_summary(&summary, &last.durable, &origin));
+        self.hush(&mut last.durable, &origin.chat, &origin.facts);
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();
         let (lane, span) = (&origin.lane, &origin.span);

@@ -16,6 +16,7 @@ use crate::text::truncate_bytes;
 /// The kinds of updates to ask for, on every poll: the server remembers the last list it was given.
 pub const ALLOWED_UPDATES: &[&str] = &[
     "message",
+    "edited_message",
     "channel_post",
     "callback_query",
     "my_chat_member",
@@ -202,6 +203,9 @@ impl BatchReader<'_> {
         if let Some(message) = part("message") {
             return self.message(message);
         }
+        if let Some(message) = part("edited_message") {
+            return self.edit(message);
+        }
         if let Some(post) = part("channel_post") {
             return self.message(post);
         }
@@ -214,14 +218,25 @@ impl BatchReader<'_> {
         if let Some(stop) = part("stopped_message_generation") {
             return stopped(stop).ok_or("a stop without its chat or draft");
         }
-        let edits = ["edited_message", "edited_channel_post"];
-        Ok(UpdateMeaning::Ignored(
-            if edits.into_iter().any(|kind| part(kind).is_some()) {
-                "an edit"
-            } else {
-                "a kind of update that is not used"
-            },
-        ))
+        Ok(UpdateMeaning::Ignored(match part("edited_channel_post") {
+            Some(_) => "an edit of a channel's post",
+            None => "a kind of update that is not used",
+        }))
+    }
+
+    /// A message that was edited: the same event under the same id, marked. An item of an album is not collected again.
+    fn edit(&mut self, message: &Value) -> Result<UpdateMeaning, &'static str> {
+        let mut meaning = self.message(message)?;
+        if let UpdateMeaning::Message(edited) = &mut meaning {
+            if !edited.is_relevant {
+                return Ok(UpdateMeaning::Ignored(
+                    "an edit of a message that is not for the bot",
+                ));
+            }
+            edited.album = None;
+            edited.event["message_is_edit"] = true.into();
+        }
+        Ok(meaning)
     }
 
     fn message(&mut self, message: &Value) -> Result<UpdateMeaning, &'static str> {

@@ -185,6 +185,7 @@ impl Turns {
             // A turn that was stopped before it said anything stays silent.
             notice: notice.filter(|_| outcome != RowState::Stopped || report.has_text),
             declined: running.declined,
+            took: running.started.elapsed(),
         })
     }
 

@@ -1,0 +1,200 @@
+//! What the relay itself says in chats: one catalogue, in nine languages.
+//!
+//! A [`Phrase`] names what is said and what is filled in; each language has one function from [`Key`] to text, which the compiler
+//! checks for completeness. Placeholders stand in braces. A text with a `count` has one form for each plural of its language,
+//! separated by `|`.
+
+mod de;
+mod en;
+mod es;
+mod fr;
+mod hi;
+mod ja;
+mod language;
+mod pt;
+mod ru;
+#[cfg(test)]
+mod tests;
+mod zh;
+
+pub use language::Language;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// Declares the phrases: a key for the texts, and the same with what is filled in.
+macro_rules! phrases {
+    ($($(#[$doc:meta])* $key:ident $({ $($slot:ident: $type:ty),+ })?,)*) => {
+        /// The name of a text.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Key {
+            $($(#[$doc])* $key,)*
+        }
+
+        /// Something to say, with what is filled in.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Phrase<'w> {
+            $($(#[$doc])* $key $({
+                $(#[allow(missing_docs, reason = "it is named after its placeholder")] $slot: $type),+
+            })?,)*
+        }
+
+        #[cfg(test)]
+        impl Key {
+            /// Every key, with the names of its placeholders.
+            const ALL: &'static [(Self, &'static [&'static str])] =
+                &[$((Self::$key, &[$($(stringify!($slot)),+)?])),*];
+        }
+
+        impl Phrase<'_> {
+            fn key(&self) -> Key {
+                match self {
+                    $(Self::$key $({ $($slot: _),+ })? => Key::$key,)*
+                }
+            }
+
+            /// What is filled in, by the name of its placeholder.
+            fn slots(&self) -> Vec<(&'static str, Slot<'_>)> {
+                match self {
+                    $(Self::$key $({ $($slot),+ })? => vec![$($((stringify!($slot), Slot::from(*$slot))),+)?],)*
+                }
+            }
+        }
+    };
+}
+
+phrases! {
+    /// A long turn is done; with the beginning of its answer.
+    DoneAfter { time: &'w str, gist: &'w str },
+    /// A long turn is done, and said nothing.
+    DoneAfterSilently { time: &'w str },
+    /// A turn failed below a text that was shown before.
+    FailedAfter { time: &'w str, gist: &'w str },
+    /// Less than a minute.
+    Seconds { count: u64 },
+    /// Full minutes.
+    Minutes { count: u64 },
+    /// Minutes and seconds.
+    MinutesAndSeconds { minutes: u64, seconds: u64 },
+    /// Hours and minutes.
+    HoursAndMinutes { hours: u64, minutes: u64 },
+    /// A question has been open for half of its time; with how long it stays open.
+    QuestionWaits { time: &'w str },
+    /// Somebody chose hours in which nothing rings for them.
+    QuietSet { hours: &'w str, zone: &'w str },
+    /// Somebody wants to be rung at any time.
+    QuietOff,
+    /// The hours that hold for everybody hold for this person, too.
+    QuietForEverybody { hours: &'w str, zone: &'w str },
+    /// There are no hours in which nothing rings.
+    QuietNever,
+    /// How hours are written.
+    QuietUsage,
+    /// `/retry` without a message that is remembered.
+    NothingToRetry,
+    /// `/queue` while nothing waits.
+    NothingWaits,
+    /// `/queue`: how much waits.
+    MessagesWait { count: u64 },
+    /// The button that drops a waiting message.
+    DropMessage { number: u64, text: &'w str },
+}
+
+/// What is filled in.
+#[derive(Clone, Copy, Debug)]
+enum Slot<'w> {
+    Text(&'w str),
+    Number(u64),
+}
+
+impl<'w> From<&'w str> for Slot<'w> {
+    fn from(text: &'w str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Slot<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl Slot<'_> {
+    fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => (*text).into(),
+            Self::Number(number) => number.to_string().into(),
+        }
+    }
+}
+
+/// Separates the plural forms of a text.
+const FORMS: char = '|';
+
+impl Language {
+    /// The text of a key, with its placeholders and plural forms.
+    const fn text(self, key: Key) -> &'static str {
+        match self {
+            Self::En => en::text(key),
+            Self::De => de::text(key),
+            Self::Fr => fr::text(key),
+            Self::Es => es::text(key),
+            Self::Pt => pt::text(key),
+            Self::Ru => ru::text(key),
+            Self::Ja => ja::text(key),
+            Self::Zh => zh::text(key),
+            Self::Hi => hi::text(key),
+        }
+    }
+
+    /// A phrase in this language.
+    pub fn say(self, phrase: Phrase<'_>) -> String {
+        let slots = phrase.slots();
+        let count = slots.iter().find_map(|(name, slot)| match slot {
+            Slot::Number(count) if *name == "count" => Some(*count),
+            _ => None,
+        });
+        let text = self.text(phrase.key());
+        let text = match count {
+            Some(count) => text.split(FORMS).nth(self.plural(count)).unwrap_or(text),
+            None => text,
+        };
+        fill(text, &slots)
+    }
+
+    /// A duration in its largest units.
+    pub fn duration(self, duration: Duration) -> String {
+        let secs = duration.as_secs();
+        let phrase = match (secs / 3600, secs / 60, secs % 60) {
+            (0, 0, _) => Phrase::Seconds { count: secs },
+            (0, minutes, 0) => Phrase::Minutes { count: minutes },
+            (0, minutes @ 1..10, seconds) => Phrase::MinutesAndSeconds { minutes, seconds },
+            (0, minutes, _) => Phrase::Minutes { count: minutes },
+            (hours, minutes, _) => Phrase::HoursAndMinutes {
+                hours,
+                minutes: minutes % 60,
+            },
+        };
+        self.say(phrase)
+    }
+}
+
+/// Fills in a text once, from left to right: what is filled in is not read again.
+fn fill(text: &str, slots: &[(&str, Slot<'_>)]) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        filled.push_str(before);
+        let Some((name, after)) = after.split_once('}') else {
+            filled.push('{');
+            rest = after;
+            continue;
+        };
+        if let Some((_, slot)) = slots.iter().find(|(slot, _)| *slot == name) {
+            filled.push_str(&slot.text());
+        }
+        rest = after;
+    }
+    filled.push_str(rest);
+    filled
+}
