@@ -20,6 +20,10 @@ section! {
         pub notify_after_secs: u64 = 60, range(0..=MAX_SECS);
         /// Hours in which nothing rings, such as 22:00-07:00.
         pub quiet_hours: Option<QuietHours>;
+        /// Widest table that is shown as an aligned code block, where the platform has no tables; 0 leaves tables as they are.
+        pub table_width: usize = 80, range(0..=500);
+        /// Last messages of a group that the agent gets when it is called, with a bot of one's own.
+        pub group_context: usize = 0, range(0..=100);
     }
 }
 

@@ -13,6 +13,7 @@ mod session_names;
 mod slack;
 pub mod split;
 pub mod stream;
+mod tables;
 mod threads;
 
 pub use chat_settings::{ChatSettings, NoHours, QuietHours};
@@ -26,4 +27,5 @@ pub use relay_adapter::{Adapters, RelayAdapter};
 pub use session_names::SessionNames;
 pub use slack::{SlackConfig, SlackReplyMode};
 pub use stream::ReplyStream;
+pub use tables::TableShaper;
 pub use threads::ThreadRegistry;

@@ -11,10 +11,14 @@ use super::chats::{ChatFacts, ChatId};
 use super::media::{OutgoingAttachment, attachment_ops};
 use super::slack::SlackConfig;
 use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
+use super::tables::TableShaper;
 use super::threads::ThreadRegistry;
 use crate::collections::TextMap;
 use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
 use crate::words::Language;
+
+/// Dialects of Markdown with code blocks and without tables.
+const WITHOUT_TABLES: [&str; 4] = ["discord", "markdown_v2", "slack_mrkdwn", "whatsapp"];
 
 /// One identity's platform, as the connector declared it at the last handshake. Cheap to clone.
 ///
@@ -150,6 +154,13 @@ impl RelayAdapter {
         descriptor
             .and_then(|descriptor| descriptor.markdown_dialect.as_deref())
             .unwrap_or_default()
+    }
+
+    /// What rewrites the tables of an agent, where the platform shows code blocks and no tables.
+    pub(crate) fn table_shaper(&self) -> Option<TableShaper> {
+        let width = self.0.chat.table_width;
+        let has_no_tables = WITHOUT_TABLES.contains(&self.markdown_dialect());
+        (width > 0 && has_no_tables).then(|| TableShaper::new(width))
     }
 
     /// The platform and bot id that every op to it carries; neither on a platform that is not known.
@@ -456,6 +467,7 @@ mod tests {
         let adapters = Adapters::new(
             identities.into_iter(),
             declared.into_iter(),
+            Arc::default(),
             Arc::default(),
             Arc::default(),
         );

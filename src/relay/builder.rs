@@ -228,6 +228,7 @@ impl RelayBuilder {
                     client,
                     files,
                     &self.settings.state_dir,
+                    self.settings.chat.group_context,
                 ))
             } else {
                 let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;

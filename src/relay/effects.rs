@@ -118,6 +118,8 @@ pub(super) enum Pending {
 /// What waits for somebody's quiet hours.
 #[derive(Debug)]
 pub(super) enum QuietWaiter {
+    /// A message of theirs, which does not wait for them: they are read before it is written.
+    Message,
     /// A turn of theirs.
     Turn(TurnId),
     /// `/quiet`, which shows them.

@@ -39,11 +39,15 @@ macro_rules! phrases {
             })?,)*
         }
 
-        #[cfg(test)]
         impl Key {
             /// Every key, with the names of its placeholders.
             const ALL: &'static [(Self, &'static [&'static str])] =
                 &[$((Self::$key, &[$($(stringify!($slot)),+)?])),*];
+
+            /// The English text of a key that has no placeholders, for code that does not know its reader.
+            pub const fn english(self) -> &'static str {
+                en::text(self)
+            }
         }
 
         impl Phrase<'_> {
@@ -98,6 +102,190 @@ phrases! {
     MessagesWait { count: u64 },
     /// The button that drops a waiting message.
     DropMessage { number: u64, text: &'w str },
+    /// What `/stop` does.
+    HelpStop,
+    /// What `/new` does.
+    HelpNew,
+    /// What `/status` does.
+    HelpStatus,
+    /// What `/agent` does.
+    HelpAgent,
+    /// What `/whoami` does.
+    HelpWhoAmI,
+    /// What `/usage` does.
+    HelpUsage,
+    /// What `/cron` does.
+    HelpCron,
+    /// What `/voice` does.
+    HelpVoice,
+    /// What `/retry` does.
+    HelpRetry,
+    /// What `/queue` does.
+    HelpQueue,
+    /// What `/quiet` does.
+    HelpQuiet,
+    /// What `/help` does.
+    HelpHelp,
+    /// Between two names of a command.
+    HelpOr,
+    /// The last line of `/help`.
+    HelpRest,
+    /// `/stop` stopped a turn.
+    Stopped,
+    /// `/stop` found nothing here and asked the connector.
+    StopAskedElsewhere,
+    /// `/stop` found nothing.
+    NothingRuns,
+    /// `/new`.
+    NewConversation,
+    /// `/voice on`.
+    VoiceOn,
+    /// `/voice off`.
+    VoiceOff,
+    /// `/voice` alone.
+    VoiceUsage,
+    /// `/status` while nothing runs.
+    StatusIdle { agent: &'w str },
+    /// `/status` while a turn runs.
+    StatusWorking { agent: &'w str },
+    /// `/status` while nothing runs and messages wait.
+    StatusIdleWaiting { agent: &'w str, count: u64 },
+    /// `/status` while a turn runs and messages wait.
+    StatusWorkingWaiting { agent: &'w str, count: u64 },
+    /// `/whoami`.
+    WhoYouAre { person: &'w str, role: &'w str },
+    /// `/usage` where there are no limits.
+    NothingCounted,
+    /// `/usage`.
+    UsedToday { turns: &'w str, tokens: &'w str },
+    /// A number and its limit.
+    UsedOf { used: &'w str, most: &'w str },
+    /// `/agent` where a route decides.
+    AgentFixed { agent: &'w str },
+    /// `/agent` alone.
+    AgentList { agent: &'w str, agents: &'w str },
+    /// `/agent` with a name that is none.
+    AgentUnknown { name: &'w str, agents: &'w str },
+    /// `/agent` with a name.
+    AgentChosen { agent: &'w str },
+    /// The list of agents while it is empty.
+    AgentNone,
+    /// `/cron` where jobs never run.
+    JobsOff,
+    /// A change could not be stored.
+    NotStored,
+    /// A role does not allow a command.
+    NotYourRole,
+    /// A code was approved, and the message was not kept.
+    WelcomeAgain,
+    /// A code was approved.
+    Welcome,
+    /// The rate limit of a person.
+    TooFast,
+    /// The daily limit of a person.
+    DailyLimit,
+    /// A loop of programs.
+    LoopPaused,
+    /// A loop of programs, where `/new` ends the pause.
+    LoopPausedNew,
+    /// Bots among themselves.
+    OnlyBots,
+    /// A stranger who cannot be paired.
+    NoAccess,
+    /// A stranger gets a code; the message is kept.
+    PairKept { code: &'w str, command: &'w str },
+    /// A stranger gets a code; the message is not kept.
+    PairAgain { code: &'w str, command: &'w str },
+    /// The first owner gets a code; the message is kept.
+    PairFirstKept { code: &'w str, command: &'w str },
+    /// The first owner gets a code; the message is not kept.
+    PairFirstAgain { code: &'w str, command: &'w str },
+    /// An owner decides in place of the author.
+    OwnerAsked,
+    /// No owner can decide.
+    NoOwner,
+    /// The question of somebody else, for an owner.
+    PersonAsks { person: &'w str, question: &'w str },
+    /// An owner is asked about a stranger.
+    MayTalk { person: &'w str, code: &'w str },
+    /// The button that lets a stranger in.
+    LetIn,
+    /// The button that does not.
+    Ignore,
+    /// An answer that comes too late.
+    TooLate,
+    /// An answer of somebody who may not.
+    NotYours,
+    /// An approval without a text.
+    MayThisBeDone,
+    /// A choice without a text.
+    WhichOne,
+    /// Below an approval with buttons.
+    PressApproval { code: &'w str },
+    /// Below a choice with buttons.
+    PressChoice { code: &'w str },
+    /// Below an approval with numbers.
+    NumberApproval { code: &'w str },
+    /// Below a choice with numbers.
+    NumberChoice { code: &'w str },
+    /// Words that came before anybody could read the question.
+    JustAsked,
+    /// Words that may mean several questions.
+    SeveralOpen,
+    /// How to answer such questions.
+    AnswerByCode { codes: &'w str },
+    /// A button.
+    AllowOnce,
+    /// A button.
+    AllowSession,
+    /// A button.
+    AllowAlways,
+    /// A button.
+    DenyOption,
+    /// A button without a text.
+    OptionNumber { number: u64 },
+    /// The end of an approval that nobody answered.
+    NoAnswerDenied,
+    /// The end of a choice that nobody answered.
+    NoAnswerInTime,
+    /// A decision.
+    AllowedOnce,
+    /// A decision.
+    AllowedSession,
+    /// A decision.
+    AllowedAlways,
+    /// A decision.
+    Denied,
+    /// A question that was withdrawn.
+    NoLongerAsked,
+    /// A decision and who made it.
+    DecidedBy { decision: &'w str, person: &'w str },
+    /// The middle of a long text is left out.
+    NotShown { number: u64 },
+    /// An answer reached the model's limit.
+    CutByTokens,
+    /// A turn reached its limit of steps.
+    CutBySteps,
+    /// The provider cut an answer.
+    CutByFilter,
+    /// An answer is too long.
+    CutBySize,
+    /// The end of a turn that was stopped.
+    StoppedMark,
+    /// A turn that begins again.
+    AnsweringAgain,
+    /// The agent refused.
+    AgentDeclined,
+    /// The agent panicked.
+    AgentBroke,
+    /// A restart interrupted a turn.
+    Interrupted,
+    /// Many messages wait.
+    Overflow,
+    /// An answer was not delivered.
+    Undelivered,
+    /// An answer was not spoken.
+    NotSpoken,
 }
 
 /// What is filled in.
@@ -145,6 +333,23 @@ impl Language {
             Self::Zh => zh::text(key),
             Self::Hi => hi::text(key),
         }
+    }
+
+    /// A text of the catalogue that was written in English, in this language; any other text as it is. Texts that are passed on
+    /// before their reader is known are written with [`Key::english`].
+    pub fn reword(self, english: &str) -> Cow<'_, str> {
+        if self == Self::En {
+            return english.into();
+        }
+        let known = Key::ALL
+            .iter()
+            .find(|(key, slots)| slots.is_empty() && en::text(*key) == english);
+        known.map_or_else(|| english.into(), |(key, _)| self.text(*key).into())
+    }
+
+    /// The text of a key that has no placeholders.
+    pub const fn plain(self, key: Key) -> &'static str {
+        self.text(key)
     }
 
     /// A phrase in this language.

@@ -8,7 +8,7 @@ use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, Qu
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::chats::ChatId;
 use crate::wire::{Action, PromptButton, SessionKey};
-use crate::words::Phrase;
+use crate::words::{Key, Phrase};
 
 /// A question that is open.
 #[derive(Debug)]
@@ -260,9 +260,9 @@ impl OpenQuestion {
     }
 
     /// A notice that replies to the question.
-    pub(super) fn notice(&self, text: &str) -> PromptOp {
+    pub(super) fn notice(&self, key: Key) -> PromptOp {
         let reply_to = self.showing.message().map(str::to_owned);
-        self.target.notice(text, reply_to)
+        self.target.own_notice(key, reply_to)
     }
 
     fn meaning(&self, meaning: Meaning) -> Option<&OfferedOption> {
@@ -308,6 +308,11 @@ impl PromptTarget {
     /// The question as a message. It rings: the turn waits for its reader.
     pub(super) fn question(&self, content: String) -> PromptOp {
         self.op(self.builder.reply(content, TextKind::Final))
+    }
+
+    /// A notice in the words of the relay.
+    pub(super) fn own_notice(&self, key: Key, reply_to: Option<String>) -> PromptOp {
+        self.notice(self.builder.language.plain(key), reply_to)
     }
 
     pub(super) fn notice(&self, text: &str, reply_to: Option<String>) -> PromptOp {

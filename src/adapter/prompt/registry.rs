@@ -17,6 +17,7 @@ use super::types::{
 use crate::adapter::{ChatId, RelayAdapter};
 use crate::collections::BoundedCache;
 use crate::wire::{Outcome, Scalar};
+use crate::words::{Key, Language};
 
 /// Maximum options of a question.
 const MAX_OPTIONS: usize = 32;
@@ -29,9 +30,9 @@ const MAX_CODED_CHATS: usize = 1024;
 /// Nobody is reminded of a question that is open for less than this.
 const MIN_REMINDED: Duration = Duration::from_secs(2);
 /// Notice for an answer that comes too late.
-const TOO_LATE: &str = "That question is no longer open.";
+const TOO_LATE: Key = Key::TooLate;
 /// Notice for somebody who may not answer.
-const NOT_YOURS: &str = "Only the person whose message is being answered can decide this.";
+const NOT_YOURS: Key = Key::NotYours;
 
 /// The questions that are open, oldest first.
 #[derive(Debug)]
@@ -82,14 +83,15 @@ impl Prompts {
         )
         .ok_or(NotOpened::NobodyMayAnswer)?;
         let always = direct || self.settings.allow_always_in_groups;
-        let offers = offers(&request, always)?;
+        let language = adapter.language(&request.facts);
+        let offers = offers(&request, always, language)?;
         let code = self.next_code(&request.chat).ok_or(NotOpened::Full)?;
-        let format = MessageFormat::new(adapter.descriptor());
-        let wording = QuestionText::new(request.kind, &request.text, request.detail.as_deref());
+        let format = MessageFormat::new(adapter.descriptor(), language);
+        let wording = QuestionText::new(request.kind, &request.text, request.detail.as_deref(), language);
         let labels: Vec<&str> = offers.iter().map(|offer| offer.label.as_str()).collect();
         let numbered = format.numbered(&wording, request.kind, code, &labels);
         let native = adapter.supports("prompt");
-        let footer = MessageFormat::footer(request.kind, code);
+        let footer = format.footer(request.kind, code);
         let head = format.head(&wording, &footer).ok_or(NotOpened::NoRoom)?;
         let wait = self.settings.wait(request.timeout);
         let target = PromptTarget {
@@ -232,13 +234,13 @@ impl Prompts {
         let named = code.map(|code| self.open.iter().find(|open| open.is_named(message.chat, code)));
         let open = match (replied, named) {
             (Some(Replied::Ended(ended)), _) => {
-                let notice = || undecided(ended.target.notice(TOO_LATE, None));
+                let notice = || undecided(ended.target.own_notice(TOO_LATE, None));
                 return ended.who.includes(message.by).then(notice);
             }
             (Some(Replied::Open(open)), None) => open,
             // A code and a reply that contradict each other decide nothing.
             (Some(Replied::Open(replied)), Some(Some(named))) if replied.id != named.id => {
-                let text = render::undecided(&[replied, named]);
+                let text = render::undecided(&[replied, named], named.target.builder.language);
                 return Some(undecided(named.target.notice(&text, None)));
             }
             (_, Some(named)) => named?,
@@ -270,7 +272,7 @@ impl Prompts {
         match (bare.next(), bare.next()) {
             (Some(only), None) if !may_mean_another => only.answer(typed),
             _ => {
-                let text = render::undecided(&accepting);
+                let text = render::undecided(&accepting, first.target.builder.language);
                 Some(undecided(first.target.notice(&text, None)))
             }
         }
@@ -384,7 +386,7 @@ impl Prompts {
                 ended.late_press_notified = true;
                 let notice = ended
                     .target
-                    .notice(TOO_LATE, press.message_id.clone().filter(|id| is_message_id(id)));
+                    .own_notice(TOO_LATE, press.message_id.clone().filter(|id| is_message_id(id)));
                 PressResult::Expired {
                     resolution: None,
                     notice: Some(Box::new(notice)),
@@ -416,7 +418,8 @@ impl Prompts {
     fn end(&mut self, at: usize, decision: Decision, by: Option<&Person>) -> Resolution {
         let open = self.open.remove(at);
         let content = open.head.as_ref().map(|head| {
-            let line = render::decision_line(open.kind, decision, open.chosen(decision), by);
+            let language = open.target.builder.language;
+            let line = render::decision_line(open.kind, decision, open.chosen(decision), by, language);
             open.format.decided(head, &line)
         });
         let message_id = open.showing.message().map(str::to_owned);
@@ -462,7 +465,11 @@ fn undecided(notice: PromptOp) -> TypedMatch {
 /// The options to offer; an approval needs one that allows. Where a conversation is shared, one person must not decide for
 /// the others: an approval there is for once, and an option whose meaning is not known is left out. Approvals have their
 /// options in the same order, whatever the agent's is.
-fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, NotOpened> {
+fn offers(
+    request: &PromptRequest,
+    always: bool,
+    language: Language,
+) -> Result<Vec<OfferedOption>, NotOpened> {
     if request.options.len() > MAX_OPTIONS {
         return Err(NotOpened::TooManyOptions);
     }
@@ -480,7 +487,7 @@ fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, N
         .filter(|(_, option)| is_offered(option.meaning))
         .map(|(index, option)| OfferedOption {
             index,
-            label: render::label(option, index),
+            label: render::label(option, index, language),
             meaning: option.meaning,
         })
         .collect();

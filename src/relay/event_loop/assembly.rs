@@ -79,7 +79,7 @@ impl LoopSettings {
                 .collect(),
             stream: Arc::new(settings.streaming.clone()),
             slack: Arc::new(settings.slack.clone()),
-            chat: Arc::new(settings.chat.clone()),
+            chat: Arc::new(chat(settings)),
         }
     }
 }
@@ -166,6 +166,7 @@ impl EventLoop {
                 settings.discord.commands.clone(),
                 platforms.map(|identity| identity.platform.as_str()),
                 is_direct,
+                settings.chat.language,
             ),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
@@ -193,6 +194,15 @@ impl EventLoop {
             recovery,
         };
         (event_loop, channels)
+    }
+}
+
+/// The settings of chats. A bot of one's own lays out tables itself.
+fn chat(settings: &Settings) -> ChatSettings {
+    let is_direct = settings.direct.telegram.is_some();
+    ChatSettings {
+        table_width: if is_direct { 0 } else { settings.chat.table_width },
+        ..settings.chat.clone()
     }
 }
 

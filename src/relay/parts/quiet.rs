@@ -1,5 +1,6 @@
 //! Hours in which nothing rings: those of everybody, and those that people chose for themselves.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::adapter::{ChatFacts, ChatId, QuietHours};
@@ -54,6 +55,8 @@ pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
 pub struct Quiet {
     everybodys: Option<QuietHours>,
     people: BoundedCache<QuietPerson, QuietChoice>,
+    /// People whose hours are being read.
+    asked: HashSet<QuietPerson>,
 }
 
 impl Quiet {
@@ -61,6 +64,7 @@ impl Quiet {
         Self {
             everybodys,
             people: BoundedCache::new(MAX_PEOPLE),
+            asked: HashSet::new(),
         }
     }
 
@@ -79,6 +83,12 @@ impl Quiet {
         quiet_person(chat, facts).filter(|person| self.choice(person).is_none())
     }
 
+    /// The same, once for each person.
+    pub fn ask(&mut self, chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
+        let unknown = self.unknown(chat, facts);
+        unknown.filter(|person| self.asked.insert(Arc::clone(person)))
+    }
+
     /// A person chose.
     pub fn choose(&mut self, person: QuietPerson, choice: QuietChoice) {
         self.people.insert(person, choice);
@@ -86,6 +96,7 @@ impl Quiet {
 
     /// The journal knows what a person chose, unless they chose something else since.
     pub fn learn(&mut self, person: QuietPerson, blob: Option<&[u8]>) -> QuietChoice {
+        self.asked.remove(&person);
         if let Some(known) = self.people.get(&person) {
             return *known;
         }

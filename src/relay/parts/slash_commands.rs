@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
 use crate::agent::AgentCommand;
 use crate::cron::chat::JobCommand;
+use crate::words::{Key, Language};
 
 /// A command for the relay itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,25 +67,19 @@ impl SlashCommand {
 }
 
 /// Every command: its names, and what it does.
-const COMMANDS: &[(&[&str], &str)] = &[
-    (&["stop"], "stop the running turn"),
-    (&["new", "reset"], "start a new conversation"),
-    (&["status"], "show the status"),
-    (&["agent"], "choose the agent: /agent NAME"),
-    (&["whoami"], "show your id and your role"),
-    (&["usage"], "show what you have used today"),
-    (&["cron"], "list and change the jobs of this chat: /cron help"),
-    (
-        &["voice"],
-        "get answers as voice messages, too: /voice on, /voice off",
-    ),
-    (&["retry"], "run your last message again"),
-    (&["queue"], "show what waits, and drop it"),
-    (
-        &["quiet"],
-        "choose when nothing rings: /quiet 22:00-07:00, /quiet off",
-    ),
-    (&["help"], "list the commands"),
+const COMMANDS: &[(&[&str], Key)] = &[
+    (&["stop"], Key::HelpStop),
+    (&["new", "reset"], Key::HelpNew),
+    (&["status"], Key::HelpStatus),
+    (&["agent"], Key::HelpAgent),
+    (&["whoami"], Key::HelpWhoAmI),
+    (&["usage"], Key::HelpUsage),
+    (&["cron"], Key::HelpCron),
+    (&["voice"], Key::HelpVoice),
+    (&["retry"], Key::HelpRetry),
+    (&["queue"], Key::HelpQueue),
+    (&["quiet"], Key::HelpQuiet),
+    (&["help"], Key::HelpHelp),
 ];
 
 /// The name of every command, without its slash, and what it does.
@@ -95,13 +90,15 @@ const COMMANDS: &[(&[&str], &str)] = &[
 pub fn command_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     COMMANDS
         .iter()
-        .flat_map(|(names, what)| names.iter().map(|name| (*name, *what)))
+        .flat_map(|(names, what)| names.iter().map(|name| (*name, what.english())))
 }
 
 /// The relay's commands, as the settings enable them.
 #[derive(Debug)]
 pub struct SlashCommands {
     enabled: Vec<String>,
+    /// Language of the menu.
+    language: Language,
     /// Further commands that the settings offer on the platform.
     configured: Vec<OfferedCommand>,
     /// The platform with a command menu, when one is among ours.
@@ -116,10 +113,12 @@ impl SlashCommands {
         configured: Vec<OfferedCommand>,
         mut platforms: impl Iterator<Item = &'p str>,
         is_bot: bool,
+        language: Language,
     ) -> Self {
         let has_menu = platforms.any(|platform| platform == MANIFEST_PLATFORM);
         Self {
             enabled,
+            language,
             configured,
             menu: if is_bot {
                 Some("telegram")
@@ -157,12 +156,13 @@ impl SlashCommands {
     }
 
     /// The text that lists the commands.
-    pub fn help(&self) -> String {
+    pub fn help(&self, language: Language) -> String {
+        let or = format!(" {} /", language.plain(Key::HelpOr));
         let lines: Vec<String> = self
             .enabled()
-            .map(|(names, what)| format!("/{}: {what}", names.join(" or /")))
+            .map(|(names, what)| format!("/{}: {}", names.join(&or), language.plain(*what)))
             .collect();
-        format!("{}\nEverything else goes to the agent.", lines.join("\n"))
+        format!("{}\n{}", lines.join("\n"), language.plain(Key::HelpRest))
     }
 
     /// The commands to offer on the platform with a command menu, when they have changed.
@@ -180,7 +180,10 @@ impl SlashCommands {
             description: description.to_owned(),
             options: None,
         };
-        let own = self.enabled().map(|(names, what)| offer(names[0], what));
+        let language = self.language;
+        let own = self
+            .enabled()
+            .map(|(names, what)| offer(names[0], language.plain(*what)));
         let of_agents = agents
             .iter()
             .map(|command| offer(&command.name, &command.description));
@@ -189,7 +192,7 @@ impl SlashCommands {
         Some((menu, manifest))
     }
 
-    fn enabled(&self) -> impl Iterator<Item = &(&[&str], &str)> {
+    fn enabled(&self) -> impl Iterator<Item = &(&[&str], Key)> {
         let is_enabled = |names: &[&str]| self.enabled.iter().any(|name| names.contains(&name.as_str()));
         COMMANDS.iter().filter(move |(names, _)| is_enabled(names))
     }
@@ -201,7 +204,7 @@ mod tests {
 
     fn commands(enabled: &[&str]) -> SlashCommands {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
-        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), false)
+        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), false, Language::En)
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::attachments::{Queued, TurnFiles, Uploads};
+use crate::adapter::TableShaper;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::agent::{
@@ -26,6 +27,7 @@ use crate::session::TurnId;
 use crate::store::StartMark;
 use crate::text::truncate_bytes;
 use crate::wire::OpId;
+use crate::words::Key;
 
 /// Outcomes that wait for a turn's task; it has at most two ops in flight.
 const MAX_OUTCOMES: usize = 8;
@@ -38,9 +40,6 @@ const REQUEST_RETRY: Duration = Duration::from_millis(20);
 
 /// Kept of the beginning of a message.
 const MAX_GIST_BYTES: usize = 1024;
-
-/// What a chat reads instead of a spoken answer.
-const NOT_SPOKEN: &str = "(I could not speak this answer.)";
 
 /// What a turn's task asks of the event loop while it runs.
 #[derive(Debug)]
@@ -128,6 +127,8 @@ pub struct TurnContext {
     pub accepts_attachments: bool,
     /// Notes that the agent is given the turn.
     pub start_mark: Option<StartMark>,
+    /// Rewrites tables for its platform.
+    pub tables: Option<TableShaper>,
 }
 
 impl TurnContext {
@@ -190,6 +191,7 @@ pub async fn run_turn(
     while let Some(signal) = signals.recv().await {
         output.handle(signal);
     }
+    output.release_table(output.clock.mono());
     if let Some(speaker) = speaker.filter(|_| end == TurnEnd::Completed) {
         output.speak(&speaker, &files, &cancel).await;
     }
@@ -218,6 +220,8 @@ pub async fn run_turn(
 struct TurnOutput {
     turn: TurnId,
     stream: Box<ReplyStream>,
+    /// Rewrites tables for the platform.
+    tables: Option<TableShaper>,
     /// The answer so far, instead of the stream.
     collect: bool,
     /// The answer so far, beside the stream.
@@ -260,6 +264,7 @@ impl TurnOutput {
             speaks: context.speaker().is_some(),
             stream: context.stream,
             collect: context.collect,
+            tables: context.tables,
             collected: String::new(),
             last_break: 0,
             requests,
@@ -403,13 +408,15 @@ impl TurnOutput {
                     self.collected.push_str(text);
                 }
                 if !self.collect {
-                    self.stream.replace_text(text, now);
+                    let shaped = self.shape_all(text);
+                    self.stream.replace_text(&shaped, now);
                 }
             }
             AgentEvent::Break => self.break_message(now),
             AgentEvent::Tool(_) | AgentEvent::Plan(_) | AgentEvent::Notice(_) | AgentEvent::Title(_)
                 if self.collect => {}
             AgentEvent::Tool(call) => {
+                self.release_table(now);
                 self.gist.end();
                 let line = ToolLine {
                     id: call.id,
@@ -441,12 +448,37 @@ impl TurnOutput {
             self.collected.push_str(text);
         }
         if !self.collect {
-            self.stream.push_text(text, now);
+            match &mut self.tables {
+                Some(tables) => self.stream.push_text(&tables.push(text), now),
+                None => self.stream.push_text(text, now),
+            }
+        }
+    }
+
+    /// The whole text of a message, with its tables rewritten.
+    fn shape_all(&mut self, text: &str) -> String {
+        match &mut self.tables {
+            Some(tables) => {
+                tables.finish();
+                let mut shaped = tables.push(text);
+                shaped.push_str(&tables.finish());
+                shaped
+            }
+            None => text.to_owned(),
+        }
+    }
+
+    /// Shows what of a table was held back.
+    fn release_table(&mut self, now: Duration) {
+        let held = self.tables.as_mut().map(TableShaper::finish).unwrap_or_default();
+        if !self.collect && !held.is_empty() {
+            self.stream.push_text(&held, now);
         }
     }
 
     /// What follows is a message of its own.
     fn break_message(&mut self, now: Duration) {
+        self.release_table(now);
         self.gist.end();
         self.since_break = 0;
         if !self.collect {
@@ -461,6 +493,7 @@ impl TurnOutput {
     fn attach(&mut self, media: Media, now: Duration) {
         let caption = self.fit(&media.caption).to_owned();
         let media = Media { caption, ..media };
+        self.release_table(now);
         let position = self.stream.position(now);
         if let Some(text) = self.uploads.add(media, position) {
             self.push_text(&text, now);
@@ -530,7 +563,10 @@ impl TurnOutput {
                 };
                 self.attach(recording, now);
             }
-            Some(Err(_)) => self.stream.notice(NOT_SPOKEN, now),
+            Some(Err(_)) => {
+                let notice = self.stream.language().plain(Key::NotSpoken);
+                self.stream.notice(notice, now);
+            }
         }
     }
 

@@ -7,7 +7,9 @@ use crate::access::{Author, EventKind, KeptMessage, PairingRequest, PersonId, Re
 use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
-use crate::relay::effects::{AboutTurn, Accepting, Arrival, Intent, Place, QuestionResponse, Task, Work};
+use crate::relay::effects::{
+    AboutTurn, Accepting, Arrival, Intent, Place, QuestionResponse, QuietWaiter, Task, Work,
+};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
@@ -20,9 +22,10 @@ use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{DedupeKey, InboxKind, InboxSeq, RowState};
 use crate::text::truncate;
 use crate::wire::{MessageEvent, SessionKey};
+use crate::words::Key;
 
 /// What somebody reads whose role does not allow a command.
-const NOT_YOUR_ROLE: &str = "Your role does not allow that.";
+const NOT_YOUR_ROLE: &str = Key::NotYourRole.english();
 
 impl EventLoop {
     pub fn handle_frames(&mut self, frames: Vec<InboundFrame>) {
@@ -140,6 +143,10 @@ impl EventLoop {
         ) {
             self.messages
                 .set_last(&session, &arrival.facts, message.kind, &message.line);
+            // Read together with the commit of the message, so that its turn need not wait.
+            if let Some(person) = self.quiet.ask(&arrival.chat, &arrival.facts) {
+                self.load_quiet_hours(person, QuietWaiter::Message);
+            }
         }
         let accepting = Accepting {
             session,
@@ -399,7 +406,7 @@ impl EventLoop {
                         name,
                         message,
                     };
-                    self.answer_stranger(&author, request)
+                    self.answer_stranger(&author, request, (&chat, &facts))
                 } else {
                     notice.map(str::to_owned)
                 };
@@ -414,19 +421,25 @@ impl EventLoop {
             (_, Place::Queue(_) | Place::None) => {
                 self.turns.release(session, place);
                 let group = OpGroup::Message(row);
-                let ops = notice.map(|notice| self.plan_text(notice, session, &chat, &facts, group));
+                let ops = notice.map(|notice| self.plan_words(notice, session, &chat, &facts, group));
                 self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
             }
         }
     }
 
     /// What a stranger gets to read. An owner is asked about one who got a code.
-    fn answer_stranger(&mut self, author: &Author, request: PairingRequest) -> Option<String> {
+    fn answer_stranger(
+        &mut self,
+        author: &Author,
+        request: PairingRequest,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) -> Option<String> {
         let (random, now_ms) = (self.clock.seed(), self.clock.unix_ms());
+        let language = self.language(chat, facts);
         let effects = &mut self.effects;
         let reply = self
             .access
-            .answer_stranger(author, request, random, now_ms, effects)?;
+            .answer_stranger(author, request, language, (random, now_ms), effects)?;
         if let (Some(code), Some(person)) = (reply.code, author.person()) {
             self.ask_owner_about(&author.platform, person, code);
         }

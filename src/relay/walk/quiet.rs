@@ -129,6 +129,7 @@ impl EventLoop {
             self.store_quiet_hours(person, choice);
         }
         match waiter {
+            QuietWaiter::Message => {}
             QuietWaiter::Turn(turn) => {
                 if let Some((row, ..)) = self.turns.preparing(turn) {
                     self.prepare_turn(turn, row);

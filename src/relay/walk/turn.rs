@@ -20,6 +20,7 @@ use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
+use crate::words::Key;
 
 use super::arrival::event_kind;
 
@@ -29,7 +30,7 @@ const INTERACTION: &str = "discord_interaction_id";
 const FOLLOW_UP: &str = "discord.interaction_token";
 
 /// Replaces a half-written answer that is begun again.
-const ANSWERING_AGAIN: &str = "[interrupted, answering again]";
+const ANSWERING_AGAIN: &str = Key::AnsweringAgain.english();
 
 /// A turn that an earlier process left running.
 pub struct LeftTurn {
@@ -294,6 +295,7 @@ impl EventLoop {
             voice: self.voice.clone(),
             accepts_attachments,
             start_mark,
+            tables: adapter.table_shaper(),
         };
         self.turns.begin(turn, row, selection.agent, input, context);
     }
@@ -333,7 +335,7 @@ impl EventLoop {
             Some(Task::Message(_)) => {
                 if let (Some(notice), Some(origin)) = (notice, origin) {
                     let group = OpGroup::Message(row);
-                    ops = self.plan_text(&notice, &origin.session, &origin.chat, &origin.facts, group);
+                    ops = self.plan_words(&notice, &origin.session, &origin.chat, &origin.facts, group);
                 }
             }
             Some(Task::Job(job)) => self.fail_run(job.run, why),

@@ -1,8 +1,10 @@
-//! What people meet in a chat: long turns, quiet hours, reminders, edited messages.
+//! What people meet in a chat: long turns, quiet hours, reminders, edited messages, languages.
 
 mod edits;
+mod language;
 mod long_turns;
 mod quiet_hours;
+mod tables;
 
 use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::config::Settings;

@@ -4,11 +4,13 @@ use serde_json::{Value, json};
 
 use super::entity::CommandAddressee;
 use super::event::{MessageReading, press_event, root_name};
+use super::recent::RecentMessages;
 use super::relevance::Relevance;
 use super::sender::Sender;
 use crate::direct::telegram::bot::Bot;
 use crate::direct::telegram::call::{MAX_UNREADABLE_BYTES, UNREADABLE};
 use crate::direct::telegram::callback::PressedButton;
+use crate::direct::telegram::chat::ChatPlace;
 use crate::direct::telegram::field;
 use crate::direct::telegram::topics::TopicNames;
 use crate::text::truncate_bytes;
@@ -157,6 +159,8 @@ pub struct BatchReader<'a> {
     pub open_callback: &'a dyn Fn(&str) -> Option<PressedButton>,
     /// The names of known topics; the updates add further ones.
     pub topics: &'a mut TopicNames,
+    /// What was said in groups before; the updates add to it.
+    pub recent: &'a mut RecentMessages,
 }
 
 /// The updates of a `getUpdates` result, by ascending id. An entry without an id is dropped: the next id passes it. An
@@ -264,11 +268,23 @@ impl BatchReader<'_> {
         }
         let album = field::text(message, "media_group_id").map(str::to_owned);
         let judged = self.relevance.judge(&reading.addressing());
+        let mut event = reading.event(self.topics);
+        let group = (reading.chat_id, reading.thread_id);
         if let (Err(reason), None) = (judged, &album) {
+            if reading.place == ChatPlace::Group && !reading.sender.is_bot {
+                let text = event["text"].as_str().unwrap_or_default();
+                self.recent
+                    .note(group, reading.message_id, &reading.sender.name, text);
+            }
             return ignored(reason);
         }
+        if judged.is_ok()
+            && let Some(context) = self.recent.take(group)
+        {
+            event["context"] = context;
+        }
         Ok(UpdateMeaning::Message(Box::new(IncomingMessage {
-            event: reading.event(self.topics),
+            event,
             chat_id: reading.chat_id,
             message_id: reading.message_id,
             sender: reading.sender.id,

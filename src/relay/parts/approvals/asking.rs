@@ -19,15 +19,16 @@ use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
 use crate::relay::effects::{Effect, Effects};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::text::printable;
+use crate::words::{Key, Phrase};
 
 /// How long what waits may be dropped by a button.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Length of a person's name in a question.
 const MAX_PERSON_CHARS: usize = 120;
 /// What a chat reads whose question went to an owner.
-const ASKED_OWNER: &str = "An owner has been asked to approve this.";
+const ASKED_OWNER: &str = Key::OwnerAsked.english();
 /// What a chat reads whose question nobody can answer.
-const NO_OWNER: &str = "This needs an owner's approval, and no owner can be reached, so it is denied.";
+const NO_OWNER: &str = Key::NoOwner.english();
 
 impl Approvals {
     /// Who decides a question of this author's turn.
@@ -87,8 +88,12 @@ impl Approvals {
             };
         };
         let person = printable(&author.name(), MAX_PERSON_CHARS);
-        question.text = format!("{person} asks: {}", question.text);
         let adapter = adapters.get(&owner.chat.platform);
+        let asked = Phrase::PersonAsks {
+            person: &person,
+            question: &question.text,
+        };
+        question.text = adapter.language(&owner.facts).say(asked);
         let there = Asking {
             session: owner.session,
             chat: Arc::new(owner.chat.clone()),
@@ -176,6 +181,7 @@ impl Approvals {
         self.last_question += 1;
         let id = QuestionId(self.last_question);
         let person = printable(&person.to_string(), MAX_PERSON_CHARS);
+        let language = adapter.language(&owner.facts);
         let option = |label: &str, meaning| PromptOption {
             label: label.to_owned(),
             meaning,
@@ -190,10 +196,13 @@ impl Approvals {
             personal: true,
             kind: QuestionKind::Approval,
             options: vec![
-                option("Let in", Meaning::AllowOnce),
-                option("Ignore", Meaning::Deny),
+                option(language.plain(Key::LetIn), Meaning::AllowOnce),
+                option(language.plain(Key::Ignore), Meaning::Deny),
             ],
-            text: format!("May {person} talk to me? Their code is {code}."),
+            text: language.say(Phrase::MayTalk {
+                person: &person,
+                code: &code,
+            }),
             detail: None,
             timeout: None,
             is_silent: owner.is_quiet,
