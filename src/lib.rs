@@ -106,7 +106,7 @@
 //! | | `direct` | platforms without a connector: updates become events, ops become calls · *pure* |
 //! | | `adapter` | [`RelayAdapter`]: streaming, splitting, prompts, rate limits, attachments, chat memory · *pure* |
 //! | L1 | `wire` | frames, events, session keys, actions, op ids, tokens, lines · *pure* |
-//! | L0 | `collections`, `backoff`, `setting`, `text` | maps by id, a bounded cache, one backoff, the declaration of settings, text and time in one form · *pure* |
+//! | L0 | `collections`, `backoff`, `setting`, `text`, `words` | maps by id, a bounded cache, one backoff, the declaration of settings, text and time in one form, what the relay says in chats · *pure* |
 //!
 //! The pure modules do no I/O and read no clock: time comes in as `now`, randomness as a seed. The parts of `relay` are listed
 //! there. `docs/architecture.md` has the walks of a message, an interrupt, a job and a handed-over item as lists of functions, and
@@ -279,6 +279,11 @@ mod text;
 pub mod wire;
 #[cfg(not(feature = "internals"))]
 mod wire;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod words;
+#[cfg(not(feature = "internals"))]
+mod words;
 
 pub use agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 pub use builder::{BuildError, ExitReason, Relay, RelayBuilder};
@@ -352,7 +357,8 @@ pub mod settings {
     pub use crate::adapter::prompt::{Approvers, PromptSettings};
     pub use crate::adapter::stream::{StreamMode, StreamSettings};
     pub use crate::adapter::{
-        OfferedCommand, PlatformRateLimit, RateLimitSettings, SlackConfig, SlackReplyMode, TextWaits,
+        ChatSettings, NoHours, OfferedCommand, PlatformRateLimit, QuietHours, RateLimitSettings, SlackConfig,
+        SlackReplyMode, TextWaits,
     };
     pub use crate::agent::Permission;
     pub use crate::agent::acp::{AcpSettings, OptionValue};
@@ -371,6 +377,7 @@ pub mod settings {
         UnknownChoice, WorkerConfig,
     };
     pub use crate::net::media::MediaSettings;
+    pub use crate::words::Language;
 }
 
 /// Connections to a connector: over the network, in memory, or your own. [`RelayTransport`] is the trait;

@@ -10,6 +10,7 @@ use super::gate::{EventKind, Reason};
 use super::identity::PersonId;
 use super::settings::{ByRole, LimitSettings, Role};
 use crate::collections::BoundedCache;
+use crate::words::Key;
 
 /// People whose use is remembered.
 const MAX_PEOPLE: usize = 10_000;
@@ -23,10 +24,7 @@ const LOOP_MS: i64 = 90_000;
 /// How long somebody is paused who looks like a program.
 const PAUSE_MS: i64 = 15 * MINUTE_MS;
 /// What they read, by whether they may send `/new`.
-const PAUSED: [&str; 2] = [
-    "This looks like two programs answering each other, so I have paused for 15 minutes.",
-    "This looks like two programs answering each other, so I have paused for 15 minutes. Send /new to continue now.",
-];
+const PAUSED: [&str; 2] = [Key::LoopPaused.english(), Key::LoopPausedNew.english()];
 
 /// Chats whose bots are counted.
 const MAX_CHATS: usize = 10_000;
@@ -144,8 +142,7 @@ impl Limits {
             let first = !std::mem::replace(&mut state.minute_notified, true);
             return Some(Exceeded {
                 reason: Reason::Limit,
-                notice: first
-                    .then_some("You are sending messages too fast. Wait a minute; this message was dropped."),
+                notice: first.then_some(Key::TooFast.english()),
             });
         }
         match kind {
@@ -171,8 +168,7 @@ impl Limits {
             turns.is_some_and(|most| state.turns >= most) || tokens.is_some_and(|most| state.tokens >= most);
         used_up.then(|| Exceeded {
             reason: Reason::Limit,
-            notice: (!std::mem::replace(&mut state.day_notified, true))
-                .then_some("You have reached your daily limit. It resets at midnight UTC."),
+            notice: (!std::mem::replace(&mut state.day_notified, true)).then_some(Key::DailyLimit.english()),
         })
     }
 
@@ -194,9 +190,7 @@ impl Limits {
         let first = !std::mem::replace(&mut turns.notified, true);
         Some(Exceeded {
             reason: Reason::Loop,
-            notice: first.then_some(
-                "Only bots have written here for a while, so I have paused until a person writes.",
-            ),
+            notice: first.then_some(Key::OnlyBots.english()),
         })
     }
 

@@ -7,6 +7,7 @@ use super::slack::{SlackConfig, has_new_link, is_slack};
 use super::split::split;
 use super::stream::StreamSettings;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit, Metadata};
+use crate::words::Language;
 
 /// The role of a text for its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub(super) struct ActionBuilder {
     /// Longest message, in `unit`.
     pub(super) limit: usize,
     pub(super) unit: LenUnit,
+    /// The language of the chat's reader.
+    pub(super) language: Language,
 }
 
 impl ActionBuilder {
@@ -42,6 +45,7 @@ impl ActionBuilder {
         descriptor: Option<&CapabilityDescriptor>,
         settings: &StreamSettings,
         slack: &SlackConfig,
+        language: Language,
     ) -> Self {
         let (limit, unit) = CapabilityDescriptor::message_limit(descriptor);
         let is_anchored = !is_slack(&chat) || facts.thread_id.is_some() || slack.anchors(&chat, &facts);
@@ -53,6 +57,7 @@ impl ActionBuilder {
             facts,
             limit,
             unit,
+            language,
         }
     }
 

@@ -65,6 +65,9 @@ pub struct ChatFacts {
     /// Id of the last message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
+    /// Language of its author's client, as the platform tags it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
 }
 
 impl ChatFacts {
@@ -83,6 +86,7 @@ impl ChatFacts {
             profile: text(&source.profile),
             thread_id: text(&source.thread_id),
             message_id: text(&source.message_id),
+            language: text(&source.language_code),
         }
     }
 
@@ -104,13 +108,14 @@ impl ChatFacts {
     }
 
     /// Everything but the last message.
-    fn lasting(&self) -> [&Option<String>; 5] {
+    fn lasting(&self) -> [&Option<String>; 6] {
         [
             &self.scope_id,
             &self.user_id,
             &self.chat_type,
             &self.profile,
             &self.thread_id,
+            &self.language,
         ]
     }
 }

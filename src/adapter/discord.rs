@@ -104,6 +104,7 @@ fn source(body: &Map<String, Value>, profile: Option<&str>, labels: &LabelMemory
     let named = |key: &str| user.and_then(|user| text(user, key));
     let mut source = SessionSource {
         platform: Platform::DISCORD,
+        language_code: text(body, "locale"),
         chat_type: Some(match (&guild, is_thread) {
             (Some(_), true) => "thread".into(),
             (Some(_), false) => "group".into(),

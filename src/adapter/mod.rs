@@ -1,6 +1,7 @@
 //! What is sent to platforms, and how: [`RelayAdapter`] and its parts. Pure: no I/O, no clock, no runtime.
 
 mod action_builder;
+mod chat_settings;
 mod chats;
 mod discord;
 mod labels;
@@ -13,8 +14,10 @@ mod session_names;
 mod slack;
 pub mod split;
 pub mod stream;
+mod tables;
 mod threads;
 
+pub use chat_settings::{ChatSettings, NoHours, QuietHours};
 pub use chats::{ChatFacts, ChatId, ChatMemory};
 pub use discord::{
     MANIFEST_PLATFORM, OfferedCommand, interaction_event, labelled_interaction, manifest, prompt_token,
@@ -26,4 +29,5 @@ pub use relay_adapter::{Adapters, RelayAdapter};
 pub use session_names::SessionNames;
 pub use slack::{SlackConfig, SlackReplyMode};
 pub use stream::ReplyStream;
+pub use tables::TableShaper;
 pub use threads::ThreadRegistry;

@@ -6,13 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::action_builder::{ActionBuilder, TextKind};
+use super::chat_settings::ChatSettings;
 use super::chats::{ChatFacts, ChatId};
 use super::media::{OutgoingAttachment, attachment_ops};
 use super::slack::SlackConfig;
 use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
+use super::tables::TableShaper;
 use super::threads::ThreadRegistry;
 use crate::collections::TextMap;
 use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
+use crate::words::Language;
+
+/// Dialects of Markdown with code blocks and without tables.
+const WITHOUT_TABLES: [&str; 4] = ["discord", "markdown_v2", "slack_mrkdwn", "whatsapp"];
 
 /// One identity's platform, as the connector declared it at the last handshake. Cheap to clone.
 ///
@@ -44,13 +50,14 @@ use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
 #[derive(Clone, Debug)]
 pub struct RelayAdapter(Arc<Inner>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Inner {
     platform: String,
     bot_id: Option<String>,
     descriptor: Option<Arc<CapabilityDescriptor>>,
     settings: Arc<StreamSettings>,
     slack: Arc<SlackConfig>,
+    chat: Arc<ChatSettings>,
 }
 
 impl RelayAdapter {
@@ -78,12 +85,30 @@ impl RelayAdapter {
             descriptor,
             settings,
             slack,
+            chat: Arc::default(),
         }))
+    }
+
+    /// With settings of what people meet in a chat.
+    #[must_use]
+    pub fn with_chat(self, chat: Arc<ChatSettings>) -> Self {
+        Self(Arc::new(Inner {
+            chat,
+            ..Arc::unwrap_or_clone(self.0)
+        }))
+    }
+
+    /// The language in which the relay's own words are said to the author of a chat's last message.
+    pub(crate) fn language(&self, facts: &ChatFacts) -> Language {
+        let client = facts.language.as_deref().and_then(Language::from_tag);
+        client.unwrap_or(self.0.chat.language)
     }
 
     /// Builds the ops of a chat on this platform.
     pub(super) fn builder(&self, chat: Arc<ChatId>, facts: Arc<ChatFacts>) -> ActionBuilder {
-        ActionBuilder::new(chat, facts, self.descriptor(), &self.0.settings, &self.0.slack)
+        let language = self.language(&facts);
+        let (settings, slack) = (&self.0.settings, &self.0.slack);
+        ActionBuilder::new(chat, facts, self.descriptor(), settings, slack, language)
     }
 
     /// The platform's name.
@@ -131,6 +156,13 @@ impl RelayAdapter {
             .unwrap_or_default()
     }
 
+    /// What rewrites the tables of an agent, where the platform shows code blocks and no tables.
+    pub(crate) fn table_shaper(&self) -> Option<TableShaper> {
+        let width = self.0.chat.table_width;
+        let has_no_tables = WITHOUT_TABLES.contains(&self.markdown_dialect());
+        (width > 0 && has_no_tables).then(|| TableShaper::new(width))
+    }
+
     /// The platform and bot id that every op to it carries; neither on a platform that is not known.
     pub fn tags(&self) -> (Option<String>, Option<String>) {
         let platform = self.platform();
@@ -171,7 +203,11 @@ impl RelayAdapter {
             descriptor: self.0.descriptor.clone(),
             follow_up,
         };
-        ReplyStream::new(Arc::clone(&self.0.settings), builder, target, draft_id, ids, now)
+        let stream = ReplyStream::new(Arc::clone(&self.0.settings), builder, target, draft_id, ids, now);
+        match self.0.chat.progress_after_secs {
+            0 => stream,
+            secs => stream.showing_time(Duration::from_secs(secs), now),
+        }
     }
 
     /// The ops for a message that an ended process left half-written: it loses its cursor and gets the notice below its text.
@@ -232,6 +268,7 @@ pub struct Adapters {
     primary: Option<Arc<CapabilityDescriptor>>,
     settings: Arc<StreamSettings>,
     slack: Arc<SlackConfig>,
+    chat: Arc<ChatSettings>,
 }
 
 impl Adapters {
@@ -243,6 +280,7 @@ impl Adapters {
         descriptors: impl Iterator<Item = (String, Arc<CapabilityDescriptor>)>,
         settings: Arc<StreamSettings>,
         slack: Arc<SlackConfig>,
+        chat: Arc<ChatSettings>,
     ) -> Self {
         let mut primary = None;
         let mut declared = TextMap::default();
@@ -259,7 +297,8 @@ impl Adapters {
             let bot_id = bots.get(&platform).cloned();
             let descriptor = declared.get(&platform).or(primary.as_ref()).cloned();
             let (settings, slack) = (Arc::clone(&settings), Arc::clone(&slack));
-            let adapter = RelayAdapter::with_slack(&platform, bot_id, descriptor, settings, slack);
+            let adapter = RelayAdapter::with_slack(&platform, bot_id, descriptor, settings, slack)
+                .with_chat(Arc::clone(&chat));
             (platform, adapter)
         });
         Self {
@@ -267,6 +306,7 @@ impl Adapters {
             primary,
             settings,
             slack,
+            chat,
         }
     }
 
@@ -275,6 +315,7 @@ impl Adapters {
         self.by_platform.get(platform).cloned().unwrap_or_else(|| {
             let (settings, slack) = (Arc::clone(&self.settings), Arc::clone(&self.slack));
             RelayAdapter::with_slack(platform, None, self.primary.clone(), settings, slack)
+                .with_chat(Arc::clone(&self.chat))
         })
     }
 }
@@ -428,6 +469,7 @@ mod tests {
             declared.into_iter(),
             Arc::default(),
             Arc::default(),
+            Arc::default(),
         );
         for (platform, bot_id, descriptor) in [
             ("discord", Some("d1"), "discord"),
@@ -458,7 +500,13 @@ mod tests {
                 declared.reverse();
             }
             let settings = Arc::new(settings.clone());
-            let adapters = Adapters::new(std::iter::empty(), declared.into_iter(), settings, Arc::default());
+            let adapters = Adapters::new(
+                std::iter::empty(),
+                declared.into_iter(),
+                settings,
+                Arc::default(),
+                Arc::default(),
+            );
             for (platform, hinted) in [("slack", true), ("discord", false)] {
                 let chat = ChatId {
                     platform: platform.to_owned(),

@@ -80,6 +80,23 @@ pub fn match_route<'r, 'm>(routes: &'r [Route], input: &RouteInput<'m>) -> Optio
         .find_map(|route| Some((route, route.matches(input)?)))
 }
 
+/// The name that a text is addressed to, `@name` or `name:` first, and the rest of the text.
+pub fn addressed(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim_start();
+    let is_part = |point: char| point.is_alphanumeric() || matches!(point, '-' | '_' | '.');
+    let (name, rest) = match text.strip_prefix('@') {
+        Some(text) => {
+            let end = text.find(|point| !is_part(point)).unwrap_or(text.len());
+            let (name, rest) = text.split_at(end);
+            (name, rest.trim_start_matches([':', ',']))
+        }
+        None => text.split_once(':')?,
+    };
+    let rest = rest.trim_start();
+    let is_name = !name.is_empty() && name.chars().all(is_part);
+    (is_name && !rest.is_empty()).then_some((name, rest))
+}
+
 /// The route that sets the agent of a chat whatever its messages begin with: the first one without a prefix. People choose
 /// an agent only where there is none.
 pub fn fixed_route<'r>(routes: &'r [Route], input: &RouteInput<'_>) -> Option<&'r Route> {
@@ -90,6 +107,24 @@ pub fn fixed_route<'r>(routes: &'r [Route], input: &RouteInput<'_>) -> Option<&'
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_may_be_addressed_to_a_name() {
+        for (text, expected) in [
+            ("@code fix it", Some(("code", "fix it"))),
+            ("@code, fix it", Some(("code", "fix it"))),
+            (" code: fix it", Some(("code", "fix it"))),
+            ("@my-agent.2: x", Some(("my-agent.2", "x"))),
+            ("code:", None),
+            ("@code", None),
+            ("see this: x", None),
+            ("fix it", None),
+            (": x", None),
+            ("@ x", None),
+        ] {
+            assert_eq!(addressed(text), expected, "{text}");
+        }
+    }
 
     fn route(agent: &str, set: impl FnOnce(&mut Route)) -> Route {
         let mut route = Route {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::adapter::OfferedCommand;
 use crate::cron::target;
 use crate::setting::{MAX_SECS, MAX_SIZE, section, shared};
+use crate::words::Key;
 
 use super::validate::Violation;
 
@@ -212,13 +213,13 @@ section! {
         pub grace_secs: u64 = 5, range(0..=MAX_SECS);
         /// Message to a chat whose turn was interrupted by a restart.
         pub interrupted_notice: Option<String> =
-            Some("I was restarted while working on this and did not finish. Please ask again.".to_owned());
+            Some(Key::Interrupted.english().to_owned());
         /// Message to a chat whose queue is full.
         pub overflow_notice: Option<String> =
-            Some("Many messages are waiting in this conversation. I will answer them in order.".to_owned());
+            Some(Key::Overflow.english().to_owned());
         /// Message to a chat that did not get an answer.
         pub undelivered_notice: Option<String> =
-            Some("An answer could not be delivered here. Please ask again.".to_owned());
+            Some(Key::Undelivered.english().to_owned());
         /// What to send again when its outcome is unknown.
         #[serde(deserialize_with = "resend_unknown")]
         pub resend_unknown: ResendUnknown = ResendUnknown::Answers;
@@ -230,7 +231,7 @@ section! {
         pub refused_retries: u32 = 3, range(0..=10);
         /// Enabled slash commands of the relay.
         pub commands: Vec<String> =
-            ["stop", "new", "sessions", "resume", "status", "agent", "model", "mode", "whoami", "usage", "cron", "voice", "help"]
+            ["stop", "new", "sessions", "resume", "status", "agent", "model", "mode", "whoami", "usage", "cron", "voice", "retry", "queue", "quiet", "help"]
                 .map(str::to_owned)
                 .into();
     }

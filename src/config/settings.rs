@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::access::{AccessSettings, Mode};
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
-use crate::adapter::{RateLimitSettings, SessionNames, SlackConfig};
+use crate::adapter::{ChatSettings, RateLimitSettings, SessionNames, SlackConfig};
 use crate::agent::Route;
 use crate::agent_connector::NotifyTarget;
 use crate::net::media::MediaSettings;
@@ -107,6 +107,8 @@ section! {
         pub transcribe: TranscribeConfig;
         /// Spoken answers.
         pub speak: SpeakConfig;
+        /// What people meet in a chat.
+        pub chat: ChatSettings;
         /// Ways to hand something to an agent.
         pub notify: NotifyConfig;
         /// Scheduled jobs.

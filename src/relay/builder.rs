@@ -400,7 +400,9 @@ fn bots(
     let files = Arc::new(BotFiles::new(server, &media_dir(settings)));
     let mut bots: Vec<(&'static str, Arc<dyn RelayTransport>)> = Vec::new();
     if let Some((bot, client)) = telegram {
-        let transport = TelegramTransport::new(bot.clone(), client, Arc::clone(&files), state_dir);
+        let group_context = settings.chat.group_context;
+        let transport =
+            TelegramTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, group_context);
         bots.push(("telegram", Arc::new(transport)));
     }
     if let Some(bot) = &settings.direct.discord {

@@ -14,6 +14,8 @@ use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::conversations::OwnerKey;
 use super::parts::handed::{HandedItem, SubmissionReply};
+use super::parts::messages::MessageKey;
+use super::parts::quiet::QuietPerson;
 use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
@@ -65,6 +67,8 @@ pub(super) enum Effect {
     },
     /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
     TurnDeclined(TurnId),
+    /// Somebody wants a message that waits not to run.
+    DropWaiting(SessionKey, InboxSeq),
     /// An owner decided about somebody's code.
     PairingDecided {
         /// The code.
@@ -96,6 +100,8 @@ pub(super) enum Pending {
     WaitingRows(InboxSeq),
     /// Ops outside a turn's end are being committed; the outbox holds them.
     Ops(Option<oneshot::Sender<Result<(), SendError>>>),
+    /// Somebody's quiet hours are being read.
+    Quiet(QuietPerson, QuietWaiter),
     /// A turn waits to learn which agent was chosen for its session.
     AgentChoice(TurnId, SessionKey),
     /// A turn waits to learn the conversations of this owner.
@@ -114,6 +120,22 @@ pub(super) enum Pending {
     Handed,
 }
 
+/// What waits for somebody's quiet hours.
+#[derive(Debug)]
+pub(super) enum QuietWaiter {
+    /// A message of theirs, which does not wait for them: they are read before it is written.
+    Message,
+    /// A turn of theirs.
+    Turn(TurnId),
+    /// `/quiet`, which shows them.
+    Command {
+        session: SessionKey,
+        row: InboxSeq,
+        chat: Box<ChatId>,
+        facts: Box<ChatFacts>,
+    },
+}
+
 impl Pending {
     /// What is waited for, for the log, which must not show any text of people.
     pub(super) fn name(&self) -> &'static str {
@@ -125,7 +147,8 @@ impl Pending {
             Self::AgentChoice(..)
             | Self::AgentState(_)
             | Self::Conversations(..)
-            | Self::CommandConversations(..) => "state",
+            | Self::CommandConversations(..)
+            | Self::Quiet(..) => "state",
             Self::Access(..) => "access",
             Self::Repair(_) => "repair",
             Self::Job(_) => "job",
@@ -286,10 +309,15 @@ pub(super) struct Arrival {
 /// What a message does once it is committed.
 #[derive(Debug)]
 pub(super) enum Intent {
-    /// Start the turn whose place it holds.
-    Start,
-    /// Wait behind a turn, possibly stop it, or be handed to it.
+    /// Start the turn whose place it holds; known by this later.
+    Start { key: MessageKey },
+    /// Replace what it said before.
+    Edit(Box<MessageEvent>),
+    /// Withdraw a message.
+    Delete(Box<MessageEvent>),
+    /// Wait behind a turn, possibly stop it, or be handed to it; known by this later.
     Wait {
+        key: MessageKey,
         /// The message, when the running turn may take it.
         steer: Option<Box<MessageEvent>>,
     },

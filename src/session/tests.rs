@@ -39,6 +39,42 @@ fn a_second_message_waits_for_the_first_turn_and_then_runs() {
 }
 
 #[test]
+fn a_row_that_waits_is_replaced_in_its_place_or_withdrawn() {
+    let mut sessions = sessions(8, 2);
+    let a = key("a");
+    let Admission::Start(turn) = sessions.admit(&a) else {
+        panic!()
+    };
+    for row in [2, 3] {
+        sessions.admit(&a);
+        sessions.enqueue(&a, row);
+    }
+    assert!(sessions.is_waiting(&a, 2) && !sessions.is_waiting(&a, 1));
+    assert!(sessions.replace(&a, 2, 4) && !sessions.replace(&a, 2, 5));
+    assert_eq!(sessions.rows(&a).collect::<Vec<_>>(), [4, 3]);
+    sessions.admit(&a);
+    sessions.enqueue(&a, 6);
+    assert!(sessions.is_waiting(&a, 6), "in the journal");
+    assert!(!sessions.replace(&a, 4, 7), "the journal would bring it, too");
+    sessions.withdraw(&a, 4);
+    sessions.withdraw(&a, 3);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 4)));
+    sessions.refill(&a, [6], true);
+    sessions.ended(&a, turn);
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!(row, 6);
+    assert!(!sessions.is_waiting(&a, 6));
+    sessions.ended(&a, turn);
+    // The only one that waits for a free slot.
+    sessions.pause();
+    sessions.admit(&a);
+    sessions.enqueue(&a, 8);
+    sessions.withdraw(&a, 8);
+    sessions.resume();
+    assert_eq!((sessions.next_start(), sessions.active()), (None, 0));
+}
+
+#[test]
 fn a_turn_ends_once_and_only_its_own_session() {
     let mut sessions = sessions(8, 8);
     let Admission::Start(turn) = sessions.admit(&key("a")) else {

@@ -432,6 +432,50 @@ impl Sessions {
         self.active.get(key).map_or(0, |session| session.queue.len())
     }
 
+    /// The session's rows that wait in memory, in order.
+    pub fn rows(&self, key: &SessionKey) -> impl Iterator<Item = i64> {
+        let session = self.active.get(key);
+        session
+            .into_iter()
+            .flat_map(|session| session.queue.iter().copied())
+    }
+
+    /// Whether a committed row of the session waits: in memory, or in the journal behind what is in memory.
+    pub fn is_waiting(&self, key: &SessionKey, row: i64) -> bool {
+        self.active.get(key).is_some_and(|session| {
+            let in_journal = session.in_journal != JournalRows::Nothing && row > session.last;
+            in_journal || session.queue.contains(&row)
+        })
+    }
+
+    /// Puts a row that was just committed in the place of one that waits in memory. Does nothing while rows are in the
+    /// journal: it would be read from there, too.
+    pub fn replace(&mut self, key: &SessionKey, old: i64, new: i64) -> bool {
+        let Some(session) = self.active.get_mut(key) else {
+            return false;
+        };
+        let place = session.queue.iter_mut().find(|row| **row == old);
+        match place.filter(|_| session.in_journal == JournalRows::Nothing) {
+            Some(place) => {
+                *place = new;
+                session.last = session.last.max(new);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes a row that is about to be ended out of the queue in memory.
+    pub fn withdraw(&mut self, key: &SessionKey, row: i64) {
+        if let Some(session) = self.active.get_mut(key) {
+            session.queue.retain(|waiting| *waiting != row);
+            if session.queue.is_empty() && session.in_journal == JournalRows::More {
+                self.to_refill.push_back(key.clone());
+            }
+            self.drop_if_inactive(key);
+        }
+    }
+
     /// Whether rows of the session wait, in memory or in the journal.
     pub fn has_waiting(&self, key: &SessionKey) -> bool {
         let waits =

@@ -214,7 +214,11 @@ pub struct PromptButton {
 impl Action {
     /// Has a message ring nobody.
     pub fn silence(&mut self) {
-        if let Self::Send { metadata, .. } = self {
+        if let Self::Send { metadata, .. }
+        | Self::SendMedia { metadata, .. }
+        | Self::Prompt { metadata, .. }
+        | Self::FollowUp { metadata, .. } = self
+        {
             metadata.insert("notify".to_owned(), false.into());
         }
     }

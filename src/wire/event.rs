@@ -90,6 +90,12 @@ pub struct MessageEvent {
     /// Further data (Discord interactions); not part of the wire form.
     #[serde(skip)]
     pub metadata: Map<String, Value>,
+    /// Whether it repeats a message that was edited, under the same id.
+    #[serde(skip)]
+    pub is_edit: bool,
+    /// Whether it says that a message was deleted.
+    #[serde(skip)]
+    pub is_deleted: bool,
 }
 
 impl MessageEvent {
@@ -126,6 +132,8 @@ object_parts! {
         media: Value = "media",
         context: Value = "context",
         prompt_response: Value = "prompt_response",
+        message_is_edit: Loose = "message_is_edit",
+        message_is_deleted: Loose = "message_is_deleted",
     }
 }
 
@@ -168,7 +176,10 @@ impl EventParts {
             None | Some(Object::Null | Object::Not(_)) => ReplyParts::default(),
         };
         let (media_urls, media_types) = media(self.media_urls, &self.media);
+        let source = source.assemble(message_id.as_ref())?;
         Ok(MessageEvent {
+            is_edit: self.message_is_edit.is_truthy() || source.message_is_edit,
+            is_deleted: self.message_is_deleted.is_truthy() || source.message_is_deleted,
             text: match self.text {
                 Loose::Missing => Some("".into()),
                 other => id_field(other, "event.text")?,
@@ -177,7 +188,7 @@ impl EventParts {
                 Loose::Scalar(name) if name.is_text() => MessageType::from_wire(name.as_str()),
                 _ => MessageType::Text,
             },
-            source: source.assemble(message_id.as_ref())?,
+            source,
             message_id,
             reply_to_message_id: id_field(self.reply_to_message_id, "event.reply_to_message_id")?,
             reply_to_text: reply.text.into_scalar(),

@@ -49,6 +49,12 @@ pub struct SessionSource {
     pub is_bot: bool,
     /// The thread that a reply will open; keys the session as if it were open already.
     pub prospective_thread_id: Option<Scalar>,
+    /// The language of the author's client, where the platform tells it: a tag such as `de` or `pt-BR`.
+    pub language_code: Option<Scalar>,
+    /// Whether the event repeats a message that was edited, under the same id.
+    pub message_is_edit: bool,
+    /// Whether the event says that a message was deleted.
+    pub message_is_deleted: bool,
 }
 
 impl SessionSource {
@@ -97,6 +103,9 @@ object_parts! {
         auto_thread_initial_name: Loose = "auto_thread_initial_name",
         prospective_thread_id: Loose = "prospective_thread_id",
         is_bot: Loose = "is_bot",
+        language_code: Loose = "language_code",
+        message_is_edit: Loose = "message_is_edit",
+        message_is_deleted: Loose = "message_is_deleted",
     }
 }
 
@@ -150,6 +159,9 @@ impl SourceParts {
             auto_thread_created: self.auto_thread_created.is_truthy(),
             auto_thread_initial_name: self.auto_thread_initial_name.into_scalar(),
             prospective_thread_id: id_field(self.prospective_thread_id, "source.prospective_thread_id")?,
+            language_code: self.language_code.into_scalar(),
+            message_is_edit: self.message_is_edit.is_truthy(),
+            message_is_deleted: self.message_is_deleted.is_truthy(),
         })
     }
 }

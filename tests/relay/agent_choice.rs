@@ -175,6 +175,26 @@ async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_rest
 }
 
 #[tokio::test]
+async fn several_agents_in_one_chat_answer_to_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    let said = [
+        ("@acting do it", "acting: do it"),
+        ("Acting: and that", "acting: and that"),
+        ("and then?", "safe: and then?"),
+        ("@nobody hello", "safe: @nobody hello"),
+        ("hidden: hello", "safe: hidden: hello"),
+        ("note: this", "safe: note: this"),
+    ];
+    for (at, (text, answer)) in said.iter().enumerate() {
+        send(&connector, &at.to_string(), text).await;
+        assert_eq!(replies(&connector, at + 1).await[at], *answer);
+    }
+    running.abort();
+}
+
+#[tokio::test]
 async fn nobody_chooses_where_the_operator_set_the_agent_and_an_earlier_choice_gives_way() {
     let dir = tempfile::tempdir().unwrap();
     let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));

@@ -15,6 +15,7 @@ mod dev_connector;
 mod dial;
 mod discord;
 mod embed;
+mod in_chat;
 mod interactions;
 mod journal;
 mod link;

@@ -8,6 +8,7 @@ use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, Qu
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::chats::ChatId;
 use crate::wire::{Action, PromptButton, SessionKey};
+use crate::words::{Key, Phrase};
 
 /// A question that is open.
 #[derive(Debug)]
@@ -25,7 +26,10 @@ pub(super) struct OpenQuestion {
     pub(super) format: MessageFormat,
     /// The question as it is kept when the decision is written under it; `None` where messages cannot be edited.
     pub(super) head: Option<String>,
-    pub(super) deadline: Duration,
+    /// When its time is over; never if there is none.
+    pub(super) deadline: Option<Duration>,
+    /// When people are reminded of it, once.
+    pub(super) remind_at: Option<Duration>,
     /// Whether somebody who may not answer was notified.
     pub(super) strangers_notified: bool,
 }
@@ -177,7 +181,25 @@ impl OpenQuestion {
             TypedText::Number(_) => matches!(self.shape, Presentation::Numbered),
         };
         let visible = !matches!(self.showing, Visibility::Sending);
-        visible && fits && self.deadline > now && self.who.includes(by)
+        visible && fits && !self.is_over(now) && self.who.includes(by)
+    }
+
+    /// Whether its time is over.
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// The message that reminds of it, if somebody can have seen it.
+    pub(super) fn reminder(&self, now: Duration) -> Option<PromptOp> {
+        let left = self.deadline?.saturating_sub(now);
+        let is_visible = !matches!(self.showing, Visibility::Sending);
+        is_visible.then(|| {
+            let language = self.target.builder.language;
+            let time = language.duration(left);
+            let text = language.say(Phrase::QuestionWaits { time: &time });
+            let reply_to = self.showing.message().map(str::to_owned);
+            self.target.ringing(text, reply_to)
+        })
     }
 
     /// Whether words that name no question may be about it.
@@ -238,9 +260,9 @@ impl OpenQuestion {
     }
 
     /// A notice that replies to the question.
-    pub(super) fn notice(&self, text: &str) -> PromptOp {
+    pub(super) fn notice(&self, key: Key) -> PromptOp {
         let reply_to = self.showing.message().map(str::to_owned);
-        self.target.notice(text, reply_to)
+        self.target.own_notice(key, reply_to)
     }
 
     fn meaning(&self, meaning: Meaning) -> Option<&OfferedOption> {
@@ -259,13 +281,15 @@ impl PromptTarget {
         kind: QuestionKind,
         content: &str,
         offers: &[OfferedOption],
-        wait: Duration,
+        wait: Option<Duration>,
     ) -> PromptOp {
         let option = |offer: &OfferedOption| PromptButton {
             id: offer.id(),
             label: offer.label.clone(),
             style: render::style(offer.meaning).map(str::to_owned),
         };
+        let mut metadata = self.builder.tags();
+        metadata.insert("notify".to_owned(), true.into());
         self.op(Action::Prompt {
             chat_id: self.chat().chat.clone(),
             content: content.to_owned(),
@@ -276,18 +300,28 @@ impl PromptTarget {
             prompt_id: id.as_str().to_owned(),
             options: offers.iter().map(option).collect(),
             reply_to: self.builder.anchor(),
-            metadata: self.builder.tags(),
-            timeout_s: Some(wait.as_secs().max(1)),
+            metadata,
+            timeout_s: wait.map(|wait| wait.as_secs().max(1)),
         })
     }
 
-    /// The question as a message, not marked as the final reply of the turn.
+    /// The question as a message. It rings: the turn waits for its reader.
     pub(super) fn question(&self, content: String) -> PromptOp {
-        self.op(self.builder.reply(content, TextKind::Plain))
+        self.op(self.builder.reply(content, TextKind::Final))
+    }
+
+    /// A notice in the words of the relay.
+    pub(super) fn own_notice(&self, key: Key, reply_to: Option<String>) -> PromptOp {
+        self.notice(self.builder.language.plain(key), reply_to)
     }
 
     pub(super) fn notice(&self, text: &str, reply_to: Option<String>) -> PromptOp {
         self.op(self.builder.send(text.to_owned(), reply_to, TextKind::Plain))
+    }
+
+    /// A notice that rings.
+    fn ringing(&self, text: String, reply_to: Option<String>) -> PromptOp {
+        self.op(self.builder.send(text, reply_to, TextKind::Final))
     }
 
     pub(super) fn edit(&self, message_id: &str, content: String) -> PromptOp {

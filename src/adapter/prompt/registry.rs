@@ -17,6 +17,7 @@ use super::types::{
 use crate::adapter::{ChatId, RelayAdapter};
 use crate::collections::BoundedCache;
 use crate::wire::{Outcome, Scalar};
+use crate::words::{Key, Language};
 
 /// Maximum options of a question.
 const MAX_OPTIONS: usize = 32;
@@ -26,10 +27,12 @@ const MAX_MESSAGE_ID: usize = 256;
 const STRIDE: u32 = 0x9e37_79b9;
 /// Chats whose last code is remembered; in others, codes start again at the first one that is free.
 const MAX_CODED_CHATS: usize = 1024;
+/// Nobody is reminded of a question that is open for less than this.
+const MIN_REMINDED: Duration = Duration::from_secs(2);
 /// Notice for an answer that comes too late.
-const TOO_LATE: &str = "That question is no longer open.";
+const TOO_LATE: Key = Key::TooLate;
 /// Notice for somebody who may not answer.
-const NOT_YOURS: &str = "Only the person whose message is being answered can decide this.";
+const NOT_YOURS: Key = Key::NotYours;
 
 /// The questions that are open, oldest first.
 #[derive(Debug)]
@@ -80,14 +83,15 @@ impl Prompts {
         )
         .ok_or(NotOpened::NobodyMayAnswer)?;
         let always = direct || self.settings.allow_always_in_groups;
-        let offers = offers(&request, always)?;
+        let language = adapter.language(&request.facts);
+        let offers = offers(&request, always, language)?;
         let code = self.next_code(&request.chat).ok_or(NotOpened::Full)?;
-        let format = MessageFormat::new(adapter.descriptor());
-        let wording = QuestionText::new(request.kind, &request.text, request.detail.as_deref());
+        let format = MessageFormat::new(adapter.descriptor(), language);
+        let wording = QuestionText::new(request.kind, &request.text, request.detail.as_deref(), language);
         let labels: Vec<&str> = offers.iter().map(|offer| offer.label.as_str()).collect();
         let numbered = format.numbered(&wording, request.kind, code, &labels);
         let native = adapter.supports("prompt");
-        let footer = MessageFormat::footer(request.kind, code);
+        let footer = format.footer(request.kind, code);
         let head = format.head(&wording, &footer).ok_or(NotOpened::NoRoom)?;
         let wait = self.settings.wait(request.timeout);
         let target = PromptTarget {
@@ -95,10 +99,13 @@ impl Prompts {
             builder: adapter.builder(Arc::new(request.chat), Arc::new(request.facts)),
         };
         let id = self.next_id();
-        let (op, shape) = if native {
+        let (mut op, shape) = if native {
             let content = [head.as_str(), &footer].concat();
             let op = target.prompt(&id, request.kind, &content, &offers, wait);
-            let fallback = numbered.map(|text| Box::new(target.question(text)));
+            let mut fallback = numbered.map(|text| Box::new(target.question(text)));
+            if let Some(fallback) = fallback.as_mut().filter(|_| request.is_silent) {
+                fallback.action.silence();
+            }
             (op, Presentation::Buttons { fallback })
         } else {
             (
@@ -106,6 +113,9 @@ impl Prompts {
                 Presentation::Numbered,
             )
         };
+        if request.is_silent {
+            op.action.silence();
+        }
         self.codes.insert(target.chat().clone(), code.next());
         self.open.push(OpenQuestion {
             id: id.clone(),
@@ -122,7 +132,10 @@ impl Prompts {
                 .descriptor()
                 .is_some_and(|descriptor| descriptor.supports_edit)
                 .then_some(head),
-            deadline: now.saturating_add(wait),
+            deadline: wait.map(|wait| now.saturating_add(wait)),
+            remind_at: wait
+                .filter(|wait| *wait >= MIN_REMINDED)
+                .map(|wait| now.saturating_add(wait / 2)),
             strangers_notified: false,
         });
         Ok(OpenedQuestion {
@@ -180,7 +193,7 @@ impl Prompts {
         }
         open.showing
             .set_shown(press.message_id.as_deref().filter(|id| is_message_id(id)), now);
-        if open.deadline <= now {
+        if open.is_over(now) {
             let notice = Box::new(open.notice(TOO_LATE));
             let resolution = Some(self.end(at, Decision::TimedOut, None));
             if let Some(ended) = self.ended.back_mut() {
@@ -221,13 +234,13 @@ impl Prompts {
         let named = code.map(|code| self.open.iter().find(|open| open.is_named(message.chat, code)));
         let open = match (replied, named) {
             (Some(Replied::Ended(ended)), _) => {
-                let notice = || undecided(ended.target.notice(TOO_LATE, None));
+                let notice = || undecided(ended.target.own_notice(TOO_LATE, None));
                 return ended.who.includes(message.by).then(notice);
             }
             (Some(Replied::Open(open)), None) => open,
             // A code and a reply that contradict each other decide nothing.
             (Some(Replied::Open(replied)), Some(Some(named))) if replied.id != named.id => {
-                let text = render::undecided(&[replied, named]);
+                let text = render::undecided(&[replied, named], named.target.builder.language);
                 return Some(undecided(named.target.notice(&text, None)));
             }
             (_, Some(named)) => named?,
@@ -259,7 +272,7 @@ impl Prompts {
         match (bare.next(), bare.next()) {
             (Some(only), None) if !may_mean_another => only.answer(typed),
             _ => {
-                let text = render::undecided(&accepting);
+                let text = render::undecided(&accepting, first.target.builder.language);
                 Some(undecided(first.target.notice(&text, None)))
             }
         }
@@ -281,17 +294,29 @@ impl Prompts {
     pub fn answer(&mut self, typed: &TypedAnswer, by: &Person, now: Duration) -> Option<Resolution> {
         let at = self.find(typed.prompt.as_str())?;
         let open = &self.open[at];
-        (open.deadline > now && open.who.includes(by)).then(|| self.end(at, typed.decision, Some(by)))
+        (!open.is_over(now) && open.who.includes(by)).then(|| self.end(at, typed.decision, Some(by)))
     }
 
     /// Ends the questions whose time is up.
     pub fn expire(&mut self, now: Duration) -> Vec<Resolution> {
-        self.end_where(Decision::TimedOut, |open| open.deadline <= now)
+        self.end_where(Decision::TimedOut, |open| open.is_over(now))
     }
 
-    /// When [`Self::expire`] has something to do.
+    /// The messages that remind of questions whose time is half over, each once.
+    pub fn remind(&mut self, now: Duration) -> Vec<PromptOp> {
+        let mut reminders = Vec::new();
+        for open in &mut self.open {
+            if open.remind_at.take_if(|at| *at <= now).is_some() {
+                reminders.extend(open.reminder(now));
+            }
+        }
+        reminders
+    }
+
+    /// When [`Self::expire`] or [`Self::remind`] has something to do.
     pub fn poll_timeout(&self) -> Option<Duration> {
-        self.open.iter().map(|open| open.deadline).min()
+        let due = |open: &OpenQuestion| [open.deadline, open.remind_at];
+        self.open.iter().flat_map(due).flatten().min()
     }
 
     /// Withdraws a question.
@@ -361,7 +386,7 @@ impl Prompts {
                 ended.late_press_notified = true;
                 let notice = ended
                     .target
-                    .notice(TOO_LATE, press.message_id.clone().filter(|id| is_message_id(id)));
+                    .own_notice(TOO_LATE, press.message_id.clone().filter(|id| is_message_id(id)));
                 PressResult::Expired {
                     resolution: None,
                     notice: Some(Box::new(notice)),
@@ -393,7 +418,8 @@ impl Prompts {
     fn end(&mut self, at: usize, decision: Decision, by: Option<&Person>) -> Resolution {
         let open = self.open.remove(at);
         let content = open.head.as_ref().map(|head| {
-            let line = render::decision_line(open.kind, decision, open.chosen(decision), by);
+            let language = open.target.builder.language;
+            let line = render::decision_line(open.kind, decision, open.chosen(decision), by, language);
             open.format.decided(head, &line)
         });
         let message_id = open.showing.message().map(str::to_owned);
@@ -439,7 +465,11 @@ fn undecided(notice: PromptOp) -> TypedMatch {
 /// The options to offer; an approval needs one that allows. Where a conversation is shared, one person must not decide for
 /// the others: an approval there is for once, and an option whose meaning is not known is left out. Approvals have their
 /// options in the same order, whatever the agent's is.
-fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, NotOpened> {
+fn offers(
+    request: &PromptRequest,
+    always: bool,
+    language: Language,
+) -> Result<Vec<OfferedOption>, NotOpened> {
     if request.options.len() > MAX_OPTIONS {
         return Err(NotOpened::TooManyOptions);
     }
@@ -457,7 +487,7 @@ fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, N
         .filter(|(_, option)| is_offered(option.meaning))
         .map(|(index, option)| OfferedOption {
             index,
-            label: render::label(option, index),
+            label: render::label(option, index, language),
             meaning: option.meaning,
         })
         .collect();

@@ -11,6 +11,7 @@ use super::question::{OpenQuestion, Presentation, QuestionCode};
 use super::types::{Decision, Meaning, Person, PromptOption, QuestionKind};
 use crate::text::{is_invisible, one_line, truncate, truncate_bytes};
 use crate::wire::{CapabilityDescriptor, LenUnit};
+use crate::words::{Key, Language, Phrase};
 
 /// Longest label, in code points.
 pub(super) const LABEL_POINTS: usize = 75;
@@ -33,6 +34,7 @@ pub(super) struct MessageFormat {
     limit: usize,
     unit: LenUnit,
     code_blocks: bool,
+    language: Language,
 }
 
 /// A question's text, cleaned.
@@ -51,13 +53,13 @@ struct Detail {
 }
 
 impl QuestionText {
-    pub(super) fn new(kind: QuestionKind, text: &str, detail: Option<&str>) -> Self {
+    pub(super) fn new(kind: QuestionKind, text: &str, detail: Option<&str>, language: Language) -> Self {
         let mut text = paragraph(text, TEXT_POINTS);
         if text.is_empty() {
-            text.push_str(match kind {
-                QuestionKind::Approval => "May this be done?",
-                QuestionKind::Choice => "Which one?",
-            });
+            text.push_str(language.plain(match kind {
+                QuestionKind::Approval => Key::MayThisBeDone,
+                QuestionKind::Choice => Key::WhichOne,
+            }));
         }
         let detail = detail.filter(|detail| !detail.trim().is_empty());
         let detail = detail.map(|detail| {
@@ -72,12 +74,13 @@ impl QuestionText {
 }
 
 impl MessageFormat {
-    pub(super) fn new(descriptor: Option<&CapabilityDescriptor>) -> Self {
+    pub(super) fn new(descriptor: Option<&CapabilityDescriptor>, language: Language) -> Self {
         let (limit, unit) = CapabilityDescriptor::message_limit(descriptor);
         Self {
             limit: limit.min(MAX_CONTENT),
             unit,
             code_blocks: descriptor.is_some_and(CapabilityDescriptor::supports_code_blocks),
+            language,
         }
     }
 
@@ -88,13 +91,13 @@ impl MessageFormat {
     }
 
     /// What stands under a question with buttons: how to answer it by its code.
-    pub(super) fn footer(kind: QuestionKind, code: QuestionCode) -> String {
-        match kind {
-            QuestionKind::Approval => {
-                format!("{GAP}Press a button, or type /approve {code} or /deny {code}.")
-            }
-            QuestionKind::Choice => format!("{GAP}Press a button, or type /deny {code}."),
-        }
+    pub(super) fn footer(self, kind: QuestionKind, code: QuestionCode) -> String {
+        let code = &code.to_string();
+        let how = self.language.say(match kind {
+            QuestionKind::Approval => Phrase::PressApproval { code },
+            QuestionKind::Choice => Phrase::PressChoice { code },
+        });
+        format!("{GAP}{how}")
     }
 
     /// The question with a numbered list of options.
@@ -105,14 +108,11 @@ impl MessageFormat {
         code: QuestionCode,
         labels: &[&str],
     ) -> Option<String> {
-        let how = match kind {
-            QuestionKind::Approval => {
-                format!(
-                    "Reply with a number, /approve or /deny, or type {code} 1, /approve {code} or /deny {code}."
-                )
-            }
-            QuestionKind::Choice => format!("Reply with a number, or type {code} 1."),
-        };
+        let code = &code.to_string();
+        let how = self.language.say(match kind {
+            QuestionKind::Approval => Phrase::NumberApproval { code },
+            QuestionKind::Choice => Phrase::NumberChoice { code },
+        });
         let list = |points: usize| {
             let mut list = String::new();
             for (at, label) in labels.iter().enumerate() {
@@ -188,7 +188,11 @@ impl MessageFormat {
         if self.unit.measure(lines) <= room {
             return lines.to_owned();
         }
-        let marked = |left_out: usize| format!("{line}[… {left_out} characters are not shown …]{line}");
+        let marked = |left_out: usize| {
+            let number = u64::try_from(left_out).unwrap_or(u64::MAX);
+            let mark = self.language.say(Phrase::NotShown { number });
+            format!("{line}{mark}{line}")
+        };
         let room = room.saturating_sub(self.unit.measure(&marked(before + lines.len())));
         let tail_room = room / 3;
         let head = self.fitting(lines.chars(), room - tail_room);
@@ -223,18 +227,17 @@ impl MessageFormat {
 }
 
 /// The notice that words without a code decided nothing, for want of a question that they can only mean.
-pub(super) fn undecided(open: &[&OpenQuestion]) -> String {
-    let why = if open.len() == 1 {
-        "This was only just asked, so nothing is decided."
+pub(super) fn undecided(open: &[&OpenQuestion], language: Language) -> String {
+    let why = language.plain(if open.len() == 1 {
+        Key::JustAsked
     } else {
-        "Several questions are open, so nothing is decided."
-    };
+        Key::SeveralOpen
+    });
     let how: Vec<String> = open.iter().take(MAX_NAMED).map(|open| by_code(open)).collect();
     let more = if open.len() > MAX_NAMED { ", ..." } else { "" };
-    format!(
-        "{why} Answer with a button, by replying to the question, or by its code: {}{more}.",
-        how.join(", ")
-    )
+    let codes = &format!("{}{more}", how.join(", "));
+    let how = language.say(Phrase::AnswerByCode { codes });
+    format!("{why} {how}")
 }
 
 /// Questions that a notice names.
@@ -251,18 +254,20 @@ fn by_code(open: &OpenQuestion) -> String {
 }
 
 /// An option's label.
-pub(super) fn label(option: &PromptOption, at: usize) -> String {
+pub(super) fn label(option: &PromptOption, at: usize, language: Language) -> String {
     let label = clean_line(&option.label, LABEL_POINTS);
     if !label.is_empty() {
         return label;
     }
-    match option.meaning {
-        Meaning::AllowOnce => "Allow once".to_owned(),
-        Meaning::AllowSession => "Allow for this conversation".to_owned(),
-        Meaning::AllowAlways => "Always allow".to_owned(),
-        Meaning::Deny => "Deny".to_owned(),
-        Meaning::Plain => format!("Option {}", at + 1),
-    }
+    language.say(match option.meaning {
+        Meaning::AllowOnce => Phrase::AllowOnce,
+        Meaning::AllowSession => Phrase::AllowSession,
+        Meaning::AllowAlways => Phrase::AllowAlways,
+        Meaning::Deny => Phrase::DenyOption,
+        Meaning::Plain => Phrase::OptionNumber {
+            number: at as u64 + 1,
+        },
+    })
 }
 
 /// A button's style. What is safest to allow stands out, and what lasts longer does not.
@@ -291,22 +296,27 @@ pub(super) fn decision_line(
     decision: Decision,
     chosen: Option<(&str, Meaning)>,
     by: Option<&Person>,
+    language: Language,
 ) -> String {
+    let said = |mark: char, key: Key| format!("{mark} {}", language.plain(key));
     let line = match (decision, chosen, kind) {
-        (Decision::TimedOut, _, QuestionKind::Approval) => return "⌛ No answer: denied".to_owned(),
-        (Decision::TimedOut, _, QuestionKind::Choice) => return "⌛ No answer in time".to_owned(),
+        (Decision::TimedOut, _, QuestionKind::Approval) => return said('⌛', Key::NoAnswerDenied),
+        (Decision::TimedOut, _, QuestionKind::Choice) => return said('⌛', Key::NoAnswerInTime),
         (Decision::Chosen(_), Some((label, meaning)), _) => match meaning {
-            Meaning::AllowOnce => "✅ Allowed once".to_owned(),
-            Meaning::AllowSession => "✅ Allowed for this conversation".to_owned(),
-            Meaning::AllowAlways => "✅ Allowed from now on".to_owned(),
-            Meaning::Deny => "❌ Denied".to_owned(),
+            Meaning::AllowOnce => said('✅', Key::AllowedOnce),
+            Meaning::AllowSession => said('✅', Key::AllowedSession),
+            Meaning::AllowAlways => said('✅', Key::AllowedAlways),
+            Meaning::Deny => said('❌', Key::Denied),
             Meaning::Plain => format!("✅ {}", paired_ticks(label)),
         },
-        (Decision::Cancelled | Decision::Chosen(_), _, _) if by.is_some() => "❌ Denied".to_owned(),
-        (Decision::Cancelled | Decision::Chosen(_), _, _) => return "⏹ No longer asked".to_owned(),
+        (Decision::Cancelled | Decision::Chosen(_), _, _) if by.is_some() => said('❌', Key::Denied),
+        (Decision::Cancelled | Decision::Chosen(_), _, _) => return said('⏹', Key::NoLongerAsked),
     };
     match by.and_then(|person| person.name.as_deref()) {
-        Some(name) => format!("{line} — by {}", person_name(name)),
+        Some(name) => {
+            let (decision, person) = (&line, &person_name(name));
+            language.say(Phrase::DecidedBy { decision, person })
+        }
         None => line,
     }
 }

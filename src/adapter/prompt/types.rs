@@ -58,6 +58,8 @@ pub struct PromptRequest {
     pub options: Vec<PromptOption>,
     /// How long the agent itself waits, if known.
     pub timeout: Option<Duration>,
+    /// Whether it rings nobody.
+    pub is_silent: bool,
 }
 
 /// Kinds of questions.
@@ -296,8 +298,8 @@ section! {
     /// Settings of questions: how long they stay open, and who may answer.
     #[derive(PartialEq, Eq)]
     pub struct PromptSettings {
-        /// How long a question stays open; an unanswered approval counts as denied.
-        pub timeout_secs: u64 = 300, range(1..=MAX_SECS);
+        /// How long a question stays open; an unanswered approval counts as denied. 0 waits for ever.
+        pub timeout_secs: u64 = 300, range(0..=MAX_SECS);
         /// Who may answer: the author of the answered message, or owners alone.
         pub approvers: Approvers = Approvers::Author;
         /// In a group, anyone may answer, not only the author of the answered message.
@@ -312,11 +314,11 @@ section! {
 }
 
 impl PromptSettings {
-    /// How long a question stays open if the agent has this timeout.
-    pub(super) fn wait(&self, timeout: Option<Duration>) -> Duration {
-        let max = Duration::from_secs(self.timeout_secs.max(1));
+    /// How long a question stays open if the agent has this timeout; `None` for ever.
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> Option<Duration> {
+        let max = (self.timeout_secs > 0).then(|| Duration::from_secs(self.timeout_secs));
         let timeout = timeout.map(|timeout| timeout.saturating_sub(TIMEOUT_MARGIN).max(timeout / 2));
-        max.min(timeout.unwrap_or(max))
+        max.into_iter().chain(timeout).min()
     }
 }
 
@@ -354,10 +356,18 @@ mod tests {
     fn an_agent_with_a_timeout_is_answered_before_it() {
         let wait = |timeout: Option<u64>| {
             let timeout = timeout.map(Duration::from_secs);
-            PromptSettings::default().wait(timeout).as_millis()
+            let wait = PromptSettings::default().wait(timeout);
+            wait.map(|wait| wait.as_millis())
         };
         let seen = [None, Some(60), Some(4), Some(0), Some(9_999)].map(wait);
-        assert_eq!(seen, [300_000, 55_000, 2_000, 0, 300_000]);
+        assert_eq!(seen, [300_000, 55_000, 2_000, 0, 300_000].map(Some));
+        let for_ever = PromptSettings {
+            timeout_secs: 0,
+            ..PromptSettings::default()
+        };
+        assert_eq!(for_ever.wait(None), None);
+        let own = for_ever.wait(Some(Duration::from_secs(60)));
+        assert_eq!(own, Some(Duration::from_secs(55)));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::types::{OpOutcome, PlanLine, Priority, StepState, StreamTarget, ToolL
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::slack::is_slack;
 use crate::wire::{Action, LenUnit, OpId, Platform};
+use crate::words::Language;
 
 /// The reaction on the answered message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +67,39 @@ pub(super) struct Indicators {
     status: Option<String>,
     /// Nothing before this: the platform limits the rate.
     held_until: Duration,
+    /// Shows how long the turn runs.
+    watch: Option<Watch>,
+}
+
+/// The time that the progress message of a long turn shows.
+#[derive(Debug)]
+struct Watch {
+    started: Duration,
+    /// When it is shown first, and from then on when it is shown next.
+    next: Duration,
+    is_shown: bool,
+    language: Language,
+}
+
+impl Watch {
+    /// How long a shown time stays: the longer the turn runs, the less each second matters.
+    fn interval(elapsed: Duration) -> Duration {
+        match elapsed.as_secs() {
+            0..120 => Duration::from_secs(10),
+            120..600 => Duration::from_secs(30),
+            _ => Duration::from_secs(60),
+        }
+    }
+
+    /// The line with the time, once it is shown; with the current step while there is one.
+    fn line(&self, step: Option<&str>, now: Duration) -> Option<String> {
+        let elapsed = now.saturating_sub(self.started);
+        let time = self.is_shown.then(|| self.language.duration(elapsed))?;
+        Some(match step {
+            Some(step) => format!("\u{23f1} {time}: {step}"),
+            None => format!("\u{23f1} {time}"),
+        })
+    }
 }
 
 impl Indicators {
@@ -90,7 +124,7 @@ impl Indicators {
                 Typing::Unwanted
             },
             next_typing: soon,
-            message: if settings.tool_progress && edits {
+            message: if edits {
                 ProgressMessage::Absent
             } else {
                 ProgressMessage::Unwanted
@@ -101,8 +135,19 @@ impl Indicators {
             in_flight: None,
             status: status.cloned(),
             held_until: Duration::ZERO,
+            watch: None,
             settings: Arc::clone(settings),
         }
+    }
+
+    /// Shows how long the turn that began `now` runs, once it runs for this long.
+    pub(super) fn show_time(&mut self, after: Duration, now: Duration, language: Language) {
+        self.watch = Some(Watch {
+            started: now,
+            next: now.saturating_add(after),
+            is_shown: false,
+            language,
+        });
     }
 
     /// Updates a tool call; returns whether it is a new one.
@@ -129,7 +174,15 @@ impl Indicators {
     }
 
     fn progress_due(&self) -> Option<Duration> {
-        (self.stale && self.message != ProgressMessage::Unwanted).then(|| self.pace.next())
+        if self.message == ProgressMessage::Unwanted {
+            return None;
+        }
+        let shows_change =
+            self.settings.tool_progress || self.watch.as_ref().is_some_and(|watch| watch.is_shown);
+        let stale = (self.stale && shows_change).then_some(Duration::ZERO);
+        let time = self.watch.as_ref().map(|watch| watch.next);
+        let due = stale.into_iter().chain(time).min()?;
+        Some(due.max(self.pace.next()))
     }
 
     fn typing_due(&self) -> Option<Duration> {
@@ -175,7 +228,11 @@ impl Indicators {
             return None;
         }
         self.stale = false;
-        let text = self.progress.render(None, builder.limit, builder.unit);
+        if let Some(watch) = self.watch.as_mut().filter(|watch| watch.next <= now) {
+            watch.is_shown = true;
+            watch.next = now.saturating_add(Watch::interval(now.saturating_sub(watch.started)));
+        }
+        let text = self.render(None, builder, now);
         let action = match &self.message {
             ProgressMessage::Shown { text: shown, .. } if *shown == text => return None,
             ProgressMessage::Shown { id, .. } => builder.edit(id, text.clone(), TextKind::Plain),
@@ -185,6 +242,21 @@ impl Indicators {
         self.pace.sent(now);
         self.in_flight = Some((id, IndicatorOp::Progress { text }));
         Some((action, Priority::Indicator, None))
+    }
+
+    /// The text of the progress message.
+    fn render(&self, result: Option<TurnResult>, builder: &ActionBuilder, now: Duration) -> String {
+        let step = result.is_none().then(|| self.progress.current()).flatten();
+        let time = self.watch.as_ref().and_then(|watch| watch.line(step, now));
+        let room = builder.limit
+            - time
+                .as_ref()
+                .map_or(0, |line| builder.unit.measure(line) + 1)
+                .min(builder.limit);
+        let lists_steps = self.settings.tool_progress;
+        let steps = lists_steps.then(|| self.progress.render(result, room, builder.unit));
+        let steps = steps.filter(|steps| !steps.is_empty());
+        time.into_iter().chain(steps).collect::<Vec<_>>().join("\n")
     }
 
     /// The outcome of the op in flight; another op is ignored.
@@ -236,7 +308,7 @@ impl Indicators {
     }
 
     /// The indicators of the end.
-    pub(super) fn finish(self, result: TurnResult, builder: &ActionBuilder) -> Vec<Action> {
+    pub(super) fn finish(self, result: TurnResult, builder: &ActionBuilder, now: Duration) -> Vec<Action> {
         let mut last = Vec::new();
         if self.reaction == Reaction::Added {
             last.extend(react(builder, RUNNING, true));
@@ -247,7 +319,7 @@ impl Indicators {
             last.push(typing(builder, Some(String::new())));
         }
         if let ProgressMessage::Shown { id, text } = &self.message {
-            let rendered = self.progress.render(Some(result), builder.limit, builder.unit);
+            let rendered = self.render(Some(result), builder, now);
             let in_flight = matches!(self.in_flight, Some((_, IndicatorOp::Progress { .. })));
             if rendered != *text || in_flight {
                 last.push(builder.edit(id, rendered, TextKind::Plain));
@@ -368,6 +440,13 @@ impl Progress {
             state: step.state,
         };
         self.plan = steps.iter().skip(from).take(self.lines).map(line).collect();
+    }
+
+    /// The step that runs: the newest tool call, else the step of the plan.
+    fn current(&self) -> Option<&str> {
+        let mut newest_first = self.tools.iter().rev().chain(&self.plan);
+        let running = newest_first.find(|line| line.state == StepState::Running)?;
+        Some(running.text.as_str()).filter(|text| !text.is_empty())
     }
 
     /// The message; the oldest lines are left out where there is no room. `result` ends what is running.

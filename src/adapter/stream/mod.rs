@@ -39,6 +39,7 @@ use self::strategy::{Strategies, Strategy};
 use self::text_stream::TextStream;
 use crate::adapter::action_builder::ActionBuilder;
 use crate::wire::{Action, OpId, OpIds};
+use crate::words::Language;
 
 /// One turn's reply to its chat.
 ///
@@ -73,6 +74,17 @@ impl ReplyStream {
             builder,
             ids,
         }
+    }
+
+    /// Shows the time and the current step of a turn that began `now`, once it runs for this long.
+    pub(super) fn showing_time(mut self, after: Duration, now: Duration) -> Self {
+        self.indicators.show_time(after, now, self.builder.language);
+        self
+    }
+
+    /// The language of its reader.
+    pub(crate) fn language(&self) -> Language {
+        self.builder.language
     }
 
     /// Appends to the answer. Costs what is added.
@@ -207,7 +219,7 @@ impl ReplyStream {
         FinalOps {
             durable,
             breaks,
-            indicators: self.indicators.finish(result, &self.builder),
+            indicators: self.indicators.finish(result, &self.builder, now),
         }
     }
 }

@@ -26,8 +26,8 @@ pub use callback::{CallbackKey, MAX_CALLBACK_BYTES, PressedButton};
 pub use file::{FileAddress, FilePlace};
 pub use inbound::{
     ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, MAX_DOWNLOAD_BYTES, NextPoll, PollRetry,
-    PollStep, PollTrouble, Polling, PressAnswer, PressNext, Presses, ReceivedUpdates, Relevance,
-    UpdateMeaning, after_press, read_batch,
+    PollStep, PollTrouble, Polling, PressAnswer, PressNext, Presses, ReceivedUpdates, RecentMessages,
+    Relevance, UpdateMeaning, after_press, read_batch,
 };
 pub use outbound::{
     ALLOWED_REACTIONS, ApiFault, FLOOD_RATES, Observation, OpCalls, OpRefusal, OpStep, OutboundCache,

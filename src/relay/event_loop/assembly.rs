@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{EventLoop, MAX_TURN_REQUESTS};
 use crate::adapter::stream::StreamSettings;
-use crate::adapter::{Adapters, RateLimiter, SlackConfig};
+use crate::adapter::{Adapters, ChatSettings, RateLimiter, SlackConfig};
 use crate::config::{BusyMode, Settings};
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
@@ -25,8 +25,10 @@ use crate::relay::parts::job_files::JobFiles;
 use crate::relay::parts::journal_io::JournalIo;
 use crate::relay::parts::lifecycle::Lifecycle;
 use crate::relay::parts::link::RelayLink;
+use crate::relay::parts::messages::Messages;
 use crate::relay::parts::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
 use crate::relay::parts::pickers::Pickers;
+use crate::relay::parts::quiet::Quiet;
 use crate::relay::parts::scheduler::{Arms, Scheduler};
 use crate::relay::parts::slash_commands::SlashCommands;
 use crate::relay::parts::sleep::Sleeper;
@@ -58,6 +60,7 @@ pub(in crate::relay) struct LoopSettings {
     pub(in crate::relay) identities: Vec<(String, String)>,
     pub(in crate::relay) stream: Arc<StreamSettings>,
     pub(in crate::relay) slack: Arc<SlackConfig>,
+    pub(in crate::relay) chat: Arc<ChatSettings>,
 }
 
 impl LoopSettings {
@@ -78,6 +81,7 @@ impl LoopSettings {
                 .collect(),
             stream: Arc::new(settings.streaming.clone()),
             slack: Arc::new(settings.slack.clone()),
+            chat: Arc::new(chat(settings)),
         }
     }
 }
@@ -151,6 +155,8 @@ impl EventLoop {
             access: AccessControl::new(settings, &recovered.access, &recovered.usage, clock.unix_ms()),
             inbound: Inbound::new(settings),
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
+            messages: Messages::new(),
+            quiet: Quiet::new(settings.chat.quiet_hours),
             approvals: Approvals::new(&settings.prompts, clock.seed(), ids.split(), peer),
             outbox: Outbox::new(
                 RateLimiter::new(&settings.budget),
@@ -163,6 +169,7 @@ impl EventLoop {
                 settings.discord.commands.clone(),
                 platforms.map(|identity| identity.platform.as_str()),
                 bots,
+                settings.chat.language,
             ),
             pickers: Pickers::new(clock.seed()),
             conversations: Conversations::new(),
@@ -195,6 +202,15 @@ impl EventLoop {
     }
 }
 
+/// The settings of chats. A bot of one's own lays out tables itself.
+fn chat(settings: &Settings) -> ChatSettings {
+    let is_direct = settings.direct.telegram.is_some();
+    ChatSettings {
+        table_width: if is_direct { 0 } else { settings.chat.table_width },
+        ..settings.chat.clone()
+    }
+}
+
 /// The adapters of the identities, as the connector described their platforms.
 pub(in crate::relay) fn adapters(settings: &LoopSettings, link: &LinkStatus) -> Adapters {
     let owned = |(platform, descriptor): (&str, &Arc<_>)| (platform.to_owned(), Arc::clone(descriptor));
@@ -203,5 +219,5 @@ pub(in crate::relay) fn adapters(settings: &LoopSettings, link: &LinkStatus) -> 
     let descriptors = primary.into_iter().chain(link.descriptors.iter()).map(owned);
     let identities = settings.identities.iter().cloned();
     let (stream, slack) = (Arc::clone(&settings.stream), Arc::clone(&settings.slack));
-    Adapters::new(identities, descriptors, stream, slack)
+    Adapters::new(identities, descriptors, stream, slack, Arc::clone(&settings.chat))
 }

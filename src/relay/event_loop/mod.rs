@@ -33,8 +33,10 @@ use super::parts::job_files::{JobFiles, JobPrompt};
 use super::parts::journal_io::JournalIo;
 use super::parts::lifecycle::Lifecycle;
 use super::parts::link::RelayLink;
+use super::parts::messages::Messages;
 use super::parts::outbox::{MAX_IN_FLIGHT, Outbox};
 use super::parts::pickers::Pickers;
+use super::parts::quiet::Quiet;
 use super::parts::scheduler::Scheduler;
 use super::parts::slash_commands::SlashCommands;
 use super::parts::sleep::{SleepEvent, SleepTask, Sleeper};
@@ -87,6 +89,8 @@ pub(super) struct EventLoop {
     pub(super) turns: Turns,
     pub(super) outbox: Outbox,
     pub(super) approvals: Approvals,
+    pub(super) quiet: Quiet,
+    pub(super) messages: Messages,
     pub(super) commands: SlashCommands,
     pub(super) pickers: Pickers,
     pub(super) conversations: Conversations,
@@ -292,6 +296,7 @@ impl EventLoop {
             self.link.reconnect();
         }
         self.approvals.expire(&self.adapters, now.mono, &mut self.effects);
+        self.remind(now.mono);
         self.step_jobs();
         self.turns.refill(&mut self.effects);
         self.turns.start_waiting(now.unix_ms, &mut self.effects);

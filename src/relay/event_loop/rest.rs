@@ -73,6 +73,8 @@ impl EventLoop {
             adapters: _,
             media: _,
             voice: _,
+            quiet: _,
+            messages: _,
             sleeper: _,
             handed: _,
             settings: _,

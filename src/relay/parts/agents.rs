@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{
-    Agent, AgentCommand, AgentPool, Permission, Route, RouteInput, UnknownAgent, built_in, fixed_route,
-    match_route,
+    Agent, AgentCommand, AgentPool, Permission, Route, RouteInput, UnknownAgent, addressed, built_in,
+    fixed_route, match_route,
 };
 use crate::collections::{BoundedCache, TextMap};
 use crate::config::{DEFAULT_AGENT, Settings};
@@ -19,6 +19,7 @@ use crate::relay::effects::{Effects, SelectedAgent};
 use crate::store::Command;
 use crate::text::printable;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
+use crate::words::{Key, Language, Phrase};
 
 /// Sessions whose chosen agent is cached; others are read from the journal again.
 const MAX_CACHED_CHOICES: usize = 4096;
@@ -209,6 +210,14 @@ impl AgentRegistry {
             routed.text = route.prefix.is_some().then(|| rest.to_owned());
             return Some(routed);
         }
+        if let Some((name, rest)) = addressed(event.text()).filter(|_| self.slots.len() > 1)
+            && let Some(named) = self.find(name).filter(|name| may_use(name))
+            && let Some(slot) = self.slots.get_key_value(&*named)
+        {
+            let mut called = Selection::new(slot);
+            called.text = Some(rest.to_owned());
+            return Some(called);
+        }
         if self.slots.len() == 1 {
             return Some(Selection::new(default));
         }
@@ -260,43 +269,40 @@ impl AgentRegistry {
         name: Option<&str>,
         allowed: Option<&[String]>,
         input: &RouteInput<'_>,
-        now_ms: i64,
+        (language, now_ms): (Language, i64),
         effects: &mut Effects,
     ) -> String {
-        if let Some(fixed) = self.fixed(input) {
-            return format!("{fixed} answers here. The operator set this chat's agent.");
+        if let Some(agent) = self.fixed(input) {
+            return language.say(Phrase::AgentFixed { agent: &agent });
         }
+        let agents = &self.choosable(allowed, language);
         let Some(name) = name else {
-            let current = self.current(session, input);
-            let agents = self.choosable(allowed);
-            return format!("{current} answers. Agents: {agents}. Choose one with /agent NAME.");
+            let agent = &self.current(session, input);
+            return language.say(Phrase::AgentList { agent, agents });
         };
         let may_use =
             |name: &Arc<str>| allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == **name));
         let Some(chosen) = self.find(name).filter(may_use) else {
-            let name = printable(name, 40);
-            return format!(
-                "There is no agent named {name}. Agents: {}.",
-                self.choosable(allowed)
-            );
+            let name = &printable(name, 40);
+            return language.say(Phrase::AgentUnknown { name, agents });
         };
         effects.write(Command::SetResume {
             session: choice_key(session),
             blob: chosen.as_bytes().to_vec(),
             now_ms,
         });
-        let answer = format!("{chosen} answers from now on.");
+        let answer = language.say(Phrase::AgentChosen { agent: &chosen });
         self.choices.insert(session.clone(), Some(chosen));
         answer
     }
 
     /// The names of the agents that people may choose.
-    fn choosable(&self, allowed: Option<&[String]>) -> String {
+    fn choosable(&self, allowed: Option<&[String]>, language: Language) -> String {
         let may_use = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
         let choosable = (self.slots.iter()).filter(|(name, slot)| slot.choosable && may_use(name));
         let names: Vec<&str> = choosable.map(|(name, _)| &**name).collect();
         if names.is_empty() {
-            return "none to choose".to_owned();
+            return language.plain(Key::AgentNone).to_owned();
         }
         names.join(", ")
     }

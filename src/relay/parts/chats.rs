@@ -108,6 +108,7 @@ impl Chats {
             thread_id: text(&facts.thread_id),
             scope_id: text(&facts.scope_id),
             profile: text(&facts.profile),
+            language_code: text(&facts.language),
             ..SessionSource::default()
         }
     }

@@ -230,7 +230,12 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
         now_ms,
     } = message;
     let ignored = match &accepting.work {
-        Work::Message(_, arrival) => matches!(arrival.intent, Intent::Refused { .. } | Intent::Empty),
+        Work::Message(_, arrival) => {
+            matches!(
+                arrival.intent,
+                Intent::Refused { .. } | Intent::Empty | Intent::Delete(_)
+            )
+        }
         Work::Job(_) | Work::Handed(_) => false,
     };
     effects.request(Pending::Accept(Box::new(accepting)), |token| {
@@ -278,6 +283,19 @@ pub fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<Dedup
             &press.option_id,
         ];
         return Some(DedupeKey::new(&parts));
+    }
+    if let (Some(chat), Some(message)) = (chat, message) {
+        if event.is_deleted {
+            return Some(DedupeKey::new(&["deleted", platform, chat, message]));
+        }
+        if event.is_edit {
+            // The same text may come back with a later edit.
+            let (kind, which) = match buffer_id {
+                Some(buffer_id) => ("edit", buffer_id),
+                None => ("edit to", event.text()),
+            };
+            return Some(DedupeKey::new(&[kind, platform, chat, message, which]));
+        }
     }
     match (chat, message, buffer_id) {
         (Some(chat), Some(message), _) => Some(DedupeKey::new(&["message", platform, chat, message])),

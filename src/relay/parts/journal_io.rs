@@ -116,6 +116,7 @@ impl JournalIo {
             | Pending::AgentChoice(..)
             | Pending::Conversations(..)
             | Pending::CommandConversations(..)
+            | Pending::Quiet(..)
             | Pending::AgentState(_) => false,
         };
         self.pending.values().filter(commits).count()

@@ -6,6 +6,7 @@ use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
 use crate::agent::{AgentCommand, Preference, PreferenceRequest};
 use crate::cron::chat::JobCommand;
 use crate::text::truncate;
+use crate::words::{Key, Language, Phrase};
 
 /// A command for the relay itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,12 @@ pub enum SlashCommand {
     Cron(String),
     /// Switch spoken answers on or off, or say whether they are on: what follows the name.
     Voice(Option<bool>),
+    /// Choose hours in which nothing rings, or show them: what follows the name.
+    Quiet(String),
+    /// Run the writer's last message again.
+    Retry,
+    /// Show what waits, and offer to drop it.
+    Queue,
     /// List the commands.
     Help,
 }
@@ -51,6 +58,9 @@ impl SlashCommand {
             Self::Usage => "usage",
             Self::Cron(_) => "cron",
             Self::Voice(_) => "voice",
+            Self::Quiet(_) => "quiet",
+            Self::Retry => "retry",
+            Self::Queue => "queue",
             Self::Help => "help",
         }
     }
@@ -60,13 +70,16 @@ impl SlashCommand {
         match self {
             Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
             Self::Cron(rest) => JobCommand::is_inquiry(rest),
+            Self::Quiet(hours) => hours.is_empty(),
             Self::Stop
             | Self::New(_)
             | Self::Sessions
             | Self::Resume(_)
             | Self::Agent(_)
             | Self::Prefer(_)
-            | Self::Voice(_) => false,
+            | Self::Voice(_)
+            | Self::Retry
+            | Self::Queue => false,
         }
     }
 
@@ -90,26 +103,23 @@ impl SlashCommand {
 }
 
 /// Every command: its names, and what it does.
-const COMMANDS: &[(&[&str], &str)] = &[
-    (&["stop"], "stop the running turn"),
-    (&["new", "reset"], "start a new conversation: /new TITLE names it"),
-    (&["sessions"], "list your last conversations"),
-    (&["resume"], "go on with one of them here: /resume NUMBER"),
-    (&["status"], "show the status"),
-    (&["agent"], "choose the agent: /agent NAME"),
-    (&["model"], "choose the model of this conversation: /model NAME"),
-    (
-        &["mode"],
-        "choose how the agent works in this conversation: /mode NAME",
-    ),
-    (&["whoami"], "show your id and your role"),
-    (&["usage"], "show what you have used today"),
-    (&["cron"], "list and change the jobs of this chat: /cron help"),
-    (
-        &["voice"],
-        "get answers as voice messages, too: /voice on, /voice off",
-    ),
-    (&["help"], "list the commands"),
+const COMMANDS: &[(&[&str], Key)] = &[
+    (&["stop"], Key::HelpStop),
+    (&["new", "reset"], Key::HelpNew),
+    (&["sessions"], Key::HelpSessions),
+    (&["resume"], Key::HelpResume),
+    (&["status"], Key::HelpStatus),
+    (&["agent"], Key::HelpAgent),
+    (&["model"], Key::HelpModel),
+    (&["mode"], Key::HelpMode),
+    (&["whoami"], Key::HelpWhoAmI),
+    (&["usage"], Key::HelpUsage),
+    (&["cron"], Key::HelpCron),
+    (&["voice"], Key::HelpVoice),
+    (&["retry"], Key::HelpRetry),
+    (&["queue"], Key::HelpQueue),
+    (&["quiet"], Key::HelpQuiet),
+    (&["help"], Key::HelpHelp),
 ];
 
 /// Commands of an agent that are listed.
@@ -125,13 +135,15 @@ const MAX_DESCRIPTION_CHARS: usize = 120;
 pub fn command_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     COMMANDS
         .iter()
-        .flat_map(|(names, what)| names.iter().map(|name| (*name, *what)))
+        .flat_map(|(names, what)| names.iter().map(|name| (*name, what.english())))
 }
 
 /// The relay's commands, as the settings enable them.
 #[derive(Debug)]
 pub struct SlashCommands {
     enabled: Vec<String>,
+    /// Language of the menu.
+    language: Language,
     /// Further commands that the settings offer on the platform.
     configured: Vec<OfferedCommand>,
     /// The platforms with a command menu that are among ours.
@@ -146,12 +158,14 @@ impl SlashCommands {
         configured: Vec<OfferedCommand>,
         mut platforms: impl Iterator<Item = &'p str>,
         bots: Vec<&'static str>,
+        language: Language,
     ) -> Self {
         // A connector fills one menu only, and bots of one's own fill theirs.
         let has_menu = bots.is_empty() && platforms.any(|platform| platform == MANIFEST_PLATFORM);
         let menus = bots.into_iter().chain(has_menu.then_some(MANIFEST_PLATFORM));
         Self {
             enabled,
+            language,
             configured,
             menus: menus.collect(),
             offered: None,
@@ -181,15 +195,19 @@ impl SlashCommands {
                 "off" => Some(false),
                 _ => None,
             }),
+            "retry" => SlashCommand::Retry,
+            "queue" => SlashCommand::Queue,
+            "quiet" => SlashCommand::Quiet(rest.trim().to_owned()),
             _ => SlashCommand::Help,
         })
     }
 
     /// The text that lists the commands, and those of the agent that answers.
-    pub fn help(&self, agent: &str, offered: &[AgentCommand]) -> String {
+    pub fn help(&self, agent: &str, offered: &[AgentCommand], language: Language) -> String {
+        let or = format!(" {} /", language.plain(Key::HelpOr));
         let own = self
             .enabled()
-            .map(|(names, what)| format!("/{}: {what}", names.join(" or /")));
+            .map(|(names, what)| format!("/{}: {}", names.join(&or), language.plain(*what)));
         let mut lines: Vec<String> = own.collect();
         let is_own = |name: &str| self.enabled().any(|(names, _)| names.contains(&name));
         let others = offered.iter().filter(|command| !is_own(&command.name));
@@ -202,10 +220,10 @@ impl SlashCommands {
         });
         let others: Vec<String> = others.collect();
         if !others.is_empty() {
-            lines.push(format!("Commands of {agent}:"));
+            lines.push(language.say(Phrase::HelpCommandsOf { agent }));
             lines.extend(others);
         }
-        format!("{}\nEverything else goes to the agent.", lines.join("\n"))
+        format!("{}\n{}", lines.join("\n"), language.plain(Key::HelpRest))
     }
 
     /// The commands to offer, and the platforms with a command menu to offer them on, when they have changed.
@@ -225,7 +243,10 @@ impl SlashCommands {
             description: description.to_owned(),
             options: None,
         };
-        let own = self.enabled().map(|(names, what)| offer(names[0], what));
+        let language = self.language;
+        let own = self
+            .enabled()
+            .map(|(names, what)| offer(names[0], language.plain(*what)));
         let of_agents = agents
             .iter()
             .map(|command| offer(&command.name, &command.description));
@@ -234,7 +255,7 @@ impl SlashCommands {
         Some((self.menus.clone(), manifest))
     }
 
-    fn enabled(&self) -> impl Iterator<Item = &(&[&str], &str)> {
+    fn enabled(&self) -> impl Iterator<Item = &(&[&str], Key)> {
         let is_enabled = |names: &[&str]| self.enabled.iter().any(|name| names.contains(&name.as_str()));
         COMMANDS.iter().filter(move |(names, _)| is_enabled(names))
     }
@@ -254,7 +275,13 @@ mod tests {
 
     fn commands(enabled: &[&str]) -> SlashCommands {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
-        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), Vec::new())
+        SlashCommands::new(
+            enabled,
+            Vec::new(),
+            ["discord"].into_iter(),
+            Vec::new(),
+            Language::En,
+        )
     }
 
     #[test]
@@ -268,7 +295,8 @@ mod tests {
         ] {
             let enabled = vec!["stop".to_owned()];
             let platforms = platforms.iter().copied();
-            let mut commands = SlashCommands::new(enabled, Vec::new(), platforms, bots.to_vec());
+            let mut commands =
+                SlashCommands::new(enabled, Vec::new(), platforms, bots.to_vec(), Language::En);
             let menus = commands.manifest(Vec::new).map(|(menus, _)| menus);
             assert_eq!(menus.unwrap_or_default(), expected, "{bots:?}");
         }

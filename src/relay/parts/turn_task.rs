@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::attachments::{Queued, TurnFiles, Uploads};
+use crate::adapter::TableShaper;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::agent::{
@@ -26,6 +27,7 @@ use crate::session::TurnId;
 use crate::store::StartMark;
 use crate::text::truncate_bytes;
 use crate::wire::OpId;
+use crate::words::Key;
 
 /// Outcomes that wait for a turn's task; it has at most two ops in flight.
 const MAX_OUTCOMES: usize = 8;
@@ -39,8 +41,8 @@ const REQUEST_RETRY: Duration = Duration::from_millis(20);
 /// How long an agent may take to say what it offers, or to switch.
 const PREFERENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What a chat reads instead of a spoken answer.
-const NOT_SPOKEN: &str = "(I could not speak this answer.)";
+/// Kept of the beginning of a message.
+const MAX_GIST_BYTES: usize = 1024;
 
 /// What a turn's task asks of the event loop while it runs.
 #[derive(Debug)]
@@ -87,6 +89,8 @@ pub struct TurnReport {
     pub collected: String,
     /// What the agent answered about its model or its mode, if it was asked for that.
     pub preference: Option<(Preference, PreferenceAnswer)>,
+    /// The beginning of its last message.
+    pub gist: String,
 }
 
 impl TurnReport {
@@ -103,6 +107,7 @@ impl TurnReport {
             first_text: None,
             collected: String::new(),
             preference: None,
+            gist: String::new(),
         }
     }
 }
@@ -130,6 +135,8 @@ pub struct TurnContext {
     pub start_mark: Option<StartMark>,
     /// What is asked of the agent in place of an answer.
     pub preference: Option<PreferenceRequest>,
+    /// Rewrites tables for its platform.
+    pub tables: Option<TableShaper>,
 }
 
 impl TurnContext {
@@ -201,6 +208,7 @@ pub async fn run_turn(
     while let Some(signal) = signals.recv().await {
         output.handle(signal);
     }
+    output.release_table(output.clock.mono());
     if let Some(speaker) = speaker.filter(|_| end == TurnEnd::Completed) {
         output.speak(&speaker, &files, &cancel).await;
     }
@@ -218,6 +226,7 @@ pub async fn run_turn(
         first_text: output.first_text,
         collected: output.collected,
         preference,
+        gist: output.gist.text,
     };
     if let Some(files) = Arc::into_inner(files) {
         files.clear().await;
@@ -252,6 +261,8 @@ async fn choose(
 struct TurnOutput {
     turn: TurnId,
     stream: Box<ReplyStream>,
+    /// Rewrites tables for the platform.
+    tables: Option<TableShaper>,
     /// The answer so far, instead of the stream.
     collect: bool,
     /// The answer so far, beside the stream.
@@ -272,6 +283,7 @@ struct TurnOutput {
     room: usize,
     /// Bytes since the last break.
     since_break: usize,
+    gist: Gist,
     has_text: bool,
     truncated: bool,
     usage: Usage,
@@ -293,6 +305,7 @@ impl TurnOutput {
             speaks: context.speaker().is_some(),
             stream: context.stream,
             collect: context.collect,
+            tables: context.tables,
             collected: String::new(),
             last_break: 0,
             requests,
@@ -302,6 +315,7 @@ impl TurnOutput {
             half_written: None,
             room: context.max_output,
             since_break: 0,
+            gist: Gist::default(),
             has_text: false,
             truncated: false,
             usage: Usage::default(),
@@ -429,17 +443,22 @@ impl TurnOutput {
                 self.room += std::mem::take(&mut self.since_break);
                 self.truncated = false;
                 let text = self.fit(&text);
+                self.gist.end();
+                self.gist.push(text);
                 if self.collect || self.speaks {
                     self.collected.push_str(text);
                 }
                 if !self.collect {
-                    self.stream.replace_text(text, now);
+                    let shaped = self.shape_all(text);
+                    self.stream.replace_text(&shaped, now);
                 }
             }
             AgentEvent::Break => self.break_message(now),
             AgentEvent::Tool(_) | AgentEvent::Plan(_) | AgentEvent::Notice(_) | AgentEvent::Title(_)
                 if self.collect => {}
             AgentEvent::Tool(call) => {
+                self.release_table(now);
+                self.gist.end();
                 let line = ToolLine {
                     id: call.id,
                     title: call.title,
@@ -465,16 +484,43 @@ impl TurnOutput {
 
     fn push_text(&mut self, text: &str, now: Duration) {
         let text = self.fit(text);
+        self.gist.push(text);
         if self.collect || self.speaks {
             self.collected.push_str(text);
         }
         if !self.collect {
-            self.stream.push_text(text, now);
+            match &mut self.tables {
+                Some(tables) => self.stream.push_text(&tables.push(text), now),
+                None => self.stream.push_text(text, now),
+            }
+        }
+    }
+
+    /// The whole text of a message, with its tables rewritten.
+    fn shape_all(&mut self, text: &str) -> String {
+        match &mut self.tables {
+            Some(tables) => {
+                tables.finish();
+                let mut shaped = tables.push(text);
+                shaped.push_str(&tables.finish());
+                shaped
+            }
+            None => text.to_owned(),
+        }
+    }
+
+    /// Shows what of a table was held back.
+    fn release_table(&mut self, now: Duration) {
+        let held = self.tables.as_mut().map(TableShaper::finish).unwrap_or_default();
+        if !self.collect && !held.is_empty() {
+            self.stream.push_text(&held, now);
         }
     }
 
     /// What follows is a message of its own.
     fn break_message(&mut self, now: Duration) {
+        self.release_table(now);
+        self.gist.end();
         self.since_break = 0;
         if !self.collect {
             self.stream.break_message(now);
@@ -488,6 +534,7 @@ impl TurnOutput {
     fn attach(&mut self, media: Media, now: Duration) {
         let caption = self.fit(&media.caption).to_owned();
         let media = Media { caption, ..media };
+        self.release_table(now);
         let position = self.stream.position(now);
         if let Some(text) = self.uploads.add(media, position) {
             self.push_text(&text, now);
@@ -557,7 +604,10 @@ impl TurnOutput {
                 };
                 self.attach(recording, now);
             }
-            Some(Err(_)) => self.stream.notice(NOT_SPOKEN, now),
+            Some(Err(_)) => {
+                let notice = self.stream.language().plain(Key::NotSpoken);
+                self.stream.notice(notice, now);
+            }
         }
     }
 
@@ -596,6 +646,29 @@ impl TurnOutput {
                 Ok(None) | Err(_) => return,
             }
         }
+    }
+}
+
+/// The beginning of the last message of a turn.
+#[derive(Debug, Default)]
+struct Gist {
+    text: String,
+    /// Whether the next text begins another message.
+    is_over: bool,
+}
+
+impl Gist {
+    fn push(&mut self, text: &str) {
+        if self.is_over && !text.trim().is_empty() {
+            self.is_over = false;
+            self.text.clear();
+        }
+        let room = MAX_GIST_BYTES.saturating_sub(self.text.len());
+        self.text.push_str(truncate_bytes(text, room));
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
     }
 }
 

@@ -7,11 +7,14 @@ use crate::access::{Author, EventKind, KeptMessage, PairingRequest, PersonId, Re
 use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
-use crate::relay::effects::{AboutTurn, Accepting, Arrival, Intent, Place, QuestionResponse, Task, Work};
+use crate::relay::effects::{
+    AboutTurn, Accepting, Arrival, Intent, Place, QuestionResponse, QuietWaiter, Task, Work,
+};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::inbound::{NewMessage, accept, dedupe_key};
+use crate::relay::parts::messages::MessageKey;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::{TurnOrigin, decode_line, message_span};
 use crate::relay::transport::{FrameBody, InboundFrame, InterruptRequest, InterruptTarget};
@@ -19,9 +22,10 @@ use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{DedupeKey, InboxKind, InboxSeq, RowState};
 use crate::text::truncate;
 use crate::wire::{MessageEvent, SessionKey};
+use crate::words::Key;
 
 /// What somebody reads whose role does not allow a command.
-const NOT_YOUR_ROLE: &str = "Your role does not allow that.";
+const NOT_YOUR_ROLE: &str = Key::NotYourRole.english();
 
 impl EventLoop {
     pub fn handle_frames(&mut self, frames: Vec<InboundFrame>) {
@@ -109,6 +113,17 @@ impl EventLoop {
             start: false,
             now_ms: now.unix_ms,
         };
+        self.take_own_message(session, event, message, now);
+    }
+
+    /// Takes a message that came in no frame.
+    pub fn take_own_message(
+        &mut self,
+        session: SessionKey,
+        event: Box<MessageEvent>,
+        message: NewMessage,
+        now: Moment,
+    ) {
         self.take_message(Generation::first(), session, event, message, now);
     }
 
@@ -123,6 +138,17 @@ impl EventLoop {
         self.take_choice(&session, &mut event, &mut message);
         let (place, arrival) = self.arrive(&session, message.kind, event, &message.line, now);
         message.start = matches!(place, Place::Turn(_));
+        if matches!(
+            arrival.intent,
+            Intent::Start { .. } | Intent::Wait { .. } | Intent::Edit(_)
+        ) {
+            self.messages
+                .set_last(&session, &arrival.facts, message.kind, &message.line);
+            // Read together with the commit of the message, so that its turn need not wait.
+            if let Some(person) = self.quiet.ask(&arrival.chat, &arrival.facts) {
+                self.load_quiet_hours(person, QuietWaiter::Message);
+            }
+        }
         let accepting = Accepting {
             session,
             place,
@@ -161,10 +187,13 @@ impl EventLoop {
         line: &[u8],
         now: Moment,
     ) -> (Place, Arrival) {
-        let response = self.approvals.match_response(session, &event, now.mono);
+        // A message that is changed or gone is neither an answer nor a command.
+        let is_new = !event.is_edit && !event.is_deleted;
+        let response = is_new.then(|| self.approvals.match_response(session, &event, now.mono));
+        let response = response.flatten();
         let command = match &response {
-            None => self.commands.parse(event.text()),
-            Some(_) => None,
+            None if is_new => self.commands.parse(event.text()),
+            None | Some(_) => None,
         };
         let author = self.access.author(Starter::Message(&event.source));
         let kind = match (&response, &command) {
@@ -178,7 +207,9 @@ impl EventLoop {
             Arc::new(ChatFacts::from_source(&event.source)),
         );
         let name = command.as_ref().map(SlashCommand::name);
-        let (place, intent) = if inbox_kind == InboxKind::Inbound && event.is_empty() {
+        let (place, intent) = if event.is_deleted {
+            (Place::None, Intent::Delete(event))
+        } else if inbox_kind == InboxKind::Inbound && event.is_empty() {
             // An interaction is something to act on by itself.
             self.note_empty(event.source.platform.as_str());
             (Place::None, Intent::Empty)
@@ -249,6 +280,10 @@ impl EventLoop {
             let about = AboutTurn::Running(about);
             return (Place::None, Intent::Command { command, about });
         }
+        if event.is_edit {
+            return (Place::None, Intent::Edit(event));
+        }
+        let key = MessageKey::of(&event);
         let admission = self.turns.admit(session);
         let intent = match admission {
             Admission::Start(turn) => {
@@ -257,7 +292,7 @@ impl EventLoop {
                 let chat = (Arc::clone(chat), Arc::clone(facts));
                 let origin = TurnOrigin::in_chat(session.clone(), chat, personal, author, span);
                 self.turns.hold_place(turn, origin, Task::Message(Some(event)));
-                Intent::Start
+                Intent::Start { key }
             }
             Admission::Wait { behind } => {
                 // Attachments are downloaded for a turn of their own.
@@ -267,6 +302,7 @@ impl EventLoop {
                     self.settings.busy_mode == BusyMode::Steer && behind.is_some() && is_text && !has_files;
                 let steers = steers && !is_for_agent;
                 Intent::Wait {
+                    key,
                     steer: steers.then_some(event),
                 }
             }
@@ -276,8 +312,10 @@ impl EventLoop {
 
     /// The journal has a message, and it is acknowledged: act on it, unless it exceeds a limit.
     pub fn act_on_message(&mut self, session: &SessionKey, place: Place, arrival: Arrival, row: InboxSeq) {
-        if matches!(arrival.intent, Intent::Empty) {
-            return;
+        match &arrival.intent {
+            Intent::Empty => return,
+            Intent::Delete(event) => return self.apply_deletion(session, event),
+            _ => {}
         }
         let now_ms = self.clock.unix_ms();
         let event = (arrival.kind, arrival.command);
@@ -289,13 +327,19 @@ impl EventLoop {
             author, chat, facts, ..
         } = arrival;
         match arrival.intent {
-            Intent::Start => {
+            Intent::Start { key } => {
+                self.messages.learn(key, session, row);
                 if let Place::Turn(turn) = place {
                     self.learn_chat(&chat, &facts);
                     self.prepare_turn(turn, row);
                 }
             }
-            Intent::Wait { steer } => {
+            Intent::Edit(event) => {
+                self.learn_chat(&chat, &facts);
+                self.apply_edit(session, row, event, &author);
+            }
+            Intent::Wait { key, steer } => {
+                self.messages.learn(key, session, row);
                 self.learn_chat(&chat, &facts);
                 let behind = match place {
                     Place::Queue(behind) => behind,
@@ -323,7 +367,7 @@ impl EventLoop {
                 self.learn_chat(&chat, &facts);
                 self.run_command(command, about, session, row, (&chat, &facts), &author);
             }
-            Intent::Refused { .. } | Intent::Empty => {}
+            Intent::Refused { .. } | Intent::Empty | Intent::Delete(_) => {}
             Intent::Answer(response) => {
                 let now = self.clock.mono();
                 let effects = &mut self.effects;
@@ -368,7 +412,7 @@ impl EventLoop {
                         name,
                         message,
                     };
-                    self.answer_stranger(&author, request)
+                    self.answer_stranger(&author, request, (&chat, &facts))
                 } else {
                     notice.map(str::to_owned)
                 };
@@ -383,19 +427,25 @@ impl EventLoop {
             (_, Place::Queue(_) | Place::None) => {
                 self.turns.release(session, place);
                 let group = OpGroup::Message(row);
-                let ops = notice.map(|notice| self.plan_text(notice, session, &chat, &facts, group));
+                let ops = notice.map(|notice| self.plan_words(notice, session, &chat, &facts, group));
                 self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
             }
         }
     }
 
     /// What a stranger gets to read. An owner is asked about one who got a code.
-    fn answer_stranger(&mut self, author: &Author, request: PairingRequest) -> Option<String> {
+    fn answer_stranger(
+        &mut self,
+        author: &Author,
+        request: PairingRequest,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) -> Option<String> {
         let (random, now_ms) = (self.clock.seed(), self.clock.unix_ms());
+        let language = self.language(chat, facts);
         let effects = &mut self.effects;
         let reply = self
             .access
-            .answer_stranger(author, request, random, now_ms, effects)?;
+            .answer_stranger(author, request, language, (random, now_ms), effects)?;
         if let (Some(code), Some(person)) = (reply.code, author.person()) {
             self.ask_owner_about(&author.platform, person, code);
         }
@@ -413,7 +463,7 @@ impl EventLoop {
     }
 
     /// Hands a message to the turn that it met.
-    fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
+    pub fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
         let author = self.access.author(Starter::Message(&event.source));
         let allowed = self.access.agents(&author);
         let Some(mut selection) = self.agents.select(session, &event, allowed.as_deref()) else {

@@ -17,11 +17,12 @@ use crate::relay::voice::voice_key;
 use crate::session::{StopReason, TurnId};
 use crate::store::{ChangeRefusal, Command, InboxSeq, JobChange, JobRow, RowState};
 use crate::wire::SessionKey;
+use crate::words::{Key, Language, Phrase};
 
 /// What chats read where jobs never run.
-const OFF: &str = "Scheduled jobs are switched off here.";
+const OFF: &str = Key::JobsOff.english();
 /// What chats read when a change could not be stored.
-const NOT_STORED: &str = "This could not be stored. Please try again.";
+const NOT_STORED: &str = Key::NotStored.english();
 
 impl EventLoop {
     /// Runs one of the relay's own commands, now that it is committed, and answers it.
@@ -37,21 +38,23 @@ impl EventLoop {
         if command.is_about_conversations() {
             return self.run_conversation_command(command, about, session, row, (chat, facts), author);
         }
+        let language = self.language(chat, facts);
         let answer = match command {
             SlashCommand::Cron(text) => {
                 return self.run_job_command(&text, session, row, (chat, facts), author);
             }
             SlashCommand::Stop => match about {
-                AboutTurn::Running(turns) if self.stop_turns(&turns) => "Stopped.",
+                AboutTurn::Running(turns) if self.stop_turns(&turns) => Key::Stopped,
                 AboutTurn::Running(turns)
                     if turns.is_empty() && self.link.stop_elsewhere(session.as_str()) =>
                 {
-                    "Nothing is running here. If another instance is working on this, it was asked to stop."
+                    Key::StopAskedElsewhere
                 }
-                AboutTurn::Running(_) | AboutTurn::Forgotten => "Nothing is running.",
+                AboutTurn::Running(_) | AboutTurn::Forgotten => Key::NothingRuns,
             }
+            .english()
             .to_owned(),
-            SlashCommand::Status => self.describe_session(session, &route_input(chat, facts)),
+            SlashCommand::Status => self.describe_session(session, &route_input(chat, facts), language),
             SlashCommand::Agent(name) => {
                 let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
                 let input = route_input(chat, facts);
@@ -61,17 +64,32 @@ impl EventLoop {
                     name.as_deref(),
                     allowed.as_deref(),
                     &input,
-                    now_ms,
+                    (language, now_ms),
                     effects,
                 )
             }
-            SlashCommand::WhoAmI => self.access.describe(author),
-            SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
+            SlashCommand::WhoAmI => self.access.describe(author, language),
+            SlashCommand::Usage => {
+                let now_ms = self.clock.unix_ms();
+                self.access.describe_usage(author, language, now_ms)
+            }
+            SlashCommand::Quiet(text) => match self.run_quiet_command(&text, session, row, (chat, facts)) {
+                Some(answer) => answer,
+                None => return,
+            },
+            SlashCommand::Retry => match self.retry(session, row, (chat, facts)) {
+                Some(answer) => answer,
+                None => return self.end_row(row, RowState::Done, Vec::new(), None),
+            },
+            SlashCommand::Queue => match self.show_queue(session, (chat, facts)) {
+                Some(answer) => answer,
+                None => return self.end_row(row, RowState::Done, Vec::new(), None),
+            },
             SlashCommand::Voice(on) => self.switch_voice(session, on),
             SlashCommand::Help => {
                 let agent = self.agents.current(session, &route_input(chat, facts));
                 let offered = self.agents.commands_of(&agent);
-                self.commands.help(&agent, &offered)
+                self.commands.help(&agent, &offered, language)
             }
             // Answered by their turn, and above.
             SlashCommand::Prefer(_)
@@ -97,7 +115,7 @@ impl EventLoop {
         row: InboxSeq,
         (chat, facts): (&ChatId, &ChatFacts),
     ) {
-        let ops = self.plan_text(answer, session, chat, facts, OpGroup::Message(row));
+        let ops = self.plan_words(answer, session, chat, facts, OpGroup::Message(row));
         self.end_row(row, RowState::Done, ops, None);
     }
 
@@ -111,29 +129,33 @@ impl EventLoop {
                     blob: b"on".to_vec(),
                     now_ms: self.clock.unix_ms(),
                 });
-                "Answers come as voice messages, too, from now on."
+                Key::VoiceOn
             }
             Some(false) => {
                 self.effects.write(Command::DropResume { session: key });
-                "Answers come as text only from now on."
+                Key::VoiceOff
             }
-            None => "Write /voice on to get answers as voice messages, too, or /voice off.",
+            None => Key::VoiceUsage,
         };
-        answer.to_owned()
+        answer.english().to_owned()
     }
 
-    fn describe_session(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> String {
+    fn describe_session(
+        &mut self,
+        session: &SessionKey,
+        input: &RouteInput<'_>,
+        language: Language,
+    ) -> String {
         let sessions = self.turns.sessions();
-        let state = match sessions.turn_of(session) {
-            Some(_) => "working on a message",
-            None => "idle",
-        };
-        let queued = match sessions.waiting(session) {
-            0 => String::new(),
-            waiting => format!(", {waiting} waiting"),
-        };
-        let agent = self.agents.current(session, input);
-        format!("Agent {agent} is {state}{queued}.")
+        let is_working = sessions.turn_of(session).is_some();
+        let count = u64::try_from(sessions.waiting(session)).unwrap_or(u64::MAX);
+        let agent = &self.agents.current(session, input);
+        language.say(match (is_working, count) {
+            (false, 0) => Phrase::StatusIdle { agent },
+            (true, 0) => Phrase::StatusWorking { agent },
+            (false, count) => Phrase::StatusIdleWaiting { agent, count },
+            (true, count) => Phrase::StatusWorkingWaiting { agent, count },
+        })
     }
 
     /// Offers what can be typed after a slash, when that has changed.

@@ -84,6 +84,9 @@ impl EventLoop {
             (Completion::Resume { blob, .. }, Pending::CommandConversations(owner, command)) => {
                 self.command_conversations_known(&owner, *command, blob);
             }
+            (Completion::Resume { blob, .. }, Pending::Quiet(person, waiter)) => {
+                self.quiet_hours_loaded(person, waiter, blob.as_deref());
+            }
             (Completion::Resume { blob, .. }, Pending::AgentState(reply)) => drop(reply.send(blob)),
             (_, waiter) => self.waiter_mismatched(waiter),
         }
@@ -168,6 +171,7 @@ impl EventLoop {
             Pending::CommandConversations(owner, command) => {
                 self.command_conversations_known(&owner, *command, None);
             }
+            Pending::Quiet(person, waiter) => self.quiet_hours_loaded(person, waiter, None),
             Pending::AgentState(reply) => drop(reply.send(None)),
             Pending::Job(step) => self.job_command_failed(step),
             Pending::Handed => {

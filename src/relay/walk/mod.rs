@@ -1,6 +1,6 @@
-//! What the event loop does with each event, in the order of the walk: what came in ([`arrival`], [`command`]), the life of a
+//! What the event loop does with each event, in the order of the walk: what came in ([`arrival`], [`edits`], [`command`]), the life of a
 //! turn ([`turn`], [`turn_end`]) and where its task makes a difference ([`job`], [`handed`]), the requests of a running one
-//! ([`turn_requests`]), what goes out ([`ops`]), the journal's answers ([`journal`]), and what an earlier process left
+//! ([`turn_requests`]), what goes out ([`ops`]) and whether it rings ([`quiet`]), the journal's answers ([`journal`]), and what an earlier process left
 //! ([`recovery`]). Requests of handles come in beside all of that ([`requests`], [`repairs`]).
 //!
 //! Everything here is a method of the event loop. It asks the parts and passes their answers on; it keeps no state.
@@ -8,11 +8,13 @@
 pub mod arrival;
 pub mod command;
 pub mod conversations;
+pub mod edits;
 pub mod handed;
 pub mod job;
 pub mod journal;
 pub mod ops;
 pub mod preferences;
+pub mod quiet;
 pub mod recovery;
 pub mod repairs;
 pub mod requests;

@@ -37,10 +37,24 @@ impl EventLoop {
         group: OpGroup,
     ) -> Vec<DurableOp> {
         let adapter = self.adapters.get(&chat.platform);
-        let actions = adapter.reply(text, chat, facts);
+        let mut actions = adapter.reply(text, chat, facts);
+        self.hush(&mut actions, chat, facts);
         let (lane, span) = (chat.key().into(), tracing::Span::none());
         self.outbox
             .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
+    }
+
+    /// Durable ops that say something of the relay's own to a chat, in its reader's language.
+    pub fn plan_words(
+        &mut self,
+        english: &str,
+        session: &SessionKey,
+        chat: &ChatId,
+        facts: &ChatFacts,
+        group: OpGroup,
+    ) -> Vec<DurableOp> {
+        let text = self.language(chat, facts).reword(english);
+        self.plan_text(&text, session, chat, facts, group)
     }
 
     /// Ops that close a message which an earlier process left half-written.
@@ -54,7 +68,8 @@ impl EventLoop {
     ) -> Vec<DurableOp> {
         let KnownChat { chat, facts } = known;
         let adapter = self.adapters.get(&chat.platform);
-        let actions = adapter.close_half_written(half, notice, chat, facts);
+        let notice = notice.map(|notice| adapter.language(facts).reword(notice));
+        let actions = adapter.close_half_written(half, notice.as_deref(), chat, facts);
         let (lane, span) = (chat.key().into(), tracing::Span::none());
         self.outbox
             .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
@@ -88,17 +103,17 @@ impl EventLoop {
     pub fn plan_reply(&mut self, place: &ReplyPlace, text: &str, group: OpGroup) -> Vec<DurableOp> {
         match place {
             ReplyPlace::Chat(session, KnownChat { chat, facts }) => {
-                self.plan_text(text, session, chat, facts, group)
+                self.plan_words(text, session, chat, facts, group)
             }
             ReplyPlace::Targets(session, deliver) => self.plan_deliver(deliver, session, text),
             ReplyPlace::Nowhere => Vec::new(),
         }
     }
 
-    /// Sends a text to a chat that answers none of its messages.
+    /// Says something of the relay's own to a chat that answers none of its messages.
     pub fn notify(&mut self, text: &str, session: &SessionKey, chat: &ChatId, facts: &ChatFacts) {
         let group = self.outbox.notice_group();
-        let ops = self.plan_text(text, session, chat, facts, group);
+        let ops = self.plan_words(text, session, chat, facts, group);
         self.add_ops(ops, None);
     }
 
@@ -175,6 +190,7 @@ impl EventLoop {
                         self.decline(OpGroup::Message(row));
                     }
                 }
+                Effect::DropWaiting(session, row) => self.drop_waiting(&session, row),
                 Effect::PairingDecided { code, approved } => {
                     // A code that was used or is over changes nothing.
                     if approved {

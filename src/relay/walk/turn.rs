@@ -7,19 +7,21 @@ use crate::adapter::RelayAdapter;
 use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
-use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, Task, Work};
+use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, QuietWaiter, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::handed::SubmitError;
+use crate::relay::parts::messages::MessageKey;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
+use crate::words::Key;
 
 use super::arrival::event_kind;
 
@@ -29,7 +31,7 @@ const INTERACTION: &str = "discord_interaction_id";
 const FOLLOW_UP: &str = "discord.interaction_token";
 
 /// Replaces a half-written answer that is begun again.
-const ANSWERING_AGAIN: &str = "[interrupted, answering again]";
+const ANSWERING_AGAIN: &str = Key::AnsweringAgain.english();
 
 /// A turn that an earlier process left running.
 pub struct LeftTurn {
@@ -124,7 +126,9 @@ impl EventLoop {
         // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
         // the agent's.
         let author = self.access.author(Starter::Message(&event.source));
-        let command = self.commands.parse(event.text());
+        let command = (!event.is_edit)
+            .then(|| self.commands.parse(event.text()))
+            .flatten();
         let kind = event_kind(row.kind, command.as_ref());
         let now_ms = self.clock.unix_ms();
         // The rules may have changed since it came.
@@ -143,6 +147,8 @@ impl EventLoop {
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
             return None;
         }
+        self.messages
+            .learn(MessageKey::of(&event), &origin.session, row.seq);
         // A kill may have come between the message and what it tells about its chat.
         self.learn_chat(&origin.chat, &origin.facts);
         Some((origin, Task::Message(Some(Box::new(event)))))
@@ -164,6 +170,9 @@ impl EventLoop {
         };
         match task {
             Task::Message(Some(event)) => {
+                if let Some(person) = self.quiet.unknown(&origin.chat, &origin.facts) {
+                    return self.load_quiet_hours(person, QuietWaiter::Turn(turn));
+                }
                 let allowed = self.access.agents(&origin.author);
                 match self.agents.select(&origin.session, event, allowed.as_deref()) {
                     Some(selection) => self.begin_turn(turn, selection),
@@ -301,6 +310,7 @@ impl EventLoop {
             accepts_attachments,
             start_mark,
             preference,
+            tables: adapter.table_shaper(),
         };
         self.turns
             .begin(turn, row, selection.agent, input, conversation, context);
@@ -341,7 +351,7 @@ impl EventLoop {
             Some(Task::Message(_)) => {
                 if let (Some(notice), Some(origin)) = (notice, origin) {
                     let group = OpGroup::Message(row);
-                    ops = self.plan_text(&notice, &origin.session, &origin.chat, &origin.facts, group);
+                    ops = self.plan_words(&notice, &origin.session, &origin.chat, &origin.facts, group);
                 }
             }
             Some(Task::Job(job)) => self.fail_run(job.run, why),

@@ -9,6 +9,9 @@ use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
 use crate::store::{InboxSeq, OpSeqs, RowState};
+use crate::words::Key;
+
+use super::quiet::TurnSummary;
 
 impl EventLoop {
     /// A turn has ended: its answer and its end are one commit; the ops go out after it.
@@ -51,15 +54,17 @@ impl EventLoop {
             return self.end_row(ended.row, ended.outcome, Vec::new(), None);
         }
         let now = self.clock.mono();
+        let language = self.language(&ended.origin.chat, &ended.origin.facts);
         let mut stream = report.stream;
         if report.truncated {
-            stream.push_text("\n\n[truncated: the answer is too long]", now);
+            stream.push_text("\n\n", now);
+            stream.push_text(language.plain(Key::CutBySize), now);
         }
-        if let Some(notice) = ended.notice {
+        if let Some(notice) = &ended.notice {
             if report.has_text {
                 stream.push_text("\n\n", now);
             }
-            stream.push_text(&notice, now);
+            stream.push_text(&language.reword(notice), now);
         }
         let origin = ended.origin;
         let adapter = self.adapters.get(&origin.chat.platform);
@@ -73,6 +78,17 @@ impl EventLoop {
             let shown = self.show_preference(preference, answer, &ended.agent, &origin.session, place);
             last.durable.extend(shown);
         }
+        let summary = TurnSummary {
+            result: ended.result,
+            took: ended.took,
+            gist: &match &ended.notice {
+                Some(notice) => language.reword(notice),
+                None => report.gist.as_str().into(),
+            },
+        };
+        last.durable
+            .extend(self.plan_summary(&summary, &last.durable, &origin));
+        self.hush(&mut last.durable, &origin.chat, &origin.facts);
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();
         let (lane, span) = (&origin.lane, &origin.span);

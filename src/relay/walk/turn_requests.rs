@@ -129,6 +129,7 @@ impl EventLoop {
             chat: Arc::clone(&origin.chat),
             facts: Arc::clone(&origin.facts),
             personal: origin.personal,
+            is_quiet: self.is_quiet(&origin.chat, &origin.facts),
         };
         match self.approvals.decider(from) {
             Decider::Author => {
@@ -166,6 +167,7 @@ impl EventLoop {
         let (chat, facts) = OwnerChat::best(owners, platform)?;
         Some(OwnerChat {
             session: self.chats.session(&chat, &facts),
+            is_quiet: self.is_quiet(&chat, &facts),
             chat,
             facts,
         })
@@ -178,7 +180,8 @@ impl EventLoop {
         row: InboxSeq,
     ) -> Vec<DurableOp> {
         let adapter = self.adapters.get(&origin.chat.platform);
-        let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
+        let mut actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
+        self.hush(&mut actions, &origin.chat, &origin.facts);
         let group = OpGroup::Message(row);
         let session = origin.session.shared();
         self.outbox

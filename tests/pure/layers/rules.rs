@@ -5,7 +5,7 @@ use crate::layers::source::{self, Path, bracketed};
 
 /// The layers, lowest first. A module imports from lower layers, and from its own layer only by [`SIDEWAYS`].
 const LAYERS: &[&[&str]] = &[
-    &["collections", "backoff", "setting", "text"],
+    &["collections", "backoff", "setting", "text", "words"],
     &["wire"],
     &["link", "session", "adapter", "access", "direct", "skill", "data"],
     &["store", "net", "agent", "cron", "agent_connector"],
@@ -51,6 +51,7 @@ const PURE: &[&str] = &[
     "backoff",
     "setting",
     "text",
+    "words",
     "wire",
     "link",
     "session",

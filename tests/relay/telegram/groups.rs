@@ -59,6 +59,38 @@ async fn in_a_group_a_mention_an_answer_and_a_command_count_and_chatter_does_not
 }
 
 #[tokio::test]
+async fn the_agent_gets_the_last_messages_of_a_group_when_it_is_called() {
+    let world = World::new().await;
+    let agent = Noting::default();
+    let relay = world
+        .start_with(agent.clone(), |settings| settings.chat.group_context = 2)
+        .await;
+    let api = &world.api;
+    for text in ["first", "second", "third"] {
+        api.say(GROUP, BOB, text);
+    }
+    api.say(GROUP, ADA, "@relay_dev_bot what do you think?");
+    world
+        .until("an answer", |api| (api.answers(GROUP).len() == 1).then_some(()))
+        .await;
+    api.say(GROUP, ADA, "@relay_dev_bot and now?");
+    world
+        .until("another answer", |api| {
+            (api.answers(GROUP).len() == 2).then_some(())
+        })
+        .await;
+    let contexts: Vec<String> = agent
+        .inputs()
+        .iter()
+        .map(|(input, _)| input.channel_context.clone().unwrap_or_default())
+        .collect();
+    assert!(!contexts[0].contains("first"), "{contexts:?}");
+    assert!(contexts[0].contains("second") && contexts[0].contains("third"));
+    assert_eq!(contexts[1], "", "each is given once");
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn without_require_mention_everything_in_groups_counts_but_what_is_meant_for_others() {
     let world = World::new().await;
     let agent = Noting::default();

@@ -23,7 +23,7 @@ fn transport(api: &BotApi, state: &std::path::Path) -> TelegramTransport {
     settings.api_base = api.base();
     let client = Arc::new(BotClient::new(&settings.api_base, api.token(), egress()).unwrap());
     let files = Arc::new(BotFiles::new(Some(Arc::clone(&client)), &state.join("media")));
-    TelegramTransport::new(settings, client, files, state)
+    TelegramTransport::new(settings, client, files, state, 0)
 }
 
 async fn send(transport: &TelegramTransport, id: OpId, text: &str) -> SendResult {

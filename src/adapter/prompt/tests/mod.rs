@@ -78,6 +78,7 @@ fn request(id: u64, chat_type: &str) -> PromptRequest {
         detail: Some("ls -la".to_owned()),
         options: options(&[Meaning::AllowOnce, Meaning::AllowAlways, Meaning::Deny]),
         timeout: None,
+        is_silent: false,
     }
 }
 
@@ -179,6 +180,27 @@ fn edited(edit: Option<&PromptOp>) -> (&str, &str) {
 }
 
 #[test]
+fn people_are_reminded_once_at_half_of_the_time_of_a_question_that_they_can_see() {
+    let mut prompts = prompts();
+    let adapter = on(Some(&descriptor(&["send", "prompt"])));
+    let seen = prompts.open(request(1, "dm"), &adapter, secs(0)).unwrap();
+    prompts.open(request(2, "dm"), &adapter, secs(0)).unwrap();
+    prompts.op_finished(&seen.prompt, &applied("q1"), secs(1));
+    assert!(prompts.remind(secs(149)).is_empty());
+    let reminders = prompts.remind(secs(150));
+    assert_eq!(reminders.len(), 1, "the other one is not shown yet");
+    let Action::Send {
+        content, metadata, ..
+    } = &reminders[0].action
+    else {
+        panic!("{reminders:?}")
+    };
+    assert!(content.contains("another 2 min 30 s"), "{content}");
+    assert_eq!(metadata["notify"], true);
+    assert!(prompts.remind(secs(299)).is_empty(), "once");
+}
+
+#[test]
 fn a_press_decides_once_and_the_message_shows_it() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
@@ -247,7 +269,7 @@ fn a_late_press_is_notified_once_and_decides_nothing() {
     let noticed = prompts
         .open(request(1, "dm"), &on(Some(&native)), secs(0))
         .unwrap();
-    assert_eq!(prompts.poll_timeout(), Some(secs(300)));
+    assert_eq!(prompts.poll_timeout(), Some(secs(150)), "the reminder");
     assert!(prompts.expire(secs(299)).is_empty());
     let ended = prompts.expire(secs(300));
     assert_eq!(ended.len(), 1);

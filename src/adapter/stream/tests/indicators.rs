@@ -45,6 +45,37 @@ fn the_answered_message_gets_a_reaction_while_the_turn_runs_and_at_its_end() {
 }
 
 #[test]
+fn a_long_turn_shows_its_time_and_step_and_more_rarely_the_longer_it_runs() {
+    for lists_steps in [true, false] {
+        let settings = only(|settings| settings.tool_progress = lists_steps);
+        let mut scene = Scene::new(settings, target(descriptor("discord")));
+        scene.stream = scene.stream.showing_time(Duration::from_secs(30), Duration::ZERO);
+        scene.after(29_000).quiet();
+        let due = scene.stream.poll_timeout();
+        assert_eq!(due, Some(Duration::from_secs(30)));
+        scene.after(1000);
+        assert_eq!(scene.op()["content"], "\u{23f1} 30 s");
+        scene.settle(&applied("p1")).quiet();
+        scene.tool("build").after(1000);
+        let steps = if lists_steps { "\n\u{25b8} build" } else { "" };
+        assert_eq!(scene.op()["content"], format!("\u{23f1} 31 s: build{steps}"));
+        scene.settle(&applied("p1")).after(8000).quiet();
+        scene.after(1000);
+        assert_eq!(
+            scene.op()["content"],
+            format!("\u{23f1} 40 s: build{steps}"),
+            "every ten seconds"
+        );
+        scene.settle(&applied("p1")).after(120_000);
+        scene.op();
+        scene.settle(&applied("p1")).after(29_000).quiet();
+        let last = values(&scene.finish().indicators);
+        let steps = if lists_steps { "\n\u{2713} build" } else { "" };
+        assert_eq!(last[0]["content"], format!("\u{23f1} 3 min 9 s{steps}"));
+    }
+}
+
+#[test]
 fn a_reaction_that_was_not_added_is_not_removed() {
     for outcome in [
         OpOutcome::Refused,

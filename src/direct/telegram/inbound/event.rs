@@ -233,6 +233,9 @@ fn add_person(source: &mut Map<String, Value>, sender: &Sender) {
     if let Some(handle) = &sender.handle {
         source.insert("user_handle".to_owned(), handle.as_str().into());
     }
+    if let Some(language) = &sender.language {
+        source.insert("language_code".to_owned(), language.as_str().into());
+    }
     source.insert("is_bot".to_owned(), sender.is_bot.into());
 }
 

@@ -7,6 +7,7 @@ mod event;
 mod poll;
 mod press;
 mod received;
+mod recent;
 mod relevance;
 mod sender;
 mod update;
@@ -15,6 +16,7 @@ pub use content::MAX_DOWNLOAD_BYTES;
 pub use poll::{PollRetry, PollStep, PollTrouble, Polling};
 pub use press::{PressAnswer, PressNext, Presses, after_press};
 pub use received::{NextPoll, ReceivedUpdates};
+pub use recent::RecentMessages;
 pub use relevance::Relevance;
 pub use update::{ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, UpdateMeaning, read_batch};
 

@@ -7,6 +7,9 @@ use crate::direct::telegram::bot::Bot;
 use crate::direct::telegram::chat::{MAX_NAME, chat_name, person_name};
 use crate::text::one_line;
 
+/// Longest tag of a language.
+const MAX_LANGUAGE: usize = 35;
+
 /// The author of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sender {
@@ -18,6 +21,8 @@ pub(super) struct Sender {
     pub(super) handle: Option<String>,
     /// Whether the author is a bot. A chat is not, though Telegram names one of its own bots as the person then.
     pub(super) is_bot: bool,
+    /// The language of the person's client.
+    pub(super) language: Option<String>,
 }
 
 impl Sender {
@@ -31,6 +36,7 @@ impl Sender {
                 name,
                 handle: field::text(chat, "username").map(|handle| one_line(handle, MAX_NAME)),
                 is_bot: false,
+                language: None,
             };
         }
         field::object(message, "from").map_or_else(Self::default, Self::person)
@@ -43,6 +49,7 @@ impl Sender {
             name: person_name(user),
             handle: field::text(user, "username").map(|handle| one_line(handle, MAX_NAME)),
             is_bot: field::flag(user, "is_bot"),
+            language: field::text(user, "language_code").map(|tag| one_line(tag, MAX_LANGUAGE)),
         }
     }
 

@@ -4,18 +4,21 @@ use serde_json::{Value, json};
 
 use super::entity::CommandAddressee;
 use super::event::{MessageReading, press_event, root_name};
+use super::recent::RecentMessages;
 use super::relevance::Relevance;
 use super::sender::Sender;
 use crate::direct::field;
 use crate::direct::telegram::bot::Bot;
 use crate::direct::telegram::call::{MAX_UNREADABLE_BYTES, UNREADABLE};
 use crate::direct::telegram::callback::PressedButton;
+use crate::direct::telegram::chat::ChatPlace;
 use crate::direct::telegram::topics::TopicNames;
 use crate::text::truncate_bytes;
 
 /// The kinds of updates to ask for, on every poll: the server remembers the last list it was given.
 pub const ALLOWED_UPDATES: &[&str] = &[
     "message",
+    "edited_message",
     "channel_post",
     "callback_query",
     "my_chat_member",
@@ -156,6 +159,8 @@ pub struct BatchReader<'a> {
     pub open_callback: &'a dyn Fn(&str) -> Option<PressedButton>,
     /// The names of known topics; the updates add further ones.
     pub topics: &'a mut TopicNames,
+    /// What was said in groups before; the updates add to it.
+    pub recent: &'a mut RecentMessages,
 }
 
 /// The updates of a `getUpdates` result, by ascending id. An entry without an id is dropped: the next id passes it. An
@@ -202,6 +207,9 @@ impl BatchReader<'_> {
         if let Some(message) = part("message") {
             return self.message(message);
         }
+        if let Some(message) = part("edited_message") {
+            return self.edit(message);
+        }
         if let Some(post) = part("channel_post") {
             return self.message(post);
         }
@@ -214,14 +222,25 @@ impl BatchReader<'_> {
         if let Some(stop) = part("stopped_message_generation") {
             return stopped(stop).ok_or("a stop without its chat or draft");
         }
-        let edits = ["edited_message", "edited_channel_post"];
-        Ok(UpdateMeaning::Ignored(
-            if edits.into_iter().any(|kind| part(kind).is_some()) {
-                "an edit"
-            } else {
-                "a kind of update that is not used"
-            },
-        ))
+        Ok(UpdateMeaning::Ignored(match part("edited_channel_post") {
+            Some(_) => "an edit of a channel's post",
+            None => "a kind of update that is not used",
+        }))
+    }
+
+    /// A message that was edited: the same event under the same id, marked. An item of an album is not collected again.
+    fn edit(&mut self, message: &Value) -> Result<UpdateMeaning, &'static str> {
+        let mut meaning = self.message(message)?;
+        if let UpdateMeaning::Message(edited) = &mut meaning {
+            if !edited.is_relevant {
+                return Ok(UpdateMeaning::Ignored(
+                    "an edit of a message that is not for the bot",
+                ));
+            }
+            edited.album = None;
+            edited.event["message_is_edit"] = true.into();
+        }
+        Ok(meaning)
     }
 
     fn message(&mut self, message: &Value) -> Result<UpdateMeaning, &'static str> {
@@ -249,11 +268,23 @@ impl BatchReader<'_> {
         }
         let album = field::text(message, "media_group_id").map(str::to_owned);
         let judged = self.relevance.judge(&reading.addressing());
+        let mut event = reading.event(self.topics);
+        let group = (reading.chat_id, reading.thread_id);
         if let (Err(reason), None) = (judged, &album) {
+            if reading.place == ChatPlace::Group && !reading.sender.is_bot {
+                let text = event["text"].as_str().unwrap_or_default();
+                self.recent
+                    .note(group, reading.message_id, &reading.sender.name, text);
+            }
             return ignored(reason);
         }
+        if judged.is_ok()
+            && let Some(context) = self.recent.take(group)
+        {
+            event["context"] = context;
+        }
         Ok(UpdateMeaning::Message(Box::new(IncomingMessage {
-            event: reading.event(self.topics),
+            event,
             chat_id: reading.chat_id,
             message_id: reading.message_id,
             sender: reading.sender.id,

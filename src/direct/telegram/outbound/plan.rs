@@ -289,8 +289,8 @@ impl Planner<'_> {
     ) -> Result<OpPlan, OpRefusal> {
         let mut target = self.target(reply_to, metadata)?;
         if keyboard.is_some() {
-            // People must notice a question.
-            target.silent = false;
+            // People must notice a question, unless it is not to ring.
+            target.silent = metadata.get("notify").and_then(Value::as_bool) == Some(false);
         }
         let resume_key = self.resume_key(content, &target, "");
         let mut steps = sends(render(content));

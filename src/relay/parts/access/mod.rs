@@ -26,6 +26,7 @@ use crate::session::TurnId;
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
 use crate::text::instant;
 use crate::wire::{NoAliases, Platform, SessionKey, SessionSource, WhatsAppAliases};
+use crate::words::{Key, Language, Phrase};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -295,19 +296,26 @@ impl AccessControl {
     }
 
     /// What `/usage` answers.
-    pub fn describe_usage(&mut self, author: &Author, now_ms: i64) -> String {
+    pub fn describe_usage(&mut self, author: &Author, language: Language, now_ms: i64) -> String {
         let Some(person) = self.counted(author) else {
-            return "Nothing is counted here.".to_owned();
+            return language.plain(Key::NothingCounted).to_owned();
         };
         let (turns, tokens) = self.limits.today(&person, now_ms);
         let role = self.gate.role(author).unwrap_or_default();
         let limits = &self.gate.settings().limits;
-        let of = |limit: &Option<ByRole>| match limit.as_ref().and_then(|limit| limit.of(role)) {
-            Some(most) => format!(" of {most}"),
-            None => String::new(),
+        let of = |used: u64, limit: &Option<ByRole>| {
+            let used = used.to_string();
+            match limit.as_ref().and_then(|limit| limit.of(role)) {
+                Some(most) => {
+                    let (used, most) = (&used, &most.to_string());
+                    language.say(Phrase::UsedOf { used, most })
+                }
+                None => used,
+            }
         };
-        let (most_turns, most_tokens) = (of(&limits.turns_per_day), of(&limits.tokens_per_day));
-        format!("Today you have used {turns}{most_turns} turns and {tokens}{most_tokens} tokens.")
+        let turns = &of(turns, &limits.turns_per_day);
+        let tokens = &of(tokens, &limits.tokens_per_day);
+        language.say(Phrase::UsedToday { turns, tokens })
     }
 
     /// Decides again about an event that the journal kept, or that meets a running turn of this agent: the rules may have
@@ -381,12 +389,13 @@ impl AccessControl {
     }
 
     /// What `/whoami` answers.
-    pub fn describe(&self, author: &Author) -> String {
+    pub fn describe(&self, author: &Author, language: Language) -> String {
         let person = author
             .person()
             .map_or_else(|| "unknown".to_owned(), PersonId::to_string);
         let role = self.gate.role(author).map_or("none", Role::as_str);
-        format!("You are {person}. Your role is {role}.")
+        let person = &person;
+        language.say(Phrase::WhoYouAre { person, role })
     }
 
     /// Handles a request of a verb: its rows go to the journal.

@@ -6,13 +6,12 @@ use super::{AccessControl, HOUR_MS, write_rows};
 use crate::access::{Author, PairingRequest, PairingStep, PersonId, Strangers};
 use crate::relay::effects::Effects;
 use crate::text::printable;
+use crate::words::{Key, Language, Phrase};
 
 /// Replies to strangers in an hour, all of them together.
 const MAX_NOTICES: usize = 50;
 /// Length of a stranger's name in the log.
 const MAX_NAME_CHARS: usize = 60;
-/// The reply to a stranger who cannot be paired.
-const NOT_KNOWN: &str = "You do not have access. Ask the operator of this agent to let you in.";
 
 /// What a stranger gets to read.
 pub struct StrangerReply {
@@ -32,8 +31,8 @@ impl AccessControl {
         &mut self,
         author: &Author,
         request: PairingRequest,
-        random: u64,
-        now_ms: i64,
+        language: Language,
+        (random, now_ms): (u64, i64),
         effects: &mut Effects,
     ) -> Option<StrangerReply> {
         // Whoever else is in a group must not learn of it, nor get in by it.
@@ -49,10 +48,13 @@ impl AccessControl {
         let reply = match strangers {
             Strangers::Silent => return None,
             Strangers::Notice => StrangerReply {
-                text: NOT_KNOWN.to_owned(),
+                text: language.plain(Key::NoAccess).to_owned(),
                 code: None,
             },
-            Strangers::Pair => self.offer_code(person, author.chat(), request, random, now_ms, effects)?,
+            Strangers::Pair => {
+                let asking = (person, author.chat(), language);
+                self.offer_code(asking, request, random, now_ms, effects)?
+            }
         };
         self.notices.push_back(now_ms);
         self.answered.insert(person.clone(), now_ms);
@@ -61,8 +63,7 @@ impl AccessControl {
 
     fn offer_code(
         &mut self,
-        person: &PersonId,
-        chat: &str,
+        (person, chat, language): (&PersonId, &str, Language),
         request: PairingRequest,
         random: u64,
         now_ms: i64,
@@ -71,10 +72,7 @@ impl AccessControl {
         let has_owner = self.gate.has_owner();
         let name = request.name.as_deref().unwrap_or_default();
         let name = printable(name, MAX_NAME_CHARS);
-        let then = match request.message {
-            Some(_) => "; your message is answered then",
-            None => ", then write again",
-        };
+        let is_kept = request.message.is_some();
         let pairings = self.gate.pairings();
         let step = pairings.request(person, request, random, now_ms);
         let PairingStep::Code(code, rows) = step else {
@@ -85,13 +83,13 @@ impl AccessControl {
         let role = if has_owner { "" } else { " --role owner" };
         let command = format!("hermes-relay access approve {code}{role}");
         tracing::info!(person = %person, name, "somebody asks for access; to let them in: {command}");
-        let who = if has_owner {
-            "Ask the operator of this agent to approve it within an hour"
-        } else {
-            "This agent has no owner yet. If it is yours, run this on its machine within an hour"
-        };
-        let text =
-            format!("You do not have access yet. Your pairing code is {code}. {who}{then}:\n{command}");
+        let (command, said) = (&command, &code);
+        let text = language.say(match (has_owner, is_kept) {
+            (true, true) => Phrase::PairKept { code: said, command },
+            (true, false) => Phrase::PairAgain { code: said, command },
+            (false, true) => Phrase::PairFirstKept { code: said, command },
+            (false, false) => Phrase::PairFirstAgain { code: said, command },
+        });
         Some(StrangerReply {
             text,
             code: Some(code),

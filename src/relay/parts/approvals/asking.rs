@@ -5,22 +5,30 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Approvals, Asker, Asking, Decider, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, Recipient, Waiting};
+use super::{
+    Approvals, Asker, Asking, Decider, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, QueueQuestion, Recipient,
+    Waiting,
+};
 use crate::access::{Author, PersonId};
-use crate::adapter::prompt::{Approvers, PromptId, PromptOp, PromptOption, PromptRequest, QuestionId};
+use crate::adapter::prompt::{
+    Approvers, NotOpened, PromptId, PromptOp, PromptOption, PromptRequest, QuestionId,
+};
 use crate::adapter::stream::Priority;
 use crate::adapter::{Adapters, ChatFacts, ChatId, RelayAdapter};
 use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
 use crate::relay::effects::{Effect, Effects};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::text::printable;
+use crate::words::{Key, Phrase};
 
+/// How long what waits may be dropped by a button.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Length of a person's name in a question.
 const MAX_PERSON_CHARS: usize = 120;
 /// What a chat reads whose question went to an owner.
-const ASKED_OWNER: &str = "An owner has been asked to approve this.";
+const ASKED_OWNER: &str = Key::OwnerAsked.english();
 /// What a chat reads whose question nobody can answer.
-const NO_OWNER: &str = "This needs an owner's approval, and no owner can be reached, so it is denied.";
+const NO_OWNER: &str = Key::NoOwner.english();
 
 impl Approvals {
     /// Who decides a question of this author's turn.
@@ -80,12 +88,17 @@ impl Approvals {
             };
         };
         let person = printable(&author.name(), MAX_PERSON_CHARS);
-        question.text = format!("{person} asks: {}", question.text);
         let adapter = adapters.get(&owner.chat.platform);
+        let asked = Phrase::PersonAsks {
+            person: &person,
+            question: &question.text,
+        };
+        question.text = adapter.language(&owner.facts).say(asked);
         let there = Asking {
             session: owner.session,
             chat: Arc::new(owner.chat.clone()),
             facts: Arc::new(owner.facts.clone()),
+            is_quiet: owner.is_quiet,
             ..asking.clone()
         };
         let who = (Some((owner.chat, owner.facts)), true);
@@ -129,6 +142,7 @@ impl Approvals {
             text: question.text,
             detail: question.detail,
             timeout: question.timeout,
+            is_silent: asking.is_quiet,
         };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let opened = match self.prompts.open(request, adapter, now) {
@@ -167,6 +181,7 @@ impl Approvals {
         self.last_question += 1;
         let id = QuestionId(self.last_question);
         let person = printable(&person.to_string(), MAX_PERSON_CHARS);
+        let language = adapter.language(&owner.facts);
         let option = |label: &str, meaning| PromptOption {
             label: label.to_owned(),
             meaning,
@@ -181,12 +196,16 @@ impl Approvals {
             personal: true,
             kind: QuestionKind::Approval,
             options: vec![
-                option("Let in", Meaning::AllowOnce),
-                option("Ignore", Meaning::Deny),
+                option(language.plain(Key::LetIn), Meaning::AllowOnce),
+                option(language.plain(Key::Ignore), Meaning::Deny),
             ],
-            text: format!("May {person} talk to me? Their code is {code}."),
+            text: language.say(Phrase::MayTalk {
+                person: &person,
+                code: &code,
+            }),
             detail: None,
             timeout: None,
+            is_silent: owner.is_quiet,
         };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let Ok(opened) = self.prompts.open(request, adapter, now) else {
@@ -200,6 +219,48 @@ impl Approvals {
         };
         self.waiting.insert(id, waiting);
         self.show(id, opened.prompt, &opened.op, adapter, effects);
+    }
+
+    /// Shows what waits in a session, and asks which of it to drop.
+    pub fn ask_about_queue(
+        &mut self,
+        queue: QueueQuestion,
+        adapter: &RelayAdapter,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> Result<(), NotOpened> {
+        self.last_question += 1;
+        let id = QuestionId(self.last_question);
+        let option = |label: String| PromptOption {
+            label,
+            meaning: Meaning::Plain,
+        };
+        let request = PromptRequest {
+            id,
+            session: queue.session.clone(),
+            chat: queue.chat,
+            author: queue.facts.user_id.clone(),
+            facts: queue.facts,
+            named_only: false,
+            personal: true,
+            kind: QuestionKind::Choice,
+            options: queue.labels.into_iter().map(option).collect(),
+            text: queue.text,
+            detail: None,
+            timeout: Some(QUEUE_TIMEOUT),
+            is_silent: queue.is_quiet,
+        };
+        let title = printable(&request.text, MAX_TITLE_CHARS);
+        let opened = self.prompts.open(request, adapter, now)?;
+        let waiting = Waiting {
+            recipient: Recipient::Queue(queue.session, queue.rows),
+            title,
+            owner: None,
+            op: None,
+        };
+        self.waiting.insert(id, waiting);
+        self.show(id, opened.prompt, &opened.op, adapter, effects);
+        Ok(())
     }
 
     /// Queues the op that shows a question, whether there is a connection or not.

@@ -33,6 +33,7 @@ use crate::link::SendResult;
 use crate::relay::effects::{Effect, Effects, QuestionResponse};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::session::TurnId;
+use crate::store::InboxSeq;
 use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
 
 /// Length of what a question is about, in the audit log.
@@ -54,6 +55,8 @@ pub struct OwnerChat {
     pub session: SessionKey,
     pub chat: ChatId,
     pub facts: ChatFacts,
+    /// Whether nothing rings there now.
+    pub is_quiet: bool,
 }
 
 impl OwnerChat {
@@ -71,6 +74,20 @@ impl OwnerChat {
         }
         elsewhere
     }
+}
+
+/// What waits in a session, for somebody who may drop some of it.
+#[derive(Debug)]
+pub struct QueueQuestion {
+    pub session: SessionKey,
+    pub chat: ChatId,
+    pub facts: ChatFacts,
+    pub text: String,
+    /// What is offered, one for each row.
+    pub labels: Vec<String>,
+    pub rows: Vec<InboxSeq>,
+    /// Whether nothing rings there now.
+    pub is_quiet: bool,
 }
 
 /// The author of a turn that asks, as far as it matters who decides.
@@ -112,6 +129,8 @@ pub struct Asking {
     pub facts: Arc<ChatFacts>,
     /// Whether the session belongs to one person.
     pub personal: bool,
+    /// Whether nothing rings there now.
+    pub is_quiet: bool,
 }
 
 /// The open questions and the agents that wait for their answers.
@@ -154,6 +173,8 @@ enum Recipient {
     },
     /// Whoever lets people in; by this code.
     Pairing(String),
+    /// The queue of a session: these rows of it may be dropped.
+    Queue(SessionKey, Vec<InboxSeq>),
 }
 
 impl Recipient {
@@ -202,9 +223,11 @@ impl Approvals {
         self.counters
     }
 
-    /// When [`Self::expire`] is due.
+    /// When [`Self::expire`] is due: agents may close a question at any time.
     pub fn deadline(&self) -> Option<Duration> {
-        self.prompts.poll_timeout().map(|at| at.min(self.check_at))
+        let due = self.prompts.poll_timeout();
+        let check = (self.prompts.count() > 0).then_some(self.check_at);
+        due.into_iter().chain(check).min()
     }
 
     /// The op that shows a question goes out under another id.
@@ -330,6 +353,7 @@ impl Approvals {
             (Decision::Chosen(index), Some(Recipient::Agent { choices, .. })) => choices.get(index).cloned(),
             (Decision::Chosen(0), Some(Recipient::Pairing(_))) => Some("let in".to_owned()),
             (Decision::Chosen(_), Some(Recipient::Pairing(_))) => Some("ignore".to_owned()),
+            (Decision::Chosen(_), Some(Recipient::Queue(..))) => Some("drop".to_owned()),
             (Decision::Cancelled, _) | (_, None) => None,
         };
         Some(DecidedQuestion {
@@ -372,6 +396,11 @@ impl Approvals {
         self.check_at = now.saturating_add(CHECK_INTERVAL);
     }
 
+    /// The messages that remind of questions whose time is half over.
+    pub fn reminders(&mut self, now: Duration) -> Vec<PromptOp> {
+        self.prompts.remind(now)
+    }
+
     fn withdraw_where(
         &mut self,
         adapters: &Adapters,
@@ -411,6 +440,13 @@ impl Approvals {
                     // The code can still be approved on the command line.
                     Decision::TimedOut | Decision::Cancelled => {}
                 },
+                Recipient::Queue(session, rows) => {
+                    if let Decision::Chosen(index) = resolution.decision
+                        && let Some(row) = rows.get(index)
+                    {
+                        effects.push(Effect::DropWaiting(session, *row));
+                    }
+                }
             }
         }
         if let Some(edit) = resolution.edit {
@@ -434,7 +470,7 @@ impl Approvals {
     }
 
     /// Sends something about a question; without a connection it is not sent.
-    fn send_about(&mut self, op: &PromptOp, adapters: &Adapters, effects: &mut Effects) {
+    pub fn send_about(&mut self, op: &PromptOp, adapters: &Adapters, effects: &mut Effects) {
         let adapter = adapters.get(&op.chat.platform);
         effects.push(Effect::Queue(EphemeralOp {
             id: self.ids.next(),

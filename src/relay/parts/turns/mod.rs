@@ -190,6 +190,8 @@ pub struct EndedTurn {
     /// The last text of the turn, if any.
     pub notice: Option<String>,
     pub declined: bool,
+    /// How long it ran.
+    pub took: Duration,
 }
 
 /// One session, as people see it.

@@ -26,6 +26,16 @@ impl Turns {
         overflowed
     }
 
+    /// A committed message takes the place of one that waits; `false` if it has to wait behind the others.
+    pub fn replace_waiting(&mut self, session: &SessionKey, old: InboxSeq, new: InboxSeq) -> bool {
+        self.sessions.replace(session, old.0, new.0)
+    }
+
+    /// A message that waits will not run.
+    pub fn withdraw_waiting(&mut self, session: &SessionKey, row: InboxSeq) {
+        self.sessions.withdraw(session, row.0);
+    }
+
     /// The journal holds waiting messages from an earlier run.
     pub fn recover_waiting(&mut self) {
         self.sessions.recover();

@@ -18,6 +18,7 @@ use crate::relay::parts::turn_task::{TurnContext, TurnReport, run_turn};
 use crate::session::{StopReason, TurnId};
 use crate::store::{InboxSeq, RowState};
 use crate::wire::SessionKey;
+use crate::words::Key;
 
 impl Turns {
     /// Runs the agent for a committed message. A turn that was stopped before it began ends right away.
@@ -188,6 +189,7 @@ impl Turns {
             // A turn that was stopped before it said anything stays silent.
             notice: notice.filter(|_| outcome != RowState::Stopped || report.has_text),
             declined: running.declined,
+            took: running.started.elapsed(),
         })
     }
 
@@ -196,7 +198,7 @@ impl Turns {
         tracing::error!(turn = turn.0, "the agent panicked");
         TurnEnd::Failed(Failure::new(
             FailureClass::Internal,
-            "Something went wrong inside the agent.",
+            Key::AgentBroke.english(),
             "it panicked",
         ))
     }
@@ -216,16 +218,17 @@ impl Turns {
             TurnEnd::Truncated(why) => {
                 self.counters.done += 1;
                 let notice = match why {
-                    Truncation::Tokens => "[truncated: the model reached its output limit]",
-                    Truncation::Steps => "[stopped: the turn reached its step limit]",
-                    Truncation::Filter => "[truncated by the provider]",
-                    Truncation::Size => "[truncated: the answer is too long]",
+                    Truncation::Tokens => Key::CutByTokens,
+                    Truncation::Steps => Key::CutBySteps,
+                    Truncation::Filter => Key::CutByFilter,
+                    Truncation::Size => Key::CutBySize,
                 };
-                (RowState::Done, TurnResult::Done, Some(notice.to_owned()))
+                let notice = notice.english().to_owned();
+                (RowState::Done, TurnResult::Done, Some(notice))
             }
             TurnEnd::Refused => {
                 self.counters.done += 1;
-                let notice = "The agent declined to answer.".to_owned();
+                let notice = Key::AgentDeclined.english().to_owned();
                 (RowState::Done, TurnResult::Failed, Some(notice))
             }
             TurnEnd::Cancelled { confirmed } => {
@@ -243,7 +246,7 @@ impl Turns {
                 (
                     RowState::Stopped,
                     TurnResult::Stopped,
-                    Some("[stopped]".to_owned()),
+                    Some(Key::StoppedMark.english().to_owned()),
                 )
             }
             TurnEnd::Failed(failure) => {

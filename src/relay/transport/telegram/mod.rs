@@ -54,6 +54,7 @@ impl TelegramTransport {
         client: Arc<BotClient>,
         files: Arc<BotFiles>,
         state_dir: &Path,
+        group_context: usize,
     ) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
@@ -62,6 +63,7 @@ impl TelegramTransport {
         let poller = Poller {
             sender: Arc::clone(&sender),
             settings,
+            group_context,
             commands: command_queue,
             status: status_sender,
             frames: Arc::clone(&frames),

@@ -16,7 +16,7 @@ use crate::adapter::stream::ShownDraft;
 use crate::config::TelegramConfig;
 use crate::direct::telegram::{
     ApiAnswer, BatchReader, Bot, Incoming, NextPoll, PollRetry, PollStep, PollTrouble, Polling,
-    ReceivedUpdates, Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
+    ReceivedUpdates, RecentMessages, Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
 };
 use crate::link::{Descriptors, End, Generation};
 use crate::net::telegram::BotClient;
@@ -57,6 +57,8 @@ pub(super) enum PollerCommand {
 pub(super) struct Poller {
     pub(super) sender: Arc<OpSender>,
     pub(super) settings: TelegramConfig,
+    /// Messages of a group that an agent gets as context.
+    pub(super) group_context: usize,
     pub(super) commands: mpsc::Receiver<PollerCommand>,
     pub(super) status: watch::Sender<LinkStatus>,
     pub(super) frames: Arc<FrameCounters>,
@@ -83,6 +85,7 @@ impl Poller {
             has_drafts: true,
             has_webhook: false,
             topics: TopicNames::new(),
+            recent: RecentMessages::new(self.group_context),
             polling: Polling::default(),
             received: ReceivedUpdates::new(),
             sorter: FrameSorter::new(Generation::first()),
@@ -111,6 +114,7 @@ struct PollLoop {
     /// Whether a webhook must be removed before the next poll.
     has_webhook: bool,
     topics: TopicNames,
+    recent: RecentMessages,
     polling: Polling,
     received: ReceivedUpdates,
     sorter: FrameSorter,
@@ -448,6 +452,7 @@ impl PollLoop {
             relevance: &self.relevance,
             open_callback: &|data| callbacks.open(data),
             topics: &mut self.topics,
+            recent: &mut self.recent,
         };
         read_batch(updates, &mut reader)
     }

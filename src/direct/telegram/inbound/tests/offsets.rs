@@ -71,7 +71,7 @@ fn what_needs_no_acknowledgement_is_confirmed_at_once() {
     let mut received = ReceivedUpdates::new();
     let stop =
         json!({ "update_id": 6, "stopped_message_generation": { "chat": { "id": 5 }, "draft_id": 1 } });
-    let edit = json!({ "update_id": 5, "edited_message": {} });
+    let edit = json!({ "update_id": 5, "edited_channel_post": {} });
     assert_eq!(poll(&mut received, 0, &[edit, stop]), [5, 6]);
     assert_eq!(
         (received.offset(), received.next_poll(ms(0))),
@@ -82,7 +82,11 @@ fn what_needs_no_acknowledgement_is_confirmed_at_once() {
 #[test]
 fn the_same_batch_again_is_skipped() {
     let mut received = ReceivedUpdates::new();
-    let batch = [text(5), text(6), json!({ "update_id": 7, "edited_message": {} })];
+    let batch = [
+        text(5),
+        text(6),
+        json!({ "update_id": 7, "edited_channel_post": {} }),
+    ];
     assert_eq!(poll(&mut received, 0, &batch), [5, 6, 7]);
     assert_eq!(poll(&mut received, 700, &batch), [0_i64; 0]);
     received.acknowledge(5);

@@ -3,10 +3,24 @@
 use super::*;
 
 #[test]
+fn an_edit_is_the_message_once_more_and_marked() {
+    let message = || private(json!({ "text": "x" }));
+    let UpdateMeaning::Message(new) = meaning(json!({ "message": message() })) else {
+        panic!("a message")
+    };
+    let UpdateMeaning::Message(mut edited) = meaning(json!({ "edited_message": message() })) else {
+        panic!("an edit")
+    };
+    assert_eq!(edited.event["message_is_edit"], true);
+    let event = edited.event.as_object_mut().unwrap();
+    event.remove("message_is_edit");
+    assert_eq!(edited, new);
+}
+
+#[test]
 fn every_kind_has_its_meaning() {
     let message = || private(json!({ "text": "x" }));
     let ignored = [
-        json!({ "edited_message": message() }),
         json!({ "edited_channel_post": message() }),
         json!({ "message_reaction": { "chat": { "id": 1 }, "message_id": 5, "new_reaction": [] } }),
         json!({ "guest_message": message() }),

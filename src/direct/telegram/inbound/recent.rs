@@ -1,0 +1,96 @@
+//! The last messages of groups that were not for the bot: what the agent gets as context when somebody calls it in.
+
+use std::collections::VecDeque;
+
+use serde_json::{Value, json};
+
+use crate::collections::BoundedCache;
+use crate::text::truncate;
+
+/// Groups and topics whose messages are remembered.
+const MAX_GROUPS: usize = 256;
+/// Characters of a message that are remembered.
+const MAX_TEXT: usize = 500;
+
+/// The last messages of groups and topics, up to a number of each.
+#[derive(Debug)]
+pub struct RecentMessages {
+    per_group: usize,
+    groups: BoundedCache<(i64, Option<i64>), VecDeque<RecentMessage>>,
+}
+
+#[derive(Debug)]
+struct RecentMessage {
+    id: i64,
+    author: String,
+    text: String,
+}
+
+impl RecentMessages {
+    /// Remembers so many messages of each group; none with 0.
+    pub fn new(per_group: usize) -> Self {
+        Self {
+            per_group,
+            groups: BoundedCache::new(MAX_GROUPS),
+        }
+    }
+
+    /// A message that was not for the bot. One that a poll brings again is known.
+    pub(super) fn note(&mut self, group: (i64, Option<i64>), id: i64, author: &str, text: &str) {
+        if self.per_group == 0 || text.trim().is_empty() {
+            return;
+        }
+        if self.groups.get(&group).is_none() {
+            self.groups.insert(group, VecDeque::new());
+        }
+        let Some(messages) = self.groups.get_mut(&group) else {
+            return;
+        };
+        if messages.iter().any(|known| known.id == id) {
+            return;
+        }
+        messages.push_back(RecentMessage {
+            id,
+            author: author.to_owned(),
+            text: truncate(text, MAX_TEXT).to_owned(),
+        });
+        while messages.len() > self.per_group {
+            messages.pop_front();
+        }
+    }
+
+    /// The messages before one that is for the bot, oldest first, as the contract has them; each is given once.
+    pub(super) fn take(&mut self, group: (i64, Option<i64>)) -> Option<Value> {
+        let messages = self.groups.remove(&group)?;
+        let context = messages
+            .into_iter()
+            .map(|message| json!({ "text": message.text, "source": { "user_name": message.author } }));
+        Some(context.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_messages_of_a_group_are_given_once() {
+        let mut recent = RecentMessages::new(2);
+        for (id, text) in [(1, "one"), (2, "two"), (2, "two"), (3, "three"), (4, " ")] {
+            recent.note((-1, None), id, "Ann", text);
+        }
+        recent.note((-1, Some(9)), 5, "Bob", "elsewhere");
+        let context = recent.take((-1, None)).unwrap();
+        assert_eq!(
+            context,
+            json!([
+                { "text": "two", "source": { "user_name": "Ann" } },
+                { "text": "three", "source": { "user_name": "Ann" } },
+            ])
+        );
+        assert_eq!(recent.take((-1, None)), None);
+        let mut none = RecentMessages::new(0);
+        none.note((-1, None), 1, "Ann", "one");
+        assert_eq!(none.take((-1, None)), None);
+    }
+}

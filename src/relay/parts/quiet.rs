@@ -1,0 +1,152 @@
+//! Hours in which nothing rings: those of everybody, and those that people chose for themselves.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::adapter::{ChatFacts, ChatId, QuietHours};
+use crate::collections::BoundedCache;
+
+/// People whose hours are remembered; those of others are read again.
+const MAX_PEOPLE: usize = 10_000;
+
+/// What a person chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuietChoice {
+    /// What holds for everybody.
+    Everybodys,
+    /// These hours.
+    Hours(QuietHours),
+    /// To be rung at any time.
+    Off,
+}
+
+impl QuietChoice {
+    /// As the journal has it; `None` if there is nothing to store.
+    pub fn to_blob(self) -> Option<Vec<u8>> {
+        match self {
+            Self::Everybodys => None,
+            Self::Hours(hours) => Some(hours.to_string().into_bytes()),
+            Self::Off => Some(b"off".to_vec()),
+        }
+    }
+
+    fn from_blob(blob: Option<&[u8]>) -> Self {
+        let text = blob.and_then(|blob| std::str::from_utf8(blob).ok());
+        match text {
+            Some("off") => Self::Off,
+            text => text
+                .and_then(|text| text.parse().ok())
+                .map_or(Self::Everybodys, Self::Hours),
+        }
+    }
+}
+
+/// A person as far as their quiet hours matter: the key under which the journal has them.
+pub type QuietPerson = Arc<str>;
+
+/// The author of a chat's last message; `None` for nobody.
+pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
+    let user = facts.user_id.as_deref()?;
+    Some(format!("{}:{user}#quiet", chat.platform).into())
+}
+
+/// Who is not rung when.
+#[derive(Debug)]
+pub struct Quiet {
+    everybodys: Option<QuietHours>,
+    people: BoundedCache<QuietPerson, QuietChoice>,
+    /// People whose hours are being read.
+    asked: HashSet<QuietPerson>,
+}
+
+impl Quiet {
+    pub fn new(everybodys: Option<QuietHours>) -> Self {
+        Self {
+            everybodys,
+            people: BoundedCache::new(MAX_PEOPLE),
+            asked: HashSet::new(),
+        }
+    }
+
+    /// The hours of everybody.
+    pub fn everybodys(&self) -> Option<QuietHours> {
+        self.everybodys
+    }
+
+    /// What a person chose; `None` while that is not known.
+    pub fn choice(&self, person: &QuietPerson) -> Option<QuietChoice> {
+        self.people.peek(person).copied()
+    }
+
+    /// The author of a chat's last message, if it is not known what they chose.
+    pub fn unknown(&self, chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
+        quiet_person(chat, facts).filter(|person| self.choice(person).is_none())
+    }
+
+    /// The same, once for each person.
+    pub fn ask(&mut self, chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
+        let unknown = self.unknown(chat, facts);
+        unknown.filter(|person| self.asked.insert(Arc::clone(person)))
+    }
+
+    /// A person chose.
+    pub fn choose(&mut self, person: QuietPerson, choice: QuietChoice) {
+        self.people.insert(person, choice);
+    }
+
+    /// The journal knows what a person chose, unless they chose something else since.
+    pub fn learn(&mut self, person: QuietPerson, blob: Option<&[u8]>) -> QuietChoice {
+        self.asked.remove(&person);
+        if let Some(known) = self.people.get(&person) {
+            return *known;
+        }
+        let choice = QuietChoice::from_blob(blob);
+        self.people.insert(person, choice);
+        choice
+    }
+
+    /// Whether nothing rings for a person in this minute of the day.
+    pub fn is_quiet(&self, person: Option<&QuietPerson>, minute: u16) -> bool {
+        let choice = person.and_then(|person| self.choice(person));
+        let hours = match choice.unwrap_or(QuietChoice::Everybodys) {
+            QuietChoice::Everybodys => self.everybodys,
+            QuietChoice::Hours(hours) => Some(hours),
+            QuietChoice::Off => None,
+        };
+        hours.is_some_and(|hours| hours.contains(minute))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_chose_wins_over_the_hours_of_everybody() {
+        let night: QuietHours = "22:00-07:00".parse().unwrap();
+        let mut quiet = Quiet::new(Some(night));
+        let person: QuietPerson = "discord:u1#quiet".into();
+        assert!(quiet.is_quiet(None, 0) && quiet.is_quiet(Some(&person), 0));
+        quiet.choose(Arc::clone(&person), QuietChoice::Off);
+        assert!(!quiet.is_quiet(Some(&person), 0));
+        let noon: QuietHours = "12:00-13:00".parse().unwrap();
+        quiet.choose(Arc::clone(&person), QuietChoice::Hours(noon));
+        assert!(quiet.is_quiet(Some(&person), 12 * 60) && !quiet.is_quiet(Some(&person), 0));
+        // What the journal had before is older.
+        assert_eq!(quiet.learn(person, Some(b"off")), QuietChoice::Hours(noon));
+    }
+
+    #[test]
+    fn a_choice_survives_the_journal() {
+        let night: QuietHours = "22:00-07:00".parse().unwrap();
+        for choice in [
+            QuietChoice::Everybodys,
+            QuietChoice::Hours(night),
+            QuietChoice::Off,
+        ] {
+            let blob = choice.to_blob();
+            assert_eq!(QuietChoice::from_blob(blob.as_deref()), choice);
+        }
+        assert_eq!(QuietChoice::from_blob(Some(b"\xff")), QuietChoice::Everybodys);
+    }
+}

@@ -1,0 +1,152 @@
+//! Messages that are edited or deleted after they came, `/retry` and `/queue`.
+
+use crate::access::Author;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::config::BusyMode;
+use crate::relay::event_loop::EventLoop;
+use crate::relay::parts::approvals::QueueQuestion;
+use crate::relay::parts::inbound::NewMessage;
+use crate::relay::parts::messages::MessageKey;
+use crate::relay::parts::turns::decode_line;
+use crate::session::{Admission, StopReason};
+use crate::store::{DedupeKey, InboxSeq, RowState};
+use crate::wire::{MessageEvent, SessionKey};
+use crate::words::Phrase;
+
+/// Messages that `/queue` offers to drop.
+const MAX_LISTED: usize = 10;
+
+impl EventLoop {
+    /// An edit is committed. A message that waits is replaced; one that is being answered is asked again as
+    /// `sessions.busy_mode` says; one that was answered stays as it was.
+    pub fn apply_edit(
+        &mut self,
+        session: &SessionKey,
+        row: InboxSeq,
+        event: Box<MessageEvent>,
+        author: &Author,
+    ) {
+        let key = MessageKey::of(&event);
+        let known = self.messages.find(&key).filter(|known| known.session == *session);
+        let Some(original) = known.filter(|known| key.changes(known)).map(|known| known.row) else {
+            return self.end_row(row, RowState::Ignored, Vec::new(), None);
+        };
+        let waits = self.turns.sessions().is_waiting(session, original.0);
+        let running = self.turns.sessions().turn_of(session);
+        let running = running.filter(|turn| self.turns.row_of(*turn) == Some(original));
+        if !waits && running.is_none() {
+            return self.end_row(row, RowState::Ignored, Vec::new(), None);
+        }
+        self.messages.learn(key, session, row);
+        if waits {
+            if !self.turns.replace_waiting(session, original, row) {
+                self.enqueue_committed(session, row);
+            }
+            return self.end_row(original, RowState::Ignored, Vec::new(), None);
+        }
+        let has_files = self.media.is_some() && !event.media_urls.is_empty();
+        if let Some(turn) = running.filter(|_| self.settings.busy_mode == BusyMode::Steer && !has_files)
+            && self.steer(session, turn, *event)
+        {
+            return self.end_row(row, RowState::Done, Vec::new(), None);
+        }
+        self.enqueue_committed(session, row);
+        if self.settings.busy_mode == BusyMode::Interrupt && self.access.may_stop(author) {
+            self.stop_turn(session, running, StopReason::Superseded);
+        }
+    }
+
+    /// A message was deleted: it is withdrawn if it still waits.
+    pub fn apply_deletion(&mut self, session: &SessionKey, event: &MessageEvent) {
+        let known = self.messages.find(&MessageKey::of(event));
+        if let Some(row) = known
+            .filter(|known| known.session == *session)
+            .map(|known| known.row)
+        {
+            self.drop_waiting(session, row);
+        }
+    }
+
+    /// Drops a message that waits; one that runs or is over stays as it is.
+    pub fn drop_waiting(&mut self, session: &SessionKey, row: InboxSeq) {
+        if self.turns.sessions().is_waiting(session, row.0) {
+            self.turns.withdraw_waiting(session, row);
+            self.end_row(row, RowState::Ignored, Vec::new(), None);
+        }
+    }
+
+    /// Queues a row that held no place while it was committed.
+    fn enqueue_committed(&mut self, session: &SessionKey, row: InboxSeq) {
+        let admission = self.turns.admit(session);
+        if let Admission::Start(_) = admission {
+            self.turns.release(session, admission.into());
+        }
+        self.turns.enqueue(session, row);
+    }
+
+    /// `/retry`: runs the last message of its author again. Returns what is answered instead.
+    pub fn retry(
+        &mut self,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) -> Option<String> {
+        let last = self.messages.last(session, facts);
+        let decoded = last.and_then(|last| {
+            let event = decode_line(last.kind, &last.line, self.chats.labels())?;
+            Some((last, Box::new(event)))
+        });
+        let Some((last, mut event)) = decoded else {
+            return Some(self.language(chat, facts).say(Phrase::NothingToRetry));
+        };
+        event.is_edit = false;
+        let now = self.clock.now();
+        let session = self.chats.name(&mut event);
+        let message = NewMessage {
+            kind: last.kind,
+            // A command that is read again after a crash makes the same message.
+            dedupe: Some(DedupeKey::new(&["retry", session.as_str(), &row.0.to_string()])),
+            buffer_id: None,
+            line: last.line,
+            start: false,
+            now_ms: now.unix_ms,
+        };
+        self.take_own_message(session, event, message, now);
+        None
+    }
+
+    /// `/queue`: shows what waits, and asks which of it to drop. Returns what is answered instead.
+    pub fn show_queue(
+        &mut self,
+        session: &SessionKey,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) -> Option<String> {
+        let language = self.language(chat, facts);
+        let rows: Vec<InboxSeq> = self.turns.sessions().rows(session).map(InboxSeq).collect();
+        if rows.is_empty() {
+            return Some(language.say(Phrase::NothingWaits));
+        }
+        let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        let listed: Vec<InboxSeq> = rows.into_iter().take(MAX_LISTED).collect();
+        let label = |(at, row): (usize, &InboxSeq)| {
+            let gist = self.messages.gist(*row).unwrap_or("\u{2026}");
+            let (number, text) = (at as u64 + 1, gist);
+            language.say(Phrase::DropMessage { number, text })
+        };
+        let question = QueueQuestion {
+            session: session.clone(),
+            chat: chat.clone(),
+            facts: facts.clone(),
+            text: language.say(Phrase::MessagesWait { count }),
+            labels: listed.iter().enumerate().map(label).collect(),
+            rows: listed,
+            is_quiet: self.is_quiet(chat, facts),
+        };
+        let adapter = self.adapters.get(&chat.platform);
+        let (now, effects) = (self.clock.mono(), &mut self.effects);
+        self.approvals
+            .ask_about_queue(question, &adapter, now, effects)
+            .err()
+            .map(|_| language.say(Phrase::MessagesWait { count }))
+    }
+}

@@ -1,0 +1,227 @@
+//! Ringing: whether a message may, the end of a long turn that does, reminders of questions, and `/quiet`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::adapter::stream::{DurableAction, TurnResult};
+use crate::adapter::{ChatFacts, ChatId};
+use crate::relay::effects::{Pending, QuietWaiter};
+use crate::relay::event_loop::EventLoop;
+use crate::relay::parts::quiet::{QuietChoice, QuietPerson, quiet_person};
+use crate::relay::parts::scheduler::instant;
+use crate::relay::parts::turns::TurnOrigin;
+use crate::store::{Command, InboxSeq};
+use crate::text::one_line;
+use crate::wire::{Action, SessionKey};
+use crate::words::{Language, Phrase};
+
+/// Characters of an answer in the message that says that a turn is done.
+const GIST_CHARS: usize = 100;
+
+/// How a turn ended, as far as somebody who does not look at the chat has to know.
+pub struct TurnSummary<'t> {
+    pub result: TurnResult,
+    pub took: Duration,
+    /// The beginning of its last message, or why it failed.
+    pub gist: &'t str,
+}
+
+impl EventLoop {
+    /// The language in which a chat is spoken to.
+    pub fn language(&self, chat: &ChatId, facts: &ChatFacts) -> Language {
+        self.adapters.get(&chat.platform).language(facts)
+    }
+
+    /// Whether nothing rings now for the author of a chat's last message.
+    pub fn is_quiet(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
+        self.is_quiet_for(quiet_person(chat, facts).as_ref())
+    }
+
+    fn is_quiet_for(&self, person: Option<&QuietPerson>) -> bool {
+        let local = instant(self.clock.now()).to_zoned(self.scheduler.zone().clone());
+        let minute = u16::try_from(i32::from(local.hour()) * 60 + i32::from(local.minute()));
+        self.quiet.is_quiet(person, minute.unwrap_or_default())
+    }
+
+    /// Has messages ring nobody if nothing rings now.
+    pub fn hush(&self, actions: &mut [DurableAction], chat: &ChatId, facts: &ChatFacts) {
+        if self.is_quiet(chat, facts) {
+            for durable in actions {
+                let rest = durable.fallback.iter_mut().chain(&mut durable.then);
+                rest.chain([&mut durable.action]).for_each(Action::silence);
+            }
+        }
+    }
+
+    /// The message that ends a turn which took long, or whose failure was only written below what was shown. `ops` is
+    /// what else ends it.
+    pub fn plan_summary(
+        &self,
+        summary: &TurnSummary<'_>,
+        ops: &[DurableAction],
+        origin: &TurnOrigin,
+    ) -> Vec<DurableAction> {
+        let limit = self.settings.chat.notify_after_secs;
+        let is_long = limit > 0 && summary.took > Duration::from_secs(limit);
+        let rings_already = ops.iter().any(|op| is_ringing(&op.action));
+        let is_told = match summary.result {
+            TurnResult::Done => is_long,
+            TurnResult::Failed => !ops.is_empty() && !rings_already,
+            // Whoever stopped it looks at the chat.
+            TurnResult::Stopped => false,
+        };
+        if !is_told || !origin.has_chat() {
+            return Vec::new();
+        }
+        let language = self.language(&origin.chat, &origin.facts);
+        let time = language.duration(summary.took);
+        let whole = one_line(summary.gist, GIST_CHARS + 1);
+        let short = one_line(&whole, GIST_CHARS);
+        let gist = if short == whole {
+            whole
+        } else {
+            format!("{short}\u{2026}")
+        };
+        let (time, gist) = (time.as_str(), gist.as_str());
+        let text = language.say(match summary.result {
+            TurnResult::Failed => Phrase::FailedAfter { time, gist },
+            _ if gist.is_empty() => Phrase::DoneAfterSilently { time },
+            TurnResult::Done | TurnResult::Stopped => Phrase::DoneAfter { time, gist },
+        });
+        let adapter = self.adapters.get(&origin.chat.platform);
+        adapter.reply(&text, &origin.chat, &origin.facts)
+    }
+
+    /// Reminds people of questions whose time is half over.
+    pub fn remind(&mut self, now: Duration) {
+        for mut reminder in self.approvals.reminders(now) {
+            let user = match &reminder.action {
+                Action::Send { metadata, .. } => metadata.get("user_id").and_then(|id| id.as_str()),
+                _ => None,
+            };
+            let facts = ChatFacts {
+                user_id: user.map(str::to_owned),
+                ..ChatFacts::default()
+            };
+            if self.is_quiet(&reminder.chat, &facts) {
+                reminder.action.silence();
+            }
+            let effects = &mut self.effects;
+            self.approvals.send_about(&reminder, &self.adapters, effects);
+        }
+    }
+
+    /// Asks the journal for somebody's quiet hours.
+    pub fn load_quiet_hours(&mut self, person: QuietPerson, waiter: QuietWaiter) {
+        let session = Arc::clone(&person);
+        self.effects
+            .request(Pending::Quiet(person, waiter), |token| Command::LoadResume {
+                token,
+                session,
+            });
+    }
+
+    /// The journal knows somebody's quiet hours.
+    pub fn quiet_hours_loaded(&mut self, person: QuietPerson, waiter: QuietWaiter, blob: Option<&[u8]>) {
+        let choice = self.quiet.learn(Arc::clone(&person), blob);
+        if blob.is_some() {
+            // What is used is kept.
+            self.store_quiet_hours(person, choice);
+        }
+        match waiter {
+            QuietWaiter::Message => {}
+            QuietWaiter::Turn(turn) => {
+                if let Some((row, ..)) = self.turns.preparing(turn) {
+                    self.prepare_turn(turn, row);
+                }
+            }
+            QuietWaiter::Command {
+                session,
+                row,
+                chat,
+                facts,
+            } => {
+                let answer = self.describe_quiet_hours(choice, self.language(&chat, &facts));
+                self.answer_command(&answer, &session, row, (&chat, &facts));
+            }
+        }
+    }
+
+    fn store_quiet_hours(&mut self, person: QuietPerson, choice: QuietChoice) {
+        self.effects.write(match choice.to_blob() {
+            Some(blob) => Command::SetResume {
+                session: person,
+                blob,
+                now_ms: self.clock.unix_ms(),
+            },
+            None => Command::DropResume { session: person },
+        });
+    }
+
+    /// `/quiet` in a chat; what it answers, unless that has to be read first.
+    pub fn run_quiet_command(
+        &mut self,
+        text: &str,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) -> Option<String> {
+        let language = self.language(chat, facts);
+        let Some(person) = quiet_person(chat, facts) else {
+            return Some(language.say(Phrase::QuietUsage));
+        };
+        let choice = match text.to_ascii_lowercase().as_str() {
+            "" => {
+                if let Some(choice) = self.quiet.choice(&person) {
+                    return Some(self.describe_quiet_hours(choice, language));
+                }
+                self.turns.answer_later(row);
+                let waiter = QuietWaiter::Command {
+                    session: session.clone(),
+                    row,
+                    chat: Box::new(chat.clone()),
+                    facts: Box::new(facts.clone()),
+                };
+                self.load_quiet_hours(person, waiter);
+                return None;
+            }
+            "off" => QuietChoice::Off,
+            hours => match hours.parse() {
+                Ok(hours) => QuietChoice::Hours(hours),
+                Err(_) => return Some(language.say(Phrase::QuietUsage)),
+            },
+        };
+        self.quiet.choose(Arc::clone(&person), choice);
+        self.store_quiet_hours(person, choice);
+        Some(match choice {
+            QuietChoice::Off => language.say(Phrase::QuietOff),
+            choice => self.describe_quiet_hours(choice, language),
+        })
+    }
+
+    fn describe_quiet_hours(&self, choice: QuietChoice, language: Language) -> String {
+        let zone = self.scheduler.zone().iana_name().unwrap_or("UTC");
+        match (choice, self.quiet.everybodys()) {
+            (QuietChoice::Hours(hours), _) => {
+                let hours = &hours.to_string();
+                language.say(Phrase::QuietSet { hours, zone })
+            }
+            (QuietChoice::Everybodys, Some(hours)) => {
+                let hours = &hours.to_string();
+                language.say(Phrase::QuietForEverybody { hours, zone })
+            }
+            (QuietChoice::Everybodys, None) | (QuietChoice::Off, _) => language.say(Phrase::QuietNever),
+        }
+    }
+}
+
+/// Whether people are rung by a new message.
+fn is_ringing(action: &Action) -> bool {
+    let rings = |metadata: &crate::wire::Metadata| metadata.get("notify") == Some(&true.into());
+    match action {
+        Action::Send { metadata, .. }
+        | Action::SendMedia { metadata, .. }
+        | Action::FollowUp { metadata, .. } => rings(metadata),
+        _ => false,
+    }
+}

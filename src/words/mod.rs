@@ -1,0 +1,415 @@
+//! What the relay itself says in chats: one catalogue, in nine languages.
+//!
+//! A [`Phrase`] names what is said and what is filled in; each language has one function from [`Key`] to text, which the compiler
+//! checks for completeness. Placeholders stand in braces. A text with a `count` has one form for each plural of its language,
+//! separated by `|`.
+
+mod de;
+mod en;
+mod es;
+mod fr;
+mod hi;
+mod ja;
+mod language;
+mod pt;
+mod ru;
+#[cfg(test)]
+mod tests;
+mod zh;
+
+pub use language::Language;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+/// Declares the phrases: a key for the texts, and the same with what is filled in.
+macro_rules! phrases {
+    ($($(#[$doc:meta])* $key:ident $({ $($slot:ident: $type:ty),+ })?,)*) => {
+        /// The name of a text.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Key {
+            $($(#[$doc])* $key,)*
+        }
+
+        /// Something to say, with what is filled in.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Phrase<'w> {
+            $($(#[$doc])* $key $({
+                $(#[allow(missing_docs, reason = "it is named after its placeholder")] $slot: $type),+
+            })?,)*
+        }
+
+        impl Key {
+            /// Every key, with the names of its placeholders.
+            const ALL: &'static [(Self, &'static [&'static str])] =
+                &[$((Self::$key, &[$($(stringify!($slot)),+)?])),*];
+
+            /// The English text of a key that has no placeholders, for code that does not know its reader.
+            pub const fn english(self) -> &'static str {
+                en::text(self)
+            }
+        }
+
+        impl Phrase<'_> {
+            fn key(&self) -> Key {
+                match self {
+                    $(Self::$key $({ $($slot: _),+ })? => Key::$key,)*
+                }
+            }
+
+            /// What is filled in, by the name of its placeholder.
+            fn slots(&self) -> Vec<(&'static str, Slot<'_>)> {
+                match self {
+                    $(Self::$key $({ $($slot),+ })? => vec![$($((stringify!($slot), Slot::from(*$slot))),+)?],)*
+                }
+            }
+        }
+    };
+}
+
+phrases! {
+    /// A long turn is done; with the beginning of its answer.
+    DoneAfter { time: &'w str, gist: &'w str },
+    /// A long turn is done, and said nothing.
+    DoneAfterSilently { time: &'w str },
+    /// A turn failed below a text that was shown before.
+    FailedAfter { time: &'w str, gist: &'w str },
+    /// Less than a minute.
+    Seconds { count: u64 },
+    /// Full minutes.
+    Minutes { count: u64 },
+    /// Minutes and seconds.
+    MinutesAndSeconds { minutes: u64, seconds: u64 },
+    /// Hours and minutes.
+    HoursAndMinutes { hours: u64, minutes: u64 },
+    /// A question has been open for half of its time; with how long it stays open.
+    QuestionWaits { time: &'w str },
+    /// Somebody chose hours in which nothing rings for them.
+    QuietSet { hours: &'w str, zone: &'w str },
+    /// Somebody wants to be rung at any time.
+    QuietOff,
+    /// The hours that hold for everybody hold for this person, too.
+    QuietForEverybody { hours: &'w str, zone: &'w str },
+    /// There are no hours in which nothing rings.
+    QuietNever,
+    /// How hours are written.
+    QuietUsage,
+    /// `/retry` without a message that is remembered.
+    NothingToRetry,
+    /// `/queue` while nothing waits.
+    NothingWaits,
+    /// `/queue`: how much waits.
+    MessagesWait { count: u64 },
+    /// The button that drops a waiting message.
+    DropMessage { number: u64, text: &'w str },
+    /// What `/stop` does.
+    HelpStop,
+    /// What `/new` does.
+    HelpNew,
+    /// What `/sessions` does.
+    HelpSessions,
+    /// What `/resume` does.
+    HelpResume,
+    /// What `/model` does.
+    HelpModel,
+    /// What `/mode` does.
+    HelpMode,
+    /// Above the commands of an agent.
+    HelpCommandsOf { agent: &'w str },
+    /// What `/status` does.
+    HelpStatus,
+    /// What `/agent` does.
+    HelpAgent,
+    /// What `/whoami` does.
+    HelpWhoAmI,
+    /// What `/usage` does.
+    HelpUsage,
+    /// What `/cron` does.
+    HelpCron,
+    /// What `/voice` does.
+    HelpVoice,
+    /// What `/retry` does.
+    HelpRetry,
+    /// What `/queue` does.
+    HelpQueue,
+    /// What `/quiet` does.
+    HelpQuiet,
+    /// What `/help` does.
+    HelpHelp,
+    /// Between two names of a command.
+    HelpOr,
+    /// The last line of `/help`.
+    HelpRest,
+    /// `/stop` stopped a turn.
+    Stopped,
+    /// `/stop` found nothing here and asked the connector.
+    StopAskedElsewhere,
+    /// `/stop` found nothing.
+    NothingRuns,
+    /// `/new`.
+    NewConversation,
+    /// `/voice on`.
+    VoiceOn,
+    /// `/voice off`.
+    VoiceOff,
+    /// `/voice` alone.
+    VoiceUsage,
+    /// `/status` while nothing runs.
+    StatusIdle { agent: &'w str },
+    /// `/status` while a turn runs.
+    StatusWorking { agent: &'w str },
+    /// `/status` while nothing runs and messages wait.
+    StatusIdleWaiting { agent: &'w str, count: u64 },
+    /// `/status` while a turn runs and messages wait.
+    StatusWorkingWaiting { agent: &'w str, count: u64 },
+    /// `/whoami`.
+    WhoYouAre { person: &'w str, role: &'w str },
+    /// `/usage` where there are no limits.
+    NothingCounted,
+    /// `/usage`.
+    UsedToday { turns: &'w str, tokens: &'w str },
+    /// A number and its limit.
+    UsedOf { used: &'w str, most: &'w str },
+    /// `/agent` where a route decides.
+    AgentFixed { agent: &'w str },
+    /// `/agent` alone.
+    AgentList { agent: &'w str, agents: &'w str },
+    /// `/agent` with a name that is none.
+    AgentUnknown { name: &'w str, agents: &'w str },
+    /// `/agent` with a name.
+    AgentChosen { agent: &'w str },
+    /// The list of agents while it is empty.
+    AgentNone,
+    /// `/cron` where jobs never run.
+    JobsOff,
+    /// A change could not be stored.
+    NotStored,
+    /// A role does not allow a command.
+    NotYourRole,
+    /// A code was approved, and the message was not kept.
+    WelcomeAgain,
+    /// A code was approved.
+    Welcome,
+    /// The rate limit of a person.
+    TooFast,
+    /// The daily limit of a person.
+    DailyLimit,
+    /// A loop of programs.
+    LoopPaused,
+    /// A loop of programs, where `/new` ends the pause.
+    LoopPausedNew,
+    /// Bots among themselves.
+    OnlyBots,
+    /// A stranger who cannot be paired.
+    NoAccess,
+    /// A stranger gets a code; the message is kept.
+    PairKept { code: &'w str, command: &'w str },
+    /// A stranger gets a code; the message is not kept.
+    PairAgain { code: &'w str, command: &'w str },
+    /// The first owner gets a code; the message is kept.
+    PairFirstKept { code: &'w str, command: &'w str },
+    /// The first owner gets a code; the message is not kept.
+    PairFirstAgain { code: &'w str, command: &'w str },
+    /// An owner decides in place of the author.
+    OwnerAsked,
+    /// No owner can decide.
+    NoOwner,
+    /// The question of somebody else, for an owner.
+    PersonAsks { person: &'w str, question: &'w str },
+    /// An owner is asked about a stranger.
+    MayTalk { person: &'w str, code: &'w str },
+    /// The button that lets a stranger in.
+    LetIn,
+    /// The button that does not.
+    Ignore,
+    /// An answer that comes too late.
+    TooLate,
+    /// An answer of somebody who may not.
+    NotYours,
+    /// An approval without a text.
+    MayThisBeDone,
+    /// A choice without a text.
+    WhichOne,
+    /// Below an approval with buttons.
+    PressApproval { code: &'w str },
+    /// Below a choice with buttons.
+    PressChoice { code: &'w str },
+    /// Below an approval with numbers.
+    NumberApproval { code: &'w str },
+    /// Below a choice with numbers.
+    NumberChoice { code: &'w str },
+    /// Words that came before anybody could read the question.
+    JustAsked,
+    /// Words that may mean several questions.
+    SeveralOpen,
+    /// How to answer such questions.
+    AnswerByCode { codes: &'w str },
+    /// A button.
+    AllowOnce,
+    /// A button.
+    AllowSession,
+    /// A button.
+    AllowAlways,
+    /// A button.
+    DenyOption,
+    /// A button without a text.
+    OptionNumber { number: u64 },
+    /// The end of an approval that nobody answered.
+    NoAnswerDenied,
+    /// The end of a choice that nobody answered.
+    NoAnswerInTime,
+    /// A decision.
+    AllowedOnce,
+    /// A decision.
+    AllowedSession,
+    /// A decision.
+    AllowedAlways,
+    /// A decision.
+    Denied,
+    /// A question that was withdrawn.
+    NoLongerAsked,
+    /// A decision and who made it.
+    DecidedBy { decision: &'w str, person: &'w str },
+    /// The middle of a long text is left out.
+    NotShown { number: u64 },
+    /// An answer reached the model's limit.
+    CutByTokens,
+    /// A turn reached its limit of steps.
+    CutBySteps,
+    /// The provider cut an answer.
+    CutByFilter,
+    /// An answer is too long.
+    CutBySize,
+    /// The end of a turn that was stopped.
+    StoppedMark,
+    /// A turn that begins again.
+    AnsweringAgain,
+    /// The agent refused.
+    AgentDeclined,
+    /// The agent panicked.
+    AgentBroke,
+    /// A restart interrupted a turn.
+    Interrupted,
+    /// Many messages wait.
+    Overflow,
+    /// An answer was not delivered.
+    Undelivered,
+    /// An answer was not spoken.
+    NotSpoken,
+}
+
+/// What is filled in.
+#[derive(Clone, Copy, Debug)]
+enum Slot<'w> {
+    Text(&'w str),
+    Number(u64),
+}
+
+impl<'w> From<&'w str> for Slot<'w> {
+    fn from(text: &'w str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<u64> for Slot<'_> {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl Slot<'_> {
+    fn text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => (*text).into(),
+            Self::Number(number) => number.to_string().into(),
+        }
+    }
+}
+
+/// Separates the plural forms of a text.
+const FORMS: char = '|';
+
+impl Language {
+    /// The text of a key, with its placeholders and plural forms.
+    const fn text(self, key: Key) -> &'static str {
+        match self {
+            Self::En => en::text(key),
+            Self::De => de::text(key),
+            Self::Fr => fr::text(key),
+            Self::Es => es::text(key),
+            Self::Pt => pt::text(key),
+            Self::Ru => ru::text(key),
+            Self::Ja => ja::text(key),
+            Self::Zh => zh::text(key),
+            Self::Hi => hi::text(key),
+        }
+    }
+
+    /// A text of the catalogue that was written in English, in this language; any other text as it is. Texts that are passed on
+    /// before their reader is known are written with [`Key::english`].
+    pub fn reword(self, english: &str) -> Cow<'_, str> {
+        if self == Self::En {
+            return english.into();
+        }
+        let known = Key::ALL
+            .iter()
+            .find(|(key, slots)| slots.is_empty() && en::text(*key) == english);
+        known.map_or_else(|| english.into(), |(key, _)| self.text(*key).into())
+    }
+
+    /// The text of a key that has no placeholders.
+    pub const fn plain(self, key: Key) -> &'static str {
+        self.text(key)
+    }
+
+    /// A phrase in this language.
+    pub fn say(self, phrase: Phrase<'_>) -> String {
+        let slots = phrase.slots();
+        let count = slots.iter().find_map(|(name, slot)| match slot {
+            Slot::Number(count) if *name == "count" => Some(*count),
+            _ => None,
+        });
+        let text = self.text(phrase.key());
+        let text = match count {
+            Some(count) => text.split(FORMS).nth(self.plural(count)).unwrap_or(text),
+            None => text,
+        };
+        fill(text, &slots)
+    }
+
+    /// A duration in its largest units.
+    pub fn duration(self, duration: Duration) -> String {
+        let secs = duration.as_secs();
+        let phrase = match (secs / 3600, secs / 60, secs % 60) {
+            (0, 0, _) => Phrase::Seconds { count: secs },
+            (0, minutes, 0) => Phrase::Minutes { count: minutes },
+            (0, minutes @ 1..10, seconds) => Phrase::MinutesAndSeconds { minutes, seconds },
+            (0, minutes, _) => Phrase::Minutes { count: minutes },
+            (hours, minutes, _) => Phrase::HoursAndMinutes {
+                hours,
+                minutes: minutes % 60,
+            },
+        };
+        self.say(phrase)
+    }
+}
+
+/// Fills in a text once, from left to right: what is filled in is not read again.
+fn fill(text: &str, slots: &[(&str, Slot<'_>)]) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        filled.push_str(before);
+        let Some((name, after)) = after.split_once('}') else {
+            filled.push('{');
+            rest = after;
+            continue;
+        };
+        if let Some((_, slot)) = slots.iter().find(|(slot, _)| *slot == name) {
+            filled.push_str(&slot.text());
+        }
+        rest = after;
+    }
+    filled.push_str(rest);
+    filled
+}

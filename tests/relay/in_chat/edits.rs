@@ -1,0 +1,228 @@
+//! Messages that are edited or deleted after they came, `/retry` and `/queue`.
+
+use super::{platform, terse, text};
+use crate::support::memory_relay::{Running, event, start_on};
+use crate::support::scripted_agent::ScriptedAgent;
+use crate::support::wait::eventually;
+use hermes_relay::agent::{Turn, TurnEnd};
+use hermes_relay::config::{BusyMode, Settings};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Notify;
+
+/// What it was asked, and what lets its first turn go on.
+#[derive(Default)]
+struct Asked {
+    texts: Mutex<Vec<String>>,
+    go_on: Notify,
+}
+
+impl Asked {
+    fn texts(&self) -> Vec<String> {
+        self.texts.lock().unwrap().clone()
+    }
+}
+
+/// Notes what it is asked, holds at `hold` until it may go on, and echoes.
+fn agent(asked: &Arc<Asked>) -> ScriptedAgent {
+    let agent = ScriptedAgent::sharing(asked, |turn: Turn, asked| async move {
+        asked.texts.lock().unwrap().push(turn.input.text.clone());
+        if turn.input.text == "hold" {
+            tokio::select! {
+                () = asked.go_on.notified() => {}
+                () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
+            }
+        }
+        turn.events.text(format!("echo: {}", turn.input.text)).await;
+        TurnEnd::Completed
+    });
+    let asked = Arc::clone(asked);
+    agent.steered(move |input| {
+        asked
+            .texts
+            .lock()
+            .unwrap()
+            .push(format!("steered: {}", input.text));
+        true
+    })
+}
+
+async fn start(dir: &Path, asked: &Arc<Asked>, adjust: impl FnOnce(&mut Settings)) -> Running {
+    let platform = platform(&["send", "edit", "prompt"]);
+    start_on(dir, agent(asked), &platform, |settings| {
+        terse(settings);
+        adjust(settings);
+    })
+    .await
+}
+
+/// Delivers a further event about a message.
+async fn change(relay: &Running, buffer_id: &str, id: &str, text: &str, mark: &str) {
+    let mut event = event("a", id, text);
+    event[mark] = json!(true);
+    relay.connector.deliver_buffered(buffer_id, event).await.unwrap();
+    relay
+        .seen("an acknowledgement", |seen| seen.acked(buffer_id) == 1)
+        .await;
+}
+
+/// One message runs, and these wait.
+async fn hold(relay: &Running, asked: &Asked, waiting: &[(&str, &str)]) {
+    relay.deliver("a", "1", "hold").await;
+    eventually("the agent is asked", async || {
+        (!asked.texts().is_empty()).then_some(())
+    })
+    .await;
+    for (id, text) in waiting {
+        relay.deliver("a", id, text).await;
+    }
+    let acks = waiting.len() + 1;
+    relay
+        .seen("acknowledgements", |seen| seen.acks.len() == acks)
+        .await;
+}
+
+#[tokio::test]
+async fn a_message_that_waits_is_replaced_by_its_edit_and_keeps_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[("2", "secnod"), ("3", "third")]).await;
+    change(&relay, "e1", "2", "sec", "message_is_edit").await;
+    change(&relay, "e2", "2", "second", "message_is_edit").await;
+    asked.go_on.notify_one();
+    relay.replies("a", 3).await;
+    assert_eq!(asked.texts(), ["hold", "second", "third"]);
+    // Afterwards it is too late, and the same edit once more is none.
+    change(&relay, "e3", "2", "other", "message_is_edit").await;
+    change(&relay, "e4", "99", "never seen", "message_is_edit").await;
+    relay.wait_for_turns(0).await;
+    relay.stop().await;
+    assert_eq!(asked.texts().len(), 3);
+}
+
+#[tokio::test]
+async fn a_message_that_is_deleted_while_it_waits_never_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[("2", "second"), ("3", "third")]).await;
+    change(&relay, "d2", "2", "", "message_is_deleted").await;
+    // One that runs is not stopped by that.
+    change(&relay, "d1", "1", "", "message_is_deleted").await;
+    asked.go_on.notify_one();
+    assert_eq!(relay.replies("a", 2).await, ["echo: hold", "echo: third"]);
+    let status = relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    assert_eq!(status.tally.turns_started, 2);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_edit_of_the_message_that_is_being_answered_goes_as_busy_mode_says() {
+    for (mode, expected) in [
+        (BusyMode::Queue, vec!["hold", "hold on"]),
+        (BusyMode::Interrupt, vec!["hold", "hold on"]),
+        (BusyMode::Steer, vec!["hold", "steered: hold on"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let asked: Arc<Asked> = Arc::default();
+        let relay = start(dir.path(), &asked, |settings| settings.sessions.busy_mode = mode).await;
+        hold(&relay, &asked, &[]).await;
+        change(&relay, "e1", "1", "hold on", "message_is_edit").await;
+        // Telegram reports changes that nobody sees.
+        change(&relay, "e2", "1", "hold on", "message_is_edit").await;
+        if mode != BusyMode::Interrupt {
+            asked.go_on.notify_one();
+        }
+        relay
+            .wait_for_status("quiet", |status| status.sessions_active == 0)
+            .await;
+        let seen = relay.stop().await;
+        assert_eq!(asked.texts(), expected, "{mode}");
+        let answers: Vec<&str> = seen.ops.iter().map(text).collect();
+        let answered = match mode {
+            BusyMode::Queue => vec!["echo: hold", "echo: hold on"],
+            BusyMode::Interrupt => vec!["echo: hold on"],
+            BusyMode::Steer => vec!["echo: hold"],
+        };
+        assert_eq!(answers, answered, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn an_edit_is_neither_a_command_nor_an_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[("2", "second")]).await;
+    change(&relay, "e1", "2", "/stop", "message_is_edit").await;
+    assert_eq!(relay.handle.status().await.unwrap().turns_running, 1);
+    asked.go_on.notify_one();
+    assert_eq!(relay.replies("a", 2).await, ["echo: hold", "echo: /stop"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn retry_runs_the_last_message_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    relay.deliver("a", "1", "/retry").await;
+    let none = relay.replies("a", 1).await;
+    assert!(none[0].contains("send it again"), "{none:?}");
+    relay.deliver("a", "2", "one").await;
+    relay.replies("a", 2).await;
+    relay.deliver("a", "3", "/retry").await;
+    relay.replies("a", 3).await;
+    relay.deliver("a", "4", "/retry").await;
+    relay.replies("a", 4).await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["one", "one", "one"]);
+}
+
+/// The message that a button sends.
+fn press(question: &Value, option: &str) -> Value {
+    let mut event = event("a", "the question's own id", &format!("/{option}"));
+    event["prompt_response"] = json!({"prompt_id": question["prompt_id"], "option_id": option});
+    event
+}
+
+#[tokio::test]
+async fn queue_shows_what_waits_with_a_button_to_drop_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    relay.deliver("a", "0", "/queue").await;
+    assert_eq!(relay.replies("a", 1).await, ["Nothing waits."]);
+    relay.deliver("a", "1", "hold").await;
+    relay.wait_for_turns(1).await;
+    relay.deliver("a", "2", "second").await;
+    relay.deliver("a", "3", "third").await;
+    relay.deliver("a", "4", "/queue").await;
+    let seen = relay
+        .seen("what waits", |seen| {
+            seen.ops.iter().any(|op| op.kind() == Some("prompt"))
+        })
+        .await;
+    let shown = seen.ops.iter().find(|op| op.kind() == Some("prompt")).unwrap();
+    assert!(text(shown).starts_with("2 messages wait."), "{}", text(shown));
+    let labels: Vec<&str> = (shown.action["options"].as_array().unwrap().iter())
+        .map(|option| option["label"].as_str().unwrap())
+        .collect();
+    assert_eq!(labels, ["Drop 1: second", "Drop 2: third"]);
+    let press = press(&shown.action, "o0");
+    relay.connector.deliver_buffered("press", press).await.unwrap();
+    relay.seen("a press", |seen| seen.acked("press") == 1).await;
+    relay
+        .wait_for_status("one waits", |status| status.messages_waiting == 1)
+        .await;
+    asked.go_on.notify_one();
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold", "third"]);
+}
