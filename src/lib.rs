@@ -369,12 +369,12 @@ pub mod settings {
     pub use crate::agent::route::Route;
     pub use crate::config::{
         AgentChoice, AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
-        ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability, IdpConfig,
-        JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NatsConfig, NotifyConfig, OnRevoked,
-        PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, ServerList, SessionsConfig,
-        Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SleepAction, SleepConfig, SpeakConfig,
-        SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig, TranscribeConfig, UnknownChoice,
-        WorkerConfig,
+        ClusterConfig, ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordConfig, Durability,
+        IdpConfig, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NatsConfig, NotifyConfig,
+        OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, ServerList,
+        SessionsConfig, Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SleepAction, SleepConfig,
+        SpeakConfig, SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig, TranscribeConfig,
+        UnknownChoice, WorkerConfig,
     };
     pub use crate::net::media::MediaSettings;
 }

@@ -182,16 +182,13 @@ impl Member {
             (State::Standby(None), MemberEvent::Denied | MemberEvent::NoAnswer) => {
                 self.state = State::Standby(Some(now + self.timing.acquire));
             }
-            (
-                State::TakingOver(lease) | State::Active(lease),
-                MemberEvent::Granted { asked, revision },
-            ) => {
+            (State::TakingOver(lease) | State::Active(lease), MemberEvent::Granted { asked, revision }) => {
                 let mut renewed = self.lease(now, asked, revision, lease.term);
                 renewed.until = renewed.until.max(lease.until);
                 self.hold(renewed);
             }
             (State::TakingOver(mut lease) | State::Active(mut lease), MemberEvent::NoAnswer) => {
-                lease.renew_at = Some(now);
+                lease.renew_at = Some(now + self.timing.renew / 4);
                 self.hold(lease);
             }
             (State::TakingOver(_), MemberEvent::Denied) => {
@@ -269,9 +266,7 @@ impl Member {
                 self.state = State::Stopped;
                 vec![MemberAction::Stop]
             }
-            State::TakingOver(lease) | State::Active(lease)
-                if lease.renew_at.is_some_and(|at| now >= at) =>
-            {
+            State::TakingOver(lease) | State::Active(lease) if lease.renew_at.is_some_and(|at| now >= at) => {
                 lease.renew_at = None;
                 vec![MemberAction::Renew {
                     revision: lease.revision,

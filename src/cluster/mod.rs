@@ -16,5 +16,5 @@ mod tail;
 #[cfg(test)]
 mod tests;
 
-pub use member::{Member, MemberAction, MemberEvent, MemberRole, LeaseTiming};
+pub use member::{LeaseTiming, Member, MemberAction, MemberEvent, MemberRole};
 pub use tail::{Append, Tail};

@@ -56,18 +56,44 @@ enum Request {
 
 #[derive(Clone, Debug)]
 enum Answer {
-    Lease { asked: Option<u64>, revision: u64 },
-    Stored { append: Append, record: Record, seq: u64 },
+    Lease {
+        asked: Option<u64>,
+        revision: u64,
+    },
+    Stored {
+        append: Append,
+        record: Record,
+        seq: u64,
+    },
     Refused(Record),
-    Records { from: u64, records: Vec<Record>, last: u64 },
+    Records {
+        from: u64,
+        records: Vec<Record>,
+        last: u64,
+    },
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Arrive { from: usize, life: u64, request: Request },
-    Reply { to: usize, life: u64, answer: Answer },
-    Wake { member: usize, life: u64 },
-    NoAnswer { member: usize, life: u64, number: u64 },
+    Arrive {
+        from: usize,
+        life: u64,
+        request: Request,
+    },
+    Reply {
+        to: usize,
+        life: u64,
+        answer: Answer,
+    },
+    Wake {
+        member: usize,
+        life: u64,
+    },
+    NoAnswer {
+        member: usize,
+        life: u64,
+        number: u64,
+    },
     Submit,
     Fault,
     Heal(usize),
@@ -92,7 +118,10 @@ impl Server {
         self.revisions += 1;
         let ttl = u64::try_from(LeaseTiming::default().ttl.as_millis()).unwrap();
         self.lease = Some((self.revisions, holder, now + ttl));
-        Answer::Lease { asked: Some(holder.asked), revision: self.revisions }
+        Answer::Lease {
+            asked: Some(holder.asked),
+            revision: self.revisions,
+        }
     }
 
     fn handle(&mut self, now: u64, request: Request) -> Option<Answer> {
@@ -104,7 +133,10 @@ impl Server {
             Request::Renew(holder, revision) => Some(match self.lease(now) {
                 Some((current, _)) if current == revision => self.grant(now, holder),
                 Some((current, held)) => Self::held_by(current, held, holder),
-                None => Answer::Lease { asked: None, revision: 0 },
+                None => Answer::Lease {
+                    asked: None,
+                    revision: 0,
+                },
             }),
             Request::Release(revision) => {
                 if self.lease(now).is_some_and(|(current, _)| current == revision) {
@@ -113,7 +145,11 @@ impl Server {
                 None
             }
             Request::Append(append, record) => Some(if let Some(seq) = self.ids.get(&append.id) {
-                Answer::Stored { append, record, seq: *seq }
+                Answer::Stored {
+                    append,
+                    record,
+                    seq: *seq,
+                }
             } else if append.expected == self.records.len() as u64 {
                 self.records.push(record);
                 let seq = self.records.len() as u64;
@@ -124,7 +160,13 @@ impl Server {
             }),
             Request::Read(from) => Some(Answer::Records {
                 from,
-                records: self.records.iter().skip(usize::try_from(from).unwrap()).take(20).copied().collect(),
+                records: self
+                    .records
+                    .iter()
+                    .skip(usize::try_from(from).unwrap())
+                    .take(20)
+                    .copied()
+                    .collect(),
                 last: self.records.len() as u64,
             }),
         }
@@ -133,7 +175,10 @@ impl Server {
     /// The lease is somebody's; if it is the asking member's own, an answer was lost.
     fn held_by(revision: u64, held: Holder, asking: Holder) -> Answer {
         let is_own = (held.member, held.life) == (asking.member, asking.life);
-        Answer::Lease { asked: is_own.then_some(held.asked), revision }
+        Answer::Lease {
+            asked: is_own.then_some(held.asked),
+            revision,
+        }
     }
 }
 
@@ -199,7 +244,13 @@ impl World {
                 queue: Vec::new(),
                 catching_up: false,
             });
-            world.at(0, Step::Wake { member: index, life: 0 });
+            world.at(
+                0,
+                Step::Wake {
+                    member: index,
+                    life: 0,
+                },
+            );
         }
         world.at(10, Step::Submit);
         world.at(500, Step::Fault);
@@ -213,7 +264,11 @@ impl World {
     }
 
     fn delay(&mut self) -> u64 {
-        if self.random.below(20) == 0 { self.random.below(2500) } else { 1 + self.random.below(20) }
+        if self.random.below(20) == 0 {
+            self.random.below(2500)
+        } else {
+            1 + self.random.below(20)
+        }
     }
 
     fn send(&mut self, from: usize, request: Request) {
@@ -222,19 +277,34 @@ impl World {
         let number = self.nodes[from].requests;
         // The client keeps what it could not send, and may send it after the cut.
         let delay = if self.nodes[from].is_cut {
-            if self.random.below(2) == 0 { None } else { Some(self.random.below(6000)) }
+            if self.random.below(2) == 0 {
+                None
+            } else {
+                Some(self.random.below(6000))
+            }
         } else {
             Some(self.delay())
         };
         if let Some(delay) = delay {
             self.at(delay, Step::Arrive { from, life, request });
         }
-        self.at(1000, Step::NoAnswer { member: from, life, number });
+        self.at(
+            1000,
+            Step::NoAnswer {
+                member: from,
+                life,
+                number,
+            },
+        );
     }
 
     fn event(&mut self, index: usize, event: MemberEvent) {
         let actions = self.nodes[index].member.handle(ms(self.now), event);
-        let holder = Holder { member: index, life: self.nodes[index].life, asked: self.now };
+        let holder = Holder {
+            member: index,
+            life: self.nodes[index].life,
+            asked: self.now,
+        };
         for action in actions {
             match action {
                 MemberAction::Acquire => self.send(index, Request::Acquire(holder)),
@@ -298,20 +368,36 @@ impl World {
 
     fn reply(&mut self, index: usize, answer: Answer) {
         match answer {
-            Answer::Lease { asked: Some(asked), revision } => {
-                self.event(index, MemberEvent::Granted { asked: ms(asked), revision });
+            Answer::Lease {
+                asked: Some(asked),
+                revision,
+            } => {
+                self.event(
+                    index,
+                    MemberEvent::Granted {
+                        asked: ms(asked),
+                        revision,
+                    },
+                );
             }
             Answer::Lease { asked: None, .. } => self.event(index, MemberEvent::Denied),
             Answer::Stored { append, record, seq } => {
                 let node = &mut self.nodes[index];
-                if node.in_flight.as_ref().is_none_or(|(waiting, _)| *waiting != append) {
+                if node
+                    .in_flight
+                    .as_ref()
+                    .is_none_or(|(waiting, _)| *waiting != append)
+                {
                     return;
                 }
                 node.in_flight = None;
                 if !matches!(node.member.role(), MemberRole::TakingOver | MemberRole::Active) {
                     return;
                 }
-                assert!(node.tail.as_mut().unwrap().stored(&append, seq), "{append:?} {seq}");
+                assert!(
+                    node.tail.as_mut().unwrap().stored(&append, seq),
+                    "{append:?} {seq}"
+                );
                 // A read may have brought it already.
                 if node.journal.len() as u64 + 1 == seq {
                     node.journal.push(record);
@@ -396,7 +482,14 @@ impl World {
                     && !self.nodes[from].is_cut
                 {
                     let delay = self.delay();
-                    self.at(delay, Step::Reply { to: from, life, answer });
+                    self.at(
+                        delay,
+                        Step::Reply {
+                            to: from,
+                            life,
+                            answer,
+                        },
+                    );
                 }
             }
             Step::Reply { to, answer, .. } => self.reply(to, answer),
@@ -460,7 +553,10 @@ impl World {
                 self.last_active = at;
             }
         }
-        assert!(END_MS - self.last_active < 100, "seed {seed}: nobody is active at the end");
+        assert!(
+            END_MS - self.last_active < 100,
+            "seed {seed}: nobody is active at the end"
+        );
         let mut seen = HashSet::new();
         for record in &self.server.records {
             let is_new = seen.insert(*record);
@@ -468,10 +564,17 @@ impl World {
             assert!(is_new || is_term, "seed {seed}: {record:?} is there twice");
         }
         for command in &self.committed {
-            assert!(self.server.records.contains(&Record::Command(*command)), "seed {seed}: {command} is lost");
+            assert!(
+                self.server.records.contains(&Record::Command(*command)),
+                "seed {seed}: {command} is lost"
+            );
         }
         for node in &self.nodes {
-            assert_eq!(node.journal[..], self.server.records[..node.journal.len()], "seed {seed}");
+            assert_eq!(
+                node.journal[..],
+                self.server.records[..node.journal.len()],
+                "seed {seed}"
+            );
         }
         (self.takeovers, self.committed.len())
     }

@@ -42,7 +42,7 @@ pub use describe::{SettingRow, reference};
 pub use direct::{DirectConfig, TelegramConfig, check_bot_token};
 pub use file::check_file;
 pub use layers::settings_file;
-pub use nats::{NatsConfig, ServerList, WorkerConfig};
+pub use nats::{ClusterConfig, NatsConfig, ServerList, WorkerConfig};
 pub use notify::NotifyConfig;
 pub use resolve::load;
 pub use sections::{

@@ -5,6 +5,7 @@ mod support;
 
 mod across;
 mod moves;
+mod standby;
 mod verb;
 
 use std::collections::HashMap;
