@@ -65,7 +65,7 @@ enum Answer {
         record: Record,
         seq: u64,
     },
-    Refused(Record),
+    Refused,
     Records {
         from: u64,
         records: Vec<Record>,
@@ -156,7 +156,7 @@ impl Server {
                 self.ids.insert(append.id.clone(), seq);
                 Answer::Stored { append, record, seq }
             } else {
-                Answer::Refused(record)
+                Answer::Refused
             }),
             Request::Read(from) => Some(Answer::Records {
                 from,
@@ -414,7 +414,7 @@ impl World {
                 }
                 self.next_append(index);
             }
-            Answer::Refused(_) => {
+            Answer::Refused => {
                 self.nodes[index].in_flight = None;
                 self.event(index, MemberEvent::Fenced);
             }

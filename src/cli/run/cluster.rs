@@ -15,7 +15,7 @@ use crate::cli::log::{FatalErrors, LogHandle};
 use crate::cli::sd_notify::{Notification, ServiceManager};
 use crate::cli::{ProcessEnv, enroll};
 use crate::config::{ServeConfig, Settings};
-use crate::relay::cluster::{ClusterMember, ClusterStatus, MemberSettings};
+use crate::relay::cluster::{ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings};
 use crate::relay::{RelayBuilder, journal_settings, nats_settings, provisioning};
 use crate::serve::{ClusterReport, ControlService, Serving};
 use crate::store::{Holder, JournalSettings, held_by, make_private};
@@ -107,7 +107,10 @@ impl Membership {
         tracing::info!("this relay is a member of a cluster; it waits until it is the active one");
         tokio::select! {
             biased;
-            active = self.0.active() => active.map_err(|why| fatal.fail(exit::CONFIGURATION, why, Some(NOT_OURS))),
+            active = self.0.active() => active.map_err(|why| {
+                let hint = why.ends_with(ANOTHER_HISTORY).then_some(NOT_OURS);
+                fatal.fail(exit::CONFIGURATION, why, hint)
+            }),
             request = signals.next_exit() => {
                 manager.notify(&Notification::Stopping).await;
                 Err(requested_exit(request))
@@ -163,6 +166,9 @@ fn start_over() -> Infallible {
         Some(_) | None => program,
     };
     let error = Command::new(program).arg0(name).args(words).exec();
-    tracing::error!(%error, "cannot start over; exiting");
-    std::process::exit(exit::TRY_AGAIN.into())
+    tracing::error!(%error, "cannot start over; ending as in a crash");
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    loop {
+        std::thread::park();
+    }
 }

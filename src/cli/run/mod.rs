@@ -27,7 +27,7 @@ use self::chronos::{ManagedScheduler, fires};
 use self::cluster::Membership;
 use self::credential_files::CredentialFiles;
 #[cfg(not(feature = "nats"))]
-use self::no_cluster::Membership;
+use self::no_cluster::NoMembership as Membership;
 use self::reload::{StartSettings, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit::{self, errln};

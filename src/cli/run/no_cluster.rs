@@ -10,9 +10,9 @@ use crate::config::Settings;
 use crate::relay::RelayBuilder;
 use crate::serve::ClusterReport;
 
-pub(super) enum Membership {}
+pub(super) enum NoMembership {}
 
-impl Membership {
+impl NoMembership {
     pub(super) fn start(settings: &Settings) -> io::Result<Option<Self>> {
         if settings.cluster.is_none() {
             return Ok(None);

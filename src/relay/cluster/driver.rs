@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::follow::{FollowProblem, Followed, Joined, TERM, close, follow, join, put_snapshot, unix_ms};
 use super::publish::{CommitRequest, Published, publish};
-use super::{ClusterStatus, MemberRequest, MemberSettings, MemberStatus, Phase, StartOver};
+use super::{ClusterStatus, MemberPhase, MemberRequest, MemberSettings, MemberStatus, StartOver};
 use crate::cluster::{LeaseTiming, Member, MemberAction, MemberEvent, MemberRole, Tail};
 use crate::net::nats::{Bus, NatsError, Subscription};
 use crate::net::nats_cluster::{AppendReply, ClusterStore, LeaseReply};
@@ -67,7 +67,7 @@ enum DriverEvent {
     Released,
 }
 
-struct Driver {
+struct MemberDriver {
     settings: MemberSettings,
     id: String,
     store: ClusterStore,
@@ -98,7 +98,7 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
     let fail = |channels: &DriverChannels, why: String| {
         channels
             .status
-            .send_modify(|status| status.phase = Phase::Failed(why));
+            .send_modify(|status| status.phase = MemberPhase::Failed(why));
     };
     let name = format!("hermes-relay {}", settings.name);
     let bus = match Bus::connect(&settings.nats, &settings.tls, &name).await {
@@ -117,7 +117,7 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
         lease,
         start_over,
     } = channels;
-    let mut driver = Driver {
+    let mut driver = MemberDriver {
         id: format!("{:016x}", u64::from_le_bytes(number)),
         settings,
         store,
@@ -204,7 +204,7 @@ fn member_subject(settings: &MemberSettings) -> String {
     format!("{}.cluster.{}.member", settings.prefix, settings.cluster)
 }
 
-impl Driver {
+impl MemberDriver {
     fn member_event(&mut self, event: MemberEvent) {
         for action in self.member.handle(now(), event) {
             self.perform(action);
@@ -361,7 +361,7 @@ impl Driver {
                 if is_final {
                     let why = problem.to_string();
                     self.status
-                        .send_modify(|status| status.phase = Phase::Failed(why));
+                        .send_modify(|status| status.phase = MemberPhase::Failed(why));
                 } else {
                     self.join_soon(RETRY);
                 }
@@ -415,7 +415,8 @@ impl Driver {
                 }
             }
             DriverEvent::Released => {
-                self.status.send_modify(|status| status.phase = Phase::Released);
+                self.status
+                    .send_modify(|status| status.phase = MemberPhase::Released);
                 if let Some(released) = self.released.take() {
                     let _ = released.send(());
                 }
@@ -568,7 +569,7 @@ impl Driver {
         let (role, problem) = (self.role(), self.problem.clone());
         self.status.send_if_modified(|status| {
             let phase = match (&status.phase, self.member.role()) {
-                (Phase::Following, MemberRole::Active) if self.appends.is_none() => Phase::Active,
+                (MemberPhase::Following, MemberRole::Active) if self.appends.is_none() => MemberPhase::Active,
                 (phase, _) => phase.clone(),
             };
             let is_changed = (status.role, &status.phase, &status.members, &status.problem)

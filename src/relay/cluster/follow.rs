@@ -31,6 +31,9 @@ const MAX_COMMIT: usize = 256 << 20;
 /// Name of a copy of the journal in the state directory.
 const COPY: &str = "journal.snapshot";
 
+/// How the error of a journal ends that was never in the cluster.
+pub const ANOTHER_HISTORY: &str = "is not the cluster's";
+
 /// Why this member cannot follow.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FollowProblem {
@@ -60,7 +63,7 @@ pub(super) enum FollowProblem {
         last: u64,
     },
     /// The journal is another one.
-    #[error("the journal in {} is not the cluster's", .0.display())]
+    #[error("the journal in {} {ANOTHER_HISTORY}", .0.display())]
     NotOurs(PathBuf),
     /// A record cannot be read.
     #[error("record {0} of the stream cannot be read; this version may be too old for the active member's")]

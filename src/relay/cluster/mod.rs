@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::driver::drive;
+pub use self::follow::ANOTHER_HISTORY;
 use self::publish::CommitSender;
 use crate::net::nats::NatsSettings;
 use crate::net::send_lease::SendLease;
@@ -80,11 +81,11 @@ pub struct ClusterStatus {
     /// Commits that the stream took from this process.
     pub commits: u64,
     #[serde(skip)]
-    phase: Phase,
+    phase: MemberPhase,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum MemberPhase {
     #[default]
     Following,
     Active,
@@ -97,7 +98,7 @@ enum Phase {
 impl ClusterStatus {
     /// Whether this member is active.
     pub fn is_active(&self) -> bool {
-        self.phase == Phase::Active
+        self.phase == MemberPhase::Active
     }
 
     /// Another member that could take over now.
@@ -170,10 +171,11 @@ impl ClusterMember {
     /// Waits until this member is active. Cancel-safe.
     pub async fn active(&self) -> Result<(), String> {
         let mut status = self.status.clone();
-        let decided = |status: &ClusterStatus| matches!(status.phase, Phase::Active | Phase::Failed(_));
+        let decided =
+            |status: &ClusterStatus| matches!(status.phase, MemberPhase::Active | MemberPhase::Failed(_));
         match status.wait_for(decided).await.map(|status| status.phase.clone()) {
-            Ok(Phase::Failed(why)) => Err(why),
-            Ok(Phase::Following | Phase::Active | Phase::Released) => Ok(()),
+            Ok(MemberPhase::Failed(why)) => Err(why),
+            Ok(MemberPhase::Following | MemberPhase::Active | MemberPhase::Released) => Ok(()),
             Err(_) => Err("the thread of the cluster ended unexpectedly".to_owned()),
         }
     }

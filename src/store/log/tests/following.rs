@@ -153,11 +153,16 @@ fn walk(seed: u64) {
             let batch: Vec<Command> = (0..dice.number(6))
                 .map(|_| {
                     token += 1;
-                    if dice.below(4) == 0 {
+                    let mut made = if dice.below(4) == 0 {
                         other(&mut dice, token)
                     } else {
                         command(&mut dice, token, rows, ops)
+                    };
+                    // Row ids begin with 1.
+                    if let Command::AddOps { inbox, .. } = &mut made {
+                        inbox.take_if(|seq| seq.0 == 0);
                     }
+                    made
                 })
                 .collect();
             *stream.is_closed.lock().unwrap() = dice.below(10) == 0;
