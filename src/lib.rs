@@ -102,6 +102,7 @@
 //! | L2 | [`skill`], [`data`] | the contracts of the stores for playbooks and for what is remembered, and their conformance suites · *pure* |
 //! | | `link` | the connection as a state machine · *pure* |
 //! | | `session` | turns, lanes and idleness as state machines · *pure* |
+//! | | `cluster` | which of several relays is active: lease, fence and roles as a state machine · *pure* |
 //! | | `access` | who may drive an agent: the rules, the gate, pairing · *pure* |
 //! | | `direct` | platforms without a connector: updates become events, ops become calls · *pure* |
 //! | | `adapter` | [`RelayAdapter`]: streaming, splitting, prompts, rate limits, attachments, chat memory · *pure* |
@@ -211,6 +212,11 @@ mod backoff;
 pub mod cli;
 #[cfg(not(feature = "internals"))]
 mod cli;
+#[cfg(all(feature = "nats", feature = "internals"))]
+#[doc(hidden)]
+pub mod cluster;
+#[cfg(all(feature = "nats", not(feature = "internals")))]
+mod cluster;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod collections;
@@ -369,12 +375,12 @@ pub mod settings {
     pub use crate::agent::route::Route;
     pub use crate::config::{
         AgentChoice, AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
-        ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordBotConfig, DiscordConfig, Durability,
-        IdpConfig, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel, NatsConfig, NotifyConfig,
-        OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages, ServeConfig, ServerList,
-        SessionsConfig, Settings, ShutdownConfig, SkillStoreKind, SkillsConfig, SleepAction, SleepConfig,
-        SpeakConfig, SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig, TranscribeConfig,
-        UnknownChoice, WorkerConfig,
+        ClusterConfig, ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordBotConfig,
+        DiscordConfig, Durability, IdpConfig, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel,
+        NatsConfig, NotifyConfig, OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages,
+        ServeConfig, ServerList, SessionsConfig, Settings, ShutdownConfig, SkillStoreKind, SkillsConfig,
+        SleepAction, SleepConfig, SpeakConfig, SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig,
+        TranscribeConfig, UnknownChoice, WorkerConfig,
     };
     pub use crate::net::media::MediaSettings;
     pub use crate::words::Language;

@@ -31,8 +31,8 @@ const GROUPS: [Group; 4] = [
     (
         "Operate",
         &[
-            "status", "sessions", "stop", "restart", "reload", "wake", "send", "notify", "cron", "skills",
-            "data", "access",
+            "status", "sessions", "stop", "restart", "reload", "handover", "wake", "send", "notify", "cron",
+            "skills", "data", "access",
         ],
     ),
     (

@@ -15,6 +15,8 @@ mod doctor;
 pub mod enroll;
 mod exit;
 mod format;
+#[cfg(feature = "nats")]
+mod handover;
 mod health;
 mod help;
 mod init;
@@ -174,6 +176,8 @@ enum Verb {
     #[command(hide = true)]
     Usage(usage::UsageArgs),
     Reload(reload::ReloadArgs),
+    #[cfg(feature = "nats")]
+    Handover(handover::HandoverArgs),
     Wake(wake::WakeArgs),
     #[cfg(feature = "nats")]
     Worker(worker::WorkerArgs),
@@ -199,6 +203,8 @@ impl Verb {
             Self::Dev(_) => true,
             #[cfg(feature = "nats")]
             Self::Worker(_) => true,
+            #[cfg(feature = "nats")]
+            Self::Handover(_) => false,
             Self::Gateway {
                 verb: GatewayVerb::Enroll(_) | GatewayVerb::Unenroll(_),
             }
@@ -403,6 +409,8 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Restart(args) => restart::run(&args, env),
         Verb::Send(args) => send::run(&args, env),
         Verb::Reload(args) => reload::run(&args, env),
+        #[cfg(feature = "nats")]
+        Verb::Handover(args) => handover::run(&args, env),
         Verb::Wake(args) => wake::run(&args, env),
         #[cfg(feature = "nats")]
         Verb::Worker(args) => worker::run(&args, &process),

@@ -72,6 +72,54 @@ fn one() -> usize {
     1
 }
 
+/// A cluster: several relays for the same gateway, of which one is active.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Its name, the same for all members.
+    pub name: String,
+    /// This member's name; the host's name if it is not set.
+    #[serde(default)]
+    pub member: Option<String>,
+    /// Copies of the stream and the lease in a cluster of servers.
+    #[serde(default = "one")]
+    pub replicas: usize,
+    /// Commits in the stream at which a snapshot is made and the stream is shortened.
+    #[serde(default = "snapshot_every")]
+    pub snapshot_every: u64,
+}
+
+fn snapshot_every() -> u64 {
+    10_000
+}
+
+/// The first violated rule about the `cluster` section.
+pub(super) fn cluster_violation(settings: &Settings) -> Option<Violation> {
+    let cluster = settings.cluster.as_ref()?;
+    if let Some(rule) = name_error(&cluster.name) {
+        return Some(("cluster.name", rule));
+    }
+    if let Some(Some(rule)) = cluster.member.as_deref().map(name_error) {
+        return Some(("cluster.member", rule));
+    }
+    if !matches!(cluster.replicas, 1 | 3 | 5) {
+        let rule = format!("must be 1, 3 or 5, not {}", cluster.replicas);
+        return Some(("cluster.replicas", rule));
+    }
+    if cluster.snapshot_every < 100 {
+        let rule = format!("must be at least 100, not {}", cluster.snapshot_every);
+        return Some(("cluster.snapshot_every", rule));
+    }
+    if settings.nats.url.0.is_empty() {
+        let rule = "needs `nats.url`, the server that the members meet at".to_owned();
+        return Some(("cluster", rule));
+    }
+    settings.direct.telegram.is_some().then(|| {
+        let rule = "needs a connector; with `direct.telegram` one relay has to be enough";
+        ("cluster", rule.to_owned())
+    })
+}
+
 /// Addresses of servers: one, or a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ServerList(pub Vec<String>);

@@ -23,7 +23,7 @@ use super::cron::CronConfig;
 use super::direct::DirectConfig;
 use super::env;
 use super::file::nearest;
-use super::nats::{NatsConfig, WorkerConfig};
+use super::nats::{ClusterConfig, NatsConfig, WorkerConfig};
 use super::notify::{self, NotifyConfig};
 use super::sections::{
     AuditConfig, DiscordConfig, JournalConfig, LinkConfig, LogConfig, PolicyOverride, ServeConfig,
@@ -66,6 +66,8 @@ section! {
         pub timezone: Option<String>;
         /// What `hermes-relay worker` runs; `None` if this is no worker's file.
         pub worker: Option<WorkerConfig>;
+        /// One of several relays for the same gateway, of which one is active; `None` if this is the only one.
+        pub cluster: Option<ClusterConfig>;
         /// Directory of the journal.
         #[serde(deserialize_with = "null_is_default")]
         pub state_dir: PathBuf, env(&[

@@ -3,7 +3,7 @@
 use super::agents::{AgentChoice, Backend};
 use super::cron::zone_error;
 use super::file::nearest;
-use super::nats::worker_violation;
+use super::nats::{cluster_violation, worker_violation};
 use super::notify;
 use super::settings::Settings;
 use crate::adapter::media::AllowedHosts;
@@ -24,7 +24,7 @@ pub(super) fn violations(settings: &Settings) -> Vec<(String, String)> {
     broken
 }
 
-fn broken_rules(settings: &Settings) -> [Option<Violation>; 19] {
+fn broken_rules(settings: &Settings) -> [Option<Violation>; 20] {
     let unknown = |name: &str| unknown_agent(settings, name);
     let zone = settings.timezone.as_deref().and_then(zone_error);
     let mut identities = settings.connector.identities.iter();
@@ -58,6 +58,7 @@ fn broken_rules(settings: &Settings) -> [Option<Violation>; 19] {
         settings.speak.violation(),
         settings.nats.violation(),
         worker_violation(settings),
+        cluster_violation(settings),
     ]
 }
 

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::send_lease::SendLease;
 use super::socket::BoxedStream;
 
 /// A connection whose written bytes are counted.
@@ -14,6 +15,8 @@ use super::socket::BoxedStream;
 pub struct MeteredStream {
     stream: BoxedStream,
     meter: WriteMeter,
+    /// Looked at before every write.
+    lease: Option<SendLease>,
 }
 
 /// How many bytes a connection has taken, and the way to make it take no more.
@@ -48,10 +51,10 @@ impl WriteMeter {
 }
 
 impl MeteredStream {
-    /// Counts what is written to a connection.
-    pub fn new(stream: BoxedStream) -> Self {
+    /// Counts what is written to a connection, which takes nothing once the lease has ended.
+    pub fn new(stream: BoxedStream, lease: Option<SendLease>) -> Self {
         let meter = WriteMeter::default();
-        Self { stream, meter }
+        Self { stream, meter, lease }
     }
 
     /// The meter of this connection.
@@ -74,7 +77,7 @@ impl AsyncWrite for MeteredStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let mut meter = this.meter.lock();
-        if meter.stopped {
+        if meter.stopped || this.lease.as_ref().is_some_and(|lease| !lease.holds()) {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
@@ -100,12 +103,24 @@ mod tests {
     #[tokio::test]
     async fn what_is_written_is_counted_until_writing_is_stopped() {
         let (ours, _theirs) = tokio::io::duplex(64);
-        let mut stream = MeteredStream::new(Box::new(ours));
+        let mut stream = MeteredStream::new(Box::new(ours), None);
         let meter = stream.meter();
         stream.write_all(b"twelve bytes").await.unwrap();
         assert_eq!(meter.written(), 12);
         meter.stop();
         assert!(stream.write_all(b"more").await.is_err());
         assert_eq!(meter.written(), 12);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_once_the_lease_has_ended() {
+        let (ours, _theirs) = tokio::io::duplex(64);
+        let lease = SendLease::default();
+        lease.extend(super::super::send_lease::now() + std::time::Duration::from_secs(60));
+        let mut stream = MeteredStream::new(Box::new(ours), Some(lease.clone()));
+        stream.write_all(b"twelve bytes").await.unwrap();
+        lease.end();
+        assert!(stream.write_all(b"more").await.is_err());
+        assert_eq!(stream.meter().written(), 12);
     }
 }

@@ -19,11 +19,14 @@ pub mod media;
 pub(crate) mod metered;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(feature = "nats")]
+pub mod nats_cluster;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod portal_login;
 pub mod proxy;
 mod self_signed;
+pub mod send_lease;
 pub mod socket;
 pub mod speech;
 pub mod steps;

@@ -1,4 +1,4 @@
-//! The connection to a NATS server with `JetStream`: subjects, requests and work queues. The only file that names the crate.
+//! The connection to a NATS server with `JetStream`: subjects, requests and work queues. This file and `nats_cluster` are the only ones that name the crate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -67,7 +67,7 @@ pub enum NatsError {
     Server(String),
 }
 
-fn server(error: impl std::fmt::Display) -> NatsError {
+pub(super) fn server(error: impl std::fmt::Display) -> NatsError {
     NatsError::Server(error.to_string())
 }
 
@@ -171,6 +171,10 @@ impl Bus {
             trouble,
             uses_tls,
         })
+    }
+
+    pub(super) fn jetstream(&self) -> jetstream::Context {
+        self.jetstream.clone()
     }
 
     /// Whether the server is reachable at the moment.

@@ -30,6 +30,7 @@ use url::{Host, Url};
 use super::metered::MeteredStream;
 use super::proxy::{ProxyRules, is_loopback};
 use super::self_signed::is_self_signed;
+use super::send_lease::SendLease;
 use super::tls::Tls;
 use super::{connect, http as client, tunnel};
 
@@ -79,6 +80,7 @@ pub struct Dialer {
     tls: Tls,
     proxies: ProxyRules,
     connect_timeout: Duration,
+    lease: Option<SendLease>,
 }
 
 /// A dial that succeeded.
@@ -97,7 +99,15 @@ impl Dialer {
             tls: tls.into(),
             proxies,
             connect_timeout,
+            lease: None,
         }
+    }
+
+    /// Its sockets take nothing once this lease has ended.
+    #[must_use]
+    pub fn leased(mut self, lease: Option<SendLease>) -> Self {
+        self.lease = lease;
+        self
     }
 
     /// Dials once. Cancel-safe: dropping the future closes what was opened.
@@ -126,7 +136,11 @@ impl Dialer {
         };
 
         let bounds = bounds(request.max_message_bytes, request.max_write_buffer_bytes);
-        let handshake = client_async_with_config(upgrade, MeteredStream::new(stream), Some(bounds));
+        let handshake = client_async_with_config(
+            upgrade,
+            MeteredStream::new(stream, self.lease.clone()),
+            Some(bounds),
+        );
         let (socket, answer) = deadline
             .within(Stage::Upgrade, handshake)
             .await?

@@ -118,7 +118,7 @@ pub(crate) fn in_memory() -> (ConnectorSocket, ConnectorSocket) {
     use tokio_tungstenite::tungstenite::protocol::Role;
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let end = |stream, role| {
-        let stream = MeteredStream::new(Box::new(stream));
+        let stream = MeteredStream::new(Box::new(stream), None);
         let socket = WebSocketStream::from_raw_socket(stream, role, None).now_or_never();
         socket.expect("it waits for nothing")
     };

@@ -33,10 +33,11 @@ use crate::net::discord::DiscordClient;
 use crate::net::http::HttpEgress;
 use crate::net::media::BotFiles;
 use crate::net::proxy::ProxyRules;
+use crate::net::send_lease::SendLease;
 use crate::net::socket::Dialer;
 use crate::net::telegram::BotClient;
 use crate::net::tls::{Tls, TlsError};
-use crate::store::{self, Journal, JournalSettings, OpenError, Opened};
+use crate::store::{self, CommitStream, Journal, JournalSettings, OpenError, Opened};
 use crate::wire::{ConnectorUrl, UrlError};
 
 /// Why a relay cannot be built.
@@ -102,6 +103,8 @@ pub struct RelayBuilder {
     arming: Option<Arming>,
     clock: Clock,
     journal: Option<Opened>,
+    stream: Option<Box<dyn CommitStream>>,
+    lease: Option<SendLease>,
 }
 
 /// A relay, ready to run. Any number of them run in one process, each with a state directory of its own.
@@ -209,6 +212,14 @@ impl RelayBuilder {
         self
     }
 
+    /// Sends every commit to the stream of a cluster, and writes to the connector only while the lease holds.
+    #[cfg(feature = "nats")]
+    #[must_use]
+    pub(crate) fn cluster(mut self, stream: Box<dyn CommitStream>, lease: SendLease) -> Self {
+        (self.stream, self.lease) = (Some(stream), Some(lease));
+        self
+    }
+
     /// Runs in a simulation: by the runtime's clock, which may be paused, from this time of day on, with this seed for chance, and
     /// on a journal that the simulation has opened.
     #[cfg(feature = "internals")]
@@ -239,30 +250,26 @@ impl RelayBuilder {
                 bot_files = Some(files);
                 transport
             } else {
-                let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
+                let websocket =
+                    websocket_transport(&self.settings, tls.clone(), proxies, credentials, self.lease)?;
                 Arc::new(websocket)
             };
             (transport, Some(tls))
         };
         let journal = JournalSettings {
-            durability: match self.settings.journal.durability {
-                Durability::Full => store::Durability::Full,
-                Durability::Process => store::Durability::Process,
-            },
-            dedupe_days: small(self.settings.journal.dedupe_days),
-            keep_days: small(self.settings.journal.keep_days),
-            max_bytes: self.settings.journal.max_bytes,
-            resume_days: small(self.settings.journal.resume_days),
-            resume_bytes: self.settings.journal.resume_bytes,
-            chat_memory: small(self.settings.journal.chat_memory as u64),
             fresh_on_corruption: self.fresh_on_corruption,
             lock_wait: self.lock_wait,
-            assigned_dir: self.settings.state_dir_assigned,
-            ..JournalSettings::default()
+            ..journal_settings(&self.settings)
         };
         let opened = match self.journal {
             Some(opened) => opened,
-            None => Journal::open(&self.settings.state_dir, journal, self.clock.unix_ms())?,
+            None => {
+                let (dir, now_ms) = (&self.settings.state_dir, self.clock.unix_ms());
+                match self.stream {
+                    Some(stream) => Journal::open_replicated(dir, journal, now_ms, stream)?,
+                    None => Journal::open(dir, journal, now_ms)?,
+                }
+            }
         };
         // The journal holds the state directory's lock from here on.
         let link = transport.status();
@@ -314,6 +321,8 @@ impl Relay {
             arming: None,
             clock: Clock::start(),
             journal: None,
+            stream: None,
+            lease: None,
         }
     }
 
@@ -323,7 +332,7 @@ impl Relay {
         proxies: ProxyRules,
         credentials: watch::Receiver<Option<Credentials>>,
     ) -> Result<WebSocketTransport, BuildError> {
-        websocket_transport(settings, tls(settings), proxies, credentials)
+        websocket_transport(settings, tls(settings), proxies, credentials, None)
     }
 
     /// A handle to the relay, for while it runs.
@@ -352,6 +361,25 @@ impl Relay {
             tasks.spawn(arming.run(desired, report));
         }
         event_loop.run(channels, shutdown).await
+    }
+}
+
+/// The journal's settings.
+pub(crate) fn journal_settings(settings: &Settings) -> JournalSettings {
+    let journal = &settings.journal;
+    JournalSettings {
+        durability: match journal.durability {
+            Durability::Full => store::Durability::Full,
+            Durability::Process => store::Durability::Process,
+        },
+        dedupe_days: small(journal.dedupe_days),
+        keep_days: small(journal.keep_days),
+        max_bytes: journal.max_bytes,
+        resume_days: small(journal.resume_days),
+        resume_bytes: journal.resume_bytes,
+        chat_memory: small(journal.chat_memory as u64),
+        assigned_dir: settings.state_dir_assigned,
+        ..JournalSettings::default()
     }
 }
 
@@ -449,6 +477,7 @@ fn websocket_transport(
     tls: Tls,
     proxies: ProxyRules,
     credentials: watch::Receiver<Option<Credentials>>,
+    lease: Option<SendLease>,
 ) -> Result<WebSocketTransport, BuildError> {
     let url = ConnectorUrl::parse(settings.connector.url.as_deref().ok_or(BuildError::NoUrl)?)?;
     if url.is_plaintext() && !url.is_loopback() && !settings.connector.allow_plaintext {
@@ -460,7 +489,7 @@ fn websocket_transport(
         tls.config()?;
     }
     let link = &settings.link;
-    let dialer = Dialer::new(tls, proxies, Duration::from_secs(link.connect_timeout_secs));
+    let dialer = Dialer::new(tls, proxies, Duration::from_secs(link.connect_timeout_secs)).leased(lease);
     Ok(WebSocketTransport::new(WebSocketSettings {
         dial_url: url.dial_url().to_owned(),
         allow_plaintext: settings.connector.allow_plaintext,

@@ -123,6 +123,12 @@ impl RepairError {
 pub struct RelayHandle(pub(super) mpsc::Sender<HandleRequest>);
 
 impl RelayHandle {
+    /// A handle of a relay that does not run.
+    #[cfg(feature = "nats")]
+    pub(crate) fn of_none() -> Self {
+        Self(mpsc::channel(1).0)
+    }
+
     /// The relay's status.
     pub async fn status(&self) -> Result<Status, NotRunning> {
         self.ask(HandleRequest::Status).await

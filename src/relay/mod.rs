@@ -31,6 +31,8 @@
 mod build_agents;
 mod builder;
 mod clock;
+#[cfg(feature = "nats")]
+pub mod cluster;
 mod effects;
 mod event_loop;
 mod handle;
@@ -50,6 +52,8 @@ pub use build_agents::nats_settings;
 pub use build_agents::{
     AgentBuildError, AgentEnvironment, STATE_DIR, agent_keys, build_agents, without_keys,
 };
+#[cfg(feature = "nats")]
+pub(crate) use builder::journal_settings;
 pub use builder::{BuildError, Relay, RelayBuilder, bot_client, discord_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};

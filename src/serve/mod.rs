@@ -35,7 +35,7 @@ use crate::config::secret::SecretError;
 
 pub use self::fire::{FIRE_PATH, FireCounts, FireEndpoint};
 pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
-pub use self::service::{ControlService, LogCounts, Reload, TraceCounts};
+pub use self::service::{ClusterReport, ControlService, HandOver, LogCounts, Reload, TraceCounts};
 pub use self::status_rows::{StatusRow, Tone, status_rows};
 
 /// Pause after a failed accept.

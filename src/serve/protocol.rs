@@ -103,6 +103,9 @@ pub enum ControlRequest {
     },
     /// Finish running turns and end the relay, as SIGTERM does.
     Shutdown,
+    /// Finish running turns and let another member of the cluster become active.
+    #[serde(rename = "handover")]
+    HandOver,
     /// Report whether an agent works.
     Activity {
         /// The agent's name.
@@ -283,6 +286,7 @@ mod tests {
                 item: Item::Op(crate::store::OpSeq(3)),
             },
             ControlRequest::Shutdown,
+            ControlRequest::HandOver,
             hand(),
             ControlRequest::TurnAuthor {
                 session: Some("s".to_owned()),

@@ -63,6 +63,25 @@ pub struct TraceCounts {
     pub refused: AtomicU64,
 }
 
+/// A request to hand over to another member; answered with the name of the one that can take over, or why none can.
+pub type HandOver = oneshot::Sender<Result<String, String>>;
+
+/// Reports the cluster that the relay is a member of, as JSON.
+pub struct ClusterReport(Box<dyn Fn() -> Value + Send + Sync>);
+
+impl ClusterReport {
+    /// Reports what this returns: an object with the members and the `role` of this one.
+    pub fn new(report: impl Fn() -> Value + Send + Sync + 'static) -> Self {
+        Self(Box::new(report))
+    }
+}
+
+impl std::fmt::Debug for ClusterReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterReport")
+    }
+}
+
 /// Answers requests about a running relay.
 #[derive(Debug)]
 pub struct ControlService {
@@ -79,6 +98,10 @@ pub struct ControlService {
     discord: Option<DiscordStatus>,
     fires: Option<Arc<FireEndpoint>>,
     receiver: Option<Arc<Receiver>>,
+    cluster: Option<ClusterReport>,
+    handovers: Option<mpsc::Sender<HandOver>>,
+    /// No relay runs here: this process waits to become active.
+    is_standby: bool,
     waiting: Semaphore,
 }
 
@@ -107,6 +130,12 @@ struct StatusReport {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pools: Vec<AgentPool>,
     journal: Option<JournalStatus>,
+    /// In a cluster: what this member is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<Value>,
+    /// In a cluster: the members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<Value>,
 }
 
 /// The Telegram bot that the relay is.
@@ -152,8 +181,29 @@ impl ControlService {
             discord: None,
             fires: None,
             receiver: None,
+            cluster: None,
+            handovers: None,
+            is_standby: false,
             waiting: Semaphore::new(MAX_WAITING),
         }
+    }
+
+    /// A service for a member of a cluster that is not active.
+    #[cfg(feature = "nats")]
+    pub fn standby(state_dir: impl Into<PathBuf>, cluster: ClusterReport) -> Self {
+        Self {
+            is_standby: true,
+            cluster: Some(cluster),
+            ..Self::new(RelayHandle::of_none(), state_dir)
+        }
+    }
+
+    /// Also reports the cluster, and passes requests to hand over on.
+    #[must_use]
+    pub fn cluster(mut self, cluster: Option<ClusterReport>, handovers: mpsc::Sender<HandOver>) -> Self {
+        self.handovers = cluster.is_some().then_some(handovers);
+        self.cluster = cluster;
+        self
     }
 
     /// Also reports these counts.
@@ -271,6 +321,9 @@ impl ControlService {
 
     /// Handles a request.
     pub(super) async fn handle(&self, request: ControlRequest) -> ControlResult {
+        if self.is_standby {
+            return self.handle_as_standby(&request).await;
+        }
         match request {
             ControlRequest::Status => to_json(&self.report().await.ok_or_else(no_response)?),
             ControlRequest::Sessions => to_json(&self.sessions().await.ok_or_else(no_response)?),
@@ -352,6 +405,7 @@ impl ControlService {
                 }
             }
             ControlRequest::Shutdown => self.shut_down().await,
+            ControlRequest::HandOver => self.hand_over().await,
             ControlRequest::Activity { agent } => {
                 let activity = answer_within(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
                 match activity.ok_or_else(no_response)? {
@@ -359,6 +413,56 @@ impl ControlService {
                     None => Err(refused(SubmitError::UnknownAgent)),
                 }
             }
+        }
+    }
+
+    /// What a member that is not active answers.
+    async fn handle_as_standby(&self, request: &ControlRequest) -> ControlResult {
+        let cluster = self.cluster.as_ref().map_or(Value::Null, |report| report.0());
+        let problem = cluster["problem"].as_str().map(str::to_owned);
+        match request {
+            ControlRequest::Status => Ok(json!({
+                "version": env!("CARGO_PKG_VERSION"),
+                "pid": std::process::id(),
+                "started_at_ms": self.started_at_ms,
+                "now_ms": now_ms(),
+                "uptime_secs": self.started.elapsed().as_secs(),
+                "rss_bytes": resident_bytes(),
+                "ready": false,
+                "not_ready": "this relay is a standby",
+                "link": "standby",
+                "role": cluster["role"],
+                "cluster": cluster,
+            })),
+            ControlRequest::Health => {
+                Ok(json!({"ready": problem.is_none(), "link": "standby", "why": problem}))
+            }
+            ControlRequest::Shutdown => self.shut_down().await,
+            _ => {
+                let active = cluster["members"].as_array().into_iter().flatten();
+                let active = active
+                    .filter(|member| member["role"] == "active")
+                    .find_map(|member| member["name"].as_str());
+                let message = active.map_or_else(
+                    || "this relay is a standby, and no member of the cluster is active".to_owned(),
+                    |name| format!("this relay is a standby; the active one is `{name}`"),
+                );
+                Err(ControlError::new("standby", message))
+            }
+        }
+    }
+
+    async fn hand_over(&self) -> ControlResult {
+        let Some(handovers) = &self.handovers else {
+            let message = "this relay is not a member of a cluster; `cluster.name` makes it one";
+            return Err(ControlError::new("no_cluster", message));
+        };
+        let (reply, replied) = oneshot::channel();
+        handovers.try_send(reply).map_err(|_| no_response())?;
+        match timeout(RELAY_TIMEOUT, replied).await {
+            Ok(Ok(Ok(name))) => Ok(json!({"handing_over": true, "to": name})),
+            Ok(Ok(Err(why))) => Err(ControlError::new("no_standby", why)),
+            Ok(Err(_)) | Err(_) => Err(no_response()),
         }
     }
 
@@ -405,7 +509,10 @@ impl ControlService {
         let relay = relay?;
         let mut agents = agents.unwrap_or_default();
         let not_ready = relay.readiness().err();
+        let cluster = self.cluster.as_ref().map(|report| report.0());
         Some(StatusReport {
+            role: cluster.as_ref().map(|cluster| cluster["role"].clone()),
+            cluster,
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             started_at_ms: self.started_at_ms,

@@ -98,6 +98,10 @@ impl Report<'_> {
                 format!("a bot at {api}, without a connector"),
             ));
         }
+        rows.extend(self.cluster());
+        if self.text("/role").is_some_and(|role| role != "active") {
+            return rows;
+        }
         rows.push(self.link());
         if let Some(loss) = self.text("/last_loss") {
             rows.push(StatusRow::plain("last loss", loss.to_owned()));
@@ -148,6 +152,38 @@ impl Report<'_> {
             text = text + ", " + &megabytes(memory);
         }
         StatusRow::plain("relay", text)
+    }
+
+    /// The cluster: what this member is, and the others.
+    fn cluster(&self) -> Vec<StatusRow> {
+        let Some(role) = self.text("/role") else {
+            return Vec::new();
+        };
+        let name = self.text("/cluster/name").unwrap_or_default();
+        let tone = if self.text("/cluster/problem").is_some() {
+            Tone::Bad
+        } else {
+            Tone::Good
+        };
+        let mut rows = vec![StatusRow::plain("cluster", format!("{name}, this relay is ")).with(tone, role)];
+        if let Some(problem) = self.text("/cluster/problem") {
+            rows.push(StatusRow::plain("", String::new()).with(Tone::Bad, problem));
+        }
+        let members = self.0.pointer("/cluster/members").and_then(Value::as_array);
+        for member in members.into_iter().flatten() {
+            let text = |key: &str| member[key].as_str().unwrap_or_default();
+            let position = member["position"].as_u64();
+            let position =
+                position.map_or_else(|| "not in sync".to_owned(), |seq| format!("has record {seq}"));
+            let line = format!(
+                "{}: {}, {position}, {}",
+                text("name"),
+                text("role"),
+                text("version")
+            );
+            rows.push(StatusRow::plain("", line));
+        }
+        rows
     }
 
     /// The link's state, with a tone by readiness.

@@ -8,6 +8,7 @@ use super::fault::OpenError;
 use super::inspect::InspectError;
 use super::journal::JournalSettings;
 use super::lock::StateLock;
+use super::replication;
 use super::schema;
 
 /// Days for which usage is kept.
@@ -61,7 +62,11 @@ impl AccessFiles {
     /// [`JournalSettings::assigned_dir`].
     pub fn open(dir: &Path, assigned: bool, now_ms: i64) -> std::result::Result<Self, OpenError> {
         let lock = StateLock::take(dir, assigned, now_ms)?;
-        let db = schema::open_held(&schema::path_in(dir), &JournalSettings::default(), &lock)?;
+        let path = schema::path_in(dir);
+        let db = schema::open_held(&path, &JournalSettings::default(), &lock)?;
+        if replication::is_member(&db) {
+            return Err(OpenError::Replicated { path });
+        }
         Ok(Self { db, _lock: lock })
     }
 

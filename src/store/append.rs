@@ -94,12 +94,13 @@ impl JournalDb<'_> {
         now_ms: i64,
     ) -> Result<Vec<CommandOutcome>> {
         let writes = |route: &CommandRoute| matches!(route, CommandRoute::Log | CommandRoute::Tables);
-        if !routes.iter().any(writes) {
+        if !routes.iter().any(writes) && !self.has_changes_of_others()? {
             self.batch.begin(self.counters);
             return Ok(Vec::new());
         }
         self.statements.begin.execute([])?;
         self.batch.begin(self.counters);
+        self.begin_replication();
         let mut outcomes = Vec::new();
         for (command, route) in commands.iter().zip(routes) {
             match (route, command) {
@@ -117,14 +118,23 @@ impl JournalDb<'_> {
                     if is_ended && !ops.is_empty() {
                         self.batch.push_ops(Some(*seq), ops, *now_ms);
                     }
-                    outcomes.push(if is_ended {
+                    let outcome = if is_ended {
                         CommandOutcome::Ended(OpSeqs::new(0, 0))
                     } else {
                         CommandOutcome::Missing(*seq)
-                    });
+                    };
+                    self.replicate_applied(command, &outcome);
+                    outcomes.push(outcome);
                 }
-                (CommandRoute::Tables, command) => outcomes.push(self.apply(command)?),
-                (CommandRoute::Log, command) => self.batch.push(command),
+                (CommandRoute::Tables, command) => {
+                    let outcome = self.apply(command)?;
+                    self.replicate_applied(command, &outcome);
+                    outcomes.push(outcome);
+                }
+                (CommandRoute::Log, command) => {
+                    self.batch.push(command);
+                    self.replicate_applied(command, &CommandOutcome::Silent);
+                }
                 (CommandRoute::Duplicate | CommandRoute::Read, _) => {}
             }
         }
@@ -134,7 +144,7 @@ impl JournalDb<'_> {
         if self.recent.is_moving() {
             self.move_keys(commands.len() * 2 + 64, now_ms)?;
         }
-        self.statements.commit.execute([])?;
+        self.commit_replicated()?;
         Ok(outcomes)
     }
 

@@ -13,12 +13,13 @@ use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
 use super::fault::Fault;
-use super::handed::{self, HandedBody, HandedCommand, HandedReply};
+use super::handed::{self, HandedBody, HandedCommand, HandedReply, NewHandedItem};
 use super::inspect::Item;
 use super::log::{LogWriter, Overlay};
 use super::reads;
 use super::reads::WriterState;
 use super::repair::{self, Beside, Repaired};
+use super::replication::Replication;
 use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 
@@ -34,6 +35,7 @@ pub(super) struct JournalDb<'c> {
     pub(super) counters: NextIds,
     pub(super) overlay: Overlay,
     pub(super) batch: LogWriter,
+    pub(super) replication: Option<Replication>,
     index_in_use: bool,
 }
 
@@ -86,6 +88,7 @@ impl<'c> JournalDb<'c> {
             counters,
             overlay: Overlay::default(),
             batch: LogWriter::default(),
+            replication: None,
             index_in_use,
         })
     }
@@ -231,16 +234,19 @@ impl<'c> JournalDb<'c> {
         if self.has_overlay() {
             self.overlay.materialise(self.db)?;
         }
+        self.begin_replication();
         let mut outcomes = Vec::with_capacity(commands.len());
         for command in commands {
             *at = Some(outcomes.len());
-            outcomes.push(self.apply(command)?);
+            let outcome = self.apply(command)?;
+            self.replicate_applied(command, &outcome);
+            outcomes.push(outcome);
         }
         *at = None;
         if self.recent.is_moving() {
             self.move_keys(commands.len() * 2 + 64, now_ms)?;
         }
-        self.statements.commit.execute([])?;
+        self.commit_replicated()?;
         Ok(outcomes)
     }
 
@@ -383,7 +389,7 @@ impl<'c> JournalDb<'c> {
         self.statements.find_key.exists([key.as_bytes().as_slice()])
     }
 
-    fn accept(&mut self, command: &Command) -> Result<CommandOutcome> {
+    pub(super) fn accept(&mut self, command: &Command) -> Result<CommandOutcome> {
         let Command::Accept {
             kind,
             session,
@@ -430,7 +436,7 @@ impl<'c> JournalDb<'c> {
         Ok(seq)
     }
 
-    fn deliver(&mut self, command: &HandedCommand) -> Result<HandedReply> {
+    pub(super) fn deliver(&mut self, command: &HandedCommand) -> Result<HandedReply> {
         let new = match command {
             HandedCommand::Contexts => return Ok(HandedReply::Contexts(handed::contexts(self.db)?)),
             HandedCommand::Taken(ids) => {
@@ -446,13 +452,18 @@ impl<'c> JournalDb<'c> {
         if let Some(known) = handed::find(self.db, &new.dispatch_id)? {
             return Ok(known);
         }
+        if let HandedBody::Context { text, meta } = &new.body
+            && !handed::has_room(self.db, &new.session, text, meta)?
+        {
+            return Ok(HandedReply::Full);
+        }
+        self.take(new)
+    }
+
+    /// Stores a delivery.
+    pub(super) fn take(&mut self, new: &NewHandedItem) -> Result<HandedReply> {
         let row = match &new.body {
-            HandedBody::Context { text, meta } => {
-                if !handed::has_room(self.db, &new.session, text, meta)? {
-                    return Ok(HandedReply::Full);
-                }
-                None
-            }
+            HandedBody::Context { .. } => None,
             HandedBody::Turn(line) => Some(self.insert(&NewRow {
                 kind: InboxKind::Handed,
                 session: &new.session,
@@ -468,7 +479,7 @@ impl<'c> JournalDb<'c> {
     }
 
     /// A message that is not acted on ends as it comes, without its text.
-    fn ignore(&mut self, command: &Command) -> Result<CommandOutcome> {
+    pub(super) fn ignore(&mut self, command: &Command) -> Result<CommandOutcome> {
         let Command::Ignore {
             kind,
             session,

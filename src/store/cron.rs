@@ -4,7 +4,7 @@
 //! Both may do so at the same time; SQLite lets one write after the other. A claim is a row of `cron_runs` that has not ended: the
 //! database allows one per job and one per occurrence.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,11 +13,12 @@ use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fault::OpenError;
+use super::fault::{Holder, OpenError};
 use super::inspect::InspectError;
 use super::journal::JournalSettings;
-use super::lock::StateLock;
+use super::lock::{self, StateLock};
 use super::process;
+use super::replication;
 use super::schema;
 use crate::access::{JobAction, JobMaker};
 use crate::cron::claim::{self, ClaimVerdict, Held, NextRun, STALE_SECS};
@@ -481,6 +482,7 @@ pub enum ChangeRefusal {
 #[derive(Debug)]
 pub struct CronFiles {
     db: Connection,
+    dir: PathBuf,
 }
 
 impl CronFiles {
@@ -498,7 +500,8 @@ impl CronFiles {
         drop(lock);
         db.busy_timeout(Duration::from_secs(20))
             .map_err(|error| schema::to_open_error(&path, &error))?;
-        Ok(Self { db })
+        let dir = dir.to_owned();
+        Ok(Self { db, dir })
     }
 
     /// Runs a command in a transaction of its own; it is on disk when this returns.
@@ -508,6 +511,13 @@ impl CronFiles {
         } else {
             rusqlite::TransactionBehavior::Immediate
         };
+        if !command.only_reads() {
+            let holder = lock::held_by(&self.dir).ok().flatten().and_then(Holder::pid);
+            if !replication::may_change_jobs(&self.db, holder) {
+                let path = schema::path_in(&self.dir);
+                return Err(InspectError::Open(OpenError::Replicated { path }));
+            }
+        }
         let transaction = self.db.transaction_with_behavior(behavior)?;
         let reply = apply(&transaction, command)?;
         transaction.commit()?;
@@ -775,7 +785,7 @@ fn import(db: &Connection, records: &[Value]) -> Result<std::result::Result<Chan
 }
 
 /// The name under which the fields of imported files are kept.
-const FILE_FIELDS: &str = "cron_file";
+pub(super) const FILE_FIELDS: &str = "cron_file";
 
 fn file_fields(db: &Connection) -> Result<Map<String, Value>> {
     let text: Option<String> = db

@@ -1,5 +1,6 @@
 //! The journal's errors. They never contain message text.
 
+use super::replication::NotReplicated;
 use rusqlite::ErrorCode;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub enum FaultKind {
     Busy,
     /// This command is impossible; others are not affected.
     Refused,
+    /// The stream of the cluster did not take it.
+    NotReplicated,
 }
 
 /// A failed commit or command.
@@ -54,6 +57,14 @@ impl Fault {
     }
 
     pub(super) fn from_error(error: &rusqlite::Error) -> Self {
+        if let rusqlite::Error::ToSqlConversionFailure(cause) = error
+            && let Some(cause) = cause.downcast_ref::<NotReplicated>()
+        {
+            return Self {
+                kind: FaultKind::NotReplicated,
+                detail: cause.to_string().into(),
+            };
+        }
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => FaultKind::Full,
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => FaultKind::ReadOnly,
@@ -90,6 +101,7 @@ impl Fault {
             FaultKind::Corrupt => "the journal is damaged, restart to have it checked",
             FaultKind::Busy => "another program keeps the journal locked, close it",
             FaultKind::Refused => "the journal refused the record",
+            FaultKind::NotReplicated => "the cluster did not take the record",
         }
     }
 }
@@ -159,6 +171,15 @@ pub enum OpenError {
         found: i64,
         /// The newest known here.
         known: i64,
+    },
+    /// It is part of a cluster, and no active member uses it.
+    #[error(
+        "journal {} is part of a cluster and cannot be changed here; use the machine whose relay is active",
+        path.display()
+    )]
+    Replicated {
+        /// The file.
+        path: PathBuf,
     },
     /// Any other database error.
     #[error("cannot open journal {}: {fault}", path.display())]

@@ -11,6 +11,7 @@ use super::journal::JournalSettings;
 use super::lock::StateLock;
 use super::log;
 use super::repair::{self, Beside, Repair, Repaired};
+use super::replication;
 use super::schema;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
@@ -432,6 +433,9 @@ fn mend(dir: &Path, repair: Repair, item: Item, now_ms: i64) -> Result<Repaired,
     let path = existing(dir)?;
     let lock = StateLock::take_existing(dir, now_ms)?;
     let mut db = schema::open_held(&path, &JournalSettings::default(), &lock)?;
+    if replication::is_member(&db) {
+        return Err(OpenError::Replicated { path }.into());
+    }
     let transaction = db.transaction()?;
     let repaired = repair::apply(&transaction, repair, item, Beside::Nobody, now_ms)?;
     transaction.commit()?;

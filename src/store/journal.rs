@@ -12,6 +12,7 @@ use super::pace::WriterPace;
 use super::pace::steps::{self, JournalSteps};
 use super::queue::{Queue, QueueRefusal};
 use super::reads::{self, Recovered};
+use super::replication::{self, CommitStream};
 use super::schema;
 use super::writer::{JournalWriter, WriterClock};
 use std::path::Path;
@@ -76,7 +77,17 @@ pub enum CloseError {
 impl Journal {
     /// Locks the state directory, opens or creates its journal, and starts the writer. Blocking.
     pub fn open(dir: &Path, settings: JournalSettings, now_ms: i64) -> Result<Opened, OpenError> {
-        Self::open_with(dir, settings, now_ms, |_, _| WriterPace::Clock)
+        Self::open_with(dir, settings, now_ms, None, |_, _| WriterPace::Clock)
+    }
+
+    /// The same for the active member of a cluster: a commit counts when its stream has it and when it is on this disk.
+    pub fn open_replicated(
+        dir: &Path,
+        settings: JournalSettings,
+        now_ms: i64,
+        stream: Box<dyn CommitStream>,
+    ) -> Result<Opened, OpenError> {
+        Self::open_with(dir, settings, now_ms, Some(stream), |_, _| WriterPace::Clock)
     }
 
     /// The same for a simulation: the writer works only when it is asked to, at the time that it is told.
@@ -88,7 +99,7 @@ impl Journal {
         now: Instant,
     ) -> Result<(Opened, JournalSteps), OpenError> {
         let mut stepped = None;
-        let opened = Self::open_with(dir, settings, now_ms, |queue, ended| {
+        let opened = Self::open_with(dir, settings, now_ms, None, |queue, ended| {
             let (steps, receiver) = steps::channel(queue, ended, now);
             stepped = Some(steps);
             WriterPace::Steps(receiver)
@@ -101,6 +112,7 @@ impl Journal {
         dir: &Path,
         settings: JournalSettings,
         now_ms: i64,
+        stream: Option<Box<dyn CommitStream>>,
         pace: impl FnOnce(Arc<Queue>, watch::Receiver<Option<usize>>) -> WriterPace,
     ) -> Result<Opened, OpenError> {
         let lock = StateLock::take_within(dir, settings.assigned_dir, settings.lock_wait, now_ms)?;
@@ -122,7 +134,7 @@ impl Journal {
         let thread = thread::Builder::new()
             .name("journal".into())
             .spawn(move || {
-                let lost = live(&path, &lock, writer, now_ms, &ready_sender);
+                let lost = live(&path, &lock, writer, (now_ms, stream), &ready_sender);
                 drop(lock);
                 ended_sender.send_replace(Some(lost));
             })
@@ -206,7 +218,13 @@ impl From<QueueRefusal> for QueueError {
 type Ready = std::sync::mpsc::SyncSender<Result<Recovered, OpenError>>;
 
 /// Runs the thread. Returns how many commands could not be written.
-fn live(path: &Path, held: &StateLock, writer: JournalWriter, now_ms: i64, ready: &Ready) -> usize {
+fn live(
+    path: &Path,
+    held: &StateLock,
+    writer: JournalWriter,
+    (now_ms, stream): (i64, Option<Box<dyn CommitStream>>),
+    ready: &Ready,
+) -> usize {
     let answer = |result| {
         // `open` waits for this.
         let _ = ready.send(result);
@@ -235,13 +253,25 @@ fn live(path: &Path, held: &StateLock, writer: JournalWriter, now_ms: i64, ready
             return 0;
         }
     };
+    let prepared = match stream {
+        Some(stream) => journal_db.replicate_to(stream),
+        None => replication::leave(&db),
+    };
+    if let Err(error) = prepared {
+        answer(Err(schema::to_open_error(path, &error)));
+        return 0;
+    }
     answer(Ok(recovered));
     writer.run(&mut journal_db)
 }
 
-type Database = (rusqlite::Connection, Recovered, reads::WriterState);
+pub(super) type Database = (rusqlite::Connection, Recovered, reads::WriterState);
 
-fn open_database(path: &Path, settings: &JournalSettings, held: &StateLock) -> Result<Database, OpenError> {
+pub(super) fn open_database(
+    path: &Path,
+    settings: &JournalSettings,
+    held: &StateLock,
+) -> Result<Database, OpenError> {
     let db = schema::open_held(path, settings, held)?;
     let (recovered, writer_state) =
         reads::recover(&db, settings).map_err(|error| schema::to_open_error(path, &error))?;

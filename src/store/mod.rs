@@ -53,6 +53,8 @@ mod days;
 mod dedupe;
 mod endings;
 mod fault;
+#[cfg(feature = "nats")]
+mod follower;
 mod handed;
 mod inspect;
 mod journal;
@@ -63,6 +65,7 @@ mod process;
 mod queue;
 mod reads;
 mod repair;
+mod replication;
 mod retention;
 mod schema;
 mod side_file;
@@ -90,6 +93,8 @@ pub use cron::{
 pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
+#[cfg(feature = "nats")]
+pub use follower::{FollowError, Follower, FollowerState, StreamRecord};
 pub use handed::{HandedBody, HandedCommand, HandedReply, MAX_CONTEXT_BYTES, NewHandedItem, PendingContext};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, QueueError};
@@ -101,6 +106,9 @@ pub use pace::steps::JournalSteps;
 pub use process::current_owner;
 pub use reads::Recovered;
 pub use repair::{Repair, Repaired};
+pub use replication::{CommitStream, NotReplicated};
+#[cfg(feature = "nats")]
+pub use replication::{install_snapshot, snapshot};
 pub use skill_files::FileSkillStore;
 pub use skills::SqliteSkillStore;
 pub use start_marks::{StartMark, StartMarks};

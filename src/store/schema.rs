@@ -148,7 +148,12 @@ pub(super) fn open(path: &Path, settings: &JournalSettings) -> Result<Connection
 
 /// Moves a damaged database and its companions to `journal.corrupt-<seconds>`.
 pub(super) fn move_aside(path: &Path, now_ms: i64) -> Result<(), OpenError> {
-    let aside = path.with_file_name(format!("journal.corrupt-{}", now_ms / 1000));
+    move_aside_as(path, "journal.corrupt", now_ms)
+}
+
+/// Moves a database and its companions to `<name>-<seconds>`.
+pub(super) fn move_aside_as(path: &Path, name: &str, now_ms: i64) -> Result<(), OpenError> {
+    let aside = path.with_file_name(format!("{name}-{}", now_ms / 1000));
     for (from, to) in database_files(path).iter().zip(database_files(&aside)) {
         match fs::rename(from, to) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -174,7 +179,7 @@ pub(super) fn to_open_error(path: &Path, error: &rusqlite::Error) -> OpenError {
             detail: fault.detail.to_string(),
         },
         FaultKind::ReadOnly => OpenError::ReadOnly { path },
-        FaultKind::Full | FaultKind::Io | FaultKind::Busy | FaultKind::Refused => {
+        FaultKind::Full | FaultKind::Io | FaultKind::Busy | FaultKind::Refused | FaultKind::NotReplicated => {
             OpenError::Database { path, fault }
         }
     }

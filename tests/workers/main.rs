@@ -6,6 +6,7 @@ mod support;
 mod across;
 mod moves;
 mod security;
+mod standby;
 mod verb;
 
 use std::collections::HashMap;

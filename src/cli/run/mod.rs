@@ -2,8 +2,12 @@
 
 mod background;
 pub(super) mod chronos;
+#[cfg(feature = "nats")]
+mod cluster;
 mod credential_files;
 mod greeting;
+#[cfg(not(feature = "nats"))]
+mod no_cluster;
 mod reload;
 pub(super) mod signals;
 
@@ -19,7 +23,11 @@ use tokio::task::JoinSet;
 
 use self::background::{PolicyDeclaration, provision, use_credentials};
 use self::chronos::{ManagedScheduler, fires};
+#[cfg(feature = "nats")]
+use self::cluster::Membership;
 use self::credential_files::CredentialFiles;
+#[cfg(not(feature = "nats"))]
+use self::no_cluster::NoMembership as Membership;
 use self::reload::{StartSettings, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit::{self, errln};
@@ -36,7 +44,7 @@ use crate::relay::without_keys;
 use crate::relay::{
     AgentSlot, BuildError, Credentials, ExitReason, Relay, Suspender, USER_AGENT, Voice, provisioning,
 };
-use crate::serve::{ControlService, Reload, ServeError, Serving};
+use crate::serve::{ControlService, HandOver, Reload, ServeError, Serving};
 use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
 
@@ -140,7 +148,14 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let settings = loaded.settings.clone();
-            let serving = serve(args, loaded, url, process, &log);
+            let membership = match Membership::start(&settings) {
+                Ok(membership) => membership,
+                Err(error) => {
+                    let what = format!("cannot be a member of the cluster: {error}");
+                    return fatal.fail(exit::CONFIGURATION, what, None);
+                }
+            };
+            let serving = serve(args, loaded, url, process, &log, membership.as_ref());
             let code = runtime.block_on(log.export_traces(&settings, env, serving));
             log.flush_suppressed();
             code
@@ -179,6 +194,7 @@ async fn serve(
     url: Option<ConnectorUrl>,
     process: &ProcessEnv<'_>,
     log: &LogHandle,
+    membership: Option<&Membership>,
 ) -> ExitCode {
     let env = process.env;
     let fatal = log.fatal_errors(env);
@@ -189,6 +205,12 @@ async fn serve(
         Ok(agents) => agents,
         Err(error) => return fatal.fail(exit::CONFIGURATION, error.message, error.hint),
     };
+    // The agents are checked before, so that nothing delays a relay that becomes active.
+    if let Some(membership) = membership
+        && let Err(code) = membership.stand_by(&settings, process, log).await
+    {
+        return code;
+    }
     let (stops, stop_verbs) = mpsc::channel(1);
     let Ok(mut signals) = Signals::listen(stop_verbs) else {
         return fatal.fail(exit::INTERNAL, "cannot listen for signals", None);
@@ -207,7 +229,7 @@ async fn serve(
         process,
         (agents, arming),
         (&tls, &proxies),
-        &watched,
+        (&watched, membership),
         &fatal,
     ) {
         Ok(relay) => relay,
@@ -242,6 +264,8 @@ async fn serve(
     let (reloads, mut reload_requests) = mpsc::channel::<Reload>(MAX_RELOADS);
     let handle = relay.handle();
     let service = ControlService::new(handle.clone(), &settings.state_dir);
+    let (handovers, mut handover_requests) = mpsc::channel::<HandOver>(1);
+    let service = service.cluster(membership.map(Membership::report), handovers);
     let mut service = service.reloads(reloads).stops(stops);
     if let Some(url) = &url {
         service = service.connector(url, watched.clone());
@@ -268,6 +292,7 @@ async fn serve(
     let mut running = std::pin::pin!(relay.run(async move { requested.notified().await }));
     let mut credential_files = CredentialFiles::new(&loaded.credential_files);
     let mut exit_request: Option<SignalRequest> = None;
+    let mut is_handing_over = false;
     let ended = loop {
         let mut reload: Option<Option<Reload>> = None;
         tokio::select! {
@@ -301,6 +326,15 @@ async fn serve(
                 }
             },
             Some(reply) = reload_requests.recv() => reload = Some(Some(reply)),
+            Some(reply) = handover_requests.recv() => {
+                let successor = membership.map_or_else(|| Err(String::new()), Membership::successor);
+                if successor.is_ok() && exit_request.is_none() {
+                    // A signal to stop still counts.
+                    (is_handing_over, exit_request) = (true, Some(SignalRequest::Restart));
+                    shutdown.notify_one();
+                }
+                let _ = reply.send(successor);
+            }
             // Cancel-safe: what was seen so far is kept.
             () = credential_files.changed() => credential_files.rotate(args.flags(), process, &credentials, log),
         }
@@ -318,7 +352,15 @@ async fn serve(
             manager.notify(&Notification::Ready).await;
         }
     };
-    drop((policy, serving));
+    drop(policy);
+    if let Some(membership) = membership {
+        membership.release().await;
+        if is_handing_over && exit_request == Some(SignalRequest::Restart) {
+            drop(serving);
+            match membership.step_back().await {}
+        }
+    }
+    drop(serving);
     manager.notify(&Notification::Stopping).await;
     exit_code(ended, exit_request, settings.direct.peer(), &fatal)
 }
@@ -355,7 +397,7 @@ fn build_relay(
     process: &ProcessEnv<'_>,
     ((agents, voice), arming): (BuiltAgents, Option<Arming>),
     (tls, proxies): (&Tls, &ProxyRules),
-    watched: &watch::Receiver<Option<Credentials>>,
+    (watched, membership): (&watch::Receiver<Option<Credentials>>, Option<&Membership>),
     fatal: &FatalErrors,
 ) -> Result<Relay, ExitCode> {
     let mut builder = Relay::builder(settings.clone())
@@ -377,6 +419,9 @@ fn build_relay(
     }
     if let Some(arming) = arming {
         builder = builder.arming(arming);
+    }
+    if let Some(membership) = membership {
+        builder = membership.apply(builder);
     }
     builder.build().map_err(|error| build_failure(&error, fatal))
 }

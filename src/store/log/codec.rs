@@ -3,11 +3,14 @@
 //! Numbers are variable-length (seven bits a byte, the lowest first; signed ones zigzag), texts and bytes have their length in
 //! front. Only what has an effect is written: no duplicates and no reads. Tokens are not written.
 
-use super::super::access::UsageRow;
+use super::super::access::{AccessRow, UsageRow};
 use super::super::apply::NextIds;
 use super::super::command::Command;
 use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
 use super::super::dedupe::DedupeKey;
+use super::super::handed::{HandedBody, HandedCommand, NewHandedItem};
+use super::super::inspect::Item;
+use super::super::repair::Repair;
 use std::sync::Arc;
 
 /// The version of the format. A reader refuses any other.
@@ -37,6 +40,17 @@ mod tag {
     pub(super) const REMEMBER_CHAT: u8 = 9;
     pub(super) const ADD_USAGE: u8 = 10;
     pub(super) const SET_SHOWN: u8 = 11;
+    // What follows is about the tables: it is in the stream of a cluster, and never in the log.
+    pub(super) const SET_ACCESS: u8 = 12;
+    pub(super) const TAKE_CONTEXT: u8 = 13;
+    pub(super) const TAKE_TURN: u8 = 14;
+    pub(super) const CONTEXT_TAKEN: u8 = 15;
+    pub(super) const PUT_BACK: u8 = 16;
+    pub(super) const QUARANTINE: u8 = 17;
+    pub(super) const SET_RESUME: u8 = 18;
+    pub(super) const DROP_RESUME: u8 = 19;
+    pub(super) const REPAIR: u8 = 20;
+    pub(super) const OP_DROPPED: u8 = 21;
 }
 
 /// Writes a batch. It is used again for the next one, so that its memory is.
@@ -147,9 +161,114 @@ impl LogWriter {
                 self.signed(seq.0);
                 self.optional(shown.as_deref());
             }
-            _ => return,
+            other => {
+                if !self.push_change(other) {
+                    return;
+                }
+            }
         }
         self.is_empty = false;
+    }
+
+    /// Adds a command that changes the tables; `false` if it is none that is written.
+    fn push_change(&mut self, command: &Command) -> bool {
+        match command {
+            Command::SetAccess(row) => {
+                self.bytes.push(tag::SET_ACCESS);
+                for text in [&row.kind, &row.platform, &row.person] {
+                    self.text(text);
+                }
+                self.optional(row.value.as_deref().map(str::as_bytes));
+            }
+            Command::Handed { command, .. } => match &**command {
+                HandedCommand::Take(new) => self.handed(new),
+                HandedCommand::Taken(ids) => {
+                    self.bytes.push(tag::CONTEXT_TAKEN);
+                    self.unsigned(ids.len() as u64);
+                    for id in ids {
+                        self.text(id);
+                    }
+                }
+                HandedCommand::PutBack(seq) => {
+                    self.bytes.push(tag::PUT_BACK);
+                    self.signed(seq.0);
+                }
+                HandedCommand::Contexts => return false,
+            },
+            Command::Quarantine {
+                reason,
+                buffer_id,
+                line,
+                now_ms,
+                ..
+            } => {
+                self.bytes.push(tag::QUARANTINE);
+                self.text(reason);
+                self.optional(buffer_id.as_deref().map(str::as_bytes));
+                self.blob(line);
+                self.signed(*now_ms);
+            }
+            Command::SetResume {
+                session,
+                blob,
+                now_ms,
+            } => {
+                self.bytes.push(tag::SET_RESUME);
+                self.text(session);
+                self.blob(blob);
+                self.signed(*now_ms);
+            }
+            Command::DropResume { session } => {
+                self.bytes.push(tag::DROP_RESUME);
+                self.text(session);
+            }
+            Command::Repair {
+                repair, item, now_ms, ..
+            } => {
+                self.bytes.push(tag::REPAIR);
+                self.bytes.push(u8::from(*repair == Repair::Drop));
+                let (kind, number) = match item {
+                    Item::Message(seq) => (0, seq.0),
+                    Item::Op(op) => (1, op.0),
+                    Item::Quarantined(number) => (2, *number),
+                };
+                self.bytes.push(kind);
+                self.signed(number);
+                self.signed(*now_ms);
+            }
+            Command::OpDropped {
+                op,
+                body,
+                reason,
+                now_ms,
+            } => {
+                self.op(tag::OP_DROPPED, *op);
+                self.blob(body);
+                self.text(reason);
+                self.signed(*now_ms);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn handed(&mut self, new: &NewHandedItem) {
+        self.bytes.push(match new.body {
+            HandedBody::Context { .. } => tag::TAKE_CONTEXT,
+            HandedBody::Turn(_) => tag::TAKE_TURN,
+        });
+        for text in [&new.dispatch_id, &new.agent, &new.session] {
+            self.text(text);
+        }
+        self.bytes.push(u8::from(new.has_session));
+        self.signed(new.now_ms);
+        match &new.body {
+            HandedBody::Context { text, meta } => {
+                self.text(text);
+                self.text(meta);
+            }
+            HandedBody::Turn(line) => self.blob(line),
+        }
     }
 
     /// Adds new ops.
@@ -225,7 +344,7 @@ impl LogWriter {
 }
 
 /// The next row ids and the commands of a batch.
-pub(super) fn read(bytes: &[u8]) -> Result<(NextIds, Vec<Command>), BatchError> {
+pub(in crate::store) fn read(bytes: &[u8]) -> Result<(NextIds, Vec<Command>), BatchError> {
     let mut reader = LogReader { rest: bytes };
     match reader.byte()? {
         VERSION => {}
@@ -341,8 +460,86 @@ impl<'b> LogReader<'b> {
                 seq: InboxSeq(self.signed()?),
                 shown: self.optional()?.map(<[u8]>::to_vec),
             },
+            tag => return self.change(tag),
+        })
+    }
+
+    fn change(&mut self, tag: u8) -> Result<Command, BatchError> {
+        Ok(match tag {
+            tag::SET_ACCESS => Command::SetAccess(AccessRow {
+                kind: self.text()?.to_owned(),
+                platform: self.text()?.to_owned(),
+                person: self.text()?.to_owned(),
+                value: match self.optional()? {
+                    Some(value) => Some(utf8(value)?.to_owned()),
+                    None => None,
+                },
+            }),
+            tag::TAKE_CONTEXT | tag::TAKE_TURN => self.handed(tag)?,
+            tag::CONTEXT_TAKEN => {
+                let count = self.length()?;
+                if count > self.rest.len() {
+                    return Err(BatchError::Damaged);
+                }
+                let ids: Result<_, BatchError> = (0..count).map(|_| Ok(self.text()?.to_owned())).collect();
+                handed(HandedCommand::Taken(ids?))
+            }
+            tag::PUT_BACK => handed(HandedCommand::PutBack(InboxSeq(self.signed()?))),
+            tag::QUARANTINE => Command::Quarantine {
+                token: 0,
+                reason: self.text()?.to_owned(),
+                buffer_id: match self.optional()? {
+                    Some(id) => Some(utf8(id)?.to_owned()),
+                    None => None,
+                },
+                line: self.blob()?.to_vec(),
+                now_ms: self.signed()?,
+            },
+            tag::SET_RESUME => Command::SetResume {
+                session: self.text()?.into(),
+                blob: self.blob()?.to_vec(),
+                now_ms: self.signed()?,
+            },
+            tag::DROP_RESUME => Command::DropResume {
+                session: self.text()?.into(),
+            },
+            tag::REPAIR => Command::Repair {
+                token: 0,
+                repair: if self.flag()? { Repair::Drop } else { Repair::Retry },
+                item: match (self.byte()?, self.signed()?) {
+                    (0, number) => Item::Message(InboxSeq(number)),
+                    (1, number) => Item::Op(OpSeq(number)),
+                    (2, number) => Item::Quarantined(number),
+                    _ => return Err(BatchError::Damaged),
+                },
+                now_ms: self.signed()?,
+            },
+            tag::OP_DROPPED => Command::OpDropped {
+                op: OpSeq(self.signed()?),
+                body: self.blob()?.to_vec(),
+                reason: self.text()?.to_owned(),
+                now_ms: self.signed()?,
+            },
             _ => return Err(BatchError::Damaged),
         })
+    }
+
+    fn handed(&mut self, tag: u8) -> Result<Command, BatchError> {
+        Ok(handed(HandedCommand::Take(NewHandedItem {
+            dispatch_id: self.text()?.to_owned(),
+            agent: self.text()?.to_owned(),
+            session: self.text()?.to_owned(),
+            has_session: self.flag()?,
+            now_ms: self.signed()?,
+            body: if tag == tag::TAKE_CONTEXT {
+                HandedBody::Context {
+                    text: self.text()?.to_owned(),
+                    meta: self.text()?.to_owned(),
+                }
+            } else {
+                HandedBody::Turn(self.blob()?.to_vec())
+            },
+        })))
     }
 
     #[expect(clippy::type_complexity, reason = "the fields that two commands share")]
@@ -432,6 +629,13 @@ impl<'b> LogReader<'b> {
         let (byte, rest) = self.rest.split_first().ok_or(BatchError::Damaged)?;
         self.rest = rest;
         Ok(*byte)
+    }
+}
+
+fn handed(command: HandedCommand) -> Command {
+    Command::Handed {
+        token: 0,
+        command: Box::new(command),
     }
 }
 

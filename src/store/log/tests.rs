@@ -1,5 +1,7 @@
 //! The log comes to what the tables come to: random commands, restarts and readers.
 
+#[cfg(feature = "nats")]
+mod following;
 mod power_cut;
 
 use super::super::access::UsageRow;

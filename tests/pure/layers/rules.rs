@@ -7,7 +7,9 @@ use crate::layers::source::{self, Path, bracketed};
 const LAYERS: &[&[&str]] = &[
     &["collections", "backoff", "setting", "text", "words"],
     &["wire"],
-    &["link", "session", "adapter", "access", "direct", "skill", "data"],
+    &[
+        "link", "session", "cluster", "adapter", "access", "direct", "skill", "data",
+    ],
     &["store", "net", "agent", "cron", "agent_connector"],
     &["config"],
     &["relay", "serve"],
@@ -55,6 +57,7 @@ const PURE: &[&str] = &[
     "wire",
     "link",
     "session",
+    "cluster",
     "adapter",
     "access",
     "direct",

@@ -1,0 +1,247 @@
+//! A journal that follows the stream of another comes to the same.
+
+use super::super::super::access::AccessRow;
+use super::super::super::cron::{CronReply, JobChange};
+use super::super::super::handed::{HandedBody, HandedCommand, NewHandedItem};
+use super::super::super::process::current_owner;
+use super::super::super::replication::{CommitStream, NotReplicated};
+use super::*;
+use crate::cron::job::NewJob;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use std::sync::{Arc, Mutex};
+
+/// A stream in memory.
+#[derive(Clone, Default)]
+struct Stream {
+    records: Arc<Mutex<Vec<(u64, Option<Vec<u8>>)>>>,
+    is_closed: Arc<Mutex<bool>>,
+}
+
+impl CommitStream for Stream {
+    fn append(&mut self, commit: &[u8]) -> Result<u64, NotReplicated> {
+        if *self.is_closed.lock().unwrap() {
+            return Err(NotReplicated("it is closed".to_owned()));
+        }
+        let mut records = self.records.lock().unwrap();
+        let seq = records.len() as u64 + 1;
+        records.push((seq, Some(commit.to_vec())));
+        Ok(seq)
+    }
+
+    fn abandon(&mut self) {}
+}
+
+const ALL: [&str; 12] = [
+    "inbox",
+    "done",
+    "outbox",
+    "dropped",
+    "chats",
+    "usage",
+    "resume",
+    "access",
+    "quarantine",
+    "deliveries",
+    "cron_jobs",
+    "cron_runs",
+];
+
+fn cron(command: CronCommand) -> Command {
+    Command::Cron {
+        token: 1,
+        command: Box::new(command),
+    }
+}
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_millisecond(ms).unwrap()
+}
+
+/// Commands that the generator of the log does not make.
+fn other(dice: &mut Dice, token: u64) -> Command {
+    let now_ms = NOW + i64::try_from(token).unwrap();
+    let zone = TimeZone::UTC;
+    match dice.below(9) {
+        0 => Command::SetAccess(AccessRow {
+            kind: "rule".to_owned(),
+            platform: "p".to_owned(),
+            person: dice.below(5).to_string(),
+            value: (dice.below(2) == 0).then(|| token.to_string()),
+        }),
+        1 => Command::Handed {
+            token,
+            command: Box::new(HandedCommand::Take(NewHandedItem {
+                dispatch_id: dice.below(40).to_string(),
+                agent: "a".to_owned(),
+                session: "session 1".to_owned(),
+                has_session: true,
+                body: if dice.below(2) == 0 {
+                    HandedBody::Turn(b"line".to_vec())
+                } else {
+                    HandedBody::Context {
+                        text: "text".to_owned(),
+                        meta: "{}".to_owned(),
+                    }
+                },
+                now_ms,
+            })),
+        },
+        2 => Command::Handed {
+            token,
+            command: Box::new(HandedCommand::Taken(vec![dice.below(40).to_string()])),
+        },
+        3 => Command::Quarantine {
+            token,
+            reason: "no".to_owned(),
+            buffer_id: None,
+            line: vec![b'q'; 40],
+            now_ms,
+        },
+        4 => Command::DropResume {
+            session: format!("session {}", dice.below(3)).into(),
+        },
+        5 => cron(CronCommand::Change {
+            change: JobChange::Add {
+                new: Box::new(NewJob {
+                    schedule: "every 5m".to_owned(),
+                    prompt: format!("prompt {token}"),
+                    name: Some(format!("job {}", dice.below(4))),
+                    ..NewJob::default()
+                }),
+                random: dice.below(u64::MAX),
+            },
+            maker: None,
+            zone,
+            now: at(now_ms),
+        }),
+        6 => cron(CronCommand::Change {
+            change: JobChange::Run {
+                job: format!("job {}", dice.below(4)),
+            },
+            maker: None,
+            zone,
+            now: at(now_ms),
+        }),
+        7 => cron(CronCommand::ClaimRequested {
+            seq: dice.number(10),
+            owner: current_owner(token),
+            now: at(now_ms),
+        }),
+        _ => cron(CronCommand::Recover {
+            owner: current_owner(token),
+            now: at(now_ms),
+        }),
+    }
+}
+
+fn walk(seed: u64) {
+    let mut dice = Dice(seed);
+    let (active, standby) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let settings = JournalSettings {
+        durability: Durability::Process,
+        ..JournalSettings::default()
+    };
+    let stream = Stream::default();
+    let (mut rows, mut ops, mut token, mut read) = (0, 0, 0, 0);
+    for _ in 0..4 {
+        let db = open_held(active.path(), &settings);
+        let (_, state) = reads::recover(&db, &settings).unwrap();
+        let mut journal = JournalDb::new(&db, state).unwrap();
+        journal.replicate_to(Box::new(stream.clone())).unwrap();
+        for _ in 0..dice.below(60) {
+            let batch: Vec<Command> = (0..dice.number(6))
+                .map(|_| {
+                    token += 1;
+                    let mut made = if dice.below(4) == 0 {
+                        other(&mut dice, token)
+                    } else {
+                        command(&mut dice, token, rows, ops)
+                    };
+                    // Row ids begin with 1.
+                    if let Command::AddOps { inbox, .. } = &mut made {
+                        inbox.take_if(|seq| seq.0 == 0);
+                    }
+                    made
+                })
+                .collect();
+            *stream.is_closed.lock().unwrap() = dice.below(10) == 0;
+            // What the stream did not take is not there; the next attempt is.
+            if journal.transact(&batch, NOW).is_err() {
+                *stream.is_closed.lock().unwrap() = false;
+                journal.transact(&batch, NOW).unwrap();
+            }
+            (rows, ops) = (
+                journal.counters.inbox.cast_unsigned() - 1,
+                journal.counters.op.cast_unsigned() - 1,
+            );
+        }
+        let other_db = open_held(standby.path(), &settings);
+        let (_, state) = reads::recover(&other_db, &settings).unwrap();
+        let mut follower = JournalDb::new(&other_db, state).unwrap();
+        follower.begin_following().unwrap();
+        let records = stream.records.lock().unwrap();
+        while read < records.len() {
+            let until = (read + usize::try_from(dice.number(9)).unwrap()).min(records.len());
+            follower.follow(&records[read..until], NOW).unwrap();
+            read = until;
+        }
+        journal.materialise().unwrap();
+        for table in ALL {
+            assert_eq!(dump(&other_db, table), dump(&db, table), "seed {seed}: {table}");
+        }
+        let position = super::super::super::replication::position(&other_db).unwrap();
+        assert_eq!(position.unwrap_or(0), records.len() as u64);
+    }
+}
+
+#[test]
+fn a_journal_that_follows_the_stream_comes_to_the_same() {
+    for seed in 1..=30 {
+        walk(seed);
+    }
+}
+
+#[test]
+fn a_change_of_jobs_by_another_process_is_in_the_next_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let lock = super::super::super::lock::StateLock::take(dir.path(), false, NOW).unwrap();
+    let db = schema::open_held(&schema::path_in(dir.path()), &settings, &lock).unwrap();
+    let (_, state) = reads::recover(&db, &settings).unwrap();
+    let mut journal = JournalDb::new(&db, state).unwrap();
+    let stream = Stream::default();
+    journal.replicate_to(Box::new(stream.clone())).unwrap();
+    let mut jobs = CronFiles::open(dir.path(), false, NOW).unwrap();
+    let add = CronCommand::Change {
+        change: JobChange::Add {
+            new: Box::new(NewJob {
+                schedule: "every 5m".to_owned(),
+                prompt: "hello".to_owned(),
+                ..NewJob::default()
+            }),
+            random: 7,
+        },
+        maker: None,
+        zone: TimeZone::UTC,
+        now: at(NOW),
+    };
+    assert!(matches!(jobs.run(&add).unwrap(), CronReply::Changed { .. }));
+    assert!(stream.records.lock().unwrap().is_empty());
+    // The relay reads the jobs again.
+    journal.transact(&[cron(CronCommand::Jobs)], NOW).unwrap();
+    let records = stream.records.lock().unwrap().clone();
+    assert_eq!(records.len(), 1);
+    let other = tempfile::tempdir().unwrap();
+    let other_db = open_held(other.path(), &settings);
+    let (_, state) = reads::recover(&other_db, &settings).unwrap();
+    let mut follower = JournalDb::new(&other_db, state).unwrap();
+    follower.begin_following().unwrap();
+    follower.follow(&records, NOW).unwrap();
+    assert_eq!(dump(&other_db, "cron_jobs"), dump(&db, "cron_jobs"));
+    assert_eq!(dump(&db, "cron_jobs").len(), 1);
+    // A standby's jobs are not changed beside it.
+    drop(follower);
+    let mut beside = CronFiles::open(other.path(), false, NOW).unwrap();
+    assert!(beside.run(&add).is_err());
+}

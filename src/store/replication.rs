@@ -1,0 +1,433 @@
+//! Replication: a commit is one record of the cluster's stream, and counts when the stream has it and when it is on this disk.
+//!
+//! The commands are applied inside the transaction, the record goes to the stream, and only then is the transaction committed,
+//! together with the record's number. A commit that the stream did not take is rolled back. When the process dies in between, the
+//! stream has a record that this journal has not: whoever opens it next reads the stream first (`follower`).
+//!
+//! A record has the commands that took effect, as the log writes them, and the rows of scheduled jobs that changed: what a claim comes
+//! to depends on the machine, so its result is sent and not the command. Triggers note these rows, also for other processes that
+//! change jobs beside the relay.
+
+use super::apply::{CommandOutcome, JournalDb};
+use super::command::Command;
+use super::completion::Completion;
+use super::cron::FILE_FIELDS;
+use super::handed::HandedReply;
+use super::log::LogWriter;
+use super::repair::Repaired;
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OptionalExtension as _, Result, params, params_from_iter};
+use serde_json::Value;
+
+/// Takes the commits of the active member of a cluster.
+pub trait CommitStream: Send {
+    /// Appends a commit and waits until it is known whether the stream has it; returns its number.
+    fn append(&mut self, commit: &[u8]) -> std::result::Result<u64, NotReplicated>;
+
+    /// The stream has a commit that could not be stored here: this member cannot go on.
+    fn abandon(&mut self);
+}
+
+/// Why the stream of the cluster did not take a commit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotReplicated(pub String);
+
+/// Where commits go.
+pub(super) struct Replication {
+    stream: Box<dyn CommitStream>,
+    batch: LogWriter,
+    /// The stream has a commit that is not on this disk.
+    is_ahead: bool,
+}
+
+/// The name of the last record's number in the table `meta`.
+const POSITION: &str = "stream_seq";
+/// The name of the process id of a relay that is active with this journal, in the same table.
+const ACTIVE: &str = "stream_active";
+/// The tables whose rows are sent, and their keys.
+const TABLES: [(&str, &str); 3] = [("cron_jobs", "id"), ("cron_runs", "seq"), ("meta", "name")];
+
+/// The last record that is in this journal; none if it was never in a cluster.
+#[cfg(feature = "nats")]
+pub(super) fn position(db: &Connection) -> Result<Option<u64>> {
+    let number: Option<i64> = db
+        .prepare_cached("SELECT value FROM meta WHERE name = ?1")?
+        .query_row([POSITION], |row| row.get(0))
+        .optional()?;
+    Ok(number.and_then(|number| u64::try_from(number).ok()))
+}
+
+pub(super) fn set_position(db: &Connection, seq: u64) -> Result<()> {
+    db.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?
+        .execute(params![POSITION, i64::try_from(seq).unwrap_or(i64::MAX)])?;
+    Ok(())
+}
+
+/// Whether a journal is part of a cluster: then only the active member changes it.
+pub(super) fn is_member(db: &Connection) -> bool {
+    let find = "SELECT EXISTS (SELECT 1 FROM meta WHERE name = ?1)";
+    db.query_row(find, [POSITION], |row| row.get(0)).unwrap_or(false)
+}
+
+/// Whether another process may change jobs in this journal: the relay that holds the state directory sends the change to the stream.
+pub(super) fn may_change_jobs(db: &Connection, holder: Option<u32>) -> bool {
+    let active: Result<Option<u32>> = db
+        .query_row("SELECT value FROM meta WHERE name = ?1", [ACTIVE], |row| {
+            row.get(0)
+        })
+        .optional();
+    !is_member(db) || (holder.is_some() && active.is_ok_and(|active| active == holder))
+}
+
+/// Notes changed rows of jobs from now on.
+fn watch_jobs(db: &Connection) -> Result<()> {
+    let mut sql = "CREATE TABLE IF NOT EXISTS cron_changed (tbl TEXT NOT NULL, id TEXT NOT NULL,
+                   PRIMARY KEY (tbl, id)) STRICT, WITHOUT ROWID;"
+        .to_owned();
+    for (table, key) in TABLES {
+        for (event, row) in [("INSERT", "NEW"), ("UPDATE", "NEW"), ("DELETE", "OLD")] {
+            let only = if table == "meta" {
+                format!("WHEN {row}.name = '{FILE_FIELDS}'")
+            } else {
+                String::new()
+            };
+            sql.push_str(&format!(
+                "CREATE TRIGGER IF NOT EXISTS {table}_{event} AFTER {event} ON {table} {only}
+                 BEGIN INSERT OR IGNORE INTO cron_changed VALUES ('{table}', CAST({row}.{key} AS TEXT)); END;"
+            ));
+        }
+    }
+    db.execute_batch(&sql)
+}
+
+/// A journal that is used without its cluster is not part of it any more.
+pub(super) fn leave(db: &Connection) -> Result<()> {
+    if !is_member(db) {
+        return Ok(());
+    }
+    let mut sql = "BEGIN IMMEDIATE;".to_owned();
+    for (table, _) in TABLES {
+        for event in ["INSERT", "UPDATE", "DELETE"] {
+            sql.push_str(&format!("DROP TRIGGER IF EXISTS {table}_{event};"));
+        }
+    }
+    sql.push_str(&format!(
+        "DROP TABLE IF EXISTS cron_changed; DELETE FROM meta WHERE name IN ('{POSITION}', '{ACTIVE}'); COMMIT;"
+    ));
+    db.execute_batch(&sql)
+}
+
+impl JournalDb<'_> {
+    /// Every commit goes to this stream from now on.
+    pub(super) fn replicate_to(&mut self, stream: Box<dyn CommitStream>) -> Result<()> {
+        watch_jobs(self.db)?;
+        self.db.execute(
+            "INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)",
+            params![ACTIVE, std::process::id()],
+        )?;
+        self.replication = Some(Replication {
+            stream,
+            batch: LogWriter::default(),
+            is_ahead: false,
+        });
+        Ok(())
+    }
+
+    /// A transaction begins.
+    pub(super) fn begin_replication(&mut self) {
+        if let Some(replication) = &mut self.replication {
+            replication.batch.begin(self.counters);
+        }
+    }
+
+    /// A command of the transaction was applied.
+    pub(super) fn replicate_applied(&mut self, command: &Command, outcome: &CommandOutcome) {
+        if let Some(replication) = &mut self.replication
+            && took_effect(outcome)
+        {
+            replication.batch.push(command);
+        }
+    }
+
+    /// Whether another process has changed jobs that the stream does not have yet.
+    pub(super) fn has_changes_of_others(&self) -> Result<bool> {
+        match self.replication {
+            None => Ok(false),
+            Some(_) => self
+                .db
+                .prepare_cached("SELECT EXISTS (SELECT 1 FROM cron_changed)")?
+                .query_row([], |row| row.get(0)),
+        }
+    }
+
+    /// Commits the transaction, once the stream has it.
+    pub(super) fn commit_replicated(&mut self) -> Result<()> {
+        if let Some(replication) = &mut self.replication {
+            let refused = |why: NotReplicated| rusqlite::Error::ToSqlConversionFailure(Box::new(why));
+            if replication.is_ahead {
+                replication.stream.abandon();
+                let why = "the stream has a commit that could not be stored here".to_owned();
+                return Err(refused(NotReplicated(why)));
+            }
+            let jobs = take_jobs(self.db)?;
+            let batch = replication.batch.bytes().unwrap_or_default();
+            if !jobs.is_empty() || !batch.is_empty() {
+                let seq = replication.stream.append(&join(&jobs, batch)).map_err(refused)?;
+                replication.is_ahead = true;
+                set_position(self.db, seq)?;
+            }
+        }
+        self.statements.commit.execute([])?;
+        if let Some(replication) = &mut self.replication {
+            replication.is_ahead = false;
+        }
+        Ok(())
+    }
+}
+
+/// Whether a command that came to this changed anything.
+fn took_effect(outcome: &CommandOutcome) -> bool {
+    match outcome {
+        CommandOutcome::Duplicate | CommandOutcome::Missing(_) => false,
+        CommandOutcome::Read(Completion::Handed { reply, .. }) => {
+            matches!(reply, HandedReply::Stored(_) | HandedReply::Done)
+        }
+        CommandOutcome::Read(Completion::Repaired { repaired, .. }) => *repaired != Repaired::Refused,
+        CommandOutcome::Accepted(_)
+        | CommandOutcome::Quarantined
+        | CommandOutcome::Started(_)
+        | CommandOutcome::Ended(_)
+        | CommandOutcome::OpsAdded(_)
+        | CommandOutcome::Read(_)
+        | CommandOutcome::Silent => true,
+    }
+}
+
+/// The changed rows of jobs, as JSON: table, key, and the columns or null. They count as sent.
+fn take_jobs(db: &Connection) -> Result<Vec<u8>> {
+    let mut find = db.prepare_cached("SELECT tbl, id FROM cron_changed ORDER BY tbl, id")?;
+    let keys: Vec<(String, String)> = find
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect::<Result<_>>()?;
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut images = Vec::with_capacity(keys.len());
+    for (table, id) in keys {
+        let Some((table, key)) = TABLES.into_iter().find(|(name, _)| *name == table) else {
+            continue;
+        };
+        let mut read = db.prepare_cached(&format!("SELECT * FROM {table} WHERE CAST({key} AS TEXT) = ?1"))?;
+        let columns = read.column_count();
+        let row = read
+            .query_row([&id], |row| {
+                (0..columns)
+                    .map(|column| Ok(to_json(row.get_ref(column)?)))
+                    .collect()
+            })
+            .optional()?
+            .map_or(Value::Null, Value::Array);
+        images.push(Value::Array(vec![table.into(), id.into(), row]));
+    }
+    db.prepare_cached("DELETE FROM cron_changed")?.execute([])?;
+    Ok(Value::Array(images).to_string().into_bytes())
+}
+
+fn to_json(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null | ValueRef::Blob(_) => Value::Null,
+        ValueRef::Integer(number) => number.into(),
+        ValueRef::Real(number) => number.into(),
+        ValueRef::Text(text) => String::from_utf8_lossy(text).into(),
+    }
+}
+
+/// Stores changed rows of jobs; `None` if they cannot be read.
+#[cfg(feature = "nats")]
+fn put_jobs(db: &Connection, images: &[u8]) -> Result<Option<()>> {
+    use rusqlite::types::Value as Column;
+    let Ok(images) = serde_json::from_slice::<Vec<(String, String, Option<Vec<Value>>)>>(images) else {
+        return Ok(None);
+    };
+    let known = |table: &str| TABLES.into_iter().find(|(name, _)| *name == table);
+    // All old rows go first: a claim that ended must not stand in the way of the next one.
+    for (table, id, _) in &images {
+        let Some((table, key)) = known(table) else {
+            return Ok(None);
+        };
+        db.prepare_cached(&format!("DELETE FROM {table} WHERE CAST({key} AS TEXT) = ?1"))?
+            .execute([id])?;
+    }
+    for (table, _, row) in images {
+        let (Some((table, _)), Some(row)) = (known(&table), row) else {
+            continue;
+        };
+        let marks = vec!["?"; row.len()].join(", ");
+        let columns = row.into_iter().map(|value| match value {
+            Value::String(text) => Column::Text(text),
+            Value::Number(number) => number.as_i64().map_or(Column::Null, Column::Integer),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Column::Null,
+        });
+        db.prepare_cached(&format!("INSERT INTO {table} VALUES ({marks})"))?
+            .execute(params_from_iter(columns))?;
+    }
+    Ok(Some(()))
+}
+
+/// A commit as bytes: the length of the rows of jobs, these, the batch.
+fn join(jobs: &[u8], batch: &[u8]) -> Vec<u8> {
+    let mut commit = Vec::with_capacity(4 + jobs.len() + batch.len());
+    commit.extend(u32::try_from(jobs.len()).unwrap_or(u32::MAX).to_le_bytes());
+    commit.extend(jobs);
+    commit.extend(batch);
+    commit
+}
+
+#[cfg(feature = "nats")]
+pub use following::{install_snapshot, snapshot};
+
+#[cfg(feature = "nats")]
+mod following {
+    use super::super::apply::JournalDb;
+    use super::super::command::Command;
+    use super::super::fault::{Fault, FaultKind, OpenError};
+    use super::super::handed::HandedCommand;
+    use super::super::lock::{StateLock, private_file};
+    use super::super::log::read_batch;
+    use super::super::schema;
+    use super::{ACTIVE, position, put_jobs, set_position, watch_jobs};
+    use rusqlite::{Connection, OpenFlags, Result};
+    use std::fs::{self, File};
+    use std::path::Path;
+
+    fn damaged(why: &str) -> rusqlite::Error {
+        let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        rusqlite::Error::SqliteFailure(corrupt, Some(why.to_owned()))
+    }
+
+    impl JournalDb<'_> {
+        /// Applies records of the stream, in order; those without a commit only count.
+        pub(in crate::store) fn follow(
+            &mut self,
+            records: &[(u64, Option<Vec<u8>>)],
+            now_ms: i64,
+        ) -> std::result::Result<(), Fault> {
+            let Some((last, _)) = records.last() else {
+                return Ok(());
+            };
+            self.upkeep(|journal_db| {
+                for (_, commit) in records {
+                    if let Some(commit) = commit {
+                        journal_db.replay(commit)?;
+                    }
+                }
+                if journal_db.recent.is_moving() {
+                    journal_db.move_keys(records.len() * 64, now_ms)?;
+                }
+                journal_db
+                    .db
+                    .prepare_cached("DELETE FROM cron_changed")?
+                    .execute([])?;
+                set_position(journal_db.db, *last)
+            })
+        }
+
+        /// The journal notes what it needs to follow a stream.
+        pub(in crate::store) fn begin_following(&self) -> Result<()> {
+            watch_jobs(self.db)?;
+            self.db.execute("DELETE FROM meta WHERE name = ?1", [ACTIVE])?;
+            Ok(())
+        }
+
+        fn replay(&mut self, commit: &[u8]) -> Result<()> {
+            let length = commit
+                .first_chunk()
+                .map(|length| u32::from_le_bytes(*length) as usize);
+            let parts = length.and_then(|length| commit[4..].split_at_checked(length));
+            let (jobs, batch) = parts.ok_or_else(|| damaged("a record of the stream is damaged"))?;
+            if !jobs.is_empty() {
+                put_jobs(self.db, jobs)?.ok_or_else(|| damaged("a record of jobs is damaged"))?;
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            let (ids, commands) = read_batch(batch).map_err(|error| damaged(&error.to_string()))?;
+            self.counters = ids;
+            for command in &commands {
+                self.replay_command(command)?;
+            }
+            Ok(())
+        }
+
+        /// What the active member decided is not decided again: what it took is taken, whatever is known here.
+        fn replay_command(&mut self, command: &Command) -> Result<()> {
+            match command {
+                Command::Accept { .. } => drop(self.accept(command)?),
+                Command::Ignore { .. } => drop(self.ignore(command)?),
+                Command::Handed { command, .. } => match &**command {
+                    HandedCommand::Take(new) => {
+                        self.db
+                            .prepare_cached("DELETE FROM deliveries WHERE dispatch_id = ?1")?
+                            .execute([&new.dispatch_id])?;
+                        self.take(new)?;
+                    }
+                    other => drop(self.deliver(other)?),
+                },
+                other => drop(self.apply(other)?),
+            }
+            Ok(())
+        }
+    }
+
+    /// Writes a copy of a state directory's journal, also while a relay uses it; returns the last record that is in it.
+    pub fn snapshot(dir: &Path, into: &Path) -> std::result::Result<Option<u64>, Fault> {
+        let failed = |error: rusqlite::Error| Fault::from_error(&error);
+        let io = |error: std::io::Error| Fault {
+            kind: FaultKind::Io,
+            detail: error.to_string().into(),
+        };
+        match fs::remove_file(into) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
+            _ => {}
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let db = Connection::open_with_flags(schema::path_in(dir), flags).map_err(failed)?;
+        db.execute("VACUUM INTO ?1", [into.to_string_lossy()])
+            .map_err(failed)?;
+        let copy = Connection::open_with_flags(into, flags).map_err(failed)?;
+        position(&copy).map_err(failed)
+    }
+
+    /// Puts a copy into the place of a state directory's journal; what was there is moved aside.
+    pub fn install_snapshot(
+        dir: &Path,
+        assigned: bool,
+        copy: &Path,
+        now_ms: i64,
+    ) -> std::result::Result<(), OpenError> {
+        let lock = StateLock::take(dir, assigned, now_ms)?;
+        let path = schema::path_in(dir);
+        let failed = |action| {
+            let path = path.clone();
+            move |source| OpenError::Directory { action, path, source }
+        };
+        let open_error = |error: rusqlite::Error| schema::to_open_error(copy, &error);
+        let db = Connection::open(copy).map_err(open_error)?;
+        schema::check_known(&db, copy)?;
+        // The copy of a journal from before the cluster's first record.
+        if position(&db).map_err(open_error)?.is_none() {
+            set_position(&db, 0).map_err(open_error)?;
+        }
+        db.close().map_err(|(_, error)| open_error(error))?;
+        schema::move_aside_as(&path, "journal.stale", now_ms)?;
+        private_file(copy)?;
+        File::open(copy)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| fs::rename(copy, &path))
+            .and_then(|()| File::open(dir)?.sync_all())
+            .map_err(failed("move"))?;
+        drop(lock);
+        Ok(())
+    }
+}
