@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
 use crate::agent::AgentCommand;
 use crate::cron::chat::JobCommand;
-use crate::words::{Key, Language};
+use crate::words::{Language, PhraseKey};
 
 /// A command for the relay itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,19 +67,19 @@ impl SlashCommand {
 }
 
 /// Every command: its names, and what it does.
-const COMMANDS: &[(&[&str], Key)] = &[
-    (&["stop"], Key::HelpStop),
-    (&["new", "reset"], Key::HelpNew),
-    (&["status"], Key::HelpStatus),
-    (&["agent"], Key::HelpAgent),
-    (&["whoami"], Key::HelpWhoAmI),
-    (&["usage"], Key::HelpUsage),
-    (&["cron"], Key::HelpCron),
-    (&["voice"], Key::HelpVoice),
-    (&["retry"], Key::HelpRetry),
-    (&["queue"], Key::HelpQueue),
-    (&["quiet"], Key::HelpQuiet),
-    (&["help"], Key::HelpHelp),
+const COMMANDS: &[(&[&str], PhraseKey)] = &[
+    (&["stop"], PhraseKey::HelpStop),
+    (&["new", "reset"], PhraseKey::HelpNew),
+    (&["status"], PhraseKey::HelpStatus),
+    (&["agent"], PhraseKey::HelpAgent),
+    (&["whoami"], PhraseKey::HelpWhoAmI),
+    (&["usage"], PhraseKey::HelpUsage),
+    (&["cron"], PhraseKey::HelpCron),
+    (&["voice"], PhraseKey::HelpVoice),
+    (&["retry"], PhraseKey::HelpRetry),
+    (&["queue"], PhraseKey::HelpQueue),
+    (&["quiet"], PhraseKey::HelpQuiet),
+    (&["help"], PhraseKey::HelpHelp),
 ];
 
 /// The name of every command, without its slash, and what it does.
@@ -157,12 +157,12 @@ impl SlashCommands {
 
     /// The text that lists the commands.
     pub fn help(&self, language: Language) -> String {
-        let or = format!(" {} /", language.plain(Key::HelpOr));
+        let or = format!(" {} /", language.plain(PhraseKey::HelpOr));
         let lines: Vec<String> = self
             .enabled()
             .map(|(names, what)| format!("/{}: {}", names.join(&or), language.plain(*what)))
             .collect();
-        format!("{}\n{}", lines.join("\n"), language.plain(Key::HelpRest))
+        format!("{}\n{}", lines.join("\n"), language.plain(PhraseKey::HelpRest))
     }
 
     /// The commands to offer on the platform with a command menu, when they have changed.
@@ -192,7 +192,7 @@ impl SlashCommands {
         Some((menu, manifest))
     }
 
-    fn enabled(&self) -> impl Iterator<Item = &(&[&str], Key)> {
+    fn enabled(&self) -> impl Iterator<Item = &(&[&str], PhraseKey)> {
         let is_enabled = |names: &[&str]| self.enabled.iter().any(|name| names.contains(&name.as_str()));
         COMMANDS.iter().filter(move |(names, _)| is_enabled(names))
     }
