@@ -10,7 +10,7 @@ use super::gate::{EventKind, Reason};
 use super::identity::PersonId;
 use super::settings::{ByRole, LimitSettings, Role};
 use crate::collections::BoundedCache;
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 /// People whose use is remembered.
 const MAX_PEOPLE: usize = 10_000;
@@ -24,7 +24,10 @@ const LOOP_MS: i64 = 90_000;
 /// How long somebody is paused who looks like a program.
 const PAUSE_MS: i64 = 15 * MINUTE_MS;
 /// What they read, by whether they may send `/new`.
-const PAUSED: [&str; 2] = [Key::LoopPaused.english(), Key::LoopPausedNew.english()];
+const PAUSED: [&str; 2] = [
+    PhraseKey::LoopPaused.english(),
+    PhraseKey::LoopPausedNew.english(),
+];
 
 /// Chats whose bots are counted.
 const MAX_CHATS: usize = 10_000;
@@ -142,7 +145,7 @@ impl Limits {
             let first = !std::mem::replace(&mut state.minute_notified, true);
             return Some(Exceeded {
                 reason: Reason::Limit,
-                notice: first.then_some(Key::TooFast.english()),
+                notice: first.then_some(PhraseKey::TooFast.english()),
             });
         }
         match kind {
@@ -168,7 +171,8 @@ impl Limits {
             turns.is_some_and(|most| state.turns >= most) || tokens.is_some_and(|most| state.tokens >= most);
         used_up.then(|| Exceeded {
             reason: Reason::Limit,
-            notice: (!std::mem::replace(&mut state.day_notified, true)).then_some(Key::DailyLimit.english()),
+            notice: (!std::mem::replace(&mut state.day_notified, true))
+                .then_some(PhraseKey::DailyLimit.english()),
         })
     }
 
@@ -190,7 +194,7 @@ impl Limits {
         let first = !std::mem::replace(&mut turns.notified, true);
         Some(Exceeded {
             reason: Reason::Loop,
-            notice: first.then_some(Key::OnlyBots.english()),
+            notice: first.then_some(PhraseKey::OnlyBots.english()),
         })
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::adapter::OfferedCommand;
 use crate::cron::target;
 use crate::setting::{MAX_SECS, MAX_SIZE, section, shared};
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 use super::validate::Violation;
 
@@ -213,13 +213,13 @@ section! {
         pub grace_secs: u64 = 5, range(0..=MAX_SECS);
         /// Message to a chat whose turn was interrupted by a restart.
         pub interrupted_notice: Option<String> =
-            Some(Key::Interrupted.english().to_owned());
+            Some(PhraseKey::Interrupted.english().to_owned());
         /// Message to a chat whose queue is full.
         pub overflow_notice: Option<String> =
-            Some(Key::Overflow.english().to_owned());
+            Some(PhraseKey::Overflow.english().to_owned());
         /// Message to a chat that did not get an answer.
         pub undelivered_notice: Option<String> =
-            Some(Key::Undelivered.english().to_owned());
+            Some(PhraseKey::Undelivered.english().to_owned());
         /// What to send again when its outcome is unknown.
         #[serde(deserialize_with = "resend_unknown")]
         pub resend_unknown: ResendUnknown = ResendUnknown::Answers;

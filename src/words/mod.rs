@@ -1,6 +1,6 @@
 //! What the relay itself says in chats: one catalogue, in nine languages.
 //!
-//! A [`Phrase`] names what is said and what is filled in; each language has one function from [`Key`] to text, which the compiler
+//! A [`ChatPhrase`] names what is said and what is filled in; each language has one function from [`PhraseKey`] to text, which the compiler
 //! checks for completeness. Placeholders stand in braces. A text with a `count` has one form for each plural of its language,
 //! separated by `|`.
 
@@ -27,19 +27,19 @@ macro_rules! phrases {
     ($($(#[$doc:meta])* $key:ident $({ $($slot:ident: $type:ty),+ })?,)*) => {
         /// The name of a text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Key {
+        pub enum PhraseKey {
             $($(#[$doc])* $key,)*
         }
 
         /// Something to say, with what is filled in.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Phrase<'w> {
+        pub enum ChatPhrase<'w> {
             $($(#[$doc])* $key $({
                 $(#[allow(missing_docs, reason = "it is named after its placeholder")] $slot: $type),+
             })?,)*
         }
 
-        impl Key {
+        impl PhraseKey {
             /// Every key, with the names of its placeholders.
             const ALL: &'static [(Self, &'static [&'static str])] =
                 &[$((Self::$key, &[$($(stringify!($slot)),+)?])),*];
@@ -50,17 +50,17 @@ macro_rules! phrases {
             }
         }
 
-        impl Phrase<'_> {
-            fn key(&self) -> Key {
+        impl ChatPhrase<'_> {
+            fn key(&self) -> PhraseKey {
                 match self {
-                    $(Self::$key $({ $($slot: _),+ })? => Key::$key,)*
+                    $(Self::$key $({ $($slot: _),+ })? => PhraseKey::$key,)*
                 }
             }
 
             /// What is filled in, by the name of its placeholder.
-            fn slots(&self) -> Vec<(&'static str, Slot<'_>)> {
+            fn slots(&self) -> Vec<(&'static str, PhraseSlot<'_>)> {
                 match self {
-                    $(Self::$key $({ $($slot),+ })? => vec![$($((stringify!($slot), Slot::from(*$slot))),+)?],)*
+                    $(Self::$key $({ $($slot),+ })? => vec![$($((stringify!($slot), PhraseSlot::from(*$slot))),+)?],)*
                 }
             }
         }
@@ -300,24 +300,24 @@ phrases! {
 
 /// What is filled in.
 #[derive(Clone, Copy, Debug)]
-enum Slot<'w> {
+enum PhraseSlot<'w> {
     Text(&'w str),
     Number(u64),
 }
 
-impl<'w> From<&'w str> for Slot<'w> {
+impl<'w> From<&'w str> for PhraseSlot<'w> {
     fn from(text: &'w str) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<u64> for Slot<'_> {
+impl From<u64> for PhraseSlot<'_> {
     fn from(number: u64) -> Self {
         Self::Number(number)
     }
 }
 
-impl Slot<'_> {
+impl PhraseSlot<'_> {
     fn text(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) => (*text).into(),
@@ -331,7 +331,7 @@ const FORMS: char = '|';
 
 impl Language {
     /// The text of a key, with its placeholders and plural forms.
-    const fn text(self, key: Key) -> &'static str {
+    const fn text(self, key: PhraseKey) -> &'static str {
         match self {
             Self::En => en::text(key),
             Self::De => de::text(key),
@@ -346,27 +346,27 @@ impl Language {
     }
 
     /// A text of the catalogue that was written in English, in this language; any other text as it is. Texts that are passed on
-    /// before their reader is known are written with [`Key::english`].
+    /// before their reader is known are written with [`PhraseKey::english`].
     pub fn reword(self, english: &str) -> Cow<'_, str> {
         if self == Self::En {
             return english.into();
         }
-        let known = Key::ALL
+        let known = PhraseKey::ALL
             .iter()
             .find(|(key, slots)| slots.is_empty() && en::text(*key) == english);
         known.map_or_else(|| english.into(), |(key, _)| self.text(*key).into())
     }
 
     /// The text of a key that has no placeholders.
-    pub const fn plain(self, key: Key) -> &'static str {
+    pub const fn plain(self, key: PhraseKey) -> &'static str {
         self.text(key)
     }
 
     /// A phrase in this language.
-    pub fn say(self, phrase: Phrase<'_>) -> String {
+    pub fn say(self, phrase: ChatPhrase<'_>) -> String {
         let slots = phrase.slots();
         let count = slots.iter().find_map(|(name, slot)| match slot {
-            Slot::Number(count) if *name == "count" => Some(*count),
+            PhraseSlot::Number(count) if *name == "count" => Some(*count),
             _ => None,
         });
         let text = self.text(phrase.key());
@@ -381,11 +381,11 @@ impl Language {
     pub fn duration(self, duration: Duration) -> String {
         let secs = duration.as_secs();
         let phrase = match (secs / 3600, secs / 60, secs % 60) {
-            (0, 0, _) => Phrase::Seconds { count: secs },
-            (0, minutes, 0) => Phrase::Minutes { count: minutes },
-            (0, minutes @ 1..10, seconds) => Phrase::MinutesAndSeconds { minutes, seconds },
-            (0, minutes, _) => Phrase::Minutes { count: minutes },
-            (hours, minutes, _) => Phrase::HoursAndMinutes {
+            (0, 0, _) => ChatPhrase::Seconds { count: secs },
+            (0, minutes, 0) => ChatPhrase::Minutes { count: minutes },
+            (0, minutes @ 1..10, seconds) => ChatPhrase::MinutesAndSeconds { minutes, seconds },
+            (0, minutes, _) => ChatPhrase::Minutes { count: minutes },
+            (hours, minutes, _) => ChatPhrase::HoursAndMinutes {
                 hours,
                 minutes: minutes % 60,
             },
@@ -395,7 +395,7 @@ impl Language {
 }
 
 /// Fills in a text once, from left to right: what is filled in is not read again.
-fn fill(text: &str, slots: &[(&str, Slot<'_>)]) -> String {
+fn fill(text: &str, slots: &[(&str, PhraseSlot<'_>)]) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('{') {

@@ -13,7 +13,7 @@ fn placeholders(text: &str) -> BTreeSet<&str> {
 #[test]
 fn every_key_is_in_every_language_with_the_same_placeholders() {
     for language in Language::ALL {
-        for (key, slots) in Key::ALL {
+        for (key, slots) in PhraseKey::ALL {
             let text = language.text(*key);
             let forms: Vec<&str> = text.split(FORMS).collect();
             let wanted: BTreeSet<&str> = slots.iter().copied().collect();
@@ -34,7 +34,7 @@ fn every_key_is_in_every_language_with_the_same_placeholders() {
 #[test]
 fn no_other_language_repeats_the_english_sentences() {
     for language in Language::ALL.into_iter().skip(1) {
-        for (key, _) in Key::ALL {
+        for (key, _) in PhraseKey::ALL {
             let (own, english) = (language.text(*key), Language::En.text(*key));
             let words = english.split_whitespace().filter(|word| word.len() > 3).count();
             assert!(words < 4 || own != english, "{language:?} {key:?}: {own}");
@@ -96,7 +96,7 @@ fn a_duration_is_read_in_its_largest_units() {
 
 #[test]
 fn what_is_filled_in_is_not_filled_in_again() {
-    let said = Language::En.say(Phrase::DoneAfter {
+    let said = Language::En.say(ChatPhrase::DoneAfter {
         time: "{gist}",
         gist: "{time} {",
     });

@@ -8,7 +8,7 @@ use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, Qu
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::chats::ChatId;
 use crate::wire::{Action, PromptButton, SessionKey};
-use crate::words::{Key, Phrase};
+use crate::words::{ChatPhrase, PhraseKey};
 
 /// A question that is open.
 #[derive(Debug)]
@@ -196,7 +196,7 @@ impl OpenQuestion {
         is_visible.then(|| {
             let language = self.target.builder.language;
             let time = language.duration(left);
-            let text = language.say(Phrase::QuestionWaits { time: &time });
+            let text = language.say(ChatPhrase::QuestionWaits { time: &time });
             let reply_to = self.showing.message().map(str::to_owned);
             self.target.ringing(text, reply_to)
         })
@@ -260,7 +260,7 @@ impl OpenQuestion {
     }
 
     /// A notice that replies to the question.
-    pub(super) fn notice(&self, key: Key) -> PromptOp {
+    pub(super) fn notice(&self, key: PhraseKey) -> PromptOp {
         let reply_to = self.showing.message().map(str::to_owned);
         self.target.own_notice(key, reply_to)
     }
@@ -311,7 +311,7 @@ impl PromptTarget {
     }
 
     /// A notice in the words of the relay.
-    pub(super) fn own_notice(&self, key: Key, reply_to: Option<String>) -> PromptOp {
+    pub(super) fn own_notice(&self, key: PhraseKey, reply_to: Option<String>) -> PromptOp {
         self.notice(self.builder.language.plain(key), reply_to)
     }
 

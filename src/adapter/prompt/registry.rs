@@ -17,7 +17,7 @@ use super::types::{
 use crate::adapter::{ChatId, RelayAdapter};
 use crate::collections::BoundedCache;
 use crate::wire::{Outcome, Scalar};
-use crate::words::{Key, Language};
+use crate::words::{Language, PhraseKey};
 
 /// Maximum options of a question.
 const MAX_OPTIONS: usize = 32;
@@ -30,9 +30,9 @@ const MAX_CODED_CHATS: usize = 1024;
 /// Nobody is reminded of a question that is open for less than this.
 const MIN_REMINDED: Duration = Duration::from_secs(2);
 /// Notice for an answer that comes too late.
-const TOO_LATE: Key = Key::TooLate;
+const TOO_LATE: PhraseKey = PhraseKey::TooLate;
 /// Notice for somebody who may not answer.
-const NOT_YOURS: Key = Key::NotYours;
+const NOT_YOURS: PhraseKey = PhraseKey::NotYours;
 
 /// The questions that are open, oldest first.
 #[derive(Debug)]

@@ -11,7 +11,7 @@ use super::question::{OpenQuestion, Presentation, QuestionCode};
 use super::types::{Decision, Meaning, Person, PromptOption, QuestionKind};
 use crate::text::{is_invisible, one_line, truncate, truncate_bytes};
 use crate::wire::{CapabilityDescriptor, LenUnit};
-use crate::words::{Key, Language, Phrase};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// Longest label, in code points.
 pub(super) const LABEL_POINTS: usize = 75;
@@ -57,8 +57,8 @@ impl QuestionText {
         let mut text = paragraph(text, TEXT_POINTS);
         if text.is_empty() {
             text.push_str(language.plain(match kind {
-                QuestionKind::Approval => Key::MayThisBeDone,
-                QuestionKind::Choice => Key::WhichOne,
+                QuestionKind::Approval => PhraseKey::MayThisBeDone,
+                QuestionKind::Choice => PhraseKey::WhichOne,
             }));
         }
         let detail = detail.filter(|detail| !detail.trim().is_empty());
@@ -94,8 +94,8 @@ impl MessageFormat {
     pub(super) fn footer(self, kind: QuestionKind, code: QuestionCode) -> String {
         let code = &code.to_string();
         let how = self.language.say(match kind {
-            QuestionKind::Approval => Phrase::PressApproval { code },
-            QuestionKind::Choice => Phrase::PressChoice { code },
+            QuestionKind::Approval => ChatPhrase::PressApproval { code },
+            QuestionKind::Choice => ChatPhrase::PressChoice { code },
         });
         format!("{GAP}{how}")
     }
@@ -110,8 +110,8 @@ impl MessageFormat {
     ) -> Option<String> {
         let code = &code.to_string();
         let how = self.language.say(match kind {
-            QuestionKind::Approval => Phrase::NumberApproval { code },
-            QuestionKind::Choice => Phrase::NumberChoice { code },
+            QuestionKind::Approval => ChatPhrase::NumberApproval { code },
+            QuestionKind::Choice => ChatPhrase::NumberChoice { code },
         });
         let list = |points: usize| {
             let mut list = String::new();
@@ -190,7 +190,7 @@ impl MessageFormat {
         }
         let marked = |left_out: usize| {
             let number = u64::try_from(left_out).unwrap_or(u64::MAX);
-            let mark = self.language.say(Phrase::NotShown { number });
+            let mark = self.language.say(ChatPhrase::NotShown { number });
             format!("{line}{mark}{line}")
         };
         let room = room.saturating_sub(self.unit.measure(&marked(before + lines.len())));
@@ -229,14 +229,14 @@ impl MessageFormat {
 /// The notice that words without a code decided nothing, for want of a question that they can only mean.
 pub(super) fn undecided(open: &[&OpenQuestion], language: Language) -> String {
     let why = language.plain(if open.len() == 1 {
-        Key::JustAsked
+        PhraseKey::JustAsked
     } else {
-        Key::SeveralOpen
+        PhraseKey::SeveralOpen
     });
     let how: Vec<String> = open.iter().take(MAX_NAMED).map(|open| by_code(open)).collect();
     let more = if open.len() > MAX_NAMED { ", ..." } else { "" };
     let codes = &format!("{}{more}", how.join(", "));
-    let how = language.say(Phrase::AnswerByCode { codes });
+    let how = language.say(ChatPhrase::AnswerByCode { codes });
     format!("{why} {how}")
 }
 
@@ -260,11 +260,11 @@ pub(super) fn label(option: &PromptOption, at: usize, language: Language) -> Str
         return label;
     }
     language.say(match option.meaning {
-        Meaning::AllowOnce => Phrase::AllowOnce,
-        Meaning::AllowSession => Phrase::AllowSession,
-        Meaning::AllowAlways => Phrase::AllowAlways,
-        Meaning::Deny => Phrase::DenyOption,
-        Meaning::Plain => Phrase::OptionNumber {
+        Meaning::AllowOnce => ChatPhrase::AllowOnce,
+        Meaning::AllowSession => ChatPhrase::AllowSession,
+        Meaning::AllowAlways => ChatPhrase::AllowAlways,
+        Meaning::Deny => ChatPhrase::DenyOption,
+        Meaning::Plain => ChatPhrase::OptionNumber {
             number: at as u64 + 1,
         },
     })
@@ -298,24 +298,24 @@ pub(super) fn decision_line(
     by: Option<&Person>,
     language: Language,
 ) -> String {
-    let said = |mark: char, key: Key| format!("{mark} {}", language.plain(key));
+    let said = |mark: char, key: PhraseKey| format!("{mark} {}", language.plain(key));
     let line = match (decision, chosen, kind) {
-        (Decision::TimedOut, _, QuestionKind::Approval) => return said('⌛', Key::NoAnswerDenied),
-        (Decision::TimedOut, _, QuestionKind::Choice) => return said('⌛', Key::NoAnswerInTime),
+        (Decision::TimedOut, _, QuestionKind::Approval) => return said('⌛', PhraseKey::NoAnswerDenied),
+        (Decision::TimedOut, _, QuestionKind::Choice) => return said('⌛', PhraseKey::NoAnswerInTime),
         (Decision::Chosen(_), Some((label, meaning)), _) => match meaning {
-            Meaning::AllowOnce => said('✅', Key::AllowedOnce),
-            Meaning::AllowSession => said('✅', Key::AllowedSession),
-            Meaning::AllowAlways => said('✅', Key::AllowedAlways),
-            Meaning::Deny => said('❌', Key::Denied),
+            Meaning::AllowOnce => said('✅', PhraseKey::AllowedOnce),
+            Meaning::AllowSession => said('✅', PhraseKey::AllowedSession),
+            Meaning::AllowAlways => said('✅', PhraseKey::AllowedAlways),
+            Meaning::Deny => said('❌', PhraseKey::Denied),
             Meaning::Plain => format!("✅ {}", paired_ticks(label)),
         },
-        (Decision::Cancelled | Decision::Chosen(_), _, _) if by.is_some() => said('❌', Key::Denied),
-        (Decision::Cancelled | Decision::Chosen(_), _, _) => return said('⏹', Key::NoLongerAsked),
+        (Decision::Cancelled | Decision::Chosen(_), _, _) if by.is_some() => said('❌', PhraseKey::Denied),
+        (Decision::Cancelled | Decision::Chosen(_), _, _) => return said('⏹', PhraseKey::NoLongerAsked),
     };
     match by.and_then(|person| person.name.as_deref()) {
         Some(name) => {
             let (decision, person) = (&line, &person_name(name));
-            language.say(Phrase::DecidedBy { decision, person })
+            language.say(ChatPhrase::DecidedBy { decision, person })
         }
         None => line,
     }

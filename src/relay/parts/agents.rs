@@ -19,7 +19,7 @@ use crate::relay::effects::{Effects, SelectedAgent};
 use crate::store::Command;
 use crate::text::printable;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
-use crate::words::{Key, Language, Phrase};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// Sessions whose chosen agent is cached; others are read from the journal again.
 const MAX_CACHED_CHOICES: usize = 4096;
@@ -273,25 +273,25 @@ impl AgentRegistry {
         effects: &mut Effects,
     ) -> String {
         if let Some(agent) = self.fixed(input) {
-            return language.say(Phrase::AgentFixed { agent: &agent });
+            return language.say(ChatPhrase::AgentFixed { agent: &agent });
         }
         let agents = &self.choosable(allowed, language);
         let Some(name) = name else {
             let agent = &self.current(session, input);
-            return language.say(Phrase::AgentList { agent, agents });
+            return language.say(ChatPhrase::AgentList { agent, agents });
         };
         let may_use =
             |name: &Arc<str>| allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == **name));
         let Some(chosen) = self.find(name).filter(may_use) else {
             let name = &printable(name, 40);
-            return language.say(Phrase::AgentUnknown { name, agents });
+            return language.say(ChatPhrase::AgentUnknown { name, agents });
         };
         effects.write(Command::SetResume {
             session: choice_key(session),
             blob: chosen.as_bytes().to_vec(),
             now_ms,
         });
-        let answer = language.say(Phrase::AgentChosen { agent: &chosen });
+        let answer = language.say(ChatPhrase::AgentChosen { agent: &chosen });
         self.choices.insert(session.clone(), Some(chosen));
         answer
     }
@@ -302,7 +302,7 @@ impl AgentRegistry {
         let choosable = (self.slots.iter()).filter(|(name, slot)| slot.choosable && may_use(name));
         let names: Vec<&str> = choosable.map(|(name, _)| &**name).collect();
         if names.is_empty() {
-            return language.plain(Key::AgentNone).to_owned();
+            return language.plain(PhraseKey::AgentNone).to_owned();
         }
         names.join(", ")
     }
@@ -520,7 +520,14 @@ mod tests {
         ] {
             let mut agents = registry(routes.clone());
             let mut effects = Effects::default();
-            let said = agents.choose(&session(), name, None, &in_chat(chat), 1, &mut effects);
+            let said = agents.choose(
+                &session(),
+                name,
+                None,
+                &in_chat(chat),
+                (Language::En, 1),
+                &mut effects,
+            );
             assert_eq!(said, answer, "{chat} {name:?}");
             assert_eq!(
                 effects.commands(),

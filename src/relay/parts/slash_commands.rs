@@ -6,7 +6,7 @@ use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
 use crate::agent::{AgentCommand, Preference, PreferenceRequest};
 use crate::cron::chat::JobCommand;
 use crate::text::truncate;
-use crate::words::{Key, Language, Phrase};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// A command for the relay itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,23 +103,23 @@ impl SlashCommand {
 }
 
 /// Every command: its names, and what it does.
-const COMMANDS: &[(&[&str], Key)] = &[
-    (&["stop"], Key::HelpStop),
-    (&["new", "reset"], Key::HelpNew),
-    (&["sessions"], Key::HelpSessions),
-    (&["resume"], Key::HelpResume),
-    (&["status"], Key::HelpStatus),
-    (&["agent"], Key::HelpAgent),
-    (&["model"], Key::HelpModel),
-    (&["mode"], Key::HelpMode),
-    (&["whoami"], Key::HelpWhoAmI),
-    (&["usage"], Key::HelpUsage),
-    (&["cron"], Key::HelpCron),
-    (&["voice"], Key::HelpVoice),
-    (&["retry"], Key::HelpRetry),
-    (&["queue"], Key::HelpQueue),
-    (&["quiet"], Key::HelpQuiet),
-    (&["help"], Key::HelpHelp),
+const COMMANDS: &[(&[&str], PhraseKey)] = &[
+    (&["stop"], PhraseKey::HelpStop),
+    (&["new", "reset"], PhraseKey::HelpNew),
+    (&["sessions"], PhraseKey::HelpSessions),
+    (&["resume"], PhraseKey::HelpResume),
+    (&["status"], PhraseKey::HelpStatus),
+    (&["agent"], PhraseKey::HelpAgent),
+    (&["model"], PhraseKey::HelpModel),
+    (&["mode"], PhraseKey::HelpMode),
+    (&["whoami"], PhraseKey::HelpWhoAmI),
+    (&["usage"], PhraseKey::HelpUsage),
+    (&["cron"], PhraseKey::HelpCron),
+    (&["voice"], PhraseKey::HelpVoice),
+    (&["retry"], PhraseKey::HelpRetry),
+    (&["queue"], PhraseKey::HelpQueue),
+    (&["quiet"], PhraseKey::HelpQuiet),
+    (&["help"], PhraseKey::HelpHelp),
 ];
 
 /// Commands of an agent that are listed.
@@ -204,7 +204,7 @@ impl SlashCommands {
 
     /// The text that lists the commands, and those of the agent that answers.
     pub fn help(&self, agent: &str, offered: &[AgentCommand], language: Language) -> String {
-        let or = format!(" {} /", language.plain(Key::HelpOr));
+        let or = format!(" {} /", language.plain(PhraseKey::HelpOr));
         let own = self
             .enabled()
             .map(|(names, what)| format!("/{}: {}", names.join(&or), language.plain(*what)));
@@ -220,10 +220,10 @@ impl SlashCommands {
         });
         let others: Vec<String> = others.collect();
         if !others.is_empty() {
-            lines.push(language.say(Phrase::HelpCommandsOf { agent }));
+            lines.push(language.say(ChatPhrase::HelpCommandsOf { agent }));
             lines.extend(others);
         }
-        format!("{}\n{}", lines.join("\n"), language.plain(Key::HelpRest))
+        format!("{}\n{}", lines.join("\n"), language.plain(PhraseKey::HelpRest))
     }
 
     /// The commands to offer, and the platforms with a command menu to offer them on, when they have changed.
@@ -255,7 +255,7 @@ impl SlashCommands {
         Some((self.menus.clone(), manifest))
     }
 
-    fn enabled(&self) -> impl Iterator<Item = &(&[&str], Key)> {
+    fn enabled(&self) -> impl Iterator<Item = &(&[&str], PhraseKey)> {
         let is_enabled = |names: &[&str]| self.enabled.iter().any(|name| names.contains(&name.as_str()));
         COMMANDS.iter().filter(move |(names, _)| is_enabled(names))
     }

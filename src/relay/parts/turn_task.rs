@@ -27,7 +27,7 @@ use crate::session::TurnId;
 use crate::store::StartMark;
 use crate::text::truncate_bytes;
 use crate::wire::OpId;
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 /// Outcomes that wait for a turn's task; it has at most two ops in flight.
 const MAX_OUTCOMES: usize = 8;
@@ -605,7 +605,7 @@ impl TurnOutput {
                 self.attach(recording, now);
             }
             Some(Err(_)) => {
-                let notice = self.stream.language().plain(Key::NotSpoken);
+                let notice = self.stream.language().plain(PhraseKey::NotSpoken);
                 self.stream.notice(notice, now);
             }
         }

@@ -22,10 +22,10 @@ use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{DedupeKey, InboxKind, InboxSeq, RowState};
 use crate::text::truncate;
 use crate::wire::{MessageEvent, SessionKey};
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 /// What somebody reads whose role does not allow a command.
-const NOT_YOUR_ROLE: &str = Key::NotYourRole.english();
+const NOT_YOUR_ROLE: &str = PhraseKey::NotYourRole.english();
 
 impl EventLoop {
     pub fn handle_frames(&mut self, frames: Vec<InboundFrame>) {

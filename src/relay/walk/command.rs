@@ -17,12 +17,12 @@ use crate::relay::voice::voice_key;
 use crate::session::{StopReason, TurnId};
 use crate::store::{ChangeRefusal, Command, InboxSeq, JobChange, JobRow, RowState};
 use crate::wire::SessionKey;
-use crate::words::{Key, Language, Phrase};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// What chats read where jobs never run.
-const OFF: &str = Key::JobsOff.english();
+const OFF: &str = PhraseKey::JobsOff.english();
 /// What chats read when a change could not be stored.
-const NOT_STORED: &str = Key::NotStored.english();
+const NOT_STORED: &str = PhraseKey::NotStored.english();
 
 impl EventLoop {
     /// Runs one of the relay's own commands, now that it is committed, and answers it.
@@ -44,13 +44,13 @@ impl EventLoop {
                 return self.run_job_command(&text, session, row, (chat, facts), author);
             }
             SlashCommand::Stop => match about {
-                AboutTurn::Running(turns) if self.stop_turns(&turns) => Key::Stopped,
+                AboutTurn::Running(turns) if self.stop_turns(&turns) => PhraseKey::Stopped,
                 AboutTurn::Running(turns)
                     if turns.is_empty() && self.link.stop_elsewhere(session.as_str()) =>
                 {
-                    Key::StopAskedElsewhere
+                    PhraseKey::StopAskedElsewhere
                 }
-                AboutTurn::Running(_) | AboutTurn::Forgotten => Key::NothingRuns,
+                AboutTurn::Running(_) | AboutTurn::Forgotten => PhraseKey::NothingRuns,
             }
             .english()
             .to_owned(),
@@ -129,13 +129,13 @@ impl EventLoop {
                     blob: b"on".to_vec(),
                     now_ms: self.clock.unix_ms(),
                 });
-                Key::VoiceOn
+                PhraseKey::VoiceOn
             }
             Some(false) => {
                 self.effects.write(Command::DropResume { session: key });
-                Key::VoiceOff
+                PhraseKey::VoiceOff
             }
-            None => Key::VoiceUsage,
+            None => PhraseKey::VoiceUsage,
         };
         answer.english().to_owned()
     }
@@ -151,10 +151,10 @@ impl EventLoop {
         let count = u64::try_from(sessions.waiting(session)).unwrap_or(u64::MAX);
         let agent = &self.agents.current(session, input);
         language.say(match (is_working, count) {
-            (false, 0) => Phrase::StatusIdle { agent },
-            (true, 0) => Phrase::StatusWorking { agent },
-            (false, count) => Phrase::StatusIdleWaiting { agent, count },
-            (true, count) => Phrase::StatusWorkingWaiting { agent, count },
+            (false, 0) => ChatPhrase::StatusIdle { agent },
+            (true, 0) => ChatPhrase::StatusWorking { agent },
+            (false, count) => ChatPhrase::StatusIdleWaiting { agent, count },
+            (true, count) => ChatPhrase::StatusWorkingWaiting { agent, count },
         })
     }
 

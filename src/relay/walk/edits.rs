@@ -11,7 +11,7 @@ use crate::relay::parts::turns::decode_line;
 use crate::session::{Admission, StopReason};
 use crate::store::{DedupeKey, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
-use crate::words::Phrase;
+use crate::words::ChatPhrase;
 
 /// Messages that `/queue` offers to drop.
 const MAX_LISTED: usize = 10;
@@ -97,7 +97,7 @@ impl EventLoop {
             Some((last, Box::new(event)))
         });
         let Some((last, mut event)) = decoded else {
-            return Some(self.language(chat, facts).say(Phrase::NothingToRetry));
+            return Some(self.language(chat, facts).say(ChatPhrase::NothingToRetry));
         };
         event.is_edit = false;
         let now = self.clock.now();
@@ -124,20 +124,20 @@ impl EventLoop {
         let language = self.language(chat, facts);
         let rows: Vec<InboxSeq> = self.turns.sessions().rows(session).map(InboxSeq).collect();
         if rows.is_empty() {
-            return Some(language.say(Phrase::NothingWaits));
+            return Some(language.say(ChatPhrase::NothingWaits));
         }
         let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
         let listed: Vec<InboxSeq> = rows.into_iter().take(MAX_LISTED).collect();
         let label = |(at, row): (usize, &InboxSeq)| {
             let gist = self.messages.gist(*row).unwrap_or("\u{2026}");
             let (number, text) = (at as u64 + 1, gist);
-            language.say(Phrase::DropMessage { number, text })
+            language.say(ChatPhrase::DropMessage { number, text })
         };
         let question = QueueQuestion {
             session: session.clone(),
             chat: chat.clone(),
             facts: facts.clone(),
-            text: language.say(Phrase::MessagesWait { count }),
+            text: language.say(ChatPhrase::MessagesWait { count }),
             labels: listed.iter().enumerate().map(label).collect(),
             rows: listed,
             is_quiet: self.is_quiet(chat, facts),
@@ -147,6 +147,6 @@ impl EventLoop {
         self.approvals
             .ask_about_queue(question, &adapter, now, effects)
             .err()
-            .map(|_| language.say(Phrase::MessagesWait { count }))
+            .map(|_| language.say(ChatPhrase::MessagesWait { count }))
     }
 }

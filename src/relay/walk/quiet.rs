@@ -13,7 +13,7 @@ use crate::relay::parts::turns::TurnOrigin;
 use crate::store::{Command, InboxSeq};
 use crate::text::one_line;
 use crate::wire::{Action, SessionKey};
-use crate::words::{Language, Phrase};
+use crate::words::{ChatPhrase, Language};
 
 /// Characters of an answer in the message that says that a turn is done.
 const GIST_CHARS: usize = 100;
@@ -84,9 +84,9 @@ impl EventLoop {
         };
         let (time, gist) = (time.as_str(), gist.as_str());
         let text = language.say(match summary.result {
-            TurnResult::Failed => Phrase::FailedAfter { time, gist },
-            _ if gist.is_empty() => Phrase::DoneAfterSilently { time },
-            TurnResult::Done | TurnResult::Stopped => Phrase::DoneAfter { time, gist },
+            TurnResult::Failed => ChatPhrase::FailedAfter { time, gist },
+            _ if gist.is_empty() => ChatPhrase::DoneAfterSilently { time },
+            TurnResult::Done | TurnResult::Stopped => ChatPhrase::DoneAfter { time, gist },
         });
         let adapter = self.adapters.get(&origin.chat.platform);
         adapter.reply(&text, &origin.chat, &origin.facts)
@@ -168,7 +168,7 @@ impl EventLoop {
     ) -> Option<String> {
         let language = self.language(chat, facts);
         let Some(person) = quiet_person(chat, facts) else {
-            return Some(language.say(Phrase::QuietUsage));
+            return Some(language.say(ChatPhrase::QuietUsage));
         };
         let choice = match text.to_ascii_lowercase().as_str() {
             "" => {
@@ -188,13 +188,13 @@ impl EventLoop {
             "off" => QuietChoice::Off,
             hours => match hours.parse() {
                 Ok(hours) => QuietChoice::Hours(hours),
-                Err(_) => return Some(language.say(Phrase::QuietUsage)),
+                Err(_) => return Some(language.say(ChatPhrase::QuietUsage)),
             },
         };
         self.quiet.choose(Arc::clone(&person), choice);
         self.store_quiet_hours(person, choice);
         Some(match choice {
-            QuietChoice::Off => language.say(Phrase::QuietOff),
+            QuietChoice::Off => language.say(ChatPhrase::QuietOff),
             choice => self.describe_quiet_hours(choice, language),
         })
     }
@@ -204,13 +204,13 @@ impl EventLoop {
         match (choice, self.quiet.everybodys()) {
             (QuietChoice::Hours(hours), _) => {
                 let hours = &hours.to_string();
-                language.say(Phrase::QuietSet { hours, zone })
+                language.say(ChatPhrase::QuietSet { hours, zone })
             }
             (QuietChoice::Everybodys, Some(hours)) => {
                 let hours = &hours.to_string();
-                language.say(Phrase::QuietForEverybody { hours, zone })
+                language.say(ChatPhrase::QuietForEverybody { hours, zone })
             }
-            (QuietChoice::Everybodys, None) | (QuietChoice::Off, _) => language.say(Phrase::QuietNever),
+            (QuietChoice::Everybodys, None) | (QuietChoice::Off, _) => language.say(ChatPhrase::QuietNever),
         }
     }
 }

@@ -20,12 +20,12 @@ use crate::relay::status::HealthCheck;
 use crate::session::StopReason;
 use crate::store::Command;
 use crate::wire::SessionKey;
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 /// Messages sent without being asked that may wait for the journal.
 const MAX_UNCOMMITTED_SENDS: usize = 1024;
 /// What somebody reads whose code was approved; by whether what they wrote was kept.
-const WELCOME: [&str; 2] = [Key::WelcomeAgain.english(), Key::Welcome.english()];
+const WELCOME: [&str; 2] = [PhraseKey::WelcomeAgain.english(), PhraseKey::Welcome.english()];
 
 impl EventLoop {
     pub fn handle_request(&mut self, request: HandleRequest) {

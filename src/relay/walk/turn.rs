@@ -21,7 +21,7 @@ use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 use super::arrival::event_kind;
 
@@ -31,7 +31,7 @@ const INTERACTION: &str = "discord_interaction_id";
 const FOLLOW_UP: &str = "discord.interaction_token";
 
 /// Replaces a half-written answer that is begun again.
-const ANSWERING_AGAIN: &str = Key::AnsweringAgain.english();
+const ANSWERING_AGAIN: &str = PhraseKey::AnsweringAgain.english();
 
 /// A turn that an earlier process left running.
 pub struct LeftTurn {

@@ -9,7 +9,7 @@ use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
 use crate::store::{InboxSeq, OpSeqs, RowState};
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 use super::quiet::TurnSummary;
 
@@ -58,7 +58,7 @@ impl EventLoop {
         let mut stream = report.stream;
         if report.truncated {
             stream.push_text("\n\n", now);
-            stream.push_text(language.plain(Key::CutBySize), now);
+            stream.push_text(language.plain(PhraseKey::CutBySize), now);
         }
         if let Some(notice) = &ended.notice {
             if report.has_text {

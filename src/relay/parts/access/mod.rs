@@ -26,7 +26,7 @@ use crate::session::TurnId;
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
 use crate::text::instant;
 use crate::wire::{NoAliases, Platform, SessionKey, SessionSource, WhatsAppAliases};
-use crate::words::{Key, Language, Phrase};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -298,7 +298,7 @@ impl AccessControl {
     /// What `/usage` answers.
     pub fn describe_usage(&mut self, author: &Author, language: Language, now_ms: i64) -> String {
         let Some(person) = self.counted(author) else {
-            return language.plain(Key::NothingCounted).to_owned();
+            return language.plain(PhraseKey::NothingCounted).to_owned();
         };
         let (turns, tokens) = self.limits.today(&person, now_ms);
         let role = self.gate.role(author).unwrap_or_default();
@@ -308,14 +308,14 @@ impl AccessControl {
             match limit.as_ref().and_then(|limit| limit.of(role)) {
                 Some(most) => {
                     let (used, most) = (&used, &most.to_string());
-                    language.say(Phrase::UsedOf { used, most })
+                    language.say(ChatPhrase::UsedOf { used, most })
                 }
                 None => used,
             }
         };
         let turns = &of(turns, &limits.turns_per_day);
         let tokens = &of(tokens, &limits.tokens_per_day);
-        language.say(Phrase::UsedToday { turns, tokens })
+        language.say(ChatPhrase::UsedToday { turns, tokens })
     }
 
     /// Decides again about an event that the journal kept, or that meets a running turn of this agent: the rules may have
@@ -395,7 +395,7 @@ impl AccessControl {
             .map_or_else(|| "unknown".to_owned(), PersonId::to_string);
         let role = self.gate.role(author).map_or("none", Role::as_str);
         let person = &person;
-        language.say(Phrase::WhoYouAre { person, role })
+        language.say(ChatPhrase::WhoYouAre { person, role })
     }
 
     /// Handles a request of a verb: its rows go to the journal.

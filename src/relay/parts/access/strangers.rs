@@ -6,7 +6,7 @@ use super::{AccessControl, HOUR_MS, write_rows};
 use crate::access::{Author, PairingRequest, PairingStep, PersonId, Strangers};
 use crate::relay::effects::Effects;
 use crate::text::printable;
-use crate::words::{Key, Language, Phrase};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// Replies to strangers in an hour, all of them together.
 const MAX_NOTICES: usize = 50;
@@ -48,7 +48,7 @@ impl AccessControl {
         let reply = match strangers {
             Strangers::Silent => return None,
             Strangers::Notice => StrangerReply {
-                text: language.plain(Key::NoAccess).to_owned(),
+                text: language.plain(PhraseKey::NoAccess).to_owned(),
                 code: None,
             },
             Strangers::Pair => {
@@ -85,10 +85,10 @@ impl AccessControl {
         tracing::info!(person = %person, name, "somebody asks for access; to let them in: {command}");
         let (command, said) = (&command, &code);
         let text = language.say(match (has_owner, is_kept) {
-            (true, true) => Phrase::PairKept { code: said, command },
-            (true, false) => Phrase::PairAgain { code: said, command },
-            (false, true) => Phrase::PairFirstKept { code: said, command },
-            (false, false) => Phrase::PairFirstAgain { code: said, command },
+            (true, true) => ChatPhrase::PairKept { code: said, command },
+            (true, false) => ChatPhrase::PairAgain { code: said, command },
+            (false, true) => ChatPhrase::PairFirstKept { code: said, command },
+            (false, false) => ChatPhrase::PairFirstAgain { code: said, command },
         });
         Some(StrangerReply {
             text,

@@ -19,16 +19,16 @@ use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
 use crate::relay::effects::{Effect, Effects};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::text::printable;
-use crate::words::{Key, Phrase};
+use crate::words::{ChatPhrase, PhraseKey};
 
 /// How long what waits may be dropped by a button.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Length of a person's name in a question.
 const MAX_PERSON_CHARS: usize = 120;
 /// What a chat reads whose question went to an owner.
-const ASKED_OWNER: &str = Key::OwnerAsked.english();
+const ASKED_OWNER: &str = PhraseKey::OwnerAsked.english();
 /// What a chat reads whose question nobody can answer.
-const NO_OWNER: &str = Key::NoOwner.english();
+const NO_OWNER: &str = PhraseKey::NoOwner.english();
 
 impl Approvals {
     /// Who decides a question of this author's turn.
@@ -89,7 +89,7 @@ impl Approvals {
         };
         let person = printable(&author.name(), MAX_PERSON_CHARS);
         let adapter = adapters.get(&owner.chat.platform);
-        let asked = Phrase::PersonAsks {
+        let asked = ChatPhrase::PersonAsks {
             person: &person,
             question: &question.text,
         };
@@ -196,10 +196,10 @@ impl Approvals {
             personal: true,
             kind: QuestionKind::Approval,
             options: vec![
-                option(language.plain(Key::LetIn), Meaning::AllowOnce),
-                option(language.plain(Key::Ignore), Meaning::Deny),
+                option(language.plain(PhraseKey::LetIn), Meaning::AllowOnce),
+                option(language.plain(PhraseKey::Ignore), Meaning::Deny),
             ],
-            text: language.say(Phrase::MayTalk {
+            text: language.say(ChatPhrase::MayTalk {
                 person: &person,
                 code: &code,
             }),

@@ -18,7 +18,7 @@ use crate::relay::parts::turn_task::{TurnContext, TurnReport, run_turn};
 use crate::session::{StopReason, TurnId};
 use crate::store::{InboxSeq, RowState};
 use crate::wire::SessionKey;
-use crate::words::Key;
+use crate::words::PhraseKey;
 
 impl Turns {
     /// Runs the agent for a committed message. A turn that was stopped before it began ends right away.
@@ -198,7 +198,7 @@ impl Turns {
         tracing::error!(turn = turn.0, "the agent panicked");
         TurnEnd::Failed(Failure::new(
             FailureClass::Internal,
-            Key::AgentBroke.english(),
+            PhraseKey::AgentBroke.english(),
             "it panicked",
         ))
     }
@@ -218,17 +218,17 @@ impl Turns {
             TurnEnd::Truncated(why) => {
                 self.counters.done += 1;
                 let notice = match why {
-                    Truncation::Tokens => Key::CutByTokens,
-                    Truncation::Steps => Key::CutBySteps,
-                    Truncation::Filter => Key::CutByFilter,
-                    Truncation::Size => Key::CutBySize,
+                    Truncation::Tokens => PhraseKey::CutByTokens,
+                    Truncation::Steps => PhraseKey::CutBySteps,
+                    Truncation::Filter => PhraseKey::CutByFilter,
+                    Truncation::Size => PhraseKey::CutBySize,
                 };
                 let notice = notice.english().to_owned();
                 (RowState::Done, TurnResult::Done, Some(notice))
             }
             TurnEnd::Refused => {
                 self.counters.done += 1;
-                let notice = Key::AgentDeclined.english().to_owned();
+                let notice = PhraseKey::AgentDeclined.english().to_owned();
                 (RowState::Done, TurnResult::Failed, Some(notice))
             }
             TurnEnd::Cancelled { confirmed } => {
@@ -246,7 +246,7 @@ impl Turns {
                 (
                     RowState::Stopped,
                     TurnResult::Stopped,
-                    Some(Key::StoppedMark.english().to_owned()),
+                    Some(PhraseKey::StoppedMark.english().to_owned()),
                 )
             }
             TurnEnd::Failed(failure) => {
