@@ -8,8 +8,8 @@ use hermes_relay::cron::claim;
 use hermes_relay::cron::jobs_file::{self, ImportNote};
 use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, Timestamp, plus_secs};
 use hermes_relay::direct::telegram::{
-    BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, Relevance, TopicNames, UpdateMeaning,
-    read_batch,
+    BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, RecentMessages, Relevance, TopicNames,
+    UpdateMeaning, read_batch,
 };
 use hermes_relay::store::{decode_batch, encode_batch};
 use hermes_relay::wire::{
@@ -205,6 +205,7 @@ pub(crate) fn updates(data: &[u8]) {
         relevance: &relevance,
         open_callback: &open,
         topics: &mut TopicNames::new(),
+        recent: &mut RecentMessages::new(10),
     };
     let batch = read_batch(&result, &mut reader);
     assert!(batch.is_sorted_by_key(|one| one.update_id));
