@@ -290,13 +290,12 @@ async fn check(
             BotPlatform::Discord => discord_bot(token, args, loaded, env).await,
         }
     };
-    match timeout(CHECK_TIMEOUT, asking).await {
-        Ok(described) => described.map(Some),
-        Err(_) => {
-            let why = format!("{} did not answer in time", platform.name());
-            Err(BotTokenRefusal::Unreachable(why))
-        }
-    }
+    let described = timeout(CHECK_TIMEOUT, asking).await;
+    let described = described.unwrap_or_else(|_| {
+        let why = format!("{} did not answer in time", platform.name());
+        Err(BotTokenRefusal::Unreachable(why))
+    });
+    described.map(Some)
 }
 
 async fn telegram_bot(

@@ -292,27 +292,7 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         if let Some(token) = token_written {
             outln!("Wrote {}, which only you can read.", token.display());
         }
-        if let Some((bot, described)) = bot.as_ref().and_then(|bot| Some((bot, bot.described.as_ref()?))) {
-            outln!("Your bot is {}.", bot.name());
-            if described.is_blind {
-                outln!(
-                    "It may not read messages yet: turn on Message Content Intent on the page Bot of \
-                     https://discord.com/developers/applications."
-                );
-            }
-        }
-        let acting = agent.as_ref().filter(|agent| agent.acts() && pairs);
-        if let Some(agent) = acting {
-            outln!(
-                "{} can act on this machine, so `access.mode` is `pair`: you approve who may write.",
-                agent.name()
-            );
-        } else if let Some(bot) = bot.as_ref().filter(|_| pairs) {
-            outln!(
-                "Everybody on {} can find the bot, so `access.mode` is `pair`: you approve who may write.",
-                bot.platform.name()
-            );
-        }
+        introduce(agent.as_ref(), bot.as_ref(), pairs);
     }
     if let Some(agent) = agent.as_ref().filter(|_| !args.no_test) {
         test(&file, agent, args.json, process).await?;
@@ -327,6 +307,31 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         asks,
         is_default,
     })
+}
+
+/// Says who the bot is, and why people have to be approved.
+fn introduce(agent: Option<&ChosenAgent>, bot: Option<&ChosenBot>, pairs: bool) {
+    if let Some((bot, described)) = bot.and_then(|bot| Some((bot, bot.described.as_ref()?))) {
+        outln!("Your bot is {}.", bot.name());
+        if described.is_blind {
+            outln!(
+                "It may not read messages yet: turn on Message Content Intent on the page Bot of \
+                 https://discord.com/developers/applications."
+            );
+        }
+    }
+    let acting = agent.filter(|agent| agent.acts() && pairs);
+    if let Some(agent) = acting {
+        outln!(
+            "{} can act on this machine, so `access.mode` is `pair`: you approve who may write.",
+            agent.name()
+        );
+    } else if let Some(bot) = bot.filter(|_| pairs) {
+        outln!(
+            "Everybody on {} can find the bot, so `access.mode` is `pair`: you approve who may write.",
+            bot.platform.name()
+        );
+    }
 }
 
 /// The text of an existing file that is added to; `None` for a file that is new or replaced.

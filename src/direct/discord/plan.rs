@@ -159,39 +159,23 @@ impl RequestPlanner {
                 let (steps, _) = self.single(RestMethod::Get, "", "channel", None, CallKind::Required);
                 Ok((steps, CallsEnd::ChatInfo))
             }
-            Action::ThreadCreate { thread_name, .. } => {
-                let body =
-                    json!({ "name": thread_title(thread_name)?, "type": 11, "auto_archive_duration": 1440 });
-                let (steps, _) = self.single(
-                    RestMethod::Post,
-                    "threads",
-                    "threads",
-                    Some(body),
-                    CallKind::Required,
-                );
-                Ok((steps, CallsEnd::Thread))
+            Action::ThreadCreate { thread_name, .. } => self.open_thread(thread_name),
+            Action::ThreadRename {
+                only_if_connector_created: Some(true),
+                ..
             }
+            | Action::ThreadRename {
+                only_if_current_name: Some(_),
+                ..
+            } => Err(refused(
+                "unsupported",
+                "this bot does not know who named the thread",
+            )),
             Action::ThreadRename {
                 message_id,
                 thread_name,
-                only_if_connector_created,
-                only_if_current_name,
                 ..
-            } => {
-                if only_if_connector_created == &Some(true) || only_if_current_name.is_some() {
-                    return Err(refused(
-                        "unsupported",
-                        "this bot does not know who named the thread",
-                    ));
-                }
-                let body = json!({ "name": thread_title(thread_name)? });
-                let thread = Self {
-                    op: self.op,
-                    channel: snowflake(message_id)?,
-                    answers: None,
-                };
-                Ok(thread.single(RestMethod::Patch, "", "channel", Some(body), CallKind::Required))
-            }
+            } => self.rename_thread(message_id, thread_name),
             Action::SendMedia {
                 source_url,
                 content,
@@ -206,6 +190,23 @@ impl RequestPlanner {
             // The next message to the person answers the command.
             Action::FollowUp { .. } => Err(refused("unsupported", "this bot answers commands by messages")),
         }
+    }
+
+    fn open_thread(&self, name: &str) -> Result<RequestPlan, OpResult> {
+        let body = json!({ "name": thread_title(name)?, "type": 11, "auto_archive_duration": 1440 });
+        let (method, kind) = (RestMethod::Post, CallKind::Required);
+        let (steps, _) = self.single(method, "threads", "threads", Some(body), kind);
+        Ok((steps, CallsEnd::Thread))
+    }
+
+    fn rename_thread(&self, thread: &str, name: &str) -> Result<RequestPlan, OpResult> {
+        let body = json!({ "name": thread_title(name)? });
+        let thread = Self {
+            op: self.op,
+            channel: snowflake(thread)?,
+            answers: None,
+        };
+        Ok(thread.single(RestMethod::Patch, "", "channel", Some(body), CallKind::Required))
     }
 
     fn request(

@@ -298,20 +298,20 @@ async fn watch_bots(
     sender: watch::Sender<LinkStatus>,
     generation: Arc<GroupGeneration>,
 ) {
-    let (changed, mut changes) = mpsc::channel(1);
+    let (notifier, mut news) = mpsc::channel(1);
     let mut watched = Vec::new();
     for bot in bots.iter() {
-        let (mut status, changed) = (bot.transport.status(), changed.clone());
+        let (mut status, notifier) = (bot.transport.status(), notifier.clone());
         watched.push((bot.platform, status.clone()));
         tokio::spawn(async move {
             while status.changed().await.is_ok() {
                 // One that waits stands for this one.
-                let _ = changed.try_send(());
+                let _ = notifier.try_send(());
             }
-            let _ = changed.send(()).await;
+            let _ = notifier.send(()).await;
         });
     }
-    drop(changed);
+    drop(notifier);
     loop {
         let statuses: Vec<(&str, LinkStatus)> = watched
             .iter()
@@ -323,7 +323,7 @@ async fn watch_bots(
             generation.advance();
         }
         sender.send_replace(together(&statuses, generation.get()));
-        if changes.recv().await.is_none() {
+        if news.recv().await.is_none() {
             return;
         }
     }

@@ -3,6 +3,7 @@
 
 mod cron;
 mod deliveries;
+mod discord;
 mod handshake;
 mod local;
 mod network;

@@ -357,7 +357,7 @@ impl FakeDiscord {
             "GET" if path.ends_with(&commands) => state.commands.clone().into(),
             "PUT" if path.ends_with(&commands) => {
                 state.registrations += 1;
-                state.commands = body.as_array().unwrap().clone();
+                state.commands.clone_from(body.as_array().unwrap());
                 for command in &mut state.commands {
                     command["id"] = "1".into();
                 }
