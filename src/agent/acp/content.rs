@@ -128,6 +128,7 @@ mod tests {
     const SHAPE: Shape = Shape {
         images: true,
         image_bytes: 10,
+        is_command: false,
         escape_slash: true,
         hint: true,
     };

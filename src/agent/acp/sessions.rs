@@ -288,7 +288,6 @@ mod tests {
             generation: ProcessGeneration(1),
             id: id.to_owned(),
             cwd: "/w".into(),
-            chosen: Chosen::default(),
         }
     }
 
@@ -305,7 +304,6 @@ mod tests {
         let resting = AgentSessionStatus::Detached {
             id: "s".to_owned(),
             cwd: "/w".into(),
-            chosen: Chosen::default(),
         };
         let resumed = OpenStep::Resume("s".to_owned());
         for (status, alive, expected) in [
@@ -337,17 +335,17 @@ mod tests {
             chosen: Chosen::default(),
         };
         let bytes = kept.write();
-        assert!(
-            matches!(SavedSession::read(&bytes, "a"), AgentSessionStatus::Detached { id, .. } if id == "s")
-        );
-        assert_eq!(SavedSession::read(&bytes, "b"), AgentSessionStatus::New);
+        let (status, chosen) = SavedSession::read(&bytes, "a");
+        assert!(matches!(status, AgentSessionStatus::Detached { id, .. } if id == "s"));
+        assert_eq!(chosen, Chosen::default());
+        assert_eq!(SavedSession::read(&bytes, "b").0, AgentSessionStatus::New);
         for junk in [
             &b""[..],
             b"{}",
             b"\xff",
             br#"{"backend":"a","session_id":"","cwd":"/"}"#,
         ] {
-            assert_eq!(SavedSession::read(junk, "a"), AgentSessionStatus::New);
+            assert_eq!(SavedSession::read(junk, "a").0, AgentSessionStatus::New);
         }
     }
 
