@@ -179,7 +179,8 @@ impl Member {
                     self.state = State::Standby(Some(now + self.timing.acquire));
                 }
             }
-            (State::Standby(None), MemberEvent::Denied | MemberEvent::NoAnswer) => {
+            (State::Standby(None), MemberEvent::Denied | MemberEvent::NoAnswer)
+            | (State::TakingOver(_), MemberEvent::Denied) => {
                 self.state = State::Standby(Some(now + self.timing.acquire));
             }
             (State::TakingOver(lease) | State::Active(lease), MemberEvent::Granted { asked, revision }) => {
@@ -190,9 +191,6 @@ impl Member {
             (State::TakingOver(mut lease) | State::Active(mut lease), MemberEvent::NoAnswer) => {
                 lease.renew_at = Some(now + self.timing.renew / 4);
                 self.hold(lease);
-            }
-            (State::TakingOver(_), MemberEvent::Denied) => {
-                self.state = State::Standby(Some(now + self.timing.acquire));
             }
             (State::TakingOver(lease), MemberEvent::CaughtUp { last }) => {
                 actions.push(MemberAction::StoreTerm {

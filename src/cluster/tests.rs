@@ -557,9 +557,9 @@ impl World {
             END_MS - self.last_active < 100,
             "seed {seed}: nobody is active at the end"
         );
-        let mut seen = HashSet::new();
+        let mut stored = HashSet::new();
         for record in &self.server.records {
-            let is_new = seen.insert(*record);
+            let is_new = stored.insert(*record);
             let is_term = matches!(record, Record::Term(_));
             assert!(is_new || is_term, "seed {seed}: {record:?} is there twice");
         }

@@ -261,14 +261,13 @@ impl RelayBuilder {
             lock_wait: self.lock_wait,
             ..journal_settings(&self.settings)
         };
-        let opened = match self.journal {
-            Some(opened) => opened,
-            None => {
-                let (dir, now_ms) = (&self.settings.state_dir, self.clock.unix_ms());
-                match self.stream {
-                    Some(stream) => Journal::open_replicated(dir, journal, now_ms, stream)?,
-                    None => Journal::open(dir, journal, now_ms)?,
-                }
+        let opened = if let Some(opened) = self.journal {
+            opened
+        } else {
+            let (dir, now_ms) = (&self.settings.state_dir, self.clock.unix_ms());
+            match self.stream {
+                Some(stream) => Journal::open_replicated(dir, journal, now_ms, stream)?,
+                None => Journal::open(dir, journal, now_ms)?,
             }
         };
         // The journal holds the state directory's lock from here on.

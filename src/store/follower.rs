@@ -11,7 +11,7 @@ use super::replication;
 use super::retention::{SliceContext, Upkeep};
 use super::schema;
 use super::writer::checkpoint_fully;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ impl Follower {
 }
 
 fn live(
-    path: &PathBuf,
+    path: &Path,
     lock: &StateLock,
     settings: &JournalSettings,
     now_ms: i64,

@@ -18,6 +18,7 @@ use super::repair::Repaired;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Result, params, params_from_iter};
 use serde_json::Value;
+use std::fmt::Write as _;
 
 /// Takes the commits of the active member of a cluster.
 pub trait CommitStream: Send {
@@ -92,10 +93,8 @@ fn watch_jobs(db: &Connection) -> Result<()> {
             } else {
                 String::new()
             };
-            sql.push_str(&format!(
-                "CREATE TRIGGER IF NOT EXISTS {table}_{event} AFTER {event} ON {table} {only}
-                 BEGIN INSERT OR IGNORE INTO cron_changed VALUES ('{table}', CAST({row}.{key} AS TEXT)); END;"
-            ));
+            let _ = write!(sql, "CREATE TRIGGER IF NOT EXISTS {table}_{event} AFTER {event} ON {table} {only}
+                 BEGIN INSERT OR IGNORE INTO cron_changed VALUES ('{table}', CAST({row}.{key} AS TEXT)); END;");
         }
     }
     db.execute_batch(&sql)
@@ -109,12 +108,13 @@ pub(super) fn leave(db: &Connection) -> Result<()> {
     let mut sql = "BEGIN IMMEDIATE;".to_owned();
     for (table, _) in TABLES {
         for event in ["INSERT", "UPDATE", "DELETE"] {
-            sql.push_str(&format!("DROP TRIGGER IF EXISTS {table}_{event};"));
+            let _ = write!(sql, "DROP TRIGGER IF EXISTS {table}_{event};");
         }
     }
-    sql.push_str(&format!(
+    let _ = write!(
+        sql,
         "DROP TABLE IF EXISTS cron_changed; DELETE FROM meta WHERE name IN ('{POSITION}', '{ACTIVE}'); COMMIT;"
-    ));
+    );
     db.execute_batch(&sql)
 }
 

@@ -31,12 +31,14 @@ const SNAPSHOT_CHECK: Duration = Duration::from_secs(10);
 const SNAPSHOT_BYTES: u64 = 256 << 20;
 /// Pause before the server or the journal is tried again.
 const RETRY: Duration = Duration::from_millis(500);
+/// Events that wait for the loop: more than there are tasks that send one.
+const MAX_EVENTS: usize = 64;
 /// Attempts to append the record of a term before the stream is read again.
 const TERM_ATTEMPTS: usize = 5;
 
 pub(super) struct DriverChannels {
     pub(super) status: watch::Sender<ClusterStatus>,
-    pub(super) requests: mpsc::UnboundedReceiver<MemberRequest>,
+    pub(super) requests: mpsc::Receiver<MemberRequest>,
     pub(super) appends: mpsc::Receiver<CommitRequest>,
     pub(super) lease: SendLease,
     pub(super) start_over: StartOver,
@@ -76,8 +78,8 @@ struct MemberDriver {
     status: watch::Sender<ClusterStatus>,
     lease: SendLease,
     start_over: StartOver,
-    events: mpsc::UnboundedSender<DriverEvent>,
-    published: mpsc::UnboundedSender<Published>,
+    events: mpsc::Sender<DriverEvent>,
+    published: mpsc::Sender<Published>,
     appends: Option<mpsc::Receiver<CommitRequest>>,
     follower: Option<Arc<Follower>>,
     is_empty: bool,
@@ -108,8 +110,8 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
     let (store, mut hello) = open_store(&bus, &settings, &channels.status).await;
     let mut number = [0; 8];
     let _ = getrandom::fill(&mut number);
-    let (events, mut event_queue) = mpsc::unbounded_channel();
-    let (published, mut published_queue) = mpsc::unbounded_channel();
+    let (events, mut event_queue) = mpsc::channel(MAX_EVENTS);
+    let (published, mut published_queue) = mpsc::channel(MAX_EVENTS);
     let DriverChannels {
         status,
         mut requests,
@@ -230,7 +232,7 @@ impl MemberDriver {
                     if !store.release_lease(revision).await {
                         tracing::warn!("cannot give the cluster's lease back; it ends by itself");
                     }
-                    let _ = events.send(DriverEvent::Released);
+                    let _ = events.try_send(DriverEvent::Released);
                 });
             }
             MemberAction::CatchUp => {
@@ -249,7 +251,7 @@ impl MemberDriver {
     }
 
     fn send(&self, event: DriverEvent) {
-        let _ = self.events.send(event);
+        let _ = self.events.try_send(event);
     }
 
     fn stop(&self) {
@@ -289,7 +291,7 @@ impl MemberDriver {
                     },
                 },
             };
-            let _ = events.send(DriverEvent::Member(event));
+            let _ = events.try_send(DriverEvent::Member(event));
         });
     }
 
@@ -303,7 +305,7 @@ impl MemberDriver {
         let (store, events, follower) = (self.store.clone(), self.events.clone(), Arc::clone(follower));
         let position = self.position;
         tokio::spawn(async move {
-            let followed = match position {
+            let outcome = match position {
                 Some(position) => follow(&store, &follower, position).await,
                 // Nobody was active yet; when somebody is, this journal begins as theirs does.
                 None => match store.bounds().await {
@@ -317,7 +319,7 @@ impl MemberDriver {
                 },
             };
             drop(follower);
-            let _ = events.send(DriverEvent::Followed(followed));
+            let _ = events.try_send(DriverEvent::Followed(outcome));
         });
     }
 
@@ -340,7 +342,7 @@ impl MemberDriver {
             if let Some(follower) = follower {
                 close(follower).await;
             }
-            let _ = events.send(DriverEvent::Joined(join(&store, &settings).await));
+            let _ = events.try_send(DriverEvent::Joined(join(&store, &settings).await));
         });
     }
 
@@ -407,10 +409,10 @@ impl MemberDriver {
                     // The stream is short.
                     Ok(0) => {}
                     Ok(position) => {
-                        tracing::info!(position, "made a snapshot of the journal for the cluster")
+                        tracing::info!(position, "made a snapshot of the journal for the cluster");
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "cannot make a snapshot of the journal for the cluster")
+                        tracing::warn!(%error, "cannot make a snapshot of the journal for the cluster");
                     }
                 }
             }
@@ -462,7 +464,7 @@ impl MemberDriver {
                 };
                 if let Err(problem) = founded {
                     release(follower).await;
-                    let _ = events.send(DriverEvent::Joined(Err(problem)));
+                    let _ = events.try_send(DriverEvent::Joined(Err(problem)));
                     return;
                 }
             }
@@ -475,7 +477,7 @@ impl MemberDriver {
                     AppendReply::Stored(seq) if tail.stored(&attempt, seq) => {
                         let applied = follower.apply(vec![(seq, None)], unix_ms()).await;
                         release(follower).await;
-                        let _ = events.send(match applied {
+                        let _ = events.try_send(match applied {
                             Ok(()) => DriverEvent::Term { term, tail },
                             Err(error) => DriverEvent::Joined(Err(error.into())),
                         });
@@ -486,8 +488,8 @@ impl MemberDriver {
                 }
             }
             release(follower).await;
-            let _ = events.send(DriverEvent::Member(MemberEvent::Fenced));
-            let _ = events.send(DriverEvent::Rejoin);
+            let _ = events.try_send(DriverEvent::Member(MemberEvent::Fenced));
+            let _ = events.try_send(DriverEvent::Rejoin);
         });
     }
 
@@ -548,10 +550,10 @@ impl MemberDriver {
         let (dir, every) = (self.settings.state_dir.clone(), self.settings.snapshot_every);
         tokio::spawn(async move {
             let Ok(bounds) = store.bounds().await else {
-                return drop(events.send(DriverEvent::Snapshot(Ok(0))));
+                return drop(events.try_send(DriverEvent::Snapshot(Ok(0))));
             };
             if bounds.records < every && bounds.bytes < SNAPSHOT_BYTES {
-                return drop(events.send(DriverEvent::Snapshot(Ok(0))));
+                return drop(events.try_send(DriverEvent::Snapshot(Ok(0))));
             }
             let made = async {
                 let position = put_snapshot(&store, dir).await?;
@@ -559,7 +561,7 @@ impl MemberDriver {
                 store.truncate((position + 1).saturating_sub(every / 10)).await?;
                 Ok(position)
             };
-            let _ = events.send(DriverEvent::Snapshot(made.await));
+            let _ = events.try_send(DriverEvent::Snapshot(made.await));
         });
     }
 

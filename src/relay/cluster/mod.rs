@@ -23,6 +23,9 @@ use crate::net::send_lease::SendLease;
 use crate::net::tls::Tls;
 use crate::store::{CommitStream, JournalSettings};
 
+/// Requests that wait for the thread.
+const MAX_REQUESTS: usize = 4;
+
 /// What a member is started with.
 #[derive(Debug)]
 pub struct MemberSettings {
@@ -121,7 +124,7 @@ enum MemberRequest {
 #[derive(Debug)]
 pub struct ClusterMember {
     status: watch::Receiver<ClusterStatus>,
-    requests: mpsc::UnboundedSender<MemberRequest>,
+    requests: mpsc::Sender<MemberRequest>,
     appends: mpsc::Sender<publish::CommitRequest>,
     lease: SendLease,
 }
@@ -138,7 +141,7 @@ impl ClusterMember {
             member: settings.name.clone(),
             ..ClusterStatus::default()
         });
-        let (requests, request_queue) = mpsc::unbounded_channel();
+        let (requests, request_queue) = mpsc::channel(MAX_REQUESTS);
         let (appends, append_queue) = mpsc::channel(1);
         let lease = SendLease::default();
         let member = Self {
@@ -193,7 +196,7 @@ impl ClusterMember {
     /// Gives the lease back: the relay has ended, and its journal is closed.
     pub async fn release(&self) {
         let (released, wait) = oneshot::channel();
-        if self.requests.send(MemberRequest::Release(released)).is_ok() {
+        if self.requests.try_send(MemberRequest::Release(released)).is_ok() {
             let _ = wait.await;
         }
     }

@@ -67,18 +67,19 @@ pub(super) async fn publish(
     lease: SendLease,
     mut tail: Tail,
     mut requests: mpsc::Receiver<CommitRequest>,
-    events: mpsc::UnboundedSender<Published>,
+    events: mpsc::Sender<Published>,
 ) {
     while let Some(request) = requests.recv().await {
         let CommitRequest::Append { commit, reply } = request else {
-            let _ = events.send(Published::Fenced);
+            let _ = events.send(Published::Fenced).await;
             return;
         };
         let result = append(&store, &lease, &mut tail, &commit).await;
-        let _ = events.send(match &result {
+        let published = match &result {
             Ok(seq) => Published::Stored(*seq),
             Err(_) => Published::Fenced,
-        });
+        };
+        let _ = events.send(published).await;
         let is_over = result.is_err();
         let _ = reply.send(result);
         if is_over {
