@@ -31,9 +31,9 @@ impl TableShaper {
     /// The whole of a text.
     pub fn shape(width: usize, text: &str) -> String {
         let mut shaper = Self::new(width);
-        let mut shaped = shaper.push(text);
-        shaped.push_str(&shaper.finish());
-        shaped
+        let mut whole = shaper.push(text);
+        whole.push_str(&shaper.finish());
+        whole
     }
 
     /// Takes more of the text; returns what can be shown.
@@ -235,9 +235,9 @@ mod tests {
                 .chunks(size)
                 .map(|piece| std::str::from_utf8(piece).unwrap())
                 .collect();
-            let mut shaped: String = bytes.iter().map(|piece| shaper.push(piece)).collect();
-            shaped.push_str(&shaper.finish());
-            assert_eq!(shaped, SHAPED, "in pieces of {size}");
+            let mut whole: String = bytes.iter().map(|piece| shaper.push(piece)).collect();
+            whole.push_str(&shaper.finish());
+            assert_eq!(whole, SHAPED, "in pieces of {size}");
         }
     }
 

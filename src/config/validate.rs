@@ -176,7 +176,7 @@ mod tests {
             }),
             ("budget.per_minute", |settings| settings.budget.per_minute = 0),
             ("prompts.timeout_secs", |settings| {
-                settings.prompts.timeout_secs = 0;
+                settings.prompts.timeout_secs = setting::MAX_SECS + 1;
             }),
             ("prompts.max_open", |settings| settings.prompts.max_open = 0),
             ("media.timeout_secs", |settings| settings.media.timeout_secs = 0),

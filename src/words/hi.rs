@@ -3,6 +3,7 @@
 use super::PhraseKey;
 
 #[rustfmt::skip]
+#[expect(clippy::too_many_lines, reason = "one line for each phrase")]
 pub(super) const fn text(key: PhraseKey) -> &'static str {
     match key {
         PhraseKey::DoneAfter => "{time} में पूरा हुआ: {gist}",
