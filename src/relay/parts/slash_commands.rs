@@ -22,6 +22,8 @@ pub enum SlashCommand {
     Status,
     /// Choose the agent that answers from now on, or list the agents.
     Agent(Option<String>),
+    /// Set the project of a chat or a thread, or list the projects.
+    Project(Option<String>),
     /// Show the writer's id and role.
     WhoAmI,
     /// Show what the writer has used today.
@@ -47,6 +49,7 @@ impl SlashCommand {
             Self::Status => "status",
             Self::Agent(_) => "agent",
             Self::Prefer(request) => request.preference.name(),
+            Self::Project(_) => "project",
             Self::WhoAmI => "whoami",
             Self::Usage => "usage",
             Self::Cron(_) => "cron",
@@ -64,6 +67,7 @@ impl SlashCommand {
             | Self::New(_)
             | Self::Sessions
             | Self::Resume(_)
+            | Self::Project(_)
             | Self::Agent(_)
             | Self::Prefer(_)
             | Self::Voice(_) => false,
@@ -77,7 +81,10 @@ impl SlashCommand {
 
     /// Whether it is about conversations, which may have to be read first.
     pub fn is_about_conversations(&self) -> bool {
-        matches!(self, Self::New(_) | Self::Sessions | Self::Resume(_))
+        matches!(
+            self,
+            Self::New(_) | Self::Sessions | Self::Resume(_) | Self::Project(_)
+        )
     }
 
     /// What the agent is asked for.
@@ -101,6 +108,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (
         &["mode"],
         "choose how the agent works in this conversation: /mode NAME",
+    ),
+    (
+        &["project"],
+        "set the project of this chat or topic: /project NAME",
     ),
     (&["whoami"], "show your id and your role"),
     (&["usage"], "show what you have used today"),
@@ -175,6 +186,7 @@ impl SlashCommands {
             "agent" => SlashCommand::Agent(rest.split_whitespace().next().map(str::to_owned)),
             "model" => prefer(Preference::Model, rest),
             "mode" => prefer(Preference::Mode, rest),
+            "project" => SlashCommand::Project(rest.split_whitespace().next().map(str::to_owned)),
             "whoami" => SlashCommand::WhoAmI,
             "usage" => SlashCommand::Usage,
             "cron" => SlashCommand::Cron(rest.trim().to_owned()),

@@ -77,7 +77,8 @@ impl EventLoop {
             SlashCommand::Prefer(_)
             | SlashCommand::New(_)
             | SlashCommand::Sessions
-            | SlashCommand::Resume(_) => return,
+            | SlashCommand::Resume(_)
+            | SlashCommand::Project(_) => return,
         };
         self.answer_command(&answer, session, row, (chat, facts));
     }
@@ -133,7 +134,9 @@ impl EventLoop {
             waiting => format!(", {waiting} waiting"),
         };
         let agent = self.agents.current(session, input);
-        format!("Agent {agent} is {state}{queued}.")
+        let project = self.agents.project(input);
+        let project = project.map_or_else(String::new, |(name, _)| format!(" The project is {name}."));
+        format!("Agent {agent} is {state}{queued}.{project}")
     }
 
     /// Offers what can be typed after a slash, when that has changed.
@@ -251,6 +254,7 @@ pub fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c>
     RouteInput {
         platform: &chat.platform,
         chat: &chat.chat,
+        thread: facts.thread_id.as_deref().unwrap_or_default(),
         user: facts.user_id.as_deref().unwrap_or_default(),
         profile: facts.profile.as_deref().unwrap_or_default(),
         text: "",

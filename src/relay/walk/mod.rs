@@ -13,6 +13,7 @@ pub mod job;
 pub mod journal;
 pub mod ops;
 pub mod preferences;
+pub mod projects;
 pub mod recovery;
 pub mod repairs;
 pub mod requests;
