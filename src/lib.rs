@@ -372,7 +372,7 @@ pub mod settings {
     pub use crate::agent::hermes::{HermesMode, HermesSettings};
     pub use crate::agent::openai::{OpenAiSettings, StreamOptions};
     pub use crate::agent::pool::PoolSettings;
-    pub use crate::agent::route::Route;
+    pub use crate::agent::route::{Project, Route};
     pub use crate::config::{
         AgentChoice, AgentEntries, AgentEntry, AuditConfig, Backend, BotIdentity, BusyMode, ChronosConfig,
         ClusterConfig, ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordBotConfig,

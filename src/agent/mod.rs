@@ -56,7 +56,7 @@ mod backends {
     pub use super::http::check_base_url;
     pub use super::openai::{OpenAiAgent, OpenAiSettings};
     pub use super::pool::PoolSettings;
-    pub use super::route::{Route, RouteInput, addressed, fixed_route, match_route};
+    pub use super::route::{Project, Route, RouteInput, addressed, fixed_route, match_route};
     pub use super::turn::TELL_OPERATOR;
     #[cfg(feature = "nats")]
     pub use super::worker::{Worker, WorkerAgent, WorkerHub, WorkerSettings};

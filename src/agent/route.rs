@@ -16,6 +16,9 @@ pub struct Route {
     /// The chat's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat: Option<String>,
+    /// The thread's or topic's id in that chat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread: Option<String>,
     /// The writer's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
@@ -25,7 +28,10 @@ pub struct Route {
     /// How the text begins; the agent does not see this part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
-    /// The agent's name.
+    /// The project whose agent, permission and directory hold, unless the route names others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// The agent's name; may be empty for a route with a project.
     pub agent: String,
     /// Who decides what it asks: `ask`, `deny` or `allow`; the agent's own when not set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -35,6 +41,37 @@ pub struct Route {
     pub workdir: Option<PathBuf>,
 }
 
+/// A project: the directory that an agent works in, and on which terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Project {
+    /// The directory; the agent's own when not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<PathBuf>,
+    /// The agent's name; the default agent when not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Who decides what it asks: `ask`, `deny` or `allow`; the agent's own when not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission: Option<Permission>,
+}
+
+impl Project {
+    /// What a route takes from its project: everything that it does not say itself.
+    pub fn complete(&self, route: &mut Route, default_agent: &str) {
+        if route.agent.is_empty() {
+            self.agent
+                .as_deref()
+                .unwrap_or(default_agent)
+                .clone_into(&mut route.agent);
+        }
+        route.permission = route.permission.or(self.permission);
+        if route.workdir.is_none() {
+            route.workdir.clone_from(&self.workdir);
+        }
+    }
+}
+
 /// The facts about a message that routes match.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteInput<'m> {
@@ -42,6 +79,8 @@ pub struct RouteInput<'m> {
     pub platform: &'m str,
     /// The chat's id.
     pub chat: &'m str,
+    /// The thread's id; empty outside of threads.
+    pub thread: &'m str,
     /// The author's id.
     pub user: &'m str,
     /// The profile that the connector routed the message to.
@@ -56,6 +95,7 @@ impl Route {
         let wanted = [
             (&self.platform, input.platform),
             (&self.chat, input.chat),
+            (&self.thread, input.thread),
             (&self.user, input.user),
             (&self.profile, input.profile),
         ];

@@ -12,7 +12,7 @@ use crate::access::{AccessSettings, Mode};
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
 use crate::adapter::{ChatSettings, RateLimitSettings, SessionNames, SlackConfig};
-use crate::agent::Route;
+use crate::agent::{Project, Route};
 use crate::agent_connector::NotifyTarget;
 use crate::net::media::MediaSettings;
 use crate::setting::{self, Field, null_is_default, own, section, shared};
@@ -53,6 +53,9 @@ section! {
         #[serde(rename = "agent", deserialize_with = "null_is_default", skip_serializing)]
         #[doc(hidden)]
         pub agent_choice: AgentChoice, named("agent");
+        /// Projects by name.
+        #[serde(deserialize_with = "null_is_default")]
+        pub projects: BTreeMap<String, Project>;
         /// Routes; the first match wins.
         #[serde(deserialize_with = "null_is_default")]
         pub routes: Vec<Route>;
@@ -218,6 +221,7 @@ impl Settings {
         .into_iter()
         .chain(receiver.flat_map(|receiver| [&mut receiver.hmac_secret_file, &mut receiver.bearer_file]))
         .chain(self.routes.iter_mut().map(|route| &mut route.workdir))
+        .chain(self.projects.values_mut().map(|project| &mut project.workdir))
         .flatten()
         .chain(&mut self.media.send_from)
         .chain(agents.flat_map(AgentEntry::paths_mut))
@@ -263,6 +267,10 @@ impl Settings {
         let is_reachable = |name: &str, entry: &AgentEntry| {
             name == self.agent
                 || self.routes.iter().any(|route| route.agent == name)
+                || self
+                    .projects
+                    .values()
+                    .any(|project| project.agent.as_deref() == Some(name))
                 || (choosable && entry.choosable)
         };
         // Everybody finds a bot of one's own, and a model costs money even if it cannot act.

@@ -90,13 +90,23 @@ pub(super) fn missing_names(settings: &Settings) -> Vec<Violation> {
         AgentChoice::Inline(_) => None,
     };
     let routes = settings.routes.iter();
-    let routes = routes.filter_map(|route| Some(("routes", unknown(&route.agent)?)));
+    let routes = routes.filter_map(|route| match &route.project {
+        Some(project) if !settings.projects.contains_key(project) => {
+            let what = format!("there is no project named `{project}`; name one of `projects`");
+            Some(("routes", what))
+        }
+        Some(_) if route.agent.is_empty() => None,
+        _ => Some(("routes", unknown(&route.agent)?)),
+    });
+    let projects = settings.projects.values();
+    let projects = projects.filter_map(|project| Some(("projects", unknown(project.agent.as_deref()?)?)));
     wrong_url(settings)
         .into_iter()
         .chain(addresses)
         .chain(presets)
         .chain(default.map(|what| ("agent", what)))
         .chain(routes)
+        .chain(projects)
         .collect()
 }
 

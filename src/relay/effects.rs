@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
+use super::parts::agents::PlaceKey;
 use super::parts::conversations::OwnerKey;
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::messages::MessageKey;
@@ -104,6 +105,8 @@ pub(super) enum Pending {
     Quiet(QuietPerson, QuietWaiter),
     /// A turn waits to learn which agent was chosen for its session.
     AgentChoice(TurnId, SessionKey),
+    /// A turn waits to learn which project a chat or a thread has.
+    Project(TurnId, PlaceKey),
     /// A turn waits to learn the conversations of this owner.
     Conversations(TurnId, OwnerKey),
     /// One of the relay's own commands waits to learn them.
@@ -146,6 +149,7 @@ impl Pending {
             Self::Ops(_) => "ops",
             Self::AgentChoice(..)
             | Self::AgentState(_)
+            | Self::Project(..)
             | Self::Conversations(..)
             | Self::CommandConversations(..)
             | Self::Quiet(..) => "state",

@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "ein neues Gespräch beginnen: /new TITEL gibt ihm einen Namen",
         PhraseKey::HelpSessions => "deine letzten Gespräche auflisten",
         PhraseKey::HelpResume => "eines davon hier fortsetzen: /resume NUMMER",
+        PhraseKey::HelpProject => "das Projekt dieses Chats oder Themas festlegen: /project NAME",
+        PhraseKey::StatusProject => "Das Projekt ist {project}.",
         PhraseKey::HelpModel => "das Modell dieses Gesprächs wählen: /model NAME",
         PhraseKey::HelpMode => "wählen, wie der Agent in diesem Gespräch arbeitet: /mode NAME",
         PhraseKey::HelpCommandsOf => "Befehle von {agent}:",

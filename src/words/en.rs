@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "start a new conversation: /new TITLE names it",
         PhraseKey::HelpSessions => "list your last conversations",
         PhraseKey::HelpResume => "go on with one of them here: /resume NUMBER",
+        PhraseKey::HelpProject => "set the project of this chat or topic: /project NAME",
+        PhraseKey::StatusProject => "The project is {project}.",
         PhraseKey::HelpModel => "choose the model of this conversation: /model NAME",
         PhraseKey::HelpMode => "choose how the agent works in this conversation: /mode NAME",
         PhraseKey::HelpCommandsOf => "Commands of {agent}:",

@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "empezar una conversación nueva: /new TÍTULO le da un nombre",
         PhraseKey::HelpSessions => "ver tus últimas conversaciones",
         PhraseKey::HelpResume => "continuar una de ellas aquí: /resume NÚMERO",
+        PhraseKey::HelpProject => "fijar el proyecto de este chat o tema: /project NOMBRE",
+        PhraseKey::StatusProject => "El proyecto es {project}.",
         PhraseKey::HelpModel => "elegir el modelo de esta conversación: /model NOMBRE",
         PhraseKey::HelpMode => "elegir cómo trabaja el agente en esta conversación: /mode NOMBRE",
         PhraseKey::HelpCommandsOf => "Comandos de {agent}:",

@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "commencer une nouvelle conversation : /new TITRE lui donne un nom",
         PhraseKey::HelpSessions => "afficher vos dernières conversations",
         PhraseKey::HelpResume => "reprendre l’une d’elles ici : /resume NUMÉRO",
+        PhraseKey::HelpProject => "définir le projet de ce chat ou de ce sujet : /project NOM",
+        PhraseKey::StatusProject => "Le projet est {project}.",
         PhraseKey::HelpModel => "choisir le modèle de cette conversation : /model NOM",
         PhraseKey::HelpMode => "choisir comment l’agent travaille dans cette conversation : /mode NOM",
         PhraseKey::HelpCommandsOf => "Commandes de {agent} :",

@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "नई बातचीत शुरू करें: /new शीर्षक उसे नाम देता है",
         PhraseKey::HelpSessions => "अपनी पिछली बातचीत की सूची देखें",
         PhraseKey::HelpResume => "उनमें से एक को यहाँ जारी रखें: /resume नंबर",
+        PhraseKey::HelpProject => "इस चैट या विषय का प्रोजेक्ट तय करें: /project नाम",
+        PhraseKey::StatusProject => "प्रोजेक्ट {project} है।",
         PhraseKey::HelpModel => "इस बातचीत का मॉडल चुनें: /model नाम",
         PhraseKey::HelpMode => "चुनें कि एजेंट इस बातचीत में कैसे काम करे: /mode नाम",
         PhraseKey::HelpCommandsOf => "{agent} के कमांड:",

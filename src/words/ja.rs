@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "新しい会話を始める：/new タイトル で名前を付ける",
         PhraseKey::HelpSessions => "最近の会話を一覧表示する",
         PhraseKey::HelpResume => "そのうちの一つをここで続ける：/resume 番号",
+        PhraseKey::HelpProject => "このチャットまたはトピックのプロジェクトを設定する：/project 名前",
+        PhraseKey::StatusProject => "プロジェクトは {project} です。",
         PhraseKey::HelpModel => "この会話のモデルを選ぶ：/model 名前",
         PhraseKey::HelpMode => "この会話でのエージェントの動き方を選ぶ：/mode 名前",
         PhraseKey::HelpCommandsOf => "{agent} のコマンド：",

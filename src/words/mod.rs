@@ -110,6 +110,10 @@ phrases! {
     HelpSessions,
     /// What `/resume` does.
     HelpResume,
+    /// What `/project` does.
+    HelpProject,
+    /// `/status` where a project is bound.
+    StatusProject { project: &'w str },
     /// What `/model` does.
     HelpModel,
     /// What `/mode` does.

@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "começar uma nova conversa: /new TÍTULO dá-lhe um nome",
         PhraseKey::HelpSessions => "listar as suas últimas conversas",
         PhraseKey::HelpResume => "continuar uma delas aqui: /resume NÚMERO",
+        PhraseKey::HelpProject => "definir o projeto desta conversa ou tópico: /project NOME",
+        PhraseKey::StatusProject => "O projeto é {project}.",
         PhraseKey::HelpModel => "escolher o modelo desta conversa: /model NOME",
         PhraseKey::HelpMode => "escolher como o agente trabalha nesta conversa: /mode NOME",
         PhraseKey::HelpCommandsOf => "Comandos de {agent}:",

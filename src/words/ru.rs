@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "начать новый разговор: /new НАЗВАНИЕ даёт ему имя",
         PhraseKey::HelpSessions => "показать ваши последние разговоры",
         PhraseKey::HelpResume => "продолжить один из них здесь: /resume НОМЕР",
+        PhraseKey::HelpProject => "задать проект этого чата или темы: /project ИМЯ",
+        PhraseKey::StatusProject => "Проект: {project}.",
         PhraseKey::HelpModel => "выбрать модель для этого разговора: /model ИМЯ",
         PhraseKey::HelpMode => "выбрать, как агент работает в этом разговоре: /mode ИМЯ",
         PhraseKey::HelpCommandsOf => "Команды {agent}:",

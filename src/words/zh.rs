@@ -27,6 +27,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::HelpNew => "开始新的对话：/new 标题 可为其命名",
         PhraseKey::HelpSessions => "列出你最近的对话",
         PhraseKey::HelpResume => "在这里继续其中一个：/resume 编号",
+        PhraseKey::HelpProject => "设置此聊天或话题的项目：/project 名称",
+        PhraseKey::StatusProject => "项目是 {project}。",
         PhraseKey::HelpModel => "选择此对话的模型：/model 名称",
         PhraseKey::HelpMode => "选择智能体在此对话中的工作方式：/mode 名称",
         PhraseKey::HelpCommandsOf => "{agent} 的命令：",

@@ -143,8 +143,9 @@ impl EventLoop {
         };
         let loop_settings = LoopSettings::new(settings);
         let mut commands = settings.sessions.commands.clone();
-        // Where nothing speaks, it is the agent's to understand.
+        // Where nothing speaks, or there are no projects, it is the agent's to understand.
         commands.retain(|name| name != "voice" || voice.speaker.is_some());
+        commands.retain(|name| name != "project" || !settings.projects.is_empty());
         let platforms = settings.connector.identities.iter();
         let (peer, recovered) = (settings.direct.peer(), opened.recovered);
         let bots = settings.direct.platforms();

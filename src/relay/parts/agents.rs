@@ -10,8 +10,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{
-    Agent, AgentCommand, AgentPool, Permission, Route, RouteInput, UnknownAgent, addressed, built_in,
-    fixed_route, match_route,
+    Agent, AgentCommand, AgentPool, Permission, Project, Route, RouteInput, UnknownAgent, addressed,
+    built_in, fixed_route, match_route,
 };
 use crate::collections::{BoundedCache, TextMap};
 use crate::config::{DEFAULT_AGENT, Settings};
@@ -86,6 +86,9 @@ pub struct AgentRegistry {
     slots: BTreeMap<Arc<str>, AgentSlot>,
     default: (Arc<str>, AgentSlot),
     routes: Vec<Route>,
+    projects: BTreeMap<String, Project>,
+    /// The project that an owner set for a chat or a thread, or that there is none.
+    bindings: BoundedCache<PlaceKey, Option<String>>,
     /// The agent that people chose for a session, or that they chose none.
     choices: BoundedCache<SessionKey, Option<Arc<str>>>,
     /// Sessions that the agents are about to forget; each token is cancelled once they have.
@@ -106,10 +109,24 @@ impl AgentRegistry {
             Some(at) => agents.swap_remove(at).1,
             None => AgentSlot::new(built_in(&name)?),
         };
-        for route in &settings.routes {
-            let known = route.agent == name || agents.iter().any(|(known, _)| *known == route.agent);
+        let mut routes = settings.routes.clone();
+        for route in &mut routes {
+            if let Some(project) = route
+                .project
+                .as_ref()
+                .and_then(|project| settings.projects.get(project))
+            {
+                project.complete(route, &name);
+            }
+        }
+        let of_projects = settings
+            .projects
+            .values()
+            .filter_map(|project| project.agent.as_ref());
+        for agent in routes.iter().map(|route| &route.agent).chain(of_projects) {
+            let known = *agent == name || agents.iter().any(|(known, _)| known == agent);
             if !known {
-                agents.push((route.agent.clone(), AgentSlot::new(built_in(&route.agent)?)));
+                agents.push((agent.clone(), AgentSlot::new(built_in(agent)?)));
             }
         }
         let default: (Arc<str>, AgentSlot) = (name.into(), default);
@@ -121,7 +138,9 @@ impl AgentRegistry {
         Ok(Self {
             slots,
             default,
-            routes: settings.routes.clone(),
+            routes,
+            projects: settings.projects.clone(),
+            bindings: BoundedCache::new(MAX_CACHED_CHOICES),
             choices: BoundedCache::new(MAX_CACHED_CHOICES),
             forgetting: TextMap::default(),
             forget_tasks: JoinSet::new(),
@@ -167,7 +186,7 @@ impl AgentRegistry {
 
     /// The agent that the operator set for a chat.
     fn fixed(&self, input: &RouteInput<'_>) -> Option<Arc<str>> {
-        let route = fixed_route(&self.routes, input)?;
+        let route = self.fixed_terms(input)?;
         let known = self.slots.get_key_value(route.agent.as_str());
         Some(Arc::clone(known.map_or(&self.default.0, |(name, _)| name)))
     }
@@ -194,11 +213,17 @@ impl AgentRegistry {
             default = first;
         }
         let source = &event.source;
-        let [chat, user, profile] = [&source.chat_id, &source.user_id, &source.profile]
-            .map(|field| field.as_ref().map_or("", Scalar::as_str));
+        let [chat, thread, user, profile] = [
+            &source.chat_id,
+            &source.thread_id,
+            &source.user_id,
+            &source.profile,
+        ]
+        .map(|field| field.as_ref().map_or("", Scalar::as_str));
         let input = RouteInput {
             platform: source.platform.as_str(),
             chat,
+            thread,
             user,
             profile,
             text: event.text(),
@@ -210,13 +235,26 @@ impl AgentRegistry {
             routed.text = route.prefix.is_some().then(|| rest.to_owned());
             return Some(routed);
         }
+        if self.unknown_place(&input).is_some() {
+            return None;
+        }
+        let terms = self.bound_terms(&input);
         if let Some((name, rest)) = addressed(event.text()).filter(|_| self.slots.len() > 1)
             && let Some(named) = self.find(name).filter(|name| may_use(name))
             && let Some(slot) = self.slots.get_key_value(&*named)
         {
             let mut called = Selection::new(slot);
+            if let Some(terms) = terms.filter(|terms| *terms.agent == *named) {
+                called.take_terms(&terms);
+            }
             called.text = Some(rest.to_owned());
             return Some(called);
+        }
+        if let Some(terms) = terms {
+            let named = self.slots.get_key_value(terms.agent.as_str());
+            let mut bound = Selection::new(named.unwrap_or((&self.default.0, &self.default.1)));
+            bound.take_terms(&terms);
+            return Some(bound);
         }
         if self.slots.len() == 1 {
             return Some(Selection::new(default));
@@ -241,8 +279,8 @@ impl AgentRegistry {
         };
         let slot = self.slots.get_key_value(name);
         let mut selection = Selection::new(slot.unwrap_or((&self.default.0, &self.default.1)));
-        if let Some(route) = fixed_route(&self.routes, input) {
-            selection.take_terms(route);
+        if let Some(route) = self.fixed_terms(input) {
+            selection.take_terms(&route);
         }
         selection
     }
@@ -250,16 +288,89 @@ impl AgentRegistry {
     /// An agent by its name, the default one without a name. Where the operator set an agent for the chat that a job was made
     /// in, it is that one, on the route's terms.
     pub fn named(&self, name: Option<&str>, made_in: Option<&RouteInput<'_>>) -> Option<Selection> {
-        let route = made_in.and_then(|made_in| fixed_route(&self.routes, made_in));
-        let slot = match route.map(|route| route.agent.as_str()).or(name) {
+        let route = made_in.and_then(|made_in| self.fixed_terms(made_in));
+        let slot = match route.as_ref().map(|route| route.agent.as_str()).or(name) {
             Some(name) => self.slots.get_key_value(name)?,
             None => (&self.default.0, &self.default.1),
         };
         let mut selection = Selection::new(slot);
         if let Some(route) = route {
-            selection.take_terms(route);
+            selection.take_terms(&route);
         }
         Some(selection)
+    }
+
+    /// The terms that hold in a chat whatever its messages begin with: those of a route, else those of the project that is set.
+    fn fixed_terms(&self, input: &RouteInput<'_>) -> Option<Route> {
+        fixed_route(&self.routes, input)
+            .cloned()
+            .or_else(|| self.bound_terms(input))
+    }
+
+    fn bound_terms(&self, input: &RouteInput<'_>) -> Option<Route> {
+        let project = self.projects.get(self.bound_project(input)?)?;
+        let mut terms = Route::default();
+        project.complete(&mut terms, &self.default.0);
+        Some(terms)
+    }
+
+    fn bound_project(&self, input: &RouteInput<'_>) -> Option<&String> {
+        places(input).find_map(|place| self.bindings.peek(&place)?.as_ref())
+    }
+
+    /// The project of a chat or a thread: its name, and whether a route sets it.
+    pub fn project(&self, input: &RouteInput<'_>) -> Option<(String, bool)> {
+        if let Some(route) = fixed_route(&self.routes, input) {
+            return Some((route.project.clone()?, true));
+        }
+        let name = self.bound_project(input)?;
+        self.projects.contains_key(name).then(|| (name.clone(), false))
+    }
+
+    /// Whether a route sets the agent here, so that nobody sets a project.
+    pub fn is_routed(&self, input: &RouteInput<'_>) -> bool {
+        fixed_route(&self.routes, input).is_some()
+    }
+
+    /// The projects, by name.
+    pub fn projects(&self) -> impl Iterator<Item = &String> {
+        self.projects.keys()
+    }
+
+    /// The name of a project, as the settings write it.
+    pub fn find_project(&self, name: &str) -> Option<String> {
+        self.projects
+            .keys()
+            .find(|known| known.eq_ignore_ascii_case(name))
+            .cloned()
+    }
+
+    /// A place of a message of which it is not known whether it has a project; none where there are no projects.
+    pub fn unknown_place(&self, input: &RouteInput<'_>) -> Option<PlaceKey> {
+        if self.projects.is_empty() || fixed_route(&self.routes, input).is_some() {
+            return None;
+        }
+        places(input).find(|place| self.bindings.peek(place).is_none())
+    }
+
+    /// What the journal knows of a place; something newer may be known already.
+    pub fn learn_project(&mut self, place: &PlaceKey, saved: Option<Vec<u8>>) {
+        if self.bindings.peek(place).is_none() {
+            let name = saved.and_then(|name| String::from_utf8(name).ok());
+            let name = name.filter(|name| !name.is_empty());
+            self.bindings.insert(Arc::clone(place), name);
+        }
+    }
+
+    /// Sets the project of a place, or none.
+    pub fn bind(&mut self, place: PlaceKey, project: Option<String>, now_ms: i64, effects: &mut Effects) {
+        effects.write(Command::SetResume {
+            session: project_key(&place),
+            // An empty name: it has been asked for.
+            blob: project.clone().unwrap_or_default().into_bytes(),
+            now_ms,
+        });
+        self.bindings.insert(place, project);
     }
 
     /// A person lists the agents, or chooses one for a session; returns the answer.
@@ -374,6 +485,21 @@ impl AgentRegistry {
     pub async fn shutdown(&self) {
         futures_util::future::join_all(self.agents().map(|(_, agent)| agent.shutdown())).await;
     }
+}
+
+/// A chat, or a thread in it.
+pub type PlaceKey = Arc<str>;
+
+/// The places of a message: its thread, if it is in one, and its chat.
+pub fn places(input: &RouteInput<'_>) -> impl Iterator<Item = PlaceKey> {
+    let place = |thread: &str| -> PlaceKey { format!("{}:{}:{thread}", input.platform, input.chat).into() };
+    let thread = (!input.thread.is_empty()).then(|| place(input.thread));
+    thread.into_iter().chain([place("")])
+}
+
+/// Where the journal keeps the project of a place.
+pub fn project_key(place: &PlaceKey) -> Arc<str> {
+    format!("{place}#project").into()
 }
 
 /// Where the journal keeps the agent that was chosen for a session.

@@ -114,6 +114,7 @@ impl JournalIo {
             Pending::SessionRows(_)
             | Pending::WaitingRows(_)
             | Pending::AgentChoice(..)
+            | Pending::Project(..)
             | Pending::Conversations(..)
             | Pending::CommandConversations(..)
             | Pending::Quiet(..)

@@ -23,6 +23,8 @@ pub enum SlashCommand {
     Status,
     /// Choose the agent that answers from now on, or list the agents.
     Agent(Option<String>),
+    /// Set the project of a chat or a thread, or list the projects.
+    Project(Option<String>),
     /// Show the writer's id and role.
     WhoAmI,
     /// Show what the writer has used today.
@@ -54,6 +56,7 @@ impl SlashCommand {
             Self::Status => "status",
             Self::Agent(_) => "agent",
             Self::Prefer(request) => request.preference.name(),
+            Self::Project(_) => "project",
             Self::WhoAmI => "whoami",
             Self::Usage => "usage",
             Self::Cron(_) => "cron",
@@ -75,6 +78,7 @@ impl SlashCommand {
             | Self::New(_)
             | Self::Sessions
             | Self::Resume(_)
+            | Self::Project(_)
             | Self::Agent(_)
             | Self::Prefer(_)
             | Self::Voice(_)
@@ -90,7 +94,10 @@ impl SlashCommand {
 
     /// Whether it is about conversations, which may have to be read first.
     pub fn is_about_conversations(&self) -> bool {
-        matches!(self, Self::New(_) | Self::Sessions | Self::Resume(_))
+        matches!(
+            self,
+            Self::New(_) | Self::Sessions | Self::Resume(_) | Self::Project(_)
+        )
     }
 
     /// What the agent is asked for.
@@ -110,6 +117,7 @@ const COMMANDS: &[(&[&str], PhraseKey)] = &[
     (&["resume"], PhraseKey::HelpResume),
     (&["status"], PhraseKey::HelpStatus),
     (&["agent"], PhraseKey::HelpAgent),
+    (&["project"], PhraseKey::HelpProject),
     (&["model"], PhraseKey::HelpModel),
     (&["mode"], PhraseKey::HelpMode),
     (&["whoami"], PhraseKey::HelpWhoAmI),
@@ -187,6 +195,7 @@ impl SlashCommands {
             "agent" => SlashCommand::Agent(rest.split_whitespace().next().map(str::to_owned)),
             "model" => prefer(Preference::Model, rest),
             "mode" => prefer(Preference::Mode, rest),
+            "project" => SlashCommand::Project(rest.split_whitespace().next().map(str::to_owned)),
             "whoami" => SlashCommand::WhoAmI,
             "usage" => SlashCommand::Usage,
             "cron" => SlashCommand::Cron(rest.trim().to_owned()),

@@ -95,7 +95,8 @@ impl EventLoop {
             SlashCommand::Prefer(_)
             | SlashCommand::New(_)
             | SlashCommand::Sessions
-            | SlashCommand::Resume(_) => return,
+            | SlashCommand::Resume(_)
+            | SlashCommand::Project(_) => return,
         };
         self.answer_command(&answer, session, row, (chat, facts));
     }
@@ -150,12 +151,19 @@ impl EventLoop {
         let is_working = sessions.turn_of(session).is_some();
         let count = u64::try_from(sessions.waiting(session)).unwrap_or(u64::MAX);
         let agent = &self.agents.current(session, input);
-        language.say(match (is_working, count) {
+        let status = language.say(match (is_working, count) {
             (false, 0) => ChatPhrase::StatusIdle { agent },
             (true, 0) => ChatPhrase::StatusWorking { agent },
             (false, count) => ChatPhrase::StatusIdleWaiting { agent, count },
             (true, count) => ChatPhrase::StatusWorkingWaiting { agent, count },
-        })
+        });
+        match self.agents.project(input) {
+            Some((project, _)) => format!(
+                "{status} {}",
+                language.say(ChatPhrase::StatusProject { project: &project })
+            ),
+            None => status,
+        }
     }
 
     /// Offers what can be typed after a slash, when that has changed.
@@ -275,6 +283,7 @@ pub fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c>
     RouteInput {
         platform: &chat.platform,
         chat: &chat.chat,
+        thread: facts.thread_id.as_deref().unwrap_or_default(),
         user: facts.user_id.as_deref().unwrap_or_default(),
         profile: facts.profile.as_deref().unwrap_or_default(),
         text: "",

@@ -107,7 +107,11 @@ impl EventLoop {
         author: &Author,
     ) {
         let owner = self.conversation_owner(session, chat, facts);
-        if !self.conversations.knows(&owner) {
+        // An agent that remembers nothing has no conversations that would have to be read.
+        let allowed = self.access.agents(author);
+        let answering = (self.agents).answering(session, &route_input(chat, facts), allowed.as_deref());
+        let remembers = answering.agent.agent.info().remembers;
+        if remembers && !self.conversations.knows(&owner) {
             let deferred = Box::new(DeferredCommand {
                 command,
                 about,
@@ -133,6 +137,10 @@ impl EventLoop {
             SlashCommand::New(title) => {
                 let answer = self.new_conversation(&owner, &title, about, session, author);
                 self.answer_command(&answer, session, row, (chat, facts));
+            }
+            SlashCommand::Project(name) => {
+                let name = name.as_deref();
+                self.run_project_command(&owner, name, session, row, (chat, facts), author);
             }
             _ => {}
         }
@@ -171,7 +179,9 @@ impl EventLoop {
         }
         self.access.resume(author);
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
-        if !self.conversations.leave(owner, session, title, now_ms, effects) {
+        let is_kept = self.conversations.knows(owner)
+            && self.conversations.leave(owner, session, title, now_ms, effects);
+        if !is_kept {
             // What an agent without conversations remembers is forgotten.
             let running = self.turns.forget(session);
             self.agents.forget(session, running, &mut self.effects);
@@ -233,7 +243,8 @@ impl EventLoop {
             let command = format!("/resume #{}", conversation.number);
             (conversation.title().to_owned(), command)
         });
-        let actions = self.show_list(&text, entries.collect(), session, place);
+        let asked_by = place.1.user_id.clone();
+        let actions = self.show_list(&text, entries.collect(), asked_by, session, place);
         let (chat, group) = (place.0, OpGroup::Message(row));
         let adapter = self.adapters.get(&chat.platform);
         let (lane, span) = (chat.key().into(), tracing::Span::none());

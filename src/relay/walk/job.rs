@@ -209,6 +209,7 @@ impl EventLoop {
         let input = made_in.as_ref().map(|origin| RouteInput {
             platform: &origin.platform,
             chat: &origin.chat_id,
+            thread: origin.thread_id.as_deref().unwrap_or_default(),
             user: origin.user_id.as_deref().unwrap_or_default(),
             profile: "",
             text: "",

@@ -78,6 +78,9 @@ impl EventLoop {
             (Completion::Resume { blob, .. }, Pending::AgentChoice(turn, session)) => {
                 self.agent_chosen(turn, &session, blob);
             }
+            (Completion::Resume { blob, .. }, Pending::Project(turn, place)) => {
+                self.project_known(turn, &place, blob);
+            }
             (Completion::Resume { blob, .. }, Pending::Conversations(turn, owner)) => {
                 self.conversations_known(turn, &owner, blob);
             }
@@ -167,6 +170,8 @@ impl EventLoop {
             Pending::Repair(reply) => drop(reply.send(Err(RepairError::NotStored))),
             // What cannot be read is as if nothing had been saved.
             Pending::AgentChoice(turn, session) => self.agent_chosen(turn, &session, None),
+            // Nobody is asked about a place whose project cannot be read.
+            Pending::Project(turn, place) => self.project_known(turn, &place, Some(Vec::new())),
             Pending::Conversations(turn, owner) => self.conversations_known(turn, &owner, None),
             Pending::CommandConversations(owner, command) => {
                 self.command_conversations_known(&owner, *command, None);

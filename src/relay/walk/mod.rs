@@ -14,6 +14,7 @@ pub mod job;
 pub mod journal;
 pub mod ops;
 pub mod preferences;
+pub mod projects;
 pub mod quiet;
 pub mod recovery;
 pub mod repairs;

@@ -72,18 +72,21 @@ impl EventLoop {
             "{head}\n{}\nChoose with /{name} NUMBER, /{name} NAME, or the number alone.",
             offer.list()
         );
-        self.show_list(&text, entries.collect(), session, place)
+        let asked_by = place.1.user_id.clone();
+        self.show_list(&text, entries.collect(), asked_by, session, place)
     }
 
-    /// A numbered list that people choose from; each entry has a label and the command that it stands for.
+    /// A numbered list that people choose from; each entry has a label and the command that it stands for. Only whoever asked for
+    /// it chooses, if that is given; whether they may is decided as for the command.
     pub fn show_list(
         &mut self,
         text: &str,
         entries: Vec<(String, String)>,
+        asked_by: Option<String>,
         session: &SessionKey,
         (chat, facts): (&ChatId, &ChatFacts),
     ) -> Vec<DurableAction> {
-        let (id, buttons) = self.pickers.open(session, chat, facts.user_id.clone(), entries);
+        let (id, buttons) = self.pickers.open(session, chat, asked_by, entries);
         let list = ListMessage { id, text, buttons };
         self.adapters.get(&chat.platform).list(list, chat, facts)
     }

@@ -197,8 +197,11 @@ impl EventLoop {
         }
     }
 
-    /// Reads which agent people chose for a session.
+    /// Reads which agent people chose for a session, and before that which project its chat has.
     fn ask_for_choice(&mut self, turn: TurnId, session: SessionKey) {
+        if self.ask_for_project(turn) {
+            return;
+        }
         let key = choice_key(&session);
         self.effects
             .request(Pending::AgentChoice(turn, session), |token| Command::LoadResume {

@@ -2,6 +2,7 @@
 
 mod conversations;
 mod preferences;
+mod projects;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -65,6 +65,7 @@ struct State {
     wedged: bool,
     poisoned: bool,
     mode: String,
+    cwd: String,
     model: String,
     options: Vec<String>,
     history: Vec<String>,
@@ -116,6 +117,8 @@ impl Agent {
             "session/new" if self.can("auth") => Err((-32000, "Authentication required")),
             "session/new" => {
                 let session = self.begin(Vec::new());
+                let cwd = params["cwd"].as_str().unwrap_or_default();
+                cwd.clone_into(&mut session.state.lock().unwrap().cwd);
                 let options = self.options(&session);
                 Ok(json!({"sessionId": session.id, "modes": modes(), "configOptions": options}))
             }
@@ -221,6 +224,8 @@ impl Agent {
         };
         let history: Vec<String> = kept.lines().map(str::to_owned).collect();
         let session = self.known(id, history.clone());
+        let cwd = params["cwd"].as_str().unwrap_or_default();
+        cwd.clone_into(&mut session.state.lock().unwrap().cwd);
         for text in history {
             session.update(&json!({"sessionUpdate": "agent_message_chunk",
                 "content": {"type": "text", "text": format!("replayed {text}")}}));

@@ -115,6 +115,10 @@ impl<'a> Prompted<'a> {
                 let model = self.session.state.lock().unwrap().model.clone();
                 self.say(&format!("I am {model}"));
             }
+            "where" => {
+                let cwd = self.session.state.lock().unwrap().cwd.clone();
+                self.say(&cwd);
+            }
             "env" => self.say(&std::env::var(rest).unwrap_or_else(|_| "unset".to_owned())),
             "stop" => return self.stop(rest),
             _ => return self.wait(word),

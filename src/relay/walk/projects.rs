@@ -1,0 +1,161 @@
+//! Projects: which one a chat or a thread has, and `/project`.
+
+use crate::access::Author;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::relay::effects::Pending;
+use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::OpGroup;
+use crate::relay::parts::agents::{PlaceKey, places, project_key};
+use crate::relay::parts::conversations::OwnerKey;
+use crate::session::TurnId;
+use crate::store::{Command, InboxSeq, RowState};
+use crate::text::printable;
+use crate::wire::SessionKey;
+
+use super::command::route_input;
+
+/// What somebody reads who is no owner.
+const OWNERS_ONLY: &str = "Only an owner sets the project of a chat.";
+
+impl EventLoop {
+    /// Reads which project the chat or the thread of a turn has, if that is not known.
+    pub fn ask_for_project(&mut self, turn: TurnId) -> bool {
+        let Some(origin) = self.turns.origin(turn) else {
+            return false;
+        };
+        let input = route_input(&origin.chat, &origin.facts);
+        let Some(place) = self.agents.unknown_place(&input) else {
+            return false;
+        };
+        let session = project_key(&place);
+        self.effects
+            .request(Pending::Project(turn, place), |token| Command::LoadResume {
+                token,
+                session,
+            });
+        true
+    }
+
+    /// The journal knows which project a place has. About a thread that nobody was asked about yet, an owner is asked.
+    pub fn project_known(&mut self, turn: TurnId, place: &PlaceKey, saved: Option<Vec<u8>>) {
+        let is_new = saved.is_none();
+        self.agents.learn_project(place, saved);
+        if let Some(origin) = self.turns.origin(turn).filter(|_| is_new) {
+            let input = route_input(&origin.chat, &origin.facts);
+            if !input.thread.is_empty() && places(&input).next().as_ref() == Some(place) {
+                self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts));
+            }
+        }
+        if let Some((row, ..)) = self.turns.preparing(turn) {
+            self.prepare_turn(turn, row);
+        }
+    }
+
+    fn ask_about_project(&mut self, place: &PlaceKey, session: &SessionKey, at: (&ChatId, &ChatFacts)) {
+        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+        self.agents.bind(place.clone(), None, now_ms, effects);
+        let text = "Which project is this topic for? An owner chooses with /project NAME.";
+        let group = self.outbox.notice_group();
+        let ops = self.plan_projects(text, None, session, at, group);
+        self.add_ops(ops, None);
+    }
+
+    /// `/project`: lists the projects, or sets the one of this place; an owner's alone.
+    pub fn run_project_command(
+        &mut self,
+        owner: &OwnerKey,
+        name: Option<&str>,
+        session: &SessionKey,
+        row: InboxSeq,
+        at: (&ChatId, &ChatFacts),
+        author: &Author,
+    ) {
+        let input = route_input(at.0, at.1);
+        let current = self.agents.project(&input).map(|(name, _)| name);
+        let Some(name) = name else {
+            let now = current.map_or_else(
+                || "None is set here".to_owned(),
+                |name| format!("{name} is set here"),
+            );
+            let text = format!("{now}. Choose with /project NAME, or /project off.");
+            let asked_by = at.1.user_id.clone();
+            let ops = self.plan_projects(&text, asked_by, session, at, OpGroup::Message(row));
+            return self.end_row(row, RowState::Done, ops, None);
+        };
+        let answer = self.set_project(owner, name, session, at, author);
+        self.answer_command(&answer, session, row, at);
+    }
+
+    fn set_project(
+        &mut self,
+        owner: &OwnerKey,
+        name: &str,
+        session: &SessionKey,
+        at: (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> String {
+        if self.access.is_active() && !self.access.is_owner(author) {
+            return OWNERS_ONLY.to_owned();
+        }
+        let input = route_input(at.0, at.1);
+        if self.agents.is_routed(&input) {
+            return "A route sets the agent here, so no project can be set.".to_owned();
+        }
+        let project = self.agents.find_project(name);
+        if project.is_none() && name != "off" {
+            let known: Vec<&str> = self.agents.projects().map(String::as_str).collect();
+            let name = printable(name, 40);
+            return format!(
+                "There is no project named {name}. Projects: {}.",
+                known.join(", ")
+            );
+        }
+        if self.turns.sessions().turn_of(session).is_some() {
+            return "The agent is at work here. Wait for it, or write /stop first.".to_owned();
+        }
+        let Some(place) = places(&input).next() else {
+            return String::new();
+        };
+        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+        self.agents.bind(place, project.clone(), now_ms, effects);
+        // Another directory is another conversation.
+        if self.conversations.knows(owner) {
+            self.conversations.leave(owner, session, "", now_ms, effects);
+        }
+        let allowed = self.access.agents(author);
+        let agent = self
+            .agents
+            .answering(session, &input, allowed.as_deref())
+            .agent
+            .name;
+        match project {
+            Some(project) => {
+                format!("The project is {project} from now on: {agent} answers, in a new conversation.")
+            }
+            None => format!("No project is set from now on: {agent} answers, in a new conversation."),
+        }
+    }
+
+    fn plan_projects(
+        &mut self,
+        text: &str,
+        asked_by: Option<String>,
+        session: &SessionKey,
+        (chat, facts): (&ChatId, &ChatFacts),
+        group: OpGroup,
+    ) -> Vec<crate::relay::ops::DurableOp> {
+        let names: Vec<String> = self.agents.projects().cloned().collect();
+        let lines: Vec<String> = (names.iter().zip(1..))
+            .map(|(name, number)| format!("{number}. {name}"))
+            .collect();
+        let text = format!("{text}\n{}", lines.join("\n"));
+        let entries = names
+            .into_iter()
+            .map(|name| (name.clone(), format!("/project {name}")));
+        let actions = self.show_list(&text, entries.collect(), asked_by, session, (chat, facts));
+        let adapter = self.adapters.get(&chat.platform);
+        let (lane, span) = (chat.key().into(), tracing::Span::none());
+        self.outbox
+            .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
+    }
+}
