@@ -176,7 +176,11 @@ impl RelayAdapter {
     /// that replies to nothing is read as progress.
     pub fn reply(&self, text: &str, chat: &ChatId, facts: &ChatFacts) -> Vec<DurableAction> {
         let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
-        let actions = reply(text, &builder).into_iter();
+        let text = match self.table_shaper() {
+            Some(tables) => tables.shape(text),
+            None => text.to_owned(),
+        };
+        let actions = reply(&text, &builder).into_iter();
         actions.map(DurableAction::from).collect()
     }
 

@@ -29,10 +29,9 @@ impl TableShaper {
     }
 
     /// The whole of a text.
-    pub fn shape(width: usize, text: &str) -> String {
-        let mut shaper = Self::new(width);
-        let mut whole = shaper.push(text);
-        whole.push_str(&shaper.finish());
+    pub fn shape(mut self, text: &str) -> String {
+        let mut whole = self.push(text);
+        whole.push_str(&self.finish());
         whole
     }
 
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_table_becomes_an_aligned_code_block() {
-        assert_eq!(TableShaper::shape(80, TABLE), SHAPED);
+        assert_eq!(TableShaper::new(80).shape(TABLE), SHAPED);
     }
 
     #[test]
@@ -243,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_table_that_is_too_wide_becomes_a_list() {
-        let shaped = TableShaper::shape(10, "| Name | Text |\n|---|---|\n| a | some words |\n| | more |");
+        let shaped = TableShaper::new(10).shape("| Name | Text |\n|---|---|\n| a | some words |\n| | more |");
         assert_eq!(shaped, "Name: a\nText: some words\n\nText: more");
     }
 
@@ -258,10 +257,10 @@ mod tests {
             "  | x\nnext",
             "| a | b |\n|---|\n| 1 | 2 |",
         ] {
-            assert_eq!(TableShaper::shape(80, text), text, "{text}");
+            assert_eq!(TableShaper::new(80).shape(text), text, "{text}");
         }
         let long = format!("| a |\n|---|\n{}", "| x |\n".repeat(20_000));
-        assert!(TableShaper::shape(80, &long).len() >= long.len() / 2);
+        assert!(TableShaper::new(80).shape(&long).len() >= long.len() / 2);
     }
 
     #[test]
