@@ -12,8 +12,6 @@ use tokio::sync::oneshot;
 
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
-use super::parts::agents::PlaceKey;
-use super::parts::conversations::OwnerKey;
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::messages::MessageKey;
 use super::parts::quiet::QuietPerson;
@@ -28,6 +26,12 @@ use crate::link::{Generation, Op, SendResult};
 use crate::session::{Admission, TurnId};
 use crate::store::{Command, InboxSeq, StartMark};
 use crate::wire::{MessageEvent, OpId, SessionKey};
+
+/// Whose conversations: a person's, or those of a chat that several people share.
+pub(super) type OwnerKey = Arc<str>;
+
+/// A chat, or a thread in it.
+pub(super) type PlaceKey = Arc<str>;
 
 /// What the parts want done, in order.
 #[derive(Debug, Default)]

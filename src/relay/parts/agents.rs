@@ -15,7 +15,7 @@ use crate::agent::{
 };
 use crate::collections::{BoundedCache, TextMap};
 use crate::config::{DEFAULT_AGENT, Settings};
-use crate::relay::effects::{Effects, SelectedAgent};
+use crate::relay::effects::{Effects, PlaceKey, SelectedAgent};
 use crate::store::Command;
 use crate::text::printable;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
@@ -486,9 +486,6 @@ impl AgentRegistry {
         futures_util::future::join_all(self.agents().map(|(_, agent)| agent.shutdown())).await;
     }
 }
-
-/// A chat, or a thread in it.
-pub type PlaceKey = Arc<str>;
 
 /// The places of a message: its thread, if it is in one, and its chat.
 pub fn places(input: &RouteInput<'_>) -> impl Iterator<Item = PlaceKey> {

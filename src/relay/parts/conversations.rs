@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::collections::BoundedCache;
-use crate::relay::effects::Effects;
+use crate::relay::effects::{Effects, OwnerKey};
 use crate::store::Command;
 use crate::text::one_line;
 use crate::wire::SessionKey;
@@ -22,9 +22,6 @@ const MAX_KEPT: usize = 30;
 const MAX_LISTED: usize = 10;
 /// Length of a title.
 const MAX_TITLE_CHARS: usize = 60;
-
-/// Whose conversations.
-pub type OwnerKey = Arc<str>;
 
 /// One conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

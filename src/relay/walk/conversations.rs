@@ -2,12 +2,12 @@
 
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::relay::effects::{AboutTurn, DeferredCommand, Pending, SelectedAgent, Task};
+use crate::relay::effects::{AboutTurn, DeferredCommand, OwnerKey, Pending, SelectedAgent, Task};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
-use crate::relay::parts::conversations::{Conversation, OwnerKey, Use, book_key};
+use crate::relay::parts::conversations::{Conversation, Use, book_key};
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::TurnOrigin;
 use crate::session::TurnId;

@@ -2,11 +2,10 @@
 
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::relay::effects::Pending;
+use crate::relay::effects::{OwnerKey, Pending, PlaceKey};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
-use crate::relay::parts::agents::{PlaceKey, places, project_key};
-use crate::relay::parts::conversations::OwnerKey;
+use crate::relay::parts::agents::{places, project_key};
 use crate::session::TurnId;
 use crate::store::{Command, InboxSeq, RowState};
 use crate::text::printable;
