@@ -11,10 +11,13 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::sync::{Arc, Mutex};
 
+/// A record of the stream: its sequence and its content.
+type StreamRecord = (u64, Option<Vec<u8>>);
+
 /// A stream in memory.
 #[derive(Clone, Default)]
 struct Stream {
-    records: Arc<Mutex<Vec<(u64, Option<Vec<u8>>)>>>,
+    records: Arc<Mutex<Vec<StreamRecord>>>,
     is_closed: Arc<Mutex<bool>>,
 }
 
