@@ -114,7 +114,7 @@ pub(super) enum Pending {
     /// A turn waits to learn the conversations of this owner.
     Conversations(TurnId, OwnerKey),
     /// One of the relay's own commands waits to learn them.
-    CommandConversations(OwnerKey, Box<DeferredCommand>),
+    CommandConversations(OwnerKey, Box<WaitingCommand>),
     /// A command line waits until its change of the rules is stored; then it gets this answer.
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
     /// A command line waits until an entry of the journal is repaired.
@@ -199,7 +199,7 @@ pub(super) struct ChatJobRequest {
 
 /// One of the relay's own commands that waits for the journal, and where its answer goes.
 #[derive(Debug)]
-pub(super) struct DeferredCommand {
+pub(super) struct WaitingCommand {
     pub(super) command: SlashCommand,
     pub(super) about: AboutTurn,
     pub(super) session: SessionKey,

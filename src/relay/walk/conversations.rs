@@ -2,7 +2,7 @@
 
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::relay::effects::{AboutTurn, DeferredCommand, OwnerKey, Pending, SelectedAgent, Task};
+use crate::relay::effects::{AboutTurn, OwnerKey, Pending, SelectedAgent, Task, WaitingCommand};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
@@ -112,7 +112,7 @@ impl EventLoop {
         let answering = (self.agents).answering(session, &route_input(chat, facts), allowed.as_deref());
         let remembers = answering.agent.agent.info().remembers;
         if remembers && !self.conversations.knows(&owner) {
-            let deferred = Box::new(DeferredCommand {
+            let deferred = Box::new(WaitingCommand {
                 command,
                 about,
                 session: session.clone(),
@@ -150,11 +150,11 @@ impl EventLoop {
     pub fn command_conversations_known(
         &mut self,
         owner: &OwnerKey,
-        deferred: DeferredCommand,
+        deferred: WaitingCommand,
         saved: Option<Vec<u8>>,
     ) {
         self.conversations.learn(owner, saved);
-        let DeferredCommand {
+        let WaitingCommand {
             command,
             about,
             session,

@@ -118,14 +118,14 @@ impl Facts<'_> {
         runs.filter(move |(_, run)| run.name == name)
     }
 
-    /// The messages that show the answer of a run.
+    /// The messages that show the answer of a run. The one that rings after a long turn repeats its beginning.
     fn answers(&self, number: usize) -> Vec<&Shown> {
         let text = self.runs[number].answer(number);
         self.walk
             .seen
             .shown
             .iter()
-            .filter(|shown| shown.text.contains(&text))
+            .filter(|shown| shown.text.contains(&text) && !shown.text.starts_with("Done after "))
             .collect()
     }
 
