@@ -29,7 +29,7 @@ pub struct ListMessage<'t> {
 
 impl RelayAdapter {
     /// The ops that show a list. Where the platform refuses the buttons, the text alone is sent.
-    pub fn list(&self, list: ListMessage<'_>, chat: &ChatId, facts: &ChatFacts) -> Vec<DurableAction> {
+    pub(crate) fn list(&self, list: ListMessage<'_>, chat: &ChatId, facts: &ChatFacts) -> Vec<DurableAction> {
         let text = self.reply(list.text, chat, facts);
         let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
         let fits = builder.unit.measure(list.text) <= builder.limit;

@@ -16,7 +16,7 @@ use super::handed::HandedReply;
 use super::log::LogWriter;
 use super::repair::Repaired;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension as _, Result, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension as _, Result, params};
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -270,7 +270,7 @@ fn put_jobs(db: &Connection, images: &[u8]) -> Result<Option<()>> {
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Column::Null,
         });
         db.prepare_cached(&format!("INSERT INTO {table} VALUES ({marks})"))?
-            .execute(params_from_iter(columns))?;
+            .execute(rusqlite::params_from_iter(columns))?;
     }
     Ok(Some(()))
 }

@@ -351,7 +351,7 @@ impl Language {
 
     /// A text of the catalogue that was written in English, in this language; any other text as it is. Texts that are passed on
     /// before their reader is known are written with [`PhraseKey::english`].
-    pub fn reword(self, english: &str) -> Cow<'_, str> {
+    pub(crate) fn reword(self, english: &str) -> Cow<'_, str> {
         if self == Self::En {
             return english.into();
         }
@@ -362,12 +362,12 @@ impl Language {
     }
 
     /// The text of a key that has no placeholders.
-    pub const fn plain(self, key: PhraseKey) -> &'static str {
+    pub(crate) const fn plain(self, key: PhraseKey) -> &'static str {
         self.text(key)
     }
 
     /// A phrase in this language.
-    pub fn say(self, phrase: ChatPhrase<'_>) -> String {
+    pub(crate) fn say(self, phrase: ChatPhrase<'_>) -> String {
         let slots = phrase.slots();
         let count = slots.iter().find_map(|(name, slot)| match slot {
             PhraseSlot::Number(count) if *name == "count" => Some(*count),
@@ -382,7 +382,7 @@ impl Language {
     }
 
     /// A duration in its largest units.
-    pub fn duration(self, duration: Duration) -> String {
+    pub(crate) fn duration(self, duration: Duration) -> String {
         let secs = duration.as_secs();
         let phrase = match (secs / 3600, secs / 60, secs % 60) {
             (0, 0, _) => ChatPhrase::Seconds { count: secs },

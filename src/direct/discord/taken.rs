@@ -101,11 +101,6 @@ impl TakenEvents {
         true
     }
 
-    /// Events that were forwarded and are not committed.
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
-    }
-
     /// Nothing that was forwarded will be acknowledged any more.
     pub fn forget(&mut self) {
         let committed = self.committed();
@@ -155,6 +150,6 @@ mod tests {
         taken.read(9);
         taken.forwarded("a", Some(8), "c", 1);
         taken.forget();
-        assert_eq!((taken.committed(), taken.in_flight()), (7, 0));
+        assert_eq!((taken.committed(), taken.in_flight.len()), (7, 0));
     }
 }

@@ -4,10 +4,10 @@
 //! [`ReceivedUpdates`] forwards them in order, collects albums, and names the offset of the next poll: it confirms only what
 //! the relay has committed.
 //!
-//! `outbound`: [`OpCalls`] is one op as a sequence of calls; [`FloodBudget`] says when a call may go out, and
+//! `outbound`: [`OpCalls`] is one op as a sequence of calls; [`FloodBudget`](super::flood::FloodBudget) says when a call may go out, and
 //! [`OutboundCache`] is the memory between ops.
 //!
-//! `text`: [`render`] turns Markdown into Telegram's formatting, and [`rich_markdown`] decides which text becomes a rich
+//! `text`: [`render`](super::text::render) turns Markdown into Telegram's formatting, and [`rich_markdown`] decides which text becomes a rich
 //! message.
 
 mod bot;

@@ -99,11 +99,6 @@ enum MemberPhase {
 }
 
 impl ClusterStatus {
-    /// Whether this member is active.
-    pub fn is_active(&self) -> bool {
-        self.phase == MemberPhase::Active
-    }
-
     /// Another member that could take over now.
     pub fn standby(&self) -> Option<&MemberStatus> {
         let is_behind = |member: &MemberStatus| member.position.is_none();

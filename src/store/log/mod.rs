@@ -21,7 +21,9 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 
-pub(super) use codec::{LogWriter, read as read_batch};
+pub(super) use codec::LogWriter;
+#[cfg(feature = "nats")]
+pub(super) use codec::read as read_batch;
 #[cfg(feature = "internals")]
 pub use codec::{decode_batch, encode_batch};
 pub(super) use overlay::Overlay;
