@@ -33,6 +33,7 @@ macro_rules! phrases {
 
         /// Something to say, with what is filled in.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(dead_code, reason = "a text without placeholders is said by its key")]
         pub enum ChatPhrase<'w> {
             $($(#[$doc])* $key $({
                 $(#[allow(missing_docs, reason = "it is named after its placeholder")] $slot: $type),+
