@@ -228,7 +228,8 @@ async fn a_hand_over_waits_for_running_turns_and_is_quick_without_any() {
     let (before, since) = (connector.accepted(), Instant::now());
     standby.1.terminate();
     let took = taken_over(&connector, before, since).await;
-    assert!(took < Duration::from_secs(2), "it took {took:?}");
+    println!("hand-over: {took:?}");
+    assert!(took < Duration::from_secs(1), "it took {took:?}");
     let alone = active.0.verb(&["handover"]).output().await.unwrap();
     let text = String::from_utf8_lossy(&alone.stderr).into_owned();
     assert!(
