@@ -7,6 +7,8 @@
 
 use std::fmt::{Display, Write as _};
 
+use serde_json::Value;
+
 use crate::agent::AgentPool;
 use crate::relay::{Histogram, LabelCounts, Metrics};
 
@@ -25,11 +27,20 @@ pub(super) struct ProcessInfo {
     pub(super) key_fetches: u64,
     /// Requests to the receiver of deliveries by status.
     pub(super) received: [(&'static str, u64); 8],
+    /// The cluster that the relay is a member of.
+    pub(super) cluster: Option<Value>,
 }
 
 /// All states of a link.
 const LINK_STATES: [&str; 9] = [
     "starting", "waiting", "dialing", "greeting", "live", "dormant", "closing", "closed", "revoked",
+];
+
+/// All roles of a member of a cluster: as it is reported, and as a label.
+const ROLES: [(&str, &str); 3] = [
+    ("active", "active"),
+    ("standby", "standby"),
+    ("taking over", "taking_over"),
 ];
 
 /// The whole page.
@@ -42,6 +53,7 @@ pub(super) fn page(metrics: &Metrics, process: &ProcessInfo) -> String {
     write_ops(&mut page, metrics);
     write_jobs(&mut page, metrics, process);
     write_deliveries(&mut page, metrics, process);
+    write_cluster(&mut page, process.cluster.as_ref());
     write_traces(&mut page, process);
     page.0
 }
@@ -340,6 +352,58 @@ fn write_deliveries(page: &mut MetricsPage, metrics: &Metrics, process: &Process
     }
 }
 
+fn write_cluster(page: &mut MetricsPage, cluster: Option<&Value>) {
+    let members = cluster.and_then(|cluster| cluster["members"].as_array());
+    let members: Vec<&Value> = members.into_iter().flatten().collect();
+    page.family("cluster_role", "gauge", "1 for this relay's role in its cluster.");
+    for (role, label) in cluster.iter().flat_map(|_| ROLES) {
+        let is_own = cluster.is_some_and(|cluster| cluster["role"] == role);
+        page.sample("cluster_role", &[("role", label)], u8::from(is_own));
+    }
+    page.family("cluster_members", "gauge", "Members of the cluster, by role.");
+    for (role, label) in cluster.iter().flat_map(|_| ROLES) {
+        let count = members.iter().filter(|member| member["role"] == role).count();
+        page.sample("cluster_members", &[("role", label)], count);
+    }
+    page.family(
+        "cluster_standbys_in_sync",
+        "gauge",
+        "Standbys that could take over.",
+    );
+    let standbys = members.iter().filter(|member| member["role"] == "standby");
+    let positions: Vec<u64> = standbys
+        .filter_map(|member| member["position"].as_u64())
+        .collect();
+    if cluster.is_some() {
+        page.sample("cluster_standbys_in_sync", &[], positions.len());
+    }
+    let last = cluster.and_then(|cluster| cluster["last"].as_u64());
+    page.family(
+        "cluster_last_record",
+        "gauge",
+        "Number of the last record in the cluster's stream.",
+    );
+    if let Some(last) = last {
+        page.sample("cluster_last_record", &[], last);
+    }
+    page.family(
+        "cluster_standby_lag_records",
+        "gauge",
+        "Records that the best standby did not have when it was last heard of.",
+    );
+    if let (Some(last), Some(best)) = (last, positions.iter().max()) {
+        page.sample("cluster_standby_lag_records", &[], last.saturating_sub(*best));
+    }
+    page.family(
+        "cluster_commits_total",
+        "counter",
+        "Commits of this process that the cluster's stream took.",
+    );
+    if let Some(commits) = cluster.and_then(|cluster| cluster["commits"].as_u64()) {
+        page.sample("cluster_commits_total", &[], commits);
+    }
+}
+
 fn write_traces(page: &mut MetricsPage, process: &ProcessInfo) {
     page.family(
         "traces_total",
@@ -416,7 +480,41 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_cluster_is_measured_and_a_relay_alone_has_no_samples_of_one() {
+        let written = |cluster: Option<&Value>| {
+            let mut page = MetricsPage(String::new());
+            write_cluster(&mut page, cluster);
+            let lines = page.0.lines().filter(|line| !line.starts_with('#'));
+            lines
+                .map(|line| line.replace("hermes_relay_cluster_", ""))
+                .collect::<Vec<_>>()
+        };
+        assert!(written(None).is_empty());
+        let cluster = json!({"role": "active", "last": 12, "commits": 5, "members": [
+            {"role": "active", "position": 12}, {"role": "standby", "position": 10},
+            {"role": "standby", "position": 3}, {"role": "standby", "position": null},
+        ]});
+        assert_eq!(
+            written(Some(&cluster)),
+            [
+                "role{role=\"active\"} 1",
+                "role{role=\"standby\"} 0",
+                "role{role=\"taking_over\"} 0",
+                "members{role=\"active\"} 1",
+                "members{role=\"standby\"} 3",
+                "members{role=\"taking_over\"} 0",
+                "standbys_in_sync 2",
+                "last_record 12",
+                "standby_lag_records 2",
+                "commits_total 5",
+            ]
+        );
+    }
 
     #[test]
     fn labels_are_escaped_in_order() {

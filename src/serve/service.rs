@@ -315,6 +315,7 @@ impl ControlService {
                 || AnswerCounts::default().by_status(),
                 |receiver| receiver.counts().by_status(),
             ),
+            cluster: self.cluster.as_ref().map(|report| report.0()),
         };
         Some(prometheus::page(&metrics, &process))
     }

@@ -4,6 +4,7 @@
 mod support;
 
 mod across;
+mod doctor;
 mod moves;
 mod security;
 mod standby;
@@ -32,7 +33,7 @@ use crate::support::port::free_port;
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::skip::skip;
 
-/// A server of the test's own, with `JetStream`.
+/// A server of the test's own.
 struct Server {
     child: Child,
     port: u16,
@@ -55,8 +56,13 @@ impl Server {
         ))
     }
 
-    /// A server with this configuration.
+    /// A server with this configuration and `JetStream`.
     fn start_with(config: &str) -> Option<Self> {
+        Self::start_only_with(&format!("jetstream {{}}\n{config}"))
+    }
+
+    /// A server with this configuration and nothing else.
+    fn start_only_with(config: &str) -> Option<Self> {
         if Command::new("nats-server")
             .arg("--version")
             .stdout(Stdio::null())
@@ -134,7 +140,7 @@ impl Drop for Server {
 
 fn spawn(port: u16, store: &Path) -> Child {
     let mut command = Command::new("nats-server");
-    command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]);
+    command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-sd"]);
     command
         .arg(store)
         .arg("-c")

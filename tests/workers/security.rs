@@ -12,18 +12,18 @@ use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually;
 
 /// A pair made for these tests.
-const NKEY_SEED: &str = "SUAC743BVGRYTPOS34HFBMEWMBIO7QCCX5LXKHL22KGS4IUGLTRTBIPF7Y";
-const NKEY_PUBLIC: &str = "UDFQ3TXAPFJ2GMPARZQ22JLEWH4YL46J2X2ZR7GPQ4OCCM654KGJBXD4";
+pub(crate) const NKEY_SEED: &str = "SUAC743BVGRYTPOS34HFBMEWMBIO7QCCX5LXKHL22KGS4IUGLTRTBIPF7Y";
+pub(crate) const NKEY_PUBLIC: &str = "UDFQ3TXAPFJ2GMPARZQ22JLEWH4YL46J2X2ZR7GPQ4OCCM654KGJBXD4";
 
 /// The settings of the server, which relay and worker share; files are written into each home.
-struct Way<'a> {
-    url: &'a str,
-    files: &'a [(&'a str, &'a str)],
-    settings: &'a [(&'a str, &'a str)],
+pub(crate) struct Way<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) files: &'a [(&'a str, &'a str)],
+    pub(crate) settings: &'a [(&'a str, &'a str)],
 }
 
 impl Way<'_> {
-    fn apply(&self, setup: Setup) -> Setup {
+    pub(crate) fn apply(&self, setup: Setup) -> Setup {
         for (name, text) in self.files {
             setup.write(name, text);
             let private = fs::Permissions::from_mode(0o600);

@@ -196,6 +196,11 @@ impl<'e> CheckContext<'e> {
     }
 }
 
+/// Whether the settings are those of a worker, which has neither a connector nor a bot.
+pub(super) fn is_workers_file(settings: &Settings) -> bool {
+    settings.worker.is_some() && settings.connector.url.is_none() && !settings.direct.is_bot()
+}
+
 /// The message for a step that timed out.
 pub(super) fn timed_out(what: &str) -> String {
     format!("{what}: no response within {} s", STEP_TIMEOUT.as_secs())

@@ -36,6 +36,10 @@ pub(super) async fn upgrade(context: &mut CheckContext<'_>) -> Vec<ProbeResult> 
     let credentials = provisioning::pinned_credentials(settings);
     match &context.running {
         _ if context.consent.dial => {}
+        RunningRelay::None | RunningRelay::Disconnected(_) if settings.cluster.is_some() => {
+            let why = "another member of the cluster may be connected, and a second dial could close its connection; pass --dial to dial anyway";
+            return vec![ProbeResult::skipped(why)];
+        }
         // A relay that is not connected has no connection to lose.
         RunningRelay::None | RunningRelay::Disconnected(_) => {}
         RunningRelay::Connected(pid) => {

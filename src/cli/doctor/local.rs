@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::access::stored;
-use super::context::{CheckContext, LoadedSettings, Peer, PeerTarget};
+use super::context::{CheckContext, LoadedSettings, Peer, PeerTarget, is_workers_file};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
 use crate::access::Gate;
@@ -413,6 +413,9 @@ pub(super) async fn agents(context: &CheckContext<'_>) -> Vec<ProbeResult> {
 
 /// The agents that receive messages, each once.
 fn used_agents(settings: &Settings) -> Vec<&str> {
+    if let Some(worker) = settings.worker.as_ref().filter(|_| is_workers_file(settings)) {
+        return vec![&worker.agent];
+    }
     let mut names = vec![settings.agent.as_str()];
     for route in &settings.routes {
         if !names.contains(&route.agent.as_str()) {

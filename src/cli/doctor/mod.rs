@@ -7,6 +7,8 @@ mod deliveries;
 mod discord;
 mod handshake;
 mod local;
+#[cfg(feature = "nats")]
+mod nats;
 mod network;
 mod probe;
 mod running;
@@ -32,9 +34,9 @@ use crate::config::Flags;
 /// Find out why the relay does not work, and what to do about it.
 ///
 /// Checks the settings, the state directory, the network path to the connector (proxy, DNS, TCP, TLS, clock), the token,
-/// the handshake, the agents, jobs, notify targets, the receiver and the service unit, within 30 seconds. A relay that runs on the same state directory is
-/// asked for its status. The connector is dialled once as this gateway, and nothing is acknowledged; while a relay is
-/// connected, that is skipped unless you pass --dial. Of a Telegram bot of your own it checks the token, privacy mode,
+/// the handshake, the NATS server of workers and clusters, the agents, jobs, notify targets, the receiver and the service unit, within 30 seconds. A
+/// relay that runs on the same state directory is asked for its status. The connector is dialled once as this gateway, and nothing is acknowledged; while a
+/// relay is connected, and for a member of a cluster, that is skipped unless you pass --dial. Of a worker's file it checks the server and the agent. Of a Telegram bot of your own it checks the token, privacy mode,
 /// and whether a webhook or another program receives its messages; no message is confirmed.
 ///
 /// Exit codes: 0 no probe failed, or the file of --bundle is written; 1 a probe failed, or the file is not written.

@@ -2,7 +2,8 @@
 
 use std::pin::Pin;
 
-use super::context::{CheckContext, Peer};
+use super::context::{CheckContext, Peer, is_workers_file};
+use super::table::OF_WORKERS;
 
 /// A check of one thing that can be wrong.
 #[derive(Debug)]
@@ -139,7 +140,11 @@ pub async fn run_probes(
             .into_iter()
             .filter(|peer| context.has_peer(*peer))
             .collect();
-        let applies = |probe: &Probe| probe.only.is_none_or(|only| peers.contains(&only));
+        let is_worker = context.settings().is_some_and(is_workers_file);
+        let applies = |probe: &Probe| {
+            let is_asked = !is_worker || OF_WORKERS.contains(&probe.id);
+            is_asked && probe.only.is_none_or(|only| peers.contains(&only))
+        };
         if !applies(probe) {
             continue;
         }

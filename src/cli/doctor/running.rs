@@ -67,7 +67,16 @@ fn has_no_socket(status: &Value) -> bool {
 fn evaluate(holder: &str, status: &Value) -> Vec<ProbeResult> {
     let text = |key: &str| status[key].as_str().map(excerpt);
     let link = text("link").unwrap_or_default();
+    let problem = status["cluster"]["problem"].as_str().map(excerpt);
     let mut results = vec![match text("not_ready") {
+        // It has no link until it takes over.
+        Some(_) if link == "standby" => match problem {
+            None => ProbeResult::ok(format!("process {holder}, a standby")),
+            Some(why) => ProbeResult::failed(
+                format!("process {holder} is a standby that cannot take over: {why}"),
+                "see `NATS server` below, and the table of failures in docs/scaling.md",
+            ),
+        },
         None => ProbeResult::ok(format!("process {holder}, link {link}")),
         Some(why) => ProbeResult::failed(
             format!("process {holder} does not receive messages: {why}"),
@@ -181,6 +190,14 @@ mod tests {
             evaluated(&healthy),
             [(ProbeOutcome::Ok, "process 7, link live".to_owned())]
         );
+        let standby = json!({"link": "standby", "version": version, "not_ready": "this relay is a standby"});
+        assert_eq!(
+            evaluated(&standby),
+            [(ProbeOutcome::Ok, "process 7, a standby".to_owned())]
+        );
+        let mut behind = standby;
+        behind["cluster"] = json!({"problem": "the stream is shorter"});
+        assert_eq!(evaluated(&behind)[0].0, ProbeOutcome::Failed);
         let failing = json!({"link": "waiting", "version": "0.0.1", "not_ready": "the link is waiting: refused",
             "journal_failing": "full", "agents": [{"name": "a", "state": "down", "why": "gone"}]});
         let found = evaluated(&failing);

@@ -8,8 +8,13 @@
 use std::future::ready;
 
 use super::context::Peer;
+#[cfg(feature = "nats")]
+use super::nats;
 use super::probe::Probe;
 use super::{cron, deliveries, discord, handshake, local, network, running, telegram, unit};
+
+/// The probes of a worker's file: a worker has no link and no journal.
+pub(super) const OF_WORKERS: &[&str] = &["settings", "nats", "agent"];
 
 /// All probes in order. To add one, write its function and an entry here.
 pub(super) const PROBES: &[Probe] = &[
@@ -188,6 +193,15 @@ pub(super) const PROBES: &[Probe] = &[
         needs: &["settings"],
         remedy: "check the `policy` settings, and that the connector accepts policies from this gateway",
         run: |context| Box::pin(handshake::policy(context)),
+    },
+    #[cfg(feature = "nats")]
+    Probe {
+        id: "nats",
+        title: "NATS server",
+        only: None,
+        needs: &["settings"],
+        remedy: "check the `nats` settings; docs/scaling.md has examples",
+        run: |context| Box::pin(nats::server(context)),
     },
     Probe {
         id: "agent",
