@@ -438,6 +438,22 @@ mod tests {
     }
 
     #[test]
+    fn a_discord_bot_is_shown_in_place_of_a_connector() {
+        let status = json!({"discord": {"api": "https://discord.com/api/v10"}, "connector": null, "link": "waiting",
+            "link_retry_at_ms": 9_000, "now_ms": 4_000});
+        let text = |label: &str| {
+            let pieces = row(&status, label).pieces.into_iter();
+            pieces.map(|(_, text)| text).collect::<String>()
+        };
+        assert_eq!(
+            text("discord"),
+            "a bot at https://discord.com/api/v10, without a connector"
+        );
+        assert_eq!(text("link"), "waiting, next dial in 5 s");
+        assert!(status_rows(&status).iter().all(|row| row.label != "telegram"));
+    }
+
+    #[test]
     fn the_link_has_its_tone_and_its_times() {
         let status =
             json!({"link": "waiting", "link_since_ms": 1_000, "link_retry_at_ms": 9_000, "now_ms": 4_000});

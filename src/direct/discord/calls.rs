@@ -103,9 +103,9 @@ impl DiscordCalls {
             None => snowflake(chat)?,
         };
         let answers = match action {
-            Action::Send { metadata, .. } | Action::Prompt { metadata, .. } => {
-                let user = metadata.get("user_id").and_then(Value::as_str);
-                user.and_then(|user| deferred.claim(op, &channel.to_string(), user, now_ms))
+            Action::Send { reply_to, .. } | Action::Prompt { reply_to, .. } => {
+                let reply_to = reply_to.as_deref();
+                reply_to.and_then(|reply_to| deferred.claim(op, reply_to, now_ms))
             }
             _ => None,
         };
@@ -487,11 +487,10 @@ mod tests {
             token: "tok".to_owned(),
             application: "8".to_owned(),
             chat: "5".to_owned(),
-            user: "2".to_owned(),
             ..DeferredCommand::default()
         };
         deferred.came(command());
-        let op = || json!({"op": "send", "chat_id": "5", "content": "x", "metadata": {"user_id": "2"}});
+        let op = || json!({"op": "send", "chat_id": "5", "content": "x", "reply_to": "interaction-70"});
         let mut sent = SentMessages::default();
         let mut calls = answering(op(), &mut sent, &mut deferred).unwrap();
         let request = calls.request().unwrap();
@@ -519,5 +518,14 @@ mod tests {
             (RestMethod::Post, "channels/5/messages")
         );
         assert_eq!(request.body.as_ref().unwrap()["enforce_nonce"], true);
+        assert_eq!(request.body.as_ref().unwrap().get("message_reference"), None);
+    }
+
+    #[test]
+    fn a_command_takes_no_reaction() {
+        let op = json!({"op": "react", "chat_id": "5", "message_id": "interaction-70", "emoji": "x"});
+        let calls = begin(op, &mut SentMessages::default()).unwrap();
+        assert_eq!(calls.request(), None);
+        assert!(result(&calls).message_id.is_none());
     }
 }

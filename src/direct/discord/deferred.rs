@@ -1,5 +1,5 @@
-//! Commands of people that wait for their answer. Discord shows a placeholder for each, which the next message to that person in
-//! that chat replaces while the command's token lives.
+//! Commands of people that wait for their answer. Discord shows a placeholder for each, which the first message that answers the
+//! command replaces while the command's token lives. A command has no message, so answers name it by an id of its own.
 
 use std::collections::VecDeque;
 
@@ -12,6 +12,14 @@ const MAX_WAITING: usize = 256;
 /// How long a placeholder can be replaced: a little less than Discord's 15 minutes.
 const TOKEN_MS: i64 = 14 * 60 * 1000 + 30_000;
 
+/// Marks the id of a command where otherwise the id of a message is.
+const COMMAND_MARK: &str = "interaction-";
+
+/// The command that this id names, if it is not the id of a message.
+pub fn interaction_of(message_id: &str) -> Option<&str> {
+    message_id.strip_prefix(COMMAND_MARK)
+}
+
 /// A command that waits for its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeferredCommand {
@@ -23,8 +31,6 @@ pub struct DeferredCommand {
     pub application: String,
     /// The chat.
     pub chat: String,
-    /// Who gave the command.
-    pub user: String,
     /// When it came, in Unix milliseconds.
     pub at_ms: i64,
     /// The op that answers it.
@@ -33,6 +39,13 @@ pub struct DeferredCommand {
     /// Whether Discord has not said yet that it shows the placeholder.
     #[serde(skip)]
     pub(super) is_new: bool,
+}
+
+impl DeferredCommand {
+    /// The id by which answers name it.
+    pub fn message_id(&self) -> String {
+        format!("{COMMAND_MARK}{}", self.id)
+    }
 }
 
 /// The commands that wait for their answers, the oldest first.
@@ -80,16 +93,25 @@ impl DeferredAnswers {
         self.0.iter().any(|command| command.id == id && command.is_new)
     }
 
-    /// The command that an op to a person in a chat answers. A repeat of the op gets the same one.
-    pub fn claim(&mut self, op: OpId, chat: &str, user: &str, now_ms: i64) -> Option<DeferredCommand> {
+    /// The command that an op answers first. A repeat of the op gets the same one.
+    pub fn claim(&mut self, op: OpId, reply_to: &str, now_ms: i64) -> Option<DeferredCommand> {
+        let id = interaction_of(reply_to)?;
         self.0
             .retain(|command| now_ms.saturating_sub(command.at_ms) < TOKEN_MS);
         let mine = |command: &&mut DeferredCommand| {
-            command.op == Some(op) || (command.op.is_none() && command.chat == chat && command.user == user)
+            command.op == Some(op) || (command.op.is_none() && command.id == id)
         };
         let command = self.0.iter_mut().find(mine)?;
         command.op = Some(op);
         Some(command.clone())
+    }
+
+    /// A command that waits and that no op has answered so far.
+    pub fn unanswered(&self, id: &str) -> Option<DeferredCommand> {
+        let mut waiting = self.0.iter();
+        waiting
+            .find(|command| command.id == id && command.op.is_none())
+            .cloned()
     }
 
     /// A command is answered, or cannot be any more.
@@ -102,60 +124,55 @@ impl DeferredAnswers {
 mod tests {
     use super::*;
 
-    fn command(id: &str, chat: &str, user: &str) -> DeferredCommand {
+    fn command(id: &str) -> DeferredCommand {
         DeferredCommand {
             id: id.to_owned(),
-            chat: chat.to_owned(),
-            user: user.to_owned(),
             ..DeferredCommand::default()
         }
     }
 
-    fn claimed(
-        answers: &mut DeferredAnswers,
-        op: u128,
-        chat: &str,
-        user: &str,
-        now_ms: i64,
-    ) -> Option<String> {
+    fn claimed(answers: &mut DeferredAnswers, op: u128, reply_to: &str, now_ms: i64) -> Option<String> {
         answers
-            .claim(OpId(op), chat, user, now_ms)
+            .claim(OpId(op), reply_to, now_ms)
             .map(|command| command.id)
     }
 
     #[test]
-    fn the_next_message_to_the_person_in_the_chat_answers_a_command() {
+    fn the_first_message_that_answers_a_command_takes_its_place() {
         let mut answers = DeferredAnswers::default();
-        answers.came(command("1", "c", "ada"));
-        answers.came(command("1", "c", "ada"));
-        answers.came(command("2", "c", "ada"));
-        assert_eq!(claimed(&mut answers, 1, "c", "bob", 0), None);
-        assert_eq!(claimed(&mut answers, 1, "d", "ada", 0), None);
-        assert_eq!(claimed(&mut answers, 1, "c", "ada", 0).as_deref(), Some("1"));
+        for id in ["1", "1", "2"] {
+            answers.came(command(id));
+        }
+        let (first, second) = (command("1").message_id(), command("2").message_id());
+        assert_eq!(claimed(&mut answers, 1, "1", 0), None, "an answer to a message");
+        assert_eq!(claimed(&mut answers, 1, "interaction-3", 0), None);
+        assert_eq!(claimed(&mut answers, 1, &second, 0).as_deref(), Some("2"));
+        assert_eq!(claimed(&mut answers, 1, &second, 0).as_deref(), Some("2"), "a repeat");
         assert_eq!(
-            claimed(&mut answers, 1, "c", "ada", 0).as_deref(),
-            Some("1"),
-            "a repeat"
+            claimed(&mut answers, 2, &second, 0),
+            None,
+            "another part of the answer"
         );
-        assert_eq!(claimed(&mut answers, 2, "c", "ada", 0).as_deref(), Some("2"));
+        assert!(answers.unanswered("1").is_some() && answers.unanswered("2").is_none());
+        assert_eq!(claimed(&mut answers, 3, &first, 0).as_deref(), Some("1"));
         answers.over("1");
         answers.over("2");
-        assert_eq!(claimed(&mut answers, 4, "c", "ada", 0), None);
+        assert_eq!(claimed(&mut answers, 4, &first, 0), None);
     }
 
     #[test]
     fn a_token_lives_fifteen_minutes_and_only_what_is_shown_is_replaced() {
         let mut answers = DeferredAnswers::default();
-        answers.came(command("1", "c", "ada"));
+        answers.came(command("1"));
         assert!(answers.is_new("1"));
         answers.acknowledged("1", true);
         assert!(!answers.is_new("1"));
-        answers.came(command("2", "c", "bob"));
+        answers.came(command("2"));
         answers.acknowledged("2", false);
-        assert_eq!(claimed(&mut answers, 1, "c", "bob", 0), None);
-        assert_eq!(claimed(&mut answers, 2, "c", "ada", 15 * 60 * 1000), None);
+        assert_eq!(claimed(&mut answers, 1, "interaction-2", 0), None);
+        assert_eq!(claimed(&mut answers, 2, "interaction-1", 15 * 60 * 1000), None);
         for number in 0..300 {
-            answers.came(command(&format!("n{number}"), "c", "ada"));
+            answers.came(command(&format!("n{number}")));
         }
         assert_eq!(answers.waiting().count(), MAX_WAITING);
     }
@@ -163,10 +180,13 @@ mod tests {
     #[test]
     fn a_restart_knows_what_waits() {
         let mut answers = DeferredAnswers::default();
-        answers.came(command("1", "c", "ada"));
+        answers.came(command("1"));
         let stored = serde_json::to_value(answers.waiting().collect::<Vec<_>>()).unwrap();
         let mut answers = DeferredAnswers::stored(serde_json::from_value(stored).unwrap());
         assert!(!answers.is_new("1"));
-        assert_eq!(claimed(&mut answers, 1, "c", "ada", 0).as_deref(), Some("1"));
+        assert_eq!(
+            claimed(&mut answers, 1, "interaction-1", 0).as_deref(),
+            Some("1")
+        );
     }
 }

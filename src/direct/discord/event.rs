@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::bot::DiscordBot;
 use super::deferred::DeferredCommand;
+use crate::collections::BoundedCache;
 use crate::direct::field;
 use crate::text::truncate;
 use crate::wire::{PROMPT_TOKEN, PassthroughForward};
@@ -16,6 +17,11 @@ const MAX_QUOTED: usize = 4096;
 const MAX_CHANNELS: usize = 20_000;
 /// Longest names, in characters.
 const MAX_NAME: usize = 200;
+/// Messages whose authors are remembered: Discord does not say whose message was deleted.
+const MAX_AUTHORS: usize = 10_000;
+/// Messages that are deleted at once, and the longest time of an edit, in characters.
+const MAX_DELETED: usize = 100;
+const MAX_TIME: usize = 64;
 
 /// Which messages of a channel are for the agent.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +67,7 @@ pub enum DiscordMeaning {
         buffer_id: String,
         /// The chat.
         chat: String,
-        /// The id of the message.
+        /// The id of the message; 0 for an edit or a deletion of one that came before.
         message: u64,
     },
     /// What a person did by other means than a message, with what the relay gets of it, if it does.
@@ -95,13 +101,15 @@ impl KnownChannel {
 }
 
 /// Reads events.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EventReader {
     /// The bot's own account.
     pub bot: DiscordBot,
     /// Which messages are for the agent.
     pub relevance: DiscordRelevance,
     channels: HashMap<String, KnownChannel>,
+    /// The authors of the messages for the agent.
+    authors: BoundedCache<String, String>,
 }
 
 impl EventReader {
@@ -110,7 +118,8 @@ impl EventReader {
         Self {
             bot,
             relevance,
-            ..Self::default()
+            channels: HashMap::new(),
+            authors: BoundedCache::new(MAX_AUTHORS),
         }
     }
 
@@ -141,7 +150,13 @@ impl EventReader {
             "CHANNEL_DELETE" | "THREAD_DELETE" => {
                 field::text(data, "id").and_then(|id| self.channels.remove(id));
             }
-            "MESSAGE_CREATE" => return self.message(data).unwrap_or(DiscordMeaning::Nothing),
+            "MESSAGE_CREATE" => {
+                let meaning = self.message(data).unwrap_or(DiscordMeaning::Nothing);
+                self.remember_author(&meaning);
+                return meaning;
+            }
+            "MESSAGE_UPDATE" => return self.edit(data).unwrap_or(DiscordMeaning::Nothing),
+            "MESSAGE_DELETE" => return self.deletion(data).unwrap_or(DiscordMeaning::Nothing),
             "INTERACTION_CREATE" => return self.interaction(data, now_ms).unwrap_or(DiscordMeaning::Nothing),
             _ => {}
         }
@@ -150,8 +165,13 @@ impl EventReader {
 
     /// Whether a channel of a server is not known: threads that were archived are not announced.
     pub fn wants_channel<'m>(&self, kind: &str, data: &'m Value) -> Option<&'m str> {
-        let id = field::text(data, "channel_id").filter(|_| kind == "MESSAGE_CREATE")?;
-        (field::has(data, "guild_id") && !self.channels.contains_key(id)).then_some(id)
+        let id = field::text(data, "channel_id")?;
+        let is_content = match kind {
+            "MESSAGE_CREATE" => true,
+            "MESSAGE_UPDATE" => field::has(data, "edited_timestamp"),
+            _ => false,
+        };
+        (is_content && field::has(data, "guild_id") && !self.channels.contains_key(id)).then_some(id)
     }
 
     /// Learns of a channel or thread.
@@ -265,6 +285,50 @@ impl EventReader {
         })
     }
 
+    fn remember_author(&mut self, meaning: &DiscordMeaning) {
+        if let DiscordMeaning::Message { event, buffer_id, .. } = meaning
+            && let Some(author) = field::text(&event["source"], "user_id")
+        {
+            self.authors.insert(buffer_id.clone(), author.to_owned());
+        }
+    }
+
+    /// A message that was edited: the same event under the same id, marked. Discord reports previews, pins and threads of a
+    /// message in the same way, but those give it no time of an edit.
+    fn edit(&self, message: &Value) -> Option<DiscordMeaning> {
+        let at = truncate(field::text(message, "edited_timestamp")?, MAX_TIME);
+        let DiscordMeaning::Message {
+            mut event,
+            buffer_id,
+            chat,
+            ..
+        } = self.message(message)?
+        else {
+            return None;
+        };
+        event["message_is_edit"] = true.into();
+        Some(DiscordMeaning::Message {
+            event,
+            buffer_id: format!("{buffer_id} edited {at}"),
+            chat,
+            message: 0,
+        })
+    }
+
+    /// A message for the agent that was deleted.
+    fn deletion(&self, deleted: &Value) -> Option<DiscordMeaning> {
+        let (id, chat) = (field::text(deleted, "id")?, field::text(deleted, "channel_id")?);
+        let author = json!({ "id": self.authors.peek(id)? });
+        let in_guild = field::has(deleted, "guild_id");
+        let source = self.source(chat, in_guild, deleted, &author, None, id);
+        Some(DiscordMeaning::Message {
+            event: json!({ "text": "", "message_type": "text", "message_id": id, "source": source, "message_is_deleted": true }),
+            buffer_id: format!("{id} deleted"),
+            chat: chat.to_owned(),
+            message: 0,
+        })
+    }
+
     /// The text for the agent: without the mention of the bot at its start, with what a forward, a sticker or an embed says.
     fn text(&self, message: &Value) -> String {
         let content = field::text(message, "content").unwrap_or_default();
@@ -348,13 +412,13 @@ impl EventReader {
     fn interaction(&self, interaction: &Value, now_ms: i64) -> Option<DiscordMeaning> {
         let user = field::object(interaction, "member").and_then(|member| field::object(member, "user"));
         let user = user.or_else(|| field::object(interaction, "user"))?;
+        field::text(user, "id")?;
         let owned = |object: &Value, key: &str| field::text(object, key).map(str::to_owned);
         let command = DeferredCommand {
             id: owned(interaction, "id")?,
             token: owned(interaction, "token")?,
             application: owned(interaction, "application_id").unwrap_or_else(|| self.bot.application.clone()),
             chat: owned(interaction, "channel_id")?,
-            user: owned(user, "id")?,
             at_ms: now_ms,
             ..DeferredCommand::default()
         };
@@ -381,6 +445,10 @@ impl EventReader {
         let forward = is_for_relay.then(|| {
             let mut body = interaction.clone();
             body["token"] = Value::Null;
+            if kind == InteractionKind::Command {
+                // It has no message. What answers it names it by this id.
+                body["message"] = json!({ "id": command.message_id() });
+            }
             Box::new(PassthroughForward {
                 platform: "discord".to_owned(),
                 bot_id: self.bot.id.clone(),
@@ -395,6 +463,12 @@ impl EventReader {
             forward,
         ))
     }
+}
+
+/// The deletions of messages that were deleted at once, each as `MESSAGE_DELETE` tells it.
+pub fn deletions(deleted: &Value) -> impl Iterator<Item = Value> + use<'_> {
+    let ids = field::list(deleted, "ids").iter().take(MAX_DELETED);
+    ids.map(|id| json!({ "id": id, "channel_id": deleted["channel_id"], "guild_id": deleted["guild_id"] }))
 }
 
 fn name_of<'v>(user: &'v Value, member: Option<&'v Value>) -> &'v str {
@@ -476,6 +550,67 @@ mod tests {
             ConnectorFrame::decode(line.as_bytes()),
             Ok(ConnectorFrame::Inbound { .. })
         ));
+    }
+
+    #[test]
+    fn an_edit_is_the_message_once_more_and_a_preview_is_nothing() {
+        let mut reader = reader();
+        let edited = json!({"content": "ho", "edited_timestamp": "2026-01-01T00:00:00+00:00"});
+        let DiscordMeaning::Message {
+            event,
+            buffer_id,
+            message: number,
+            ..
+        } = reader.read("MESSAGE_UPDATE", &message(&edited), 0)
+        else {
+            panic!("an edit is for the agent");
+        };
+        assert_eq!(
+            (&event["text"], &event["message_is_edit"]),
+            (&json!("ho"), &json!(true))
+        );
+        assert_eq!((&event["message_id"], number), (&json!("100"), 0));
+        assert_eq!(buffer_id, "100 edited 2026-01-01T00:00:00+00:00");
+        for more in [
+            json!({"content": "ho"}),
+            json!({"content": "ho", "edited_timestamp": null}),
+            json!({"content": "ho", "edited_timestamp": "2026", "guild_id": "9", "channel_id": "5"}),
+            json!({"content": "ho", "edited_timestamp": "2026", "author": {"id": "1", "username": "relay"}}),
+        ] {
+            let meaning = reader.read("MESSAGE_UPDATE", &message(&more), 0);
+            assert_eq!(meaning, DiscordMeaning::Nothing, "{more}");
+        }
+        let unknown = json!({"guild_id": "9", "channel_id": "99", "edited_timestamp": "2026"});
+        assert_eq!(reader.wants_channel("MESSAGE_UPDATE", &unknown), Some("99"));
+        assert_eq!(reader.wants_channel("MESSAGE_DELETE", &unknown), None);
+    }
+
+    #[test]
+    fn a_deletion_names_the_author_of_a_message_for_the_agent() {
+        let mut reader = reader();
+        let of = |id: &str| json!({"id": id, "channel_id": "51", "guild_id": "9"});
+        let said = message(&json!({"channel_id": "51", "guild_id": "9"}));
+        reader.read("MESSAGE_CREATE", &said, 0);
+        let DiscordMeaning::Message { event, buffer_id, .. } = reader.read("MESSAGE_DELETE", &of("100"), 0)
+        else {
+            panic!("a deletion is for the relay");
+        };
+        let source = &event["source"];
+        assert_eq!(
+            (&source["user_id"], &source["thread_id"]),
+            (&json!("2"), &json!("51"))
+        );
+        assert_eq!(
+            (&event["message_is_deleted"], &event["message_id"]),
+            (&json!(true), &json!("100"))
+        );
+        assert_eq!(buffer_id, "100 deleted");
+        assert_eq!(
+            reader.read("MESSAGE_DELETE", &of("101"), 0),
+            DiscordMeaning::Nothing
+        );
+        let many = json!({"ids": ["100", "101"], "channel_id": "51", "guild_id": "9"});
+        assert_eq!(deletions(&many).collect::<Vec<_>>(), [of("100"), of("101")]);
     }
 
     #[test]
@@ -569,8 +704,9 @@ mod tests {
     fn the_relay_reads_interactions_as_a_connector_forwards_them_without_the_token() {
         let (command, forward) = interaction(&json!({}));
         assert_eq!(command.kind, InteractionKind::Command);
-        assert_eq!((command.command.user.as_str(), command.command.at_ms), ("2", 5));
+        assert_eq!(command.command.at_ms, 5);
         let body: Value = serde_json::from_slice(&forward.unwrap().body).unwrap();
+        assert_eq!(body["message"]["id"], "interaction-70");
         assert_eq!(
             (&body["data"]["name"], &body["token"]),
             (&json!("new"), &Value::Null)

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::calls::{SentMessages, refused};
-use super::deferred::DeferredCommand;
+use super::deferred::{DeferredCommand, interaction_of};
 use super::markup::discord_parts;
 use super::request::{RestFile, RestMethod, RestRequest};
 use crate::direct::flood::CallKind;
@@ -135,6 +135,10 @@ impl RequestPlanner {
                 let steps = parts.iter().map(|id| self.delete(id)).collect::<Result<_, _>>()?;
                 Ok((steps, CallsEnd::Bare))
             }
+            // There is no message to put it on.
+            Action::React { message_id, .. } if interaction_of(message_id).is_some() => {
+                Ok((VecDeque::new(), CallsEnd::Bare))
+            }
             Action::React {
                 message_id,
                 emoji,
@@ -187,7 +191,7 @@ impl RequestPlanner {
             Action::TaskCard { .. } | Action::TaskCardStop { .. } => {
                 Err(refused("unsupported", "Discord has no progress cards"))
             }
-            // The next message to the person answers the command.
+            // The first message that replies to the command answers it.
             Action::FollowUp { .. } => Err(refused("unsupported", "this bot answers commands by messages")),
         }
     }

@@ -68,6 +68,15 @@ impl RestRequest {
         }
     }
 
+    /// Deletes what is at a path.
+    pub fn delete(path: String, route: &str) -> Self {
+        Self {
+            method: RestMethod::Delete,
+            route: format!("Delete {route}"),
+            ..Self::get(&path, route)
+        }
+    }
+
     /// Sends something that counts against no chat.
     pub fn with_body(method: RestMethod, path: String, route: &str, body: Value) -> Self {
         Self {

@@ -102,6 +102,10 @@ impl RelayLink {
         self.transport.acknowledge(generation, buffer_id);
     }
 
+    pub fn leave_unanswered(&self, platform: &str, message_id: &str) {
+        self.transport.leave_unanswered(platform, message_id);
+    }
+
     /// Asks the connector to stop a session's turn that does not run here; returns whether there is a connection to one. Never
     /// in answer to an interrupt: two instances would ask each other for ever.
     pub fn stop_elsewhere(&self, session: &str) -> bool {

@@ -308,6 +308,9 @@ pub trait RelayTransport: Send + Sync + 'static {
     /// Offers these slash commands on a platform from the next handshake on.
     fn offer_commands(&self, _platform: &'static str, _manifest: Vec<Value>) {}
 
+    /// Nobody answers this message of a platform: whoever shows that it is being answered stops.
+    fn leave_unanswered(&self, _platform: &str, _message_id: &str) {}
+
     /// Asks the connector to buffer while everything goes on; `true` once it confirms.
     fn go_idle(&self, within: Duration) -> TransportFuture<'_, bool>;
 

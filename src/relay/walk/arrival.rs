@@ -416,20 +416,34 @@ impl EventLoop {
                 } else {
                     notice.map(str::to_owned)
                 };
-                if let Some(notice) = notice {
-                    self.notify(&notice, session, &chat, &facts);
+                match notice {
+                    Some(notice) => self.notify(&notice, session, &chat, &facts),
+                    None => self.leave_unanswered(&chat, &facts),
                 }
             }
             (_, Place::Turn(turn)) => {
+                if notice.is_none() {
+                    self.leave_unanswered(&chat, &facts);
+                }
                 let notice = notice.map(str::to_owned);
                 self.end_unstarted(turn, row, RowState::Ignored, "", notice);
             }
             (_, Place::Queue(_) | Place::None) => {
                 self.turns.release(session, place);
+                if notice.is_none() {
+                    self.leave_unanswered(&chat, &facts);
+                }
                 let group = OpGroup::Message(row);
                 let ops = notice.map(|notice| self.plan_words(notice, session, &chat, &facts, group));
                 self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
             }
+        }
+    }
+
+    /// Whoever wrote a message reads nothing, not even that it is being answered.
+    fn leave_unanswered(&self, chat: &ChatId, facts: &ChatFacts) {
+        if let Some(message) = &facts.message_id {
+            self.link.leave_unanswered(&chat.platform, message);
         }
     }
 

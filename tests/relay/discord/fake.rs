@@ -48,6 +48,10 @@ struct State {
     uploads: Vec<(String, Vec<u8>)>,
     /// Every message that the bot has sent, as it was sent.
     sent: Vec<Value>,
+    /// Placeholders that the bot has taken away.
+    discarded: usize,
+    /// How often all connections to the gateway were cut.
+    cuts: usize,
 }
 
 /// The application that the bot belongs to.
@@ -125,22 +129,51 @@ impl FakeDiscord {
             "author": {"id": "2", "username": "ada"}})
     }
 
-    /// Ada writes to the bot.
-    pub(super) fn say(&self, text: &str) {
-        self.say_in(DIRECT, text);
+    /// Ada writes to the bot; returns the id of her message.
+    pub(super) fn say(&self, text: &str) -> u64 {
+        self.say_in(DIRECT, text)
     }
 
-    /// Ada writes into a chat.
-    pub(super) fn say_in(&self, chat: &str, text: &str) {
+    /// Ada changes a message that she wrote to the bot; without a time of the edit, Discord changed something about it.
+    pub(super) fn change(&self, id: u64, text: &str, edited: Option<&str>) {
+        let mut message = Self::message(id, DIRECT, text);
+        message["edited_timestamp"] = edited.into();
+        self.happens("MESSAGE_UPDATE", &message);
+    }
+
+    /// Messages to the bot are deleted, at once if there are several.
+    pub(super) fn delete(&self, ids: &[u64]) {
+        let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+        match &ids[..] {
+            [id] => self.happens("MESSAGE_DELETE", &json!({"id": id, "channel_id": DIRECT})),
+            ids => self.happens("MESSAGE_DELETE_BULK", &json!({"ids": ids, "channel_id": DIRECT})),
+        }
+    }
+
+    /// Cuts every connection to the gateway.
+    pub(super) fn cut(&self) {
+        self.lock().cuts += 1;
+        let _ = self.news.send(());
+    }
+
+    /// How many placeholders the bot has taken away.
+    pub(super) fn discarded(&self) -> usize {
+        self.lock().discarded
+    }
+
+    /// Ada writes into a chat; returns the id of her message.
+    pub(super) fn say_in(&self, chat: &str, text: &str) -> u64 {
         let mut state = self.lock();
         state.next_id += 1;
-        let mut message = Self::message(state.next_id, chat, text);
+        let id = state.next_id;
+        let mut message = Self::message(id, chat, text);
         state.history.push(message.clone());
         if chat == CHANNEL {
             message["guild_id"] = "9".into();
         }
         drop(state);
         self.happens("MESSAGE_CREATE", &message);
+        id
     }
 
     fn happens(&self, kind: &str, data: &Value) {
@@ -159,8 +192,11 @@ impl FakeDiscord {
         state.next_id += 1;
         let id = state.next_id;
         drop(state);
-        let interaction = json!({"id": id.to_string(), "type": kind, "token": format!("token-{id}"), "application_id": APPLICATION,
-            "channel_id": DIRECT, "user": {"id": "2", "username": "ada"}, "message": {"id": "999"}, "data": data});
+        let mut interaction = json!({"id": id.to_string(), "type": kind, "token": format!("token-{id}"), "application_id": APPLICATION,
+            "channel_id": DIRECT, "user": {"id": "2", "username": "ada"}, "data": data});
+        if kind == 3 {
+            interaction["message"] = json!({"id": "999"});
+        }
         self.happens("INTERACTION_CREATE", &interaction);
     }
 
@@ -225,7 +261,11 @@ impl FakeDiscord {
         let hello = json!({"op": 10, "d": {"heartbeat_interval": 500}});
         let _ = socket.send(text(hello)).await;
         let mut sent: Option<usize> = None;
+        let cuts = self.lock().cuts;
         loop {
+            if self.lock().cuts > cuts {
+                return;
+            }
             if let Some(from) = sent {
                 let events: Vec<Value> = self.lock().events.iter().skip(from).cloned().collect();
                 sent = Some(from + events.len());
@@ -365,6 +405,11 @@ impl FakeDiscord {
             }
             "POST" if path.ends_with("/callback") => {
                 state.callbacks.push(body.clone());
+                Value::Null
+            }
+            "DELETE" if path.ends_with("/messages/@original") => {
+                assert!(!state.callbacks.is_empty(), "there is no placeholder");
+                state.discarded += 1;
                 Value::Null
             }
             "PATCH" if path.ends_with("/messages/@original") => {

@@ -1,5 +1,6 @@
 //! The real binary as a Discord bot, against a fake Discord.
 
+mod changes;
 mod fake;
 
 use self::fake::{CHANNEL, DIRECT, FakeDiscord, TOKEN};
@@ -46,6 +47,28 @@ async fn the_binary_answers_a_direct_message() {
     fake.say("hello");
     answered(&fake, "echo: hello").await;
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn run_discord_needs_no_settings_but_the_token_and_status_shows_the_bot() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake).args(&["run", "--agent", "echo", "--discord"]);
+    let relay = started(&setup).await;
+    fake.say("hello");
+    answered(&fake, "echo: hello").await;
+    let status = setup.verb(&["status"]).output().await.unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    let row = status.lines().find(|line| line.starts_with("discord "));
+    let row = row.unwrap_or_else(|| panic!("no row of the bot in {status}"));
+    assert!(
+        row.contains(&fake.rest.to_string()) && row.contains("without a connector"),
+        "{row}"
+    );
+    assert!(!status.contains(TOKEN) && !status.contains("telegram"), "{status}");
+    relay.stop().await;
+    let (exit, said) = setup.without_env("DISCORD_BOT_TOKEN").ends().await;
+    assert_eq!(exit, 78, "{said}");
+    assert!(said.contains("DISCORD_BOT_TOKEN"), "{said}");
 }
 
 #[tokio::test]

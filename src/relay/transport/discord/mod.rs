@@ -20,6 +20,7 @@ use self::receiver::{GatewayCommand, GatewayReceiver};
 use self::sender::{DiscordApi, DiscordSender};
 use super::{FrameCounters, InboundSender, LinkStatus, RelayTransport, ResultSender, TransportFuture};
 use crate::config::DiscordBotConfig;
+use crate::direct::discord::interaction_of;
 use crate::link::{DormancyRefused, Generation, Op};
 use crate::net::discord::DiscordClient;
 use crate::net::media::BotFiles;
@@ -116,6 +117,12 @@ impl RelayTransport for DiscordTransport {
 
     fn offer_commands(&self, _platform: &'static str, manifest: Vec<Value>) {
         self.sender.offer_commands(&manifest);
+    }
+
+    fn leave_unanswered(&self, _platform: &str, message_id: &str) {
+        if let Some(command) = interaction_of(message_id) {
+            self.sender.discard(command);
+        }
     }
 
     /// Refuses: Discord keeps the events of a lost connection for minutes only.

@@ -16,7 +16,7 @@ use super::sender::DiscordSender;
 use crate::config::DiscordBotConfig;
 use crate::direct::discord::{
     DeferredCommand, DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd,
-    GatewayStep, RestAnswer, StoredSession, TakenEvents, descriptor,
+    GatewayStep, RestAnswer, StoredSession, TakenEvents, deletions, descriptor,
 };
 use crate::link::{Descriptors, End, Generation};
 use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, split};
@@ -364,6 +364,21 @@ impl GatewayLoop {
     }
 
     async fn event(&mut self, seq: Option<u64>, kind: &str, data: &Value) -> Result<(), GatewayOver> {
+        if kind == "MESSAGE_DELETE_BULK" {
+            for deleted in deletions(data) {
+                self.take(seq, "MESSAGE_DELETE", &deleted).await?;
+            }
+        } else {
+            self.take(seq, kind, data).await?;
+        }
+        if let Some(seq) = seq {
+            self.taken.read(seq);
+            self.store_soon();
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, seq: Option<u64>, kind: &str, data: &Value) -> Result<(), GatewayOver> {
         if let Some(channel) = self.reader.wants_channel(kind, data)
             && channel.bytes().all(|byte| byte.is_ascii_digit())
         {
@@ -398,10 +413,6 @@ impl GatewayLoop {
                 self.taken.passed(&chat, message);
             }
             DiscordMeaning::Nothing => {}
-        }
-        if let Some(seq) = seq {
-            self.taken.read(seq);
-            self.store_soon();
         }
         Ok(())
     }

@@ -193,6 +193,26 @@ impl DiscordApi {
         let _ = timeout(2 * ACKNOWLEDGE_TIMEOUT, shown).await;
     }
 
+    /// Takes the placeholder of a command away, once Discord shows it.
+    async fn discard(&self, command: &DeferredCommand) {
+        let DeferredCommand {
+            id,
+            token,
+            application,
+            ..
+        } = command;
+        self.placeholder(id).await;
+        if self.lock().deferred.unanswered(id).is_none() {
+            return;
+        }
+        let path = format!("webhooks/{application}/{token}/messages/@original");
+        let request = RestRequest::delete(path, &format!("placeholder {id}"));
+        if let Err(why) = self.patiently(&request).await {
+            tracing::info!(why, "the placeholder of a command stays");
+        }
+        self.lock().deferred.over(id);
+    }
+
     /// Registers the commands that are offered, if Discord has others.
     async fn register(&self, application: &str, commands: Vec<Value>) -> Result<(), String> {
         let path = format!("applications/{application}/commands");
@@ -228,6 +248,21 @@ impl DiscordSender {
         tokio::spawn(async move {
             let _place = place;
             sender.api.acknowledge(&interaction).await;
+        });
+    }
+
+    /// Nothing comes of a command: takes its placeholder away, in a task of its own.
+    pub(super) fn discard(self: &Arc<Self>, id: &str) {
+        let Ok(place) = Arc::clone(&self.api.acknowledging).try_acquire_owned() else {
+            return;
+        };
+        let Some(command) = self.api.lock().deferred.unanswered(id) else {
+            return;
+        };
+        let sender = Arc::clone(self);
+        tokio::spawn(async move {
+            let _place = place;
+            sender.api.discard(&command).await;
         });
     }
 

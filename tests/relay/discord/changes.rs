@@ -1,0 +1,119 @@
+//! Messages that change after they came, placeholders of commands, and what breaks at random moments.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::fake::FakeDiscord;
+use super::{answered, setup, started};
+use crate::support::wait::eventually;
+
+/// Rounds of kills and cuts: `DISCORD_KILLS`, else a few.
+const KILLS: &str = "DISCORD_KILLS";
+
+#[tokio::test]
+async fn an_edit_replaces_what_waits_and_a_deletion_withdraws_it() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.say("sleep=2000 one");
+    let [two, three, four, five, six] = ["two", "three", "four", "five", "six"].map(|text| fake.say(text));
+    fake.change(two, "two, better", Some("2026-01-01T00:00:00.000000+00:00"));
+    fake.change(three, "three with a preview", None);
+    fake.delete(&[four]);
+    fake.delete(&[five, six]);
+    fake.say("seven");
+    answered(&fake, "echo: seven").await;
+    assert_eq!(
+        fake.answers(),
+        ["echo: one", "echo: two, better", "echo: three", "echo: seven"]
+    );
+    // It is answered already.
+    fake.change(three, "three, too late", Some("2026-01-01T00:00:01.000000+00:00"));
+    fake.say("eight");
+    answered(&fake, "echo: eight").await;
+    assert_eq!(fake.answers().len(), 5, "{:?}", fake.answers());
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_is_ignored_sees_no_placeholder() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake)
+        .setting("access.mode", "list")
+        .setting("access.people", "[{platform: discord, user: '3', role: owner}]");
+    let relay = started(&setup).await;
+    fake.interacts(2, &json!({"name": "ask-me"}));
+    eventually("the placeholder is gone", async || fake.discarded() == 1).await;
+    assert_eq!(fake.callbacks(), [json!({"type": 5})]);
+    assert!(
+        fake.replaced().is_empty() && fake.answers().is_empty(),
+        "{:?}",
+        fake.answers()
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_running_turn_leaves_the_placeholder_of_a_command_to_its_answer() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.say("sleep=1000 one");
+    fake.interacts(2, &json!({"name": "ask-me"}));
+    eventually("the answer to the command", async || fake.replaced().len() == 1).await;
+    assert!(fake.replaced()[0].contains("/ask-me"), "{:?}", fake.replaced());
+    assert_eq!(fake.answers(), ["echo: one"]);
+    assert_eq!(fake.discarded(), 0);
+    relay.stop().await;
+}
+
+/// Kills the relay or cuts its connection at moments that differ from run to run.
+#[tokio::test]
+async fn kills_and_cuts_at_random_moments_lose_nothing_and_show_nothing_twice() {
+    let rounds = std::env::var(KILLS).ok().and_then(|text| text.parse().ok());
+    let rounds: u64 = rounds.unwrap_or(4);
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let mut seed = since.unwrap().as_micros();
+    println!("seed {seed}");
+    let mut random = |below: u128| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1) % (1 << 64);
+        u64::try_from((seed >> 33) % below).unwrap()
+    };
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let mut relay = started(&setup).await;
+    for round in 0..rounds {
+        fake.say(&format!("{round} a"));
+        sleep(Duration::from_millis(random(300))).await;
+        fake.say(&format!("{round} b"));
+        if round % 2 == 0 {
+            relay.kill().await;
+            fake.say(&format!("{round} c"));
+            relay = started(&setup).await;
+        } else {
+            fake.cut();
+            fake.say(&format!("{round} c"));
+        }
+        sleep(Duration::from_millis(random(300))).await;
+    }
+    let wanted = usize::try_from(3 * rounds).unwrap();
+    eventually("an answer to each message", async || {
+        fake.answers().len() >= wanted
+    })
+    .await;
+    relay.stop().await;
+    let mut answers = fake.answers();
+    assert_eq!(answers.len(), wanted, "{answers:?}");
+    // A turn that a kill ended is not run again: its answer is a notice.
+    answers.retain(|answer| answer.starts_with("echo: "));
+    answers.sort();
+    answers.dedup();
+    let notices = wanted - answers.len();
+    println!("{notices} of {wanted} turns were ended by a kill");
+    assert!(
+        notices <= wanted / 3,
+        "{notices} of {wanted} turns were not answered"
+    );
+}
