@@ -1,5 +1,6 @@
 //! Code of an answer that is too long for its chat goes as a file.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::dev::{HttpRoute, HttpRouteFault, OpAnswer, ResultRule};
@@ -8,13 +9,15 @@ use hermes_relay::agent::{Agent, AgentEvent, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::wire::Action;
 use http::StatusCode;
+use tokio::sync::Notify;
 
 use super::{Running, Scripted};
 
 fn code(lines: usize) -> String {
-    (1..=lines)
+    let lines: Vec<String> = (1..=lines)
         .map(|line| format!("let x{line} = {line};\n"))
-        .collect()
+        .collect();
+    lines.concat()
 }
 
 /// An answer with a block of so many lines.
@@ -124,11 +127,17 @@ async fn code_that_cannot_be_delivered_as_a_file_comes_as_text() {
 
 #[tokio::test]
 async fn the_code_of_a_stopped_turn_comes_as_text() {
-    let agent = Scripted(|turn: Turn| async move {
-        turn.events.text(answer(21)).await;
-        turn.events.emit(AgentEvent::Break).await;
-        turn.cancel.cancelled().await;
-        TurnEnd::Cancelled { confirmed: true }
+    let written = Arc::new(Notify::new());
+    let writes = Arc::clone(&written);
+    let agent = Scripted(move |turn: Turn| {
+        let writes = Arc::clone(&writes);
+        async move {
+            turn.events.text(answer(21)).await;
+            turn.events.emit(AgentEvent::Break).await;
+            writes.notify_one();
+            turn.cancel.cancelled().await;
+            TurnEnd::Cancelled { confirmed: true }
+        }
     });
     let relay = Running::start("discord", agent, in_mode(StreamMode::Off)).await;
     let fault = HttpRouteFault {
@@ -137,7 +146,7 @@ async fn the_code_of_a_stopped_turn_comes_as_text() {
     };
     relay.connector.fail_route(HttpRoute::MediaUpload, fault);
     relay.deliver("a", "1", "go", &[]);
-    relay.wait_for_turns(1).await;
+    written.notified().await;
     relay.connector.interrupt("agent:main:discord:dm:a", "a");
     let replies = relay.replies("a", 2).await;
     assert_eq!(replies[0].1, shown());
