@@ -22,6 +22,8 @@ section! {
         pub quiet_hours: Option<QuietHours>;
         /// Widest table that is shown as an aligned code block, where the platform has no tables; 0 leaves tables as they are.
         pub table_width: usize = 80, range(0..=500);
+        /// Longest code block of an answer that stays in its text, in lines; a longer one goes as a file; 0 leaves all of them there.
+        pub code_file_lines: usize = 80, range(0..=10_000);
         /// Last messages of a group that the agent gets when it is called, with a bot of one's own.
         pub group_context: usize = 0, range(0..=100);
     }

@@ -1,11 +1,13 @@
 //! What is sent to platforms, and how: [`RelayAdapter`] and its parts. Pure: no I/O, no clock, no runtime.
 
 mod action_builder;
+mod answer_shaper;
 mod chat_settings;
 mod chats;
 mod discord;
 mod labels;
 mod list;
+mod long_code;
 pub mod media;
 pub mod prompt;
 mod rate_limit;
@@ -17,6 +19,7 @@ pub mod stream;
 mod tables;
 mod threads;
 
+pub use answer_shaper::AnswerShaper;
 pub use chat_settings::{ChatSettings, NoHours, QuietHours};
 pub use chats::{ChatFacts, ChatId, ChatMemory};
 pub use discord::{
@@ -24,6 +27,7 @@ pub use discord::{
 };
 pub use labels::LabelMemory;
 pub use list::{ListButton, ListMessage};
+pub use long_code::{CodeFile, CodeShaper};
 pub use rate_limit::{Permit, PlatformRateLimit, RateLimitSettings, RateLimiter, TextWaits};
 pub use relay_adapter::{Adapters, RelayAdapter};
 pub use session_names::SessionNames;

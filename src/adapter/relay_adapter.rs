@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::action_builder::{ActionBuilder, TextKind};
+use super::answer_shaper::AnswerShaper;
 use super::chat_settings::ChatSettings;
 use super::chats::{ChatFacts, ChatId};
+use super::long_code::CodeShaper;
 use super::media::{OutgoingAttachment, attachment_ops};
 use super::slack::SlackConfig;
 use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
@@ -157,10 +159,21 @@ impl RelayAdapter {
     }
 
     /// What rewrites the tables of an agent, where the platform shows code blocks and no tables.
-    pub(crate) fn table_shaper(&self) -> Option<TableShaper> {
+    fn table_shaper(&self) -> Option<TableShaper> {
         let width = self.0.chat.table_width;
         let has_no_tables = WITHOUT_TABLES.contains(&self.markdown_dialect());
         (width > 0 && has_no_tables).then(|| TableShaper::new(width))
+    }
+
+    /// What rewrites an answer for a chat. `sends_files` says whether the answer's code can go as a file, as far as that is not up
+    /// to the platform.
+    pub(crate) fn answer_shaper(&self, facts: &ChatFacts, sends_files: bool) -> AnswerShaper {
+        let max_lines = self.0.chat.code_file_lines;
+        let sends_code = max_lines > 0 && sends_files && self.supports("send_media");
+        AnswerShaper {
+            code: sends_code.then(|| CodeShaper::new(max_lines, self.language(facts))),
+            tables: self.table_shaper(),
+        }
     }
 
     /// The platform and bot id that every op to it carries; neither on a platform that is not known.
@@ -416,6 +429,7 @@ mod tests {
             caption: "look".into(),
             name: Some("1.png".into()),
             is_public,
+            instead: None,
         };
         let texts = |ops: &[Action]| -> Vec<String> {
             let text = |op: &Action| match op {
@@ -436,6 +450,18 @@ mod tests {
             let actions: Vec<Action> = ops.into_iter().map(|op| op.action).collect();
             assert_eq!(texts(&actions), [fallback]);
         }
+        let code = OutgoingAttachment::File {
+            kind: MediaKind::Document,
+            source_url: "https://c.example/2".into(),
+            caption: String::new(),
+            name: Some("code-1.rs".into()),
+            is_public: false,
+            instead: Some("the code".into()),
+        };
+        assert_eq!(
+            texts(&able.attachment(&code, &chat(), &facts())[0].fallback),
+            ["the code"]
+        );
         let text = OutgoingAttachment::Text("instead".into());
         assert_eq!(able.attachment(&text, &chat(), &facts()).len(), 1);
     }

@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "In diesem Gespräch warten viele Nachrichten. Ich beantworte sie der Reihe nach.",
         PhraseKey::Undelivered => "Eine Antwort konnte hier nicht zugestellt werden. Bitte frag noch einmal.",
         PhraseKey::NotSpoken => "(Diese Antwort konnte ich nicht vorlesen.)",
+        PhraseKey::CodeInFile => "Der ganze Code ist in {name}.",
     }
 }

@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "Many messages are waiting in this conversation. I will answer them in order.",
         PhraseKey::Undelivered => "An answer could not be delivered here. Please ask again.",
         PhraseKey::NotSpoken => "(I could not speak this answer.)",
+        PhraseKey::CodeInFile => "The whole code is in {name}.",
     }
 }

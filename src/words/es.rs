@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "Hay muchos mensajes esperando en esta conversación. Los responderé en orden.",
         PhraseKey::Undelivered => "No se pudo entregar aquí una respuesta. Pregunta de nuevo, por favor.",
         PhraseKey::NotSpoken => "(No pude leer esta respuesta en voz alta.)",
+        PhraseKey::CodeInFile => "El código completo está en {name}.",
     }
 }

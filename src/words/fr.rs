@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "Beaucoup de messages attendent dans cette conversation. J’y répondrai dans l’ordre.",
         PhraseKey::Undelivered => "Une réponse n’a pas pu être livrée ici. Veuillez redemander.",
         PhraseKey::NotSpoken => "(Je n’ai pas pu lire cette réponse à voix haute.)",
+        PhraseKey::CodeInFile => "Le code complet est dans {name}.",
     }
 }

@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "इस बातचीत में कई संदेश इंतज़ार में हैं। मैं क्रम से जवाब दूँगा।",
         PhraseKey::Undelivered => "एक जवाब यहाँ नहीं पहुँच सका। कृपया फिर से पूछें।",
         PhraseKey::NotSpoken => "(मैं यह जवाब बोलकर नहीं सुना सका।)",
+        PhraseKey::CodeInFile => "पूरा कोड {name} में है।",
     }
 }

@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "この会話では多くのメッセージが待っています。順番に回答します。",
         PhraseKey::Undelivered => "回答をここに届けられませんでした。もう一度お尋ねください。",
         PhraseKey::NotSpoken => "（この回答を音声にできませんでした。）",
+        PhraseKey::CodeInFile => "コード全体は {name} にあります。",
     }
 }

@@ -301,6 +301,8 @@ phrases! {
     Undelivered,
     /// An answer was not spoken.
     NotSpoken,
+    /// The text shows the beginning of code that goes as a file.
+    CodeInFile { name: &'w str },
 }
 
 /// What is filled in.

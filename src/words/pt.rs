@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "Muitas mensagens esperam nesta conversa. Vou respondê-las em ordem.",
         PhraseKey::Undelivered => "Uma resposta não pôde ser entregue aqui. Pergunte de novo, por favor.",
         PhraseKey::NotSpoken => "(Não consegui ler esta resposta em voz alta.)",
+        PhraseKey::CodeInFile => "O código completo está em {name}.",
     }
 }

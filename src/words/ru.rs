@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "В этом разговоре ждёт много сообщений. Я отвечу на них по порядку.",
         PhraseKey::Undelivered => "Ответ не удалось доставить сюда. Спросите ещё раз.",
         PhraseKey::NotSpoken => "(Не удалось озвучить этот ответ.)",
+        PhraseKey::CodeInFile => "Весь код — в файле {name}.",
     }
 }

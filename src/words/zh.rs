@@ -122,5 +122,6 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Overflow => "此对话中有许多消息在等待，我会依次回答。",
         PhraseKey::Undelivered => "有一个回答无法送达此处。请再问一次。",
         PhraseKey::NotSpoken => "（无法朗读这条回答。）",
+        PhraseKey::CodeInFile => "完整代码在 {name} 中。",
     }
 }

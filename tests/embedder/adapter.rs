@@ -35,6 +35,7 @@ async fn an_adapter_alone_plans_what_a_platform_is_sent() {
         caption: "Requests".into(),
         name: None,
         is_public: true,
+        instead: None,
     };
     let long = "Nine words are too many for one small message.";
     let planned = [

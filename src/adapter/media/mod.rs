@@ -39,6 +39,8 @@ pub enum OutgoingAttachment {
         name: Option<String>,
         /// Whether people can open its address too.
         is_public: bool,
+        /// What is shown where the file cannot be delivered; a note about it if there is nothing else to show.
+        instead: Option<String>,
     },
     /// The text that replaces a file.
     Text(String),
@@ -53,7 +55,7 @@ pub(super) fn attachment_ops(
 ) -> Vec<DurableAction> {
     let text = |text: &str| reply(text, builder);
     let durable = |actions: Vec<Action>| actions.into_iter().map(DurableAction::from).collect();
-    let (kind, source_url, caption, name, is_public) = match attachment {
+    let (kind, source_url, caption, name, is_public, instead) = match attachment {
         OutgoingAttachment::Text(instead) => return durable(text(instead)),
         OutgoingAttachment::File {
             kind,
@@ -61,15 +63,27 @@ pub(super) fn attachment_ops(
             caption,
             name,
             is_public,
-        } => (kind, source_url, caption.trim(), name.as_deref(), *is_public),
+            instead,
+        } => (
+            kind,
+            source_url,
+            caption.trim(),
+            name.as_deref(),
+            *is_public,
+            instead,
+        ),
     };
     let undelivered = if is_public {
         Undelivered::At(source_url)
     } else {
         Undelivered::Named(name.unwrap_or_default())
     };
+    let lost = |caption: &str| match instead {
+        Some(instead) => text(instead),
+        None => text(&fallback_text(undelivered, caption)),
+    };
     let Some(descriptor) = descriptor.filter(|descriptor| descriptor.supports_op("send_media")) else {
-        return durable(text(&fallback_text(undelivered, caption)));
+        return durable(lost(caption));
     };
     let (limit, unit) = caption_limit(descriptor);
     let mut parts = if caption.is_empty() {
@@ -80,7 +94,7 @@ pub(super) fn attachment_ops(
     .into_iter();
     let content = parts.next().unwrap_or_default();
     let mut ops = vec![DurableAction {
-        fallback: text(&fallback_text(undelivered, &content)),
+        fallback: lost(&content),
         action: Action::SendMedia {
             chat_id: builder.chat.chat.clone(),
             media_kind: kind.as_str().to_owned(),
@@ -182,6 +196,7 @@ mod tests {
             caption: caption.to_owned(),
             name: Some("../x y.png".to_owned()),
             is_public: false,
+            instead: None,
         };
         let ops = attachment_ops(&file, &builder(descriptor), Some(descriptor));
         ops.into_iter().map(|op| op.action).collect()

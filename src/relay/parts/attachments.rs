@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use crate::adapter::CodeFile;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, public_url};
 use crate::adapter::stream::Position;
@@ -148,7 +149,7 @@ impl TurnFiles {
     }
 
     /// Puts a file of the relay's own among the turn's files.
-    pub async fn put(&self, turn: TurnId, name: &'static str, bytes: Vec<u8>) -> std::io::Result<PathBuf> {
+    pub async fn put(&self, turn: TurnId, name: &str, bytes: &[u8]) -> std::io::Result<PathBuf> {
         let client = self.client.as_ref().ok_or(std::io::ErrorKind::Unsupported)?;
         if self.directory.get().is_none() {
             // Nobody else sets it: the turn's downloads are over.
@@ -194,11 +195,31 @@ fn attachment(downloaded: Downloaded) -> Attachment {
 /// How a turn learns that an attachment has its place in the chat's lane.
 pub type Queued = oneshot::Sender<Result<(), SendError>>;
 
+/// What a turn sends as a file.
+#[derive(Debug)]
+pub enum FileToSend {
+    /// A file of its agent.
+    Media(Media),
+    /// Code of its answer.
+    Code(CodeFile),
+}
+
+impl FileToSend {
+    /// The text that replaces the file.
+    fn replacement(&self) -> String {
+        match self {
+            Self::Media(media) => replacement(media),
+            Self::Code(code) => code.as_text(),
+        }
+    }
+}
+
 /// An upload under way.
 struct Upload {
     position: Position,
     /// The text that replaces the file when the upload takes too long.
     fallback: String,
+    is_answer: bool,
     work: Pin<Box<dyn Future<Output = OutgoingAttachment> + Send>>,
 }
 
@@ -209,7 +230,7 @@ pub struct Uploads {
     /// Whether the platform accepts attachments, as far as it is known.
     accepted: bool,
     count: usize,
-    waiting: VecDeque<(Position, Media)>,
+    waiting: VecDeque<(Position, FileToSend)>,
     current: Option<Upload>,
     ready: VecDeque<(Position, OutgoingAttachment)>,
     /// One on its way into its chat's lane, and until when that delays what comes after it.
@@ -231,12 +252,12 @@ impl Uploads {
     }
 
     /// Adds a file to send at a position; returns the text that replaces it when it is one too many.
-    pub fn add(&mut self, media: Media, position: Position) -> Option<String> {
+    pub fn add(&mut self, file: FileToSend, position: Position) -> Option<String> {
         if self.count == MAX_FILES {
-            return Some(replacement(&media));
+            return Some(file.replacement());
         }
         self.count += 1;
-        self.waiting.push_back((position, media));
+        self.waiting.push_back((position, file));
         self.start_next();
         None
     }
@@ -284,10 +305,12 @@ impl Uploads {
         Some((attachment, sender))
     }
 
-    /// Drops what is under way.
+    /// Drops what is under way. Code is part of the answer and becomes text.
     pub fn cancel(&mut self) {
-        self.current = None;
-        self.waiting.clear();
+        self.current.take_if(|upload| !upload.is_answer);
+        self.waiting
+            .retain(|(_, file)| matches!(file, FileToSend::Code(_)));
+        self.time_out();
     }
 
     /// What is under way takes too long and is replaced by text.
@@ -299,8 +322,8 @@ impl Uploads {
             self.ready
                 .push_back((position, OutgoingAttachment::Text(fallback)));
         }
-        for (position, media) in self.waiting.drain(..) {
-            let text = OutgoingAttachment::Text(replacement(&media));
+        for (position, file) in self.waiting.drain(..) {
+            let text = OutgoingAttachment::Text(file.replacement());
             self.ready.push_back((position, text));
         }
     }
@@ -314,12 +337,13 @@ impl Uploads {
         if self.current.is_some() {
             return;
         }
-        if let Some((position, media)) = self.waiting.pop_front() {
-            let fallback = replacement(&media);
-            let work = upload(self.turn, Arc::clone(&self.files), self.accepted, media);
+        if let Some((position, file)) = self.waiting.pop_front() {
+            let (fallback, is_answer) = (file.replacement(), matches!(file, FileToSend::Code(_)));
+            let work = upload(self.turn, Arc::clone(&self.files), self.accepted, file);
             self.current = Some(Upload {
                 position,
                 fallback,
+                is_answer,
                 work: Box::pin(work),
             });
         }
@@ -358,11 +382,21 @@ fn file_name(path: &Path) -> String {
 }
 
 /// Makes a file reachable for the connector, or returns the text that replaces it.
-async fn upload(turn: TurnId, files: Arc<TurnFiles>, accepted: bool, media: Media) -> OutgoingAttachment {
-    let text = OutgoingAttachment::Text(replacement(&media));
+async fn upload(turn: TurnId, files: Arc<TurnFiles>, accepted: bool, file: FileToSend) -> OutgoingAttachment {
+    let text = OutgoingAttachment::Text(file.replacement());
     if !accepted {
         return text;
     }
+    let (media, instead) = match file {
+        FileToSend::Media(media) => (media, None),
+        FileToSend::Code(code) => match write_code(turn, &files, &code).await {
+            Ok(media) => (media, Some(code.as_text())),
+            Err(error) => {
+                tracing::warn!(turn = turn.0, %error, "cannot write the code of an answer to a file");
+                return text;
+            }
+        },
+    };
     let kind = media.kind.as_deref().and_then(MediaKind::from_name);
     match (media.location, &files.client) {
         (MediaLocation::Url(url), client) => {
@@ -380,6 +414,7 @@ async fn upload(turn: TurnId, files: Arc<TurnFiles>, accepted: bool, media: Medi
                     caption: media.caption,
                     name: Some(uploaded.name),
                     is_public: false,
+                    instead,
                 },
                 Err(error) => {
                     tracing::warn!(turn = turn.0, %error, "cannot send a file of the agent");
@@ -395,6 +430,19 @@ async fn upload(turn: TurnId, files: Arc<TurnFiles>, accepted: bool, media: Medi
             text
         }
     }
+}
+
+/// Puts the code of an answer among the turn's files.
+async fn write_code(turn: TurnId, files: &TurnFiles, code: &CodeFile) -> std::io::Result<Media> {
+    // Not the name of a file that came with the message.
+    let own_name = format!("answer-{}", code.name);
+    let path = files.put(turn, &own_name, code.code.as_bytes()).await?;
+    Ok(Media {
+        location: MediaLocation::File(path),
+        caption: String::new(),
+        kind: Some(MediaKind::Document.as_str().to_owned()),
+        name: Some(code.name.clone()),
+    })
 }
 
 /// A file that stays where it is: one that the connector hosts, or a public picture.
@@ -421,5 +469,6 @@ fn by_reference(
         caption,
         name,
         is_public: !hosted,
+        instead: None,
     })
 }

@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::attachments::{Queued, TurnFiles, Uploads};
-use crate::adapter::TableShaper;
+use super::attachments::{FileToSend, Queued, TurnFiles, Uploads};
+use crate::adapter::AnswerShaper;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::agent::{
@@ -135,8 +135,8 @@ pub struct TurnContext {
     pub start_mark: Option<StartMark>,
     /// What is asked of the agent in place of an answer.
     pub preference: Option<PreferenceRequest>,
-    /// Rewrites tables for its platform.
-    pub tables: Option<TableShaper>,
+    /// Rewrites the answer for its platform.
+    pub shaper: AnswerShaper,
 }
 
 impl TurnContext {
@@ -208,7 +208,7 @@ pub async fn run_turn(
     while let Some(signal) = signals.recv().await {
         output.handle(signal);
     }
-    output.release_table(output.clock.mono());
+    output.end_text(output.clock.mono());
     if let Some(speaker) = speaker.filter(|_| end == TurnEnd::Completed) {
         output.speak(&speaker, &files, &cancel).await;
     }
@@ -261,8 +261,8 @@ async fn choose(
 struct TurnOutput {
     turn: TurnId,
     stream: Box<ReplyStream>,
-    /// Rewrites tables for the platform.
-    tables: Option<TableShaper>,
+    /// Rewrites the answer for the platform.
+    shaper: AnswerShaper,
     /// The answer so far, instead of the stream.
     collect: bool,
     /// The answer so far, beside the stream.
@@ -305,7 +305,7 @@ impl TurnOutput {
             speaks: context.speaker().is_some(),
             stream: context.stream,
             collect: context.collect,
-            tables: context.tables,
+            shaper: context.shaper,
             collected: String::new(),
             last_break: 0,
             requests,
@@ -449,7 +449,7 @@ impl TurnOutput {
                     self.collected.push_str(text);
                 }
                 if !self.collect {
-                    let shaped = self.shape_all(text);
+                    let shaped = self.shaper.replace(text);
                     self.stream.replace_text(&shaped, now);
                 }
             }
@@ -457,7 +457,8 @@ impl TurnOutput {
             AgentEvent::Tool(_) | AgentEvent::Plan(_) | AgentEvent::Notice(_) | AgentEvent::Title(_)
                 if self.collect => {}
             AgentEvent::Tool(call) => {
-                self.release_table(now);
+                let held = self.shaper.pause();
+                self.show_held(&held, now);
                 self.gist.end();
                 let line = ToolLine {
                     id: call.id,
@@ -489,37 +490,37 @@ impl TurnOutput {
             self.collected.push_str(text);
         }
         if !self.collect {
-            match &mut self.tables {
-                Some(tables) => self.stream.push_text(&tables.push(text), now),
-                None => self.stream.push_text(text, now),
-            }
+            self.stream.push_text(&self.shaper.push(text), now);
         }
     }
 
-    /// The whole text of a message, with its tables rewritten.
-    fn shape_all(&mut self, text: &str) -> String {
-        match &mut self.tables {
-            Some(tables) => {
-                tables.finish();
-                let mut shaped = tables.push(text);
-                shaped.push_str(&tables.finish());
-                shaped
-            }
-            None => text.to_owned(),
-        }
+    /// Shows what of the answer was held back.
+    fn release_text(&mut self, now: Duration) {
+        let held = self.shaper.finish();
+        self.show_held(&held, now);
     }
 
-    /// Shows what of a table was held back.
-    fn release_table(&mut self, now: Duration) {
-        let held = self.tables.as_mut().map(TableShaper::finish).unwrap_or_default();
+    fn show_held(&mut self, held: &str, now: Duration) {
         if !self.collect && !held.is_empty() {
-            self.stream.push_text(&held, now);
+            self.stream.push_text(held, now);
+        }
+    }
+
+    /// A message is over: shows what was held back, and sends its long code.
+    fn end_text(&mut self, now: Duration) {
+        self.release_text(now);
+        for code in self.shaper.take_files() {
+            let position = self.stream.position(now);
+            if let Some(text) = self.uploads.add(FileToSend::Code(code), position) {
+                self.stream.push_text(&text, now);
+                self.stream.break_message(now);
+            }
         }
     }
 
     /// What follows is a message of its own.
     fn break_message(&mut self, now: Duration) {
-        self.release_table(now);
+        self.end_text(now);
         self.gist.end();
         self.since_break = 0;
         if !self.collect {
@@ -534,9 +535,9 @@ impl TurnOutput {
     fn attach(&mut self, media: Media, now: Duration) {
         let caption = self.fit(&media.caption).to_owned();
         let media = Media { caption, ..media };
-        self.release_table(now);
+        self.release_text(now);
         let position = self.stream.position(now);
-        if let Some(text) = self.uploads.add(media, position) {
+        if let Some(text) = self.uploads.add(FileToSend::Media(media), position) {
             self.push_text(&text, now);
             self.break_message(now);
         }
@@ -572,7 +573,7 @@ impl TurnOutput {
             let spoken = speaker.speak(text.trim()).await;
             let spoken = spoken.map_err(|reason| reason.to_string());
             let file = match spoken {
-                Ok((name, audio)) => files.put(turn, name, audio).await.map_err(|e| e.to_string()),
+                Ok((name, audio)) => files.put(turn, name, &audio).await.map_err(|e| e.to_string()),
                 Err(reason) => Err(reason),
             };
             Some(file.inspect_err(|reason| tracing::warn!(turn = turn.0, reason, "an answer was not spoken")))

@@ -301,6 +301,7 @@ impl EventLoop {
                 self.enter_conversation(&origin, &selection.agent, preference.is_none().then_some(&said))
             }
         };
+        let sends_files = accepts_attachments && !collect && self.media.is_some();
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,
@@ -313,7 +314,7 @@ impl EventLoop {
             accepts_attachments,
             start_mark,
             preference,
-            tables: adapter.table_shaper(),
+            shaper: adapter.answer_shaper(&origin.facts, sends_files),
         };
         self.turns
             .begin(turn, row, selection.agent, input, conversation, context);

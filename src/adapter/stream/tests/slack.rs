@@ -85,6 +85,7 @@ fn replies_of_every_form_are_anchored_as_the_chat_wants_it() {
             caption: "look".into(),
             name: None,
             is_public: true,
+            instead: None,
         };
         let media = adapter.attachment(&file, &target.chat, &target.facts);
         let text = adapter.reply("hi", &target.chat, &target.facts);
@@ -170,6 +171,7 @@ fn previews_are_asked_for_on_new_messages_only_and_on_slack_only() {
         caption: String::new(),
         name: None,
         is_public: true,
+        instead: None,
     };
     for (platform, wanted) in [("slack", [Some(false), Some(true)]), ("discord", [None, None])] {
         let chat = ChatId {

@@ -1,6 +1,7 @@
 //! Attachments through a whole relay: the embedded connector on one side, an agent of the test's own on the other.
 
 mod incoming;
+mod long_code;
 mod outgoing;
 mod voice;
 
@@ -8,14 +9,16 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::media::server::{Rig, access_minting, file, now};
 use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use crate::support::wait::{SOON, eventually};
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{BotIdentity, Durability, Settings};
+use hermes_relay::net::media::MediaSettings;
 use hermes_relay::relay::{AgentSlot, ExitReason, Relay, RelayHandle};
-use hermes_relay::wire::SessionKey;
+use hermes_relay::wire::{SessionKey, TOKEN_TTL_SECS, UpgradeToken};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
@@ -132,6 +135,18 @@ impl Running {
             })
             .await
             .unwrap()
+    }
+
+    /// The bytes of a file that the connector got.
+    async fn uploaded(&self, source_url: &str) -> Vec<u8> {
+        let who = self.connector.credentials().unwrap();
+        let access = access_minting(&self.connector.url(), move || {
+            let (id, secret) = (&who.gateway_id, &who.secret);
+            Some(UpgradeToken::mint(id, secret, TOKEN_TTL_SECS, now()))
+        });
+        let rig = Rig::with(MediaSettings::default(), access, |room| room);
+        let (received, _fetched) = rig.fetch_one(source_url).await;
+        std::fs::read(file(&received)).unwrap()
     }
 
     async fn wait_for_turns(&self, turns: usize) {

@@ -6,16 +6,14 @@ use crate::support::dev::{HttpRoute, HttpRouteFault, OpAnswer, ResultRule, SentM
 use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::{Agent, AgentEvent, BaseEnv, MediaLocation, Turn, TurnEnd};
 use hermes_relay::config::Settings;
-use hermes_relay::net::media::MediaSettings;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
 use hermes_relay::relay::AgentSlot;
 use hermes_relay::relay::{AgentEnvironment, build_agents};
-use hermes_relay::wire::{Action, TOKEN_TTL_SECS, UpgradeToken};
+use hermes_relay::wire::Action;
 use http::StatusCode;
 
 use super::{Running, Scripted, media};
-use crate::media::server::{Rig, access_minting, file, now};
 
 /// Says something, sends what each word of the message names with its own caption, and ends.
 fn sender(before: &'static str) -> impl Agent {
@@ -73,18 +71,7 @@ async fn a_file_arrives_with_its_caption_and_its_bytes_after_what_was_sent_befor
     );
     assert_eq!(reply_to.as_deref(), Some("1"));
 
-    let who = relay.connector.credentials().unwrap();
-    let access = access_minting(&relay.connector.url(), move || {
-        Some(UpgradeToken::mint(
-            &who.gateway_id,
-            &who.secret,
-            TOKEN_TTL_SECS,
-            now(),
-        ))
-    });
-    let rig = Rig::with(MediaSettings::default(), access, |room| room);
-    let (received, _fetched) = rig.fetch_one(&source_url).await;
-    assert_eq!(std::fs::read(file(&received)).unwrap(), bytes);
+    assert_eq!(relay.uploaded(&source_url).await, bytes);
     relay.stop().await;
 }
 
