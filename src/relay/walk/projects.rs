@@ -35,14 +35,25 @@ impl EventLoop {
 
     /// The journal knows which project a place has. About a thread that nobody was asked about yet, an owner is asked.
     pub fn project_known(&mut self, turn: TurnId, place: &PlaceKey, saved: Option<Vec<u8>>) {
-        let is_new = saved.is_none();
-        self.agents.learn_project(place, saved);
-        if let Some(origin) = self.turns.origin(turn).filter(|_| is_new) {
+        let origin = self.turns.origin(turn).filter(|_| saved.is_none());
+        let new_thread = origin.filter(|origin| {
             let input = route_input(&origin.chat, &origin.facts);
-            if !input.thread.is_empty() && places(&input).next().as_ref() == Some(place) {
-                self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts));
+            !input.thread.is_empty() && places(&input).next().as_ref() == Some(place)
+        });
+        if let Some(origin) = new_thread {
+            let (platform, thread) = (&origin.chat.platform, origin.facts.thread_id.as_deref());
+            let group = thread.and_then(|thread| self.group_threads.parent(platform, thread));
+            let group = group.map(|chat| ChatId {
+                platform: platform.clone(),
+                chat: chat.to_owned(),
+            });
+            match group {
+                Some(group) if !self.inherit_project(turn, place, &group) => return,
+                Some(_) => {}
+                None => self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts)),
             }
         }
+        self.agents.learn_project(place, saved);
         if let Some((row, ..)) = self.turns.preparing(turn) {
             self.prepare_turn(turn, row);
         }
