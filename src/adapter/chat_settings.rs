@@ -26,6 +26,8 @@ section! {
         pub code_file_lines: usize = 80, range(0..=10_000);
         /// Last messages of a group that the agent gets when it is called, with a bot of one's own.
         pub group_context: usize = 0, range(0..=100);
+        /// A message to the bot in a group starts a thread, where the platform has them; the answer goes there.
+        pub group_threads: bool = false;
     }
 }
 

@@ -34,4 +34,4 @@ pub use session_names::SessionNames;
 pub use slack::{SlackConfig, SlackReplyMode};
 pub use stream::ReplyStream;
 pub use tables::TableShaper;
-pub use threads::ThreadRegistry;
+pub use threads::{ThreadRegistry, move_to_thread};

@@ -14,10 +14,10 @@ use super::media::{OutgoingAttachment, attachment_ops};
 use super::slack::SlackConfig;
 use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
 use super::tables::TableShaper;
-use super::threads::ThreadRegistry;
+use super::threads::{ThreadRegistry, open_thread};
 use crate::collections::TextMap;
-use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
-use crate::words::Language;
+use crate::wire::{Action, CapabilityDescriptor, MessageEvent, OpIds, Platform};
+use crate::words::{Language, PhraseKey};
 
 /// Dialects of Markdown with code blocks and without tables.
 const WITHOUT_TABLES: [&str; 4] = ["discord", "markdown_v2", "slack_mrkdwn", "whatsapp"];
@@ -132,6 +132,22 @@ impl RelayAdapter {
     pub fn supports(&self, op: &str) -> bool {
         self.descriptor()
             .is_some_and(|descriptor| descriptor.supports_op(op))
+    }
+
+    /// Whether a message in a group can start a thread. Slack has settings of its own for that; a topic of Telegram is no thread under
+    /// a message.
+    pub(crate) fn opens_threads(&self) -> bool {
+        let has_threads = self.descriptor().is_some_and(|known| known.supports_threads);
+        let is_other = [Platform::SLACK, Platform::TELEGRAM]
+            .iter()
+            .all(|other| other.as_str() != self.platform());
+        has_threads && is_other && self.supports("thread_create")
+    }
+
+    /// The op that opens a thread for a message.
+    pub(crate) fn open_thread(&self, event: &MessageEvent) -> Action {
+        let language = self.language(&ChatFacts::from_source(&event.source));
+        open_thread(event, language.plain(PhraseKey::Untitled))
     }
 
     /// Whether the platform accepts attachments; `true` while undeclared.

@@ -4,7 +4,7 @@
 use super::chats::{ChatFacts, ChatId};
 use crate::collections::BoundedCache;
 use crate::text::truncate;
-use crate::wire::{Action, Scalar, SessionSource};
+use crate::wire::{Action, MessageEvent, Metadata, Platform, Scalar, SessionSource};
 
 /// Longest name of a thread, in characters.
 const MAX_THREAD_NAME: usize = 100;
@@ -83,6 +83,35 @@ impl ThreadRegistry {
             only_if_connector_created: thread.name.is_none().then_some(true),
             only_if_current_name: thread.name.clone(),
         })
+    }
+}
+
+/// The op that opens a thread for a message; `unnamed` is its name when nothing of the message can be.
+pub(super) fn open_thread(event: &MessageEvent, unnamed: &str) -> Action {
+    let text = |field: &Option<Scalar>| {
+        field
+            .as_ref()
+            .map(|text| text.as_str().to_owned())
+            .unwrap_or_default()
+    };
+    let name = thread_name(event.text()).or_else(|| thread_name(&text(&event.source.user_name)));
+    let mut metadata = ChatFacts::from_source(&event.source).tags();
+    // Where the platform opens threads under messages, it is this one.
+    metadata.insert("message_id".to_owned(), text(&event.message_id).into());
+    Action::ThreadCreate {
+        chat_id: text(&event.source.chat_id),
+        thread_name: name.unwrap_or_else(|| unnamed.to_owned()),
+        metadata,
+    }
+}
+
+/// Makes the source of a message in a group that of one in a thread of the group. On Discord a thread is a chat of its own.
+pub fn move_to_thread(source: &mut Metadata, platform: &Platform, thread: &str) {
+    source.insert("thread_id".to_owned(), thread.into());
+    if *platform == Platform::DISCORD {
+        let group = source.insert("chat_id".to_owned(), thread.into());
+        source.insert("parent_chat_id".to_owned(), group.unwrap_or_default());
+        source.insert("chat_type".to_owned(), "thread".into());
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
+use super::parts::inbound::NewMessage;
 use super::parts::messages::MessageKey;
 use super::parts::quiet::QuietPerson;
 use super::parts::slash_commands::SlashCommand;
@@ -90,6 +91,8 @@ pub(super) enum Effect {
         /// Its name, when the connector gives it.
         name: Option<String>,
     },
+    /// The thread that the message with this key starts is there, or cannot be opened.
+    GroupThread(Arc<str>, Option<String>),
 }
 
 /// Who waits for the completion of a journal command.
@@ -298,6 +301,14 @@ pub(super) struct Submission {
     pub(super) item: HandedItem,
     pub(super) reply: SubmissionReply,
     pub(super) received_at: i64,
+}
+
+/// A message that is not journaled yet, from the connection that brought it.
+pub(super) struct HeldMessage {
+    pub(super) generation: Generation,
+    pub(super) session: SessionKey,
+    pub(super) event: Box<MessageEvent>,
+    pub(super) message: NewMessage,
 }
 
 /// A message that arrives: who wrote it, where, and whether they may.

@@ -97,6 +97,8 @@ pub(super) enum OpOwner {
     Turn(TurnId, OutcomeSender),
     /// The question that it shows. It keeps its place while there is no connection.
     Question(QuestionId, PromptId),
+    /// The message with this key, which starts the thread. It keeps its place as well.
+    GroupThread(Arc<str>),
     /// Nobody.
     Nobody,
 }

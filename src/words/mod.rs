@@ -303,6 +303,72 @@ phrases! {
     NotSpoken,
     /// The text shows the beginning of code that goes as a file.
     CodeInFile { name: &'w str },
+    /// A conversation or a thread without a title.
+    Untitled,
+    /// `/new` with a title.
+    NewConversationNamed { title: &'w str },
+    /// `/sessions` of an agent that remembers nothing.
+    KeepsNoConversations { agent: &'w str },
+    /// `/sessions` before the first one.
+    NoConversationsYet { agent: &'w str },
+    /// `/sessions`.
+    ConversationList { agent: &'w str, list: &'w str },
+    /// `/resume` with a number or a title that is none.
+    ConversationUnknown,
+    /// `/resume` of the conversation that the chat is in.
+    ConversationHere { title: &'w str },
+    /// `/resume` while an agent works in one of the two.
+    ConversationsBusy,
+    /// `/resume`.
+    ConversationResumed { title: &'w str },
+    /// A conversation in a list.
+    ConversationLine { title: &'w str, age: &'w str, place: &'w str },
+    /// The one that the chat is in.
+    ConversationLineHere { title: &'w str, age: &'w str, place: &'w str },
+    /// Less than a minute ago.
+    JustNow,
+    /// Some minutes ago.
+    MinutesAgo { count: u64 },
+    /// Some hours ago.
+    HoursAgo { count: u64 },
+    /// Some days ago.
+    DaysAgo { count: u64 },
+    /// `/model` with a name.
+    ModelChanged { name: &'w str },
+    /// `/mode` with a name.
+    ModeChanged { name: &'w str },
+    /// `/model` of an agent that offers none.
+    NoModels { agent: &'w str },
+    /// `/mode` of an agent that offers none.
+    NoModes { agent: &'w str },
+    /// Above a list of models.
+    ModelsOf { agent: &'w str },
+    /// Above a list of modes.
+    ModesOf { agent: &'w str },
+    /// Above a list of models, after a name that is none.
+    ModelUnknown { agent: &'w str },
+    /// Above a list of modes, after a name that is none.
+    ModeUnknown { agent: &'w str },
+    /// Below a list of models or modes.
+    ChooseByNumber { command: &'w str },
+    /// A topic is new.
+    ProjectAsked,
+    /// `/project` of somebody who is no owner.
+    ProjectOwnersOnly,
+    /// `/project` where a route decides.
+    ProjectRouted,
+    /// `/project` with a name that is none.
+    ProjectUnknown { name: &'w str, projects: &'w str },
+    /// `/project` while the agent works.
+    ProjectBusy,
+    /// `/project` with a name.
+    ProjectSet { project: &'w str, agent: &'w str },
+    /// `/project off`.
+    ProjectUnset { agent: &'w str },
+    /// `/project` alone.
+    ProjectHere { project: &'w str },
+    /// `/project` alone, while there is none.
+    ProjectNone,
 }
 
 /// What is filled in.

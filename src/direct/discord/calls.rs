@@ -321,6 +321,29 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_is_opened_under_the_message_that_is_named() {
+        let mut sent = SentMessages::default();
+        for (metadata, path, kind) in [
+            (
+                json!({"message_id": "3"}),
+                "channels/5/messages/3/threads",
+                Value::Null,
+            ),
+            (json!({}), "channels/5/threads", json!(11)),
+        ] {
+            let op =
+                json!({"op": "thread_create", "chat_id": "5", "thread_name": "plans", "metadata": metadata});
+            let mut calls = begin(op, &mut sent).unwrap();
+            let request = calls.request().unwrap().clone();
+            let body = request.body.unwrap();
+            assert_eq!((request.path.as_str(), &body["type"]), (path, &kind));
+            assert_eq!(body["name"], "plans");
+            calls.answered(RestAnswer::Ok(json!({"id": "3"})), &mut sent);
+            assert_eq!(result(&calls).thread_id, Some("3".into()));
+        }
+    }
+
+    #[test]
     fn a_text_is_sent_in_parts_with_nonces_and_edited_as_one() {
         let mut sent = SentMessages::default();
         let long = "word ".repeat(600);

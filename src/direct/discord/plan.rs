@@ -163,7 +163,11 @@ impl RequestPlanner {
                 let (steps, _) = self.single(RestMethod::Get, "", "channel", None, CallKind::Required);
                 Ok((steps, CallsEnd::ChatInfo))
             }
-            Action::ThreadCreate { thread_name, .. } => self.open_thread(thread_name),
+            Action::ThreadCreate {
+                thread_name,
+                metadata,
+                ..
+            } => self.open_thread(thread_name, metadata.get("message_id")),
             Action::ThreadRename {
                 only_if_connector_created: Some(true),
                 ..
@@ -196,10 +200,17 @@ impl RequestPlanner {
         }
     }
 
-    fn open_thread(&self, name: &str) -> Result<RequestPlan, OpResult> {
-        let body = json!({ "name": thread_title(name)?, "type": 11, "auto_archive_duration": 1440 });
+    /// Opens a thread, under a message if one is named.
+    fn open_thread(&self, name: &str, under: Option<&Value>) -> Result<RequestPlan, OpResult> {
+        let mut body = json!({ "name": thread_title(name)?, "auto_archive_duration": 1440 });
+        let path = if let Some(id) = under.and_then(Value::as_str) {
+            format!("messages/{}/threads", snowflake(id)?)
+        } else {
+            body["type"] = 11.into();
+            "threads".to_owned()
+        };
         let (method, kind) = (RestMethod::Post, CallKind::Required);
-        let (steps, _) = self.single(method, "threads", "threads", Some(body), kind);
+        let (steps, _) = self.single(method, &path, "threads", Some(body), kind);
         Ok((steps, CallsEnd::Thread))
     }
 

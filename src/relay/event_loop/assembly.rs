@@ -19,6 +19,7 @@ use crate::relay::parts::agents::AgentRegistry;
 use crate::relay::parts::approvals::Approvals;
 use crate::relay::parts::chats::Chats;
 use crate::relay::parts::conversations::Conversations;
+use crate::relay::parts::group_threads::GroupThreads;
 use crate::relay::parts::handed::Handed;
 use crate::relay::parts::inbound::Inbound;
 use crate::relay::parts::job_files::JobFiles;
@@ -174,6 +175,7 @@ impl EventLoop {
             ),
             pickers: Pickers::new(clock.seed()),
             conversations: Conversations::new(),
+            group_threads: GroupThreads::new(settings.chat.group_threads),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings),

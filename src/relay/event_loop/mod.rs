@@ -27,6 +27,7 @@ use super::parts::agents::AgentRegistry;
 use super::parts::approvals::Approvals;
 use super::parts::chats::Chats;
 use super::parts::conversations::Conversations;
+use super::parts::group_threads::GroupThreads;
 use super::parts::handed::Handed;
 use super::parts::inbound::Inbound;
 use super::parts::job_files::{JobFiles, JobPrompt};
@@ -94,6 +95,7 @@ pub(super) struct EventLoop {
     pub(super) commands: SlashCommands,
     pub(super) pickers: Pickers,
     pub(super) conversations: Conversations,
+    pub(super) group_threads: GroupThreads,
     pub(super) agents: AgentRegistry,
     pub(super) scheduler: Scheduler,
     pub(super) job_files: JobFiles,

@@ -63,6 +63,7 @@ impl EventLoop {
             journal,
             lifecycle,
             inbound,
+            group_threads,
             clock,
             effects,
             access: _,
@@ -87,6 +88,7 @@ impl EventLoop {
             uncommitted: journal.outstanding()
                 + agents.forgetting()
                 + effects.commands()
+                + group_threads.outstanding()
                 + usize::from(inbound.has_waiting()),
             prompts: approvals.count(),
             unseen: journal.is_unwell() || lifecycle.is_reconnecting(),

@@ -13,6 +13,7 @@ use crate::relay::effects::{Effects, OwnerKey};
 use crate::store::Command;
 use crate::text::one_line;
 use crate::wire::SessionKey;
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// Owners whose conversations are cached; others are read from the journal again.
 const MAX_CACHED: usize = 4096;
@@ -282,23 +283,23 @@ impl Conversation {
     }
 
     /// Its title, for people.
-    pub fn title(&self) -> &str {
+    pub fn title(&self, language: Language) -> &str {
         if self.title.is_empty() {
-            "(untitled)"
+            language.plain(PhraseKey::Untitled)
         } else {
             &self.title
         }
     }
 
     /// A line of a list: what it is called, how old it is, and where it was.
-    pub fn describe(&self, session: &SessionKey, now_ms: i64) -> String {
-        let here = if self.is_in(session) { ", here now" } else { "" };
-        format!(
-            "{}, {}, {}{here}",
-            self.title(),
-            age(now_ms - self.used_ms),
-            self.place
-        )
+    pub fn describe(&self, session: &SessionKey, language: Language, now_ms: i64) -> String {
+        let age = age(now_ms - self.used_ms, language);
+        let (title, age, place) = (self.title(language), age.as_str(), self.place.as_str());
+        language.say(if self.is_in(session) {
+            ChatPhrase::ConversationLineHere { title, age, place }
+        } else {
+            ChatPhrase::ConversationLine { title, age, place }
+        })
     }
 }
 
@@ -321,14 +322,16 @@ fn title(text: &str) -> String {
     }
 }
 
-fn age(ms: i64) -> String {
-    let minutes = ms.max(0) / 60_000;
-    match minutes {
-        0 => "just now".to_owned(),
-        1..60 => format!("{minutes} min ago"),
-        60..1440 => format!("{} h ago", minutes / 60),
-        _ => format!("{} d ago", minutes / 1440),
-    }
+fn age(ms: i64, language: Language) -> String {
+    let minutes = ms.max(0).unsigned_abs() / 60_000;
+    language.say(match minutes {
+        0 => ChatPhrase::JustNow,
+        1..60 => ChatPhrase::MinutesAgo { count: minutes },
+        60..1440 => ChatPhrase::HoursAgo { count: minutes / 60 },
+        _ => ChatPhrase::DaysAgo {
+            count: minutes / 1440,
+        },
+    })
 }
 
 #[cfg(test)]
@@ -360,7 +363,7 @@ mod tests {
         let second = all.begin(&owner, used(&chat, "hello", 4), &mut effects).0;
         assert_ne!(second, first);
         let titles: Vec<String> = (all.recent(&owner, "code", None).iter())
-            .map(|conversation| conversation.describe(&chat, 60_004))
+            .map(|conversation| conversation.describe(&chat, Language::En, 60_004))
             .collect();
         assert_eq!(
             titles,
@@ -398,11 +401,11 @@ mod tests {
         let (owner, chat): (OwnerKey, _) = ("ann".into(), SessionKey::from_text("c"));
         all.begin(&owner, used(&chat, "first words", 1), &mut effects);
         all.entitle(&owner, &chat, "Of mice", 2, &mut effects);
-        assert_eq!(all.recent(&owner, "code", None)[0].title(), "Of mice");
+        assert_eq!(all.recent(&owner, "code", None)[0].title(Language::En), "Of mice");
         all.leave(&owner, &chat, "Mine", 3, &mut effects);
         all.begin(&owner, used(&chat, "x", 4), &mut effects);
         all.entitle(&owner, &chat, "Of men", 5, &mut effects);
-        assert_eq!(all.recent(&owner, "code", None)[0].title(), "Mine");
+        assert_eq!(all.recent(&owner, "code", None)[0].title(Language::En), "Mine");
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod approvals;
 pub mod attachments;
 pub mod chats;
 pub mod conversations;
+pub mod group_threads;
 pub mod handed;
 pub mod inbound;
 pub mod job_files;

@@ -8,7 +8,7 @@ use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
-    AboutTurn, Accepting, Arrival, Intent, Place, QuestionResponse, QuietWaiter, Task, Work,
+    AboutTurn, Accepting, Arrival, HeldMessage, Intent, Place, QuestionResponse, QuietWaiter, Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
@@ -87,7 +87,13 @@ impl EventLoop {
             start: false,
             now_ms: now.unix_ms,
         };
-        self.take_message(generation, session, event, message, now);
+        let held = HeldMessage {
+            generation,
+            session,
+            event,
+            message,
+        };
+        self.take_message(held, now);
     }
 
     /// Takes the message that was kept while its author had no access. The code that let them in makes it the same message if
@@ -124,18 +130,27 @@ impl EventLoop {
         message: NewMessage,
         now: Moment,
     ) {
-        self.take_message(Generation::first(), session, event, message, now);
+        let held = HeldMessage {
+            generation: Generation::first(),
+            session,
+            event,
+            message,
+        };
+        self.take_message(held, now);
     }
 
-    fn take_message(
-        &mut self,
-        generation: Generation,
-        session: SessionKey,
-        mut event: Box<MessageEvent>,
-        mut message: NewMessage,
-        now: Moment,
-    ) {
-        self.take_choice(&session, &mut event, &mut message);
+    /// Takes a message, once it is where it belongs.
+    pub fn take_message(&mut self, mut held: HeldMessage, now: Moment) {
+        self.take_choice(&held.session, &mut held.event, &mut held.message);
+        let Some(held) = self.in_its_thread(held, now) else {
+            return;
+        };
+        let HeldMessage {
+            generation,
+            session,
+            event,
+            mut message,
+        } = held;
         let (place, arrival) = self.arrive(&session, message.kind, event, &message.line, now);
         message.start = matches!(place, Place::Turn(_));
         if matches!(

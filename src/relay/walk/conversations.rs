@@ -14,6 +14,7 @@ use crate::session::TurnId;
 use crate::store::{Command, InboxSeq, RowState};
 use crate::text::printable;
 use crate::wire::SessionKey;
+use crate::words::ChatPhrase;
 
 use super::command::route_input;
 
@@ -135,7 +136,14 @@ impl EventLoop {
             }
             SlashCommand::Sessions => self.list_conversations(&owner, session, row, (chat, facts), author),
             SlashCommand::New(title) => {
-                let answer = self.new_conversation(&owner, &title, about, session, author);
+                self.new_conversation(&owner, &title, about, session, author);
+                let language = self.language(chat, facts);
+                let answer = match title.as_str() {
+                    "" => language.say(ChatPhrase::NewConversation),
+                    title => language.say(ChatPhrase::NewConversationNamed {
+                        title: &printable(title, 60),
+                    }),
+                };
                 self.answer_command(&answer, session, row, (chat, facts));
             }
             SlashCommand::Project(name) => {
@@ -173,7 +181,7 @@ impl EventLoop {
         about: AboutTurn,
         session: &SessionKey,
         author: &Author,
-    ) -> String {
+    ) {
         if let AboutTurn::Running(turns) = about {
             self.stop_turns(&turns);
         }
@@ -185,10 +193,6 @@ impl EventLoop {
             // What an agent without conversations remembers is forgotten.
             let running = self.turns.forget(session);
             self.agents.forget(session, running, &mut self.effects);
-        }
-        match title {
-            "" => "Started a new conversation.".to_owned(),
-            title => format!("Started a new conversation: {}.", printable(title, 60)),
         }
     }
 
@@ -204,8 +208,9 @@ impl EventLoop {
         let allowed = self.access.agents(author);
         let selection = self.agents.answering(session, &input, allowed.as_deref());
         let agent = selection.agent.name.to_string();
+        let language = self.language(chat, facts);
         if !selection.agent.agent.info().remembers {
-            return Err(format!("{agent} keeps no conversations."));
+            return Err(language.say(ChatPhrase::KeepsNoConversations { agent: &agent }));
         }
         let workdir = selection
             .agent
@@ -214,7 +219,7 @@ impl EventLoop {
             .and_then(std::path::Path::to_str);
         let recent = self.conversations.recent(owner, &agent, workdir);
         if recent.is_empty() {
-            return Err(format!("There are no conversations with {agent} yet."));
+            return Err(language.say(ChatPhrase::NoConversationsYet { agent: &agent }));
         }
         Ok((agent, recent))
     }
@@ -231,17 +236,17 @@ impl EventLoop {
             Ok(recent) => recent,
             Err(answer) => return self.answer_command(&answer, session, row, place),
         };
-        let now_ms = self.clock.unix_ms();
+        let (language, now_ms) = (self.language(place.0, place.1), self.clock.unix_ms());
         let lines: Vec<String> = (recent.iter().zip(1..))
-            .map(|(conversation, number)| format!("{number}. {}", conversation.describe(session, now_ms)))
+            .map(|(known, number)| format!("{number}. {}", known.describe(session, language, now_ms)))
             .collect();
-        let text = format!(
-            "Your conversations with {agent}:\n{}\nGo on with one here: /resume NUMBER, or the number alone.",
-            lines.join("\n")
-        );
+        let text = language.say(ChatPhrase::ConversationList {
+            agent: &agent,
+            list: &lines.join("\n"),
+        });
         let entries = recent.iter().map(|conversation| {
             let command = format!("/resume #{}", conversation.number);
-            (conversation.title().to_owned(), command)
+            (conversation.title(language).to_owned(), command)
         });
         let asked_by = place.1.user_id.clone();
         let actions = self.show_list(&text, entries.collect(), asked_by, session, place);
@@ -266,29 +271,30 @@ impl EventLoop {
             Ok((_, recent)) => recent,
             Err(answer) => return answer,
         };
+        let language = self.language(place.0, place.1);
         let chosen = match choice.strip_prefix('#') {
             Some(number) => recent.iter().find(|known| Ok(known.number) == number.parse()),
             None => match choice.parse::<usize>() {
                 Ok(number) => number.checked_sub(1).and_then(|at| recent.get(at)),
                 Err(_) => recent
                     .iter()
-                    .find(|known| known.title().eq_ignore_ascii_case(choice)),
+                    .find(|known| known.title(language).eq_ignore_ascii_case(choice)),
             },
         };
         let Some(chosen) = chosen else {
-            return "There is no such conversation. /sessions lists them.".to_owned();
+            return language.say(ChatPhrase::ConversationUnknown);
         };
-        let title = chosen.title().to_owned();
+        let title = chosen.title(language);
         if chosen.is_in(session) {
-            return format!("This chat is in that conversation already: {title}.");
+            return language.say(ChatPhrase::ConversationHere { title });
         }
         let is_busy = |session: &SessionKey| self.turns.sessions().turn_of(session).is_some();
         if is_busy(session) || chosen.session().is_some_and(|other| is_busy(&other)) {
-            return "The agent is at work in one of the two conversations. Wait for it, or write /stop there.".to_owned();
+            return language.say(ChatPhrase::ConversationsBusy);
         }
         let number = chosen.number;
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         self.conversations.resume(owner, session, number, now_ms, effects);
-        format!("This chat goes on with: {title}.")
+        language.say(ChatPhrase::ConversationResumed { title })
     }
 }

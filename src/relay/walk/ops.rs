@@ -201,6 +201,7 @@ impl EventLoop {
                     }
                 }
                 Effect::ThreadOpened { chat, thread, name } => self.chats.thread_opened(&chat, thread, name),
+                Effect::GroupThread(key, thread) => self.thread_answered(key, thread),
             }
         }
     }

@@ -10,6 +10,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::parts::inbound::NewMessage;
 use crate::store::InboxKind;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
+use crate::words::ChatPhrase;
 
 impl EventLoop {
     /// A button of a list, or a number under it, becomes the command that it stands for, also in the journal. Anything else that
@@ -35,27 +36,42 @@ impl EventLoop {
     pub fn show_preference(
         &mut self,
         preference: Preference,
-        answer: PreferenceAnswer,
+        answer: &PreferenceAnswer,
         agent: &str,
         session: &SessionKey,
         (chat, facts): (&ChatId, &ChatFacts),
     ) -> Vec<DurableAction> {
-        let name = preference.name();
-        let (head, offer) = match answer {
-            PreferenceAnswer::Changed(option) => {
-                let text = format!("The {name} is {} from now on, in this conversation.", option.name);
-                return self.adapters.get(&chat.platform).reply(&text, chat, facts);
+        let (phrase, offer) = match (answer, preference) {
+            (PreferenceAnswer::Changed(option), Preference::Model) => {
+                (ChatPhrase::ModelChanged { name: &option.name }, None)
             }
-            PreferenceAnswer::Unsupported | PreferenceAnswer::Failed(_) => {
-                let text = format!("{agent} offers no {name}s to choose from.");
-                return self.adapters.get(&chat.platform).reply(&text, chat, facts);
+            (PreferenceAnswer::Changed(option), Preference::Mode) => {
+                (ChatPhrase::ModeChanged { name: &option.name }, None)
             }
-            PreferenceAnswer::Offered(offer) => (format!("The {name}s of {agent}:"), offer),
-            PreferenceAnswer::NoSuchOption(offer) => {
-                (format!("There is no such {name}. The {name}s of {agent}:"), offer)
+            (PreferenceAnswer::Unsupported | PreferenceAnswer::Failed(_), Preference::Model) => {
+                (ChatPhrase::NoModels { agent }, None)
+            }
+            (PreferenceAnswer::Unsupported | PreferenceAnswer::Failed(_), Preference::Mode) => {
+                (ChatPhrase::NoModes { agent }, None)
+            }
+            (PreferenceAnswer::Offered(offer), Preference::Model) => {
+                (ChatPhrase::ModelsOf { agent }, Some(offer))
+            }
+            (PreferenceAnswer::Offered(offer), Preference::Mode) => {
+                (ChatPhrase::ModesOf { agent }, Some(offer))
+            }
+            (PreferenceAnswer::NoSuchOption(offer), Preference::Model) => {
+                (ChatPhrase::ModelUnknown { agent }, Some(offer))
+            }
+            (PreferenceAnswer::NoSuchOption(offer), Preference::Mode) => {
+                (ChatPhrase::ModeUnknown { agent }, Some(offer))
             }
         };
-        self.show_offer(name, &head, &offer, session, (chat, facts))
+        let text = self.language(chat, facts).say(phrase);
+        match offer {
+            Some(offer) => self.show_offer(preference.name(), &text, offer, session, (chat, facts)),
+            None => self.adapters.get(&chat.platform).reply(&text, chat, facts),
+        }
     }
 
     fn show_offer(
@@ -68,10 +84,10 @@ impl EventLoop {
     ) -> Vec<DurableAction> {
         let entries = offer.shown().iter();
         let entries = entries.map(|option| (option.name.clone(), format!("/{name} {}", option.id)));
-        let text = format!(
-            "{head}\n{}\nChoose with /{name} NUMBER, /{name} NAME, or the number alone.",
-            offer.list()
-        );
+        let how = self.language(place.0, place.1).say(ChatPhrase::ChooseByNumber {
+            command: &format!("/{name}"),
+        });
+        let text = format!("{head}\n{}\n{how}", offer.list());
         let asked_by = place.1.user_id.clone();
         self.show_list(&text, entries.collect(), asked_by, session, place)
     }

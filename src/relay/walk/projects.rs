@@ -10,11 +10,9 @@ use crate::session::TurnId;
 use crate::store::{Command, InboxSeq, RowState};
 use crate::text::printable;
 use crate::wire::SessionKey;
+use crate::words::ChatPhrase;
 
 use super::command::route_input;
-
-/// What somebody reads who is no owner.
-const OWNERS_ONLY: &str = "Only an owner sets the project of a chat.";
 
 impl EventLoop {
     /// Reads which project the chat or the thread of a turn has, if that is not known.
@@ -37,14 +35,25 @@ impl EventLoop {
 
     /// The journal knows which project a place has. About a thread that nobody was asked about yet, an owner is asked.
     pub fn project_known(&mut self, turn: TurnId, place: &PlaceKey, saved: Option<Vec<u8>>) {
-        let is_new = saved.is_none();
-        self.agents.learn_project(place, saved);
-        if let Some(origin) = self.turns.origin(turn).filter(|_| is_new) {
+        let origin = self.turns.origin(turn).filter(|_| saved.is_none());
+        let new_thread = origin.filter(|origin| {
             let input = route_input(&origin.chat, &origin.facts);
-            if !input.thread.is_empty() && places(&input).next().as_ref() == Some(place) {
-                self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts));
+            !input.thread.is_empty() && places(&input).next().as_ref() == Some(place)
+        });
+        if let Some(origin) = new_thread {
+            let (platform, thread) = (&origin.chat.platform, origin.facts.thread_id.as_deref());
+            let group = thread.and_then(|thread| self.group_threads.parent(platform, thread));
+            let group = group.map(|chat| ChatId {
+                platform: platform.clone(),
+                chat: chat.to_owned(),
+            });
+            match group {
+                Some(group) if !self.inherit_project(turn, place, &group) => return,
+                Some(_) => {}
+                None => self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts)),
             }
         }
+        self.agents.learn_project(place, saved);
         if let Some((row, ..)) = self.turns.preparing(turn) {
             self.prepare_turn(turn, row);
         }
@@ -53,9 +62,9 @@ impl EventLoop {
     fn ask_about_project(&mut self, place: &PlaceKey, session: &SessionKey, at: (&ChatId, &ChatFacts)) {
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         self.agents.bind(place.clone(), None, now_ms, effects);
-        let text = "Which project is this topic for? An owner chooses with /project NAME.";
+        let text = self.language(at.0, at.1).say(ChatPhrase::ProjectAsked);
         let group = self.outbox.notice_group();
-        let ops = self.plan_projects(text, None, session, at, group);
+        let ops = self.plan_projects(&text, None, session, at, group);
         self.add_ops(ops, None);
     }
 
@@ -72,11 +81,10 @@ impl EventLoop {
         let input = route_input(at.0, at.1);
         let current = self.agents.project(&input).map(|(name, _)| name);
         let Some(name) = name else {
-            let now = current.map_or_else(
-                || "None is set here".to_owned(),
-                |name| format!("{name} is set here"),
-            );
-            let text = format!("{now}. Choose with /project NAME, or /project off.");
+            let text = self.language(at.0, at.1).say(match &current {
+                Some(project) => ChatPhrase::ProjectHere { project },
+                None => ChatPhrase::ProjectNone,
+            });
             let asked_by = at.1.user_id.clone();
             let ops = self.plan_projects(&text, asked_by, session, at, OpGroup::Message(row));
             return self.end_row(row, RowState::Done, ops, None);
@@ -93,24 +101,24 @@ impl EventLoop {
         at: (&ChatId, &ChatFacts),
         author: &Author,
     ) -> String {
+        let language = self.language(at.0, at.1);
         if self.access.is_active() && !self.access.is_owner(author) {
-            return OWNERS_ONLY.to_owned();
+            return language.say(ChatPhrase::ProjectOwnersOnly);
         }
         let input = route_input(at.0, at.1);
         if self.agents.is_routed(&input) {
-            return "A route sets the agent here, so no project can be set.".to_owned();
+            return language.say(ChatPhrase::ProjectRouted);
         }
         let project = self.agents.find_project(name);
         if project.is_none() && name != "off" {
             let known: Vec<&str> = self.agents.projects().map(String::as_str).collect();
-            let name = printable(name, 40);
-            return format!(
-                "There is no project named {name}. Projects: {}.",
-                known.join(", ")
-            );
+            return language.say(ChatPhrase::ProjectUnknown {
+                name: &printable(name, 40),
+                projects: &known.join(", "),
+            });
         }
         if self.turns.sessions().turn_of(session).is_some() {
-            return "The agent is at work here. Wait for it, or write /stop first.".to_owned();
+            return language.say(ChatPhrase::ProjectBusy);
         }
         let Some(place) = places(&input).next() else {
             return String::new();
@@ -127,12 +135,11 @@ impl EventLoop {
             .answering(session, &input, allowed.as_deref())
             .agent
             .name;
-        match project {
-            Some(project) => {
-                format!("The project is {project} from now on: {agent} answers, in a new conversation.")
-            }
-            None => format!("No project is set from now on: {agent} answers, in a new conversation."),
-        }
+        let agent = &*agent;
+        language.say(match &project {
+            Some(project) => ChatPhrase::ProjectSet { project, agent },
+            None => ChatPhrase::ProjectUnset { agent },
+        })
     }
 
     fn plan_projects(

@@ -75,7 +75,7 @@ impl EventLoop {
         }
         if let Some((preference, answer)) = report.preference {
             let place = (&*origin.chat, &*origin.facts);
-            let shown = self.show_preference(preference, answer, &ended.agent, &origin.session, place);
+            let shown = self.show_preference(preference, &answer, &ended.agent, &origin.session, place);
             last.durable.extend(shown);
         }
         let summary = TurnSummary {

@@ -48,6 +48,8 @@ async fn a_person_reads_the_language_of_their_client_else_that_of_the_settings()
     assert!(stop.starts_with("Hier l\u{e4}uft nichts."), "{stop}");
     let help = said(&relay, Some("ja"), "6", "/help").await;
     assert!(help.contains("/new \u{307e}\u{305f}\u{306f} /reset: "), "{help}");
+    let new = said(&relay, None, "8", "/new Plan").await;
+    assert_eq!(new, "Ein neues Gespr\u{e4}ch hat begonnen: Plan.");
     // What the agent says stays as it is.
     assert_eq!(said(&relay, None, "7", "Stopped.").await, "echo: Stopped.");
     relay.stop().await;

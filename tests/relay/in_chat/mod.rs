@@ -1,6 +1,7 @@
 //! What people meet in a chat: long turns, quiet hours, reminders, edited messages, languages.
 
 mod edits;
+mod group_threads;
 mod language;
 mod long_turns;
 mod quiet_hours;

@@ -286,7 +286,7 @@ impl Outbox {
     /// Queues an ephemeral op: text in its chat's order, an indicator immediately or not at all.
     pub fn queue(&mut self, op: EphemeralOp, live: bool, now: Duration, effects: &mut Effects) {
         match (&op.owner, op.priority) {
-            (OpOwner::Question(..), _) => self.push(op),
+            (OpOwner::Question(..) | OpOwner::GroupThread(_), _) => self.push(op),
             (OpOwner::Turn(..) | OpOwner::Nobody, _) if !live => report(op, OpOutcome::NotSent),
             (_, Priority::Activity | Priority::Indicator) => self.send_indicator(op, now, effects),
             (_, Priority::Text) => self.push(op),
@@ -442,10 +442,10 @@ impl Outbox {
         self.lanes.retry_all();
     }
 
-    /// The link is down: ephemeral ops that have not gone out are dropped, but for questions.
+    /// The link is down: ephemeral ops that have not gone out are dropped, but for questions and threads.
     pub fn disconnected(&mut self) {
         self.drop_waiting(&OpOutcome::NotSent, |op| {
-            !matches!(op.owner, OpOwner::Question(..))
+            !matches!(op.owner, OpOwner::Question(..) | OpOwner::GroupThread(_))
         });
     }
 

@@ -288,13 +288,16 @@ impl Outbox {
         };
         let lane = Arc::clone(&op.body.lane);
         let rate_limit = rate_limit_of(&result);
-        if let OpOwner::Question(..) = op.owner {
+        if let OpOwner::Question(..) | OpOwner::GroupThread(_) = op.owner {
             if let SendResult::NotSent(reason) = &result
                 && *reason != NotSent::Closing
             {
                 return self.put_back(id, live, now);
             }
+            // A message does not wait for that.
+            let may_wait = matches!(op.owner, OpOwner::Question(..));
             if let Some(retry_after) = rate_limit
+                && may_wait
                 && *deferrals < MAX_QUESTION_DEFERRALS
             {
                 *deferrals += 1;
@@ -323,6 +326,9 @@ impl Outbox {
         let turn = match op.owner {
             OpOwner::Question(question, prompt) => {
                 return effects.push(Effect::QuestionOp(question, prompt, result));
+            }
+            OpOwner::GroupThread(key) => {
+                return effects.push(Effect::GroupThread(key, thread_of(&result).map(str::to_owned)));
             }
             OpOwner::Turn(turn, _) => Some(turn),
             OpOwner::Nobody => None,
@@ -458,19 +464,32 @@ fn outcome_of(result: SendResult, limited_for: Option<Duration>) -> OpOutcome {
 
 /// The connector may say that it opened a thread for what was sent.
 fn learn_thread(lane: &Arc<str>, result: &SendResult, effects: &mut Effects) {
-    let SendResult::Answered(outcome) = result else {
-        return;
-    };
-    if let Outcome::Applied(OpResult {
+    if let Some(OpResult {
         thread_id: Some(thread),
         auto_thread_name,
         ..
-    }) = &**outcome
+    }) = applied(result)
     {
         effects.push(Effect::ThreadOpened {
             chat: Arc::clone(lane),
             thread: thread.as_str().to_owned(),
             name: auto_thread_name.as_ref().map(|name| name.as_str().to_owned()),
         });
+    }
+}
+
+/// The thread that an op opened.
+fn thread_of(result: &SendResult) -> Option<&str> {
+    let thread = applied(result)?.thread_id.as_ref()?.as_str();
+    (!thread.is_empty()).then_some(thread)
+}
+
+fn applied(result: &SendResult) -> Option<&OpResult> {
+    match result {
+        SendResult::Answered(outcome) => match &**outcome {
+            Outcome::Applied(result) => Some(result),
+            Outcome::Refused { .. } | Outcome::Unknown => None,
+        },
+        SendResult::Lost | SendResult::NotSent(_) => None,
     }
 }

@@ -379,7 +379,12 @@ impl Pipe {
         }
         state.replies += 1;
         let message_id = format!("out-{}", state.replies);
+        let action: Value = serde_json::from_str(op.action.as_str()).unwrap_or(Value::Null);
         let result = match &state.reply_mode {
+            ReplyMode::Apply if action["op"] == "thread_create" => {
+                let thread_id = format!("thread-{}", state.replies);
+                Some(json!({"success": true, "thread_id": thread_id}))
+            }
             ReplyMode::Apply => Some(json!({"success": true, "message_id": message_id})),
             ReplyMode::Refuse(error) => Some(json!({"success": false, "error": error})),
             ReplyMode::Hold => None,
@@ -391,7 +396,7 @@ impl Pipe {
             message_id,
             platform: op.platform.clone(),
             bot_id: op.bot_id.clone(),
-            action: serde_json::from_str(op.action.as_str()).unwrap_or(Value::Null),
+            action,
         };
         self.record.send_modify(|record| {
             Record::keep(&mut record.ops, seen);

@@ -1,0 +1,162 @@
+//! Messages in groups that start threads.
+
+use super::{platform, terse};
+use crate::support::memory_relay::{Running, event, start_answering, start_on};
+use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::agent::{Turn, TurnEnd};
+use hermes_relay::relay::{Record, ReplyMode};
+use hermes_relay::wire::CapabilityDescriptor;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Says which session it is asked in.
+async fn answer(turn: Turn) -> TurnEnd {
+    let session = turn.session.as_str().to_owned();
+    turn.events.text(format!("{}: {session}", turn.input.text)).await;
+    TurnEnd::Completed
+}
+
+/// A platform with threads.
+fn threaded(name: &str) -> CapabilityDescriptor {
+    CapabilityDescriptor {
+        platform: name.to_owned(),
+        supports_threads: true,
+        ..platform(&["send", "thread_create"])
+    }
+}
+
+async fn start(dir: &Path, platform: &CapabilityDescriptor, is_on: bool) -> Running {
+    start_on(dir, ScriptedAgent::new(answer), platform, |settings| {
+        terse(settings);
+        settings.chat.group_threads = is_on;
+    })
+    .await
+}
+
+/// A message in a group.
+fn in_group(platform: &str, id: &str, text: &str) -> Value {
+    let mut event = event("c", id, text);
+    event["source"]["platform"] = json!(platform);
+    event["source"]["chat_type"] = json!("group");
+    event
+}
+
+/// Delivers an event, and waits until it is acknowledged.
+async fn deliver(relay: &Running, buffer_id: &str, event: Value) {
+    relay.connector.deliver_buffered(buffer_id, event).await.unwrap();
+    relay
+        .seen("an acknowledgement", |seen| seen.acked(buffer_id) > 0)
+        .await;
+}
+
+/// The threads that were opened: name and message.
+fn opened(seen: &Record) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    seen.ops
+        .iter()
+        .filter(|op| op.kind() == Some("thread_create"))
+        .map(|op| {
+            assert_eq!(op.action["chat_id"], "c");
+            (
+                text(&op.action["thread_name"]),
+                text(&op.action["metadata"]["message_id"]),
+            )
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_message_in_a_group_starts_a_thread_and_the_conversation_goes_on_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), &threaded("discord"), true).await;
+    deliver(&relay, "b1", in_group("discord", "1", "why does\nit fail?")).await;
+    let session = "agent:main:discord:thread:thread-1:thread-1";
+    let first = format!("why does\nit fail?: {session}");
+    assert_eq!(relay.replies("thread-1", 1).await, [first.as_str()]);
+    // The same message again starts nothing.
+    deliver(&relay, "b2", in_group("discord", "1", "why does\nit fail?")).await;
+    let mut more = in_group("discord", "2", "fix it");
+    for (key, value) in [
+        ("chat_id", "thread-1"),
+        ("thread_id", "thread-1"),
+        ("chat_type", "thread"),
+        ("parent_chat_id", "c"),
+    ] {
+        more["source"][key] = json!(value);
+    }
+    deliver(&relay, "b3", more).await;
+    let both = relay.replies("thread-1", 2).await;
+    assert_eq!(both, [first, format!("fix it: {session}")]);
+    let seen = relay.stop().await;
+    assert_eq!(opened(&seen), [("why does it fail?".to_owned(), "1".to_owned())]);
+    assert!(seen.texts("c").is_empty());
+}
+
+#[tokio::test]
+async fn elsewhere_a_thread_is_a_part_of_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), &threaded("matrix"), true).await;
+    deliver(&relay, "b1", in_group("matrix", "1", "hi")).await;
+    let answers = relay.replies("c", 1).await;
+    assert_eq!(answers, ["hi: agent:main:matrix:group:c:thread-1"]);
+    let seen = relay.stop().await;
+    let sent = seen.ops.iter().find(|op| op.kind() == Some("send")).unwrap();
+    assert_eq!(sent.action["metadata"]["thread_id"], "thread-1");
+}
+
+#[tokio::test]
+async fn everything_else_stays_where_it_is_written() {
+    let plain = CapabilityDescriptor {
+        supports_threads: false,
+        ..threaded("discord")
+    };
+    for (platform, is_on) in [
+        (threaded("discord"), false),
+        (plain, true),
+        (threaded("telegram"), true),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let relay = start(dir.path(), &platform, is_on).await;
+        deliver(&relay, "b1", in_group(&platform.platform, "1", "hi")).await;
+        relay.replies("c", 1).await;
+        assert!(opened(&relay.stop().await).is_empty(), "{}", platform.platform);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), &threaded("discord"), true).await;
+    deliver(&relay, "b1", in_group("discord", "1", "/status")).await;
+    relay.replies("c", 1).await;
+    deliver(&relay, "b2", event("d", "2", "a direct message")).await;
+    relay.replies("d", 1).await;
+    let mut inside = in_group("discord", "3", "in a thread");
+    inside["source"]["thread_id"] = json!("t");
+    deliver(&relay, "b3", inside).await;
+    relay.replies("c", 2).await;
+    assert!(opened(&relay.stop().await).is_empty());
+}
+
+#[tokio::test]
+async fn without_a_thread_the_answer_comes_in_the_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let refuse = ReplyMode::Refuse("no permission".to_owned());
+    let relay = start_answering(
+        dir.path(),
+        ScriptedAgent::new(answer),
+        &threaded("discord"),
+        refuse,
+        |settings| {
+            terse(settings);
+            settings.chat.group_threads = true;
+        },
+    )
+    .await;
+    let group = in_group("discord", "1", "hi");
+    relay.connector.deliver_buffered("b1", group).await.unwrap();
+    relay.seen("a thread", |seen| !opened(seen).is_empty()).await;
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    let answers = relay.replies("c", 1).await;
+    assert!(
+        answers[0].starts_with("hi: agent:main:discord:group:c"),
+        "{answers:?}"
+    );
+    relay.stop().await;
+}
