@@ -147,7 +147,11 @@ mod tests {
         assert_eq!(claimed(&mut answers, 1, "1", 0), None, "an answer to a message");
         assert_eq!(claimed(&mut answers, 1, "interaction-3", 0), None);
         assert_eq!(claimed(&mut answers, 1, &second, 0).as_deref(), Some("2"));
-        assert_eq!(claimed(&mut answers, 1, &second, 0).as_deref(), Some("2"), "a repeat");
+        assert_eq!(
+            claimed(&mut answers, 1, &second, 0).as_deref(),
+            Some("2"),
+            "a repeat"
+        );
         assert_eq!(
             claimed(&mut answers, 2, &second, 0),
             None,
@@ -184,9 +188,6 @@ mod tests {
         let stored = serde_json::to_value(answers.waiting().collect::<Vec<_>>()).unwrap();
         let mut answers = DeferredAnswers::stored(serde_json::from_value(stored).unwrap());
         assert!(!answers.is_new("1"));
-        assert_eq!(
-            claimed(&mut answers, 1, "interaction-1", 0).as_deref(),
-            Some("1")
-        );
+        assert_eq!(claimed(&mut answers, 1, "interaction-1", 0).as_deref(), Some("1"));
     }
 }

@@ -64,7 +64,10 @@ async fn run_discord_needs_no_settings_but_the_token_and_status_shows_the_bot() 
         row.contains(&fake.rest.to_string()) && row.contains("without a connector"),
         "{row}"
     );
-    assert!(!status.contains(TOKEN) && !status.contains("telegram"), "{status}");
+    assert!(
+        !status.contains(TOKEN) && !status.contains("telegram"),
+        "{status}"
+    );
     relay.stop().await;
     let (exit, said) = setup.without_env("DISCORD_BOT_TOKEN").ends().await;
     assert_eq!(exit, 78, "{said}");
