@@ -69,11 +69,11 @@ impl RestRequest {
     }
 
     /// Deletes what is at a path.
-    pub fn delete(path: String, route: &str) -> Self {
+    pub fn delete(path: &str, route: &str) -> Self {
         Self {
             method: RestMethod::Delete,
             route: format!("Delete {route}"),
-            ..Self::get(&path, route)
+            ..Self::get(path, route)
         }
     }
 

@@ -206,7 +206,7 @@ impl DiscordApi {
             return;
         }
         let path = format!("webhooks/{application}/{token}/messages/@original");
-        let request = RestRequest::delete(path, &format!("placeholder {id}"));
+        let request = RestRequest::delete(&path, &format!("placeholder {id}"));
         if let Err(why) = self.patiently(&request).await {
             tracing::info!(why, "the placeholder of a command stays");
         }
