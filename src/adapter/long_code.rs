@@ -281,7 +281,7 @@ struct CodeFence {
 impl CodeFence {
     fn parse(line: &str) -> Option<Self> {
         let bare = line.trim_start();
-        let mark = bare.chars().next().filter(is_mark)?;
+        let mark = bare.chars().next().filter(|point| is_mark(*point))?;
         let info = bare.trim_start_matches(mark);
         let length = bare.len() - info.len();
         // Three backquotes with another one behind them are code within a line.
@@ -318,7 +318,7 @@ impl CodeFence {
     }
 }
 
-fn is_mark(point: &char) -> bool {
+fn is_mark(point: char) -> bool {
     matches!(point, '`' | '~')
 }
 
@@ -328,7 +328,7 @@ fn may_become_fence(line: &str) -> bool {
     let Some(mark) = bare.chars().next() else {
         return true;
     };
-    is_mark(&mark) && (bare.chars().all(|point| point == mark) || CodeFence::parse(bare).is_some())
+    is_mark(mark) && (bare.chars().all(|point| point == mark) || CodeFence::parse(bare).is_some())
 }
 
 #[cfg(test)]
@@ -336,7 +336,8 @@ mod tests {
     use super::*;
 
     fn numbered(lines: usize) -> String {
-        (1..=lines).map(|line| format!("line {line}\n")).collect()
+        let lines: Vec<String> = (1..=lines).map(|line| format!("line {line}\n")).collect();
+        lines.concat()
     }
 
     /// What is shown of a text, and the files of it.
