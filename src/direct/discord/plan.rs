@@ -144,21 +144,7 @@ impl RequestPlanner {
                 emoji,
                 remove,
                 ..
-            } => {
-                let method = if *remove {
-                    RestMethod::Delete
-                } else {
-                    RestMethod::Put
-                };
-                let id = snowflake(message_id)?;
-                let path = format!("messages/{id}/reactions/{}/@me", percent(emoji));
-                let kind = if emoji == RUNNING && !remove {
-                    CallKind::Droppable
-                } else {
-                    CallKind::Required
-                };
-                Ok(self.single(method, &path, "reactions", None, kind))
-            }
+            } => self.react(message_id, emoji, *remove),
             Action::GetChatInfo { .. } => {
                 let (steps, _) = self.single(RestMethod::Get, "", "channel", None, CallKind::Required);
                 Ok((steps, CallsEnd::ChatInfo))
@@ -198,6 +184,23 @@ impl RequestPlanner {
             // The first message that replies to the command answers it.
             Action::FollowUp { .. } => Err(refused("unsupported", "this bot answers commands by messages")),
         }
+    }
+
+    /// Puts a reaction on a message, or takes it back.
+    fn react(&self, message_id: &str, emoji: &str, remove: bool) -> Result<RequestPlan, OpResult> {
+        let method = if remove {
+            RestMethod::Delete
+        } else {
+            RestMethod::Put
+        };
+        let id = snowflake(message_id)?;
+        let path = format!("messages/{id}/reactions/{}/@me", percent(emoji));
+        let kind = if emoji == RUNNING && !remove {
+            CallKind::Droppable
+        } else {
+            CallKind::Required
+        };
+        Ok(self.single(method, &path, "reactions", None, kind))
     }
 
     /// Opens a thread, under a message if one is named.

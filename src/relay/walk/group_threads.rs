@@ -29,7 +29,6 @@ impl EventLoop {
             return Some(held);
         }
         match self.group_threads.place(&held.event) {
-            ThreadPlace::AsWritten => Some(held),
             ThreadPlace::Thread(thread) => Some(self.enter_thread(held, &thread)),
             ThreadPlace::Awaited(key) => {
                 self.group_threads.hold(key, held);
@@ -40,7 +39,7 @@ impl EventLoop {
                 self.group_threads.hold(key, held);
                 None
             }
-            ThreadPlace::Unknown(_) => Some(held),
+            ThreadPlace::AsWritten | ThreadPlace::Unknown(_) => Some(held),
         }
     }
 
