@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
-use super::parts::inbound::NewMessage;
 use super::parts::messages::MessageKey;
 use super::parts::quiet::QuietPerson;
 use super::parts::slash_commands::SlashCommand;
@@ -25,7 +24,7 @@ use crate::cron::chat::JobCommand;
 use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Op, SendResult};
 use crate::session::{Admission, TurnId};
-use crate::store::{Command, InboxSeq, StartMark};
+use crate::store::{Command, DedupeKey, InboxKind, InboxSeq, StartMark};
 use crate::wire::{MessageEvent, OpId, SessionKey};
 
 /// Whose conversations: a person's, or those of a chat that several people share.
@@ -301,6 +300,17 @@ pub(super) struct Submission {
     pub(super) item: HandedItem,
     pub(super) reply: SubmissionReply,
     pub(super) received_at: i64,
+}
+
+/// A message that is about to be journaled.
+pub(super) struct NewMessage {
+    pub(super) kind: InboxKind,
+    pub(super) buffer_id: Option<String>,
+    pub(super) line: Vec<u8>,
+    pub(super) dedupe: Option<DedupeKey>,
+    /// Its turn starts as soon as it is committed.
+    pub(super) start: bool,
+    pub(super) now_ms: i64,
 }
 
 /// A message that is not journaled yet, from the connection that brought it.

@@ -546,7 +546,8 @@ mod tests {
 
     #[test]
     fn a_command_takes_no_reaction() {
-        let op = json!({"op": "react", "chat_id": "5", "message_id": "interaction-70", "emoji": "x"});
+        let op = json!({"op": "react", "chat_id": "5", "message_id": "interaction-70", "emoji": "x",
+            "remove": false});
         let calls = begin(op, &mut SentMessages::default()).unwrap();
         assert_eq!(calls.request(), None);
         assert!(result(&calls).message_id.is_none());

@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::adapter::prompt::ButtonPress;
 use crate::config::Settings;
 use crate::link::Generation;
-use crate::relay::effects::{Accepting, Effect, Effects, Intent, Pending, Work};
+use crate::relay::effects::{Accepting, Effect, Effects, Intent, NewMessage, Pending, Work};
 use crate::relay::transport::{InterruptRequest, InterruptTarget};
 use crate::store::{Command, Committed, DedupeKey, InboxKind};
 use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, Undecodable};
@@ -46,17 +46,6 @@ pub struct Inbound {
     /// Whether frames wait to be taken.
     has_waiting: bool,
     counters: InboundCounters,
-}
-
-/// A message that is about to be journaled.
-pub struct NewMessage {
-    pub kind: InboxKind,
-    pub buffer_id: Option<String>,
-    pub line: Vec<u8>,
-    pub dedupe: Option<DedupeKey>,
-    /// Its turn starts as soon as it is committed.
-    pub start: bool,
-    pub now_ms: i64,
 }
 
 impl Inbound {

@@ -8,12 +8,13 @@ use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
-    AboutTurn, Accepting, Arrival, HeldMessage, Intent, Place, QuestionResponse, QuietWaiter, Task, Work,
+    AboutTurn, Accepting, Arrival, HeldMessage, Intent, NewMessage, Place, QuestionResponse, QuietWaiter,
+    Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
-use crate::relay::parts::inbound::{NewMessage, accept, dedupe_key};
+use crate::relay::parts::inbound::{accept, dedupe_key};
 use crate::relay::parts::messages::MessageKey;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::{TurnOrigin, decode_line, message_span};

@@ -3,9 +3,9 @@
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
 use crate::config::BusyMode;
+use crate::relay::effects::NewMessage;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::parts::approvals::QueueQuestion;
-use crate::relay::parts::inbound::NewMessage;
 use crate::relay::parts::messages::MessageKey;
 use crate::relay::parts::turns::decode_line;
 use crate::session::{Admission, StopReason};

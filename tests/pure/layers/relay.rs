@@ -13,6 +13,7 @@ const PARTS: &[(&str, &str)] = &[
     ("Approvals", "approvals"),
     ("Chats", "chats"),
     ("Conversations", "conversations"),
+    ("GroupThreads", "group_threads"),
     ("Handed", "handed"),
     ("Inbound", "inbound"),
     ("JobFiles", "job_files"),
