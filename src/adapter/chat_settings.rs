@@ -12,7 +12,7 @@ section! {
     /// What people meet in a chat.
     #[derive(PartialEq, Eq)]
     pub struct ChatSettings {
-        /// Language of the relay's own words, for people whose client tells none.
+        /// Language of the relay's own words, for people whose client does not name theirs.
         pub language: Language = Language::En;
         /// How long a turn runs before the chat shows its time and its current step; 0 shows neither.
         pub progress_after_secs: u64 = 30, range(0..=MAX_SECS);

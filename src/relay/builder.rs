@@ -64,10 +64,8 @@ pub enum BuildError {
     #[error("cannot set up the client of the Bot API: {0}")]
     Telegram(String),
     /// No token is configured for the Discord bot.
-    #[error(
-        "no token is configured for the Discord bot: set DISCORD_BOT_TOKEN, `direct.discord.token_file` or `direct.discord.token_env`"
-    )]
-    NoDiscordToken,
+    #[error("no token is configured for the Discord bot: {0}")]
+    NoDiscordToken(String),
     /// The Discord bot's token cannot be one.
     #[error("the Discord bot's token cannot be used: {0}")]
     DiscordToken(&'static str),
@@ -198,7 +196,7 @@ impl RelayBuilder {
         self
     }
 
-    /// Hears and speaks with this, instead of with what knows nothing of this process's environment.
+    /// Transcribes and speaks with this, instead of with what knows nothing of this process's environment.
     #[must_use]
     pub(crate) fn voice(mut self, voice: Voice) -> Self {
         self.voice = Some(voice);
@@ -453,7 +451,18 @@ pub fn discord_client(
     tls: Tls,
     proxies: ProxyRules,
 ) -> Result<DiscordClient, BuildError> {
-    let token = bot.token.clone().ok_or(BuildError::NoDiscordToken)?;
+    let token = bot.token.clone().ok_or_else(|| {
+        BuildError::NoDiscordToken(match &bot.token_env {
+            Some(variable) => {
+                format!(
+                    "the environment variable {variable}, which `direct.discord.token_env` names, is not set"
+                )
+            }
+            None => {
+                "set DISCORD_BOT_TOKEN, `direct.discord.token_file` or `direct.discord.token_env`".to_owned()
+            }
+        })
+    })?;
     check_discord_token(&token).map_err(BuildError::DiscordToken)?;
     let egress = HttpEgress {
         tls,

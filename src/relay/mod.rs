@@ -20,7 +20,7 @@
 //! | `scheduler` | scheduled jobs: when to claim one, which run, what the managed scheduler should have |
 //! | `job_files` | the skills that runs read and the outputs that they leave |
 //! | `handed` | context that programs handed over for an agent's next turn, and who waits for an answer |
-//! | `attachments` | downloads and uploads of a turn; `voice` beside the parts hears and speaks |
+//! | `attachments` | downloads and uploads of a turn; `voice` beside the parts transcribes and speaks |
 //! | `journal_io` | what was submitted to the journal, and who waits for it |
 //! | `link` | the transport, and what it reported last |
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |

@@ -49,7 +49,7 @@ pub struct SessionSource {
     pub is_bot: bool,
     /// The thread that a reply will open; keys the session as if it were open already.
     pub prospective_thread_id: Option<Scalar>,
-    /// The language of the author's client, where the platform tells it: a tag such as `de` or `pt-BR`.
+    /// The language of the author's client, where the platform names it: a tag such as `de` or `pt-BR`.
     pub language_code: Option<Scalar>,
     /// Whether the event repeats a message that was edited, under the same id.
     pub message_is_edit: bool,

@@ -493,7 +493,7 @@ pub(super) struct AgentsError {
     pub(super) hint: Option<&'static str>,
 }
 
-/// The configured agents by name, and what hears and speaks for them.
+/// The configured agents by name, and what transcribes and speaks for them.
 pub(super) type BuiltAgents = (Vec<(String, AgentSlot)>, Voice);
 
 /// Builds the configured agents. A missing program of an agent that receives messages is an error now, not at each
@@ -555,7 +555,7 @@ fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
             error,
             Some("get a token from @BotFather on Telegram; docs/telegram.md shows how"),
         ),
-        BuildError::NoDiscordToken | BuildError::DiscordToken(_) => fatal.fail(
+        BuildError::NoDiscordToken(_) | BuildError::DiscordToken(_) => fatal.fail(
             exit::CONFIGURATION,
             error,
             Some("copy the token from the page Bot of the developer portal; docs/discord.md shows how"),

@@ -465,7 +465,7 @@ impl EventReader {
     }
 }
 
-/// The deletions of messages that were deleted at once, each as `MESSAGE_DELETE` tells it.
+/// The deletions of messages that were deleted at once, each as `MESSAGE_DELETE` would report it.
 pub fn deletions(deleted: &Value) -> impl Iterator<Item = Value> + use<'_> {
     let ids = field::list(deleted, "ids").iter().take(MAX_DELETED);
     ids.map(|id| json!({ "id": id, "channel_id": deleted["channel_id"], "guild_id": deleted["guild_id"] }))

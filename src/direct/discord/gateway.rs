@@ -129,7 +129,7 @@ impl DiscordGateway {
             return Vec::new();
         }
         if self.unanswered {
-            // Sending succeeds on a dead socket: only a missing answer tells.
+            // Sending succeeds on a dead socket: only a missing answer shows it.
             self.next_beat = None;
             return vec![GatewayStep::Drop];
         }

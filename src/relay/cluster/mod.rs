@@ -2,7 +2,7 @@
 //!
 //! What it does when is decided in [`cluster`](crate::cluster); here is what talks to the NATS server and the disk. The thread has a
 //! runtime of its own, so that nothing in the relay delays a renewal. When the member may not be active any more, the lease that
-//! every write to the connector looks at ends first, and then the process is told to start over.
+//! every write to the connector looks at ends first, and then the process starts over.
 
 mod driver;
 mod follow;

@@ -173,6 +173,23 @@ impl FrameSorter {
         }
     }
 
+    /// The frame of a line that a bot wrote as a connector would have sent it.
+    fn delivery(&mut self, line: &[u8], counters: &FrameCounters) -> Option<InboundFrame> {
+        match ConnectorFrame::decode(line) {
+            Ok(frame) => {
+                counters.received(Some(&frame));
+                match self.sort(frame, line)? {
+                    RelayFrame::Inbound(delivery) => Some(delivery),
+                    RelayFrame::Interrupt(_) => None,
+                }
+            }
+            Err(error) => {
+                counters.received(None);
+                Some(self.undecodable(error, line))
+            }
+        }
+    }
+
     /// A line that cannot be decoded.
     fn undecodable(&mut self, first: Undecodable, line: &[u8]) -> InboundFrame {
         self.frame(FrameBody::Undecodable { first, lines: 1 }, line)

@@ -22,11 +22,8 @@ use crate::link::{Descriptors, End, Generation};
 use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, split};
 use crate::relay::clock::Clock;
 use crate::relay::not_running::NotRunning;
-use crate::relay::transport::{
-    FrameCounters, FrameSorter, InboundFrame, InboundSender, LinkStatus, RelayFrame,
-};
+use crate::relay::transport::{FrameCounters, FrameSorter, InboundSender, LinkStatus};
 use crate::store::{read_bot_state, write_bot_state};
-use crate::wire::ConnectorFrame;
 
 /// Longest delay of storing what was committed.
 const STORE_AFTER: Duration = Duration::from_millis(200);
@@ -95,7 +92,7 @@ impl GatewayReceiver {
         let bot: Option<DiscordBot> = serde_json::from_value(stored["bot"].clone())
             .ok()
             .filter(|bot: &DiscordBot| !bot.id.is_empty());
-        // Without the bot's account mentions of it are not recognised, and only a new session tells it.
+        // Without the bot's account mentions of it are not recognised, and only a new session names it.
         let session: Option<StoredSession> = serde_json::from_value(stored["session"].clone())
             .ok()
             .filter(|_| bot.is_some());
@@ -418,7 +415,7 @@ impl GatewayLoop {
     }
 
     async fn forward(&mut self, line: &str) -> Result<(), GatewayOver> {
-        if let Some(frame) = self.delivery(line.as_bytes()) {
+        if let Some(frame) = self.sorter.delivery(line.as_bytes(), &self.frames) {
             self.inbound.forward(vec![frame]).await?;
         }
         Ok(())
@@ -458,23 +455,6 @@ impl GatewayLoop {
                 }
             }
         });
-    }
-
-    /// The frame of an event, as a connector would have sent it.
-    fn delivery(&mut self, line: &[u8]) -> Option<InboundFrame> {
-        match ConnectorFrame::decode(line) {
-            Ok(frame) => {
-                self.frames.received(Some(&frame));
-                match self.sorter.sort(frame, line)? {
-                    RelayFrame::Inbound(delivery) => Some(delivery),
-                    RelayFrame::Interrupt(_) => None,
-                }
-            }
-            Err(error) => {
-                self.frames.received(None);
-                Some(self.sorter.undecodable(error, line))
-            }
-        }
     }
 
     fn acknowledge(&mut self, buffer_id: &str) {

@@ -150,7 +150,7 @@ impl DiscordApi {
         self.lock().deferred = DeferredAnswers::stored(commands);
     }
 
-    /// Tells Discord that the bot has what a person did; tells the person if it is of no use.
+    /// Acknowledges what a person did; says so to that person if it has no effect.
     async fn acknowledge(&self, interaction: &Interaction) {
         let DeferredCommand { id, token, .. } = &interaction.command;
         let body = match interaction.kind {

@@ -23,9 +23,9 @@ use crate::net::telegram::BotClient;
 use crate::relay::clock::Clock;
 use crate::relay::not_running::NotRunning;
 use crate::relay::transport::{
-    FrameCounters, FrameSorter, InboundFrame, InboundSender, InterruptTarget, LinkStatus, RelayFrame,
+    FrameCounters, FrameSorter, InboundFrame, InboundSender, InterruptTarget, LinkStatus,
 };
-use crate::wire::{ConnectorFrame, Platform};
+use crate::wire::Platform;
 
 /// Updates per poll.
 const BATCH: u64 = 100;
@@ -467,7 +467,7 @@ impl PollLoop {
         let mut deliveries: Vec<InboundFrame> = Vec::new();
         for incoming in ready {
             if let Some(line) = incoming.to_line() {
-                deliveries.extend(self.delivery(line.as_bytes()));
+                deliveries.extend(self.sorter.delivery(line.as_bytes(), &self.frames));
                 continue;
             }
             match incoming.meaning {
@@ -501,23 +501,6 @@ impl PollLoop {
         }
         self.forwarded_at = self.clock.mono();
         self.inbound.forward(deliveries).await
-    }
-
-    /// The frame of an update, as a connector would have sent it.
-    fn delivery(&mut self, line: &[u8]) -> Option<InboundFrame> {
-        match ConnectorFrame::decode(line) {
-            Ok(frame) => {
-                self.frames.received(Some(&frame));
-                match self.sorter.sort(frame, line)? {
-                    RelayFrame::Inbound(delivery) => Some(delivery),
-                    RelayFrame::Interrupt(_) => None,
-                }
-            }
-            Err(error) => {
-                self.frames.received(None);
-                Some(self.sorter.undecodable(error, line))
-            }
-        }
     }
 
     /// Confirms committed updates, so that the next start does not fetch them again.
