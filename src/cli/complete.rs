@@ -150,10 +150,8 @@ fn names(kind: NameKind, relay: &RemoteRelay) -> BTreeSet<String> {
         }
         NameKind::Platform => {
             let identities = settings.connector.identities.iter();
-            let direct = settings.direct.telegram.is_some().then(|| "telegram".to_owned());
             identities
                 .map(|identity| identity.platform.as_str().to_owned())
-                .chain(direct)
                 .collect()
         }
     };

@@ -11,6 +11,7 @@ use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
 use super::format::stdout;
 use super::{Environment, SharedArgs};
 use crate::config::{self, ConfigError, Flags, Origin, Sources};
+use crate::relay::check_bot_tokens;
 
 /// Show the effective settings, or check a settings file.
 #[derive(Args, Debug)]
@@ -40,7 +41,7 @@ enum ConfigCommand {
     /// Check a settings file on its own; for CI.
     ///
     /// Checks keys, values, limits, the connector URL, and that every named agent exists, and reports all mistakes at once. Warns
-    /// of working directories that do not exist here. Use `hermes-relay doctor` to check programs, secrets and the connector.
+    /// of working directories that do not exist here. Without FILE, the variables of this machine count: a bot needs its token. Use `hermes-relay doctor` to check programs, secrets and the connector.
     ///
     /// Exit codes: 0 valid, 78 invalid, or there is no settings file.
     #[command(after_help = "Examples:\n  hermes-relay config check\n  hermes-relay config check relay.yaml")]
@@ -93,8 +94,10 @@ fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
     match config::check_file(&found, user_home.as_deref()) {
         Ok(warnings) => {
             // The file of this machine is checked beside its variables.
-            if let (None, Err(error @ ConfigError::NoAccessMode { .. })) = (file, config::load(&sources)) {
-                return fail(exit::CONFIGURATION, error, None);
+            if file.is_none()
+                && let Err(mistake) = check_with_variables(&sources)
+            {
+                return fail(exit::CONFIGURATION, mistake, None);
             }
             outln!("{} is valid", found.display());
             for warning in warnings {
@@ -108,6 +111,15 @@ fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
             }
             ExitCode::from(exit::CONFIGURATION)
         }
+    }
+}
+
+/// What a file lacks that the variables of this machine could have given it.
+fn check_with_variables(sources: &Sources<'_>) -> Result<(), String> {
+    match config::load(sources) {
+        Ok(loaded) => check_bot_tokens(&loaded.settings).map_err(|error| error.to_string()),
+        Err(error @ ConfigError::NoAccessMode { .. }) => Err(error.to_string()),
+        Err(_) => Ok(()),
     }
 }
 

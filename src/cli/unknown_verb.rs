@@ -2,11 +2,13 @@
 
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use super::VERSION;
 use super::exit::{self, fail, print};
 use super::notify;
+use super::{Cli, VERSION};
+use crate::config::nearest;
 
 /// Reports the error, or prints what was asked for: help and the version are errors of the parser, too.
 pub(super) fn report(error: &clap::Error) -> ExitCode {
@@ -23,12 +25,51 @@ pub(super) fn report(error: &clap::Error) -> ExitCode {
             return fail(exit::USAGE, format!("there is no command `{word}`"), Some(&hint));
         }
     }
+    if error.kind() == ErrorKind::UnknownArgument
+        && let Some((word, hint)) = mistyped_option(std::env::args().skip(1))
+    {
+        return fail(exit::USAGE, format!("there is no option `{word}`"), Some(&hint));
+    }
     if error.use_stderr() {
         notify::report_usage(std::env::args_os().skip(1), error);
     }
     // Nothing can be done if the terminal is gone.
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+}
+
+/// A word that was taken for the text of a verb although it looks like one of its options, and what was meant.
+fn mistyped_option(words: impl Iterator<Item = String>) -> Option<(String, String)> {
+    let program = Cli::command();
+    let mut command = &program;
+    for word in words.take_while(|word| word != "--") {
+        if let Some(below) = command.find_subcommand(&word) {
+            command = below;
+        }
+        if !command
+            .get_positionals()
+            .any(clap::Arg::is_allow_hyphen_values_set)
+        {
+            continue;
+        }
+        let Some(typed) = word
+            .strip_prefix("--")
+            .map(|rest| rest.split('=').next().unwrap_or(rest))
+        else {
+            continue;
+        };
+        let options = command.get_arguments().chain(program.get_arguments());
+        let known: Vec<&str> = options.filter_map(clap::Arg::get_long).chain(["help"]).collect();
+        if let Some(near) = nearest(typed, known.iter().copied())
+            && near != typed
+        {
+            let hint = format!(
+                "did you mean `--{near}`? A text that begins with `--` goes behind a `--` of its own"
+            );
+            return Some((format!("--{typed}"), hint));
+        }
+    }
+    None
 }
 
 /// What to run instead of a verb that does not exist.
@@ -48,6 +89,22 @@ fn meant(word: &str, is_first: bool, is_service: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_option_with_a_typo_is_not_the_text() {
+        let meant = |line: &str| mistyped_option(line.split(' ').map(str::to_owned));
+        let (word, hint) = meant("send --chat 1 --silnt hello").unwrap();
+        assert_eq!(word, "--silnt");
+        assert!(hint.contains("`--silent`"), "{hint}");
+        for fine in [
+            "send --chat 1 --silent hello",
+            "send --chat 1 -- --silnt hello",
+            "send --chat 1 - x",
+            "status --jsn x",
+        ] {
+            assert_eq!(meant(fine), None, "{fine}");
+        }
+    }
 
     #[test]
     fn the_hint_depends_on_where_the_word_is() {

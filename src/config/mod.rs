@@ -42,7 +42,7 @@ pub use describe::{SettingRow, reference};
 pub use direct::{
     DirectConfig, DiscordBotConfig, TWO_BOTS, TelegramConfig, check_bot_token, check_discord_token,
 };
-pub use file::check_file;
+pub use file::{check_file, nearest};
 pub use layers::settings_file;
 pub use nats::{ClusterConfig, NatsConfig, ServerList, WorkerConfig};
 pub use notify::NotifyConfig;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::SecretString;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -397,10 +398,44 @@ fn voice_alone(settings: &Settings, given: Option<&Tls>, proxies: &ProxyRules) -
     Voice::from_settings(settings, &around).map_err(|error| BuildError::Voice(error.to_string()))
 }
 
-/// A client of the Bot API for the configured bot.
-pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result<BotClient, BuildError> {
+/// Why a bot of these settings cannot log in, as far as its token alone tells.
+pub fn check_bot_tokens(settings: &Settings) -> Result<(), BuildError> {
+    settings
+        .direct
+        .telegram
+        .as_ref()
+        .map(telegram_token)
+        .transpose()?;
+    settings.direct.discord.as_ref().map(discord_token).transpose()?;
+    Ok(())
+}
+
+fn telegram_token(bot: &TelegramConfig) -> Result<SecretString, BuildError> {
     let token = bot.token.clone().ok_or(BuildError::NoBotToken)?;
     check_bot_token(&token).map_err(BuildError::BotToken)?;
+    Ok(token)
+}
+
+fn discord_token(bot: &DiscordBotConfig) -> Result<SecretString, BuildError> {
+    let token = bot.token.clone().ok_or_else(|| {
+        BuildError::NoDiscordToken(match &bot.token_env {
+            Some(variable) => {
+                format!(
+                    "the environment variable {variable}, which `direct.discord.token_env` names, is not set"
+                )
+            }
+            None => {
+                "set DISCORD_BOT_TOKEN, `direct.discord.token_file` or `direct.discord.token_env`".to_owned()
+            }
+        })
+    })?;
+    check_discord_token(&token).map_err(BuildError::DiscordToken)?;
+    Ok(token)
+}
+
+/// A client of the Bot API for the configured bot.
+pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result<BotClient, BuildError> {
+    let token = telegram_token(bot)?;
     let egress = HttpEgress {
         tls,
         proxies,
@@ -451,19 +486,7 @@ pub fn discord_client(
     tls: Tls,
     proxies: ProxyRules,
 ) -> Result<DiscordClient, BuildError> {
-    let token = bot.token.clone().ok_or_else(|| {
-        BuildError::NoDiscordToken(match &bot.token_env {
-            Some(variable) => {
-                format!(
-                    "the environment variable {variable}, which `direct.discord.token_env` names, is not set"
-                )
-            }
-            None => {
-                "set DISCORD_BOT_TOKEN, `direct.discord.token_file` or `direct.discord.token_env`".to_owned()
-            }
-        })
-    })?;
-    check_discord_token(&token).map_err(BuildError::DiscordToken)?;
+    let token = discord_token(bot)?;
     let egress = HttpEgress {
         tls,
         proxies,

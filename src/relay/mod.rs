@@ -54,7 +54,7 @@ pub use build_agents::{
 };
 #[cfg(feature = "nats")]
 pub(crate) use builder::journal_settings;
-pub use builder::{BuildError, Relay, RelayBuilder, bot_client, discord_client};
+pub use builder::{BuildError, Relay, RelayBuilder, bot_client, check_bot_tokens, discord_client};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};

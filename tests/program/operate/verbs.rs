@@ -96,6 +96,12 @@ async fn sessions_are_listed_and_one_of_them_is_stopped() {
         "{shown}"
     );
 
+    let completed = verb(&setup, &["complete", "--", "sessions", "stop", "agent:"])
+        .await
+        .out;
+    assert_eq!(completed.lines().count(), 2, "{completed}");
+    assert!(completed.lines().any(|name| name == key), "{completed}");
+
     let slip = format!("{}x", &key[..key.len() - 1]);
     let typo = verb(&setup, &["sessions", "stop", &slip]).await;
     assert_eq!(typo.code, 1);

@@ -518,3 +518,33 @@ async fn a_program_built_without_traces_reports_it_when_they_are_enabled() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_check_of_the_settings_of_this_machine_wants_the_token_of_a_bot() {
+    for (bot, variable, token) in [
+        ("telegram", "TELEGRAM_BOT_TOKEN", "123456:abcdef"),
+        ("discord", "DISCORD_BOT_TOKEN", "MTA.Gx.abc"),
+    ] {
+        let setup = Setup::new().setting(&format!("direct.{bot}"), "{}");
+        let without = verb(&setup, &["config", "check"]).await;
+        assert!(
+            without.code == 78 && without.err.contains(variable),
+            "{without:?}"
+        );
+        let file = setup.home().join("relay.yaml").display().to_string();
+        let alone = verb(&setup, &["config", "check", &file]).await;
+        assert_eq!(alone.code, 0, "a file on its own: {alone:?}");
+        let with = verb(&setup.env(variable, token), &["config", "check"]).await;
+        assert_eq!(with.code, 0, "{with:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_option_with_a_typo_is_named_and_not_taken_for_the_text() {
+    let typo = verb(&Setup::new(), &["send", "--chat", "1", "--silnt", "hello"]).await;
+    assert_eq!(typo.code, 2, "{typo:?}");
+    assert!(
+        typo.err.contains("there is no option `--silnt`") && typo.err.contains("`--silent`"),
+        "{typo:?}"
+    );
+}
