@@ -166,6 +166,8 @@ pub(super) const USAGE: &str = "usage";
 #[derive(Debug)]
 pub struct Gate {
     pub(super) settings: AccessSettings,
+    /// Whether the settings have rules.
+    has_settings: bool,
     pub(super) stored: BTreeMap<PersonId, StoredRule>,
     pub(super) pairings: Pairings,
     /// Brings rows that an earlier version stored into their canonical form; written with the next change.
@@ -177,8 +179,10 @@ impl Gate {
     /// The rules of the settings and those of the journal. A row that cannot be read denies its person. Of two rows about one
     /// person, which an earlier version stored in two spellings, the newer holds.
     pub fn new(settings: AccessSettings, rows: impl IntoIterator<Item = StoredRow>) -> Self {
+        let settings = settings.normalized();
         let mut gate = Self {
-            settings: settings.normalized(),
+            has_settings: settings.is_active(),
+            settings,
             stored: BTreeMap::new(),
             pairings: Pairings::default(),
             renamed: Vec::new(),
@@ -276,7 +280,7 @@ impl Gate {
 
     /// Whether anybody wrote rules. Without any, everything is as the connector decides.
     pub fn is_active(&self) -> bool {
-        self.settings.is_active() || !self.stored.is_empty()
+        self.has_settings || !self.stored.is_empty()
     }
 
     /// The settings.

@@ -4,8 +4,8 @@
 //! the index in slices, so that neighbours share pages. A key is never dropped before it is in the index.
 
 use super::completion::InboxSeq;
+use crate::collections::TextMap;
 use sha2::{Digest, Sha256};
-use std::collections::HashMap;
 use std::fmt;
 
 /// Identifies a message across deliveries: 16 bytes of SHA-256 over length-prefixed parts.
@@ -53,8 +53,8 @@ const MOVE_AT_KEYS_IDLE: usize = 1024;
 /// Keys that are not in the index yet.
 #[derive(Debug, Default)]
 pub(super) struct RecentKeys {
-    recent: HashMap<DedupeKey, InboxSeq>,
-    moving: HashMap<DedupeKey, InboxSeq>,
+    recent: TextMap<DedupeKey, InboxSeq>,
+    moving: TextMap<DedupeKey, InboxSeq>,
     sorted: Vec<(DedupeKey, InboxSeq)>,
     moved: usize,
     uncommitted: Vec<DedupeKey>,

@@ -7,9 +7,8 @@ use super::super::completion::{
     ChatRow, InboxKind, InboxRow, InboxSeq, NewOp, OpRow, OpSeq, OpSeqs, OpState, RowState, WaitingRow,
 };
 use super::super::dedupe::DedupeKey;
-use crate::collections::IdMap;
+use crate::collections::{IdMap, TextMap};
 use rusqlite::{Connection, Result, params};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Messages at which the overlay is moved into the tables: few enough to delay one commit by about two milliseconds.
@@ -27,7 +26,7 @@ pub(in crate::store) struct Overlay {
     /// Unsettled ops.
     ops: IdMap<OpSeq, OpRow>,
     /// By platform and chat.
-    chats: HashMap<(Arc<str>, Arc<str>), ChatRow>,
+    chats: TextMap<(Arc<str>, Arc<str>), ChatRow>,
     usage: Vec<UsageRow>,
     messages: usize,
     bytes: usize,

@@ -9,6 +9,7 @@ use tokio::task::{JoinError, unconstrained};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 use tracing::field::Empty;
+use tracing::level_filters::LevelFilter;
 
 use super::{EndedTurn, Finished, Running, TurnPhase, Turns};
 use crate::adapter::stream::TurnResult;
@@ -34,17 +35,23 @@ impl Turns {
         let Some(live) = self.live.get_mut(&id) else {
             return;
         };
-        let span = tracing::info_span!(
-            parent: &live.origin.span,
-            "turn",
-            turn = id.0,
-            agent = &*agent.name,
-            platform = live.origin.chat.platform,
-            failure = Empty,
-            first_text_ms = Empty,
-            input_tokens = Empty,
-            output_tokens = Empty,
-        );
+        let inline = agent.agent.answers_inline();
+        // An agent that answers inline logs nothing: its turn has a span of its own for whoever debugs or traces.
+        let span = if inline && LevelFilter::current() < LevelFilter::DEBUG {
+            live.origin.span.clone()
+        } else {
+            tracing::info_span!(
+                parent: &live.origin.span,
+                "turn",
+                turn = id.0,
+                agent = &*agent.name,
+                platform = live.origin.chat.platform,
+                failure = Empty,
+                first_text_ms = Empty,
+                input_tokens = Empty,
+                output_tokens = Empty,
+            )
+        };
         live.state = TurnPhase::Running(Running {
             row,
             agent: agent.clone(),
@@ -76,7 +83,6 @@ impl Turns {
             workdir: agent.workdir,
         };
         self.counters.started += 1;
-        let inline = agent.agent.answers_inline();
         let running = run_turn(agent.agent, turn, signals, self.requests.clone(), context);
         if inline {
             self.run_inline(id, running, span);
