@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::RecentInTopics;
 use super::entity::CommandAddressee;
 use super::event::{MessageReading, press_event, root_name};
-use super::recent::RecentMessages;
 use super::relevance::Relevance;
 use super::sender::Sender;
 use crate::direct::field;
@@ -160,7 +160,7 @@ pub struct BatchReader<'a> {
     /// The names of known topics; the updates add further ones.
     pub topics: &'a mut TopicNames,
     /// What was said in groups before; the updates add to it.
-    pub recent: &'a mut RecentMessages,
+    pub recent: &'a mut RecentInTopics,
 }
 
 /// The updates of a `getUpdates` result, by ascending id. An entry without an id is dropped: the next id passes it. An
@@ -279,7 +279,7 @@ impl BatchReader<'_> {
             return ignored(reason);
         }
         if judged.is_ok()
-            && let Some(context) = self.recent.take(group)
+            && let Some(context) = self.recent.take(&group)
         {
             event["context"] = context;
         }
