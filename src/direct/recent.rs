@@ -37,14 +37,14 @@ impl<G: Clone + Eq + Hash> RecentMessages<G> {
     }
 
     /// A message that was not for the bot. One that comes again is known.
-    pub(super) fn note(&mut self, group: G, id: i64, author: &str, text: &str) {
+    pub(super) fn note(&mut self, group: &G, id: i64, author: &str, text: &str) {
         if self.per_group == 0 || text.trim().is_empty() {
             return;
         }
-        if self.groups.get(&group).is_none() {
+        if self.groups.get(group).is_none() {
             self.groups.insert(group.clone(), VecDeque::new());
         }
-        let Some(messages) = self.groups.get_mut(&group) else {
+        let Some(messages) = self.groups.get_mut(group) else {
             return;
         };
         if messages.iter().any(|known| known.id == id) {
@@ -78,9 +78,9 @@ mod tests {
     fn the_last_messages_of_a_group_are_given_once() {
         let mut recent = RecentMessages::new(2);
         for (id, text) in [(1, "one"), (2, "two"), (2, "two"), (3, "three"), (4, " ")] {
-            recent.note((-1, None), id, "Ann", text);
+            recent.note(&(-1, None), id, "Ann", text);
         }
-        recent.note((-1, Some(9_i64)), 5, "Bob", "elsewhere");
+        recent.note(&(-1, Some(9_i64)), 5, "Bob", "elsewhere");
         let context = recent.take(&(-1, None)).unwrap();
         assert_eq!(
             context,
@@ -91,7 +91,7 @@ mod tests {
         );
         assert_eq!(recent.take(&(-1, None)), None);
         let mut none = RecentMessages::new(0);
-        none.note((-1, None), 1, "Ann", "one");
-        assert_eq!(none.take(&(-1, None)), None);
+        none.note(&-1_i64, 1, "Ann", "one");
+        assert_eq!(none.take(&-1_i64), None);
     }
 }

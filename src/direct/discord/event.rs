@@ -304,8 +304,7 @@ impl EventReader {
                 let name = author.map_or("", |author| name_of(author, field::object(message, "member")));
                 let id = i64::try_from(*id).unwrap_or_default();
                 let text = self.text(message);
-                self.recent
-                    .note(chat.clone(), id, truncate(name, MAX_NAME), &text);
+                self.recent.note(chat, id, truncate(name, MAX_NAME), &text);
             }
             DiscordMeaning::Message { event, chat, .. } => {
                 if let Some(context) = self.recent.take(chat) {

@@ -382,15 +382,14 @@ impl RequestPlanner {
                 ..PlannedRequest::of_text(request, None)
             });
         }
-        let together = match &self.answers {
-            Some(command) => self.fill_placeholder(command, body, files),
-            None => {
-                let request = RestRequest {
-                    files,
-                    ..self.post(body)
-                };
-                PlannedRequest::of_text(request, None)
-            }
+        let together = if let Some(command) = &self.answers {
+            self.fill_placeholder(command, body, files)
+        } else {
+            let request = RestRequest {
+                files,
+                ..self.post(body)
+            };
+            PlannedRequest::of_text(request, None)
         };
         let together = PlannedRequest {
             instead,

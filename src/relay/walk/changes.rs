@@ -1,8 +1,9 @@
-//! `/diff`: what the agent changed in the last turn of a conversation.
+//! Commands that take a turn of their own, and `/diff`: what the agent changed in the last turn of a conversation.
 
 use crate::adapter::CodeFile;
 use crate::relay::effects::SelectedAgent;
 use crate::relay::event_loop::EventLoop;
+use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turn_task::InsteadOfAnswer;
 use crate::relay::parts::turns::TurnOrigin;
 use crate::text::truncate_bytes;
@@ -13,8 +14,24 @@ use crate::words::{ChatPhrase, PhraseKey};
 const MAX_TEXT_BYTES: usize = 6000;
 
 impl EventLoop {
+    /// What a turn of a command does in place of running its agent.
+    pub fn instead_of_answer(
+        &mut self,
+        command: SlashCommand,
+        conversation: &SessionKey,
+        origin: &TurnOrigin,
+        agent: &SelectedAgent,
+        sends_files: bool,
+    ) -> Option<InsteadOfAnswer> {
+        match command {
+            SlashCommand::Prefer(request) => Some(InsteadOfAnswer::Prefer(request)),
+            SlashCommand::Diff => Some(self.show_changes(conversation, origin, agent, sends_files)),
+            _ => None,
+        }
+    }
+
     /// What is shown of the last turn's changes: a file, or a text where the platform takes none.
-    pub fn show_changes(
+    fn show_changes(
         &mut self,
         conversation: &SessionKey,
         origin: &TurnOrigin,

@@ -15,8 +15,7 @@ use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::messages::MessageKey;
-use crate::relay::parts::slash_commands::SlashCommand;
-use crate::relay::parts::turn_task::{InsteadOfAnswer, TurnContext};
+use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
@@ -301,13 +300,9 @@ impl EventLoop {
             }
         };
         let sends_files = accepts_attachments && !collect && self.media.is_some();
-        let instead = match command {
-            Some(SlashCommand::Prefer(request)) => Some(InsteadOfAnswer::Prefer(request)),
-            Some(SlashCommand::Diff) => {
-                Some(self.show_changes(&conversation, &origin, &selection.agent, sends_files))
-            }
-            _ => None,
-        };
+        let instead = command.and_then(|command| {
+            self.instead_of_answer(command, &conversation, &origin, &selection.agent, sends_files)
+        });
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,

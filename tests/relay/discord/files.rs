@@ -14,7 +14,7 @@ const THREE_SECONDS: &[u8] = b"OggS\0\x02\0\0\0\0\0\0\0\0OpusHead OggS\0\x04\x00
 async fn answers_come_as_voice_messages_also_after_a_restart() {
     let voice = Stub::start(|_| reply(200, THREE_SECONDS)).await;
     let fake = FakeDiscord::start().await;
-    let setup = setup(&fake).setting("speak", &format!("{{base_url: \"{}\"}}", voice.url("/v1")));
+    let setup = setup(&fake).setting("speak.base_url", &voice.url("/v1"));
     let mut relay = started(&setup).await;
     fake.say("/voice on");
     answered(&fake, "Answers come as voice messages, too, from now on.").await;

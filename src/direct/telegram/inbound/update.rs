@@ -274,7 +274,7 @@ impl BatchReader<'_> {
             if reading.place == ChatPlace::Group && !reading.sender.is_bot {
                 let text = event["text"].as_str().unwrap_or_default();
                 self.recent
-                    .note(group, reading.message_id, &reading.sender.name, text);
+                    .note(&group, reading.message_id, &reading.sender.name, text);
             }
             return ignored(reason);
         }

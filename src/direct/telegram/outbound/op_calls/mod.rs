@@ -21,7 +21,7 @@ use crate::direct::telegram::text::{CAPTION_CHARS, MESSAGE_CHARS, RichMessages};
 use crate::direct::telegram::topics::GENERAL_TOPIC;
 use crate::direct::text::{Styled, render};
 use crate::text::printable;
-use crate::wire::{Action, OpResult, Outcome};
+use crate::wire::{Action, AlbumFile, OpResult, Outcome};
 
 /// Longest description of an error in a result, in characters.
 const MAX_ERROR_CHARS: usize = 200;
@@ -639,12 +639,7 @@ impl OpCalls {
                 name,
                 ..
             } => {
-                if let Some(caption) = caption {
-                    put_text(&mut body, "caption", caption, *plain, CAPTION_CHARS);
-                }
-                if method.field == "video" {
-                    body.insert("supports_streaming".to_owned(), true.into());
-                }
+                put_caption(&mut body, *method, caption.as_ref(), *plain);
                 self.put_place(&mut body);
                 files.push(CallFile {
                     field: method.field,
@@ -659,21 +654,7 @@ impl OpCalls {
                 plain,
                 ..
             } => {
-                let mut list = Vec::new();
-                for file in album {
-                    let mut item = Map::new();
-                    let kind = MediaMethod::of(&file.media_kind).field;
-                    item.insert("type".to_owned(), kind.into());
-                    if let Some(caption) = caption.as_ref().filter(|_| list.is_empty()) {
-                        put_text(&mut item, "caption", caption, *plain, CAPTION_CHARS);
-                    }
-                    list.push(Value::Object(item));
-                    files.push(CallFile {
-                        field: "media",
-                        source: file.source_url.clone(),
-                        name: file.filename.clone(),
-                    });
-                }
+                let list = put_album(album, caption.as_ref(), *plain, &mut files);
                 body.insert("media".to_owned(), list.into());
                 self.put_place(&mut body);
                 "sendMediaGroup"
@@ -722,6 +703,41 @@ impl OpCalls {
 fn put_message_text(body: &mut Map<String, Value>, part: &Styled, plain: bool) {
     put_text(body, "text", part, plain, MESSAGE_CHARS);
     body.insert("link_preview_options".to_owned(), json!({ "is_disabled": true }));
+}
+
+/// Adds the caption of a file.
+fn put_caption(body: &mut Map<String, Value>, method: MediaMethod, caption: Option<&Styled>, plain: bool) {
+    if let Some(caption) = caption {
+        put_text(body, "caption", caption, plain, CAPTION_CHARS);
+    }
+    if method.field == "video" {
+        body.insert("supports_streaming".to_owned(), true.into());
+    }
+}
+
+/// Adds the files of an album; returns how they are shown. The first one has the caption.
+fn put_album(
+    album: &[AlbumFile],
+    caption: Option<&Styled>,
+    plain: bool,
+    files: &mut Vec<CallFile>,
+) -> Vec<Value> {
+    let mut list = Vec::new();
+    for file in album {
+        let mut item = Map::new();
+        let kind = MediaMethod::of(&file.media_kind).field;
+        item.insert("type".to_owned(), kind.into());
+        if let Some(caption) = caption.filter(|_| list.is_empty()) {
+            put_text(&mut item, "caption", caption, plain, CAPTION_CHARS);
+        }
+        list.push(Value::Object(item));
+        files.push(CallFile {
+            field: "media",
+            source: file.source_url.clone(),
+            name: file.filename.clone(),
+        });
+    }
+    list
 }
 
 /// Adds the messages to delete; returns the method.
