@@ -59,6 +59,20 @@ pub struct CodeFile {
 }
 
 impl CodeFile {
+    /// A file with the changes of a turn.
+    pub fn of_changes(code: String) -> Self {
+        Self {
+            name: "changes.diff".to_owned(),
+            fence: CodeFence {
+                indent: String::new(),
+                mark: '~',
+                length: 3,
+                info: "diff".to_owned(),
+            },
+            code,
+        }
+    }
+
     /// The block as a text, for where the file cannot be delivered.
     pub fn as_text(&self) -> String {
         let (marks, info) = (self.fence.marks(), &self.fence.info);

@@ -2,6 +2,7 @@
 
 mod action_builder;
 mod answer_shaper;
+mod changes;
 mod chat_settings;
 mod chats;
 mod discord;
@@ -20,6 +21,7 @@ mod tables;
 mod threads;
 
 pub use answer_shaper::AnswerShaper;
+pub use changes::{TurnChanges, TurnDiff};
 pub use chat_settings::{ChatSettings, NoHours, QuietHours};
 pub use chats::{ChatFacts, ChatId, ChatMemory};
 pub use discord::{

@@ -10,13 +10,13 @@ use super::answer_shaper::AnswerShaper;
 use super::chat_settings::ChatSettings;
 use super::chats::{ChatFacts, ChatId};
 use super::long_code::CodeShaper;
-use super::media::{OutgoingAttachment, attachment_ops};
+use super::media::{OutgoingAttachment, attachments_ops};
 use super::slack::SlackConfig;
 use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
 use super::tables::TableShaper;
 use super::threads::{ThreadRegistry, open_thread};
 use crate::collections::TextMap;
-use crate::wire::{Action, CapabilityDescriptor, MessageEvent, OpIds, Platform};
+use crate::wire::{ALBUMS, Action, CapabilityDescriptor, MessageEvent, OpIds, Platform};
 use crate::words::{Language, PhraseKey};
 
 /// Dialects of Markdown with code blocks and without tables.
@@ -155,6 +155,11 @@ impl RelayAdapter {
         self.descriptor().is_none() || self.supports("send_media")
     }
 
+    /// Whether the platform shows several files as one message.
+    pub fn has_albums(&self) -> bool {
+        self.supports(ALBUMS)
+    }
+
     /// Whether people's data is kept out of what the agent reads.
     pub fn is_pii_safe(&self) -> bool {
         self.descriptor().is_some_and(|descriptor| descriptor.pii_safe)
@@ -277,8 +282,18 @@ impl RelayAdapter {
         chat: &ChatId,
         facts: &ChatFacts,
     ) -> Vec<DurableAction> {
+        self.attachments(&[attachment], chat, facts)
+    }
+
+    /// The same for attachments that follow each other: albums where the platform has them.
+    pub fn attachments(
+        &self,
+        attachments: &[&OutgoingAttachment],
+        chat: &ChatId,
+        facts: &ChatFacts,
+    ) -> Vec<DurableAction> {
         let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
-        attachment_ops(attachment, &builder, self.descriptor())
+        attachments_ops(attachments, &builder, self.descriptor(), self.language(facts))
     }
 
     /// The op that names the chat's thread, when the connector opened the thread and it has no name from us yet.

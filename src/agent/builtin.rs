@@ -10,7 +10,7 @@
 //! | `title=WORD` | the conversation gets this title |
 //! | `ask` | asks whether it may, first; the answer says what was answered |
 //! | `tool`, `tools=N` | uses that many tools, one after the other, each as long as `stream=` says |
-//! | `media=URL` | sends this; `media=NAME` sends a file out of the turn's own directory, where it has one |
+//! | `media=URL` | sends this; `media=NAME` sends a file out of the turn's own directory, where it has one; up to 16 times |
 //! | `break` | the first word is a message of its own |
 //! | `long=N` | that many more characters of text |
 //! | `fail` | the turn fails, after everything but the text |
@@ -31,6 +31,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Most tools that a directive may ask for.
 const MAX_TOOLS: u32 = 100;
+/// Files of one message.
+const MAX_MEDIA: usize = 16;
 
 /// Most characters that a directive may ask for.
 const MAX_CHARS: usize = 1_000_000;
@@ -102,7 +104,7 @@ struct Script<'a> {
     title: Option<&'a str>,
     ask: bool,
     tools: u32,
-    media: Option<&'a str>,
+    media: Vec<&'a str>,
     breaks: bool,
     long: usize,
     fail: bool,
@@ -149,7 +151,7 @@ impl<'a> Script<'a> {
             "tools" => self.tools = value.parse::<u32>().ok()?.min(MAX_TOOLS),
             "long" => self.long = value.parse::<usize>().ok()?.min(MAX_CHARS),
             "title" => self.title = Some(value),
-            "media" => self.media = Some(value),
+            "media" if self.media.len() < MAX_MEDIA => self.media.push(value),
             _ => return None,
         }
         Some(())
@@ -167,7 +169,7 @@ impl<'a> Script<'a> {
 
     /// Whether it takes long: much text, or a file lookup.
     fn is_expensive(&self) -> bool {
-        self.long > 0 || self.media.is_some()
+        self.long > 0 || !self.media.is_empty()
     }
 
     async fn run(&self, turn: &Turn) -> TurnEnd {
@@ -188,7 +190,7 @@ impl<'a> Script<'a> {
         for number in 1..=self.tools {
             self.tool(turn, number).await;
         }
-        if let Some(location) = self.media {
+        for &location in &self.media {
             self.send(turn, location).await;
         }
         if self.fail {
@@ -414,7 +416,7 @@ mod tests {
         assert!(script.ask && script.breaks);
         assert_eq!((script.tools, script.long), (7, MAX_CHARS));
         assert_eq!(script.title, Some("Tea"));
-        assert_eq!(script.media, Some("https://example.com/a.png"));
+        assert_eq!(script.media, ["https://example.com/a.png"]);
         assert_eq!(script.text, "a");
         assert_eq!(Script::parse("tools=4000000000").tools, MAX_TOOLS);
         assert_eq!(Script::parse("title= x").text, "title= x");

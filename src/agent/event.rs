@@ -37,6 +37,8 @@ pub enum AgentEvent {
     Usage(Usage),
     /// A file or picture for the chat.
     Media(Media),
+    /// A file was changed, by a tool that has ended.
+    Changed(FileChange),
 }
 
 /// A tool call.
@@ -101,6 +103,17 @@ pub struct Media {
     pub kind: Option<String>,
     /// The file name to show; the file's own if it is not given.
     pub name: Option<String>,
+}
+
+/// A change of a file: of all of it, or of a passage.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileChange {
+    /// Its path.
+    pub path: String,
+    /// The text before; `None` for a new file.
+    pub old: Option<String>,
+    /// The text after; `None` if it is too large to report.
+    pub new: Option<String>,
 }
 
 /// The place of a file.

@@ -29,8 +29,8 @@ pub(crate) mod worker;
 pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind};
 pub use builtin::{EchoAgent, UnknownAgent};
 pub use event::{
-    AgentEvent, AgentSignal, EventSink, Media, MediaLocation, PlanStep, SignalReceiver, StepState, ToolCall,
-    ToolKind, Usage,
+    AgentEvent, AgentSignal, EventSink, FileChange, Media, MediaLocation, PlanStep, SignalReceiver,
+    StepState, ToolCall, ToolKind, Usage,
 };
 pub use preference::{Preference, PreferenceAnswer, PreferenceOffer, PreferenceOption, PreferenceRequest};
 pub use turn::{Attachment, ChatOrigin, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
@@ -209,6 +209,11 @@ pub trait Agent: Send + Sync + 'static {
     /// Slash commands that it understands, as far as it knows now.
     fn commands(&self) -> Vec<AgentCommand> {
         Vec::new()
+    }
+
+    /// Whether it reports what it changes ([`AgentEvent::Changed`]).
+    fn reports_changes(&self) -> bool {
+        false
     }
 
     /// The processes that it keeps between turns.

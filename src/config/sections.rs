@@ -231,7 +231,7 @@ section! {
         pub refused_retries: u32 = 3, range(0..=10);
         /// Enabled slash commands of the relay.
         pub commands: Vec<String> =
-            ["stop", "new", "sessions", "resume", "status", "agent", "project", "model", "mode", "whoami", "usage", "cron", "voice", "retry", "queue", "quiet", "help"]
+            ["stop", "new", "sessions", "resume", "status", "agent", "project", "model", "mode", "whoami", "usage", "cron", "voice", "diff", "retry", "queue", "quiet", "help"]
                 .map(str::to_owned)
                 .into();
     }

@@ -221,14 +221,15 @@ pub fn added(job: &Job, zone: &TimeZone) -> String {
         _ => Vec::new(),
     };
     let runs: Vec<String> = runs.into_iter().map(|at| wall_clock(at, &own_zone)).collect();
-    let next = if runs.len() == 1 { "Runs" } else { "Next runs:" };
+    let (id, schedule) = (job.id(), one_line(&job.schedule_display(), NAME_CHARS));
+    let (count, runs, zone) = (runs.len(), runs.join(", "), zone_name(&own_zone));
+    if count == 1 {
+        return format!(
+            "Added job {id}: {schedule}. Runs {runs} in {zone}. The answer comes here. To undo this: /cron remove {id}"
+        );
+    }
     format!(
-        "Added job {}: {}. {next} {} in {}. The answer comes here. To undo this: /cron remove {}",
-        job.id(),
-        one_line(&job.schedule_display(), NAME_CHARS),
-        runs.join(", "),
-        own_zone.iana_name().unwrap_or("UTC"),
-        job.id()
+        "Added job {id}: {schedule}. Next runs: {runs} in {zone}. The answer comes here. To undo this: /cron remove {id}"
     )
 }
 
@@ -239,10 +240,11 @@ pub fn changed(command: &JobCommand, job: &Job, zone: &TimeZone) -> String {
     match command {
         JobCommand::Pause(_) => format!("Paused job {id} ({name}). /cron resume {id} continues it."),
         JobCommand::Resume(_) => match job.next_run_at(zone) {
-            Some(at) => format!(
-                "Resumed job {id} ({name}). Next run {}.",
-                when(at, &job.zone(zone))
-            ),
+            Some(at) => {
+                let own_zone = job.zone(zone);
+                let (at, zone) = (wall_clock(at, &own_zone), zone_name(&own_zone));
+                format!("Resumed job {id} ({name}). Next run {at} in {zone}.")
+            }
             None => format!("Resumed job {id} ({name}). It has no next run."),
         },
         JobCommand::Remove(_) => format!("Removed job {id} ({name})."),
@@ -253,8 +255,12 @@ pub fn changed(command: &JobCommand, job: &Job, zone: &TimeZone) -> String {
 
 /// An instant for people: the wall clock of a zone, and the zone.
 fn when(at: Timestamp, zone: &TimeZone) -> String {
-    let name = zone.iana_name().unwrap_or("UTC");
-    format!("{} in {name}", wall_clock(at, zone))
+    format!("{} in {}", wall_clock(at, zone), zone_name(zone))
+}
+
+/// The name of a zone.
+fn zone_name(zone: &TimeZone) -> &str {
+    zone.iana_name().unwrap_or("UTC")
 }
 
 /// The wall clock of a zone.

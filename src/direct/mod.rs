@@ -9,10 +9,12 @@ pub mod discord;
 mod field;
 pub mod flood;
 mod latest_reaction;
+mod recent;
 mod repeat;
 pub mod telegram;
 pub mod text;
 
 pub use chat_backoff::ChatBackoff;
 pub use latest_reaction::LatestReactions;
+pub use recent::RecentMessages;
 pub use repeat::{is_recorded, wait_to_repeat};

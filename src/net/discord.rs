@@ -1,6 +1,6 @@
 //! The client of Discord's REST API, and the dialler of its gateway. It holds the bot's token.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -13,6 +13,7 @@ use url::Url;
 use super::http::{
     Body, HttpClient, HttpEgress, HttpError, HttpPolicy, Request, ResponseStream, retry_after,
 };
+use super::media::recording_length;
 use super::socket::{DialError, DialRequest, Dialed, Dialer};
 use crate::direct::discord::{RateHeaders, RestAnswer, RestMethod, RestRequest};
 
@@ -28,14 +29,18 @@ const MAX_ANSWER: usize = 8 * 1024 * 1024;
 const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
 /// Bytes that may wait to be written to the gateway.
 const MAX_WRITE_BUFFER: usize = 1024 * 1024;
+/// The picture of a voice message: a flat line, in Base64.
+const WAVEFORM: &str = "QEBAQEBAQEBAQEBA";
 
 /// A file of this machine in a request.
-#[derive(Clone, Copy, Debug)]
-pub struct DiscordFile<'a> {
+#[derive(Clone, Debug)]
+pub struct DiscordFile {
     /// Where it is.
-    pub path: &'a Path,
+    pub path: PathBuf,
     /// The name to show.
-    pub name: &'a str,
+    pub name: String,
+    /// Whether it is a voice message, whose length is told.
+    pub is_voice: bool,
 }
 
 /// A client of Discord for one bot.
@@ -108,30 +113,41 @@ impl DiscordClient {
         }
     }
 
-    /// Makes a request that uploads a file.
+    /// Makes a request that uploads files.
     pub async fn upload(
         &self,
         request: &RestRequest,
-        file: DiscordFile<'_>,
+        files: &[DiscordFile],
     ) -> (RestAnswer, u16, RateHeaders) {
-        let part = match Part::file(file.path).await {
-            Ok(part) => part.file_name(file.name.to_owned()),
-            // Trying again would not bring it back.
-            Err(error) => {
-                let answer = RestAnswer::Error {
-                    status: 400,
-                    code: 0,
-                    message: format!("the file cannot be read: {error}"),
-                    retry_after: None,
-                };
-                return (answer, 0, RateHeaders::default());
+        let (mut parts, mut attachments) = (Vec::new(), Vec::new());
+        for (id, file) in files.iter().enumerate() {
+            match Part::file(&file.path).await {
+                Ok(part) => parts.push(part.file_name(file.name.clone())),
+                // Trying again would not bring it back.
+                Err(error) => {
+                    let answer = RestAnswer::Error {
+                        status: 400,
+                        code: 0,
+                        message: format!("the file cannot be read: {error}"),
+                        retry_after: None,
+                    };
+                    return (answer, 0, RateHeaders::default());
+                }
             }
-        };
+            let mut attachment = json!({ "id": id, "filename": file.name });
+            if file.is_voice {
+                let secs = recording_length(&file.path).await.unwrap_or(1).max(1);
+                attachment["duration_secs"] = secs.into();
+                attachment["waveform"] = WAVEFORM.into();
+            }
+            attachments.push(attachment);
+        }
         let mut body = request.body.clone().unwrap_or_default();
-        body["attachments"] = json!([{ "id": 0, "filename": file.name }]);
-        let form = Form::new()
-            .text("payload_json", body.to_string())
-            .part("files[0]", part);
+        body["attachments"] = attachments.into();
+        let mut form = Form::new().text("payload_json", body.to_string());
+        for (id, part) in parts.into_iter().enumerate() {
+            form = form.part(format!("files[{id}]"), part);
+        }
         self.answer_to(request, Some(form)).await
     }
 

@@ -3,7 +3,7 @@
 //! The API puts the token into the path of every address, so no address is ever logged, returned or quoted in an error. Polls
 //! have connections of their own: a poll that hangs delays no answer, and the other way round.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -100,32 +100,34 @@ impl BotClient {
         }
     }
 
-    /// Calls a method with a file of this machine in `field`.
-    pub async fn upload(&self, method: &str, body: &Map<String, Value>, file: FilePart<'_>) -> ApiAnswer {
+    /// Calls a method with files of this machine in their fields.
+    pub async fn upload(&self, method: &str, body: &Map<String, Value>, files: &[FilePart]) -> ApiAnswer {
         let url = self.address("", method);
         let Ok(parsed) = self.calls.check(&Request::new(&url, Body::Json(Vec::new()))) else {
             return ApiAnswer::NotSent("the address cannot be used".to_owned());
         };
-        let part = match Part::file(file.path).await {
-            Ok(part) => part.file_name(file.name.to_owned()),
-            // Trying again would not bring it back.
-            Err(error) => {
-                return ApiAnswer::Error {
-                    code: 400,
-                    description: format!("the file cannot be read: {error}"),
-                    retry_after: None,
-                    migrate_to: None,
-                };
-            }
-        };
         let mut form = Form::new();
+        for file in files {
+            match Part::file(&file.path).await {
+                Ok(part) => form = form.part(file.field.clone(), part.file_name(file.name.clone())),
+                // Trying again would not bring it back.
+                Err(error) => {
+                    return ApiAnswer::Error {
+                        code: 400,
+                        description: format!("the file cannot be read: {error}"),
+                        retry_after: None,
+                        migrate_to: None,
+                    };
+                }
+            }
+        }
         for (name, value) in body {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             form = form.text(name.clone(), text);
         }
         let client = self.calls.clone().with_timeout(FILE_TIMEOUT);
         let request = client.request(Method::POST, &parsed);
-        let request = request.multipart(form.part(file.field.to_owned(), part));
+        let request = request.multipart(form);
         let response = match client.execute(request, &parsed).await {
             Ok(response) => response,
             Err(error) => return failed(&error),
@@ -169,14 +171,14 @@ impl BotClient {
 }
 
 /// A file of this machine in a call.
-#[derive(Clone, Copy, Debug)]
-pub struct FilePart<'a> {
+#[derive(Clone, Debug)]
+pub struct FilePart {
     /// The parameter that holds the file.
-    pub field: &'a str,
+    pub field: String,
     /// The path of the file.
-    pub path: &'a Path,
+    pub path: PathBuf,
     /// The file name to show.
-    pub name: &'a str,
+    pub name: String,
 }
 
 fn policy() -> HttpPolicy {

@@ -459,15 +459,16 @@ fn bots(
     let server = telegram.as_ref().map(|(_, client)| Arc::clone(client));
     let files = Arc::new(BotFiles::new(server, &media_dir(settings)));
     let mut bots: Vec<(&'static str, Arc<dyn RelayTransport>)> = Vec::new();
+    let group_context = settings.chat.group_context;
     if let Some((bot, client)) = telegram {
-        let group_context = settings.chat.group_context;
         let transport =
             TelegramTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, group_context);
         bots.push(("telegram", Arc::new(transport)));
     }
     if let Some(bot) = &settings.direct.discord {
         let client = Arc::new(discord_client(bot, tls.clone(), proxies.clone())?);
-        let transport = DiscordTransport::new(bot.clone(), client, Arc::clone(&files), state_dir);
+        let transport =
+            DiscordTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, group_context);
         bots.push(("discord", Arc::new(transport)));
     }
     let transport = match bots.pop() {

@@ -123,6 +123,8 @@ pub(super) enum Pending {
     Repair(oneshot::Sender<Result<(), RepairError>>),
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
+    /// A turn waits to learn whether its conversation wants spoken answers.
+    Voice(Arc<str>, oneshot::Sender<Option<Vec<u8>>>),
     /// A step of scheduled jobs.
     Job(JobStep),
     /// The context that waits for turns is being read, or a change of handed-over items is being stored.
@@ -155,6 +157,7 @@ impl Pending {
             Self::Ops(_) => "ops",
             Self::AgentChoice(..)
             | Self::AgentState(_)
+            | Self::Voice(..)
             | Self::Project(..)
             | Self::Conversations(..)
             | Self::CommandConversations(..)

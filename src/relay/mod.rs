@@ -21,6 +21,7 @@
 //! | `job_files` | the skills that runs read and the outputs that they leave |
 //! | `handed` | context that programs handed over for an agent's next turn, and who waits for an answer |
 //! | `attachments` | downloads and uploads of a turn; `voice` beside the parts transcribes and speaks |
+//! | `changes` | what agents changed in the last turn of each conversation |
 //! | `journal_io` | what was submitted to the journal, and who waits for it |
 //! | `link` | the transport, and what it reported last |
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |

@@ -5,6 +5,7 @@
 
 mod action;
 mod action_text;
+mod album;
 pub mod close_code;
 mod decode;
 mod descriptor;
@@ -25,6 +26,7 @@ mod url;
 
 pub use action::{Action, Metadata, PROMPT_TOKEN, PromptButton};
 pub use action_text::ActionText;
+pub use album::{ALBUMS, AlbumFile, MAX_ALBUM};
 pub use decode::DecodeError;
 pub use descriptor::{CapabilityDescriptor, LEGACY_OPS, LenUnit};
 pub use event::{MessageEvent, MessageType, render_context};

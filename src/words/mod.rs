@@ -2,7 +2,7 @@
 //!
 //! A [`ChatPhrase`] names what is said and what is filled in; each language has one function from [`PhraseKey`] to text, which the compiler
 //! checks for completeness. Placeholders stand in braces. A text with a `count` has one form for each plural of its language,
-//! separated by `|`.
+//! separated by `|`. What code says before it knows its reader is English first, and reworded where it is shown (`reword`).
 
 mod de;
 mod en;
@@ -12,7 +12,9 @@ mod hi;
 mod ja;
 mod language;
 mod pt;
+mod reword;
 mod ru;
+mod sentences;
 #[cfg(test)]
 mod tests;
 mod zh;
@@ -133,6 +135,16 @@ phrases! {
     HelpCron,
     /// What `/voice` does.
     HelpVoice,
+    /// What `/diff` does.
+    HelpDiff,
+    /// `/diff` with an agent that does not say what it changes.
+    ReportsNoChanges { agent: &'w str },
+    /// `/diff` after a turn without changes.
+    NothingChanged { agent: &'w str },
+    /// `/diff` before the first turn that is remembered.
+    NoTurnYet,
+    /// `/diff` where there is more than it shows.
+    ChangesLeftOut { count: u64 },
     /// What `/retry` does.
     HelpRetry,
     /// What `/queue` does.
@@ -416,18 +428,6 @@ impl Language {
             Self::Zh => zh::text(key),
             Self::Hi => hi::text(key),
         }
-    }
-
-    /// A text of the catalogue that was written in English, in this language; any other text as it is. Texts that are passed on
-    /// before their reader is known are written with [`PhraseKey::english`].
-    pub(crate) fn reword(self, english: &str) -> Cow<'_, str> {
-        if self == Self::En {
-            return english.into();
-        }
-        let known = PhraseKey::ALL
-            .iter()
-            .find(|(key, slots)| slots.is_empty() && en::text(*key) == english);
-        known.map_or_else(|| english.into(), |(key, _)| self.text(*key).into())
     }
 
     /// The text of a key that has no placeholders.

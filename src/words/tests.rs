@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use super::sentences::SENTENCES;
 use super::*;
 
 /// The names in braces.
@@ -101,4 +102,106 @@ fn what_is_filled_in_is_not_filled_in_again() {
         gist: "{time} {",
     });
     assert_eq!(said, "Done after {gist}: {time} {");
+}
+
+#[test]
+fn every_sentence_has_the_same_placeholders_in_every_language() {
+    for row in SENTENCES {
+        for (language, text) in Language::ALL.into_iter().zip(row) {
+            assert!(!text.trim().is_empty(), "{language:?}: {}", row[0]);
+            assert_eq!(
+                placeholders(text),
+                placeholders(row[0]),
+                "{language:?}: {}",
+                row[0]
+            );
+        }
+    }
+}
+
+/// Sentences that no chat reads as they are: instructions for agents, and questions, which are an agent's.
+const NOT_FOR_CHATS: &[&str] = &[
+    "Answers are shown as plain text: use no markdown.",
+    "Answers may use this markdown dialect: {}.",
+    "The file {name} could not be passed to you.",
+    "A file of the agent is too large or cannot be read.",
+    "Hermes wants to run a command.",
+    "Hermes wants to run a command ({about}).",
+    "Note: {note}.",
+];
+
+/// The string literals of a source, without its tests and comments.
+fn literals(source: &str) -> Vec<String> {
+    let source = source
+        .split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default();
+    let is_code = |line: &&str| !line.trim_start().starts_with("//") && !line.trim_start().starts_with("#[");
+    let code: Vec<&str> = source.lines().filter(is_code).collect();
+    let code = code.join("\n").replace("\\\"", "'").replace("'\"'", "' '");
+    let literals = code.split('"').skip(1).step_by(2);
+    literals
+        .map(|literal| {
+            // A backslash at the end of a line joins it with the next one.
+            let mut lines = literal.split("\\\n");
+            let first = lines.next().unwrap_or_default().to_owned();
+            let whole = lines.fold(first, |whole, line| whole + line.trim_start());
+            whole.replace("\\n", "\n")
+        })
+        .collect()
+}
+
+/// The text with something in the place of each placeholder.
+fn sample(text: &str) -> String {
+    let mut parts = text.split('{');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |sample, part| {
+        let after = part.split_once('}').map_or(part, |(_, after)| after);
+        sample + "model" + after
+    })
+}
+
+#[test]
+fn sentences_for_people_in_agents_and_answers_are_in_the_catalogue() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut folders = vec![
+        root.join("agent"),
+        root.join("relay/voice"),
+        root.join("relay/parts/access"),
+    ];
+    let mut files = vec![root.join("cron/chat.rs")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
+                files.push(path);
+            }
+        }
+    }
+    let mut missing = Vec::new();
+    for file in files {
+        for literal in literals(&std::fs::read_to_string(&file).unwrap()) {
+            for line in literal.lines() {
+                let is_sentence = |sentence: &str| {
+                    let begins = sentence.starts_with(|c: char| c.is_ascii_uppercase())
+                        || sentence.starts_with("{who} ");
+                    begins && sentence.contains(' ') && sentence.ends_with('.')
+                };
+                let is_known = |text: &str| Language::De.reword_line(&sample(text)).is_some();
+                if is_known(line) {
+                    continue;
+                }
+                let sentences = line.split_inclusive(". ").map(str::trim_end);
+                let unknown = sentences.filter(|sentence| is_sentence(sentence) && !is_known(sentence));
+                let unknown = unknown.filter(|sentence| !NOT_FOR_CHATS.contains(sentence));
+                missing.extend(unknown.map(|sentence| format!("{}: {sentence}", file.display())));
+            }
+        }
+    }
+    assert!(
+        missing.is_empty(),
+        "add these to src/words/sentences.rs in all languages: {missing:#?}"
+    );
 }

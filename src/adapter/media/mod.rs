@@ -1,11 +1,13 @@
 //! Attachments: kinds, names, URLs, and the ops that send one. Nothing here opens a file or a URL, or puts a local path
 //! into a text.
 
+mod album;
 mod length;
 mod mime;
 mod names;
 mod url;
 
+pub(super) use album::attachments_ops;
 pub use length::recording_secs;
 pub use mime::{MediaKind, UNKNOWN_MIME, clean_mime, media_kind, mime_for};
 pub use names::{disposition_name, download_name, header_name, numbered_name, safe_file_name};
@@ -19,6 +21,7 @@ use super::relay_adapter::reply;
 use super::split::split;
 use super::stream::DurableAction;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit};
+use crate::words::Language;
 
 /// Longest caption, in UTF-16 units, on platforms whose captions are shorter than their messages.
 const SHORT_CAPTION: usize = 1024;
@@ -52,11 +55,12 @@ pub(super) fn attachment_ops(
     attachment: &OutgoingAttachment,
     builder: &ActionBuilder,
     descriptor: Option<&CapabilityDescriptor>,
+    language: Language,
 ) -> Vec<DurableAction> {
     let text = |text: &str| reply(text, builder);
     let durable = |actions: Vec<Action>| actions.into_iter().map(DurableAction::from).collect();
     let (kind, source_url, caption, name, is_public, instead) = match attachment {
-        OutgoingAttachment::Text(instead) => return durable(text(instead)),
+        OutgoingAttachment::Text(instead) => return durable(text(&language.reword(instead))),
         OutgoingAttachment::File {
             kind,
             source_url,
@@ -80,7 +84,7 @@ pub(super) fn attachment_ops(
     };
     let lost = |caption: &str| match instead {
         Some(instead) => text(instead),
-        None => text(&fallback_text(undelivered, caption)),
+        None => text(&language.reword(&fallback_text(undelivered, caption))),
     };
     let Some(descriptor) = descriptor.filter(|descriptor| descriptor.supports_op("send_media")) else {
         return durable(lost(caption));
@@ -198,7 +202,7 @@ mod tests {
             is_public: false,
             instead: None,
         };
-        let ops = attachment_ops(&file, &builder(descriptor), Some(descriptor));
+        let ops = attachment_ops(&file, &builder(descriptor), Some(descriptor), Language::En);
         ops.into_iter().map(|op| op.action).collect()
     }
 

@@ -369,6 +369,10 @@ fn exited_health() -> AgentHealth {
 }
 
 impl Agent for AcpAgent {
+    fn reports_changes(&self) -> bool {
+        true
+    }
+
     fn info(&self) -> AgentInfo {
         AgentInfo {
             name: self.name.clone(),

@@ -138,6 +138,7 @@ pub(super) fn is_progress(item: &QueuedItem) -> bool {
                 | AgentEvent::Notice(_)
                 | AgentEvent::Title(_)
                 | AgentEvent::Media(_)
+                | AgentEvent::Changed(_)
         ),
         QueuedItem::Permission(..) => false,
     }
@@ -147,6 +148,10 @@ fn size(item: &QueuedItem) -> usize {
     match item {
         QueuedItem::Event(AgentEvent::Text(text) | AgentEvent::Thought(text)) => text.len(),
         QueuedItem::Event(AgentEvent::Notice(text) | AgentEvent::Title(text)) => 256 + text.len(),
+        QueuedItem::Event(AgentEvent::Changed(change)) => {
+            let texts = change.old.iter().chain(&change.new);
+            256 + change.path.len() + texts.map(String::len).sum::<usize>()
+        }
         QueuedItem::Event(_) => 256,
         // The id is the agent's choice, like the parameters.
         QueuedItem::Permission(id, params) => 256 + id.to_string().len() + params.to_string().len(),

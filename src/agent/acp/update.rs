@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 
 use serde_json::Value;
 
-use crate::agent::{AgentCommand, AgentEvent, PlanStep, StepState, ToolCall, ToolKind, Usage};
+use crate::agent::{AgentCommand, AgentEvent, FileChange, PlanStep, StepState, ToolCall, ToolKind, Usage};
 use crate::text::one_line;
 
 /// Maximum tools tracked per turn; the oldest is dropped first.
@@ -12,6 +12,15 @@ const MAX_TOOLS: usize = 256;
 
 /// Maximum length of a title, in characters.
 const TITLE_CHARS: usize = 200;
+
+/// Texts of changes that are kept while their tools run, in bytes; larger ones are reported without their text.
+const MAX_CHANGED_BYTES: usize = 1024 * 1024;
+
+/// Texts of one change, in bytes.
+const MAX_CHANGE_BYTES: usize = 256 * 1024;
+
+/// Changes that one tool makes.
+const MAX_CHANGES: usize = 100;
 
 /// Maximum steps of a plan.
 const MAX_STEPS: usize = 50;
@@ -28,6 +37,9 @@ pub(super) struct UpdateReader {
     tools: HashMap<String, ToolCall>,
     order: VecDeque<String>,
     mode: Option<String>,
+    /// The changes of tools that have not ended, and the bytes of their texts.
+    changes: HashMap<String, Vec<FileChange>>,
+    changed_bytes: usize,
 }
 
 /// State before the next text chunk.
@@ -43,7 +55,7 @@ enum TextState {
 }
 
 impl UpdateReader {
-    /// Events of an update: at most a break and one more.
+    /// Events of an update: at most a break and one more, or those of a tool that has ended.
     pub(super) fn read(&mut self, update: &Value) -> Vec<AgentEvent> {
         match update["sessionUpdate"].as_str().unwrap_or_default() {
             "agent_message_chunk" => self.text(update),
@@ -111,6 +123,7 @@ impl UpdateReader {
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.tools.remove(&oldest);
+                self.take_changes(&oldest);
             }
             self.order.push_back(id.clone());
         }
@@ -129,7 +142,46 @@ impl UpdateReader {
         if let Some(status) = update["status"].as_str() {
             tool.state = step_state(status);
         }
-        vec![AgentEvent::Tool(tool.clone())]
+        let tool = tool.clone();
+        if let Some(content) = update["content"].as_array() {
+            self.keep_changes(&tool, content);
+        }
+        let changes = match tool.state {
+            StepState::Done | StepState::Failed => self.take_changes(&tool.id),
+            StepState::Pending | StepState::Running => Vec::new(),
+        };
+        let changes = changes.into_iter().filter(|_| tool.state == StepState::Done);
+        let changes: Vec<_> = changes.map(AgentEvent::Changed).collect();
+        std::iter::once(AgentEvent::Tool(tool)).chain(changes).collect()
+    }
+
+    /// Keeps what a tool is about to change; what an update says replaces what was said before.
+    fn keep_changes(&mut self, tool: &ToolCall, content: &[Value]) {
+        let diffs = content.iter().filter(|item| item["type"] == "diff");
+        let read = diffs.take(MAX_CHANGES).filter_map(change).collect::<Vec<_>>();
+        if read.is_empty() {
+            return;
+        }
+        self.take_changes(&tool.id);
+        for mut change in read {
+            let size =
+                change.old.as_ref().map_or(0, String::len) + change.new.as_ref().map_or(0, String::len);
+            if size > MAX_CHANGE_BYTES || self.changed_bytes + size > MAX_CHANGED_BYTES {
+                (change.old, change.new) = (None, None);
+            } else {
+                self.changed_bytes += size;
+            }
+            self.changes.entry(tool.id.clone()).or_default().push(change);
+        }
+    }
+
+    fn take_changes(&mut self, tool: &str) -> Vec<FileChange> {
+        let changes = self.changes.remove(tool).unwrap_or_default();
+        let texts = changes
+            .iter()
+            .flat_map(|change| change.old.iter().chain(&change.new));
+        self.changed_bytes -= texts.map(String::len).sum::<usize>();
+        changes
     }
 
     fn mode(&mut self, update: &Value) -> Vec<AgentEvent> {
@@ -143,6 +195,16 @@ impl UpdateReader {
         self.mode = Some(mode);
         vec![notice]
     }
+}
+
+/// A change that a tool reports.
+fn change(diff: &Value) -> Option<FileChange> {
+    let text = |field: &str| diff[field].as_str().map(str::to_owned);
+    Some(FileChange {
+        path: text("path")?,
+        old: text("oldText"),
+        new: Some(text("newText")?),
+    })
 }
 
 /// The commands that an update lists; `None` when it is another one.
@@ -343,6 +405,44 @@ mod tests {
             reader.read(&tool(&number.to_string(), "pending"));
         }
         assert!(reader.tools.len() == MAX_TOOLS && reader.order.len() == MAX_TOOLS);
+    }
+
+    #[test]
+    fn changes_are_reported_once_their_tool_has_ended() {
+        let mut reader = UpdateReader::default();
+        let edit = |status: &str, id: &str, new: &str| {
+            json!({"sessionUpdate": "tool_call", "toolCallId": id, "status": status, "content": [
+                {"type": "diff", "path": "/w/a", "oldText": "a", "newText": new},
+                {"type": "diff", "path": "/w/b", "newText": 7},
+                {"type": "content", "content": {"type": "text", "text": "done"}}]})
+        };
+        let changes = |events: Vec<AgentEvent>| -> Vec<FileChange> {
+            let changes = events.into_iter().filter_map(|event| match event {
+                AgentEvent::Changed(change) => Some(change),
+                _ => None,
+            });
+            changes.collect()
+        };
+        assert_eq!(changes(reader.read(&edit("pending", "t", "b"))), []);
+        assert_eq!(changes(reader.read(&edit("in_progress", "t", "c"))), []);
+        let changed = FileChange {
+            path: "/w/a".to_owned(),
+            old: Some("a".to_owned()),
+            new: Some("c".to_owned()),
+        };
+        assert_eq!(changes(reader.read(&tool("t", "completed"))), [changed]);
+        assert_eq!(changes(reader.read(&tool("t", "completed"))), []);
+        // What was refused was not done.
+        reader.read(&edit("pending", "u", "b"));
+        assert_eq!(changes(reader.read(&tool("u", "failed"))), []);
+        assert_eq!(changes(reader.read(&tool("u", "completed"))), []);
+        let large = changes(reader.read(&edit("completed", "v", &"x".repeat(MAX_CHANGE_BYTES))));
+        assert_eq!((large.len(), &large[0].new), (1, &None));
+        assert_eq!(reader.changed_bytes, 0);
+        for number in 0..10 * MAX_TOOLS {
+            reader.read(&edit("pending", &number.to_string(), &"x".repeat(10_000)));
+        }
+        assert!(reader.changed_bytes <= MAX_CHANGED_BYTES && reader.changes.len() <= MAX_TOOLS);
     }
 
     #[test]

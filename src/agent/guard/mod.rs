@@ -50,6 +50,8 @@ macro_rules! delegate {
 
         fn commands(&self) -> Vec<crate::agent::AgentCommand> { self.$inner.commands() }
 
+        fn reports_changes(&self) -> bool { self.$inner.reports_changes() }
+
         fn processes(&self) -> Vec<crate::agent::AgentProcess> { self.$inner.processes() }
 
         fn pool(&self) -> Option<crate::agent::AgentPool> { self.$inner.pool() }

@@ -139,6 +139,10 @@ impl WorkerAgent {
 }
 
 impl Agent for WorkerAgent {
+    fn reports_changes(&self) -> bool {
+        true
+    }
+
     fn info(&self) -> AgentInfo {
         AgentInfo {
             name: self.name.clone(),

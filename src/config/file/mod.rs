@@ -147,6 +147,13 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
     let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
     let warnings = misspelt.chain(settings.telemetry.warning());
     let warnings = warnings.chain(notify::warning(settings));
+    // The bots may be chosen on the command line; what names a connector has none.
+    let is_useless = settings.chat.group_context > 0 && own.sets("connector.url");
+    let useless = is_useless.then(|| {
+        "`chat.group_context` has no effect with a connector, which sends context of its own; it is for bots of your own (`direct`)"
+            .to_owned()
+    });
+    let warnings = warnings.chain(useless);
     Ok(warnings.chain(own.missing_workdirs(user_home)).collect())
 }
 

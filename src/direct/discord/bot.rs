@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::direct::field;
-use crate::wire::CapabilityDescriptor;
+use crate::wire::{ALBUMS, CapabilityDescriptor};
 
 /// What the gateway is asked for: guilds, messages of guilds, direct messages, and their content.
 pub const INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
@@ -78,7 +78,7 @@ pub fn descriptor() -> CapabilityDescriptor {
         supports_threads: true,
         markdown_dialect: Some("discord".to_owned()),
         emoji: Some("\u{1f3ae}".to_owned()),
-        supported_ops: OPS.iter().map(|op| (*op).to_owned()).collect(),
+        supported_ops: OPS.iter().copied().chain([ALBUMS]).map(str::to_owned).collect(),
         ..CapabilityDescriptor::placeholder("discord")
     }
 }

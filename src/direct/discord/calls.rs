@@ -103,7 +103,9 @@ impl DiscordCalls {
             None => snowflake(chat)?,
         };
         let answers = match action {
-            Action::Send { reply_to, .. } | Action::Prompt { reply_to, .. } => {
+            Action::Send { reply_to, .. }
+            | Action::Prompt { reply_to, .. }
+            | Action::SendMedia { reply_to, .. } => {
                 let reply_to = reply_to.as_deref();
                 reply_to.and_then(|reply_to| deferred.claim(op, reply_to, now_ms))
             }
@@ -200,6 +202,16 @@ impl DiscordCalls {
         let Some(step) = self.steps.front_mut() else {
             return false;
         };
+        if !step.instead.is_empty() {
+            let instead = std::mem::take(&mut step.instead);
+            self.answered_command = step.request.command.take();
+            self.steps.pop_front();
+            instead
+                .into_iter()
+                .rev()
+                .for_each(|step| self.steps.push_front(step));
+            return true;
+        }
         let Some(request) = step.fallback.take() else {
             return false;
         };
@@ -484,7 +496,7 @@ mod tests {
         };
         let request = media("telegram://outgoing/abc/x.png");
         assert_eq!(request.path, "channels/6/messages");
-        assert_eq!(request.file.unwrap().name.as_deref(), Some("x.png"));
+        assert_eq!(request.files[0].name.as_deref(), Some("x.png"));
         let body = request.body.unwrap();
         assert_eq!(
             (&body["content"], &body["enforce_nonce"]),
@@ -492,7 +504,7 @@ mod tests {
         );
         let request = media("https://files.example/x.png");
         let body = request.body.unwrap();
-        assert_eq!((request.file, body.get("flags")), (None, None));
+        assert_eq!((request.files.len(), body.get("flags")), (0, None));
         assert!(
             body["content"]
                 .as_str()
@@ -500,6 +512,43 @@ mod tests {
                 .contains("https://files.example/x.png"),
             "{body}"
         );
+    }
+
+    #[test]
+    fn an_album_is_one_message_and_falls_back_to_its_files_and_their_names() {
+        let file = |name: &str| {
+            json!({"media_kind": "image", "source_url": format!("telegram://outgoing/{name}/x"), "filename": name,
+                "instead": format!("(could not deliver {name})")})
+        };
+        let op = json!({"op": "send_media", "chat_id": "5", "media_kind": "image", "content": "look", "reply_to": "3",
+            "source_url": "telegram://outgoing/a/x", "filename": "a", "metadata": {"album": [file("a"), file("b")]}});
+        let mut sent = SentMessages::default();
+        let mut calls = begin(op, &mut sent).unwrap();
+        let shown = |calls: &DiscordCalls| {
+            let request = calls.request().unwrap();
+            let names: Vec<_> = request
+                .files
+                .iter()
+                .filter_map(|file| file.name.clone())
+                .collect();
+            let body = request.body.as_ref().unwrap();
+            (names.join("+"), body["content"].as_str().unwrap().to_owned())
+        };
+        let refusal = || RestAnswer::Error {
+            status: 413,
+            code: 40_005,
+            message: "too large".to_owned(),
+            retry_after: None,
+        };
+        assert_eq!(shown(&calls), ("a+b".to_owned(), "look".to_owned()));
+        calls.answered(refusal(), &mut sent);
+        assert_eq!(shown(&calls), ("a".to_owned(), "look".to_owned()));
+        calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
+        assert_eq!(shown(&calls), ("b".to_owned(), String::new()));
+        calls.answered(refusal(), &mut sent);
+        assert_eq!(shown(&calls), (String::new(), "(could not deliver b)".to_owned()));
+        calls.answered(RestAnswer::Ok(json!({"id": "11"})), &mut sent);
+        assert_eq!(result(&calls).message_id, Some("10".into()));
     }
 
     #[test]
@@ -542,6 +591,31 @@ mod tests {
         );
         assert_eq!(request.body.as_ref().unwrap()["enforce_nonce"], true);
         assert_eq!(request.body.as_ref().unwrap().get("message_reference"), None);
+    }
+
+    #[test]
+    fn a_file_alone_replaces_the_placeholder_too() {
+        let mut deferred = DeferredAnswers::default();
+        deferred.came(DeferredCommand {
+            id: "70".to_owned(),
+            token: "tok".to_owned(),
+            application: "8".to_owned(),
+            chat: "5".to_owned(),
+            ..DeferredCommand::default()
+        });
+        let op = json!({"op": "send_media", "chat_id": "5", "media_kind": "voice", "content": "", "filename": "a.ogg",
+            "source_url": "telegram://outgoing/a/a.ogg", "reply_to": "interaction-70"});
+        let mut sent = SentMessages::default();
+        let mut calls = answering(op, &mut sent, &mut deferred).unwrap();
+        let request = calls.request().unwrap();
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (RestMethod::Patch, "webhooks/8/tok/messages/@original")
+        );
+        assert_eq!((request.files.len(), request.files[0].is_voice), (1, false));
+        calls.answered(RestAnswer::Ok(json!({"id": "10"})), &mut sent);
+        assert_eq!(calls.answered_command().as_deref(), Some("70"));
+        assert_eq!(result(&calls).message_id, Some("10".into()));
     }
 
     #[test]

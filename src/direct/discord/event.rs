@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::bot::DiscordBot;
 use super::deferred::DeferredCommand;
 use crate::collections::BoundedCache;
-use crate::direct::field;
+use crate::direct::{RecentMessages, field};
 use crate::text::truncate;
 use crate::wire::{PROMPT_TOKEN, PassthroughForward};
 
@@ -22,6 +22,9 @@ const MAX_AUTHORS: usize = 10_000;
 /// Messages that are deleted at once, and the longest time of an edit, in characters.
 const MAX_DELETED: usize = 100;
 const MAX_TIME: usize = 64;
+
+/// Why a message of a channel is not for the agent.
+const NOT_ADDRESSED: &str = "a message that does not address the bot";
 
 /// Which messages of a channel are for the agent.
 #[derive(Clone, Debug, Default)]
@@ -110,16 +113,19 @@ pub struct EventReader {
     channels: HashMap<String, KnownChannel>,
     /// The authors of the messages for the agent.
     authors: BoundedCache<String, String>,
+    /// The last messages of channels that were not for the agent.
+    recent: RecentMessages<String>,
 }
 
 impl EventReader {
     /// A reader for these rules. Only a new session describes the bot, so a session that goes on needs the one of its start.
-    pub fn new(bot: DiscordBot, relevance: DiscordRelevance) -> Self {
+    pub fn new(bot: DiscordBot, relevance: DiscordRelevance, group_context: usize) -> Self {
         Self {
             bot,
             relevance,
             channels: HashMap::new(),
             authors: BoundedCache::new(MAX_AUTHORS),
+            recent: RecentMessages::new(group_context),
         }
     }
 
@@ -151,8 +157,9 @@ impl EventReader {
                 field::text(data, "id").and_then(|id| self.channels.remove(id));
             }
             "MESSAGE_CREATE" => {
-                let meaning = self.message(data).unwrap_or(DiscordMeaning::Nothing);
+                let mut meaning = self.message(data).unwrap_or(DiscordMeaning::Nothing);
                 self.remember_author(&meaning);
+                self.put_context(&mut meaning, data);
                 return meaning;
             }
             "MESSAGE_UPDATE" => return self.edit(data).unwrap_or(DiscordMeaning::Nothing),
@@ -235,7 +242,7 @@ impl EventReader {
         });
         let required = in_guild && self.relevance.require_mention;
         if required && !is_mention && !is_reply_to_us && !is_own_thread && !is_free {
-            return passed("a message that does not address the bot");
+            return passed(NOT_ADDRESSED);
         }
         let text = self.text(message);
         let media = media(message);
@@ -283,6 +290,29 @@ impl EventReader {
             chat: chat.to_owned(),
             message: number,
         })
+    }
+
+    /// Remembers what was said in a channel, for the message that calls the bot.
+    fn put_context(&mut self, meaning: &mut DiscordMeaning, message: &Value) {
+        match meaning {
+            DiscordMeaning::Passed {
+                chat,
+                message: id,
+                why,
+            } if *why == NOT_ADDRESSED => {
+                let author = field::object(message, "author");
+                let name = author.map_or("", |author| name_of(author, field::object(message, "member")));
+                let id = i64::try_from(*id).unwrap_or_default();
+                let text = self.text(message);
+                self.recent.note(chat, id, truncate(name, MAX_NAME), &text);
+            }
+            DiscordMeaning::Message { event, chat, .. } => {
+                if let Some(context) = self.recent.take(chat) {
+                    event["context"] = context;
+                }
+            }
+            _ => {}
+        }
     }
 
     fn remember_author(&mut self, meaning: &DiscordMeaning) {
@@ -516,7 +546,7 @@ mod tests {
             free_chats: vec!["50".to_owned()],
             allow_bots: false,
         };
-        let mut reader = EventReader::new(DiscordBot::default(), relevance);
+        let mut reader = EventReader::new(DiscordBot::default(), relevance, 0);
         reader.read("READY", &json!({"user": {"id": "1", "username": "relay"}}), 0);
         let guild = json!({"id": "9", "channels": [{"id": "5", "type": 0, "name": "talk"}, {"id": "50", "type": 15, "name": "forum"}],
             "threads": [{"id": "6", "type": 11, "parent_id": "5", "name": "t"}, {"id": "51", "type": 11, "parent_id": "50", "name": "post"},

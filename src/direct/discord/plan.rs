@@ -17,7 +17,7 @@ use super::markup::discord_parts;
 use super::request::{RestFile, RestMethod, RestRequest};
 use crate::direct::flood::CallKind;
 use crate::text::{one_line, truncate};
-use crate::wire::{Action, Metadata, OpId, OpResult, PROMPT_TOKEN, PromptButton};
+use crate::wire::{Action, AlbumFile, MAX_ALBUM, Metadata, OpId, OpResult, PROMPT_TOKEN, PromptButton};
 
 /// Longest name of a thread, and longest label of a button, in characters.
 const MAX_THREAD_NAME: usize = 100;
@@ -33,6 +33,10 @@ const MAX_OPTION_LABEL: usize = 100;
 const MAX_CUSTOM_ID: usize = 100;
 /// Links show no preview.
 const SUPPRESS_EMBEDS: u64 = 4;
+/// The message is a voice message.
+const VOICE_MESSAGE: u64 = 1 << 13;
+/// The number of the first part that sends a file of an album alone.
+const ALONE: usize = 1000;
 /// The mark of a running turn: it may be missing.
 const RUNNING: &str = "\u{1f440}";
 
@@ -61,6 +65,8 @@ pub(super) struct PlannedRequest {
     pub(super) is_text: bool,
     /// The request to make if this one is refused: a command cannot be answered any more.
     pub(super) fallback: Option<Box<RestRequest>>,
+    /// The same as several requests: the files of an album, one after the other.
+    pub(super) instead: Vec<PlannedRequest>,
 }
 
 impl PlannedRequest {
@@ -70,6 +76,7 @@ impl PlannedRequest {
             shows: None,
             is_text: false,
             fallback: None,
+            instead: Vec::new(),
         }
     }
 
@@ -171,12 +178,24 @@ impl RequestPlanner {
                 ..
             } => self.rename_thread(message_id, thread_name),
             Action::SendMedia {
+                media_kind,
                 source_url,
                 content,
                 reply_to,
                 filename,
                 ..
-            } => Ok(self.media(source_url, content, filename.as_deref(), reply_to.as_deref())),
+            } => {
+                let album = AlbumFile::of(action);
+                if !album.is_empty() {
+                    return Ok(self.album(&album, content, reply_to.as_deref()));
+                }
+                let file = RestFile {
+                    source: source_url.clone(),
+                    name: filename.clone(),
+                    is_voice: media_kind == "voice" && filename.as_deref().is_some_and(is_ogg),
+                };
+                Ok(self.media(file, content, reply_to.as_deref()))
+            }
             Action::Draft { .. } => Err(refused("unsupported", "Discord has no drafts")),
             Action::TaskCard { .. } | Action::TaskCardStop { .. } => {
                 Err(refused("unsupported", "Discord has no progress cards"))
@@ -243,7 +262,7 @@ impl RequestPlanner {
             body,
             chat: i64::try_from(self.channel).unwrap_or_default(),
             kind,
-            file: None,
+            files: Vec::new(),
             command: None,
         }
     }
@@ -278,8 +297,32 @@ impl RequestPlanner {
         }
     }
 
+    /// Files in the place of a command's placeholder; in a message of their own if that cannot be replaced any more.
+    fn fill_placeholder(
+        &self,
+        command: &DeferredCommand,
+        body: Map<String, Value>,
+        files: Vec<RestFile>,
+    ) -> PlannedRequest {
+        // Discord makes no voice message of a placeholder.
+        let files: Vec<RestFile> = files
+            .into_iter()
+            .map(|file| RestFile {
+                is_voice: false,
+                ..file
+            })
+            .collect();
+        let mut replaced = self.replace_placeholder(command, body);
+        if let Some(alone) = &mut replaced.fallback {
+            alone.files.clone_from(&files);
+        }
+        replaced.request.files = files;
+        replaced
+    }
+
     /// A file with its caption; a file at a public address is a link, which Discord shows.
-    fn media(&self, source: &str, caption: &str, name: Option<&str>, reply_to: Option<&str>) -> RequestPlan {
+    fn media(&self, file: RestFile, caption: &str, reply_to: Option<&str>) -> RequestPlan {
+        let source = file.source.as_str();
         let is_link = source.starts_with("https://") || source.starts_with("http://");
         let caption = match (is_link, caption) {
             (true, "") => source.to_owned(),
@@ -292,14 +335,12 @@ impl RequestPlanner {
         if is_link {
             body.remove("flags");
         }
-        let mut request = self.post(body);
-        if !is_link {
-            request.file = Some(RestFile {
-                source: source.to_owned(),
-                name: name.map(str::to_owned),
-            });
-        }
-        let mut steps = VecDeque::from([PlannedRequest::of_text(request, None)]);
+        let mut steps = VecDeque::from([match (is_link, &self.answers) {
+            (true, Some(command)) => self.replace_placeholder(command, body),
+            (true, None) => PlannedRequest::of_text(self.post(body), None),
+            (false, Some(command)) => self.fill_placeholder(command, body, vec![file]),
+            (false, None) => self.upload(body, file),
+        }]);
         for (at, part) in parts.enumerate() {
             steps.push_back(PlannedRequest::of_text(self.post(self.send(&part, at + 1)), None));
         }
@@ -308,6 +349,88 @@ impl RequestPlanner {
             has_buttons: false,
         };
         (steps, end)
+    }
+
+    /// Several files in one message; one after the other if Discord refuses that, and a text for each that it refuses alone.
+    fn album(&self, album: &[AlbumFile], caption: &str, reply_to: Option<&str>) -> RequestPlan {
+        let files = album.iter().map(|file| RestFile {
+            source: file.source_url.clone(),
+            name: file.filename.clone(),
+            is_voice: false,
+        });
+        let files: Vec<RestFile> = files.collect();
+        let mut parts = discord_parts(caption).into_iter();
+        let first = parts.next().unwrap_or_default();
+        let mut body = self.send(&first, 0);
+        refer(&mut body, reply_to);
+        let mut instead = Vec::new();
+        for (at, (file, named)) in files.iter().zip(album).enumerate() {
+            // Numbers of their own: a repeat of the album is none of these.
+            let mut alone = self.send(if at == 0 { &first } else { "" }, ALONE + at);
+            refer(&mut alone, reply_to.filter(|_| at == 0));
+            let notice = discord_parts(&named.instead)
+                .into_iter()
+                .next()
+                .unwrap_or_default();
+            let notice = self.post(self.send(&notice, ALONE + MAX_ALBUM + at));
+            let request = RestRequest {
+                files: vec![file.clone()],
+                ..self.post(alone)
+            };
+            instead.push(PlannedRequest {
+                fallback: Some(Box::new(notice)),
+                ..PlannedRequest::of_text(request, None)
+            });
+        }
+        let together = if let Some(command) = &self.answers {
+            self.fill_placeholder(command, body, files)
+        } else {
+            let request = RestRequest {
+                files,
+                ..self.post(body)
+            };
+            PlannedRequest::of_text(request, None)
+        };
+        let together = PlannedRequest {
+            instead,
+            fallback: None,
+            ..together
+        };
+        let mut steps = VecDeque::from([together]);
+        for (at, part) in parts.enumerate() {
+            steps.push_back(PlannedRequest::of_text(self.post(self.send(&part, at + 1)), None));
+        }
+        let end = CallsEnd::Text {
+            edited: None,
+            has_buttons: false,
+        };
+        (steps, end)
+    }
+
+    /// A message with a file. A voice message is an ordinary file where Discord does not take it, and has no text.
+    fn upload(&self, body: Map<String, Value>, file: RestFile) -> PlannedRequest {
+        let is_voice = file.is_voice && body.get("content") == Some(&"".into());
+        let plain = RestRequest {
+            files: vec![RestFile {
+                is_voice: false,
+                ..file.clone()
+            }],
+            ..self.post(body.clone())
+        };
+        if !is_voice {
+            return PlannedRequest::of_text(plain, None);
+        }
+        let mut voice = body;
+        voice.remove("content");
+        voice.insert("flags".to_owned(), VOICE_MESSAGE.into());
+        let request = RestRequest {
+            files: vec![file],
+            ..self.post(voice)
+        };
+        PlannedRequest {
+            fallback: Some(Box::new(plain)),
+            ..PlannedRequest::of_text(request, None)
+        }
     }
 
     fn single(
@@ -409,6 +532,11 @@ impl RequestPlanner {
         };
         Ok((steps, end))
     }
+}
+
+/// Whether a file is in the format of voice messages, by its name.
+fn is_ogg(name: &str) -> bool {
+    name.to_ascii_lowercase().ends_with(".ogg")
 }
 
 /// Makes a message a reply to another one, if there still is one.

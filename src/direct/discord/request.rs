@@ -38,8 +38,8 @@ pub struct RestRequest {
     pub chat: i64,
     /// Whether it must arrive.
     pub kind: CallKind,
-    /// The file that it uploads.
-    pub file: Option<RestFile>,
+    /// The files that it uploads.
+    pub files: Vec<RestFile>,
     /// The command that it answers: Discord must show the command's placeholder first.
     pub command: Option<String>,
 }
@@ -51,6 +51,8 @@ pub struct RestFile {
     pub source: String,
     /// The name to show, if it is not the one of the copy.
     pub name: Option<String>,
+    /// Whether it is a voice message, whose length is told.
+    pub is_voice: bool,
 }
 
 impl RestRequest {
@@ -63,7 +65,7 @@ impl RestRequest {
             body: None,
             chat: 0,
             kind: CallKind::Required,
-            file: None,
+            files: Vec::new(),
             command: None,
         }
     }
@@ -86,7 +88,7 @@ impl RestRequest {
             body: Some(body),
             chat: 0,
             kind: CallKind::Required,
-            file: None,
+            files: Vec::new(),
             command: None,
         }
     }

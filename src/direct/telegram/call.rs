@@ -19,8 +19,8 @@ pub struct Call {
     pub method: &'static str,
     /// The parameters of the method.
     pub body: Map<String, Value>,
-    /// A file that is sent with the call.
-    pub file: Option<CallFile>,
+    /// The files that are sent with the call.
+    pub files: Vec<CallFile>,
     /// The chat whose flood budget the call counts against.
     pub chat: i64,
     /// Whether the call must arrive.

@@ -26,7 +26,7 @@ pub use callback::{CallbackKey, MAX_CALLBACK_BYTES, PressedButton};
 pub use file::{FileAddress, FilePlace};
 pub use inbound::{
     ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, MAX_DOWNLOAD_BYTES, NextPoll, PollRetry,
-    PollStep, PollTrouble, Polling, PressAnswer, PressNext, Presses, ReceivedUpdates, RecentMessages,
+    PollStep, PollTrouble, Polling, PressAnswer, PressNext, Presses, ReceivedUpdates, RecentInTopics,
     Relevance, UpdateMeaning, after_press, read_batch,
 };
 pub use outbound::{

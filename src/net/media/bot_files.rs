@@ -18,7 +18,7 @@ use super::files::OutgoingFile;
 use crate::direct::telegram::{ApiAnswer, FileAddress, FilePlace};
 use crate::net::telegram::BotClient;
 use crate::text::percent_encode;
-use crate::wire::Action;
+use crate::wire::{Action, AlbumFile};
 
 /// The directory of copies, beside those of turns.
 const DIRECTORY: &str = "outgoing";
@@ -122,12 +122,16 @@ impl BotFiles {
         Some((self.outgoing.join(&address.id), address.name))
     }
 
-    /// An op succeeded: the copy of its file is not needed any more.
+    /// An op succeeded: the copies of its files are not needed any more.
     pub async fn sent(&self, action: &Action) {
-        if let Action::SendMedia { source_url, .. } = action
-            && let Some((path, _)) = self.copy_of(source_url)
-        {
-            let _ = tokio::fs::remove_file(path).await;
+        let Action::SendMedia { source_url, .. } = action else {
+            return;
+        };
+        let album = AlbumFile::of(action).into_iter().map(|file| file.source_url);
+        for address in album.chain([source_url.clone()]) {
+            if let Some((path, _)) = self.copy_of(&address) {
+                let _ = tokio::fs::remove_file(path).await;
+            }
         }
     }
 }

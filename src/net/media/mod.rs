@@ -10,6 +10,7 @@ mod disk;
 mod error;
 mod files;
 mod guard;
+mod recording;
 mod transfer;
 
 use std::path::{Path, PathBuf};
@@ -40,6 +41,7 @@ pub use bot_files::BotFiles;
 pub use error::MediaError;
 pub use files::TurnDir;
 pub use guard::{AddressRule, Looking, Lookup, SystemLookup};
+pub use recording::recording_length;
 
 section! {
     /// The `media` section of the configuration.

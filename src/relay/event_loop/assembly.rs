@@ -17,6 +17,7 @@ use crate::relay::handle::HandleRequest;
 use crate::relay::parts::access::AccessControl;
 use crate::relay::parts::agents::AgentRegistry;
 use crate::relay::parts::approvals::Approvals;
+use crate::relay::parts::changes::Changes;
 use crate::relay::parts::chats::Chats;
 use crate::relay::parts::conversations::Conversations;
 use crate::relay::parts::group_threads::GroupThreads;
@@ -159,6 +160,7 @@ impl EventLoop {
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
             messages: Messages::new(),
             quiet: Quiet::new(settings.chat.quiet_hours),
+            changes: Changes::new(),
             approvals: Approvals::new(&settings.prompts, clock.seed(), ids.split(), peer),
             outbox: Outbox::new(
                 RateLimiter::new(&settings.budget),

@@ -25,6 +25,7 @@ use super::handle::{HandleRequest, MAX_REQUESTS};
 use super::parts::access::AccessControl;
 use super::parts::agents::AgentRegistry;
 use super::parts::approvals::Approvals;
+use super::parts::changes::Changes;
 use super::parts::chats::Chats;
 use super::parts::conversations::Conversations;
 use super::parts::group_threads::GroupThreads;
@@ -91,6 +92,7 @@ pub(super) struct EventLoop {
     pub(super) outbox: Outbox,
     pub(super) approvals: Approvals,
     pub(super) quiet: Quiet,
+    pub(super) changes: Changes,
     pub(super) messages: Messages,
     pub(super) commands: SlashCommands,
     pub(super) pickers: Pickers,

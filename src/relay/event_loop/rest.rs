@@ -74,6 +74,7 @@ impl EventLoop {
             adapters: _,
             media: _,
             voice: _,
+            changes: _,
             quiet: _,
             messages: _,
             sleeper: _,

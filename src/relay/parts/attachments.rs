@@ -2,7 +2,8 @@
 //!
 //! Outgoing files are uploaded one after the other beside the turn. One is handed over once it is uploaded and the chat has
 //! been shown the text before it; from then on it is durable like the text of an answer, and when the connector refuses it,
-//! the chat gets a text instead. What is not handed over when the turn ends is committed with the end, in its place between
+//! the chat gets a text instead. Files that follow each other are handed over together where the platform has albums, once
+//! something else follows them or a second has passed. What is not handed over when the turn ends is committed with the end, in its place between
 //! the turn's texts. A file whose upload is under way when the process is killed is lost. A file never outlives its turn and
 //! never fails it: what cannot be downloaded becomes a note to the agent. No path of this machine reaches a chat.
 
@@ -42,6 +43,8 @@ const DIRECTORY: &str = "media";
 const MAX_SKEW_MS: u64 = 24 * 60 * 60 * 1000;
 /// Files that one turn may send; further ones become text.
 const MAX_FILES: usize = 16;
+/// How long files wait for others that may be shown with them.
+const ALBUM_WAIT: Duration = Duration::from_secs(1);
 /// How long a file on its way into the journal delays what the turn says after it.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
@@ -229,7 +232,11 @@ pub struct Uploads {
     files: Arc<TurnFiles>,
     /// Whether the platform accepts attachments, as far as it is known.
     accepted: bool,
+    /// Whether the platform shows several files as one message.
+    albums: bool,
     count: usize,
+    /// When the last one was added.
+    added: Instant,
     waiting: VecDeque<(Position, FileToSend)>,
     current: Option<Upload>,
     ready: VecDeque<(Position, OutgoingAttachment)>,
@@ -238,12 +245,14 @@ pub struct Uploads {
 }
 
 impl Uploads {
-    pub fn new(turn: TurnId, files: Arc<TurnFiles>, accepted: bool) -> Self {
+    pub fn new(turn: TurnId, files: Arc<TurnFiles>, accepted: bool, albums: bool) -> Self {
         Self {
             turn,
             files,
             accepted,
+            albums,
             count: 0,
+            added: Instant::now(),
             waiting: VecDeque::new(),
             current: None,
             ready: VecDeque::new(),
@@ -257,6 +266,7 @@ impl Uploads {
             return Some(file.replacement());
         }
         self.count += 1;
+        self.added = Instant::now();
         self.waiting.push_back((position, file));
         self.start_next();
         None
@@ -290,19 +300,39 @@ impl Uploads {
         }
     }
 
-    /// The next one to hand over, when `is_due` agrees to its position.
+    /// The next ones to hand over, when `is_due` agrees to their position: those of one place together where the platform has
+    /// albums. `more` may follow there.
     pub fn next_ready(
         &mut self,
         is_due: impl FnOnce(Position) -> bool,
-    ) -> Option<(OutgoingAttachment, Queued)> {
+        more: Option<Position>,
+    ) -> Option<(Vec<OutgoingAttachment>, Queued)> {
         let (position, _) = self.ready.front().filter(|_| self.queueing.is_none())?;
-        if !is_due(*position) {
+        let position = *position;
+        if !is_due(position) || self.awaits_more(position, more) {
             return None;
         }
-        let (_, attachment) = self.ready.pop_front()?;
+        let here = self.ready.iter().take_while(|(at, _)| *at == position);
+        let count = if self.albums { here.count() } else { 1 };
+        let together = self.ready.drain(..count).map(|(_, attachment)| attachment);
+        let together = together.collect();
         let (sender, receiver) = oneshot::channel();
         self.queueing = Some((receiver, Instant::now() + MAX_DELAY));
-        Some((attachment, sender))
+        Some((together, sender))
+    }
+
+    /// Whether others may be shown with those at a position: they are being uploaded, or may still come.
+    fn awaits_more(&self, position: Position, more: Option<Position>) -> bool {
+        let current = self.current.as_ref().map(|upload| upload.position);
+        let mut coming = (self.waiting.iter().map(|(at, _)| *at)).chain(current);
+        self.albums
+            && (coming.any(|at| at == position) || (more == Some(position) && self.wait_until().is_some()))
+    }
+
+    /// Until when files wait for others; `None` if none wait.
+    pub fn wait_until(&self) -> Option<Instant> {
+        let until = self.added + ALBUM_WAIT;
+        (self.albums && !self.ready.is_empty() && until > Instant::now()).then_some(until)
     }
 
     /// Drops what is under way. Code is part of the answer and becomes text.

@@ -118,7 +118,8 @@ impl JournalIo {
             | Pending::Conversations(..)
             | Pending::CommandConversations(..)
             | Pending::Quiet(..)
-            | Pending::AgentState(_) => false,
+            | Pending::AgentState(_)
+            | Pending::Voice(..) => false,
         };
         self.pending.values().filter(commits).count()
     }

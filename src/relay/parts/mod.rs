@@ -4,6 +4,7 @@ pub mod access;
 pub mod agents;
 pub mod approvals;
 pub mod attachments;
+pub mod changes;
 pub mod chats;
 pub mod conversations;
 pub mod group_threads;

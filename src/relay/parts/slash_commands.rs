@@ -37,6 +37,8 @@ pub enum SlashCommand {
     Voice(Option<bool>),
     /// Choose hours in which nothing rings, or show them: what follows the name.
     Quiet(String),
+    /// Send what the last turn changed, as a file.
+    Diff,
     /// Run the writer's last message again.
     Retry,
     /// Show what waits, and offer to drop it.
@@ -62,6 +64,7 @@ impl SlashCommand {
             Self::Cron(_) => "cron",
             Self::Voice(_) => "voice",
             Self::Quiet(_) => "quiet",
+            Self::Diff => "diff",
             Self::Retry => "retry",
             Self::Queue => "queue",
             Self::Help => "help",
@@ -82,14 +85,15 @@ impl SlashCommand {
             | Self::Agent(_)
             | Self::Prefer(_)
             | Self::Voice(_)
+            | Self::Diff
             | Self::Retry
             | Self::Queue => false,
         }
     }
 
-    /// Whether the agent is asked for it, in a turn of its own.
+    /// Whether it takes a turn of its own, as a message does: the agent is asked, or what it did is shown.
     pub fn is_for_agent(&self) -> bool {
-        matches!(self, Self::Prefer(_))
+        matches!(self, Self::Prefer(_) | Self::Diff)
     }
 
     /// Whether it is about conversations, which may have to be read first.
@@ -98,14 +102,6 @@ impl SlashCommand {
             self,
             Self::New(_) | Self::Sessions | Self::Resume(_) | Self::Project(_)
         )
-    }
-
-    /// What the agent is asked for.
-    pub fn into_preference(self) -> Option<PreferenceRequest> {
-        match self {
-            Self::Prefer(request) => Some(request),
-            _ => None,
-        }
     }
 }
 
@@ -124,6 +120,7 @@ const COMMANDS: &[(&[&str], PhraseKey)] = &[
     (&["usage"], PhraseKey::HelpUsage),
     (&["cron"], PhraseKey::HelpCron),
     (&["voice"], PhraseKey::HelpVoice),
+    (&["diff"], PhraseKey::HelpDiff),
     (&["retry"], PhraseKey::HelpRetry),
     (&["queue"], PhraseKey::HelpQueue),
     (&["quiet"], PhraseKey::HelpQuiet),
@@ -204,6 +201,7 @@ impl SlashCommands {
                 "off" => Some(false),
                 _ => None,
             }),
+            "diff" => SlashCommand::Diff,
             "retry" => SlashCommand::Retry,
             "queue" => SlashCommand::Queue,
             "quiet" => SlashCommand::Quiet(rest.trim().to_owned()),

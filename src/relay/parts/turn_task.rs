@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::attachments::{FileToSend, Queued, TurnFiles, Uploads};
-use crate::adapter::AnswerShaper;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
+use crate::adapter::{AnswerShaper, CodeFile, TurnChanges, TurnDiff};
 use crate::agent::{
     Agent, AgentEvent, AgentSignal, Failure, FailureClass, Media, MediaLocation, PlanStep, Preference,
     PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, SignalReceiver, Turn, TurnEnd, Usage,
@@ -63,8 +63,8 @@ pub enum TurnRequest {
     LoadState(oneshot::Sender<Option<Vec<u8>>>),
     /// The conversation has this title.
     Title(String),
-    /// Send this attachment, and report when it has its place.
-    Attach(Box<OutgoingAttachment>, Queued),
+    /// Send these attachments, which follow each other, and report when they have their places.
+    Attach(Vec<OutgoingAttachment>, Queued),
 }
 
 /// How a turn went.
@@ -91,6 +91,8 @@ pub struct TurnReport {
     pub preference: Option<(Preference, PreferenceAnswer)>,
     /// The beginning of its last message.
     pub gist: String,
+    /// What its agent changed; `None` if no agent ran.
+    pub diff: Option<TurnDiff>,
 }
 
 impl TurnReport {
@@ -108,6 +110,7 @@ impl TurnReport {
             collected: String::new(),
             preference: None,
             gist: String::new(),
+            diff: None,
         }
     }
 }
@@ -131,18 +134,30 @@ pub struct TurnContext {
     pub voice: Voice,
     /// Whether its platform accepts attachments.
     pub accepts_attachments: bool,
+    /// Whether its platform shows several files as one message.
+    pub has_albums: bool,
     /// Notes that the agent is given the turn.
     pub start_mark: Option<StartMark>,
-    /// What is asked of the agent in place of an answer.
-    pub preference: Option<PreferenceRequest>,
+    /// What is done in place of an answer.
+    pub instead: Option<InsteadOfAnswer>,
     /// Rewrites the answer for its platform.
     pub shaper: AnswerShaper,
+}
+
+/// What a turn does in place of running its agent.
+#[derive(Clone, Debug)]
+pub enum InsteadOfAnswer {
+    /// Asks the agent about its model or its mode.
+    Prefer(PreferenceRequest),
+    /// Says this, and sends a file.
+    Show(String, Option<CodeFile>),
 }
 
 impl TurnContext {
     /// What may speak the answer: where it is shown to a chat that takes files.
     fn speaker(&self) -> Option<Arc<Speaker>> {
-        let speaks = self.accepts_attachments && !self.collect && self.media.is_some();
+        let speaks =
+            self.accepts_attachments && !self.collect && self.media.is_some() && self.instead.is_none();
         self.voice.speaker.clone().filter(|_| speaks)
     }
 }
@@ -157,10 +172,15 @@ pub async fn run_turn(
 ) -> TurnReport {
     let (cancel, grace) = (turn.cancel.clone(), context.grace);
     let (forgotten, transcriber) = (context.forgotten.clone(), context.voice.transcriber.clone());
-    let (speaker, request) = (context.speaker(), context.preference.clone());
+    let (speaker, instead) = (context.speaker(), context.instead.clone());
+    let has_answer = instead.is_none();
     let mut preference = None;
     let files = Arc::new(TurnFiles::new(context.media.clone(), turn.workdir.clone()));
     let mut output = TurnOutput::new(turn.id, requests, context, Arc::clone(&files));
+    output.changes = TurnChanges::new(turn.workdir.clone());
+    if let Some(InsteadOfAnswer::Show(text, file)) = &instead {
+        output.show(text, file.clone());
+    }
     let end = {
         let running = async {
             if let Some(forgotten) = forgotten {
@@ -176,8 +196,9 @@ pub async fn run_turn(
             if turn.events.awaits_start_mark() && !agent.info().marks_start {
                 turn.events.mark_started();
             }
-            match request {
-                Some(request) => {
+            match instead {
+                Some(InsteadOfAnswer::Show(..)) => TurnEnd::Completed,
+                Some(InsteadOfAnswer::Prefer(request)) => {
                     let asked = request.preference;
                     let (end, answer) = choose(&*agent, turn, request).await;
                     preference = answer.map(|answer| (asked, answer));
@@ -227,6 +248,7 @@ pub async fn run_turn(
         collected: output.collected,
         preference,
         gist: output.gist.text,
+        diff: has_answer.then(|| output.changes.into_diff()),
     };
     if let Some(files) = Arc::into_inner(files) {
         files.clear().await;
@@ -270,6 +292,10 @@ struct TurnOutput {
     collected: String,
     /// Where its last message begins.
     last_break: usize,
+    /// Where the last files are, while nothing follows them.
+    file_place: Option<Position>,
+    /// What the agent changed.
+    changes: TurnChanges,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     clock: Clock,
     outcomes: Outcomes,
@@ -300,7 +326,7 @@ impl TurnOutput {
     ) -> Self {
         Self {
             upload_timeout: files.upload_timeout(),
-            uploads: Uploads::new(turn, files, context.accepts_attachments),
+            uploads: Uploads::new(turn, files, context.accepts_attachments, context.has_albums),
             turn,
             speaks: context.speaker().is_some(),
             stream: context.stream,
@@ -308,6 +334,8 @@ impl TurnOutput {
             shaper: context.shaper,
             collected: String::new(),
             last_break: 0,
+            file_place: None,
+            changes: TurnChanges::default(),
             requests,
             clock: context.clock,
             outcomes: None,
@@ -336,9 +364,9 @@ impl TurnOutput {
         }
         let now = self.clock.mono();
         while !self.collect && self.unsent.is_empty() && !self.uploads.is_queueing() {
-            let next = self.uploads.next_ready(|position| self.stream.is_shown(position));
-            if let Some((attachment, queued)) = next {
-                self.request(TurnRequest::Attach(Box::new(attachment), queued));
+            let is_shown = |position| self.stream.is_shown(position);
+            if let Some((attachments, queued)) = self.uploads.next_ready(is_shown, self.file_place) {
+                self.request(TurnRequest::Attach(attachments, queued));
                 continue;
             }
             let Some(op) = self.stream.poll(now) else {
@@ -355,7 +383,9 @@ impl TurnOutput {
         if self.collect || self.uploads.is_queueing() {
             return None;
         }
-        self.stream.poll_timeout().map(|at| self.clock.instant(at))
+        let poll = self.stream.poll_timeout().map(|at| self.clock.instant(at));
+        let album = self.uploads.wait_until();
+        poll.into_iter().chain(album).min()
     }
 
     /// Requests something, after what could not be requested before.
@@ -423,6 +453,7 @@ impl TurnOutput {
         match signal {
             AgentSignal::Event(event) => self.handle_event(event),
             AgentSignal::Question(question, reply) => {
+                self.file_place = None;
                 // Text before the question stands above it, text after it below.
                 self.break_message(self.clock.mono());
                 self.flush();
@@ -443,6 +474,7 @@ impl TurnOutput {
                 self.room += std::mem::take(&mut self.since_break);
                 self.truncated = false;
                 let text = self.fit(&text);
+                self.file_place = None;
                 self.gist.end();
                 self.gist.push(text);
                 if self.collect || self.speaks {
@@ -475,22 +507,38 @@ impl TurnOutput {
                 let lines: Vec<_> = steps.into_iter().map(line).collect();
                 self.stream.plan(&lines, now);
             }
-            AgentEvent::Notice(text) => self.stream.notice(&text, now),
+            AgentEvent::Notice(text) => {
+                let text = self.stream.language().reword(&text).into_owned();
+                self.stream.notice(&text, now);
+            }
             AgentEvent::Title(title) => self.request(TurnRequest::Title(title)),
             AgentEvent::Usage(usage) => self.usage = usage,
             AgentEvent::Media(media) => self.attach(media, now),
+            AgentEvent::Changed(change) => self.changes.add(&change.path, change.old, change.new),
             AgentEvent::Thought(_) => {}
         }
     }
 
     fn push_text(&mut self, text: &str, now: Duration) {
         let text = self.fit(text);
+        self.file_place = self.file_place.filter(|_| text.trim().is_empty());
         self.gist.push(text);
         if self.collect || self.speaks {
             self.collected.push_str(text);
         }
         if !self.collect {
             self.stream.push_text(&self.shaper.push(text), now);
+        }
+    }
+
+    /// Says something of the relay's own, and sends a file.
+    fn show(&mut self, text: &str, file: Option<CodeFile>) {
+        let now = self.clock.mono();
+        self.push_text(text, now);
+        if let Some(file) = file {
+            let position = self.file_place(now);
+            // It is the first one, so there is room.
+            let _ = self.uploads.add(FileToSend::Code(file), position);
         }
     }
 
@@ -502,6 +550,7 @@ impl TurnOutput {
 
     fn show_held(&mut self, held: &str, now: Duration) {
         if !self.collect && !held.is_empty() {
+            self.file_place = None;
             self.stream.push_text(held, now);
         }
     }
@@ -510,7 +559,7 @@ impl TurnOutput {
     fn end_text(&mut self, now: Duration) {
         self.release_text(now);
         for code in self.shaper.take_files() {
-            let position = self.stream.position(now);
+            let position = self.file_place(now);
             if let Some(text) = self.uploads.add(FileToSend::Code(code), position) {
                 self.stream.push_text(&text, now);
                 self.stream.break_message(now);
@@ -536,11 +585,16 @@ impl TurnOutput {
         let caption = self.fit(&media.caption).to_owned();
         let media = Media { caption, ..media };
         self.release_text(now);
-        let position = self.stream.position(now);
+        let position = self.file_place(now);
         if let Some(text) = self.uploads.add(FileToSend::Media(media), position) {
             self.push_text(&text, now);
             self.break_message(now);
         }
+    }
+
+    /// Where a file belongs: beside the one before it if nothing is between them.
+    fn file_place(&mut self, now: Duration) -> Position {
+        *self.file_place.get_or_insert_with(|| self.stream.position(now))
     }
 
     /// As much of a text as there is room for.

@@ -2,19 +2,18 @@
 //!
 //! What cannot be transcribed is told to the chat and noted for the agent, which then gets the recording itself.
 
-use std::io::{Read as _, Seek as _, SeekFrom};
-use std::path::Path;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{SpeechEngine, VoiceEnvironment, VoiceError};
-use crate::adapter::media::{MediaKind, media_kind, recording_secs};
+use crate::adapter::media::{MediaKind, media_kind};
 use crate::agent::child::FilterError;
 use crate::agent::{AgentEvent, Attachment, MediaLocation, Turn};
 use crate::config::{Settings, TranscribeConfig};
 use crate::net::http::HttpError;
+use crate::net::media::recording_length;
 use crate::net::speech::{SpeechError, SpokenFile};
 use crate::relay::parts::attachments::TurnFiles;
 use crate::text::truncate_bytes;
@@ -25,8 +24,6 @@ const MAX_TRANSCRIPT: usize = 64 * 1024;
 const MAX_ANSWER: usize = 1024 * 1024;
 /// Recordings of one message that are transcribed.
 const MAX_RECORDINGS: usize = 4;
-/// Bytes at either end of a file that are looked at for the length of the recording.
-const LOOK_BYTES: u64 = 64 * 1024;
 /// The agent's note about a message that was spoken.
 const SPOKEN: &str = "(this message was spoken; its text is a transcript and may contain mistakes)";
 /// The agent's note about a recording without a transcript.
@@ -169,7 +166,7 @@ impl Transcriber {
             return Err(Untranscribed::NotDownloaded);
         };
         let (max, limit) = (self.settings.max_secs, self.settings.timeout_secs);
-        if length_of(path).await.is_some_and(|secs| secs > max) {
+        if recording_length(path).await.is_some_and(|secs| secs > max) {
             return Err(Untranscribed::TooLong(max));
         }
         let time = Duration::from_secs(limit);
@@ -219,23 +216,4 @@ fn recordings(attachments: &[Attachment]) -> impl Iterator<Item = &Attachment> {
 fn is_recording(attachment: &Attachment) -> bool {
     let kind = media_kind(&attachment.mime, &attachment.name);
     matches!(kind, MediaKind::Voice | MediaKind::Audio)
-}
-
-/// The length of a recording in seconds, where its file states it.
-async fn length_of(path: &Path) -> Option<u64> {
-    let path = path.to_owned();
-    // Cancel-safe: the blocking task reads two pieces and closes the file.
-    let read = tokio::task::spawn_blocking(move || {
-        let mut file = std::fs::File::open(path).ok()?;
-        let size = file.metadata().ok()?.len();
-        let mut piece = |from: u64| {
-            let mut bytes = Vec::new();
-            file.seek(SeekFrom::Start(from)).ok()?;
-            (&file).take(LOOK_BYTES).read_to_end(&mut bytes).ok()?;
-            Some(bytes)
-        };
-        let (head, tail) = (piece(0)?, piece(size.saturating_sub(LOOK_BYTES))?);
-        recording_secs(&head, &tail, size)
-    });
-    read.await.ok()?
 }

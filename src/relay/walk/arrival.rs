@@ -457,7 +457,7 @@ impl EventLoop {
     }
 
     /// Whoever wrote a message reads nothing, not even that it is being answered.
-    fn leave_unanswered(&self, chat: &ChatId, facts: &ChatFacts) {
+    pub fn leave_unanswered(&self, chat: &ChatId, facts: &ChatFacts) {
         if let Some(message) = &facts.message_id {
             self.link.leave_unanswered(&chat.platform, message);
         }

@@ -1,5 +1,7 @@
 //! The relay's own commands, once they are committed: `/stop`, `/new`, `/agent`, `/cron` and the rest.
 
+use std::sync::Arc;
+
 use sha2::{Digest as _, Sha256};
 
 use crate::access::Author;
@@ -85,7 +87,7 @@ impl EventLoop {
                 Some(answer) => answer,
                 None => return self.end_row(row, RowState::Done, Vec::new(), None),
             },
-            SlashCommand::Voice(on) => self.switch_voice(session, on),
+            SlashCommand::Voice(on) => self.switch_voice(session, on, language),
             SlashCommand::Help => {
                 let agent = self.agents.current(session, &route_input(chat, facts));
                 let offered = self.agents.commands_of(&agent);
@@ -93,6 +95,7 @@ impl EventLoop {
             }
             // Answered by their turn, and above.
             SlashCommand::Prefer(_)
+            | SlashCommand::Diff
             | SlashCommand::New(_)
             | SlashCommand::Sessions
             | SlashCommand::Resume(_)
@@ -121,15 +124,11 @@ impl EventLoop {
     }
 
     /// Remembers whether a conversation wants spoken answers.
-    fn switch_voice(&mut self, session: &SessionKey, on: Option<bool>) -> String {
+    fn switch_voice(&mut self, session: &SessionKey, on: Option<bool>, language: Language) -> String {
         let key = voice_key(session);
         let answer = match on {
             Some(true) => {
-                self.effects.write(Command::SetResume {
-                    session: key,
-                    blob: b"on".to_vec(),
-                    now_ms: self.clock.unix_ms(),
-                });
+                self.keep_voice(key);
                 PhraseKey::VoiceOn
             }
             Some(false) => {
@@ -138,7 +137,16 @@ impl EventLoop {
             }
             None => PhraseKey::VoiceUsage,
         };
-        answer.english().to_owned()
+        language.plain(answer).to_owned()
+    }
+
+    /// Keeps that a conversation wants spoken answers.
+    pub fn keep_voice(&mut self, session: Arc<str>) {
+        self.effects.write(Command::SetResume {
+            session,
+            blob: b"on".to_vec(),
+            now_ms: self.clock.unix_ms(),
+        });
     }
 
     fn describe_session(

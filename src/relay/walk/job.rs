@@ -13,10 +13,11 @@ use crate::cron::fire::FireAdmission;
 use crate::cron::job::{Job, RunOutcome};
 use crate::cron::output::{self, OutputFile};
 use crate::cron::target::{self, Target};
-use crate::relay::effects::{Accepting, JobStep, JobTask, Pending, Place, RunSeq, Task, Work};
+use crate::relay::effects::{Accepting, JobStep, JobTask, Pending, Place, QuietWaiter, RunSeq, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOp;
 use crate::relay::parts::access::{MadeIn, Starter};
+use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::job_files::JobPrompt;
 use crate::relay::parts::scheduler::{JobRun, instant, job_session};
 use crate::relay::parts::turn_task::TurnReport;
@@ -170,6 +171,13 @@ impl EventLoop {
         let Some(job) = self.scheduler.run(run).map(|run| run.job.clone()) else {
             return;
         };
+        // Read while the job runs, so that its answer rings as its reader wants.
+        for target in self.targets(&job).0 {
+            let KnownChat { chat, facts } = self.chats.of_target(&target);
+            if let Some(person) = self.quiet.ask(&chat, &facts) {
+                self.load_quiet_hours(person, QuietWaiter::Message);
+            }
+        }
         if let Some(prompt) = self.job_files.prompt(turn, &job) {
             self.prompt_read(turn, prompt);
         }
@@ -358,7 +366,7 @@ impl EventLoop {
         let is_silent = ended.outcome == RowState::Stopped && !run.timed_out;
         let message = match &error {
             _ if is_silent => None,
-            Some(error) => Some(target::failure_text(&run.job, error)),
+            Some(error) => Some(self.job_failure(&run.job, error)),
             None if target::is_silent(text) => None,
             None => {
                 let wrap = self.scheduler.settings().wrap_response;
@@ -378,13 +386,19 @@ impl EventLoop {
         self.scheduler.finish(&run, outcome, now, &mut self.effects);
     }
 
+    /// What the targets of a job read when it failed. Nobody has asked for it, so it comes in the language of the settings.
+    fn job_failure(&self, job: &Job, why: &str) -> String {
+        let english = target::failure_text(job, why);
+        self.settings.chat.language.reword(&english).into_owned()
+    }
+
     /// Ends a run whose agent did not start, and notifies its targets.
     pub fn fail_run(&mut self, run: RunSeq, why: &str) {
         let Some(run) = self.scheduler.end(run) else {
             return;
         };
         tracing::warn!(job = run.job.id(), why, "a job failed");
-        let message = target::failure_text(&run.job, why);
+        let message = self.job_failure(&run.job, why);
         let (ops, delivery_error) = self.plan_answer(&run.job, Some(&message));
         self.add_ops(ops, None);
         let outcome = RunOutcome {
@@ -400,7 +414,7 @@ impl EventLoop {
     fn run_interrupted(&mut self, run: &RunRow, job: Option<&Job>) {
         tracing::warn!(job = run.job, "a job was interrupted by the end of the last run");
         if let Some(job) = job {
-            let message = target::failure_text(job, "the relay was restarted while it ran");
+            let message = self.job_failure(job, "the relay was restarted while it ran");
             let (ops, _) = self.plan_answer(job, Some(&message));
             self.add_ops(ops, None);
         }

@@ -91,6 +91,13 @@ impl EventLoop {
                 self.quiet_hours_loaded(person, waiter, blob.as_deref());
             }
             (Completion::Resume { blob, .. }, Pending::AgentState(reply)) => drop(reply.send(blob)),
+            (Completion::Resume { blob, .. }, Pending::Voice(session, reply)) => {
+                if blob.is_some() {
+                    // What is used is kept.
+                    self.keep_voice(session);
+                }
+                drop(reply.send(blob));
+            }
             (_, waiter) => self.waiter_mismatched(waiter),
         }
     }
@@ -177,7 +184,7 @@ impl EventLoop {
                 self.command_conversations_known(&owner, *command, None);
             }
             Pending::Quiet(person, waiter) => self.quiet_hours_loaded(person, waiter, None),
-            Pending::AgentState(reply) => drop(reply.send(None)),
+            Pending::AgentState(reply) | Pending::Voice(_, reply) => drop(reply.send(None)),
             Pending::Job(step) => self.job_command_failed(step),
             Pending::Handed => {
                 tracing::error!("cannot read the context that waits for turns; it is read at the next start");

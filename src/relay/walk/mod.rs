@@ -1,11 +1,12 @@
 //! What the event loop does with each event, in the order of the walk: what came in ([`arrival`], [`group_threads`], [`edits`], [`command`]), the life of a
-//! turn ([`turn`], [`turn_end`]) and where its task makes a difference ([`job`], [`handed`]), the requests of a running one
+//! turn ([`turn`], [`turn_end`]), what it changed ([`changes`]) and where its task makes a difference ([`job`], [`handed`]), the requests of a running one
 //! ([`turn_requests`]), what goes out ([`ops`]) and whether it rings ([`quiet`]), the journal's answers ([`journal`]), and what an earlier process left
 //! ([`recovery`]). Requests of handles come in beside all of that ([`requests`], [`repairs`]).
 //!
 //! Everything here is a method of the event loop. It asks the parts and passes their answers on; it keeps no state.
 
 pub mod arrival;
+pub mod changes;
 pub mod command;
 pub mod conversations;
 pub mod edits;

@@ -46,16 +46,22 @@ impl EventLoop {
     /// Has messages ring nobody if nothing rings now.
     pub fn hush(&self, actions: &mut [DurableAction], chat: &ChatId, facts: &ChatFacts) {
         if self.is_quiet(chat, facts) {
-            for durable in actions {
-                let rest = durable.fallback.iter_mut().chain(&mut durable.then);
-                rest.chain([&mut durable.action]).for_each(Action::silence);
-            }
+            silence(actions);
         }
+    }
+
+    /// Adds the message that says how a turn ended. One message rings: where it follows, the answer before it does not.
+    pub fn sum_up(&self, summary: &TurnSummary<'_>, ops: &mut Vec<DurableAction>, origin: &TurnOrigin) {
+        let message = self.plan_summary(summary, ops, origin);
+        if !message.is_empty() {
+            silence(ops);
+        }
+        ops.extend(message);
     }
 
     /// The message that ends a turn which took long, or whose failure was only written below what was shown. `ops` is
     /// what else ends it.
-    pub fn plan_summary(
+    fn plan_summary(
         &self,
         summary: &TurnSummary<'_>,
         ops: &[DurableAction],
@@ -212,6 +218,14 @@ impl EventLoop {
             }
             (QuietChoice::Everybodys, None) | (QuietChoice::Off, _) => language.say(ChatPhrase::QuietNever),
         }
+    }
+}
+
+/// Has messages ring nobody.
+fn silence(actions: &mut [DurableAction]) {
+    for durable in actions {
+        let rest = durable.fallback.iter_mut().chain(&mut durable.then);
+        rest.chain([&mut durable.action]).for_each(Action::silence);
     }
 }
 

@@ -15,7 +15,6 @@ use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::messages::MessageKey;
-use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
@@ -249,13 +248,12 @@ impl EventLoop {
         }
         let adapter = self.adapters.get(&origin.chat.platform);
         let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
-        let (mut start_mark, mut is_interaction, mut preference) = (None, false, None);
+        let (mut start_mark, mut is_interaction, mut command) = (None, false, None);
         let mut input = match task {
             Task::Message(event) => {
                 let event = event.take().map(|event| *event).unwrap_or_default();
                 is_interaction = event.metadata.contains_key(INTERACTION);
-                let command = self.commands.parse(event.text());
-                preference = command.and_then(SlashCommand::into_preference);
+                command = self.commands.parse(event.text());
                 turn_input(event, selection.text, &adapter)
             }
             Task::Job(job) => {
@@ -298,10 +296,13 @@ impl EventLoop {
             Task::Job(_) => origin.session.clone(),
             Task::Message(_) | Task::Handed(_) => {
                 let origin = Arc::clone(&origin);
-                self.enter_conversation(&origin, &selection.agent, preference.is_none().then_some(&said))
+                self.enter_conversation(&origin, &selection.agent, command.is_none().then_some(&said))
             }
         };
         let sends_files = accepts_attachments && !collect && self.media.is_some();
+        let instead = command.and_then(|command| {
+            self.instead_of_answer(command, &conversation, &origin, &selection.agent, sends_files)
+        });
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,
@@ -312,8 +313,9 @@ impl EventLoop {
             media: self.media.clone(),
             voice: self.voice.clone(),
             accepts_attachments,
+            has_albums: adapter.has_albums(),
             start_mark,
-            preference,
+            instead,
             shaper: adapter.answer_shaper(&origin.facts, sends_files),
         };
         self.turns

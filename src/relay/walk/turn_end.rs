@@ -30,6 +30,11 @@ impl EventLoop {
         };
         self.approvals
             .withdraw_turn(report.turn, &self.adapters, &mut self.effects);
+        let conversation = self.turns.conversation(report.turn).cloned();
+        let mut report = report;
+        if let (Some(conversation), Some(diff)) = (conversation, report.diff.take()) {
+            self.changes.turn_ended(conversation, diff);
+        }
         let Some(ended) = self.turns.end(&report) else {
             return self.settle_contexts(report.turn, false);
         };
@@ -69,9 +74,12 @@ impl EventLoop {
         let origin = ended.origin;
         let adapter = self.adapters.get(&origin.chat.platform);
         let mut last = stream.finish(ended.result, now);
-        for (position, attachment) in &report.attachments {
-            let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
-            last.insert(*position, actions);
+        for together in report.attachments.chunk_by(|(here, _), (there, _)| here == there) {
+            let files: Vec<_> = together.iter().map(|(_, file)| file).collect();
+            let actions = adapter.attachments(&files, &origin.chat, &origin.facts);
+            if let [(position, _), ..] = together {
+                last.insert(*position, actions);
+            }
         }
         if let Some((preference, answer)) = report.preference {
             let place = (&*origin.chat, &*origin.facts);
@@ -86,8 +94,11 @@ impl EventLoop {
                 None => report.gist.as_str().into(),
             },
         };
-        last.durable
-            .extend(self.plan_summary(&summary, &last.durable, &origin));
+        self.sum_up(&summary, &mut last.durable, &origin);
+        if last.durable.is_empty() {
+            // Nothing takes the place of what shows that an answer is coming.
+            self.leave_unanswered(&origin.chat, &origin.facts);
+        }
         self.hush(&mut last.durable, &origin.chat, &origin.facts);
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();

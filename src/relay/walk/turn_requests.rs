@@ -63,9 +63,8 @@ impl EventLoop {
             TurnRequest::LoadVoice(reply) => {
                 let session = voice_key(&origin.session);
                 self.effects
-                    .request(Pending::AgentState(reply), |token| Command::LoadResume {
-                        token,
-                        session,
+                    .request(Pending::Voice(Arc::clone(&session), reply), |token| {
+                        Command::LoadResume { token, session }
                     });
             }
             TurnRequest::LoadState(reply) => {
@@ -95,10 +94,10 @@ impl EventLoop {
                     self.outbox.queue(op, live, now, &mut self.effects);
                 }
             }
-            TurnRequest::Attach(attachment, queued) => {
+            TurnRequest::Attach(attachments, queued) => {
                 let row = self.turns.row_of(turn);
                 if let Some(row) = row.filter(|_| !self.turns.is_turn_declined(turn)) {
-                    let ops = self.plan_attachment(&attachment, &origin, row);
+                    let ops = self.plan_attachments(&attachments, &origin, row);
                     self.add_ops(ops, Some(queued));
                 }
             }
@@ -173,14 +172,15 @@ impl EventLoop {
         })
     }
 
-    fn plan_attachment(
+    fn plan_attachments(
         &mut self,
-        attachment: &OutgoingAttachment,
+        attachments: &[OutgoingAttachment],
         origin: &TurnOrigin,
         row: InboxSeq,
     ) -> Vec<DurableOp> {
         let adapter = self.adapters.get(&origin.chat.platform);
-        let mut actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
+        let attachments: Vec<&OutgoingAttachment> = attachments.iter().collect();
+        let mut actions = adapter.attachments(&attachments, &origin.chat, &origin.facts);
         self.hush(&mut actions, &origin.chat, &origin.facts);
         let group = OpGroup::Message(row);
         let session = origin.session.shared();

@@ -11,6 +11,7 @@ const PARTS: &[(&str, &str)] = &[
     ("AccessControl", "access"),
     ("AgentRegistry", "agents"),
     ("Approvals", "approvals"),
+    ("Changes", "changes"),
     ("Chats", "chats"),
     ("Conversations", "conversations"),
     ("GroupThreads", "group_threads"),

@@ -120,6 +120,51 @@ async fn a_due_job_runs_once_and_its_answer_reaches_a_chat_that_never_spoke() {
     relay.stop().await;
 }
 
+/// Whether the answer of a job rings.
+async fn rings(dir: &Path, files: &mut CronFiles, adjust: impl FnOnce(&mut Settings)) -> bool {
+    let id = add(files, new_job("in 1m", "say=hi"));
+    change(files, JobChange::Run { job: id.clone() });
+    let relay = start_with(dir, EchoAgent, |settings| {
+        plain(settings);
+        settings.cron.timezone = Some("UTC".to_owned());
+        adjust(settings);
+    })
+    .await;
+    relay.replies("home", 1).await;
+    let seen = relay.stop().await;
+    change(files, JobChange::Remove { job: id });
+    let answer = seen.ops.iter().rfind(|op| op.kind() == Some("send")).unwrap();
+    answer.action["metadata"]["notify"] == true
+}
+
+#[tokio::test]
+async fn the_answer_of_a_job_rings_nobody_in_quiet_hours() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    assert!(rings(dir.path(), &mut files, |_| {}).await);
+    let hour = now().to_zoned(TimeZone::UTC).hour();
+    let hours = format!("{:02}:00-{:02}:00", (hour + 23) % 24, (hour + 2) % 24);
+    let quiet = |settings: &mut Settings| settings.chat.quiet_hours = Some(hours.parse().unwrap());
+    assert!(!rings(dir.path(), &mut files, quiet).await);
+}
+
+#[tokio::test]
+async fn what_a_person_chose_holds_for_their_jobs_after_a_restart_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let hour = now().to_zoned(TimeZone::UTC).hour();
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        plain(settings);
+        settings.cron.timezone = Some("UTC".to_owned());
+    })
+    .await;
+    let hours = format!("{:02}:00-{:02}:00", (hour + 23) % 24, (hour + 2) % 24);
+    relay.deliver("home", "1", &format!("/quiet {hours}")).await;
+    relay.replies("home", 1).await;
+    relay.stop().await;
+    assert!(!rings(dir.path(), &mut files, |_| {}).await);
+}
+
 #[tokio::test]
 async fn the_timer_claims_what_is_due_and_computes_the_next_run() {
     let dir = tempfile::tempdir().unwrap();

@@ -56,6 +56,34 @@ async fn whoever_is_ignored_sees_no_placeholder() {
 }
 
 #[tokio::test]
+async fn no_placeholder_stays_after_an_answer_without_text_or_with_a_file_only() {
+    let fake = FakeDiscord::start().await;
+    let work = tempfile::tempdir().unwrap();
+    std::fs::write(work.path().join("notes.txt"), "some notes").unwrap();
+    let script = r#"echo '{\"type\":\"media\",\"path\":\"notes.txt\"}'"#;
+    let filer = format!(
+        "{{kind: command, argv: [sh, -c, \"{script}\"], output: jsonl, workdir: \"{}\"}}",
+        work.path().display()
+    );
+    let setup = setup(&fake)
+        .setting("agents.silent", "{kind: noop}")
+        .setting("agents.filer", &filer)
+        .args(&["run", "--agent", "silent"]);
+    let relay = started(&setup).await;
+    fake.interacts(2, &json!({"name": "ask-me"}));
+    eventually("the placeholder is gone", async || fake.discarded() == 1).await;
+    assert!(fake.replaced().is_empty() && fake.answers().is_empty());
+    relay.stop().await;
+    let setup = setup.args(&["run", "--agent", "filer"]);
+    let relay = started(&setup).await;
+    fake.interacts(2, &json!({"name": "ask-me"}));
+    eventually("the file takes its place", async || fake.uploads().len() == 1).await;
+    assert_eq!((fake.replaced(), fake.discarded()), (vec![String::new()], 1));
+    assert!(fake.answers().is_empty(), "{:?}", fake.answers());
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_running_turn_leaves_the_placeholder_of_a_command_to_its_answer() {
     let fake = FakeDiscord::start().await;
     let setup = setup(&fake);

@@ -52,6 +52,11 @@ struct State {
     discarded: usize,
     /// How often all connections to the gateway were cut.
     cuts: usize,
+    /// Files that a message may have, and whether it may be a voice message.
+    max_files: usize,
+    takes_voice: bool,
+    /// Messages that were refused for that.
+    refused: Vec<Value>,
 }
 
 /// The application that the bot belongs to.
@@ -77,6 +82,7 @@ impl FakeDiscord {
             news: broadcast::channel(64).0,
         };
         fake.lock().next_id = 1000;
+        fake.allow(10, true);
         let server = fake.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = rest.accept().await {
@@ -94,6 +100,17 @@ impl FakeDiscord {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+
+    /// Takes so many files in a message, and voice messages or none.
+    pub(super) fn allow(&self, max_files: usize, takes_voice: bool) {
+        let mut state = self.lock();
+        (state.max_files, state.takes_voice) = (max_files, takes_voice);
+    }
+
+    /// Messages that were refused because of their files.
+    pub(super) fn refused(&self) -> Vec<Value> {
+        self.lock().refused.clone()
     }
 
     /// Closes every connection with this code.
@@ -355,11 +372,11 @@ impl FakeDiscord {
             let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
             let raw: Vec<u8> = bytes[end + 4..end + 4 + length].to_vec();
             bytes.drain(..end + 4 + length);
-            let (body, file) = content(&raw);
+            let (body, files) = content(&raw);
             assert!(head.contains(&format!("Bot {TOKEN}")), "{head}");
             let mut words = head.split_whitespace();
             let (method, path) = (words.next().unwrap().to_owned(), words.next().unwrap().to_owned());
-            let (status, answer) = self.answer(&method, &path, &body, file);
+            let (status, answer) = self.answer(&method, &path, &body, files);
             let answer = answer.to_string();
             let limits = "x-ratelimit-remaining: 4\r\nx-ratelimit-reset-after: 1.0\r\n";
             let answer = format!(
@@ -372,13 +389,7 @@ impl FakeDiscord {
         }
     }
 
-    fn answer(
-        &self,
-        method: &str,
-        path: &str,
-        body: &Value,
-        file: Option<(String, Vec<u8>)>,
-    ) -> (u16, Value) {
+    fn answer(&self, method: &str, path: &str, body: &Value, files: Vec<(String, Vec<u8>)>) -> (u16, Value) {
         let mut state = self.lock();
         let commands = format!("/applications/{APPLICATION}/commands");
         let answer = match method {
@@ -417,6 +428,7 @@ impl FakeDiscord {
                     return (404, json!({"code": 10_015, "message": "Unknown Webhook"}));
                 }
                 state.replaced.push(body["content"].as_str().unwrap().to_owned());
+                state.uploads.extend(files);
                 state.next_id += 1;
                 json!({"id": state.next_id.to_string()})
             }
@@ -435,6 +447,10 @@ impl FakeDiscord {
                         json!({"message": "slow down", "retry_after": 0.3, "global": false}),
                     );
                 }
+                if files.len() > state.max_files || (body["flags"] == 8192 && !state.takes_voice) {
+                    state.refused.push(body.clone());
+                    return (400, json!({"code": 50_035, "message": "Invalid Form Body"}));
+                }
                 let nonce = body["nonce"].as_str().unwrap().to_owned();
                 assert_eq!(body["enforce_nonce"], true);
                 if let Some(known) = state.nonces.get(&nonce) {
@@ -443,11 +459,11 @@ impl FakeDiscord {
                 state.next_id += 1;
                 let message = json!({"id": state.next_id.to_string()});
                 state.nonces.insert(nonce, message.clone());
-                let text = body["content"].as_str().unwrap().to_owned();
+                let text = body["content"].as_str().unwrap_or_default().to_owned();
                 let id = state.next_id.to_string();
                 state.shown.push((id, text));
                 state.sent.push(body.clone());
-                state.uploads.extend(file);
+                state.uploads.extend(files);
                 message
             }
             _ => json!({"id": "1"}),
@@ -456,10 +472,10 @@ impl FakeDiscord {
     }
 }
 
-/// The JSON of a request, and its file if it uploads one.
-fn content(raw: &[u8]) -> (Value, Option<(String, Vec<u8>)>) {
+/// The JSON of a request, and the files that it uploads.
+fn content(raw: &[u8]) -> (Value, Vec<(String, Vec<u8>)>) {
     if let Ok(json) = serde_json::from_slice(raw) {
-        return (json, None);
+        return (json, Vec::new());
     }
     let text = String::from_utf8_lossy(raw);
     let part = |name: &str| {
@@ -468,12 +484,13 @@ fn content(raw: &[u8]) -> (Value, Option<(String, Vec<u8>)>) {
         Some((at, start, start + text[start..].find("\r\n--")?))
     };
     let Some((_, start, end)) = part("payload_json") else {
-        return (Value::Null, None);
+        return (Value::Null, Vec::new());
     };
     let json = serde_json::from_str(&text[start..end]).unwrap();
-    let file = part("files[0]").map(|(at, start, end)| {
+    let files = (0..).map_while(|number| part(&format!("files[{number}]")));
+    let files = files.map(|(at, start, end)| {
         let name = text[at..].split("filename=\"").nth(1).unwrap().split('"').next();
         (name.unwrap().to_owned(), text[start..end].as_bytes().to_vec())
     });
-    (json, file)
+    (json, files.collect())
 }

@@ -2,6 +2,7 @@
 
 mod changes;
 mod fake;
+mod files;
 
 use self::fake::{CHANNEL, DIRECT, FakeDiscord, TOKEN};
 use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
@@ -132,6 +133,34 @@ async fn in_a_channel_only_what_addresses_the_bot_is_answered_after_a_restart_to
     answered(&fake, "echo: three").await;
     relay.stop().await;
     assert_eq!(fake.answers(), ["echo: one", "echo: two", "echo: three"]);
+}
+
+#[tokio::test]
+async fn what_was_said_before_is_context_once_when_the_bot_is_called() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake)
+        .setting("chat.group_context", "2")
+        .setting("agents.parrot", "{kind: command, argv: [cat]}")
+        .args(&["run", "--agent", "parrot"]);
+    let relay = started(&setup).await;
+    for text in ["one", "two", "three"] {
+        fake.say_in(CHANNEL, text);
+    }
+    fake.say_in(CHANNEL, "<@1> what is missing?");
+    eventually("the answer", async || fake.answers().len() == 1).await;
+    let answer = fake.answers().remove(0);
+    assert!(
+        answer.contains("two") && answer.contains("three") && !answer.contains("one"),
+        "{answer}"
+    );
+    fake.say_in(CHANNEL, "<@1> and now?");
+    eventually("another answer", async || fake.answers().len() == 2).await;
+    let answer = fake.answers().remove(1);
+    assert!(
+        answer.contains("and now?") && !answer.contains("three"),
+        "{answer}"
+    );
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -50,6 +50,21 @@ async fn a_person_reads_the_language_of_their_client_else_that_of_the_settings()
     assert!(help.contains("/new \u{307e}\u{305f}\u{306f} /reset: "), "{help}");
     let new = said(&relay, None, "8", "/new Plan").await;
     assert_eq!(new, "Ein neues Gespr\u{e4}ch hat begonnen: Plan.");
+    let jobs = said(&relay, None, "9", "/cron list").await;
+    assert!(
+        jobs.starts_with("Dieser Chat hat keine Auftr\u{e4}ge.\n/cron list: die Auftr\u{e4}ge"),
+        "{jobs}"
+    );
+    let added = said(&relay, Some("es"), "10", "/cron add in 2h hola").await;
+    assert!(
+        added.starts_with("Tarea ") && added.contains("Para deshacer: /cron remove"),
+        "{added}"
+    );
+    let missing = said(&relay, None, "11", "/cron pause nothing").await;
+    assert!(
+        missing.starts_with("Es gibt keinen Auftrag `nothing`."),
+        "{missing}"
+    );
     // What the agent says stays as it is.
     assert_eq!(said(&relay, None, "7", "Stopped.").await, "echo: Stopped.");
     relay.stop().await;

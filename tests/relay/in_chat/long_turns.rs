@@ -3,7 +3,9 @@
 use super::{notify, platform, terse, text};
 use crate::support::memory_relay::start_on;
 use crate::support::scripted_agent::ScriptedAgent;
-use hermes_relay::agent::{AgentEvent, Failure, FailureClass, StepState, ToolCall, ToolKind, Turn, TurnEnd};
+use hermes_relay::agent::{
+    AgentEvent, Failure, FailureClass, FileChange, StepState, ToolCall, ToolKind, Turn, TurnEnd,
+};
 use hermes_relay::relay::Record;
 use serde_json::json;
 use std::time::Duration;
@@ -107,6 +109,29 @@ async fn a_long_turn_sends_no_summary_where_it_is_switched_off() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_long_turn_rings_once_although_its_answer_is_a_new_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = ScriptedAgent::new(|turn| work(turn, 1200));
+    let relay = start_on(dir.path(), agent, &platform(&["send", "edit"]), |settings| {
+        terse(settings);
+        settings.streaming.tool_progress = false;
+        (settings.chat.notify_after_secs, settings.chat.progress_after_secs) = (1, 0);
+    })
+    .await;
+    relay.deliver("a", "1", "go").await;
+    relay.seen("the end of a long turn", is_summary).await;
+    let seen = relay.stop().await;
+    let rings: Vec<_> = seen.ops.iter().map(|op| (text(op), notify(op))).collect();
+    assert_eq!(
+        rings,
+        [
+            ("I will look at it.\n\nAll tests pass.", &json!(false)),
+            ("Done after 1 s: All tests pass.", &json!(true)),
+        ]
+    );
+}
+
+#[tokio::test]
 async fn a_failure_below_a_text_that_is_shown_rings_whenever_it_comes() {
     let dir = tempfile::tempdir().unwrap();
     let agent = ScriptedAgent::new(|turn: Turn| async move {
@@ -128,5 +153,37 @@ async fn a_failure_below_a_text_that_is_shown_rings_whenever_it_comes() {
     let last = seen.ops.back().unwrap();
     assert_eq!(text(last), "Failed after 0 s: The disk is full.");
     assert_eq!((last.kind(), notify(last)), (Some("send"), &json!(true)));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn changes_come_as_text_where_there_are_no_files_and_an_agent_without_reports_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = ScriptedAgent::new(|turn: Turn| async move {
+        if turn.input.text == "edit" {
+            let change = FileChange {
+                path: "a.txt".to_owned(),
+                old: None,
+                new: Some("one\n".to_owned()),
+            };
+            turn.events.emit(AgentEvent::Changed(change)).await;
+        }
+        turn.events.text("done").await;
+        TurnEnd::Completed
+    });
+    let relay = start_on(dir.path(), agent, &platform(&["send", "edit"]), terse).await;
+    relay.deliver("a", "1", "hi").await;
+    relay.replies("a", 1).await;
+    relay.deliver("a", "2", "/diff").await;
+    let told = relay.replies("a", 2).await;
+    assert!(told[1].ends_with("does not report what it changes."), "{told:?}");
+    relay.deliver("a", "3", "edit").await;
+    relay.replies("a", 3).await;
+    relay.deliver("a", "4", "/diff").await;
+    let told = relay.replies("a", 4).await;
+    assert_eq!(
+        told[3],
+        "~~~diff\n--- /dev/null\n+++ b/a.txt\n@@ -0,0 +1,1 @@\n+one\n~~~"
+    );
     relay.stop().await;
 }

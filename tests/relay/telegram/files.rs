@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::support::dev::{BotApiAnswer, BotApiRule, PersonFile, PersonMessage, SeenFile};
 use hermes_relay::agent::{AgentEvent, EchoAgent, Media, MediaLocation, TurnEnd};
 use secrecy::ExposeSecret as _;
+use serde_json::Value;
 
 use super::{ADA, Noting, World};
 use crate::support::scripted_agent::ScriptedAgent;
@@ -233,5 +234,91 @@ async fn an_upload_of_unknown_outcome_is_sent_again() {
         (Some("named.txt"), b"one".as_slice())
     );
     assert_eq!(world.api.calls_of("sendDocument").len(), 2);
+    relay.stop().await;
+}
+
+/// Sends a file without a caption for each word of the message.
+fn sending_silently() -> ScriptedAgent {
+    ScriptedAgent::new(|turn| async move {
+        for name in turn.input.text.split_whitespace() {
+            let media = Media {
+                location: MediaLocation::File(name.into()),
+                caption: if name == "a.png" {
+                    "look".to_owned()
+                } else {
+                    String::new()
+                },
+                kind: None,
+                name: None,
+            };
+            turn.events.emit(AgentEvent::Media(media)).await;
+        }
+        turn.events.text("that is all").await;
+        TurnEnd::Completed
+    })
+}
+
+#[tokio::test]
+async fn several_files_of_an_answer_are_one_album_as_far_as_telegram_mixes_them() {
+    let world = World::new().await;
+    for name in ["a.png", "b.png", "c.txt", "d.txt", "e.png"] {
+        std::fs::write(world.work.path().join(name), PNG).unwrap();
+    }
+    let relay = world.start_with(sending_silently(), |_| {}).await;
+    world.api.say(ADA, ADA, "a.png b.png c.txt d.txt e.png");
+    world.answer(ADA, "that is all").await;
+    eventually("the files", async || sent(&world).len() == 5).await;
+    let albums = world.api.calls_of("sendMediaGroup").into_iter();
+    let albums: Vec<Value> = albums
+        .map(|call| serde_json::from_str(call.params["media"].as_str().unwrap()).unwrap())
+        .collect();
+    let kinds: Vec<Vec<&str>> = albums
+        .iter()
+        .map(|media| {
+            let media = media.as_array().unwrap().iter();
+            media.map(|item| item["type"].as_str().unwrap()).collect()
+        })
+        .collect();
+    assert_eq!(kinds, [["photo", "photo"], ["document", "document"]]);
+    let first = &albums[0];
+    assert_eq!(
+        (&first[0]["caption"], first[1].get("caption")),
+        (&"look".into(), None)
+    );
+    assert_eq!(world.api.calls_of("sendPhoto").len(), 1);
+    let outgoing = world.state.path().join("media/outgoing");
+    eventually("the copies are gone", async || {
+        std::fs::read_dir(&outgoing).unwrap().count() == 0
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_album_that_is_refused_comes_one_by_one_and_each_file_once() {
+    let world = World::new().await;
+    for name in ["a.png", "b.png", "c.png"] {
+        std::fs::write(world.work.path().join(name), PNG).unwrap();
+    }
+    let refuse = |method: &str, why: &str| BotApiRule::on(method, BotApiAnswer::refuse(400, why));
+    world
+        .api
+        .script(refuse("sendMediaGroup", "Bad Request: wrong file"));
+    // The first of them is refused alone, too, and the second has to wait.
+    world
+        .api
+        .script(refuse("sendPhoto", "Bad Request: wrong file").once());
+    world
+        .api
+        .script(BotApiRule::on("sendPhoto", BotApiAnswer::too_many(1)).once());
+    let relay = world.start_with(sending_silently(), |_| {}).await;
+    world.api.say(ADA, ADA, "a.png b.png c.png");
+    world.answer(ADA, "look\n(could not deliver a.png)").await;
+    eventually("the other files", async || sent(&world).len() == 2).await;
+    world.answer(ADA, "that is all").await;
+    assert_eq!(world.api.calls_of("sendMediaGroup").len(), 1);
+    let mut texts = world.texts(ADA);
+    texts.sort();
+    assert_eq!(texts, ["", "", "look\n(could not deliver a.png)", "that is all"]);
     relay.stop().await;
 }

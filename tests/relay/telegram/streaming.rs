@@ -243,3 +243,28 @@ async fn an_edit_of_a_growing_text_that_fails_is_not_repeated_and_the_answer_arr
     assert_eq!(world.api.answers(ADA).len(), 1);
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn the_end_of_a_long_turn_rings_once() {
+    let world = World::new().await;
+    let agent = crate::support::scripted_agent::ScriptedAgent::new(|turn| async move {
+        tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
+        turn.events.text("All tests pass.").await;
+        hermes_relay::agent::TurnEnd::Completed
+    });
+    let relay = world
+        .start_with(agent, |settings| {
+            settings.streaming.mode = hermes_relay::adapter::stream::StreamMode::Off;
+            settings.chat.notify_after_secs = 1;
+        })
+        .await;
+    world.api.say(ADA, ADA, "go");
+    world.answer(ADA, "Done after 1 s: All tests pass.").await;
+    let sent = world.api.calls_of("sendMessage");
+    let silent: Vec<bool> = sent
+        .iter()
+        .map(|call| call.params["disable_notification"] == true)
+        .collect();
+    assert_eq!(silent, [true, false], "{sent:?}");
+    relay.stop().await;
+}

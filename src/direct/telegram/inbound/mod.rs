@@ -7,7 +7,6 @@ mod event;
 mod poll;
 mod press;
 mod received;
-mod recent;
 mod relevance;
 mod sender;
 mod update;
@@ -16,7 +15,9 @@ pub use content::MAX_DOWNLOAD_BYTES;
 pub use poll::{PollRetry, PollStep, PollTrouble, Polling};
 pub use press::{PressAnswer, PressNext, Presses, after_press};
 pub use received::{NextPoll, ReceivedUpdates};
-pub use recent::RecentMessages;
+
+/// The last messages of groups and their topics.
+pub type RecentInTopics = crate::direct::RecentMessages<(i64, Option<i64>)>;
 pub use relevance::Relevance;
 pub use update::{ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, UpdateMeaning, read_batch};
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::RecentInTopics;
 use super::entity::CommandAddressee;
 use super::event::{MessageReading, press_event, root_name};
-use super::recent::RecentMessages;
 use super::relevance::Relevance;
 use super::sender::Sender;
 use crate::direct::field;
@@ -160,7 +160,7 @@ pub struct BatchReader<'a> {
     /// The names of known topics; the updates add further ones.
     pub topics: &'a mut TopicNames,
     /// What was said in groups before; the updates add to it.
-    pub recent: &'a mut RecentMessages,
+    pub recent: &'a mut RecentInTopics,
 }
 
 /// The updates of a `getUpdates` result, by ascending id. An entry without an id is dropped: the next id passes it. An
@@ -274,12 +274,12 @@ impl BatchReader<'_> {
             if reading.place == ChatPlace::Group && !reading.sender.is_bot {
                 let text = event["text"].as_str().unwrap_or_default();
                 self.recent
-                    .note(group, reading.message_id, &reading.sender.name, text);
+                    .note(&group, reading.message_id, &reading.sender.name, text);
             }
             return ignored(reason);
         }
         if judged.is_ok()
-            && let Some(context) = self.recent.take(group)
+            && let Some(context) = self.recent.take(&group)
         {
             event["context"] = context;
         }

@@ -12,7 +12,7 @@ use crate::direct::telegram::text::{CAPTION_CHARS, MESSAGE_CHARS, rich_markdown}
 use crate::direct::telegram::topics::{GENERAL_TOPIC, MAX_TOPIC_NAME};
 use crate::direct::text::{Styled, render};
 use crate::text::{one_line, truncate};
-use crate::wire::{Action, Metadata, OpResult, PromptButton, text_of};
+use crate::wire::{Action, AlbumFile, Metadata, OpResult, PromptButton, text_of};
 
 /// The chat and place that an op goes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) const DOCUMENT: MediaMethod = MediaMethod {
 };
 
 impl MediaMethod {
-    fn of(kind: &str) -> Self {
+    pub(super) fn of(kind: &str) -> Self {
         let (name, field) = match kind {
             "image" | "photo" => ("sendPhoto", "photo"),
             "voice" => ("sendVoice", "voice"),
@@ -82,6 +82,15 @@ pub(super) enum PlannedCall {
         plain: bool,
         source: String,
         name: Option<String>,
+        /// The text that replaces it if the server refuses it; otherwise the op is refused.
+        instead: Option<String>,
+    },
+    /// Several files as one message; `instead` sends them one after the other if the server refuses that.
+    Album {
+        files: Vec<AlbumFile>,
+        caption: Option<Styled>,
+        plain: bool,
+        instead: VecDeque<PlannedCall>,
     },
     /// Messages to delete.
     Delete { ids: Vec<i64> },
@@ -225,12 +234,17 @@ pub(super) fn plan(
             filename,
             ..
         } => {
+            let album = AlbumFile::of(action);
+            if !album.is_empty() {
+                return planner.album(album, content, reply_to.as_deref(), metadata);
+            }
             let file = PlannedCall::Media {
                 method: MediaMethod::of(media_kind),
                 caption: None,
                 plain: false,
                 source: source_url.clone(),
                 name: filename.clone(),
+                instead: None,
             };
             planner.media(file, content, reply_to.as_deref(), metadata)
         }
@@ -462,6 +476,58 @@ impl Planner<'_> {
                 resume_key: Some(resume_key),
             },
         ))
+    }
+
+    /// Several files as one message, unless an earlier attempt has begun to send them one after the other.
+    fn album(
+        self,
+        files: Vec<AlbumFile>,
+        content: &str,
+        reply_to: Option<&str>,
+        metadata: &Metadata,
+    ) -> Result<OpPlan, OpRefusal> {
+        let mut target = self.target(reply_to, metadata)?;
+        let address = files.first().map_or("", |file| file.source_url.as_str());
+        let resume_key = self.resume_key(content, &target, address);
+        let text = render(content);
+        let (mut steps, caption) = match text {
+            text if text.is_blank() => (VecDeque::new(), None),
+            text if text.fits(CAPTION_CHARS) => (VecDeque::new(), Some(text)),
+            text => (sends(text), None),
+        };
+        let mut first = caption.clone();
+        let singles = files.iter().map(|file| PlannedCall::Media {
+            method: MediaMethod::of(&file.media_kind),
+            caption: first.take(),
+            plain: false,
+            source: file.source_url.clone(),
+            name: file.filename.clone(),
+            instead: Some(file.instead.clone()),
+        });
+        let instead: VecDeque<PlannedCall> = singles.collect();
+        let shown = self.cache.resume(resume_key);
+        if shown.len() > steps.len() {
+            steps.extend(instead);
+        } else {
+            steps.push_back(PlannedCall::Album {
+                files,
+                caption,
+                plain: false,
+                instead,
+            });
+        }
+        if !shown.is_empty() {
+            steps.drain(..shown.len().min(steps.len() - 1));
+            target.reply_to = None;
+        }
+        Ok(OpPlan {
+            target,
+            steps,
+            shown,
+            end: OpEnd::Media {
+                resume_key: Some(resume_key),
+            },
+        })
     }
 
     fn draft(self, draft_id: u64, content: &str, metadata: &Metadata) -> Result<OpPlan, OpRefusal> {

@@ -54,6 +54,7 @@ impl DiscordTransport {
         client: Arc<DiscordClient>,
         files: Arc<BotFiles>,
         state_dir: &Path,
+        group_context: usize,
     ) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
@@ -66,6 +67,7 @@ impl DiscordTransport {
             status: status_sender,
             frames: Arc::clone(&frames),
             session_path: state_dir.join(SESSION),
+            group_context,
         };
         Self {
             sender,

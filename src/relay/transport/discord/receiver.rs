@@ -59,6 +59,8 @@ pub(super) struct GatewayReceiver {
     pub(super) status: watch::Sender<LinkStatus>,
     pub(super) frames: Arc<FrameCounters>,
     pub(super) session_path: PathBuf,
+    /// Messages of a channel that the agent gets when it is called.
+    pub(super) group_context: usize,
 }
 
 /// Why a connection is over.
@@ -87,6 +89,7 @@ impl GatewayReceiver {
             status,
             frames,
             session_path,
+            group_context,
         } = self;
         let stored = read_bot_state(&session_path);
         let bot: Option<DiscordBot> = serde_json::from_value(stored["bot"].clone())
@@ -112,7 +115,7 @@ impl GatewayReceiver {
         };
         let (fetched, missed) = mpsc::channel(16);
         let mut receiving = GatewayLoop {
-            reader: EventReader::new(bot.unwrap_or_default(), relevance),
+            reader: EventReader::new(bot.unwrap_or_default(), relevance, group_context),
             gateway: DiscordGateway::new(token, session, identified),
             taken: TakenEvents::new(seq, chats),
             sender,

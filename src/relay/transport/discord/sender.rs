@@ -9,7 +9,7 @@ use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::direct::discord::{
     DISCORD_RATES, DeferredAnswers, DeferredCommand, DiscordCalls, Interaction, InteractionKind, RateHeaders,
-    RestAnswer, RestLimits, RestMethod, RestRequest, SentMessages, is_registered, registration,
+    RestAnswer, RestFile, RestLimits, RestMethod, RestRequest, SentMessages, is_registered, registration,
 };
 use crate::direct::flood::{CallKind, FloodPermit};
 use crate::net::discord::{DiscordClient, DiscordFile};
@@ -76,22 +76,26 @@ impl DiscordApi {
     /// Makes a request and learns from its headers.
     pub(super) async fn request(&self, request: &RestRequest) -> RestAnswer {
         self.lock().limits.took(&request.route);
-        let (answer, status, headers) = match &request.file {
-            None => self.client.request(request).await,
-            Some(file) => match self.files.copy_of(&file.source) {
-                Some((path, kept_name)) => {
-                    let name = file.name.as_deref().unwrap_or(&kept_name);
-                    let name = if name.is_empty() { "file" } else { name };
-                    self.client
-                        .upload(request, DiscordFile { path: &path, name })
-                        .await
-                }
-                None => (no_file(), 0, RateHeaders::default()),
-            },
+        let copies: Option<Vec<DiscordFile>> = request.files.iter().map(|file| self.copy_of(file)).collect();
+        let (answer, status, headers) = match copies {
+            Some(copies) if copies.is_empty() => self.client.request(request).await,
+            Some(copies) => self.client.upload(request, &copies).await,
+            None => (no_file(), 0, RateHeaders::default()),
         };
         let now = self.clock.mono();
         self.lock().limits.learn(&request.route, status, &headers, now);
         answer
+    }
+
+    /// The relay's copy of a file, if it is still there.
+    fn copy_of(&self, file: &RestFile) -> Option<DiscordFile> {
+        let (path, kept_name) = self.files.copy_of(&file.source)?;
+        let name = file.name.clone().unwrap_or(kept_name);
+        Some(DiscordFile {
+            path,
+            name: if name.is_empty() { "file".to_owned() } else { name },
+            is_voice: file.is_voice,
+        })
     }
 
     /// Reads something.

@@ -16,7 +16,7 @@ use crate::adapter::stream::ShownDraft;
 use crate::config::TelegramConfig;
 use crate::direct::telegram::{
     ApiAnswer, BatchReader, Bot, Incoming, NextPoll, PollRetry, PollStep, PollTrouble, Polling,
-    ReceivedUpdates, RecentMessages, Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
+    ReceivedUpdates, RecentInTopics, Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
 };
 use crate::link::{Descriptors, End, Generation};
 use crate::net::telegram::BotClient;
@@ -85,7 +85,7 @@ impl Poller {
             has_drafts: true,
             has_webhook: false,
             topics: TopicNames::new(),
-            recent: RecentMessages::new(self.group_context),
+            recent: RecentInTopics::new(self.group_context),
             polling: Polling::default(),
             received: ReceivedUpdates::new(),
             sorter: FrameSorter::new(Generation::first()),
@@ -114,7 +114,7 @@ struct PollLoop {
     /// Whether a webhook must be removed before the next poll.
     has_webhook: bool,
     topics: TopicNames,
-    recent: RecentMessages,
+    recent: RecentInTopics,
     polling: Polling,
     received: ReceivedUpdates,
     sorter: FrameSorter,

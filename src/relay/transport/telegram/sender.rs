@@ -157,29 +157,44 @@ impl PlatformApi for TelegramApi {
         }
     }
 
-    /// Makes a call, with its file if it has one.
+    /// Makes a call, with its files if it has some.
     async fn make(&self, call: Call) -> ApiAnswer {
         let Call {
             method,
             mut body,
-            file,
+            files,
             ..
         } = call;
-        let Some(CallFile { field, source, name }) = file else {
-            return self.client.call(method, &body).await;
-        };
-        if let Some((path, kept_name)) = self.files.copy_of(&source) {
-            let name = name.unwrap_or(kept_name);
-            let part = FilePart {
-                field,
-                path: &path,
-                name: if name.is_empty() { "file" } else { &name },
+        let mut parts = Vec::new();
+        for (number, CallFile { field, source, name }) in files.into_iter().enumerate() {
+            // Files of an album are named in a list; others are a parameter of their own.
+            let in_list = body.get_mut(field).and_then(|list| list.get_mut(number));
+            let reference = if let Some((path, kept_name)) = self.files.copy_of(&source) {
+                let name = name.unwrap_or(kept_name);
+                let field = match in_list {
+                    Some(_) => format!("{field}{number}"),
+                    None => field.to_owned(),
+                };
+                let reference = format!("attach://{field}");
+                parts.push(FilePart {
+                    field,
+                    path,
+                    name: if name.is_empty() { "file".to_owned() } else { name },
+                });
+                in_list.is_some().then_some(reference)
+            } else {
+                Some(FileAddress::parse(&source).map_or(source, |address| address.id))
             };
-            return self.client.upload(method, &body, part).await;
+            match (in_list, reference) {
+                (Some(item), Some(reference)) => item["media"] = reference.into(),
+                (None, Some(reference)) => drop(body.insert(field.to_owned(), reference.into())),
+                (_, None) => {}
+            }
         }
-        let by_reference = FileAddress::parse(&source).map_or(source, |address| address.id);
-        body.insert(field.to_owned(), by_reference.into());
-        self.client.call(method, &body).await
+        if parts.is_empty() {
+            return self.client.call(method, &body).await;
+        }
+        self.client.upload(method, &body, &parts).await
     }
 
     fn answered(&self, calls: &mut OpCalls, answer: ApiAnswer) -> Option<Duration> {

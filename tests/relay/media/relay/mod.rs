@@ -1,5 +1,6 @@
 //! Attachments through a whole relay: the embedded connector on one side, an agent of the test's own on the other.
 
+mod diff;
 mod incoming;
 mod long_code;
 mod outgoing;
@@ -43,6 +44,10 @@ where
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(self.0(turn))
+    }
+
+    fn reports_changes(&self) -> bool {
+        true
     }
 
     /// Takes everything that it is handed, and does nothing with it.

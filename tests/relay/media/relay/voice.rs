@@ -1,11 +1,17 @@
 //! Voice messages through the embedded connector: what the agent gets instead of a recording, and what the chat is told.
 
-use hermes_relay::config::{Settings, TranscribeConfig};
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use hermes_relay::config::{Settings, SpeakConfig, TranscribeConfig};
 use hermes_relay::relay::{BuildError, Relay};
 use hermes_relay::wire::Action;
 
+use serde_json::json;
+use std::path::Path;
+
 use super::{Running, next, reader};
-use crate::support::http_stub::{Stub, json_reply};
+use crate::support::http_stub::{Stub, json_reply, reply};
 
 const VOICE: &[u8] = b"OggS a recording";
 
@@ -230,6 +236,109 @@ async fn an_answer_that_cannot_be_spoken_comes_as_text() {
             ["(I could not speak this answer.)", "read two"],
             "{script}"
         );
+        relay.stop().await;
+    }
+}
+
+/// Speaks with an API, whose key is in a file.
+fn speaking_with(api: &Stub, key: &Path) -> impl FnOnce(&mut Settings) + use<> {
+    std::fs::write(key, "the-key-of-the-voice\n").unwrap();
+    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let speak = SpeakConfig {
+        base_url: Some(api.url("/v1/")),
+        model: "tts-2".to_owned(),
+        voice: "nova".to_owned(),
+        api_key_file: Some(key.to_owned()),
+        timeout_secs: 1,
+        ..SpeakConfig::default()
+    };
+    move |settings: &mut Settings| settings.speak = speak
+}
+
+#[tokio::test]
+async fn an_api_speaks_answers_and_gets_its_key_in_the_header_only() {
+    let api = Stub::start(|_| reply(200, &b"OggS a voice"[..])).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (agent, _given) = reader();
+    let relay = Running::start("discord", agent, speaking_with(&api, &dir.path().join("key"))).await;
+    relay.deliver("a", "1", "/voice on", &[]);
+    told(&relay, 1).await;
+    relay.deliver("a", "2", "two", &[]);
+    let seen = told(&relay, 3).await;
+    assert_eq!(seen[1], ("send", "read two".to_owned()));
+    let sent = relay.connector.messages_in("a");
+    let Some(Action::SendMedia {
+        media_kind,
+        source_url,
+        filename,
+        ..
+    }) = sent.last().map(|sent| &sent.action)
+    else {
+        panic!("{sent:?}");
+    };
+    assert_eq!(
+        (media_kind.as_str(), filename.as_deref()),
+        ("voice", Some("answer.ogg"))
+    );
+    assert_eq!(relay.uploaded(source_url).await, b"OggS a voice");
+
+    let asked = api.only();
+    assert_eq!(
+        (asked.method.as_str(), asked.uri.as_str()),
+        ("POST", "/v1/audio/speech")
+    );
+    assert_eq!(asked.header("authorization"), Some("Bearer the-key-of-the-voice"));
+    assert_eq!(asked.header("content-type"), Some("application/json"));
+    assert_eq!(
+        asked.json(),
+        json!({"model": "tts-2", "voice": "nova", "input": "read two", "response_format": "opus"})
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_api_that_fails_is_told_once_and_the_answer_stays() {
+    let too_large = || [&b"OggS"[..], &[b'x'; 5000]].concat();
+    let cases = [
+        (
+            Stub::always(500, "{\"error\": {\"message\": \"no voice\"}}").await,
+            "a failure",
+        ),
+        (Stub::always(200, "<html>no recording</html>").await, "no audio"),
+        (Stub::start(move |_| reply(200, too_large())).await, "too large"),
+        (
+            Stub::at("127.0.0.1:0", Duration::from_secs(30), |_| {
+                reply(200, &b"OggS late"[..])
+            })
+            .await,
+            "too late",
+        ),
+    ];
+    for (api, case) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let (agent, _given) = reader();
+        let speak = speaking_with(&api, &dir.path().join("key"));
+        let relay = Running::start("discord", agent, |settings| {
+            speak(settings);
+            settings.media.max_bytes = 1000;
+        })
+        .await;
+        relay.deliver("a", "1", "/voice on", &[]);
+        told(&relay, 1).await;
+        relay.deliver("a", "2", "two", &[]);
+        told(&relay, 3).await;
+        relay.wait_for_turns(0).await;
+        // Whatever else it said came before this.
+        relay.deliver("a", "3", "/voice off", &[]);
+        let mut texts: Vec<String> = told(&relay, 4).await.into_iter().map(|(_, text)| text).collect();
+        texts[1..3].sort_unstable();
+        assert_eq!(
+            texts[1..3],
+            ["(I could not speak this answer.)", "read two"],
+            "{case}"
+        );
+        assert_eq!(texts.len(), 4, "{case}: {texts:?}");
+        assert_eq!(api.seen().len(), 1, "{case}");
         relay.stop().await;
     }
 }

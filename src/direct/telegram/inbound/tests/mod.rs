@@ -41,7 +41,7 @@ fn read_with(relevance: &Relevance, topics: &mut TopicNames, updates: &Value) ->
         relevance,
         open_callback: &open,
         topics,
-        recent: &mut RecentMessages::new(0),
+        recent: &mut RecentInTopics::new(0),
     };
     read_batch(updates, &mut reader)
 }

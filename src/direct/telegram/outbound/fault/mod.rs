@@ -166,6 +166,15 @@ impl ApiFault {
         self.closes_chat() && self != Self::Refused("no_rights")
     }
 
+    /// Whether a file may be at fault: neither the chat, nor its topic, nor the message that is answered, nor the markup.
+    pub fn is_about_files(self) -> bool {
+        match self {
+            Self::AsDocument | Self::TooLong | Self::NoMethod => true,
+            Self::Refused(_) => !self.closes_chat(),
+            _ => false,
+        }
+    }
+
     /// Whether the bot can send nothing to this chat until its members or their rights change.
     pub fn closes_chat(self) -> bool {
         matches!(

@@ -10,16 +10,18 @@ use serde_json::{Map, Value, json};
 
 use super::cache::{OutboundCache, ShownPart, ShownText, content_hash};
 use super::fault::ApiFault;
-use super::plan::{DOCUMENT, OpEnd, OpPlan, OpRefusal, OpTarget, PlannedCall, TextEnd, plan, sends};
+use super::plan::{
+    DOCUMENT, MediaMethod, OpEnd, OpPlan, OpRefusal, OpTarget, PlannedCall, TextEnd, plan, sends,
+};
 use crate::direct::flood::CallKind;
 use crate::direct::telegram::call::{ApiAnswer, Call, CallFile};
 use crate::direct::telegram::callback::CallbackKey;
 use crate::direct::telegram::chat::{chat_name, chat_type};
 use crate::direct::telegram::text::{CAPTION_CHARS, MESSAGE_CHARS, RichMessages};
 use crate::direct::telegram::topics::GENERAL_TOPIC;
-use crate::direct::text::Styled;
+use crate::direct::text::{Styled, render};
 use crate::text::printable;
-use crate::wire::{Action, OpResult, Outcome};
+use crate::wire::{Action, AlbumFile, OpResult, Outcome};
 
 /// Longest description of an error in a result, in characters.
 const MAX_ERROR_CHARS: usize = 200;
@@ -194,6 +196,13 @@ impl OpCalls {
                 self.shown.push(ShownPart { id, content });
             }
             Some(PlannedCall::Media { .. }) => self.shown.push(ShownPart::known(id)),
+            Some(PlannedCall::Album { .. }) => {
+                let sent = self.result.as_array().map_or(&[][..], Vec::as_slice);
+                let ids = sent
+                    .iter()
+                    .filter_map(|message| message.get("message_id")?.as_i64());
+                self.shown.extend(ids.map(ShownPart::known));
+            }
             Some(PlannedCall::Rich { id: edited, .. }) => {
                 self.target.reply_to = None;
                 self.shown.push(ShownPart::known(edited.unwrap_or(id)));
@@ -249,6 +258,7 @@ impl OpCalls {
                 }
                 return Some(Observation::RichRefused);
             }
+            fault if fault.is_about_files() && self.without_album() => {}
             ApiFault::Markup => {
                 if !self.without_markup() {
                     let result = refused("bad_markup", &printable(description, MAX_ERROR_CHARS));
@@ -262,6 +272,7 @@ impl OpCalls {
             ApiFault::TooLong if self.shorten() => {}
             ApiFault::AsDocument if self.as_document() => {}
             ApiFault::NoMessage if self.replace() => {}
+            fault if fault.is_about_files() && self.without_file() => {}
             fault => {
                 let code = code_of(fault);
                 match (&self.end, fault) {
@@ -301,13 +312,41 @@ impl OpCalls {
         true
     }
 
+    /// Sends the files of the current album one after the other; `false` if the current call sends no album.
+    fn without_album(&mut self) -> bool {
+        let Some(PlannedCall::Album { instead, .. }) = self.steps.front_mut() else {
+            return false;
+        };
+        let mut singles = std::mem::take(instead);
+        self.steps.pop_front();
+        singles.append(&mut self.steps);
+        self.steps = singles;
+        true
+    }
+
+    /// Tells of a file of an album that cannot be sent, and goes on with the next one.
+    fn without_file(&mut self) -> bool {
+        let Some(PlannedCall::Media { instead, .. }) = self.steps.front_mut() else {
+            return false;
+        };
+        // It is one short message, so that a repeated attempt still counts what was sent.
+        let mut notice = sends(render(&instead.take().unwrap_or_default()));
+        let Some(notice) = notice.pop_front() else {
+            return false;
+        };
+        self.steps.pop_front();
+        self.steps.push_front(notice);
+        true
+    }
+
     /// Sends the current text without markup; `false` if it has none.
     fn without_markup(&mut self) -> bool {
         match self.steps.front_mut() {
             Some(
                 PlannedCall::Send { plain, .. }
                 | PlannedCall::Edit { plain, .. }
-                | PlannedCall::Media { plain, .. },
+                | PlannedCall::Media { plain, .. }
+                | PlannedCall::Album { plain, .. },
             ) => !std::mem::replace(plain, true),
             _ => false,
         }
@@ -546,7 +585,7 @@ impl OpCalls {
     fn call(&self, planned: &PlannedCall) -> Option<Call> {
         let mut body = Map::new();
         body.insert("chat_id".to_owned(), self.target.chat.into());
-        let mut file = None;
+        let mut files = Vec::new();
         let mut kind = CallKind::Required;
         let method = match planned {
             PlannedCall::Send {
@@ -598,20 +637,27 @@ impl OpCalls {
                 plain,
                 source,
                 name,
+                ..
             } => {
-                if let Some(caption) = caption {
-                    put_text(&mut body, "caption", caption, *plain, CAPTION_CHARS);
-                }
-                if method.field == "video" {
-                    body.insert("supports_streaming".to_owned(), true.into());
-                }
+                put_caption(&mut body, *method, caption.as_ref(), *plain);
                 self.put_place(&mut body);
-                file = Some(CallFile {
+                files.push(CallFile {
                     field: method.field,
                     source: source.clone(),
                     name: name.clone(),
                 });
                 method.name
+            }
+            PlannedCall::Album {
+                files: album,
+                caption,
+                plain,
+                ..
+            } => {
+                let list = put_album(album, caption.as_ref(), *plain, &mut files);
+                body.insert("media".to_owned(), list.into());
+                self.put_place(&mut body);
+                "sendMediaGroup"
             }
             PlannedCall::Delete { ids } => put_deleted(&mut body, ids),
             PlannedCall::Other {
@@ -632,7 +678,7 @@ impl OpCalls {
         Some(Call {
             method,
             body,
-            file,
+            files,
             chat: self.target.chat,
             kind,
         })
@@ -657,6 +703,41 @@ impl OpCalls {
 fn put_message_text(body: &mut Map<String, Value>, part: &Styled, plain: bool) {
     put_text(body, "text", part, plain, MESSAGE_CHARS);
     body.insert("link_preview_options".to_owned(), json!({ "is_disabled": true }));
+}
+
+/// Adds the caption of a file.
+fn put_caption(body: &mut Map<String, Value>, method: MediaMethod, caption: Option<&Styled>, plain: bool) {
+    if let Some(caption) = caption {
+        put_text(body, "caption", caption, plain, CAPTION_CHARS);
+    }
+    if method.field == "video" {
+        body.insert("supports_streaming".to_owned(), true.into());
+    }
+}
+
+/// Adds the files of an album; returns how they are shown. The first one has the caption.
+fn put_album(
+    album: &[AlbumFile],
+    caption: Option<&Styled>,
+    plain: bool,
+    files: &mut Vec<CallFile>,
+) -> Vec<Value> {
+    let mut list = Vec::new();
+    for file in album {
+        let mut item = Map::new();
+        let kind = MediaMethod::of(&file.media_kind).field;
+        item.insert("type".to_owned(), kind.into());
+        if let Some(caption) = caption.filter(|_| list.is_empty()) {
+            put_text(&mut item, "caption", caption, plain, CAPTION_CHARS);
+        }
+        list.push(Value::Object(item));
+        files.push(CallFile {
+            field: "media",
+            source: file.source_url.clone(),
+            name: file.filename.clone(),
+        });
+    }
+    list
 }
 
 /// Adds the messages to delete; returns the method.

@@ -368,3 +368,54 @@ fn what_telegram_cannot_do_is_refused_without_a_call() {
         assert_eq!(bot.refusal(&op), code, "{op}");
     }
 }
+
+#[test]
+fn an_album_is_one_call_and_falls_back_to_its_files() {
+    let file = |name: &str| {
+        json!({"media_kind": "image", "source_url": format!("telegram://outgoing/{name}/x"), "filename": name,
+            "instead": format!("(could not deliver {name})")})
+    };
+    let op = json!({"op": "send_media", "chat_id": PERSON, "media_kind": "image", "content": "look",
+        "source_url": "telegram://outgoing/a/x", "filename": "a",
+        "metadata": {"notify": true, "album": [file("a"), file("b"), file("c")]}});
+    let message = |id: i64| json!({ "message_id": id });
+    let sent = ApiAnswer::Ok(json!([message(7), message(8), message(9)]));
+    let run = TestBot::new().run(&op, &[sent]);
+    assert_eq!(run.calls[0][0], "sendMediaGroup");
+    assert_eq!(
+        run.calls[0][1]["media"],
+        json!([{"type": "photo", "caption": "look", "parse_mode": "HTML"}, {"type": "photo"}, {"type": "photo"}])
+    );
+    assert_eq!(run.calls[0][4], json!(["media", "telegram://outgoing/c/x", "c"]));
+    assert_eq!(run.message_id(), "9");
+
+    let error = |code, retry_after| ApiAnswer::Error {
+        code,
+        description: "Bad Request: wrong file".to_owned(),
+        retry_after,
+        migrate_to: None,
+    };
+    let mut bot = TestBot::new();
+    let first = bot.run(
+        &op,
+        &[
+            error(400, None),
+            error(400, None),
+            ApiAnswer::Ok(message(7)),
+            error(429, Some(1)),
+        ],
+    );
+    let methods = |run: &Run| -> Vec<Value> { run.calls.iter().map(|call| call[0].clone()).collect() };
+    assert_eq!(
+        methods(&first),
+        ["sendMediaGroup", "sendPhoto", "sendMessage", "sendPhoto"]
+    );
+    assert_eq!(first.calls[2][1]["text"], "(could not deliver a)");
+    // What was sent is not sent again.
+    let second = bot.run(&op, &[ApiAnswer::Ok(message(8)), ApiAnswer::Ok(message(9))]);
+    assert_eq!(methods(&second), ["sendPhoto", "sendPhoto"]);
+    assert_eq!(
+        (&second.calls[0][2][2], &second.calls[1][2][2]),
+        (&json!("b"), &json!("c"))
+    );
+}

@@ -61,7 +61,7 @@ impl TestBot {
             assert_eq!(call.chat, calls.chat());
             run.kinds.push(call.kind);
             let mut shown = json!([call.method, call.body]);
-            if let Some(CallFile { field, source, name }) = call.file {
+            for CallFile { field, source, name } in call.files {
                 shown.as_array_mut().unwrap().push(json!([field, source, name]));
             }
             run.calls.push(shown);

@@ -1,6 +1,7 @@
 //! The last messages of groups that were not for the bot: what the agent gets as context when somebody calls it in.
 
 use std::collections::VecDeque;
+use std::hash::Hash;
 
 use serde_json::{Value, json};
 
@@ -12,11 +13,11 @@ const MAX_GROUPS: usize = 256;
 /// Characters of a message that are remembered.
 const MAX_TEXT: usize = 500;
 
-/// The last messages of groups and topics, up to a number of each.
+/// The last messages of groups and topics, up to a number of each. `G` names a group or topic.
 #[derive(Debug)]
-pub struct RecentMessages {
+pub struct RecentMessages<G> {
     per_group: usize,
-    groups: BoundedCache<(i64, Option<i64>), VecDeque<RecentMessage>>,
+    groups: BoundedCache<G, VecDeque<RecentMessage>>,
 }
 
 #[derive(Debug)]
@@ -26,7 +27,7 @@ struct RecentMessage {
     text: String,
 }
 
-impl RecentMessages {
+impl<G: Clone + Eq + Hash> RecentMessages<G> {
     /// Remembers so many messages of each group; none with 0.
     pub fn new(per_group: usize) -> Self {
         Self {
@@ -35,15 +36,15 @@ impl RecentMessages {
         }
     }
 
-    /// A message that was not for the bot. One that a poll brings again is known.
-    pub(super) fn note(&mut self, group: (i64, Option<i64>), id: i64, author: &str, text: &str) {
+    /// A message that was not for the bot. One that comes again is known.
+    pub(super) fn note(&mut self, group: &G, id: i64, author: &str, text: &str) {
         if self.per_group == 0 || text.trim().is_empty() {
             return;
         }
-        if self.groups.get(&group).is_none() {
-            self.groups.insert(group, VecDeque::new());
+        if self.groups.get(group).is_none() {
+            self.groups.insert(group.clone(), VecDeque::new());
         }
-        let Some(messages) = self.groups.get_mut(&group) else {
+        let Some(messages) = self.groups.get_mut(group) else {
             return;
         };
         if messages.iter().any(|known| known.id == id) {
@@ -60,8 +61,8 @@ impl RecentMessages {
     }
 
     /// The messages before one that is for the bot, oldest first, as the contract has them; each is given once.
-    pub(super) fn take(&mut self, group: (i64, Option<i64>)) -> Option<Value> {
-        let messages = self.groups.remove(&group)?;
+    pub(super) fn take(&mut self, group: &G) -> Option<Value> {
+        let messages = self.groups.remove(group)?;
         let context = messages
             .into_iter()
             .map(|message| json!({ "text": message.text, "source": { "user_name": message.author } }));
@@ -77,10 +78,10 @@ mod tests {
     fn the_last_messages_of_a_group_are_given_once() {
         let mut recent = RecentMessages::new(2);
         for (id, text) in [(1, "one"), (2, "two"), (2, "two"), (3, "three"), (4, " ")] {
-            recent.note((-1, None), id, "Ann", text);
+            recent.note(&(-1, None), id, "Ann", text);
         }
-        recent.note((-1, Some(9)), 5, "Bob", "elsewhere");
-        let context = recent.take((-1, None)).unwrap();
+        recent.note(&(-1, Some(9_i64)), 5, "Bob", "elsewhere");
+        let context = recent.take(&(-1, None)).unwrap();
         assert_eq!(
             context,
             json!([
@@ -88,9 +89,9 @@ mod tests {
                 { "text": "three", "source": { "user_name": "Ann" } },
             ])
         );
-        assert_eq!(recent.take((-1, None)), None);
+        assert_eq!(recent.take(&(-1, None)), None);
         let mut none = RecentMessages::new(0);
-        none.note((-1, None), 1, "Ann", "one");
-        assert_eq!(none.take((-1, None)), None);
+        none.note(&-1_i64, 1, "Ann", "one");
+        assert_eq!(none.take(&-1_i64), None);
     }
 }
