@@ -248,8 +248,13 @@ impl RelayBuilder {
                 bot_files = Some(files);
                 transport
             } else {
-                let websocket =
-                    websocket_transport(&self.settings, tls.clone(), proxies, credentials, self.lease)?;
+                let websocket = websocket_transport(
+                    &self.settings,
+                    tls.clone(),
+                    proxies,
+                    credentials,
+                    self.lease.clone(),
+                )?;
                 Arc::new(websocket)
             };
             (transport, Some(tls))
@@ -270,8 +275,17 @@ impl RelayBuilder {
         };
         // The journal holds the state directory's lock from here on.
         let link = transport.status();
-        let media =
-            tls.and_then(|tls| open_client(&self.settings, tls, self.proxies, credentials, link, bot_files));
+        let media = tls.and_then(|tls| {
+            open_client(
+                &self.settings,
+                tls,
+                self.proxies,
+                credentials,
+                link,
+                bot_files,
+                self.lease,
+            )
+        });
         let (requests, request_queue) = mpsc::channel(MAX_REQUESTS);
         let (arms, arming) = match self.arming {
             None => (None, None),
@@ -392,6 +406,7 @@ fn voice_alone(settings: &Settings, given: Option<&Tls>, proxies: &ProxyRules) -
             tls: given.cloned().unwrap_or_else(|| tls(settings)),
             proxies: proxies.clone(),
             user_agent: USER_AGENT.to_owned(),
+            lease: None,
         },
     };
     Voice::from_settings(settings, &around).map_err(|error| BuildError::Voice(error.to_string()))
@@ -405,6 +420,7 @@ pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result
         tls,
         proxies,
         user_agent: USER_AGENT.to_owned(),
+        lease: None,
     };
     BotClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Telegram(error.to_string()))
 }
@@ -468,6 +484,7 @@ pub fn discord_client(
         tls,
         proxies,
         user_agent: discord_user_agent(),
+        lease: None,
     };
     DiscordClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Discord(error.to_string()))
 }

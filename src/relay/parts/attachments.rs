@@ -28,6 +28,7 @@ use crate::net::media::{
     TokenMinter, TurnDir,
 };
 use crate::net::proxy::ProxyRules;
+use crate::net::send_lease::SendLease;
 use crate::net::tls::Tls;
 use crate::relay::clock::unix_ms;
 use crate::relay::handle::SendError;
@@ -53,6 +54,7 @@ pub fn open_client(
     credentials: watch::Receiver<Option<Credentials>>,
     link: watch::Receiver<LinkStatus>,
     bot: Option<Arc<BotFiles>>,
+    lease: Option<SendLease>,
 ) -> Option<Arc<MediaClient>> {
     let host = match bot {
         Some(files) => MediaHost::Bot(files),
@@ -68,6 +70,7 @@ pub fn open_client(
             tls,
             proxies,
             user_agent: USER_AGENT.to_owned(),
+            lease,
         },
     };
     MediaClient::open(&media_dir(settings), settings.media.clone(), access)
