@@ -210,7 +210,7 @@ impl FailureTexts {
         let who = self.who;
         let detail = error.to_string();
         match error {
-            HttpError::Connect { .. } => {
+            HttpError::NotActive | HttpError::Connect { .. } => {
                 let public = format!("{who} cannot be reached right now. Please try again later.");
                 let detail = format!("{detail}; {}", self.unreachable);
                 Failure::new(FailureClass::Unavailable, public, detail)

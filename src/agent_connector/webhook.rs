@@ -268,6 +268,7 @@ impl WebhookConnector {
             tls: Tls::new(TlsSettings::default()),
             proxies: ProxyRules::none(),
             user_agent: concat!("hermes-relay/", env!("CARGO_PKG_VERSION")).to_owned(),
+            lease: None,
         };
         Self::through(settings, credentials, &egress)
     }
@@ -383,7 +384,9 @@ impl WebhookConnector {
 
     fn fault(&self, agent_id: &str, error: &HttpError) -> FailedAttempt {
         let (cause, status, is_temporary) = match error {
-            HttpError::Connect { .. } | HttpError::Broken(_) => (CauseKind::Network, None, true),
+            HttpError::NotActive | HttpError::Connect { .. } | HttpError::Broken(_) => {
+                (CauseKind::Network, None, true)
+            }
             HttpError::TimedOut(_) => (CauseKind::Timeout, None, true),
             HttpError::Redirect { status, .. } => (CauseKind::HttpStatus, Some(*status), false),
             HttpError::Setup(_)

@@ -1,31 +1,46 @@
 //! `hermes-relay handover`: lets another member of the cluster become active.
 
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Environment;
-use super::exit;
+use super::exit::{self, errln};
 use super::format::printable;
-use super::remote::RemoteArgs;
+use super::remote::{RemoteArgs, RemoteRelay};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 
 /// Interval of looks at the relay.
 const INTERVAL: Duration = Duration::from_millis(200);
+/// Maximum length of the confirmation.
+const MAX_ANSWER_BYTES: u64 = 64;
 
 /// Finish running turns, then let another relay of the cluster become active; this one becomes its standby.
 ///
 /// Running turns have `shutdown.drain_secs` to end, as with SIGTERM; their answers are sent. Messages that wait run at the other relay.
 ///
-/// Exit codes: 0 another relay is active, 69 no relay is running here, 75 it is not the active one, no other one could take over, or it took too long.
+/// With `cluster.without_server: continue`, a standby does not take over from an active relay that is silent, because that one may be
+/// going on alone. When you know that it is gone, run `handover --take` at the standby.
+///
+/// Exit codes: 0 another relay is active (with `--take`: this one), 69 no relay is running here, 75 it is not the active one (with
+/// `--take`: not a standby), no other one could take over, or it took too long.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  hermes-relay handover\n  hermes-relay handover --wait-secs 60")]
+#[command(
+    after_help = "Examples:\n  hermes-relay handover\n  hermes-relay handover --wait-secs 60\n  hermes-relay handover --take"
+)]
 pub(super) struct HandoverArgs {
     #[command(flatten)]
     remote: RemoteArgs,
+    /// At a standby: take over from an active relay that is silent and may be going on alone.
+    #[arg(long)]
+    take: bool,
+    /// With --take: do not ask for confirmation.
+    #[arg(long, requires = "take")]
+    yes: bool,
     /// How long to wait until another relay is active.
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     wait_secs: u64,
@@ -37,6 +52,9 @@ pub(super) fn run(args: &HandoverArgs, env: Environment<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(code) => return code,
     };
+    if args.take {
+        return take(args, &relay);
+    }
     let to = match relay.call(&ControlRequest::HandOver) {
         Ok(response) => response["to"].as_str().unwrap_or_default().to_owned(),
         Err(ClientError::Refused(refused)) => {
@@ -45,23 +63,15 @@ pub(super) fn run(args: &HandoverArgs, env: Environment<'_>) -> ExitCode {
         }
         Err(error) => return relay.report(&error, None),
     };
-    let until = Instant::now() + Duration::from_secs(args.wait_secs);
-    while Instant::now() < until {
-        #[expect(clippy::disallowed_methods, reason = "the interval of looks at the relay")]
-        std::thread::sleep(INTERVAL);
-        // It does not answer while it starts over.
-        let Ok(status) = relay.call(&ControlRequest::Status) else {
-            continue;
-        };
+    let active = wait(&relay, args.wait_secs, |status| {
         let mut members = status["cluster"]["members"].as_array().into_iter().flatten();
         let active = members.find(|member| member["role"] == "active");
-        if let (true, Some(active)) = (status["role"] == "standby", active) {
-            let name = active["name"].as_str().unwrap_or_default();
-            return args.remote.print(
-                &json!({"active": name}),
-                format!("{} is active now", printable(name)),
-            );
-        }
+        let active = active.filter(|_| status["role"] == "standby")?;
+        Some(active["name"].as_str().unwrap_or_default().to_owned())
+    });
+    if let Some(name) = active {
+        let text = format!("{} is active now", printable(&name));
+        return args.remote.print(&json!({"active": name}), text);
     }
     let what = format!("{} is not active yet after {} s", printable(&to), args.wait_secs);
     relay.fail(
@@ -69,4 +79,69 @@ pub(super) fn run(args: &HandoverArgs, env: Environment<'_>) -> ExitCode {
         what,
         Some("running turns may still end; look at `hermes-relay status`"),
     )
+}
+
+/// What a person has to know before.
+const DANGER: &str = "Take over only if the active relay is stopped or gone. If it still runs without the NATS server, two relays answer \
+                      the same people until it reaches the server again; then it stops, and what it did since it lost the server \
+                      is not in the journal of this one (it keeps it as `journal.stale-*`).";
+
+/// Takes over at a standby, by a person's word.
+fn take(args: &HandoverArgs, relay: &RemoteRelay) -> ExitCode {
+    let refused = "pass --yes to take over without confirmation";
+    if !args.yes {
+        errln!("{DANGER}");
+        match confirm() {
+            Ok(true) => {}
+            Ok(false) => return relay.fail(exit::TRY_AGAIN, "nothing was changed", None),
+            Err(error) => {
+                let what = format!("cannot ask for confirmation ({error}); nothing was changed");
+                return relay.fail(exit::USAGE, what, Some(refused));
+            }
+        }
+    }
+    if let Err(ClientError::Refused(refused)) = relay.call(&ControlRequest::TakeOver) {
+        let hint = "`hermes-relay status` shows the members; if the active relay is there, run `hermes-relay handover` at it";
+        return relay.fail(exit::TRY_AGAIN, printable(&refused.message), Some(hint));
+    }
+    // A standby that becomes active may close the connection before it has answered.
+    let is_active = |status: &Value| status["role"] == "active";
+    match wait(relay, args.wait_secs, |status| is_active(status).then_some(())) {
+        Some(()) => args
+            .remote
+            .print(&json!({"active": true}), "this relay is active now"),
+        None => relay.fail(
+            exit::TRY_AGAIN,
+            format!("this relay is not active after {} s", args.wait_secs),
+            Some("look at `hermes-relay status` and its log"),
+        ),
+    }
+}
+
+/// Looks at the relay until it is as it should be; it does not answer while it starts over.
+fn wait<T>(relay: &RemoteRelay, secs: u64, found: impl Fn(&Value) -> Option<T>) -> Option<T> {
+    let until = Instant::now() + Duration::from_secs(secs);
+    while Instant::now() < until {
+        #[expect(clippy::disallowed_methods, reason = "the interval of looks at the relay")]
+        std::thread::sleep(INTERVAL);
+        let status = relay.call(&ControlRequest::Status);
+        if let Some(found) = status.ok().as_ref().and_then(&found) {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// Asks for confirmation; an error without a terminal.
+fn confirm() -> io::Result<bool> {
+    let stdin = io::stdin();
+    if !stdin.is_terminal() {
+        return Err(io::Error::other("standard input is not a terminal"));
+    }
+    let mut err = anstream::stderr();
+    write!(err, "Take over? [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    stdin.lock().take(MAX_ANSWER_BYTES).read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::alone::{Alone, AloneStep, Hold, WithoutServer};
+
 /// How long a lease holds, and how often it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct LeaseTiming {
@@ -35,6 +37,10 @@ pub enum MemberRole {
     TakingOver,
     /// It has the link.
     Active,
+    /// It has the link, and goes on without the server.
+    Alone,
+    /// Its journal has commits that the stream has not; it does not send until the server is there, or is known to be away.
+    Returning,
     /// It was active; it sends nothing more and begins anew as a standby.
     Stopped,
 }
@@ -69,6 +75,21 @@ pub enum MemberEvent {
     Fenced,
     /// All work is done; another member is to become active.
     HandOver,
+    /// Whose the role is without a limit of time, by the stream as far as it was read.
+    Held(Hold),
+    /// A person says that the member whose the role is without a limit is gone.
+    Take,
+    /// The stream has nothing of another member after what is in the journal here; its last record.
+    Unchanged {
+        /// The last record.
+        last: u64,
+    },
+    /// Another member has become active, by a person's word.
+    Taken,
+    /// The stream could not be read, or did not get what it lacks.
+    NotInSync,
+    /// The stream has what this journal has.
+    InSync,
 }
 
 /// What to do.
@@ -99,17 +120,59 @@ pub enum MemberAction {
     Activate,
     /// Close the link at once and send nothing more.
     Stop,
+    /// Give the lease of this revision back, and follow.
+    Decline {
+        /// The revision.
+        revision: u64,
+    },
+    /// Commits go to the journal only.
+    GoAlone,
+    /// Read what the stream has after what is in the journal here.
+    Check,
+    /// Give the stream what is in the journal here, after this record.
+    Resync {
+        /// The term.
+        term: u64,
+        /// The last record.
+        expected: u64,
+    },
+    /// The journal here is not the cluster's: keep it beside, and follow.
+    SetAside,
+    /// End; the role stays this member's.
+    Leave,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Lease {
-    revision: u64,
+pub(super) struct Lease {
+    pub(super) revision: u64,
     /// The revision that it began with.
-    term: u64,
+    pub(super) term: u64,
     /// Until when it is believed.
-    until: Duration,
+    pub(super) until: Duration,
     /// When to renew it; none while the server is asked.
-    renew_at: Option<Duration>,
+    pub(super) renew_at: Option<Duration>,
+}
+
+impl Lease {
+    pub(super) fn new(
+        timing: &LeaseTiming,
+        now: Duration,
+        asked: Duration,
+        revision: u64,
+        term: u64,
+    ) -> Self {
+        Self {
+            revision,
+            term,
+            until: asked + timing.ttl.saturating_sub(timing.margin),
+            renew_at: Some(now.max(asked + timing.renew)),
+        }
+    }
+
+    /// When something has to be done about it.
+    pub(super) fn due(&self) -> Duration {
+        self.renew_at.map_or(self.until, |at| at.min(self.until))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +181,8 @@ enum State {
     Standby(Option<Duration>),
     TakingOver(Lease),
     Active(Lease),
+    /// Without the server.
+    Alone(Alone),
     Stopped,
 }
 
@@ -125,16 +190,42 @@ enum State {
 #[derive(Debug)]
 pub struct Member {
     timing: LeaseTiming,
+    without_server: WithoutServer,
     state: State,
+    hold: Hold,
+    /// A person's word that the member whose the role is without a limit is gone.
+    has_word: bool,
 }
 
 impl Member {
     /// A standby that asks for the lease from this time on.
-    pub fn new(timing: LeaseTiming, ask_at: Duration) -> Self {
+    pub fn new(timing: LeaseTiming, without_server: WithoutServer, ask_at: Duration) -> Self {
         Self {
             timing,
+            without_server,
             state: State::Standby(Some(ask_at)),
+            hold: Hold::Nobody,
+            has_word: false,
         }
+    }
+
+    /// A member whose journal has commits that the stream has not, or that went on alone before the server was reached.
+    pub fn returning(
+        timing: LeaseTiming,
+        without_server: WithoutServer,
+        now: Duration,
+        acts: bool,
+        act_at: Option<Duration>,
+    ) -> Self {
+        Self {
+            state: State::Alone(Alone::new(now, acts, act_at)),
+            ..Self::new(timing, without_server, now)
+        }
+    }
+
+    /// Whether it takes over by a person's word.
+    pub fn is_taking(&self) -> bool {
+        self.has_word
     }
 
     /// What it is.
@@ -143,6 +234,8 @@ impl Member {
             State::Standby(_) => MemberRole::Standby,
             State::TakingOver(_) => MemberRole::TakingOver,
             State::Active(_) => MemberRole::Active,
+            State::Alone(alone) if alone.acts => MemberRole::Alone,
+            State::Alone(_) => MemberRole::Returning,
             State::Stopped => MemberRole::Stopped,
         }
     }
@@ -150,7 +243,10 @@ impl Member {
     /// Until when it may send; none unless it is active.
     pub fn active_until(&self) -> Option<Duration> {
         match self.state {
+            // Nobody else becomes active when the lease ends.
+            State::Active(_) if self.without_server == WithoutServer::Continue => Some(Duration::MAX),
             State::Active(lease) => Some(lease.until),
+            State::Alone(alone) => alone.acts.then_some(Duration::MAX),
             State::Standby(_) | State::TakingOver(_) | State::Stopped => None,
         }
     }
@@ -159,9 +255,8 @@ impl Member {
     pub fn deadline(&self) -> Option<Duration> {
         match self.state {
             State::Standby(ask_at) => ask_at,
-            State::TakingOver(lease) | State::Active(lease) => {
-                Some(lease.renew_at.map_or(lease.until, |at| at.min(lease.until)))
-            }
+            State::TakingOver(lease) | State::Active(lease) => Some(lease.due()),
+            State::Alone(alone) => alone.deadline(),
             State::Stopped => None,
         }
     }
@@ -169,20 +264,26 @@ impl Member {
     /// Takes an event. Before every event the time is looked at: an answer that comes too late changes nothing.
     pub fn handle(&mut self, now: Duration, event: MemberEvent) -> Vec<MemberAction> {
         let mut actions = self.pass_time(now);
+        if let MemberEvent::Held(hold) = event {
+            self.hold = hold;
+        }
         match (self.state, event) {
+            (State::Alone(_), event) => self.handle_alone(now, event, &mut actions),
+            (State::Standby(_), MemberEvent::Take) => {
+                (self.has_word, self.state) = (true, State::Standby(None));
+                actions.push(MemberAction::Acquire);
+            }
             (State::Standby(_), MemberEvent::Granted { asked, revision }) => {
                 let lease = self.lease(now, asked, revision, revision);
                 if now < lease.until {
                     self.state = State::TakingOver(lease);
                     actions.push(MemberAction::CatchUp);
                 } else {
-                    self.state = State::Standby(Some(now + self.timing.acquire));
+                    self.stand_by(now);
                 }
             }
             (State::Standby(None), MemberEvent::Denied | MemberEvent::NoAnswer)
-            | (State::TakingOver(_), MemberEvent::Denied) => {
-                self.state = State::Standby(Some(now + self.timing.acquire));
-            }
+            | (State::TakingOver(_), MemberEvent::Denied) => self.stand_by(now),
             (State::TakingOver(lease) | State::Active(lease), MemberEvent::Granted { asked, revision }) => {
                 let mut renewed = self.lease(now, asked, revision, lease.term);
                 renewed.until = renewed.until.max(lease.until);
@@ -191,6 +292,12 @@ impl Member {
             (State::TakingOver(mut lease) | State::Active(mut lease), MemberEvent::NoAnswer) => {
                 lease.renew_at = Some(now + self.timing.renew / 4);
                 self.hold(lease);
+            }
+            (State::TakingOver(lease), MemberEvent::CaughtUp { .. }) if !self.may_take_over() => {
+                self.stand_by(now);
+                actions.push(MemberAction::Decline {
+                    revision: lease.revision,
+                });
             }
             (State::TakingOver(lease), MemberEvent::CaughtUp { last }) => {
                 actions.push(MemberAction::StoreTerm {
@@ -201,9 +308,15 @@ impl Member {
             (State::TakingOver(_), MemberEvent::Fenced) => actions.push(MemberAction::CatchUp),
             (State::TakingOver(lease), MemberEvent::TermStored { term }) if term == lease.term => {
                 self.state = State::Active(lease);
+                self.has_word = false;
                 actions.push(MemberAction::Activate);
             }
-            (State::Active(_), MemberEvent::Denied | MemberEvent::Fenced) => {
+            // The stream decides whether somebody else is active.
+            (State::Active(_), MemberEvent::Denied) if self.without_server == WithoutServer::Continue => {
+                self.go_alone(now, &mut actions);
+                self.handle_alone(now, event, &mut actions);
+            }
+            (State::Active(_), MemberEvent::Denied | MemberEvent::Fenced | MemberEvent::Taken) => {
                 self.state = State::Stopped;
                 actions.push(MemberAction::Stop);
             }
@@ -213,56 +326,94 @@ impl Member {
                     revision: lease.revision,
                 });
             }
-            (
-                State::Standby(_),
-                MemberEvent::Time
-                | MemberEvent::Denied
-                | MemberEvent::NoAnswer
-                | MemberEvent::CaughtUp { .. }
-                | MemberEvent::TermStored { .. }
-                | MemberEvent::Fenced
-                | MemberEvent::HandOver,
-            )
-            | (State::TakingOver(_), MemberEvent::Time | MemberEvent::TermStored { .. })
-            | (
-                State::Active(_),
-                MemberEvent::Time | MemberEvent::CaughtUp { .. } | MemberEvent::TermStored { .. },
-            )
-            | (State::Stopped, _) => {}
+            (State::Standby(_) | State::TakingOver(_) | State::Active(_) | State::Stopped, _) => {}
         }
         actions
     }
 
     fn lease(&self, now: Duration, asked: Duration, revision: u64, term: u64) -> Lease {
-        Lease {
-            revision,
-            term,
-            until: asked + self.timing.ttl.saturating_sub(self.timing.margin),
-            renew_at: Some(now.max(asked + self.timing.renew)),
+        Lease::new(&self.timing, now, asked, revision, term)
+    }
+
+    /// Whether it may become active: never when another member may be going on alone, except by a person's word.
+    fn may_take_over(&self) -> bool {
+        self.hold != Hold::Other || self.has_word
+    }
+
+    fn stand_by(&mut self, now: Duration) {
+        self.has_word = false;
+        self.state = State::Standby(Some(now + self.timing.acquire));
+    }
+
+    fn go_alone(&mut self, now: Duration, actions: &mut Vec<MemberAction>) {
+        self.state = State::Alone(Alone::new(now, true, None));
+        actions.push(MemberAction::GoAlone);
+    }
+
+    fn handle_alone(&mut self, now: Duration, event: MemberEvent, actions: &mut Vec<MemberAction>) {
+        let State::Alone(alone) = &mut self.state else {
+            return;
+        };
+        let acts = alone.acts;
+        match alone.handle(now, &self.timing, event, actions) {
+            AloneStep::Stays => {}
+            AloneStep::InSync(lease) => {
+                self.state = State::Active(lease);
+                if !acts {
+                    actions.push(MemberAction::Activate);
+                }
+            }
+            AloneStep::Taken if acts => {
+                self.state = State::Stopped;
+                actions.push(MemberAction::Stop);
+            }
+            AloneStep::Taken => {
+                // Until the stream was read.
+                self.hold = Hold::Other;
+                self.stand_by(now);
+                actions.push(MemberAction::SetAside);
+            }
+            AloneStep::Left => {
+                self.state = State::Stopped;
+                actions.push(MemberAction::Leave);
+            }
         }
     }
 
     fn hold(&mut self, lease: Lease) {
         match &mut self.state {
             State::TakingOver(held) | State::Active(held) => *held = lease,
-            State::Standby(_) | State::Stopped => {}
+            State::Standby(_) | State::Alone(_) | State::Stopped => {}
         }
     }
 
     /// What the time alone brings.
     fn pass_time(&mut self, now: Duration) -> Vec<MemberAction> {
+        let may_take_over = self.may_take_over();
         match &mut self.state {
             State::Standby(ask_at) if ask_at.is_some_and(|at| now >= at) => {
-                *ask_at = None;
-                vec![MemberAction::Acquire]
+                if may_take_over {
+                    *ask_at = None;
+                    vec![MemberAction::Acquire]
+                } else {
+                    *ask_at = Some(now + self.timing.acquire);
+                    Vec::new()
+                }
             }
             State::TakingOver(lease) if now >= lease.until => {
-                self.state = State::Standby(Some(now + self.timing.acquire));
+                self.stand_by(now);
                 Vec::new()
             }
             State::Active(lease) if now >= lease.until => {
-                self.state = State::Stopped;
-                vec![MemberAction::Stop]
+                let mut actions = Vec::new();
+                match self.without_server {
+                    WithoutServer::Stop => {
+                        self.state = State::Stopped;
+                        actions.push(MemberAction::Stop);
+                    }
+                    WithoutServer::Continue => self.go_alone(now, &mut actions),
+                }
+                actions
             }
             State::TakingOver(lease) | State::Active(lease) if lease.renew_at.is_some_and(|at| now >= at) => {
                 lease.renew_at = None;
@@ -270,6 +421,7 @@ impl Member {
                     revision: lease.revision,
                 }]
             }
+            State::Alone(alone) => alone.pass_time(now),
             State::Standby(_) | State::TakingOver(_) | State::Active(_) | State::Stopped => Vec::new(),
         }
     }

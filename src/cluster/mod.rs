@@ -9,12 +9,17 @@
 //!
 //! - At no time may two members send.
 //! - What the stream took stays, in order and once, whoever becomes active.
-//! - While the server can be reached, somebody becomes active.
+//! - While the server can be reached, somebody becomes active, unless another member may be going on alone.
+//!
+//! With [`WithoutServer::Continue`] an active member writes into the stream that the role is its own without a limit of time. Nobody
+//! else becomes active then, however long it is silent, until it gives the role back or a person says that it is gone.
 
+mod alone;
 mod member;
 mod tail;
 #[cfg(test)]
 mod tests;
 
+pub use alone::{Beginning, Hold, WithoutServer};
 pub use member::{LeaseTiming, Member, MemberAction, MemberEvent, MemberRole};
 pub use tail::{Append, Tail};

@@ -12,6 +12,7 @@ use super::layers::Layers;
 use super::secret;
 use super::settings::{Settings, hidden};
 use super::validate::Violation;
+use crate::cluster::WithoutServer;
 use crate::setting::section;
 
 /// Longest name of a pool or prefix: it becomes a part of subjects and names of streams.
@@ -84,6 +85,9 @@ pub struct ClusterConfig {
     /// Copies of the stream and the lease in a cluster of servers.
     #[serde(default = "one")]
     pub replicas: usize,
+    /// What the active member does when it cannot reach the server.
+    #[serde(default)]
+    pub without_server: WithoutServer,
     /// Commits in the stream at which a snapshot is made and the stream is shortened.
     #[serde(default = "snapshot_every")]
     pub snapshot_every: u64,
@@ -114,8 +118,8 @@ pub(super) fn cluster_violation(settings: &Settings) -> Option<Violation> {
         let rule = "needs `nats.url`, the server that the members meet at".to_owned();
         return Some(("cluster", rule));
     }
-    settings.direct.telegram.is_some().then(|| {
-        let rule = "needs a connector; with `direct.telegram` one relay has to be enough";
+    settings.direct.is_bot().then(|| {
+        let rule = "needs a connector; with `direct.telegram` or `direct.discord` one relay has to be enough";
         ("cluster", rule.to_owned())
     })
 }

@@ -146,6 +146,7 @@ impl EmbeddedScheduler {
             tls: Tls::new(TlsSettings::default()),
             proxies: ProxyRules::none(),
             user_agent: "hermes-relay dev".to_owned(),
+            lease: None,
         };
         let base = Url::parse(&format!("http://{address}")).map_err(io::Error::other)?;
         let http = HttpClient::for_url(&egress, HttpPolicy::default(), &base).map_err(io::Error::other)?;

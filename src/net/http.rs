@@ -18,6 +18,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
 use super::proxy::{ProxyRules, is_loopback};
+use super::send_lease::SendLease;
 use super::tls::{self, Tls};
 use crate::text::is_unprintable;
 use crate::wire::{SseError, SseEvent, SseParser};
@@ -40,6 +41,8 @@ pub struct HttpEgress {
     pub proxies: ProxyRules,
     /// `User-Agent` of every request.
     pub user_agent: String,
+    /// In a cluster: nothing leaves once it has ended.
+    pub lease: Option<SendLease>,
 }
 
 /// Limits of a client.
@@ -93,6 +96,9 @@ pub enum HttpError {
     /// A header contains characters that a header cannot carry.
     #[error("the header {0} contains characters that cannot travel in a header")]
     Header(String),
+    /// Another relay of the cluster may be active.
+    #[error("this relay is not the active member of its cluster any more")]
+    NotActive,
     /// No connection was made: the server has seen nothing.
     #[error("no connection to {host}: {reason}")]
     Connect {
@@ -243,6 +249,7 @@ impl HttpResponse {
 pub struct HttpClient {
     client: reqwest::Client,
     policy: HttpPolicy,
+    lease: Option<SendLease>,
 }
 
 impl HttpClient {
@@ -304,7 +311,11 @@ impl HttpClient {
         let client = builder
             .build()
             .map_err(|error| HttpError::Setup(innermost(&error)))?;
-        Ok(Self { client, policy })
+        Ok(Self {
+            client,
+            policy,
+            lease: egress.lease.clone(),
+        })
     }
 
     /// The same client with another timeout for a whole exchange.
@@ -375,6 +386,9 @@ impl HttpClient {
         request: reqwest::RequestBuilder,
         url: &Url,
     ) -> Result<reqwest::Response, HttpError> {
+        if self.lease.as_ref().is_some_and(|lease| !lease.holds()) {
+            return Err(HttpError::NotActive);
+        }
         request.send().await.map_err(|error| {
             if !error.is_connect() {
                 return failed(error, self.policy);
@@ -625,6 +639,27 @@ pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn nothing_leaves_once_the_lease_has_ended() {
+        use crate::net::tls::TlsSettings;
+        let lease = SendLease::default();
+        let egress = HttpEgress {
+            tls: Tls::new(TlsSettings::default()),
+            proxies: ProxyRules::none(),
+            user_agent: "test".to_owned(),
+            lease: Some(lease.clone()),
+        };
+        let client = HttpClient::new(&egress, HttpPolicy::default()).unwrap();
+        // Nobody listens at this port.
+        let ask = async || {
+            let request = Request::new("http://127.0.0.1:1/", Body::Get);
+            client.send(request).await.map(drop).unwrap_err()
+        };
+        assert!(matches!(ask().await, HttpError::NotActive));
+        lease.extend(super::super::send_lease::now() + Duration::from_secs(60));
+        assert!(matches!(ask().await, HttpError::Connect { .. }));
+    }
 
     #[test]
     fn excerpts_are_short_and_printable() {

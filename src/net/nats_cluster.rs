@@ -252,11 +252,11 @@ impl ClusterStore {
         Ok(())
     }
 
-    /// Stores a file as the snapshot, in place of the one before.
-    pub async fn put_snapshot(&self, file: &Path) -> Result<(), NatsError> {
+    /// Stores a file as the snapshot, or under another name, in place of the one before.
+    pub async fn put_snapshot(&self, name: Option<&str>, file: &Path) -> Result<(), NatsError> {
         let mut file = tokio::fs::File::open(file).await.map_err(server)?;
         let object = object_store::ObjectMetadata {
-            name: OBJECT.to_owned(),
+            name: name.unwrap_or(OBJECT).to_owned(),
             chunk_size: Some(self.record_bytes().min(CHUNK_BYTES)),
             ..object_store::ObjectMetadata::default()
         };
@@ -265,9 +265,23 @@ impl ClusterStore {
         Ok(())
     }
 
-    /// Copies the snapshot to a file; `false` if there is none.
-    pub async fn get_snapshot(&self, into: &Path) -> Result<bool, NatsError> {
-        let mut object = match timeout(PATIENCE, self.objects.get(OBJECT)).await {
+    /// Deletes all copies whose names begin like this, except one.
+    pub async fn delete_copies(&self, prefix: &str, except: &str) {
+        let Ok(Ok(list)) = timeout(PATIENCE, self.objects.list()).await else {
+            return;
+        };
+        let named = list.filter_map(async |object| object.ok().map(|object| object.name));
+        let names = timeout(PATIENCE, named.collect::<Vec<String>>()).await;
+        for name in names.unwrap_or_default() {
+            if name.starts_with(prefix) && name != except {
+                let _ = timeout(PATIENCE, self.objects.delete(&name)).await;
+            }
+        }
+    }
+
+    /// Copies the snapshot, or what has another name, to a file; `false` if there is none.
+    pub async fn get_snapshot(&self, name: Option<&str>, into: &Path) -> Result<bool, NatsError> {
+        let mut object = match timeout(PATIENCE, self.objects.get(name.unwrap_or(OBJECT))).await {
             Err(_) => return Err(NatsError::Timeout),
             Ok(Err(error)) if error.kind() == object_store::GetErrorKind::NotFound => return Ok(false),
             Ok(Err(error)) => return Err(server(error)),

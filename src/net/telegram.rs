@@ -213,6 +213,7 @@ fn failed(error: &HttpError) -> ApiAnswer {
         | HttpError::Plaintext { .. }
         | HttpError::Credential
         | HttpError::Header(_)
+        | HttpError::NotActive
         | HttpError::Connect { .. } => ApiAnswer::NotSent(error.to_string()),
     }
 }

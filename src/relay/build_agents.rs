@@ -85,6 +85,7 @@ pub fn build_agents(
         tls: environment.tls.clone(),
         proxies: environment.proxies.clone(),
         user_agent: USER_AGENT.to_owned(),
+        lease: None,
     };
     let hub = LazyHub::new(settings, &environment.tls);
     let build_slot = |(name, entry): (&String, &AgentEntry)| {

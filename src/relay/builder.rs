@@ -249,8 +249,13 @@ impl RelayBuilder {
                 bot_files = Some(files);
                 transport
             } else {
-                let websocket =
-                    websocket_transport(&self.settings, tls.clone(), proxies, credentials, self.lease)?;
+                let websocket = websocket_transport(
+                    &self.settings,
+                    tls.clone(),
+                    proxies,
+                    credentials,
+                    self.lease.clone(),
+                )?;
                 Arc::new(websocket)
             };
             (transport, Some(tls))
@@ -271,8 +276,17 @@ impl RelayBuilder {
         };
         // The journal holds the state directory's lock from here on.
         let link = transport.status();
-        let media =
-            tls.and_then(|tls| open_client(&self.settings, tls, self.proxies, credentials, link, bot_files));
+        let media = tls.and_then(|tls| {
+            open_client(
+                &self.settings,
+                tls,
+                self.proxies,
+                credentials,
+                link,
+                bot_files,
+                self.lease,
+            )
+        });
         let (requests, request_queue) = mpsc::channel(MAX_REQUESTS);
         let (arms, arming) = match self.arming {
             None => (None, None),
@@ -393,6 +407,7 @@ fn voice_alone(settings: &Settings, given: Option<&Tls>, proxies: &ProxyRules) -
             tls: given.cloned().unwrap_or_else(|| tls(settings)),
             proxies: proxies.clone(),
             user_agent: USER_AGENT.to_owned(),
+            lease: None,
         },
     };
     Voice::from_settings(settings, &around).map_err(|error| BuildError::Voice(error.to_string()))
@@ -440,6 +455,7 @@ pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result
         tls,
         proxies,
         user_agent: USER_AGENT.to_owned(),
+        lease: None,
     };
     BotClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Telegram(error.to_string()))
 }
@@ -492,6 +508,7 @@ pub fn discord_client(
         tls,
         proxies,
         user_agent: discord_user_agent(),
+        lease: None,
     };
     DiscordClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Discord(error.to_string()))
 }

@@ -35,6 +35,8 @@ use crate::config::secret::SecretError;
 
 pub use self::fire::{FIRE_PATH, FireCounts, FireEndpoint};
 pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
+#[cfg(feature = "nats")]
+pub use self::service::TakeOverReply;
 pub use self::service::{ClusterReport, ControlService, HandOver, LogCounts, Reload, TraceCounts};
 pub use self::status_rows::{StatusRow, Tone, status_rows};
 

@@ -402,6 +402,14 @@ fn write_cluster(page: &mut MetricsPage, cluster: Option<&Value>) {
     if let Some(commits) = cluster.and_then(|cluster| cluster["commits"].as_u64()) {
         page.sample("cluster_commits_total", &[], commits);
     }
+    page.family(
+        "cluster_alone",
+        "gauge",
+        "1 while this relay goes on without the NATS server.",
+    );
+    if let Some(cluster) = cluster {
+        page.sample("cluster_alone", &[], u8::from(!cluster["alone"].is_null()));
+    }
 }
 
 fn write_traces(page: &mut MetricsPage, process: &ProcessInfo) {
@@ -512,6 +520,7 @@ mod tests {
                 "last_record 12",
                 "standby_lag_records 2",
                 "commits_total 5",
+                "alone 0",
             ]
         );
     }

@@ -106,6 +106,9 @@ pub enum ControlRequest {
     /// Finish running turns and let another member of the cluster become active.
     #[serde(rename = "handover")]
     HandOver,
+    /// A person says that the active member is gone: take over.
+    #[serde(rename = "takeover")]
+    TakeOver,
     /// Report whether an agent works.
     Activity {
         /// The agent's name.
@@ -287,6 +290,7 @@ mod tests {
             },
             ControlRequest::Shutdown,
             ControlRequest::HandOver,
+            ControlRequest::TakeOver,
             hand(),
             ControlRequest::TurnAuthor {
                 session: Some("s".to_owned()),

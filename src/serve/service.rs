@@ -29,6 +29,8 @@ use crate::wire::{ConnectorUrl, SessionKey};
 
 /// Timeout for the relay's event loop and for an agent's health check.
 const RELAY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for a standby to take over: the server is asked a few times.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout for the journal to store a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for the managed scheduler to learn of changed jobs; longer than the relay itself waits for it.
@@ -66,6 +68,9 @@ pub struct TraceCounts {
 /// A request to hand over to another member; answered with the name of the one that can take over, or why none can.
 pub type HandOver = oneshot::Sender<Result<String, String>>;
 
+/// A request to a standby to take over by a person's word; answered when it is active, or with why it is not.
+pub type TakeOverReply = oneshot::Sender<Result<(), String>>;
+
 /// Reports the cluster that the relay is a member of, as JSON.
 pub struct ClusterReport(Box<dyn Fn() -> Value + Send + Sync>);
 
@@ -100,6 +105,7 @@ pub struct ControlService {
     receiver: Option<Arc<Receiver>>,
     cluster: Option<ClusterReport>,
     handovers: Option<mpsc::Sender<HandOver>>,
+    takes: Option<mpsc::Sender<TakeOverReply>>,
     /// No relay runs here: this process waits to become active.
     is_standby: bool,
     waiting: Semaphore,
@@ -183,6 +189,7 @@ impl ControlService {
             receiver: None,
             cluster: None,
             handovers: None,
+            takes: None,
             is_standby: false,
             waiting: Semaphore::new(MAX_WAITING),
         }
@@ -190,9 +197,14 @@ impl ControlService {
 
     /// A service for a member of a cluster that is not active.
     #[cfg(feature = "nats")]
-    pub fn standby(state_dir: impl Into<PathBuf>, cluster: ClusterReport) -> Self {
+    pub fn standby(
+        state_dir: impl Into<PathBuf>,
+        cluster: ClusterReport,
+        takes: mpsc::Sender<TakeOverReply>,
+    ) -> Self {
         Self {
             is_standby: true,
+            takes: Some(takes),
             cluster: Some(cluster),
             ..Self::new(RelayHandle::of_none(), state_dir)
         }
@@ -407,6 +419,11 @@ impl ControlService {
             }
             ControlRequest::Shutdown => self.shut_down().await,
             ControlRequest::HandOver => self.hand_over().await,
+            ControlRequest::TakeOver => {
+                let message =
+                    "this relay is not a standby; `--take` is for a standby whose active relay is gone";
+                Err(ControlError::new("no_standby", message))
+            }
             ControlRequest::Activity { agent } => {
                 let activity = answer_within(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
                 match activity.ok_or_else(no_response)? {
@@ -439,6 +456,7 @@ impl ControlService {
                 Ok(json!({"ready": problem.is_none(), "link": "standby", "why": problem}))
             }
             ControlRequest::Shutdown => self.shut_down().await,
+            ControlRequest::TakeOver => self.take_over().await,
             _ => {
                 let active = cluster["members"].as_array().into_iter().flatten();
                 let active = active
@@ -450,6 +468,19 @@ impl ControlService {
                 );
                 Err(ControlError::new("standby", message))
             }
+        }
+    }
+
+    async fn take_over(&self) -> ControlResult {
+        let (reply, replied) = oneshot::channel();
+        let takes = self.takes.as_ref().ok_or_else(no_response)?;
+        takes.try_send(reply).map_err(|_| no_response())?;
+        match timeout(TAKE_TIMEOUT, replied).await {
+            Ok(Ok(Ok(()))) => Ok(json!({"taking_over": true})),
+            Ok(Ok(Err(why))) => Err(ControlError::new("not_taken", why)),
+            // It does not stand by any more.
+            Ok(Err(_)) => Ok(json!({"taking_over": true})),
+            Err(_) => Err(no_response()),
         }
     }
 

@@ -169,6 +169,24 @@ impl Report<'_> {
         if let Some(problem) = self.text("/cluster/problem") {
             rows.push(StatusRow::plain("", String::new()).with(Tone::Bad, problem));
         }
+        if self.0.pointer("/cluster/alone").is_some() {
+            let (record, commits) = (
+                self.number("/cluster/alone/since_record"),
+                self.number("/cluster/alone/commits"),
+            );
+            let text = format!(
+                "without the NATS server since record {record}: {commits} commits are only here, and no standby takes over"
+            );
+            rows.push(StatusRow::plain("", String::new()).with(Tone::Warning, &text));
+        }
+        let silent = self.number("/cluster/holder/silent_secs");
+        if silent > 0 {
+            let holder = self.text("/cluster/holder/name").unwrap_or("the active relay");
+            let text = format!("{holder} has not renewed its lease for {silent} s and may be going on alone");
+            rows.push(StatusRow::plain("", String::new()).with(Tone::Warning, &text));
+            let what = "this relay does not take over by itself; if that one is gone for good: `hermes-relay handover --take` here";
+            rows.push(StatusRow::plain("", what.to_owned()));
+        }
         let members = self.0.pointer("/cluster/members").and_then(Value::as_array);
         for member in members.into_iter().flatten() {
             let text = |key: &str| member[key].as_str().unwrap_or_default();

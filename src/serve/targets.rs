@@ -41,6 +41,7 @@ impl<'s> Targets<'s> {
                 tls: provisioning::tls(settings),
                 proxies: ProxyRules::from_env(env),
                 user_agent: USER_AGENT.to_owned(),
+                lease: None,
             },
             own_agents,
         }

@@ -7,9 +7,9 @@ use super::apply::JournalDb;
 use super::fault::{Fault, OpenError};
 use super::journal::{JournalSettings, open_database};
 use super::lock::StateLock;
-use super::replication;
 use super::retention::{SliceContext, Upkeep};
 use super::schema;
+use super::stream_marks::StreamMarks;
 use super::writer::checkpoint_fully;
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -22,8 +22,22 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(20);
 /// Slices of upkeep at a time.
 const MAX_SLICES: usize = 50;
 
-/// A record of the stream: its number, and the commit in it.
-pub type StreamRecord = (u64, Option<Vec<u8>>);
+/// A record of the stream: its number, and what is in it.
+pub type StreamRecord = (u64, StreamContent);
+
+/// What a record of the stream has for a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamContent {
+    /// Only its number counts.
+    Nothing,
+    /// A commit.
+    Commit(Vec<u8>),
+    /// A member became active, or gave the role back.
+    Term {
+        /// The journal whose the role is from here on without a limit of time.
+        holder: Option<u64>,
+    },
+}
 
 /// Why records were not applied.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +53,8 @@ pub enum FollowError {
 /// What the journal of a standby holds when it is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct FollowerState {
-    /// The last record that is in it; none if it was never in a cluster.
-    pub position: Option<u64>,
+    /// What it says about the stream.
+    pub marks: StreamMarks,
     /// Whether nothing is in it that could be lost.
     pub is_empty: bool,
 }
@@ -114,11 +128,7 @@ fn live(
     queue: &mpsc::Receiver<Apply>,
     ready: &mpsc::SyncSender<Result<FollowerState, OpenError>>,
 ) {
-    let opened = open_database(path, settings, lock).and_then(|(db, _, writer_state)| {
-        let state = state(&db).map_err(|error| schema::to_open_error(path, &error))?;
-        Ok((db, writer_state, state))
-    });
-    let (db, writer_state, state) = match opened {
+    let (db, _, writer_state) = match open_database(path, settings, lock) {
         Ok(opened) => opened,
         Err(error) => {
             let _ = ready.send(Err(error));
@@ -126,10 +136,11 @@ fn live(
         }
     };
     let journal_db = JournalDb::new(&db, writer_state).and_then(|journal_db| {
-        journal_db.begin_following()?;
-        Ok(journal_db)
+        let marks = journal_db.begin_following()?;
+        let is_empty = is_empty(&db)?;
+        Ok((journal_db, FollowerState { marks, is_empty }))
     });
-    let mut journal_db = match journal_db {
+    let (mut journal_db, state) = match journal_db {
         Ok(journal_db) => journal_db,
         Err(error) => {
             let _ = ready.send(Err(schema::to_open_error(path, &error)));
@@ -169,7 +180,8 @@ fn live(
     checkpoint_fully(&db);
 }
 
-fn state(db: &rusqlite::Connection) -> rusqlite::Result<FollowerState> {
+/// Whether nothing is in the journal that could be lost.
+fn is_empty(db: &rusqlite::Connection) -> rusqlite::Result<bool> {
     let tables = [
         "inbox",
         "done",
@@ -188,8 +200,5 @@ fn state(db: &rusqlite::Connection) -> rusqlite::Result<FollowerState> {
         })?;
         is_empty &= !has_rows;
     }
-    Ok(FollowerState {
-        position: replication::position(db)?,
-        is_empty,
-    })
+    Ok(is_empty)
 }

@@ -72,6 +72,7 @@ mod side_file;
 mod skill_files;
 mod skills;
 mod start_marks;
+mod stream_marks;
 mod writer;
 
 #[cfg(test)]
@@ -94,7 +95,7 @@ pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 #[cfg(feature = "nats")]
-pub use follower::{FollowError, Follower, FollowerState, StreamRecord};
+pub use follower::{FollowError, Follower, FollowerState, StreamContent, StreamRecord};
 pub use handed::{HandedBody, HandedCommand, HandedReply, MAX_CONTEXT_BYTES, NewHandedItem, PendingContext};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, QueueError};
@@ -106,9 +107,11 @@ pub use pace::steps::JournalSteps;
 pub use process::current_owner;
 pub use reads::Recovered;
 pub use repair::{Repair, Repaired};
-pub use replication::{CommitStream, NotReplicated};
+pub use replication::{Appended, CommitStream, NotReplicated};
 #[cfg(feature = "nats")]
 pub use replication::{install_snapshot, snapshot};
 pub use skill_files::FileSkillStore;
 pub use skills::SqliteSkillStore;
 pub use start_marks::{StartMark, StartMarks};
+#[cfg(feature = "nats")]
+pub use stream_marks::{StreamMarks, set_aside, stand_down, stream_marks};

@@ -15,6 +15,7 @@ use super::cron::FILE_FIELDS;
 use super::handed::HandedReply;
 use super::log::LogWriter;
 use super::repair::Repaired;
+use super::stream_marks::{self, ACTIVE, POSITION, set_alone, set_goes_on, set_position};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 use serde_json::Value;
@@ -22,11 +23,24 @@ use std::fmt::Write as _;
 
 /// Takes the commits of the active member of a cluster.
 pub trait CommitStream: Send {
-    /// Appends a commit and waits until it is known whether the stream has it; returns its number.
-    fn append(&mut self, commit: &[u8]) -> std::result::Result<u64, NotReplicated>;
+    /// Appends a commit and waits until it is known whether the stream has it. `number` is its number among the commits that are made
+    /// without the server, if it becomes one of them.
+    fn append(&mut self, commit: &[u8], number: u64) -> std::result::Result<Appended, NotReplicated>;
+
+    /// Whether the relay may go on without the server.
+    fn goes_on(&self) -> bool;
 
     /// The stream has a commit that could not be stored here: this member cannot go on.
     fn abandon(&mut self);
+}
+
+/// Where a commit is, beside this disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// In the stream, under this number.
+    Stored(u64),
+    /// Nowhere: this relay goes on without the server.
+    Alone,
 }
 
 /// Why the stream of the cluster did not take a commit.
@@ -38,32 +52,14 @@ pub struct NotReplicated(pub String);
 pub(super) struct Replication {
     stream: Box<dyn CommitStream>,
     batch: LogWriter,
-    /// The stream has a commit that is not on this disk.
+    /// A commit counts that is not on this disk.
     is_ahead: bool,
+    /// Commits that were made without the server.
+    alone: Option<u64>,
 }
 
-/// The name of the last record's number in the table `meta`.
-const POSITION: &str = "stream_seq";
-/// The name of the process id of a relay that is active with this journal, in the same table.
-const ACTIVE: &str = "stream_active";
 /// The tables whose rows are sent, and their keys.
 const TABLES: [(&str, &str); 3] = [("cron_jobs", "id"), ("cron_runs", "seq"), ("meta", "name")];
-
-/// The last record that is in this journal; none if it was never in a cluster.
-#[cfg(feature = "nats")]
-pub(super) fn position(db: &Connection) -> Result<Option<u64>> {
-    let number: Option<i64> = db
-        .prepare_cached("SELECT value FROM meta WHERE name = ?1")?
-        .query_row([POSITION], |row| row.get(0))
-        .optional()?;
-    Ok(number.and_then(|number| u64::try_from(number).ok()))
-}
-
-pub(super) fn set_position(db: &Connection, seq: u64) -> Result<()> {
-    db.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?
-        .execute(params![POSITION, i64::try_from(seq).unwrap_or(i64::MAX)])?;
-    Ok(())
-}
 
 /// Whether a journal is part of a cluster: then only the active member changes it.
 pub(super) fn is_member(db: &Connection) -> bool {
@@ -111,9 +107,10 @@ pub(super) fn leave(db: &Connection) -> Result<()> {
             let _ = write!(sql, "DROP TRIGGER IF EXISTS {table}_{event};");
         }
     }
+    let marks = stream_marks::ALL.join("', '");
     let _ = write!(
         sql,
-        "DROP TABLE IF EXISTS cron_changed; DELETE FROM meta WHERE name IN ('{POSITION}', '{ACTIVE}'); COMMIT;"
+        "DROP TABLE IF EXISTS cron_changed; DELETE FROM meta WHERE name IN ('{marks}'); COMMIT;"
     );
     db.execute_batch(&sql)
 }
@@ -126,7 +123,9 @@ impl JournalDb<'_> {
             "INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)",
             params![ACTIVE, std::process::id()],
         )?;
+        set_goes_on(self.db, stream.goes_on())?;
         self.replication = Some(Replication {
+            alone: stream_marks::read(self.db)?.alone,
             stream,
             batch: LogWriter::default(),
             is_ahead: false,
@@ -173,9 +172,22 @@ impl JournalDb<'_> {
             let jobs = take_jobs(self.db)?;
             let batch = replication.batch.bytes().unwrap_or_default();
             if !jobs.is_empty() || !batch.is_empty() {
-                let seq = replication.stream.append(&join(&jobs, batch)).map_err(refused)?;
+                let number = replication.alone.unwrap_or(0) + 1;
+                let appended = replication.stream.append(&join(&jobs, batch), number);
+                let appended = appended.map_err(refused)?;
                 replication.is_ahead = true;
-                set_position(self.db, seq)?;
+                match appended {
+                    Appended::Stored(seq) => {
+                        set_position(self.db, seq)?;
+                        if replication.alone.take().is_some() {
+                            set_alone(self.db, None)?;
+                        }
+                    }
+                    Appended::Alone => {
+                        replication.alone = Some(number);
+                        set_alone(self.db, replication.alone)?;
+                    }
+                }
             }
         }
         self.statements.commit.execute([])?;
@@ -292,11 +304,13 @@ mod following {
     use super::super::apply::JournalDb;
     use super::super::command::Command;
     use super::super::fault::{Fault, FaultKind, OpenError};
+    use super::super::follower::{StreamContent, StreamRecord};
     use super::super::handed::HandedCommand;
     use super::super::lock::{StateLock, private_file};
     use super::super::log::read_batch;
     use super::super::schema;
-    use super::{ACTIVE, position, put_jobs, set_position, watch_jobs};
+    use super::super::stream_marks::{self, StreamMarks, adopt, name_journal, set_holder};
+    use super::{ACTIVE, put_jobs, set_position, watch_jobs};
     use rusqlite::{Connection, OpenFlags, Result};
     use std::fs::{self, File};
     use std::path::Path;
@@ -310,16 +324,18 @@ mod following {
         /// Applies records of the stream, in order; those without a commit only count.
         pub(in crate::store) fn follow(
             &mut self,
-            records: &[(u64, Option<Vec<u8>>)],
+            records: &[StreamRecord],
             now_ms: i64,
         ) -> std::result::Result<(), Fault> {
             let Some((last, _)) = records.last() else {
                 return Ok(());
             };
             self.upkeep(|journal_db| {
-                for (_, commit) in records {
-                    if let Some(commit) = commit {
-                        journal_db.replay(commit)?;
+                for (_, content) in records {
+                    match content {
+                        StreamContent::Nothing => {}
+                        StreamContent::Commit(commit) => journal_db.replay(commit)?,
+                        StreamContent::Term { holder } => set_holder(journal_db.db, *holder)?,
                     }
                 }
                 if journal_db.recent.is_moving() {
@@ -334,10 +350,11 @@ mod following {
         }
 
         /// The journal notes what it needs to follow a stream.
-        pub(in crate::store) fn begin_following(&self) -> Result<()> {
+        pub(in crate::store) fn begin_following(&self) -> Result<StreamMarks> {
             watch_jobs(self.db)?;
             self.db.execute("DELETE FROM meta WHERE name = ?1", [ACTIVE])?;
-            Ok(())
+            name_journal(self.db)?;
+            stream_marks::read(self.db)
         }
 
         fn replay(&mut self, commit: &[u8]) -> Result<()> {
@@ -380,8 +397,8 @@ mod following {
         }
     }
 
-    /// Writes a copy of a state directory's journal, also while a relay uses it; returns the last record that is in it.
-    pub fn snapshot(dir: &Path, into: &Path) -> std::result::Result<Option<u64>, Fault> {
+    /// Writes a copy of a state directory's journal, also while a relay uses it; returns what the copy says.
+    pub fn snapshot(dir: &Path, into: &Path) -> std::result::Result<StreamMarks, Fault> {
         let failed = |error: rusqlite::Error| Fault::from_error(&error);
         let io = |error: std::io::Error| Fault {
             kind: FaultKind::Io,
@@ -396,14 +413,16 @@ mod following {
         db.execute("VACUUM INTO ?1", [into.to_string_lossy()])
             .map_err(failed)?;
         let copy = Connection::open_with_flags(into, flags).map_err(failed)?;
-        position(&copy).map_err(failed)
+        stream_marks::read(&copy).map_err(failed)
     }
 
-    /// Puts a copy into the place of a state directory's journal; what was there is moved aside.
+    /// Puts a copy into the place of a state directory's journal; what was there is moved aside. With a position: the copy has
+    /// everything up to that record, whatever it says, and what was there is in it, too, so that it is removed.
     pub fn install_snapshot(
         dir: &Path,
         assigned: bool,
         copy: &Path,
+        position: Option<u64>,
         now_ms: i64,
     ) -> std::result::Result<(), OpenError> {
         let lock = StateLock::take(dir, assigned, now_ms)?;
@@ -415,12 +434,12 @@ mod following {
         let open_error = |error: rusqlite::Error| schema::to_open_error(copy, &error);
         let db = Connection::open(copy).map_err(open_error)?;
         schema::check_known(&db, copy)?;
-        // The copy of a journal from before the cluster's first record.
-        if position(&db).map_err(open_error)?.is_none() {
-            set_position(&db, 0).map_err(open_error)?;
-        }
+        adopt(&db, position).map_err(open_error)?;
         db.close().map_err(|(_, error)| open_error(error))?;
-        schema::move_aside_as(&path, "journal.stale", now_ms)?;
+        match position {
+            None => schema::move_aside_as(&path, "journal.stale", now_ms)?,
+            Some(_) => schema::remove(&path).map_err(failed("remove"))?,
+        }
         private_file(copy)?;
         File::open(copy)
             .and_then(|file| file.sync_all())

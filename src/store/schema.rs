@@ -169,6 +169,18 @@ pub(super) fn move_aside_as(path: &Path, name: &str, now_ms: i64) -> Result<(), 
     Ok(())
 }
 
+/// Removes a database that nobody uses.
+#[cfg(feature = "nats")]
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    for file in database_files(path) {
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// The open error for a database error.
 pub(super) fn to_open_error(path: &Path, error: &rusqlite::Error) -> OpenError {
     let path = path.to_owned();

@@ -230,6 +230,7 @@ pub(crate) fn egress() -> HttpEgress {
         tls: Tls::new(TlsSettings::default()),
         proxies: ProxyRules::none(),
         user_agent: "hermes-relay/test".to_owned(),
+        lease: None,
     }
 }
 

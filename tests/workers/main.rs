@@ -4,8 +4,10 @@
 mod support;
 
 mod across;
+mod alone;
 mod doctor;
 mod moves;
+mod proxy;
 mod security;
 mod standby;
 mod verb;

@@ -24,23 +24,28 @@ const TAKE_OVER: Duration = Duration::from_secs(5);
 
 /// A relay of the cluster, with a state directory of its own.
 fn member(server: &Server, connector: &Connector, name: &str) -> Setup {
+    member_at(&server.settings().urls[0], connector, name)
+}
+
+/// The same, which reaches the server at another address.
+pub(super) fn member_at(url: &str, connector: &Connector, name: &str) -> Setup {
     Setup::for_connector(connector)
-        .setting("nats.url", &server.settings().urls[0])
+        .setting("nats.url", url)
         .setting("nats.prefix", "test")
         .setting("cluster.name", "home")
         .setting("cluster.member", name)
 }
 
-async fn connector() -> Connector {
+pub(super) async fn connector() -> Connector {
     Connector::start(ConnectorSettings::default()).await.unwrap()
 }
 
-async fn status(setup: &Setup) -> Value {
+pub(super) async fn status(setup: &Setup) -> Value {
     let output = setup.verb(&["status", "--json"]).output().await.unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_default()
 }
 
-async fn wait_for_role(setup: &Setup, role: &str) -> Value {
+pub(super) async fn wait_for_role(setup: &Setup, role: &str) -> Value {
     eventually(&format!("the relay is {role}"), async || {
         let status = status(setup).await;
         if status["role"] == role {
@@ -53,7 +58,7 @@ async fn wait_for_role(setup: &Setup, role: &str) -> Value {
 }
 
 /// A standby that has everything.
-async fn wait_for_standby(setup: &Setup) {
+pub(super) async fn wait_for_standby(setup: &Setup) {
     eventually("a standby in sync", async || {
         let status = status(setup).await;
         let cluster = &status["cluster"];
@@ -79,9 +84,13 @@ async fn pair_with(
     adjust: impl FnOnce(Setup) -> Setup,
 ) -> [(Setup, RelayProcess); 2] {
     let first = adjust(member(server, connector, "a"));
+    pair_of(first, member(server, connector, "b")).await
+}
+
+/// These two relays, `a` and `b`, of which the first is active.
+pub(super) async fn pair_of(first: Setup, second: Setup) -> [(Setup, RelayProcess); 2] {
     let active = first.start();
     wait_for_role(&first, "active").await;
-    let second = member(server, connector, "b");
     let standby = second.start();
     wait_for_standby(&second).await;
     eventually("the active relay knows its standby", async || {
@@ -107,7 +116,7 @@ async fn taken_over(connector: &Connector, before: u64, since: Instant) -> Durat
     since.elapsed()
 }
 
-fn answers(connector: &Connector, id: &str) -> Vec<String> {
+pub(super) fn answers(connector: &Connector, id: &str) -> Vec<String> {
     let mut sent = connector.sent_messages();
     sent.retain(|sent| sent.reply_to.as_deref() == Some(id));
     sent.into_iter().map(|sent| sent.text).collect()
@@ -383,4 +392,11 @@ async fn mistakes_in_the_settings_are_named() {
         .args(&["config", "check"]);
     let (code, stderr) = mistyped.ends().await;
     assert!(code == 78 && stderr.contains("cluster.name"), "{stderr}");
+    let wrong = Setup::new()
+        .setting("nats.url", "nats://127.0.0.1:4222")
+        .setting("cluster.name", "home")
+        .setting("cluster.without_server", "wait")
+        .args(&["config", "check"]);
+    let (code, stderr) = wrong.ends().await;
+    assert!(code == 78 && stderr.contains("stop, continue"), "{stderr}");
 }

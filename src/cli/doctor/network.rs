@@ -264,6 +264,7 @@ pub(super) fn egress(context: &CheckContext<'_>) -> Option<HttpEgress> {
         tls: known.tls.clone(),
         proxies: context.proxies.clone(),
         user_agent: USER_AGENT.to_owned(),
+        lease: None,
     })
 }
 

@@ -392,6 +392,7 @@ fn collector(settings: &Settings, env: Environment<'_>) -> Result<Collector, Col
         tls: provisioning::tls(settings),
         proxies: ProxyRules::from_env(env),
         user_agent: USER_AGENT.to_owned(),
+        lease: None,
     };
     Collector::new(&egress, &url, telemetry.headers.as_ref())
 }

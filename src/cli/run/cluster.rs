@@ -15,9 +15,10 @@ use crate::cli::log::{FatalErrors, LogHandle};
 use crate::cli::sd_notify::{Notification, ServiceManager};
 use crate::cli::{ProcessEnv, enroll};
 use crate::config::{ServeConfig, Settings};
+use crate::net::send_lease::SendLease;
 use crate::relay::cluster::{ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings};
 use crate::relay::{RelayBuilder, journal_settings, nats_settings, provisioning};
-use crate::serve::{ClusterReport, ControlService, Serving};
+use crate::serve::{ClusterReport, ControlService, Serving, TakeOverReply};
 use crate::store::{Holder, JournalSettings, held_by, make_private};
 
 /// How long this process waits for another member before it asks for the lease again itself.
@@ -46,6 +47,7 @@ impl Membership {
             name: cluster.member.clone().unwrap_or_else(host),
             replicas: cluster.replicas,
             snapshot_every: cluster.snapshot_every,
+            without_server: cluster.without_server,
             state_dir: settings.state_dir.clone(),
             journal: JournalSettings {
                 lock_wait: LOCK_WAIT,
@@ -59,6 +61,11 @@ impl Membership {
     /// The relay's commits go to the cluster's stream.
     pub(super) fn apply(&self, builder: RelayBuilder) -> RelayBuilder {
         builder.cluster(self.0.stream(), self.0.lease())
+    }
+
+    /// Nothing leaves this process once it has ended.
+    pub(super) fn lease(&self) -> SendLease {
+        self.0.lease()
     }
 
     /// For `status`.
@@ -76,6 +83,11 @@ impl Membership {
         let status = status.borrow();
         match status.standby() {
             Some(standby) => Ok(standby.name.clone()),
+            None if status.alone.is_some() => {
+                let why =
+                    "this relay goes on without the NATS server, and the others do not have what it has";
+                Err(why.to_owned())
+            }
             None => Err("no standby is in sync, so that none can take over".to_owned()),
         }
     }
@@ -93,7 +105,14 @@ impl Membership {
             return Err(fatal.fail(exit::INTERNAL, "cannot listen for signals", None));
         };
         self.own_state_dir(settings, &fatal).await?;
-        let service = ControlService::standby(&settings.state_dir, self.report()).stops(stops);
+        let (takes, mut take_requests) = mpsc::channel::<TakeOverReply>(1);
+        let service = ControlService::standby(&settings.state_dir, self.report(), takes).stops(stops);
+        let take_over = self.0.take_over();
+        let mut taking = std::pin::pin!(async {
+            while let Some(reply) = take_requests.recv().await {
+                let _ = reply.send(take_over.take().await);
+            }
+        });
         // Only the control socket: nothing is ready here that a monitor or a caller could use.
         let only_control = ServeConfig {
             http: None,
@@ -116,6 +135,8 @@ impl Membership {
                 Err(requested_exit(request))
             }
             never = manager.watchdog(|| std::future::ready(true)) => match never {},
+            // Cancel-safe: who waits is answered before this relay is active, or looks at its status.
+            () = &mut taking => Err(fatal.fail(exit::INTERNAL, "the control service ended", None)),
         }
     }
 

@@ -218,7 +218,10 @@ async fn serve(
     let proxies = ProxyRules::from_env(env);
     let tls = provisioning::tls(&settings);
     let (credentials, watched) = watch::channel(provisioning::pinned_credentials(&settings));
-    let egress = egress(&tls, &proxies);
+    let egress = HttpEgress {
+        lease: membership.map(Membership::lease),
+        ..egress(&tls, &proxies)
+    };
     let (arming, verifier) = match ManagedScheduler::new(&settings, &egress, env) {
         Ok(managed) => managed.map(|managed| (managed.arming, managed.verifier)).unzip(),
         Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
@@ -535,6 +538,7 @@ pub(super) fn egress(tls: &Tls, proxies: &ProxyRules) -> HttpEgress {
         tls: tls.clone(),
         proxies: proxies.clone(),
         user_agent: USER_AGENT.to_owned(),
+        lease: None,
     }
 }
 

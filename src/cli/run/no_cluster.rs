@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use crate::cli::ProcessEnv;
 use crate::cli::log::LogHandle;
 use crate::config::Settings;
+use crate::net::send_lease::SendLease;
 use crate::relay::RelayBuilder;
 use crate::serve::ClusterReport;
 
@@ -23,6 +24,10 @@ impl NoMembership {
     }
 
     pub(super) fn apply(&self, _: RelayBuilder) -> RelayBuilder {
+        match *self {}
+    }
+
+    pub(super) fn lease(&self) -> SendLease {
         match *self {}
     }
 

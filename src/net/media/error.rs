@@ -113,6 +113,7 @@ impl From<HttpError> for MediaError {
         match error {
             HttpError::TimedOut(_) => Self::TimedOut,
             HttpError::Connect { reason, .. } | HttpError::Broken(reason) => Self::Unreachable(reason),
+            error @ HttpError::NotActive => Self::Unreachable(error.to_string()),
             error => Self::Setup(error.to_string()),
         }
     }

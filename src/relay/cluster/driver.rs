@@ -8,14 +8,20 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use super::follow::{FollowProblem, Followed, Joined, TERM, close, follow, join, put_snapshot, unix_ms};
-use super::publish::{CommitRequest, Published, publish};
-use super::{ClusterStatus, MemberPhase, MemberRequest, MemberSettings, MemberStatus, StartOver};
-use crate::cluster::{LeaseTiming, Member, MemberAction, MemberEvent, MemberRole, Tail};
+use super::alone::{AloneSince, Opening, begin};
+use super::follow::{
+    FollowProblem, Followed, HELD, Joined, Source, TERM, TermText, close, follow, join, put_snapshot, unix_ms,
+};
+use super::publish::{CommitRequest, PublishControl, PublishMode, Published, Publisher};
+use super::{
+    AloneStatus, ClusterStatus, HolderStatus, MemberPhase, MemberRequest, MemberSettings, MemberStatus,
+    StartOver,
+};
+use crate::cluster::{Hold, LeaseTiming, Member, MemberAction, MemberEvent, MemberRole, Tail, WithoutServer};
 use crate::net::nats::{Bus, NatsError, Subscription};
 use crate::net::nats_cluster::{AppendReply, ClusterStore, LeaseReply};
 use crate::net::send_lease::{SendLease, now};
-use crate::store::Follower;
+use crate::store::{Follower, StreamContent};
 
 /// Interval of looks at the stream.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
@@ -30,11 +36,13 @@ const SNAPSHOT_CHECK: Duration = Duration::from_secs(10);
 /// Bytes of the stream at which a snapshot is made, whatever the number of commits.
 const SNAPSHOT_BYTES: u64 = 256 << 20;
 /// Pause before the server or the journal is tried again.
-const RETRY: Duration = Duration::from_millis(500);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
 /// Events that wait for the loop: more than there are tasks that send one.
 const MAX_EVENTS: usize = 64;
 /// Attempts to append the record of a term before the stream is read again.
-const TERM_ATTEMPTS: usize = 5;
+pub(super) const TERM_ATTEMPTS: usize = 5;
+/// Requests that wait for the task that appends commits.
+const MAX_CONTROLS: usize = 8;
 
 pub(super) struct DriverChannels {
     pub(super) status: watch::Sender<ClusterStatus>,
@@ -54,7 +62,7 @@ struct LeaseText {
 }
 
 /// What a task of the loop came to.
-enum DriverEvent {
+pub(super) enum DriverEvent {
     Member(MemberEvent),
     Followed(Result<Followed, FollowProblem>),
     Joined(Result<Joined, FollowProblem>),
@@ -67,31 +75,48 @@ enum DriverEvent {
     },
     Snapshot(Result<u64, FollowProblem>),
     Released,
+    /// The stream has what this journal has, up to this record.
+    InSync(u64),
+    /// Why it has not.
+    NotInSync(FollowProblem),
+    /// The journal was kept beside.
+    SetAside,
+    /// The lease that is there, and whose it is.
+    Lease(Option<String>),
 }
 
-struct MemberDriver {
-    settings: MemberSettings,
+pub(super) struct MemberDriver {
+    pub(super) settings: MemberSettings,
     id: String,
-    store: ClusterStore,
+    pub(super) store: ClusterStore,
     bus: Bus,
-    member: Member,
+    pub(super) member: Member,
     status: watch::Sender<ClusterStatus>,
-    lease: SendLease,
+    pub(super) lease: SendLease,
     start_over: StartOver,
-    events: mpsc::Sender<DriverEvent>,
-    published: mpsc::Sender<Published>,
+    pub(super) events: mpsc::Sender<DriverEvent>,
+    /// Names this journal in the stream.
+    pub(super) own: Option<u64>,
+    holder: Option<u64>,
+    /// The holder's name, and when it was last seen to renew its lease.
+    seen_holder: (Option<String>, Instant),
+    is_silence_reported: bool,
+    pub(super) alone: Option<AloneSince>,
+    pub(super) controls: mpsc::Sender<PublishControl>,
+    publisher: Option<Publisher>,
     appends: Option<mpsc::Receiver<CommitRequest>>,
     follower: Option<Arc<Follower>>,
     is_empty: bool,
-    position: Option<u64>,
+    pub(super) position: Option<u64>,
     last: Option<u64>,
     commits: u64,
-    problem: Option<String>,
+    pub(super) problem: Option<String>,
     /// A task uses the journal.
-    is_busy: bool,
+    pub(super) is_busy: bool,
     catching_up: bool,
     is_snapshotting: bool,
     released: Option<oneshot::Sender<()>>,
+    taking: Option<oneshot::Sender<Result<(), String>>>,
     others: BTreeMap<String, (MemberStatus, Instant)>,
 }
 
@@ -107,11 +132,14 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
         Ok(bus) => bus,
         Err(error) => return fail(&channels, error.to_string()),
     };
-    let (store, mut hello) = open_store(&bus, &settings, &channels.status).await;
-    let mut number = [0; 8];
-    let _ = getrandom::fill(&mut number);
-    let (events, mut event_queue) = mpsc::channel(MAX_EVENTS);
+    let (controls, control_queue) = mpsc::channel(MAX_CONTROLS);
     let (published, mut published_queue) = mpsc::channel(MAX_EVENTS);
+    let mut publisher = Some(Publisher::new(
+        channels.lease.clone(),
+        PublishMode::Alone(None),
+        control_queue,
+        published,
+    ));
     let DriverChannels {
         status,
         mut requests,
@@ -119,21 +147,45 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
         lease,
         start_over,
     } = channels;
+    let mut appends = Some(appends);
+    let go_on = || {
+        lease.extend(Duration::MAX);
+        if let (Some(publisher), Some(appends)) = (publisher.take(), appends.take()) {
+            tokio::spawn(publisher.run(appends));
+        }
+    };
+    let Opening {
+        store,
+        mut hello,
+        marks,
+        member,
+        alone,
+    } = begin(&bus, &settings, &status, &mut requests, go_on).await;
+    let mut number = [0; 8];
+    let _ = getrandom::fill(&mut number);
+    let (events, mut event_queue) = mpsc::channel(MAX_EVENTS);
+    let is_returning = matches!(member.role(), MemberRole::Alone | MemberRole::Returning);
     let mut driver = MemberDriver {
         id: format!("{:016x}", u64::from_le_bytes(number)),
         settings,
         store,
         bus,
-        member: Member::new(LeaseTiming::default(), now()),
+        member,
         status,
         lease,
         start_over,
         events,
-        published,
-        appends: Some(appends),
+        own: marks.member,
+        holder: marks.holder,
+        seen_holder: (None, Instant::now()),
+        is_silence_reported: false,
+        alone,
+        controls,
+        publisher,
+        appends,
         follower: None,
         is_empty: true,
-        position: None,
+        position: marks.position,
         last: None,
         commits: 0,
         problem: None,
@@ -141,9 +193,14 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
         catching_up: false,
         is_snapshotting: false,
         released: None,
+        taking: None,
         others: BTreeMap::new(),
     };
-    driver.join_soon(Duration::ZERO);
+    if is_returning {
+        driver.start_publisher();
+    } else {
+        driver.join_soon(Duration::ZERO, Source::Own);
+    }
     let (mut looks, mut announces, mut sizes) =
         (ticks(FOLLOW_EVERY), ticks(ANNOUNCE_EVERY), ticks(SNAPSHOT_CHECK));
     loop {
@@ -170,8 +227,8 @@ fn ticks(every: Duration) -> tokio::time::Interval {
     ticks
 }
 
-/// Opens what the cluster has at the server, however long that takes.
-async fn open_store(
+/// Opens what the cluster has at the server, however long that takes. Cancel-safe.
+pub(super) async fn open_store(
     bus: &Bus,
     settings: &MemberSettings,
     status: &watch::Sender<ClusterStatus>,
@@ -207,7 +264,7 @@ fn member_subject(settings: &MemberSettings) -> String {
 }
 
 impl MemberDriver {
-    fn member_event(&mut self, event: MemberEvent) {
+    pub(super) fn member_event(&mut self, event: MemberEvent) {
         for action in self.member.handle(now(), event) {
             self.perform(action);
         }
@@ -215,25 +272,41 @@ impl MemberDriver {
             Some(until) => self.lease.extend(until),
             None => self.lease.end(),
         }
+        if let Some(taking) = self.taking.take_if(|_| !self.member.is_taking()) {
+            let _ = taking.send(if self.member.role() == MemberRole::Active {
+                Ok(())
+            } else {
+                Err("the active role could not be taken: its holder still renews its lease, or the server does not answer".to_owned())
+            });
+        }
     }
 
     fn perform(&mut self, action: MemberAction) {
         match action {
             // Who cannot follow must not become active.
-            MemberAction::Acquire if self.follower.is_none() || self.problem.is_some() => {
+            MemberAction::Acquire
+                if self.member.role() == MemberRole::Standby
+                    && (self.follower.is_none() || self.problem.is_some()) =>
+            {
                 self.send(DriverEvent::Member(MemberEvent::Denied));
             }
             MemberAction::Acquire => self.ask_lease(None),
             MemberAction::Renew { revision } => self.ask_lease(Some(revision)),
-            MemberAction::Release { revision } => {
+            MemberAction::Release { revision } => self.release(revision),
+            MemberAction::Decline { revision } => {
+                let store = self.store.clone();
+                tokio::spawn(async move { store.release_lease(revision).await });
+            }
+            MemberAction::GoAlone => self.go_alone(),
+            MemberAction::Check => self.check_stream(),
+            MemberAction::Resync { term, expected } => self.resync(term, expected),
+            MemberAction::SetAside => self.set_aside(),
+            MemberAction::Leave => {
+                tracing::warn!(
+                    "ending without the server: no standby takes over until this relay is back, or a person says so there"
+                );
                 self.lease.end();
-                let (store, events) = (self.store.clone(), self.events.clone());
-                tokio::spawn(async move {
-                    if !store.release_lease(revision).await {
-                        tracing::warn!("cannot give the cluster's lease back; it ends by itself");
-                    }
-                    let _ = events.try_send(DriverEvent::Released);
-                });
+                self.send(DriverEvent::Released);
             }
             MemberAction::CatchUp => {
                 self.catching_up = true;
@@ -241,6 +314,7 @@ impl MemberDriver {
             }
             MemberAction::StoreTerm { term, expected } => self.store_term(term, expected),
             MemberAction::Activate => {
+                self.start_publisher();
                 tracing::info!(
                     cluster = self.settings.cluster,
                     "this relay is the active member now"
@@ -250,12 +324,25 @@ impl MemberDriver {
         }
     }
 
-    fn send(&self, event: DriverEvent) {
+    pub(super) fn send(&self, event: DriverEvent) {
         let _ = self.events.try_send(event);
+    }
+
+    pub(super) fn control(&self, control: PublishControl) {
+        let _ = self.controls.try_send(control);
+    }
+
+    fn start_publisher(&mut self) {
+        if let (Some(publisher), Some(appends)) = (self.publisher.take(), self.appends.take()) {
+            tokio::spawn(publisher.run(appends));
+        }
     }
 
     fn stop(&self) {
         self.lease.end();
+        if self.settings.without_server == WithoutServer::Continue {
+            self.stand_down_now();
+        }
         tracing::error!(
             "this relay is not the active member any more: it closes its connection and starts over as a standby"
         );
@@ -313,6 +400,7 @@ impl MemberDriver {
                         position: 0,
                         read: 0,
                         last: 0,
+                        holder: None,
                     }),
                     Ok(_) => Err(FollowProblem::NeedsSnapshot(0)),
                     Err(error) => Err(error.into()),
@@ -323,26 +411,17 @@ impl MemberDriver {
         });
     }
 
-    fn join_soon(&mut self, after: Duration) {
+    fn join_soon(&mut self, after: Duration, source: Source) {
         self.is_busy = true;
         let follower = self.follower.take().and_then(Arc::into_inner);
-        let (store, events) = (self.store.clone(), self.events.clone());
-        let settings = MemberSettings {
-            nats: self.settings.nats.clone(),
-            tls: self.settings.tls.clone(),
-            prefix: self.settings.prefix.clone(),
-            cluster: self.settings.cluster.clone(),
-            name: self.settings.name.clone(),
-            state_dir: self.settings.state_dir.clone(),
-            journal: self.settings.journal.clone(),
-            ..self.settings
-        };
+        let (store, events, settings) = (self.store.clone(), self.events.clone(), self.settings.clone());
         tokio::spawn(async move {
             sleep(after).await;
             if let Some(follower) = follower {
                 close(follower).await;
             }
-            let _ = events.try_send(DriverEvent::Joined(join(&store, &settings).await));
+            let joined = join(&store, &settings, source).await;
+            let _ = events.try_send(DriverEvent::Joined(joined));
         });
     }
 
@@ -352,11 +431,12 @@ impl MemberDriver {
             DriverEvent::Joined(Ok(joined)) => {
                 self.is_busy = false;
                 self.problem = None;
-                (self.follower, self.position, self.is_empty) =
-                    (Some(joined.follower), joined.position, joined.is_empty);
+                (self.follower, self.is_empty) = (Some(joined.follower), joined.is_empty);
+                (self.position, self.own) = (joined.marks.position, joined.marks.member);
+                self.held_by(joined.marks.holder);
                 self.look();
             }
-            DriverEvent::Rejoin => self.join_soon(Duration::ZERO),
+            DriverEvent::Rejoin | DriverEvent::SetAside => self.join_soon(Duration::ZERO, Source::Own),
             DriverEvent::Joined(Err(problem)) => {
                 let is_final = matches!(problem, FollowProblem::NotOurs(_) | FollowProblem::Open(_));
                 self.trouble(&problem);
@@ -365,12 +445,15 @@ impl MemberDriver {
                     self.status
                         .send_modify(|status| status.phase = MemberPhase::Failed(why));
                 } else {
-                    self.join_soon(RETRY);
+                    self.join_soon(RETRY, Source::Own);
                 }
             }
             DriverEvent::Followed(Ok(followed)) => {
                 self.is_busy = false;
                 self.problem = None;
+                if let Some(holder) = followed.holder {
+                    self.held_by(holder);
+                }
                 self.last = Some(followed.last);
                 if self.position.is_some() {
                     self.position = Some(followed.position);
@@ -384,25 +467,47 @@ impl MemberDriver {
             }
             DriverEvent::Followed(Err(problem)) => {
                 self.is_busy = false;
-                let rejoins = matches!(problem, FollowProblem::NeedsSnapshot(_));
                 self.trouble(&problem);
-                if rejoins {
-                    self.join_soon(RETRY);
+                match problem {
+                    FollowProblem::NeedsSnapshot(_) => self.join_soon(RETRY, Source::Own),
+                    FollowProblem::BeginAgain { seq, object } => {
+                        self.join_soon(Duration::ZERO, Source::Object(object, seq));
+                    }
+                    FollowProblem::Server(_)
+                    | FollowProblem::Journal(_)
+                    | FollowProblem::Snapshot(_)
+                    | FollowProblem::Open(_)
+                    | FollowProblem::Shorter { .. }
+                    | FollowProblem::NotOurs(_)
+                    | FollowProblem::Record(_) => {}
                 }
             }
             DriverEvent::Term { term, tail } => {
                 self.position = Some(tail.last());
                 self.last = self.position;
+                if let Some(publisher) = &mut self.publisher {
+                    publisher.append_to(self.store.clone(), tail);
+                }
                 self.member_event(MemberEvent::TermStored { term });
-                match (self.member.role(), self.appends.take()) {
-                    (MemberRole::Active, Some(appends)) => {
-                        let (store, lease) = (self.store.clone(), self.lease.clone());
-                        tokio::spawn(publish(store, lease, tail, appends, self.published.clone()));
-                    }
-                    // The lease ran out meanwhile, and the journal is closed.
-                    _ => self.stop(),
+                // The lease ran out meanwhile, and the journal is closed.
+                if self.member.role() != MemberRole::Active {
+                    self.stop();
                 }
             }
+            DriverEvent::InSync(last) => {
+                (self.position, self.last, self.problem) = (Some(last), Some(last), None);
+                self.alone = None;
+                tracing::info!(
+                    record = last,
+                    "the cluster's stream has this relay's journal again"
+                );
+                self.member_event(MemberEvent::InSync);
+            }
+            DriverEvent::NotInSync(problem) => {
+                self.problem = Some(problem.to_string());
+                self.member_event(MemberEvent::NotInSync);
+            }
+            DriverEvent::Lease(name) => self.holder_seen(name),
             DriverEvent::Snapshot(made) => {
                 self.is_snapshotting = false;
                 match made {
@@ -440,6 +545,11 @@ impl MemberDriver {
                 self.commits += 1;
                 (self.position, self.last) = (Some(*seq), Some(*seq));
             }
+            Published::Alone(number) => {
+                if let Some(alone) = &mut self.alone {
+                    alone.commits = *number;
+                }
+            }
             Published::Fenced => self.member_event(MemberEvent::Fenced),
         }
     }
@@ -453,30 +563,34 @@ impl MemberDriver {
         let (store, events) = (self.store.clone(), self.events.clone());
         let is_founder = self.position.is_none();
         let (has_content, dir) = (!self.is_empty, self.settings.state_dir.clone());
-        let text = format!("{{\"term\":{term},\"name\":{:?}}}", self.settings.name);
+        let kind = match self.settings.without_server {
+            WithoutServer::Stop => TERM,
+            WithoutServer::Continue => HELD,
+        };
+        let holder = self.own.filter(|_| kind == HELD);
+        let record = self.term_text(term).record(kind);
         tokio::spawn(async move {
             if is_founder {
                 // The stream begins with what is in this journal.
                 let founded = if has_content {
-                    put_snapshot(&store, dir).await.map(drop)
+                    put_snapshot(&store, dir, None).await.map(drop)
                 } else {
                     Ok(())
                 };
                 if let Err(problem) = founded {
-                    release(follower).await;
+                    close_last(follower).await;
                     let _ = events.try_send(DriverEvent::Joined(Err(problem)));
                     return;
                 }
             }
             let mut tail = Tail::new(term, expected);
             let attempt = tail.append();
-            let mut record = vec![TERM];
-            record.extend_from_slice(text.as_bytes());
             for _ in 0..TERM_ATTEMPTS {
                 match store.append(&attempt.id, attempt.expected, record.clone()).await {
                     AppendReply::Stored(seq) if tail.stored(&attempt, seq) => {
-                        let applied = follower.apply(vec![(seq, None)], unix_ms()).await;
-                        release(follower).await;
+                        let content = StreamContent::Term { holder };
+                        let applied = follower.apply(vec![(seq, content)], unix_ms()).await;
+                        close_last(follower).await;
                         let _ = events.try_send(match applied {
                             Ok(()) => DriverEvent::Term { term, tail },
                             Err(error) => DriverEvent::Joined(Err(error.into())),
@@ -487,27 +601,91 @@ impl MemberDriver {
                     AppendReply::Unknown(_) => sleep(Duration::from_millis(50)).await,
                 }
             }
-            release(follower).await;
+            close_last(follower).await;
             let _ = events.try_send(DriverEvent::Member(MemberEvent::Fenced));
             let _ = events.try_send(DriverEvent::Rejoin);
         });
     }
 
     fn request(&mut self, request: MemberRequest) {
-        let MemberRequest::Release(released) = request;
-        if self.member.role() == MemberRole::Active {
-            self.released = Some(released);
-            self.member_event(MemberEvent::HandOver);
-        } else {
-            let _ = released.send(());
+        match (request, self.member.role()) {
+            (MemberRequest::Release(released), MemberRole::Active | MemberRole::Alone) => {
+                self.released = Some(released);
+                self.member_event(MemberEvent::HandOver);
+            }
+            (MemberRequest::Release(released), _) => drop(released.send(())),
+            (MemberRequest::Take(reply), _) => match self.take_refusal() {
+                Some(why) => drop(reply.send(Err(why))),
+                None => {
+                    tracing::warn!("taking the active role over by a person's word");
+                    self.taking = Some(reply);
+                    self.member_event(MemberEvent::Take);
+                }
+            },
+        }
+    }
+
+    /// Why a person's word is not needed or does not help.
+    fn take_refusal(&self) -> Option<String> {
+        let held = self.hold() == Hold::Other;
+        match (self.member.role(), &self.problem) {
+            (MemberRole::Standby, Some(problem)) => Some(format!("this relay cannot take over: {problem}")),
+            (MemberRole::Standby, None) if held && self.follower.is_some() => None,
+            (MemberRole::Standby, None) => Some(
+                "nobody holds the active role without a limit; a standby takes over by itself here"
+                    .to_owned(),
+            ),
+            _ => Some("this relay is not a standby".to_owned()),
+        }
+    }
+
+    fn hold(&self) -> Hold {
+        match self.holder {
+            None => Hold::Nobody,
+            Some(_) if self.holder == self.own => Hold::Own,
+            Some(_) => Hold::Other,
+        }
+    }
+
+    /// The stream says whose the active role is without a limit.
+    fn held_by(&mut self, holder: Option<u64>) {
+        if self.holder != holder {
+            self.seen_holder = (None, Instant::now());
+        }
+        self.holder = holder;
+        self.member_event(MemberEvent::Held(self.hold()));
+    }
+
+    fn holder_seen(&mut self, name: Option<String>) {
+        let LeaseTiming { ttl, .. } = LeaseTiming::default();
+        if name.is_some() {
+            self.seen_holder = (name, Instant::now());
+            self.is_silence_reported = false;
+        } else if self.seen_holder.1.elapsed() > ttl
+            && !std::mem::replace(&mut self.is_silence_reported, true)
+        {
+            tracing::warn!(
+                holder = self.seen_holder.0,
+                "the active relay does not renew its lease and may be going on alone, so that this one does not take over; \
+                 if it is gone for good, run `hermes-relay handover --take` here"
+            );
+        }
+    }
+
+    pub(super) fn term_text(&self, term: u64) -> TermText {
+        TermText {
+            term,
+            name: self.settings.name.clone(),
+            member: self.own,
+            object: None,
         }
     }
 
     fn role(&self) -> &'static str {
         match self.member.role() {
-            MemberRole::Standby | MemberRole::Stopped => "standby",
+            MemberRole::Standby | MemberRole::Returning | MemberRole::Stopped => "standby",
             MemberRole::TakingOver => "taking over",
-            MemberRole::Active => "active",
+            MemberRole::Active | MemberRole::Alone => "active",
         }
     }
 
@@ -516,7 +694,9 @@ impl MemberDriver {
             name: self.settings.name.clone(),
             id: self.id.clone(),
             role: self.role().to_owned(),
-            position: self.position.filter(|_| self.problem.is_none()),
+            position: self
+                .position
+                .filter(|_| self.problem.is_none() && self.alone.is_none()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
         }
     }
@@ -528,6 +708,16 @@ impl MemberDriver {
         if bus.is_connected() {
             tokio::spawn(async move {
                 let _ = timeout(ANNOUNCE_EVERY, bus.publish(subject, text)).await;
+            });
+        }
+        if self.member.role() == MemberRole::Standby && self.hold() == Hold::Other {
+            let (store, events) = (self.store.clone(), self.events.clone());
+            tokio::spawn(async move {
+                // Without the server nobody knows.
+                if let Ok(lease) = store.lease().await {
+                    let text = lease.and_then(|(_, text)| serde_json::from_slice::<LeaseText>(&text).ok());
+                    let _ = events.try_send(DriverEvent::Lease(text.map(|text| text.name)));
+                }
             });
         }
     }
@@ -556,7 +746,7 @@ impl MemberDriver {
                 return drop(events.try_send(DriverEvent::Snapshot(Ok(0))));
             }
             let made = async {
-                let position = put_snapshot(&store, dir).await?;
+                let position = put_snapshot(&store, dir, None).await?.position.unwrap_or(0);
                 // A standby that is a little behind does not need the snapshot.
                 store.truncate((position + 1).saturating_sub(every / 10)).await?;
                 Ok(position)
@@ -569,14 +759,34 @@ impl MemberDriver {
         let mut members = vec![self.own_status()];
         members.extend(self.others.values().map(|(member, _)| member.clone()));
         let (role, problem) = (self.role(), self.problem.clone());
+        let alone = self.alone.as_ref().map(|alone| AloneStatus {
+            since_record: self.position.unwrap_or(0),
+            since_ms: alone.since_ms,
+            commits: alone.commits,
+        });
+        let silent = self.seen_holder.1.elapsed();
+        let is_held = self.member.role() == MemberRole::Standby && self.hold() == Hold::Other;
+        let holder = is_held.then(|| HolderStatus {
+            name: self.seen_holder.0.clone(),
+            silent_secs: match silent > LeaseTiming::default().ttl {
+                true => silent.as_secs(),
+                false => 0,
+            },
+        });
         self.status.send_if_modified(|status| {
             let phase = match (&status.phase, self.member.role()) {
-                (MemberPhase::Following, MemberRole::Active) if self.appends.is_none() => MemberPhase::Active,
+                (MemberPhase::Following, MemberRole::Active | MemberRole::Alone)
+                    if self.appends.is_none() =>
+                {
+                    MemberPhase::Active
+                }
                 (phase, _) => phase.clone(),
             };
             let is_changed = (status.role, &status.phase, &status.members, &status.problem)
                 != (role, &phase, &members, &problem)
-                || (status.position, status.last) != (self.position, self.last);
+                || (status.position, status.last) != (self.position, self.last)
+                || (&status.alone, &status.holder) != (&alone, &holder);
+            (status.alone, status.holder) = (alone, holder);
             status.role = role;
             status.phase = phase;
             status.members = members;
@@ -588,7 +798,7 @@ impl MemberDriver {
 }
 
 /// Closes a journal that no other task uses.
-async fn release(follower: Arc<Follower>) {
+async fn close_last(follower: Arc<Follower>) {
     if let Some(follower) = Arc::into_inner(follower) {
         close(follower).await;
     }

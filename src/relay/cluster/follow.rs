@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
 use super::MemberSettings;
 use crate::net::nats::NatsError;
 use crate::net::nats_cluster::{ClusterStore, StreamBounds};
 use crate::store::{
-    FollowError, Follower, FollowerState, OpenError, StreamRecord, install_snapshot, snapshot,
+    FollowError, Follower, FollowerState, OpenError, StreamContent, StreamMarks, StreamRecord,
+    install_snapshot, snapshot,
 };
 
 /// The first byte of a record: a commit.
@@ -19,8 +21,12 @@ pub(super) const WHOLE: u8 = 0;
 pub(super) const PART: u8 = 1;
 /// The last part of a commit.
 pub(super) const LAST: u8 = 2;
-/// A member became active.
+/// A member became active, until its lease ends; or it gave the role back.
 pub(super) const TERM: u8 = 3;
+/// A member became active without a limit of time.
+pub(super) const HELD: u8 = 4;
+/// The same, and followers begin again from a copy of its journal.
+pub(super) const AGAIN: u8 = 5;
 
 /// Records of one read.
 const RECORDS: u64 = 512;
@@ -30,6 +36,33 @@ const BYTES: usize = 16 << 20;
 const MAX_COMMIT: usize = 256 << 20;
 /// Name of a copy of the journal in the state directory.
 const COPY: &str = "journal.snapshot";
+
+/// What is in a record about a term.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct TermText {
+    pub(super) term: u64,
+    /// The member's name.
+    pub(super) name: String,
+    /// Names its journal.
+    #[serde(default)]
+    pub(super) member: Option<u64>,
+    /// The object with the copy of its journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) object: Option<String>,
+}
+
+impl TermText {
+    pub(super) fn record(&self, kind: u8) -> Vec<u8> {
+        let mut record = vec![kind];
+        // A struct of numbers and texts.
+        record.extend(serde_json::to_vec(self).unwrap_or_default());
+        record
+    }
+
+    fn read(seq: u64, body: &[u8]) -> Result<Self, FollowProblem> {
+        serde_json::from_slice(body).map_err(|_| FollowProblem::Record(seq))
+    }
+}
 
 /// How the error of a journal ends that was never in the cluster.
 pub const ANOTHER_HISTORY: &str = "is not the cluster's";
@@ -52,6 +85,14 @@ pub(super) enum FollowProblem {
     /// Records are gone that are not in the journal here: the snapshot has them.
     #[error("the stream does not have the records after {0} any more")]
     NeedsSnapshot(u64),
+    /// The active member was alone: the stream goes on from a copy of its journal.
+    #[error("begins again from the active member's journal at record {seq}")]
+    BeginAgain {
+        /// The record that says so.
+        seq: u64,
+        /// The object with the copy.
+        object: String,
+    },
     /// The stream has lost records.
     #[error(
         "the stream ends with record {last}, but this journal has {position}: the server lost records, or the stream was deleted"
@@ -78,29 +119,45 @@ pub(super) struct Followed {
     pub(super) read: u64,
     /// The end of the stream.
     pub(super) last: u64,
+    /// The journal whose the active role is, if a record said so.
+    pub(super) holder: Option<Option<u64>>,
 }
 
 /// An open journal and where it stands.
 pub(super) struct Joined {
     pub(super) follower: Arc<Follower>,
-    pub(super) position: Option<u64>,
+    pub(super) marks: StreamMarks,
     pub(super) is_empty: bool,
 }
 
+/// Where a journal begins that is not in sync.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// With what is in it, or with the cluster's snapshot.
+    Own,
+    /// With this object, which has everything up to the record.
+    Object(String, u64),
+}
+
 /// Opens the journal here; without a usable one it begins with the snapshot.
-pub(super) async fn join(store: &ClusterStore, settings: &MemberSettings) -> Result<Joined, FollowProblem> {
+pub(super) async fn join(
+    store: &ClusterStore,
+    settings: &MemberSettings,
+    source: Source,
+) -> Result<Joined, FollowProblem> {
+    if let Source::Object(object, seq) = source {
+        return install(store, settings, Some((&object, seq))).await;
+    }
     let bounds = store.bounds().await?;
     let (follower, state) = open(settings).await?;
-    match state.position {
-        None if bounds.last == 0 => Ok(joined(follower, state.position, state.is_empty)),
+    match state.marks.position {
+        None if bounds.last == 0 => Ok(joined(follower, state)),
         None if !state.is_empty => Err(FollowProblem::NotOurs(settings.state_dir.clone())),
         Some(position) if position > bounds.last => Err(FollowProblem::Shorter {
             position,
             last: bounds.last,
         }),
-        Some(position) if position + 1 >= bounds.first => {
-            Ok(joined(follower, Some(position), state.is_empty))
-        }
+        Some(position) if position + 1 >= bounds.first => Ok(joined(follower, state)),
         None | Some(_) => {
             close(follower).await;
             restore(store, settings, bounds).await
@@ -108,12 +165,37 @@ pub(super) async fn join(store: &ClusterStore, settings: &MemberSettings) -> Res
     }
 }
 
-fn joined(follower: Follower, position: Option<u64>, is_empty: bool) -> Joined {
+fn joined(follower: Follower, state: FollowerState) -> Joined {
     Joined {
         follower: Arc::new(follower),
-        position,
-        is_empty,
+        marks: state.marks,
+        is_empty: state.is_empty,
     }
+}
+
+/// Begins with the cluster's snapshot, or with a named copy of the active member's journal.
+async fn install(
+    store: &ClusterStore,
+    settings: &MemberSettings,
+    named: Option<(&str, u64)>,
+) -> Result<Joined, FollowProblem> {
+    let copy = settings.state_dir.join(COPY);
+    let dir = settings.state_dir.clone();
+    let assigned = settings.journal.assigned_dir;
+    let (object, position) = named.unzip();
+    let has_one = store.get_snapshot(object, &copy).await?;
+    if has_one {
+        let from = copy.clone();
+        spawn_blocking(move || install_snapshot(&dir, assigned, &from, position, unix_ms()))
+            .await
+            .map_err(|error| FollowProblem::Snapshot(error.to_string()))??;
+        tracing::info!("began with the cluster's snapshot of the journal");
+    } else if let Some(object) = object {
+        let why = format!("the server does not have `{object}`, a copy of the active member's journal");
+        return Err(FollowProblem::Snapshot(why));
+    }
+    let (follower, state) = open(settings).await?;
+    Ok(joined(follower, state))
 }
 
 async fn restore(
@@ -121,26 +203,17 @@ async fn restore(
     settings: &MemberSettings,
     bounds: StreamBounds,
 ) -> Result<Joined, FollowProblem> {
-    let copy = settings.state_dir.join(COPY);
-    let dir = settings.state_dir.clone();
-    let assigned = settings.journal.assigned_dir;
-    let has_one = store.get_snapshot(&copy).await?;
-    if has_one {
-        let from = copy.clone();
-        spawn_blocking(move || install_snapshot(&dir, assigned, &from, unix_ms()))
-            .await
-            .map_err(|error| FollowProblem::Snapshot(error.to_string()))??;
-        tracing::info!("began with the cluster's snapshot of the journal");
-    }
-    let (follower, state) = open(settings).await?;
-    let position = state.position.unwrap_or(0);
+    let mut joined = install(store, settings, None).await?;
+    let position = joined.marks.position.unwrap_or(0);
     if position + 1 < bounds.first {
         return Err(FollowProblem::NeedsSnapshot(position));
     }
-    if state.position.is_none() {
-        follower.apply(vec![(0, None)], unix_ms()).await?;
+    if joined.marks.position.is_none() {
+        let begin = vec![(0, StreamContent::Nothing)];
+        joined.follower.apply(begin, unix_ms()).await?;
     }
-    Ok(joined(follower, Some(position), state.is_empty))
+    joined.marks.position = Some(position);
+    Ok(joined)
 }
 
 async fn open(settings: &MemberSettings) -> Result<(Follower, FollowerState), FollowProblem> {
@@ -167,7 +240,9 @@ pub(super) async fn follow(
     if last > position && first > position + 1 {
         return Err(FollowProblem::NeedsSnapshot(position));
     }
-    let mut read = position;
+    let (mut read, mut holder) = (position, None);
+    // The newest one counts; older copies may be gone.
+    let mut again: Option<(u64, String)> = None;
     let mut parts: Vec<u8> = Vec::new();
     while read < last {
         let records = store.read(read + 1..=last.min(read + RECORDS), BYTES).await?;
@@ -181,7 +256,7 @@ pub(super) async fn follow(
             match *kind {
                 WHOLE => {
                     parts.clear();
-                    commits.push((seq, Some(body.to_vec())));
+                    commits.push((seq, StreamContent::Commit(body.to_vec())));
                 }
                 PART | LAST if parts.len() + body.len() > MAX_COMMIT => {
                     return Err(FollowProblem::Record(seq));
@@ -189,37 +264,91 @@ pub(super) async fn follow(
                 PART => parts.extend_from_slice(body),
                 LAST => {
                     parts.extend_from_slice(body);
-                    commits.push((seq, Some(std::mem::take(&mut parts))));
+                    commits.push((seq, StreamContent::Commit(std::mem::take(&mut parts))));
                 }
                 // Parts before it are of a commit that was never whole.
-                TERM => {
+                TERM | HELD => {
                     parts.clear();
-                    commits.push((seq, None));
+                    let member = TermText::read(seq, body)?.member;
+                    let holds = member.filter(|_| *kind == HELD);
+                    holder = Some(holds);
+                    commits.push((seq, StreamContent::Term { holder: holds }));
+                }
+                AGAIN => {
+                    let object = TermText::read(seq, body)?.object;
+                    again = Some((seq, object.ok_or(FollowProblem::Record(seq))?));
                 }
                 _ => return Err(FollowProblem::Record(seq)),
             }
         }
-        if let Some((seq, _)) = commits.last() {
+        if let (Some((seq, _)), None) = (commits.last(), &again) {
             let seq = *seq;
             follower.apply(commits, unix_ms()).await?;
             position = seq;
         }
     }
-    Ok(Followed { position, read, last })
+    if let Some((seq, object)) = again {
+        return Err(FollowProblem::BeginAgain { seq, object });
+    }
+    Ok(Followed {
+        position,
+        read,
+        last,
+        holder,
+    })
 }
 
-/// Copies the journal into the object store; returns the last record that is in the copy.
-pub(super) async fn put_snapshot(store: &ClusterStore, dir: PathBuf) -> Result<u64, FollowProblem> {
+/// What the stream has after `position`: its end, or none if another member has become active since.
+pub(super) async fn check(
+    store: &ClusterStore,
+    position: u64,
+    member: Option<u64>,
+) -> Result<Option<u64>, FollowProblem> {
+    let StreamBounds { first, last, .. } = store.bounds().await?;
+    if last < position {
+        return Err(FollowProblem::Shorter { position, last });
+    }
+    // Only an active member shortens the stream, and not beyond what is in its journal.
+    if last > position && first > position + 1 {
+        return Ok(None);
+    }
+    let mut read = position;
+    while read < last {
+        for (seq, record) in store.read(read + 1..=last.min(read + RECORDS), BYTES).await? {
+            read = seq;
+            let (kind, body) = record.split_first().ok_or(FollowProblem::Record(seq))?;
+            match *kind {
+                TERM | HELD | AGAIN => {
+                    let author = TermText::read(seq, body)?.member;
+                    if author.is_none() || author != member {
+                        return Ok(None);
+                    }
+                }
+                // Whoever appends a commit has appended the record of a term before.
+                WHOLE | PART | LAST => {}
+                _ => return Err(FollowProblem::Record(seq)),
+            }
+        }
+    }
+    Ok(Some(last))
+}
+
+/// Copies the journal into the object store, as the cluster's snapshot or under a name; returns what the copy says.
+pub(super) async fn put_snapshot(
+    store: &ClusterStore,
+    dir: PathBuf,
+    object: Option<&str>,
+) -> Result<StreamMarks, FollowProblem> {
     let copy = dir.join(COPY);
     let into = copy.clone();
     let made = spawn_blocking(move || snapshot(&dir, &into)).await;
-    let position = made
+    let marks = made
         .map_err(|error| FollowProblem::Snapshot(error.to_string()))?
         .map_err(|fault| FollowProblem::Snapshot(fault.to_string()))?;
-    let put = store.put_snapshot(&copy).await;
+    let put = store.put_snapshot(object, &copy).await;
     let _ = tokio::fs::remove_file(&copy).await;
     put?;
-    Ok(position.unwrap_or(0))
+    Ok(marks)
 }
 
 /// Now, in Unix milliseconds.

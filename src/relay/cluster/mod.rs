@@ -4,6 +4,7 @@
 //! runtime of its own, so that nothing in the relay delays a renewal. When the member may not be active any more, the lease that
 //! every write to the connector looks at ends first, and then the process starts over.
 
+mod alone;
 mod driver;
 mod follow;
 mod publish;
@@ -18,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::driver::drive;
 pub use self::follow::ANOTHER_HISTORY;
 use self::publish::CommitSender;
+use crate::cluster::WithoutServer;
 use crate::net::nats::NatsSettings;
 use crate::net::send_lease::SendLease;
 use crate::net::tls::Tls;
@@ -27,7 +29,7 @@ use crate::store::{CommitStream, JournalSettings};
 const MAX_REQUESTS: usize = 4;
 
 /// What a member is started with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemberSettings {
     /// The server.
     pub nats: NatsSettings,
@@ -43,6 +45,8 @@ pub struct MemberSettings {
     pub replicas: usize,
     /// Commits after which a snapshot is made.
     pub snapshot_every: u64,
+    /// What it does as the active member when it cannot reach the server.
+    pub without_server: WithoutServer,
     /// Directory of the journal.
     pub state_dir: PathBuf,
     /// The journal's settings.
@@ -83,8 +87,34 @@ pub struct ClusterStatus {
     pub members: Vec<MemberStatus>,
     /// Commits that the stream took from this process.
     pub commits: u64,
+    /// While this relay goes on without the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alone: Option<AloneStatus>,
+    /// At a standby: the member whose the active role is without a limit of time, if that is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<HolderStatus>,
     #[serde(skip)]
     phase: MemberPhase,
+}
+
+/// A relay that goes on without the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AloneStatus {
+    /// The last record that the stream and the journal have in common.
+    pub since_record: u64,
+    /// Since when, in Unix milliseconds.
+    pub since_ms: i64,
+    /// Commits that are in this journal only.
+    pub commits: u64,
+}
+
+/// The member whose the active role is without a limit of time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HolderStatus {
+    /// Its name, if it is known.
+    pub name: Option<String>,
+    /// For how long it has not renewed its lease; 0 while it does.
+    pub silent_secs: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,6 +131,9 @@ enum MemberPhase {
 impl ClusterStatus {
     /// Another member that could take over now.
     pub fn standby(&self) -> Option<&MemberStatus> {
+        if self.alone.is_some() {
+            return None;
+        }
         let is_behind = |member: &MemberStatus| member.position.is_none();
         self.members
             .iter()
@@ -113,6 +146,8 @@ impl ClusterStatus {
 enum MemberRequest {
     /// Give the lease back: everything is done. Answered when it is back.
     Release(oneshot::Sender<()>),
+    /// Take over by a person's word. Answered when this member is active, or with why it is not.
+    Take(oneshot::Sender<Result<(), String>>),
 }
 
 /// This process as a member.
@@ -121,7 +156,22 @@ pub struct ClusterMember {
     status: watch::Receiver<ClusterStatus>,
     requests: mpsc::Sender<MemberRequest>,
     appends: mpsc::Sender<publish::CommitRequest>,
+    without_server: WithoutServer,
     lease: SendLease,
+}
+
+/// Asks a standby to take over by a person's word.
+#[derive(Clone, Debug)]
+pub struct TakeOver(mpsc::Sender<MemberRequest>);
+
+impl TakeOver {
+    /// Waits until this member is active, or for why it is not.
+    pub async fn take(&self) -> Result<(), String> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || "the thread of the cluster does not answer".to_owned();
+        self.0.try_send(MemberRequest::Take(reply)).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
 }
 
 /// Called when this member was active and may not be any more: the process has to start over at once.
@@ -143,6 +193,7 @@ impl ClusterMember {
             status,
             requests,
             appends,
+            without_server: settings.without_server,
             lease: lease.clone(),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -180,7 +231,12 @@ impl ClusterMember {
 
     /// Where the journal's commits go.
     pub fn stream(&self) -> Box<dyn CommitStream> {
-        Box::new(CommitSender::new(self.appends.clone()))
+        Box::new(CommitSender::new(self.appends.clone(), self.without_server))
+    }
+
+    /// For a person's word.
+    pub fn take_over(&self) -> TakeOver {
+        TakeOver(self.requests.clone())
     }
 
     /// Until when this process may write to the connector.

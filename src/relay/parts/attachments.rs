@@ -29,6 +29,7 @@ use crate::net::media::{
     TokenMinter, TurnDir,
 };
 use crate::net::proxy::ProxyRules;
+use crate::net::send_lease::SendLease;
 use crate::net::tls::Tls;
 use crate::relay::clock::unix_ms;
 use crate::relay::handle::SendError;
@@ -56,6 +57,7 @@ pub fn open_client(
     credentials: watch::Receiver<Option<Credentials>>,
     link: watch::Receiver<LinkStatus>,
     bot: Option<Arc<BotFiles>>,
+    lease: Option<SendLease>,
 ) -> Option<Arc<MediaClient>> {
     let host = match bot {
         Some(files) => MediaHost::Bot(files),
@@ -71,6 +73,7 @@ pub fn open_client(
             tls,
             proxies,
             user_agent: USER_AGENT.to_owned(),
+            lease,
         },
     };
     MediaClient::open(&media_dir(settings), settings.media.clone(), access)

@@ -2,17 +2,16 @@
 
 use super::super::super::access::AccessRow;
 use super::super::super::cron::{CronReply, JobChange};
+use super::super::super::follower::{StreamContent, StreamRecord};
 use super::super::super::handed::{HandedBody, HandedCommand, NewHandedItem};
 use super::super::super::process::current_owner;
-use super::super::super::replication::{CommitStream, NotReplicated};
+use super::super::super::replication::{Appended, CommitStream, NotReplicated};
+use super::super::super::stream_marks;
 use super::*;
 use crate::cron::job::NewJob;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::sync::{Arc, Mutex};
-
-/// A record of the stream: its sequence and its content.
-type StreamRecord = (u64, Option<Vec<u8>>);
 
 /// A stream in memory.
 #[derive(Clone, Default)]
@@ -22,14 +21,18 @@ struct Stream {
 }
 
 impl CommitStream for Stream {
-    fn append(&mut self, commit: &[u8]) -> Result<u64, NotReplicated> {
+    fn append(&mut self, commit: &[u8], _: u64) -> Result<Appended, NotReplicated> {
         if *self.is_closed.lock().unwrap() {
             return Err(NotReplicated("it is closed".to_owned()));
         }
         let mut records = self.records.lock().unwrap();
         let seq = records.len() as u64 + 1;
-        records.push((seq, Some(commit.to_vec())));
-        Ok(seq)
+        records.push((seq, StreamContent::Commit(commit.to_vec())));
+        Ok(Appended::Stored(seq))
+    }
+
+    fn goes_on(&self) -> bool {
+        false
     }
 
     fn abandon(&mut self) {}
@@ -193,7 +196,7 @@ fn walk(seed: u64) {
         for table in ALL {
             assert_eq!(dump(&other_db, table), dump(&db, table), "seed {seed}: {table}");
         }
-        let position = super::super::super::replication::position(&other_db).unwrap();
+        let position = stream_marks::read(&other_db).unwrap().position;
         assert_eq!(position.unwrap_or(0), records.len() as u64);
     }
 }
