@@ -1,5 +1,6 @@
 //! The REST API as the relay's sender of ops uses it; what people do by other means than messages, and the menu of commands.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -138,6 +139,22 @@ impl DiscordApi {
             return Err("the answer is not a list".to_owned());
         };
         Ok(as_gateway_sends(messages, &channel, most))
+    }
+
+    /// Adds who wrote a message to it, as a member of its server: the REST API leaves that out.
+    pub(super) async fn add_member(&self, message: &mut Value, known: &mut HashMap<String, Value>) {
+        let id = |id: &Value| id.as_str().and_then(|id| id.parse::<u64>().ok());
+        let (Some(guild), Some(user)) = (id(&message["guild_id"]), id(&message["author"]["id"])) else {
+            return;
+        };
+        let path = format!("guilds/{guild}/members/{user}");
+        if !known.contains_key(&path) {
+            let asked = self.get_patiently(&path, &format!("member {guild}")).await;
+            known.insert(path.clone(), asked.unwrap_or_default());
+        }
+        if let Some(member) = known.get(&path).filter(|member| member.is_object()) {
+            message["member"] = member.clone();
+        }
     }
 
     /// The commands that wait for their answers, to be stored.
