@@ -227,7 +227,7 @@ impl DiscordApi {
         if let Err(why) = self.patiently(&request).await {
             tracing::info!(why, "the placeholder of a command stays");
         }
-        self.lock().deferred.over(id);
+        self.lock().deferred.forget(id);
     }
 
     /// Registers the commands that are offered, if Discord has others.
@@ -281,6 +281,11 @@ impl DiscordSender {
             let _place = place;
             sender.api.discard(&command).await;
         });
+    }
+
+    /// What answers a command is for its author alone.
+    pub(super) fn keep_private(&self, id: &str) {
+        self.api.lock().deferred.keep_private(id);
     }
 
     /// Sets the menu of commands from now on.
