@@ -386,7 +386,9 @@ impl Gate {
                 role.is_some_and(|role| author.has_role(&rule.platform, role))
             };
             let rules = || settings.people.iter().filter(has);
-            let found = rules().find(|rule| is_here(&rule.chats)).or_else(|| rules().next())?;
+            let found = rules()
+                .find(|rule| is_here(&rule.chats))
+                .or_else(|| rules().next())?;
             Some((found.role, &found.chats, &found.agents))
         };
         let person = stored.or_else(file).map(|rule| (Reason::Person, rule));

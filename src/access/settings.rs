@@ -103,7 +103,11 @@ pub struct PersonRule {
     #[serde(default, deserialize_with = "id", skip_serializing_if = "String::is_empty")]
     pub user: String,
     /// The id of the role, instead of `user`.
-    #[serde(default, deserialize_with = "some_id", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "some_id",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub guild_role: Option<String>,
     /// What they may do.
     #[serde(default)]
@@ -126,7 +130,8 @@ impl PersonRule {
         if canonical_platform(self.platform.trim()) != Platform::DISCORD.as_str() {
             return Some("has a `guild_role` on another platform than discord; name people by `user` there");
         }
-        let is_id = role.bytes().all(|byte| byte.is_ascii_digit()) && role.parse().is_ok_and(|id: u64| id > 0);
+        let is_id =
+            role.bytes().all(|byte| byte.is_ascii_digit()) && role.parse().is_ok_and(|id: u64| id > 0);
         (!is_id).then_some(
             "has a `guild_role` that is not the id of a role: a number, which Discord copies for you in its \
              developer mode (Server Settings, Roles, Copy Role ID)",

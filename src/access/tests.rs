@@ -960,8 +960,16 @@ fn a_rule_may_name_a_role_of_the_server() {
         "deny": [{"platform": "discord", "user": "eve"}],
     }));
     for (author, role, reason) in [
-        (member("bob", &["700"], "C1"), Some(Role::Guest), Reason::GuildRole),
-        (member("bob", &["1", "700"], "C2"), Some(Role::User), Reason::GuildRole),
+        (
+            member("bob", &["700"], "C1"),
+            Some(Role::Guest),
+            Reason::GuildRole,
+        ),
+        (
+            member("bob", &["1", "700"], "C2"),
+            Some(Role::User),
+            Reason::GuildRole,
+        ),
         (member("bob", &["701"], "C2"), None, Reason::OtherChat),
         (member("bob", &["70"], "C1"), None, Reason::Stranger),
         (member("bob", &[], "C1"), None, Reason::Stranger),

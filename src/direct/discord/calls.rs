@@ -600,7 +600,14 @@ mod tests {
         let mut sent = SentMessages::default();
         let send = |now_ms, sent: &mut SentMessages, deferred: &mut DeferredAnswers| {
             let op = json!({"op": "send", "chat_id": "5", "content": "more", "reply_to": "interaction-70"});
-            DiscordCalls::new(OpId(8), &serde_json::from_value(op).unwrap(), sent, deferred, now_ms).unwrap()
+            DiscordCalls::new(
+                OpId(8),
+                &serde_json::from_value(op).unwrap(),
+                sent,
+                deferred,
+                now_ms,
+            )
+            .unwrap()
         };
         let path = |calls: &DiscordCalls| calls.request().map(|request| request.path.clone());
         let mut calls = send(0, &mut sent, &mut deferred);
@@ -632,7 +639,11 @@ mod tests {
         let request = calls.request().unwrap().clone();
         assert_eq!(
             (request.method, request.path.as_str(), request.command.as_deref()),
-            (RestMethod::Delete, "webhooks/8/tok/messages/@original", Some("70"))
+            (
+                RestMethod::Delete,
+                "webhooks/8/tok/messages/@original",
+                Some("70")
+            )
         );
         // A repeat: it is gone already.
         calls.answered(error(404, 10_008), &mut sent);

@@ -84,7 +84,11 @@ async fn an_answer_may_be_selected_in_a_menu() {
     let setup = setup(&fake);
     let relay = started(&setup).await;
     fake.say("ask hello");
-    let question = || fake.sent().into_iter().find(|message| message.get("components").is_some());
+    let question = || {
+        fake.sent()
+            .into_iter()
+            .find(|message| message.get("components").is_some())
+    };
     eventually("the question", async || question().is_some()).await;
     let id = question().unwrap()["components"][0]["components"][0]["custom_id"].clone();
     let prompt = id.as_str().unwrap().rsplit_once(':').unwrap().0.to_owned();
@@ -92,7 +96,9 @@ async fn an_answer_may_be_selected_in_a_menu() {
     fake.interacts(3, &menu);
     eventually("the answer", async || {
         let answers = fake.answers();
-        answers.iter().any(|answer| answer.starts_with("echo") && answer.contains("hello"))
+        answers
+            .iter()
+            .any(|answer| answer.starts_with("echo") && answer.contains("hello"))
     })
     .await;
     assert_eq!(fake.callbacks(), [json!({"type": 6})]);

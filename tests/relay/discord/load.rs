@@ -147,16 +147,27 @@ async fn a_flood_in_one_channel_leaves_another_chat_quick_and_memory_flat() {
     }
     slowest = slowest.max(time_to_answer(&fake, "after").await);
     let addressed = usize::try_from(flood.div_ceil(10)).unwrap();
-    eventually_within(Duration::from_secs(120), "all of it is in the journal", async || {
-        let status = setup.verb(&["status", "--json"]).output().await.unwrap();
-        let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
-        let inbound = status["tally"]["inbound"].as_u64().unwrap_or_default();
-        if inbound >= u64::try_from(addressed).unwrap() { Ok(()) } else { Err(status) }
-    })
+    eventually_within(
+        Duration::from_secs(120),
+        "all of it is in the journal",
+        async || {
+            let status = setup.verb(&["status", "--json"]).output().await.unwrap();
+            let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+            let inbound = status["tally"]["inbound"].as_u64().unwrap_or_default();
+            if inbound >= u64::try_from(addressed).unwrap() {
+                Ok(())
+            } else {
+                Err(status)
+            }
+        },
+    )
     .await;
     let after = relay.memory_kib("VmRSS");
     println!("idle {idle:?}, slowest {slowest:?}; {before} KiB before, {after} KiB after {flood} messages");
     relay.kill().await;
     assert!(slowest < QUICK, "{slowest:?}, idle {idle:?}");
-    assert!(after < before + GROWTH_KIB, "{before} KiB before, {after} KiB after");
+    assert!(
+        after < before + GROWTH_KIB,
+        "{before} KiB before, {after} KiB after"
+    );
 }

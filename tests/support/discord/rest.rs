@@ -39,7 +39,8 @@ impl FakeDiscord {
             assert!(is_open || head.contains(&format!("Bot {TOKEN}")), "{head}");
             let (status, answer) = self.answer(&method, &path, &body, file);
             let answer = answer.to_string();
-            let limits = "x-ratelimit-limit: 5\r\nx-ratelimit-remaining: 4\r\nx-ratelimit-reset-after: 1.0\r\n";
+            let limits =
+                "x-ratelimit-limit: 5\r\nx-ratelimit-remaining: 4\r\nx-ratelimit-reset-after: 1.0\r\n";
             let answer = format!(
                 "HTTP/1.1 {status} X\r\n{limits}content-type: application/json\r\ncontent-length: {}\r\n\r\n{answer}",
                 answer.len()
