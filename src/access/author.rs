@@ -17,6 +17,8 @@ pub struct Author {
     pub direct: bool,
     /// Whether the event says that a bot wrote it.
     pub is_bot: bool,
+    /// The ids of their roles in the server, where the event names them.
+    pub roles: Vec<String>,
     /// The person by each of their ids.
     pub(super) people: Vec<PersonId>,
     /// People by an id that may be theirs: denials hold for these too.
@@ -35,6 +37,7 @@ impl Author {
         let direct = source.chat_type.as_ref().map(Scalar::as_str) == Some("dm");
         Self {
             is_bot: source.is_bot,
+            roles: source.user_roles.clone(),
             ..Self::new(
                 &source.platform,
                 ids.into_iter().flatten().collect(),
@@ -87,9 +90,16 @@ impl Author {
             chats,
             direct,
             is_bot: false,
+            roles: Vec::new(),
             people,
             alike,
         }
+    }
+
+    /// The same person with these roles in the server.
+    #[must_use]
+    pub fn with_roles(self, roles: Vec<String>) -> Self {
+        Self { roles, ..self }
     }
 
     /// Whoever runs the relay: its own jobs, and what programs with its secret hand over. No rule is about the operator.
@@ -126,6 +136,11 @@ impl Author {
     /// Whether a rule of the settings names this person.
     pub(super) fn is(&self, platform: &str, user: &str) -> bool {
         self.people.iter().any(|person| person.is_named(platform, user))
+    }
+
+    /// Whether this person has the role of a server that a rule of the settings names.
+    pub(super) fn has_role(&self, platform: &str, role: &str) -> bool {
+        platform == canonical_platform(&self.platform) && self.roles.iter().any(|own| own == role)
     }
 
     /// Whether a rule of the settings may mean this person.

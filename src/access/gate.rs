@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::author::Author;
 use super::identity::{PersonId, canonical_id};
 use super::pairing::Pairings;
-use super::settings::{AccessSettings, Mode, Role, Strangers};
+use super::settings::{AccessSettings, Mode, PersonRule, Role, Strangers};
 use crate::collections::BoundedCache;
 
 /// What to know while strangers get codes and there is no owner.
@@ -41,6 +41,8 @@ pub enum EventKind {
 pub enum Reason {
     /// The person has a rule.
     Person,
+    /// One of the person's roles in the server has a rule.
+    GuildRole,
     /// The chat has a rule.
     Chat,
     /// The connector let them through, and nothing here says otherwise.
@@ -70,6 +72,7 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Person => "person",
+            Self::GuildRole => "guild_role",
             Self::Chat => "chat",
             Self::Upstream => "upstream",
             Self::Open => "open",
@@ -377,15 +380,29 @@ impl Gate {
                 .find(|rule| author.is(&rule.platform, &rule.user))?;
             Some((found.role, &found.chats, &found.agents))
         };
-        let own = stored.or_else(file);
-        if let Some((role, chats, agents)) = own
-            && chats
-                .as_ref()
-                .is_none_or(|chats| chats.iter().any(|chat| author.writes_in(chat)))
+        let is_here = |chats: &Option<Vec<String>>| {
+            let chats = chats.as_ref();
+            chats.is_none_or(|chats| chats.iter().any(|chat| author.writes_in(chat)))
+        };
+        let by_role = || {
+            let has = |rule: &&PersonRule| {
+                let role = rule.guild_role.as_deref();
+                role.is_some_and(|role| author.has_role(&rule.platform, role))
+            };
+            let rules = || settings.people.iter().filter(has);
+            let found = rules()
+                .find(|rule| is_here(&rule.chats))
+                .or_else(|| rules().next())?;
+            Some((found.role, &found.chats, &found.agents))
+        };
+        let person = stored.or_else(file).map(|rule| (Reason::Person, rule));
+        let own = person.or_else(|| by_role().map(|rule| (Reason::GuildRole, rule)));
+        if let Some((reason, (role, chats, agents))) = own
+            && is_here(chats)
         {
             return Ok(RuleGrant {
                 role,
-                reason: Reason::Person,
+                reason,
                 agents: agents.as_deref(),
             });
         }

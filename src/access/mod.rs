@@ -7,6 +7,7 @@
 //! |---|---|
 //! | is denied, by the settings or by a stored rule | nothing |
 //! | has a stored rule, else one in the settings | what their role allows, where the rule says |
+//! | has a role of the Discord server that has a rule | what that rule's role allows, where the rule says |
 //! | writes in a chat that has a rule | what the chat's role allows |
 //! | has no rule | what a user may in the modes `upstream` and `open`; nothing in `list` and `pair` |
 

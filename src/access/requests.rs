@@ -349,7 +349,10 @@ impl Gate {
             entry
         };
         for rule in &settings.people {
-            let entry = person(&rule.platform, &rule.user);
+            let entry = match &rule.guild_role {
+                Some(role) => json!({"kind": "guild_role", "platform": rule.platform, "guild_role": role}),
+                None => person(&rule.platform, &rule.user),
+            };
             entries.push(with(entry, Some(rule.role), origin, [&rule.chats, &rule.agents]));
         }
         for rule in &settings.chats {

@@ -93,15 +93,22 @@ pub enum Strangers {
     Pair,
 }
 
-/// One person.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// One person, or everybody with one role of a Discord server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PersonRule {
     /// The platform.
     pub platform: String,
-    /// Their id on it.
-    #[serde(deserialize_with = "id")]
+    /// Their id on it; empty in a rule about a role of a server.
+    #[serde(default, deserialize_with = "id", skip_serializing_if = "String::is_empty")]
     pub user: String,
+    /// The id of the role, instead of `user`.
+    #[serde(
+        default,
+        deserialize_with = "some_id",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub guild_role: Option<String>,
     /// What they may do.
     #[serde(default)]
     pub role: Role,
@@ -111,6 +118,25 @@ pub struct PersonRule {
     /// Only with these agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
+}
+
+impl PersonRule {
+    /// Whom the rule is about, which must be clear, and the role of a server by its id.
+    fn violation(&self) -> Option<&'static str> {
+        let role = self.guild_role.as_deref()?;
+        if !self.user.is_empty() {
+            return Some("must name a `user` or a `guild_role` in each entry, not both");
+        }
+        if canonical_platform(self.platform.trim()) != Platform::DISCORD.as_str() {
+            return Some("has a `guild_role` on another platform than discord; name people by `user` there");
+        }
+        let is_id =
+            role.bytes().all(|byte| byte.is_ascii_digit()) && role.parse().is_ok_and(|id: u64| id > 0);
+        (!is_id).then_some(
+            "has a `guild_role` that is not the id of a role: a number, which Discord copies for you in its \
+             developer mode (Server Settings, Roles, Copy Role ID)",
+        )
+    }
 }
 
 /// Whoever writes in one chat.
@@ -244,9 +270,18 @@ impl AccessSettings {
         matches!(self.mode, Mode::Upstream | Mode::Open) || !self.everybody_on.is_empty()
     }
 
+    /// Whether a rule names a role of a server.
+    pub fn names_guild_roles(&self) -> bool {
+        self.people.iter().any(|rule| rule.guild_role.is_some())
+    }
+
     /// The first key that breaks a rule, and the rule.
     pub fn violation(&self, agents: &dyn Fn(&str) -> Option<String>) -> Option<(&'static str, String)> {
-        let people = self.people.iter().map(|rule| (&rule.platform, &rule.user));
+        if let Some(rule) = self.people.iter().find_map(PersonRule::violation) {
+            return Some(("access.people", rule.to_owned()));
+        }
+        let people = self.people.iter();
+        let people = people.map(|rule| (&rule.platform, rule.guild_role.as_ref().unwrap_or(&rule.user)));
         let chats = self.chats.iter().map(|rule| (&rule.platform, &rule.chat));
         let denied = self.deny.iter().map(|rule| (&rule.platform, &rule.user));
         for (key, platform, id) in people
@@ -405,6 +440,10 @@ impl Visitor<'_> for Id {
 
 fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     deserializer.deserialize_any(Id)
+}
+
+fn some_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    id(deserializer).map(Some)
 }
 
 #[derive(Deserialize)]

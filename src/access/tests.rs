@@ -347,8 +347,7 @@ fn one_person_in_any_spelling_is_denied_allowed_and_lifted() {
         platform: ANY.to_owned(),
         user: "+4915112345".to_owned(),
         role: Role::User,
-        chats: None,
-        agents: None,
+        ..PersonRule::default()
     }];
     let hermes = Gate::new(hermes, []);
     assert!(talks(
@@ -938,4 +937,52 @@ fn forgetting_a_person_deletes_what_is_stored_and_says_what_the_file_says() {
     assert!(may_talk(&gate, "U1"), "the file's rule holds again");
     let nothing = gate.handle(forget("slack:U3"), NOW).unwrap();
     assert_eq!(nothing.answer["removed"], json!([]));
+}
+
+/// An author on Discord with roles of the server.
+fn member(user: &str, roles: &[&str], chat: &str) -> Author {
+    let source = source(&json!({
+        "platform": "discord", "user_id": user, "chat_id": chat, "chat_type": "group", "user_roles": roles,
+    }));
+    Author::from_source(&source, &NoAliases)
+}
+
+#[test]
+fn a_rule_may_name_a_role_of_the_server() {
+    let gate = gate(json!({
+        "mode": "list",
+        "people": [
+            {"platform": "discord", "guild_role": "700", "role": "guest", "chats": ["C1"]},
+            {"platform": "discord", "guild_role": "700", "agents": ["llm"]},
+            {"platform": "discord", "user": "ann", "role": "owner"},
+            {"platform": "discord", "guild_role": "701", "chats": ["C1"]},
+        ],
+        "deny": [{"platform": "discord", "user": "eve"}],
+    }));
+    for (author, role, reason) in [
+        (
+            member("bob", &["700"], "C1"),
+            Some(Role::Guest),
+            Reason::GuildRole,
+        ),
+        (
+            member("bob", &["1", "700"], "C2"),
+            Some(Role::User),
+            Reason::GuildRole,
+        ),
+        (member("bob", &["701"], "C2"), None, Reason::OtherChat),
+        (member("bob", &["70"], "C1"), None, Reason::Stranger),
+        (member("bob", &[], "C1"), None, Reason::Stranger),
+        (member("ann", &["700"], "C1"), Some(Role::Owner), Reason::Person),
+        (member("eve", &["700"], "C1"), None, Reason::Denied),
+    ] {
+        let verdict = gate.decide(&author, EventKind::Message, None);
+        assert_eq!((verdict.role, verdict.reason), (role, reason), "{author:?}");
+    }
+    let bob = member("bob", &["700"], "C2");
+    assert!(!gate.decide(&bob, EventKind::Message, Some("shell")).allowed);
+    // The id of a role is not the id of a person.
+    assert_eq!(gate.role(&member("700", &[], "C1")), None);
+    let slack = source(&json!({"platform": "slack", "user_id": "u", "chat_id": "C1", "user_roles": ["700"]}));
+    assert_eq!(gate.role(&Author::from_source(&slack, &NoAliases)), None);
 }

@@ -11,7 +11,7 @@ use crate::text::one_line_utf16;
 
 use crate::wire::{
     MessageEvent, MessageType, PROMPT_TOKEN, PassthroughForward, Platform, Scalar, SessionSource, is_truthy,
-    text_of,
+    role_ids, text_of,
 };
 
 /// Longest prompt id or option id in a button's token.
@@ -130,6 +130,7 @@ fn source(body: &Map<String, Value>, profile: Option<&str>, labels: &LabelMemory
             .and_then(Value::as_object)
             .and_then(|message| text(message, "id")),
         profile: profile.map(Into::into),
+        user_roles: object(member, "roles").map_or_else(Vec::new, |roles| role_ids(&roles)),
         ..SessionSource::default()
     };
     keep_parent_of_threads(&mut source);

@@ -161,6 +161,9 @@ section! {
         /// Whether messages of other bots count.
         #[serde(skip_serializing)]
         pub allow_bots: bool;
+        /// Whether a rule of `access` names a role of a server.
+        #[serde(skip_serializing)]
+        pub needs_roles: bool;
     }
 }
 
@@ -234,6 +237,10 @@ pub(super) fn apply_policy(loaded: &mut LoadedConfig) {
         bot.require_mention = policy.require_address;
         bot.free_chats = policy.free_response_scopes;
         bot.allow_bots = policy.allow_other_bots;
+    }
+    let needs_roles = loaded.settings.access.names_guild_roles();
+    if let Some(bot) = &mut loaded.settings.direct.discord {
+        bot.needs_roles = needs_roles;
     }
     if let Some(policy) = platform_policy(loaded, DISCORD)
         && let Some(bot) = &mut loaded.settings.direct.discord

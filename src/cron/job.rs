@@ -64,6 +64,9 @@ pub struct JobOrigin {
     /// Further ids of the person.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub other_ids: Vec<String>,
+    /// The person's roles in the server, when the job was made.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub roles: Vec<String>,
     /// `dm`, `group` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chat_type: Option<String>,

@@ -42,7 +42,7 @@ pub use session_key::{
     Grouping, JOB_SESSION, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id, whatsapp_ids,
 };
 pub use slack::CommandMap;
-pub use source::{OwnPlatforms, Platform, SessionSource};
+pub use source::{OwnPlatforms, Platform, SessionSource, role_ids};
 pub use sse::{MAX_EVENT_BYTES, SseError, SseEvent, SseParser};
 pub use token::{TOKEN_TTL_SECS, UpgradeToken, sign, sign_bytes};
 pub use url::{ConnectorUrl, UrlError, is_loopback_host};

@@ -4,6 +4,7 @@ use super::decode::{DecodeError, Object, object_parts};
 use super::scalar::{Loose, Scalar};
 use crate::text::is_unprintable;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -55,11 +56,13 @@ pub struct SessionSource {
     pub message_is_edit: bool,
     /// Whether the event says that a message was deleted.
     pub message_is_deleted: bool,
+    /// The ids of the author's roles in the server, where the event names them.
+    pub user_roles: Vec<String>,
 }
 
 impl SessionSource {
     /// Reads a `source` object that is already a JSON value.
-    pub fn from_value(value: &serde_json::Value) -> Result<Self, DecodeError> {
+    pub fn from_value(value: &Value) -> Result<Self, DecodeError> {
         match Object::<Box<SourceParts>>::deserialize(value).map_err(|error| DecodeError::json(&error))? {
             Object::Is(parts) => parts.assemble(None),
             Object::Null => Ok(Self::default()),
@@ -106,7 +109,20 @@ object_parts! {
         language_code: Loose = "language_code",
         message_is_edit: Loose = "message_is_edit",
         message_is_deleted: Loose = "message_is_deleted",
+        user_roles: Value = "user_roles",
     }
+}
+
+/// Most roles of one person.
+const MAX_ROLES: usize = 500;
+
+/// The ids in a list of roles.
+pub fn role_ids(roles: &Value) -> Vec<String> {
+    let ids = roles.as_array().map_or(&[][..], Vec::as_slice).iter();
+    ids.filter_map(Value::as_str)
+        .take(MAX_ROLES)
+        .map(str::to_owned)
+        .collect()
 }
 
 impl SourceParts {
@@ -162,6 +178,7 @@ impl SourceParts {
             language_code: self.language_code.into_scalar(),
             message_is_edit: self.message_is_edit.is_truthy(),
             message_is_deleted: self.message_is_deleted.is_truthy(),
+            user_roles: role_ids(&self.user_roles),
         })
     }
 }

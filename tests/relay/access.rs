@@ -16,8 +16,7 @@ fn rule(user: &str, role: Role) -> PersonRule {
         platform: "discord".to_owned(),
         user: user.to_owned(),
         role,
-        chats: None,
-        agents: None,
+        ..PersonRule::default()
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod alone;
 pub(crate) mod dev;
+pub(crate) mod discord;
 pub(crate) mod executable;
 pub(crate) mod http_stub;
 pub(crate) mod load;

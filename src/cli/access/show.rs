@@ -69,6 +69,11 @@ pub(super) fn show(answer: &Value) -> io::Result<()> {
             };
             let mut who = match entry["kind"].as_str() {
                 Some("chat") => format!("chat {}:{}", text(&entry["platform"]), text(&entry["chat"])),
+                Some("guild_role") => format!(
+                    "role {} on {}",
+                    text(&entry["guild_role"]),
+                    text(&entry["platform"])
+                ),
                 Some("platform") => format!("everybody on {}", text(&entry["platform"])),
                 _ => text(&entry["person"]),
             };

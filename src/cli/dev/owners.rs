@@ -18,8 +18,7 @@ pub(super) fn admit(
         platform: platform.to_owned(),
         user,
         role: Role::Owner,
-        chats: None,
-        agents: None,
+        ..PersonRule::default()
     };
     let has_rules = settings.access.is_active();
     match (has_rules, tries_rules) {

@@ -292,8 +292,7 @@ impl Layers<'_> {
                         platform: platform.to_owned(),
                         user,
                         role: Role::User,
-                        chats: None,
-                        agents: None,
+                        ..PersonRule::default()
                     });
                 }
             }

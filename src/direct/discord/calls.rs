@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::deferred::DeferredAnswers;
+use super::deferred::{DeferredAnswers, DeferredCommand};
 use super::plan::{CallsEnd, PlannedRequest, RequestPlanner, snowflake, thread_of};
 use super::request::{DiscordFault, RestAnswer, RestMethod, RestRequest};
 use crate::collections::BoundedCache;
@@ -39,6 +39,8 @@ struct SentParts {
     /// The ids of its parts.
     parts: Vec<String>,
     has_buttons: bool,
+    /// The command that it belongs to.
+    belongs_to: Option<DeferredCommand>,
 }
 
 /// What is remembered of messages that were sent, by the id of the first part.
@@ -58,6 +60,12 @@ impl SentMessages {
             Action::Edit { message_id, .. } => self.0.get(message_id).is_some_and(|sent| sent.has_buttons),
             _ => false,
         }
+    }
+
+    /// The command that a message belongs to, while its token lives.
+    fn belongs_to(&mut self, id: &str, now_ms: i64) -> Option<DeferredCommand> {
+        let command = self.0.get(&id.to_owned())?.belongs_to.as_ref();
+        command.filter(|command| command.is_alive(now_ms)).cloned()
     }
 
     /// The parts of a message, by the id of the first.
@@ -85,6 +93,7 @@ pub struct DiscordCalls {
     end: CallsEnd,
     result: Value,
     answered_command: Option<String>,
+    belongs_to: Option<DeferredCommand>,
     ended: Option<CallsEnded>,
 }
 
@@ -111,7 +120,22 @@ impl DiscordCalls {
             }
             _ => None,
         };
-        let planner = RequestPlanner { op, channel, answers };
+        let belongs_to = match action {
+            Action::Send { reply_to, .. }
+            | Action::Prompt { reply_to, .. }
+            | Action::SendMedia { reply_to, .. } => {
+                let reply_to = reply_to.as_deref();
+                reply_to.and_then(|reply_to| deferred.alive(reply_to, now_ms))
+            }
+            Action::Edit { message_id, .. } => sent.belongs_to(message_id, now_ms),
+            _ => None,
+        };
+        let planner = RequestPlanner {
+            op,
+            channel,
+            answers,
+            belongs_to: belongs_to.clone(),
+        };
         let (steps, end) = planner.plan(action, sent)?;
         let mut calls = Self {
             chat: i64::try_from(channel).unwrap_or_default(),
@@ -120,6 +144,7 @@ impl DiscordCalls {
             end,
             result: Value::Null,
             answered_command: None,
+            belongs_to,
             ended: None,
         };
         calls.go_on(sent);
@@ -175,7 +200,10 @@ impl DiscordCalls {
             RestAnswer::Ok(result) => self.done(result, sent),
             RestAnswer::NotSent(_) => self.ended = Some(CallsEnded::NotSent),
             RestAnswer::Unknown => self.ended = Some(CallsEnded::Done(Outcome::Unknown)),
-            RestAnswer::Error { status, .. } if status != 429 && self.falls_back() => {}
+            RestAnswer::Error { status, code, .. } if status != 429 && self.falls_back(code) => {}
+            RestAnswer::Error { status, .. } if status != 429 && self.is_optional() => {
+                self.done(Value::Null, sent);
+            }
             RestAnswer::Error {
                 status,
                 code,
@@ -198,7 +226,7 @@ impl DiscordCalls {
     }
 
     /// Makes another request in the place of one that was refused, if there is one.
-    fn falls_back(&mut self) -> bool {
+    fn falls_back(&mut self, code: i64) -> bool {
         let Some(step) = self.steps.front_mut() else {
             return false;
         };
@@ -212,12 +240,20 @@ impl DiscordCalls {
                 .for_each(|step| self.steps.push_front(step));
             return true;
         }
-        let Some(request) = step.fallback.take() else {
+        let is_forbidden = matches!(code, 50_001 | 50_013);
+        let fallback = step
+            .fallback
+            .take_if(|fallback| is_forbidden || !fallback.only_if_forbidden);
+        let Some(fallback) = fallback else {
             return false;
         };
         self.answered_command = step.request.command.take();
-        step.request = *request;
+        step.request = *fallback.request;
         true
+    }
+
+    fn is_optional(&self) -> bool {
+        self.steps.front().is_some_and(|step| step.is_optional)
     }
 
     fn is_deletion(&self) -> bool {
@@ -261,6 +297,7 @@ impl DiscordCalls {
                     let message = SentParts {
                         parts: self.shown.clone(),
                         has_buttons: *has_buttons,
+                        belongs_to: self.belongs_to.clone(),
                     };
                     sent.0.insert(id.clone(), message);
                 }
@@ -308,7 +345,6 @@ pub(super) fn refused(code: &str, error: &str) -> OpResult {
 
 #[cfg(test)]
 mod tests {
-    use super::super::deferred::DeferredCommand;
     use super::*;
     use crate::direct::flood::CallKind;
 
@@ -554,13 +590,6 @@ mod tests {
     #[test]
     fn the_first_message_replaces_the_placeholder_of_a_command() {
         let mut deferred = DeferredAnswers::default();
-        let command = || DeferredCommand {
-            id: "70".to_owned(),
-            token: "tok".to_owned(),
-            application: "8".to_owned(),
-            chat: "5".to_owned(),
-            ..DeferredCommand::default()
-        };
         deferred.came(command());
         let op = || json!({"op": "send", "chat_id": "5", "content": "x", "reply_to": "interaction-70"});
         let mut sent = SentMessages::default();
@@ -591,6 +620,94 @@ mod tests {
         );
         assert_eq!(request.body.as_ref().unwrap()["enforce_nonce"], true);
         assert_eq!(request.body.as_ref().unwrap().get("message_reference"), None);
+    }
+
+    fn command() -> DeferredCommand {
+        DeferredCommand {
+            id: "70".to_owned(),
+            token: "tok".to_owned(),
+            application: "8".to_owned(),
+            chat: "5".to_owned(),
+            ..DeferredCommand::default()
+        }
+    }
+
+    fn error(status: u16, code: i64) -> RestAnswer {
+        RestAnswer::Error {
+            status,
+            code,
+            message: "no".to_owned(),
+            retry_after: None,
+        }
+    }
+
+    #[test]
+    fn where_the_bot_may_not_write_the_token_of_the_command_answers() {
+        let mut deferred = DeferredAnswers::default();
+        deferred.came(command());
+        deferred.over("70");
+        let mut sent = SentMessages::default();
+        let send = |now_ms, sent: &mut SentMessages, deferred: &mut DeferredAnswers| {
+            let op = json!({"op": "send", "chat_id": "5", "content": "more", "reply_to": "interaction-70"});
+            DiscordCalls::new(
+                OpId(8),
+                &serde_json::from_value(op).unwrap(),
+                sent,
+                deferred,
+                now_ms,
+            )
+            .unwrap()
+        };
+        let path = |calls: &DiscordCalls| calls.request().map(|request| request.path.clone());
+        let mut calls = send(0, &mut sent, &mut deferred);
+        assert_eq!(path(&calls).as_deref(), Some("channels/5/messages"));
+        calls.answered(error(403, 50_001), &mut sent);
+        assert_eq!(path(&calls).as_deref(), Some("webhooks/8/tok"));
+        assert_eq!(calls.request().unwrap().body.as_ref().unwrap().get("nonce"), None);
+        calls.answered(RestAnswer::Ok(json!({"id": "11"})), &mut sent);
+        let edit = json!({"op": "edit", "chat_id": "5", "message_id": "11", "content": "better"});
+        let mut calls = answering(edit, &mut sent, &mut deferred).unwrap();
+        calls.answered(error(403, 50_013), &mut sent);
+        assert_eq!(path(&calls).as_deref(), Some("webhooks/8/tok/messages/11"));
+        // Another error is one, and a token does not live for ever.
+        for (now_ms, code) in [(0, 50_035), (15 * 60 * 1000, 50_001)] {
+            let mut calls = send(now_ms, &mut sent, &mut deferred);
+            calls.answered(error(403, code), &mut sent);
+            assert_eq!(path(&calls), None);
+        }
+    }
+
+    #[test]
+    fn what_is_for_the_author_alone_follows_once_the_placeholder_is_gone() {
+        let mut deferred = DeferredAnswers::default();
+        deferred.came(command());
+        deferred.keep_private("70");
+        let mut sent = SentMessages::default();
+        let op = json!({"op": "send", "chat_id": "5", "content": "no", "reply_to": "interaction-70"});
+        let mut calls = answering(op, &mut sent, &mut deferred).unwrap();
+        let request = calls.request().unwrap().clone();
+        assert_eq!(
+            (request.method, request.path.as_str(), request.command.as_deref()),
+            (
+                RestMethod::Delete,
+                "webhooks/8/tok/messages/@original",
+                Some("70")
+            )
+        );
+        // A repeat: it is gone already.
+        calls.answered(error(404, 10_008), &mut sent);
+        let request = calls.request().unwrap().clone();
+        assert_eq!(
+            (request.method, request.path.as_str()),
+            (RestMethod::Post, "webhooks/8/tok")
+        );
+        let body = request.body.unwrap();
+        assert_eq!(
+            (&body["flags"], body.get("enforce_nonce"), &body["content"]),
+            (&json!(68), None, &json!("no"))
+        );
+        calls.answered(RestAnswer::Ok(json!({"id": "12"})), &mut sent);
+        assert_eq!(result(&calls).message_id, Some("12".into()));
     }
 
     #[test]

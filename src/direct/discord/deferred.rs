@@ -1,5 +1,6 @@
 //! Commands of people that wait for their answer. Discord shows a placeholder for each, which the first message that answers the
-//! command replaces while the command's token lives. A command has no message, so answers name it by an id of its own.
+//! command replaces while the command's token lives. A command has no message, so answers name it by an id of its own. What is for
+//! its author alone does not replace the placeholder, which everybody sees: it follows once the placeholder is gone.
 
 use std::collections::VecDeque;
 
@@ -33,6 +34,12 @@ pub struct DeferredCommand {
     pub chat: String,
     /// When it came, in Unix milliseconds.
     pub at_ms: i64,
+    /// Whether an answer has taken the place of the placeholder; the token lives on.
+    #[serde(default)]
+    pub(super) is_answered: bool,
+    /// Whether the answer is for the author alone.
+    #[serde(default)]
+    pub(super) is_private: bool,
     /// The op that answers it.
     #[serde(skip)]
     pub(super) op: Option<OpId>,
@@ -45,6 +52,11 @@ impl DeferredCommand {
     /// The id by which answers name it.
     pub fn message_id(&self) -> String {
         format!("{COMMAND_MARK}{}", self.id)
+    }
+
+    /// Whether its token still answers.
+    pub(super) fn is_alive(&self, now_ms: i64) -> bool {
+        now_ms.saturating_sub(self.at_ms) < TOKEN_MS
     }
 }
 
@@ -70,7 +82,8 @@ impl DeferredAnswers {
             return;
         }
         if self.0.len() == MAX_WAITING {
-            self.0.pop_front();
+            let answered = self.0.iter().position(|known| known.is_answered);
+            self.0.remove(answered.unwrap_or_default());
         }
         self.0.push_back(DeferredCommand {
             is_new: true,
@@ -81,7 +94,7 @@ impl DeferredAnswers {
     /// Discord shows the placeholder of a command, or does not.
     pub fn acknowledged(&mut self, id: &str, is_shown: bool) {
         if !is_shown {
-            return self.over(id);
+            return self.forget(id);
         }
         if let Some(command) = self.0.iter_mut().find(|command| command.id == id) {
             command.is_new = false;
@@ -96,26 +109,47 @@ impl DeferredAnswers {
     /// The command that an op answers first. A repeat of the op gets the same one.
     pub fn claim(&mut self, op: OpId, reply_to: &str, now_ms: i64) -> Option<DeferredCommand> {
         let id = interaction_of(reply_to)?;
-        self.0
-            .retain(|command| now_ms.saturating_sub(command.at_ms) < TOKEN_MS);
+        self.0.retain(|command| command.is_alive(now_ms));
         let mine = |command: &&mut DeferredCommand| {
-            command.op == Some(op) || (command.op.is_none() && command.id == id)
+            let is_free = command.op.is_none() && !command.is_answered;
+            command.op == Some(op) || (is_free && command.id == id)
         };
         let command = self.0.iter_mut().find(mine)?;
         command.op = Some(op);
         Some(command.clone())
     }
 
+    /// The command that a message answers, whether it is the first or not, while its token lives.
+    pub(super) fn alive(&self, reply_to: &str, now_ms: i64) -> Option<DeferredCommand> {
+        let id = interaction_of(reply_to)?;
+        let mut alive = self.0.iter().filter(|command| command.is_alive(now_ms));
+        alive.find(|command| command.id == id).cloned()
+    }
+
     /// A command that waits and that no op has answered so far.
     pub fn unanswered(&self, id: &str) -> Option<DeferredCommand> {
         let mut waiting = self.0.iter();
         waiting
-            .find(|command| command.id == id && command.op.is_none())
+            .find(|command| command.id == id && command.op.is_none() && !command.is_answered)
             .cloned()
     }
 
-    /// A command is answered, or cannot be any more.
+    /// What answers a command is for its author alone.
+    pub fn keep_private(&mut self, id: &str) {
+        if let Some(command) = self.0.iter_mut().find(|command| command.id == id) {
+            command.is_private = true;
+        }
+    }
+
+    /// An answer has taken the place of a command's placeholder.
     pub fn over(&mut self, id: &str) {
+        if let Some(command) = self.0.iter_mut().find(|command| command.id == id) {
+            command.is_answered = true;
+        }
+    }
+
+    /// A command has no placeholder, and can be answered by messages only.
+    pub fn forget(&mut self, id: &str) {
         self.0.retain(|command| command.id != id);
     }
 }
@@ -160,8 +194,10 @@ mod tests {
         assert!(answers.unanswered("1").is_some() && answers.unanswered("2").is_none());
         assert_eq!(claimed(&mut answers, 3, &first, 0).as_deref(), Some("1"));
         answers.over("1");
-        answers.over("2");
+        answers.forget("2");
         assert_eq!(claimed(&mut answers, 4, &first, 0), None);
+        assert!(answers.alive(&first, 0).is_some() && answers.alive(&second, 0).is_none());
+        assert_eq!(answers.alive(&first, TOKEN_MS), None);
     }
 
     #[test]

@@ -103,6 +103,13 @@ impl KnownChannel {
     }
 }
 
+/// Who wrote a message, and their roles at that time.
+#[derive(Clone, Debug)]
+struct KnownAuthor {
+    id: String,
+    roles: Value,
+}
+
 /// Reads events.
 #[derive(Debug)]
 pub struct EventReader {
@@ -112,7 +119,7 @@ pub struct EventReader {
     pub relevance: DiscordRelevance,
     channels: HashMap<String, KnownChannel>,
     /// The authors of the messages for the agent.
-    authors: BoundedCache<String, String>,
+    authors: BoundedCache<String, KnownAuthor>,
     /// The last messages of channels that were not for the agent.
     recent: RecentMessages<String>,
 }
@@ -319,7 +326,11 @@ impl EventReader {
         if let DiscordMeaning::Message { event, buffer_id, .. } = meaning
             && let Some(author) = field::text(&event["source"], "user_id")
         {
-            self.authors.insert(buffer_id.clone(), author.to_owned());
+            let author = KnownAuthor {
+                id: author.to_owned(),
+                roles: event["source"]["user_roles"].clone(),
+            };
+            self.authors.insert(buffer_id.clone(), author);
         }
     }
 
@@ -348,9 +359,11 @@ impl EventReader {
     /// A message for the agent that was deleted.
     fn deletion(&self, deleted: &Value) -> Option<DiscordMeaning> {
         let (id, chat) = (field::text(deleted, "id")?, field::text(deleted, "channel_id")?);
-        let author = json!({ "id": self.authors.peek(id)? });
+        let known = self.authors.peek(id)?;
+        let author = json!({ "id": known.id });
+        let member = json!({ "roles": known.roles });
         let in_guild = field::has(deleted, "guild_id");
-        let source = self.source(chat, in_guild, deleted, &author, None, id);
+        let source = self.source(chat, in_guild, deleted, &author, Some(&member), id);
         Some(DiscordMeaning::Message {
             event: json!({ "text": "", "message_type": "text", "message_id": id, "source": source, "message_is_deleted": true }),
             buffer_id: format!("{id} deleted"),
@@ -434,6 +447,10 @@ impl EventReader {
         add("message_id", message_id);
         let is_bot = field::flag(user, "bot") || field::has(holder, "webhook_id");
         source.insert("is_bot".to_owned(), is_bot.into());
+        let roles = member.map_or(&[][..], |member| field::list(member, "roles"));
+        if !roles.is_empty() {
+            source.insert("user_roles".to_owned(), roles.into());
+        }
         source
     }
 

@@ -37,6 +37,8 @@ const SUPPRESS_EMBEDS: u64 = 4;
 const VOICE_MESSAGE: u64 = 1 << 13;
 /// The number of the first part that sends a file of an album alone.
 const ALONE: usize = 1000;
+/// Only one person sees it.
+const EPHEMERAL: u64 = 64;
 /// The mark of a running turn: it may be missing.
 const RUNNING: &str = "\u{1f440}";
 
@@ -63,10 +65,20 @@ pub(super) struct PlannedRequest {
     pub(super) shows: Option<String>,
     /// Whether it shows a message.
     pub(super) is_text: bool,
-    /// The request to make if this one is refused: a command cannot be answered any more.
-    pub(super) fallback: Option<Box<RestRequest>>,
+    /// The request to make if this one is refused.
+    pub(super) fallback: Option<RequestFallback>,
     /// The same as several requests: the files of an album, one after the other.
     pub(super) instead: Vec<PlannedRequest>,
+    /// Whether a refusal changes nothing.
+    pub(super) is_optional: bool,
+}
+
+/// Another request in the place of one that was refused.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RequestFallback {
+    pub(super) request: Box<RestRequest>,
+    /// Whether it is made only if the bot may not write there.
+    pub(super) only_if_forbidden: bool,
 }
 
 impl PlannedRequest {
@@ -77,7 +89,26 @@ impl PlannedRequest {
             is_text: false,
             fallback: None,
             instead: Vec::new(),
+            is_optional: false,
         }
+    }
+
+    /// Answers by the token of a command where the bot may not write messages.
+    fn or_by_token(mut self, request: Option<RestRequest>) -> Self {
+        self.fallback = request.map(|request| RequestFallback {
+            request: Box::new(request),
+            only_if_forbidden: true,
+        });
+        self
+    }
+
+    /// Makes another request if this one is refused, whatever for.
+    fn or_else(mut self, request: RestRequest) -> Self {
+        self.fallback = Some(RequestFallback {
+            request: Box::new(request),
+            only_if_forbidden: false,
+        });
+        self
     }
 
     fn of_text(request: RestRequest, shows: Option<String>) -> Self {
@@ -96,6 +127,8 @@ pub(super) struct RequestPlanner {
     pub(super) channel: u64,
     /// The command that the op answers.
     pub(super) answers: Option<DeferredCommand>,
+    /// The command that the op belongs to, while its token lives.
+    pub(super) belongs_to: Option<DeferredCommand>,
 }
 
 impl RequestPlanner {
@@ -242,6 +275,7 @@ impl RequestPlanner {
             op: self.op,
             channel: snowflake(thread)?,
             answers: None,
+            belongs_to: None,
         };
         Ok(thread.single(RestMethod::Patch, "", "channel", Some(body), CallKind::Required))
     }
@@ -275,25 +309,69 @@ impl RequestPlanner {
     /// The message in the place of a command's placeholder; a message of its own if that cannot be replaced any more. The request
     /// may be repeated: it shows the same text in the same place.
     fn replace_placeholder(&self, command: &DeferredCommand, body: Map<String, Value>) -> PlannedRequest {
+        let request = self.by_token(command, RestMethod::Patch, "messages/@original", Some(&body));
+        self.answer_command(command, request, body)
+    }
+
+    /// What answers a command first; a message of its own if its token has died.
+    fn answer_command(
+        &self,
+        command: &DeferredCommand,
+        request: RestRequest,
+        body: Map<String, Value>,
+    ) -> PlannedRequest {
+        let request = RestRequest {
+            command: Some(command.id.clone()),
+            ..request
+        };
+        PlannedRequest::of_text(request, None).or_else(self.post(body))
+    }
+
+    /// A text for the author of a command alone. Everybody sees the placeholder, so it must be gone first.
+    fn answer_privately(&self, command: &DeferredCommand, body: Map<String, Value>) -> [PlannedRequest; 2] {
+        let mut request = self.follow_up(command, &body);
+        if let Some(body) = &mut request.body {
+            body["flags"] = (SUPPRESS_EMBEDS | EPHEMERAL).into();
+        }
+        let gone = RestRequest {
+            command: Some(command.id.clone()),
+            ..self.by_token(command, RestMethod::Delete, "messages/@original", None)
+        };
+        let gone = PlannedRequest {
+            is_optional: true,
+            ..PlannedRequest::new(gone)
+        };
+        [gone, self.answer_command(command, request, body)]
+    }
+
+    /// A further message by the token of a command.
+    fn follow_up(&self, command: &DeferredCommand, body: &Map<String, Value>) -> RestRequest {
+        self.by_token(command, RestMethod::Post, "", Some(body))
+    }
+
+    /// A request by the token of a command. It needs no access to the channel, and knows no nonces and no replies.
+    fn by_token(
+        &self,
+        command: &DeferredCommand,
+        method: RestMethod,
+        rest: &str,
+        body: Option<&Map<String, Value>>,
+    ) -> RestRequest {
         let DeferredCommand {
             id,
             token,
             application,
             ..
         } = command;
-        let mut edit = body.clone();
+        let mut body = body.cloned();
         for sent_only in ["nonce", "enforce_nonce", "message_reference"] {
-            edit.remove(sent_only);
+            body.as_mut().map(|body| body.remove(sent_only));
         }
-        let request = RestRequest {
-            path: format!("webhooks/{application}/{token}/messages/@original"),
-            route: format!("Patch placeholder {id}"),
-            command: Some(id.clone()),
-            ..self.request(RestMethod::Patch, "", "", Some(edit.into()), CallKind::Required)
-        };
-        PlannedRequest {
-            fallback: Some(Box::new(self.post(body))),
-            ..PlannedRequest::of_text(request, None)
+        let slash = if rest.is_empty() { "" } else { "/" };
+        RestRequest {
+            path: format!("webhooks/{application}/{token}{slash}{rest}"),
+            route: format!("{method:?} command {id}"),
+            ..self.request(method, "", "", body.map(Value::from), CallKind::Required)
         }
     }
 
@@ -314,10 +392,24 @@ impl RequestPlanner {
             .collect();
         let mut replaced = self.replace_placeholder(command, body);
         if let Some(alone) = &mut replaced.fallback {
-            alone.files.clone_from(&files);
+            alone.request.files.clone_from(&files);
         }
         replaced.request.files = files;
         replaced
+    }
+
+    /// A message in the channel; by the token of the command that it belongs to where the bot may not write.
+    fn message(&self, body: Map<String, Value>, files: Vec<RestFile>) -> PlannedRequest {
+        let command = self.belongs_to.as_ref();
+        let by_token = command.map(|command| RestRequest {
+            files: files.clone(),
+            ..self.follow_up(command, &body)
+        });
+        let request = RestRequest {
+            files,
+            ..self.post(body)
+        };
+        PlannedRequest::of_text(request, None).or_by_token(by_token)
     }
 
     /// A file with its caption; a file at a public address is a link, which Discord shows.
@@ -337,12 +429,12 @@ impl RequestPlanner {
         }
         let mut steps = VecDeque::from([match (is_link, &self.answers) {
             (true, Some(command)) => self.replace_placeholder(command, body),
-            (true, None) => PlannedRequest::of_text(self.post(body), None),
+            (true, None) => self.message(body, Vec::new()),
             (false, Some(command)) => self.fill_placeholder(command, body, vec![file]),
             (false, None) => self.upload(body, file),
         }]);
         for (at, part) in parts.enumerate() {
-            steps.push_back(PlannedRequest::of_text(self.post(self.send(&part, at + 1)), None));
+            steps.push_back(self.message(self.send(&part, at + 1), Vec::new()));
         }
         let end = CallsEnd::Text {
             edited: None,
@@ -373,23 +465,11 @@ impl RequestPlanner {
                 .next()
                 .unwrap_or_default();
             let notice = self.post(self.send(&notice, ALONE + MAX_ALBUM + at));
-            let request = RestRequest {
-                files: vec![file.clone()],
-                ..self.post(alone)
-            };
-            instead.push(PlannedRequest {
-                fallback: Some(Box::new(notice)),
-                ..PlannedRequest::of_text(request, None)
-            });
+            instead.push(self.message(alone, vec![file.clone()]).or_else(notice));
         }
-        let together = if let Some(command) = &self.answers {
-            self.fill_placeholder(command, body, files)
-        } else {
-            let request = RestRequest {
-                files,
-                ..self.post(body)
-            };
-            PlannedRequest::of_text(request, None)
+        let together = match &self.answers {
+            Some(command) => self.fill_placeholder(command, body, files),
+            None => self.message(body, files),
         };
         let together = PlannedRequest {
             instead,
@@ -398,7 +478,7 @@ impl RequestPlanner {
         };
         let mut steps = VecDeque::from([together]);
         for (at, part) in parts.enumerate() {
-            steps.push_back(PlannedRequest::of_text(self.post(self.send(&part, at + 1)), None));
+            steps.push_back(self.message(self.send(&part, at + 1), Vec::new()));
         }
         let end = CallsEnd::Text {
             edited: None,
@@ -410,16 +490,17 @@ impl RequestPlanner {
     /// A message with a file. A voice message is an ordinary file where Discord does not take it, and has no text.
     fn upload(&self, body: Map<String, Value>, file: RestFile) -> PlannedRequest {
         let is_voice = file.is_voice && body.get("content") == Some(&"".into());
-        let plain = RestRequest {
-            files: vec![RestFile {
-                is_voice: false,
-                ..file.clone()
-            }],
-            ..self.post(body.clone())
+        let plain = RestFile {
+            is_voice: false,
+            ..file.clone()
         };
         if !is_voice {
-            return PlannedRequest::of_text(plain, None);
+            return self.message(body, vec![plain]);
         }
+        let plain = RestRequest {
+            files: vec![plain],
+            ..self.post(body.clone())
+        };
         let mut voice = body;
         voice.remove("content");
         voice.insert("flags".to_owned(), VOICE_MESSAGE.into());
@@ -427,10 +508,7 @@ impl RequestPlanner {
             files: vec![file],
             ..self.post(voice)
         };
-        PlannedRequest {
-            fallback: Some(Box::new(plain)),
-            ..PlannedRequest::of_text(request, None)
-        }
+        PlannedRequest::of_text(request, None).or_else(plain)
     }
 
     fn single(
@@ -480,10 +558,11 @@ impl RequestPlanner {
             if let Some(rows) = buttons.filter(|_| at == last) {
                 body.insert("components".to_owned(), rows.clone());
             }
-            steps.push_back(match self.answers.as_ref().filter(|_| at == 0) {
-                Some(command) => self.replace_placeholder(command, body),
-                None => PlannedRequest::of_text(self.post(body), None),
-            });
+            match self.answers.as_ref().filter(|_| at == 0) {
+                Some(command) if command.is_private => steps.extend(self.answer_privately(command, body)),
+                Some(command) => steps.push_back(self.replace_placeholder(command, body)),
+                None => steps.push_back(self.message(body, Vec::new())),
+            }
         }
         if steps.is_empty() {
             return Err(refused("empty", "there is no text to send"));
@@ -516,10 +595,14 @@ impl RequestPlanner {
             let step = if let Some(shown) = known.get(at) {
                 let body = json!({ "content": part, "components": [], "flags": SUPPRESS_EMBEDS, "allowed_mentions": { "parse": [] } });
                 let rest = format!("messages/{}", snowflake(shown)?);
+                let by_token = self.belongs_to.as_ref().map(|command| RestRequest {
+                    kind,
+                    ..self.by_token(command, RestMethod::Patch, &rest, body.as_object())
+                });
                 let request = self.request(RestMethod::Patch, &rest, "edit", Some(body), kind);
-                PlannedRequest::of_text(request, Some(shown.clone()))
+                PlannedRequest::of_text(request, Some(shown.clone())).or_by_token(by_token)
             } else {
-                PlannedRequest::of_text(self.post(self.send(part, at)), None)
+                self.message(self.send(part, at), Vec::new())
             };
             steps.push_back(step);
         }

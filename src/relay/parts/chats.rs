@@ -261,6 +261,7 @@ pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<J
             chat_type: Some(if author.direct { "dm" } else { "group" }.to_owned()),
             user_id: author.ids.first().cloned(),
             other_ids: author.ids.iter().skip(1).cloned().collect(),
+            roles: author.roles.clone(),
             ..JobOrigin::default()
         }
     };

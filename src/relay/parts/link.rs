@@ -106,6 +106,10 @@ impl RelayLink {
         self.transport.leave_unanswered(platform, message_id);
     }
 
+    pub fn answer_privately(&self, platform: &str, message_id: &str) {
+        self.transport.answer_privately(platform, message_id);
+    }
+
     /// Asks the connector to stop a session's turn that does not run here; returns whether there is a connection to one. Never
     /// in answer to an interrupt: two instances would ask each other for ever.
     pub fn stop_elsewhere(&self, session: &str) -> bool {

@@ -170,6 +170,12 @@ impl RelayTransport for BotGroup {
         }
     }
 
+    fn answer_privately(&self, platform: &str, message_id: &str) {
+        if let Some(bot) = self.bot(Some(platform)) {
+            bot.transport.answer_privately(platform, message_id);
+        }
+    }
+
     /// Refuses: what one of the bots cannot do, all cannot.
     fn go_idle(&self, _within: Duration) -> TransportFuture<'_, bool> {
         Box::pin(std::future::ready(false))

@@ -328,6 +328,9 @@ pub trait RelayTransport: Send + Sync + 'static {
     /// Nobody answers this message of a platform: whoever shows that it is being answered stops.
     fn leave_unanswered(&self, _platform: &str, _message_id: &str) {}
 
+    /// What answers this message of a platform is for its author alone, if the platform can do that.
+    fn answer_privately(&self, _platform: &str, _message_id: &str) {}
+
     /// Asks the connector to buffer while everything goes on; `true` once it confirms.
     fn go_idle(&self, within: Duration) -> TransportFuture<'_, bool>;
 

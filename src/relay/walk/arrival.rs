@@ -432,23 +432,19 @@ impl EventLoop {
                 } else {
                     notice.map(str::to_owned)
                 };
-                match notice {
-                    Some(notice) => self.notify(&notice, session, &chat, &facts),
-                    None => self.leave_unanswered(&chat, &facts),
+                self.refuse_quietly(notice.is_some(), &chat, &facts);
+                if let Some(notice) = notice {
+                    self.notify(&notice, session, &chat, &facts);
                 }
             }
             (_, Place::Turn(turn)) => {
-                if notice.is_none() {
-                    self.leave_unanswered(&chat, &facts);
-                }
+                self.refuse_quietly(notice.is_some(), &chat, &facts);
                 let notice = notice.map(str::to_owned);
                 self.end_unstarted(turn, row, RowState::Ignored, "", notice);
             }
             (_, Place::Queue(_) | Place::None) => {
                 self.turns.release(session, place);
-                if notice.is_none() {
-                    self.leave_unanswered(&chat, &facts);
-                }
+                self.refuse_quietly(notice.is_some(), &chat, &facts);
                 let group = OpGroup::Message(row);
                 let ops = notice.map(|notice| self.plan_words(notice, session, &chat, &facts, group));
                 self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
@@ -460,6 +456,14 @@ impl EventLoop {
     pub fn leave_unanswered(&self, chat: &ChatId, facts: &ChatFacts) {
         if let Some(message) = &facts.message_id {
             self.link.leave_unanswered(&chat.platform, message);
+        }
+    }
+
+    /// Whoever wrote a message that is refused reads why, alone where the platform can do that; else nothing.
+    fn refuse_quietly(&self, has_notice: bool, chat: &ChatId, facts: &ChatFacts) {
+        match &facts.message_id {
+            Some(message) if has_notice => self.link.answer_privately(&chat.platform, message),
+            _ => self.leave_unanswered(chat, facts),
         }
     }
 

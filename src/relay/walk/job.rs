@@ -98,6 +98,7 @@ impl EventLoop {
             parent_chat_id: origin.parent_chat_id,
             user_id: origin.user_id,
             other_ids: origin.other_ids,
+            roles: origin.roles,
         })
     }
 

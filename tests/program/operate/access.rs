@@ -271,6 +271,22 @@ async fn wrong_rules_stop_the_start_and_name_their_key() {
             "[{platform: discrod, user: u}]",
             "unknown platform",
         ),
+        ("access.people", "[{platform: discord}]", "an id"),
+        (
+            "access.people",
+            "[{platform: discord, guild_role: admins}]",
+            "Copy Role ID",
+        ),
+        (
+            "access.people",
+            "[{platform: discord, user: u, guild_role: '7'}]",
+            "not both",
+        ),
+        (
+            "access.people",
+            "[{platform: slack, guild_role: '7'}]",
+            "another platform",
+        ),
         ("access.deny", "[{user: u}]", "platform"),
     ] {
         let setup = Setup::with_url("ws://127.0.0.1:1").setting(key, value);

@@ -570,8 +570,7 @@ async fn a_run_counts_as_a_turn_of_whoever_made_the_job() {
             platform: "discord".to_owned(),
             user: "u1".to_owned(),
             role: Role::User,
-            chats: None,
-            agents: None,
+            ..PersonRule::default()
         }];
         settings.access.limits.turns_per_day = Some(ByRole::All(1));
     })
@@ -701,8 +700,7 @@ async fn a_job_belongs_to_whoever_made_it_wherever_its_answer_goes() {
             platform: platform.to_owned(),
             user: "ann".to_owned(),
             role: Role::User,
-            chats: None,
-            agents: None,
+            ..PersonRule::default()
         };
         settings.access.people = vec![rule("discord"), rule("Acme-Chat")];
     })

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::fake::FakeDiscord;
+use super::load::{chance, number_from};
 use super::{answered, setup, started};
+use crate::support::discord::FakeDiscord;
 use crate::support::wait::eventually;
 
 /// Rounds of kills and cuts: `DISCORD_KILLS`, else a few.
@@ -100,15 +101,8 @@ async fn a_running_turn_leaves_the_placeholder_of_a_command_to_its_answer() {
 /// Kills the relay or cuts its connection at moments that differ from run to run.
 #[tokio::test]
 async fn kills_and_cuts_at_random_moments_lose_nothing_and_show_nothing_twice() {
-    let rounds = std::env::var(KILLS).ok().and_then(|text| text.parse().ok());
-    let rounds: u64 = rounds.unwrap_or(4);
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let mut seed = since.unwrap().as_micros();
-    println!("seed {seed}");
-    let mut random = |below: u128| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1) % (1 << 64);
-        u64::try_from((seed >> 33) % below).unwrap()
-    };
+    let rounds = number_from(KILLS, 4);
+    let mut random = chance();
     let fake = FakeDiscord::start().await;
     let setup = setup(&fake);
     let mut relay = started(&setup).await;

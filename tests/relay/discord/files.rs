@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::fake::FakeDiscord;
+use crate::support::discord::FakeDiscord;
 use super::{answered, setup, started};
 use crate::support::http_stub::{Stub, reply};
 use crate::support::wait::eventually;

@@ -1,11 +1,13 @@
 //! The real binary as a Discord bot, against a fake Discord.
 
+mod access;
 mod changes;
-mod fake;
+mod commands;
 mod files;
+mod load;
 
-use self::fake::{CHANNEL, DIRECT, FakeDiscord, TOKEN};
 use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
+use crate::support::discord::{CHANNEL, DIRECT, FakeDiscord, TOKEN};
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
 use crate::support::wait::eventually;
 
@@ -47,6 +49,7 @@ async fn the_binary_answers_a_direct_message() {
     let relay = started(&setup).await;
     fake.say("hello");
     answered(&fake, "echo: hello").await;
+    assert_eq!(fake.sent()[0]["enforce_nonce"], true);
     relay.stop().await;
 }
 

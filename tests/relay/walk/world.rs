@@ -155,8 +155,7 @@ impl Plan {
                         platform: person.platform.to_owned(),
                         user: person.user.to_owned(),
                         role,
-                        chats: None,
-                        agents: None,
+                        ..PersonRule::default()
                     });
                 }
             }

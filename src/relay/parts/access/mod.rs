@@ -65,6 +65,8 @@ pub struct MadeIn {
     pub parent_chat_id: Option<String>,
     pub user_id: Option<String>,
     pub other_ids: Vec<String>,
+    /// Their roles in the server at that time.
+    pub roles: Vec<String>,
 }
 
 /// Why a turn may not begin.
@@ -133,13 +135,14 @@ impl AccessControl {
                     Some(origin) => {
                         let ids = origin.user_id.iter().chain(&origin.other_ids);
                         let chats = std::iter::once(&origin.chat_id).chain(&origin.parent_chat_id);
-                        Author::new(
+                        let author = Author::new(
                             &origin.platform,
                             ids.filter(|id| !id.is_empty()).cloned().collect(),
                             chats.filter(|chat| !chat.is_empty()).cloned().collect(),
                             origin.chat_type.as_deref() == Some("dm"),
                             aliases,
-                        )
+                        );
+                        author.with_roles(origin.roles.clone())
                     }
                 }
             }

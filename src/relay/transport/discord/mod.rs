@@ -127,6 +127,12 @@ impl RelayTransport for DiscordTransport {
         }
     }
 
+    fn answer_privately(&self, _platform: &str, message_id: &str) {
+        if let Some(command) = interaction_of(message_id) {
+            self.sender.keep_private(command);
+        }
+    }
+
     /// Refuses: Discord keeps the events of a lost connection for minutes only.
     fn go_idle(&self, _within: Duration) -> TransportFuture<'_, bool> {
         Box::pin(std::future::ready(false))

@@ -4,6 +4,7 @@
 //! itself: the position only counts events that the journal has, so a file that lags behind, or is lost, never skips a message.
 //! Discord sends the events after it again, or they are fetched, and the journal recognises the messages that it has.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -434,7 +435,9 @@ impl GatewayLoop {
             .saturating_sub(FETCH_AGE_MS)
             .saturating_sub(EPOCH_MS);
         let oldest = u64::try_from(oldest).unwrap_or_default() << 22;
+        let needs_roles = self.settings.needs_roles;
         tokio::spawn(async move {
+            let mut members = HashMap::new();
             for (chat, last) in chats {
                 let messages = match sender
                     .api
@@ -451,7 +454,10 @@ impl GatewayLoop {
                         continue;
                     }
                 };
-                for message in messages {
+                for mut message in messages {
+                    if needs_roles {
+                        sender.api.add_member(&mut message, &mut members).await;
+                    }
                     if fetched.send(message).await.is_err() {
                         return;
                     }

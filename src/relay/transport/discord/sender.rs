@@ -1,5 +1,6 @@
 //! The REST API as the relay's sender of ops uses it; what people do by other means than messages, and the menu of commands.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -144,6 +145,22 @@ impl DiscordApi {
         Ok(as_gateway_sends(messages, &channel, most))
     }
 
+    /// Adds who wrote a message to it, as a member of its server: the REST API leaves that out.
+    pub(super) async fn add_member(&self, message: &mut Value, known: &mut HashMap<String, Value>) {
+        let id = |id: &Value| id.as_str().and_then(|id| id.parse::<u64>().ok());
+        let (Some(guild), Some(user)) = (id(&message["guild_id"]), id(&message["author"]["id"])) else {
+            return;
+        };
+        let path = format!("guilds/{guild}/members/{user}");
+        if !known.contains_key(&path) {
+            let asked = self.get_patiently(&path, &format!("member {guild}")).await;
+            known.insert(path.clone(), asked.unwrap_or_default());
+        }
+        if let Some(member) = known.get(&path).filter(|member| member.is_object()) {
+            message["member"] = member.clone();
+        }
+    }
+
     /// The commands that wait for their answers, to be stored.
     pub(super) fn deferred(&self) -> Vec<DeferredCommand> {
         self.lock().deferred.waiting().cloned().collect()
@@ -214,7 +231,7 @@ impl DiscordApi {
         if let Err(why) = self.patiently(&request).await {
             tracing::info!(why, "the placeholder of a command stays");
         }
-        self.lock().deferred.over(id);
+        self.lock().deferred.forget(id);
     }
 
     /// Registers the commands that are offered, if Discord has others.
@@ -268,6 +285,11 @@ impl DiscordSender {
             let _place = place;
             sender.api.discard(&command).await;
         });
+    }
+
+    /// What answers a command is for its author alone.
+    pub(super) fn keep_private(&self, id: &str) {
+        self.api.lock().deferred.keep_private(id);
     }
 
     /// Sets the menu of commands from now on.

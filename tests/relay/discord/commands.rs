@@ -1,0 +1,106 @@
+//! Answers to commands: in the place of their placeholders, by their tokens, by messages, and for their authors alone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{answered, setup, started};
+use crate::support::discord::{CHANNEL, FakeDiscord};
+use crate::support::wait::eventually;
+
+/// A command of the agent with this text behind it.
+fn asked(text: &str) -> Value {
+    json!({"name": "ask-me", "options": [{"type": 3, "name": "text", "value": text}]})
+}
+
+#[tokio::test]
+async fn a_refusal_is_for_the_author_alone() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake)
+        .setting("access.mode", "list")
+        .setting("access.people", "[{platform: discord, user: '2', role: guest}]");
+    let relay = started(&setup).await;
+    fake.interacts_in(CHANNEL, 2, &json!({"name": "new"}));
+    eventually("the refusal", async || fake.follow_ups().len() == 1).await;
+    let refusal = &fake.follow_ups()[0];
+    assert_eq!(refusal["flags"], 68, "{refusal}");
+    assert_eq!(fake.discarded(), 1, "nobody else sees a placeholder");
+    assert!(fake.replaced().is_empty() && fake.answers().is_empty());
+    // What is allowed is for everybody.
+    fake.interacts_in(CHANNEL, 2, &json!({"name": "whoami"}));
+    eventually("the answer", async || fake.replaced().len() == 1).await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_answers_in_the_place_of_the_command_and_by_a_message_once_its_token_has_died() {
+    for has_expired in [false, true] {
+        let fake = FakeDiscord::start().await;
+        let setup = setup(&fake);
+        let mut relay = started(&setup).await;
+        fake.say("sleep=60000 one");
+        fake.interacts(2, &asked("later"));
+        eventually("the placeholder", async || fake.callbacks().len() == 1).await;
+        // The command is stored shortly after the commit.
+        sleep(Duration::from_millis(600)).await;
+        relay.kill().await;
+        if has_expired {
+            fake.expire_tokens();
+        }
+        let relay = started(&setup).await;
+        let answer = "echo: /ask-me later";
+        if has_expired {
+            answered(&fake, answer).await;
+            assert!(fake.replaced().is_empty());
+        } else {
+            eventually("the answer", async || fake.replaced() == [answer]).await;
+            assert!(!fake.answers().contains(&answer.to_owned()));
+        }
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn where_the_bot_may_not_write_a_command_is_answered_by_its_token() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.forbid();
+    fake.interacts_in(CHANNEL, 2, &asked(&"word ".repeat(600)));
+    eventually("both parts", async || {
+        fake.replaced().len() == 1 && fake.follow_ups().len() == 1
+    })
+    .await;
+    let rest = fake.follow_ups()[0].clone();
+    assert!(rest["content"].as_str().unwrap().contains("(2/2)"), "{rest}");
+    assert_eq!(rest["flags"], 4, "everybody sees it");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_may_be_selected_in_a_menu() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.say("ask hello");
+    let question = || {
+        fake.sent()
+            .into_iter()
+            .find(|message| message.get("components").is_some())
+    };
+    eventually("the question", async || question().is_some()).await;
+    let id = question().unwrap()["components"][0]["components"][0]["custom_id"].clone();
+    let prompt = id.as_str().unwrap().rsplit_once(':').unwrap().0.to_owned();
+    let menu = json!({"custom_id": format!("{prompt}:menu0"), "component_type": 3, "values": [id]});
+    fake.interacts(3, &menu);
+    eventually("the answer", async || {
+        let answers = fake.answers();
+        answers
+            .iter()
+            .any(|answer| answer.starts_with("echo") && answer.contains("hello"))
+    })
+    .await;
+    assert_eq!(fake.callbacks(), [json!({"type": 6})]);
+    relay.stop().await;
+}
