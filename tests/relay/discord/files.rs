@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::support::discord::FakeDiscord;
 use super::{answered, setup, started};
+use crate::support::discord::FakeDiscord;
 use crate::support::http_stub::{Stub, reply};
 use crate::support::wait::eventually;
 
