@@ -8,7 +8,7 @@ use hermes_relay::cron::claim;
 use hermes_relay::cron::jobs_file::{self, ImportNote};
 use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, Timestamp, plus_secs};
 use hermes_relay::direct::telegram::{
-    BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, RecentMessages, Relevance, TopicNames,
+    BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, RecentInTopics, Relevance, TopicNames,
     UpdateMeaning, read_batch,
 };
 use hermes_relay::store::{decode_batch, encode_batch};
@@ -205,7 +205,7 @@ pub(crate) fn updates(data: &[u8]) {
         relevance: &relevance,
         open_callback: &open,
         topics: &mut TopicNames::new(),
-        recent: &mut RecentMessages::new(10),
+        recent: &mut RecentInTopics::new(10),
     };
     let batch = read_batch(&result, &mut reader);
     assert!(batch.is_sorted_by_key(|one| one.update_id));

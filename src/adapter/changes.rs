@@ -289,7 +289,8 @@ mod tests {
 
     #[test]
     fn changed_lines_are_shown_with_their_surroundings() {
-        let old: String = (1..=20).map(|number| format!("{number}\n")).collect();
+        let lines: Vec<String> = (1..=20).map(|number| format!("{number}\n")).collect();
+        let old = lines.concat();
         let new = old.replace("\n5\n", "\nfive\n").replace("\n19\n", "\n");
         assert_eq!(
             diff(Some(&old), &new),

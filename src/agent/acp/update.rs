@@ -425,12 +425,12 @@ mod tests {
         };
         assert_eq!(changes(reader.read(&edit("pending", "t", "b"))), []);
         assert_eq!(changes(reader.read(&edit("in_progress", "t", "c"))), []);
-        let changed = FileChange {
+        let wanted = FileChange {
             path: "/w/a".to_owned(),
             old: Some("a".to_owned()),
             new: Some("c".to_owned()),
         };
-        assert_eq!(changes(reader.read(&tool("t", "completed"))), [changed]);
+        assert_eq!(changes(reader.read(&tool("t", "completed"))), [wanted]);
         assert_eq!(changes(reader.read(&tool("t", "completed"))), []);
         // What was refused was not done.
         reader.read(&edit("pending", "u", "b"));

@@ -296,3 +296,22 @@ fn a_working_directory_that_does_not_exist_is_a_warning() {
         "{warnings:?}"
     );
 }
+
+#[test]
+fn context_of_groups_with_a_connector_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("relay.yaml");
+    let warnings = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        check_file(&path, None).unwrap()
+    };
+    let found = warnings("connector: {url: wss://connector.example}\nchat: {group_context: 10}\n");
+    assert!(
+        found.len() == 1 && found[0].starts_with("`chat.group_context` has no effect"),
+        "{found:?}"
+    );
+    assert_eq!(
+        warnings("direct: {telegram: {}}\nchat: {group_context: 10}\n"),
+        [""; 0]
+    );
+}

@@ -9,20 +9,24 @@ const MAX_CONVERSATIONS: usize = 64;
 
 /// The diffs of the last turns.
 #[derive(Debug)]
-pub struct Changes(BoundedCache<SessionKey, TurnDiff>);
+pub struct Changes {
+    last: BoundedCache<SessionKey, TurnDiff>,
+}
 
 impl Changes {
     pub fn new() -> Self {
-        Self(BoundedCache::new(MAX_CONVERSATIONS))
+        Self {
+            last: BoundedCache::new(MAX_CONVERSATIONS),
+        }
     }
 
     /// A turn of a conversation has ended.
     pub fn turn_ended(&mut self, conversation: SessionKey, diff: TurnDiff) {
-        self.0.insert(conversation, diff);
+        self.last.insert(conversation, diff);
     }
 
     /// What the last turn of a conversation changed; `None` if none is remembered.
     pub fn last(&mut self, conversation: &SessionKey) -> Option<TurnDiff> {
-        self.0.get(conversation).cloned()
+        self.last.get(conversation).cloned()
     }
 }

@@ -171,7 +171,16 @@ async fn changes_come_as_text_where_there_are_no_files_and_an_agent_without_repo
         turn.events.text("done").await;
         TurnEnd::Completed
     });
-    let relay = start_on(dir.path(), agent, &platform(&["send", "edit"]), terse).await;
+    let relay = start_on(dir.path(), agent, &platform(&["send", "edit"]), |settings| {
+        terse(settings);
+        let people = r#"{"people": [{"platform": "discord", "user": "user-of-a", "role": "user"},
+            {"platform": "discord", "user": "user-of-b", "role": "guest"}]}"#;
+        settings.access = serde_json::from_str(people).unwrap();
+    })
+    .await;
+    relay.deliver("b", "1", "/diff").await;
+    let told = relay.replies("b", 1).await;
+    assert_eq!(told, ["Your role does not allow that."]);
     relay.deliver("a", "1", "hi").await;
     relay.replies("a", 1).await;
     relay.deliver("a", "2", "/diff").await;

@@ -185,7 +185,7 @@ fn a_table_that_grows_beyond_a_message_is_shown_in_whole() {
     );
     assert!(table.len() < MESSAGE_CHARS);
     let mut answers: Vec<ApiAnswer> = Vec::new();
-    let parts = crate::direct::text::render(&table).split(MESSAGE_CHARS);
+    let parts = render(&table).split(MESSAGE_CHARS);
     assert!(parts.len() > 1 && parts.iter().all(|part| part.spans.len() <= MAX_ENTITIES));
     answers.extend((1..).take(parts.len()).map(message));
     let run = bot.run(&send(&table), &answers);
