@@ -1,5 +1,7 @@
 //! What people can choose for a conversation: the model and the mode of its agent.
 
+use serde::{Deserialize, Serialize};
+
 use super::Failure;
 use crate::text::one_line;
 
@@ -13,7 +15,7 @@ const MAX_NAME_CHARS: usize = 80;
 const MAX_ID_CHARS: usize = 200;
 
 /// What is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Preference {
     /// The model that answers.
     Model,
@@ -32,7 +34,7 @@ impl Preference {
 }
 
 /// Somebody asks what there is to choose, or chooses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreferenceRequest {
     /// What is chosen.
     pub preference: Preference,
@@ -41,7 +43,7 @@ pub struct PreferenceRequest {
 }
 
 /// One option.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreferenceOption {
     /// The agent's id of it.
     pub id: String,
@@ -66,7 +68,7 @@ impl PreferenceOption {
 }
 
 /// What an agent offers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreferenceOffer {
     /// The options, in the agent's order.
     pub options: Vec<PreferenceOption>,
@@ -75,7 +77,7 @@ pub struct PreferenceOffer {
 }
 
 /// What an agent answers to a [`PreferenceRequest`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PreferenceAnswer {
     /// The agent lets nobody choose that.
     Unsupported,

@@ -9,6 +9,7 @@ use async_nats::{Client, ConnectOptions, RequestErrorKind, ServerAddr, Subscribe
 use futures_util::StreamExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use super::tls::{Tls, TlsError};
 
@@ -159,8 +160,11 @@ impl Bus {
             options = options.nkey(seed.expose_secret().to_owned());
         }
         if let Some(credentials) = &settings.credentials {
-            let text = credentials.expose_secret();
-            options = options.credentials(text).map_err(|_| NatsError::Credentials)?;
+            // The crate wants the end of the last line, which is not part of a secret.
+            let text = Zeroizing::new(format!("{}\n", credentials.expose_secret()));
+            options = options
+                .credentials(&text)
+                .map_err(|_| NatsError::Credentials)?;
         }
         let client = options.connect(addresses).await.map_err(server)?;
         let mut jetstream = jetstream::new(client.clone());

@@ -267,12 +267,14 @@ impl ClusterStore {
 
     /// Deletes all copies whose names begin like this, except one.
     pub async fn delete_copies(&self, prefix: &str, except: &str) {
-        let Ok(Ok(list)) = timeout(PATIENCE, self.objects.list()).await else {
+        let Ok(Ok(mut list)) = timeout(PATIENCE, self.objects.list()).await else {
             return;
         };
-        let named = list.filter_map(async |object| object.ok().map(|object| object.name));
-        let names = timeout(PATIENCE, named.collect::<Vec<String>>()).await;
-        for name in names.unwrap_or_default() {
+        let mut names = Vec::new();
+        while let Ok(Some(object)) = timeout(PATIENCE, list.next()).await {
+            names.extend(object.map(|object| object.name));
+        }
+        for name in names {
             if name.starts_with(prefix) && name != except {
                 let _ = timeout(PATIENCE, self.objects.delete(&name)).await;
             }

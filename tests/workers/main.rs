@@ -5,10 +5,13 @@ mod support;
 
 mod across;
 mod alone;
+mod choices;
+mod cost;
 mod doctor;
 mod moves;
 mod proxy;
 mod security;
+mod servers;
 mod standby;
 mod verb;
 
@@ -19,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hermes_relay::agent::{
-    Agent, AgentFuture, AgentHealth, AgentInfo, EchoAgent, PoolSettings, Turn, TurnEnd, TurnInput, Worker,
-    WorkerAgent, WorkerHub, WorkerSettings,
+    Agent, AgentFuture, AgentHealth, AgentInfo, EchoAgent, PoolSettings, PreferenceAnswer, PreferenceRequest,
+    Turn, TurnEnd, TurnInput, Worker, WorkerAgent, WorkerHub, WorkerSettings,
 };
 use hermes_relay::config::BusyMode;
 use hermes_relay::net::nats::{Bus, NatsSettings};
@@ -30,6 +33,7 @@ use hermes_relay::wire::SessionKey;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::proxy::Proxy;
 use crate::support::memory_relay::{Running as Relay, start_with};
 use crate::support::port::free_port;
 use crate::support::scripted_agent::ScriptedAgent;
@@ -39,7 +43,15 @@ use crate::support::skip::skip;
 struct Server {
     child: Child,
     port: u16,
+    /// Where relays and workers reach it, if that is not its own port.
+    via: Option<u16>,
     store: tempfile::TempDir,
+}
+
+/// A number from the environment, for longer runs.
+fn number(name: &str, default: usize) -> usize {
+    let text = std::env::var(name).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// What the server's own default is.
@@ -78,12 +90,17 @@ impl Server {
         let store = tempfile::tempdir().unwrap();
         std::fs::write(store.path().join("nats.conf"), config).unwrap();
         let child = spawn(port, store.path());
-        Some(Self { child, port, store })
+        Some(Self {
+            child,
+            port,
+            via: None,
+            store,
+        })
     }
 
     fn settings(&self) -> NatsSettings {
         NatsSettings {
-            urls: vec![format!("nats://127.0.0.1:{}", self.port)],
+            urls: vec![format!("nats://127.0.0.1:{}", self.via.unwrap_or(self.port))],
             ..NatsSettings::default()
         }
     }
@@ -184,6 +201,10 @@ impl Agent for Pool {
     fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
         self.0.forget(session)
     }
+
+    fn prefer(&self, turn: Turn, request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
+        self.0.prefer(turn, request)
+    }
 }
 
 /// How often each text was begun.
@@ -278,8 +299,9 @@ async fn a_stop_reaches_the_worker_and_a_turn_that_nobody_took_is_withdrawn() {
     let begun: Arc<Begun> = Arc::default();
     let worker = server.worker(counting(&begun), 1).await;
     let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
+    let rounds = number("WORKER_STOPS", 20);
     let mut times = Vec::new();
-    for round in 0..20 {
+    for round in 0..rounds {
         relay
             .deliver("a", &round.to_string(), &format!("slow {round}"))
             .await;
@@ -290,8 +312,15 @@ async fn a_stop_reaches_the_worker_and_a_turn_that_nobody_took_is_withdrawn() {
         times.push(stopped.elapsed());
     }
     times.sort();
-    println!("stop: median {:?}, longest {:?}", times[10], times[19]);
-    assert!(times[18] < Duration::from_millis(150), "{times:?}");
+    let p99 = times[rounds * 99 / 100 - usize::from(rounds <= 100)];
+    println!(
+        "stop: median {:?}, p99 {p99:?}, longest {:?}",
+        times[rounds / 2],
+        times[rounds - 1]
+    );
+    // The tests beside this one take its processor for a while; alone it is measured.
+    let most = if rounds == 20 { 150 } else { 50 };
+    assert!(p99 < Duration::from_millis(most), "{times:?}");
     // The only slot is taken: the next turn waits, and is stopped there.
     relay.deliver("b", "1", "slow holder").await;
     until("the holder", || begun.count("slow holder") == 1).await;
@@ -402,12 +431,15 @@ async fn a_message_for_a_running_turn_reaches_the_worker() {
     relay.stop().await;
 }
 
-/// Workers die, the server restarts: whatever was accepted is answered or reported, nothing runs twice.
+/// Workers die, links are cut, the server restarts: whatever was accepted is answered or reported, nothing runs twice. The long form:
+/// `WORKER_SESSIONS=300 cargo test --all-features --test workers chaos`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn chaos_leaves_nothing_unanswered_and_runs_nothing_twice() {
-    const SESSIONS: usize = 60;
     const MESSAGES: usize = 4;
+    let sessions = number("WORKER_SESSIONS", 60);
     let Some(mut server) = Server::start() else { return };
+    let proxy = Proxy::start(server.port).await;
+    server.via = Some(proxy.port);
     let dir = tempfile::tempdir().unwrap();
     let begun: Arc<Begun> = Arc::default();
     let agent = || {
@@ -425,8 +457,9 @@ async fn chaos_leaves_nothing_unanswered_and_runs_nothing_twice() {
     }
     let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
     let mut seed = 7u64;
+    let cuts = proxy.cut_at_random(seed);
     for message in 0..MESSAGES {
-        for session in 0..SESSIONS {
+        for session in 0..sessions {
             relay
                 .deliver(
                     &format!("c{session}"),
@@ -444,7 +477,9 @@ async fn chaos_leaves_nothing_unanswered_and_runs_nothing_twice() {
             server.restart();
         }
     }
-    for session in 0..SESSIONS {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cuts.abort();
+    for session in 0..sessions {
         let chat = format!("c{session}");
         let all = |seen: &Record| shown(seen, &chat).len() >= MESSAGES;
         let texts = shown(&relay.seen(&chat, all).await, &chat);
@@ -460,5 +495,5 @@ async fn chaos_leaves_nothing_unanswered_and_runs_nothing_twice() {
     }
     let begun = begun.0.lock().unwrap();
     assert!(begun.values().all(|count| *count == 1), "{begun:?}");
-    println!("{} turns began", begun.len());
+    println!("{} turns began, {} links were cut", begun.len(), proxy.cut_links());
 }

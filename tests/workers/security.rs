@@ -106,6 +106,27 @@ async fn a_server_wants_an_nkey() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_of_an_operator_wants_credentials() {
+    // An operator, two accounts and a user, made for this test.
+    let Some(server) = Server::start_with(include_str!("operator/nats.conf")) else {
+        return;
+    };
+    let credentials = include_str!("operator/user.creds");
+    let url = &server.settings().urls[0];
+    let settings = &[("nats.creds_file", "./user.creds")];
+    let files = &[("user.creds", credentials)];
+    Way { url, files, settings }.works().await;
+    // The user's JWT with the seed of another one.
+    let seed = credentials
+        .lines()
+        .find(|line| line.starts_with("SU"))
+        .expect("a seed");
+    let wrong = credentials.replace(seed, NKEY_SEED);
+    let files = &[("user.creds", wrong.as_str())];
+    Way { url, files, settings }.is_refused("authorization").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_speaks_tls_of_a_private_authority() {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

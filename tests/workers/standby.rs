@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::Server;
 use crate::doctor::doctor;
-use crate::support::dev::Connector;
+use crate::support::dev::{Connector, FrameKinds as _};
 use crate::support::memory_relay::event;
 use crate::support::port::free_port;
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
@@ -132,6 +132,21 @@ async fn all_answered(connector: &Connector, ids: &[String]) {
         if let (Some(id), true) = (sent.reply_to, sent.text.starts_with("echo: ")) {
             *echoes.entry(id).or_default() += 1;
         }
+    }
+    // What was sent twice was sent under the same id.
+    let mut requests: HashMap<String, Vec<String>> = HashMap::new();
+    for frame in connector.frames().iter().filter(|frame| frame.asks_for("send")) {
+        let (action, text) = (&frame.json()["action"], |value: &Value| {
+            value.as_str().unwrap_or_default().to_owned()
+        });
+        if text(&action["content"]).starts_with("echo: ") {
+            let sent = requests.entry(text(&action["reply_to"])).or_default();
+            sent.push(text(&frame.json()["requestId"]));
+        }
+    }
+    assert!(ids.iter().any(|id| requests.contains_key(id)));
+    for (id, sent) in &requests {
+        assert!(sent.iter().all(|request| *request == sent[0]), "{id}: {sent:?}");
     }
     for id in ids {
         assert!(

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 use super::channel::Packet;
-use crate::agent::{AgentEvent, Permission, PromptAnswer, Question, TurnEnd, TurnInput};
+use crate::agent::{
+    AgentEvent, Permission, PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, TurnEnd, TurnInput,
+};
 
 /// How often relays and workers show that they are there.
 pub const BEAT: Duration = Duration::from_secs(1);
@@ -136,6 +138,17 @@ pub enum Down {
         /// Who decides what the agent asks.
         permission: Permission,
     },
+    /// Instead of a turn: what the agent lets people choose, or a choice.
+    Prefer {
+        /// The session.
+        session: String,
+        /// The message that asks.
+        input: Box<TurnInput>,
+        /// Who decides what the agent asks.
+        permission: Permission,
+        /// What is asked.
+        request: PreferenceRequest,
+    },
     /// Stop it.
     Stop,
     /// The answer to a question.
@@ -161,6 +174,8 @@ pub enum Up {
     LoadState(u64),
     /// Whether the agent took a message.
     Steered(u64, bool),
+    /// What the agent offers, or what it made of a choice.
+    Preferred(Box<PreferenceAnswer>),
     /// The turn has ended; nothing comes after it.
     End(TurnEnd),
 }

@@ -19,7 +19,7 @@ use super::remote_turn::{RemoteStep, RemoteTurn, WaitLimits};
 use crate::agent::pool::PoolSettings;
 use crate::agent::{
     Agent, AgentCommand, AgentEvent, AgentFuture, AgentHealth, AgentInfo, AgentPool, AgentSignal, Failure,
-    FailureClass, MediaLocation, PromptAnswer, Turn, TurnEnd, TurnInput,
+    FailureClass, MediaLocation, PreferenceAnswer, PreferenceRequest, PromptAnswer, Turn, TurnEnd, TurnInput,
 };
 use crate::collections::BoundedCache;
 use crate::net::nats::{Bus, NatsError};
@@ -29,6 +29,8 @@ use crate::wire::SessionKey;
 const MAX_SESSIONS: usize = 10_000;
 /// How long a health check waits for the server and the first heartbeats.
 const HEALTH_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long a worker may take to begin with what people choose.
+const PREFERENCE_WAIT: Duration = Duration::from_secs(10);
 /// Messages for running turns that wait for their turn's task.
 const MAX_STEERS: usize = 64;
 /// Files of workers that nobody sent away are removed after this long.
@@ -76,7 +78,7 @@ impl WorkerAgent {
     async fn run_all(&self, mut turn: Turn) -> TurnEnd {
         let mut later = Vec::new();
         loop {
-            let end = self.run_one(&turn, &mut later).await;
+            let (end, _) = self.run_one(&turn, &mut later, None).await;
             if later.is_empty() {
                 return end;
             }
@@ -90,21 +92,31 @@ impl WorkerAgent {
         }
     }
 
-    async fn run_one(&self, turn: &Turn, later: &mut Vec<TurnInput>) -> TurnEnd {
+    /// Runs a turn on a worker, or asks its agent for a preference.
+    async fn run_one(
+        &self,
+        turn: &Turn,
+        later: &mut Vec<TurnInput>,
+        preference: Option<PreferenceRequest>,
+    ) -> (TurnEnd, Option<PreferenceAnswer>) {
         let bus = match self.hub.bus().await {
             Ok(bus) => bus,
-            Err(error) => return TurnEnd::Failed(unavailable(&error.to_string())),
+            Err(error) => return (TurnEnd::Failed(unavailable(&error.to_string())), None),
         };
         let waiting = WaitingCount::new(&self.waiting);
         if waiting.number > self.settings.max_waiting {
-            return TurnEnd::Failed(unavailable("too many turns wait for a worker"));
+            let failure = unavailable("too many turns wait for a worker");
+            return (TurnEnd::Failed(failure), None);
         }
         let now = Instant::now();
         let preferred = self.sessions().last.get(&turn.session).cloned();
         let limits = WaitLimits {
             notice_after: Some(Duration::from_secs(self.settings.notice_after_secs))
-                .filter(|wait| !wait.is_zero()),
-            max_wait: Duration::from_secs(self.settings.max_wait_secs),
+                .filter(|wait| !wait.is_zero() && preference.is_none()),
+            max_wait: match preference {
+                None => Duration::from_secs(self.settings.max_wait_secs),
+                Some(_) => PREFERENCE_WAIT,
+            },
         };
         let id = new_id();
         let inbox = self.hub.add(&id);
@@ -127,6 +139,8 @@ impl WorkerAgent {
             open: FuturesUnordered::new(),
             withdrawn: HashMap::new(),
             files: 0,
+            preference,
+            preferred: None,
         };
         let end = running.drive(turn, inbox, steers).await;
         later.extend(
@@ -134,7 +148,7 @@ impl WorkerAgent {
                 .into_iter()
                 .map(|(_, input)| input),
         );
-        end
+        (end, running.preferred.take())
     }
 }
 
@@ -207,6 +221,16 @@ impl Agent for WorkerAgent {
     fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
         self.sessions().last.remove(session);
         Box::pin(self.hub.forget(&self.settings.pool, session))
+    }
+
+    fn prefer(&self, turn: Turn, request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
+        Box::pin(async move {
+            match self.run_one(&turn, &mut Vec::new(), Some(request)).await {
+                (_, Some(answer)) => answer,
+                (TurnEnd::Failed(failure), None) => PreferenceAnswer::Failed(failure),
+                (_, None) => PreferenceAnswer::Unsupported,
+            }
+        })
     }
 
     fn commands(&self) -> Vec<AgentCommand> {
@@ -283,6 +307,9 @@ struct RemoteRun<'a> {
     open: FuturesUnordered<BoxFuture<'static, Option<DownReply>>>,
     withdrawn: HashMap<u64, CancellationToken>,
     files: usize,
+    /// What is asked instead of a turn, and the answer.
+    preference: Option<PreferenceRequest>,
+    preferred: Option<PreferenceAnswer>,
 }
 
 impl RemoteRun<'_> {
@@ -468,7 +495,9 @@ impl RemoteRun<'_> {
         self.queued = None;
         // Only now is it sure that the server was reached, and what it takes.
         self.channel = Channel::new(self.agent.hub.piece());
-        turn.events.mark_started();
+        if self.preference.is_none() {
+            turn.events.mark_started();
+        }
         {
             let mut sessions = self.agent.sessions();
             sessions.last.insert(turn.session.clone(), worker.to_owned());
@@ -491,10 +520,20 @@ impl RemoteRun<'_> {
                 .notes
                 .push(format!("The file {name} could not be passed to you."));
         }
-        let start = Down::Start {
-            session: turn.session.as_str().to_owned(),
-            input: Box::new(input),
-            permission: turn.approver.permission(),
+        let (session, input) = (turn.session.as_str().to_owned(), Box::new(input));
+        let permission = turn.approver.permission();
+        let start = match self.preference.clone() {
+            None => Down::Start {
+                session,
+                input,
+                permission,
+            },
+            Some(request) => Down::Prefer {
+                session,
+                input,
+                permission,
+                request,
+            },
         };
         self.tell(&start, &[]);
     }
@@ -549,6 +588,7 @@ impl RemoteRun<'_> {
                     self.steers_sent.retain(|(sent, _)| *sent != steer);
                 }
             }
+            Up::Preferred(answer) => self.preferred = Some(*answer),
             Up::End(end) => return Some(end),
         }
         None

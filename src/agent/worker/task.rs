@@ -15,8 +15,8 @@ use super::protocol::{Down, Head, MAX_PIECE, MessageKind, Up, decode, encode, en
 use super::relay_side::read_bounded;
 use super::serve::{TakenSlot, Worker};
 use crate::agent::{
-    AgentEvent, AgentSignal, Approver, EventSink, MediaLocation, Permission, PromptAnswer, SignalReceiver,
-    Turn, TurnEnd, TurnId, TurnInput,
+    AgentEvent, AgentSignal, Approver, EventSink, MediaLocation, Permission, PreferenceRequest, PromptAnswer,
+    SignalReceiver, Turn, TurnEnd, TurnId, TurnInput,
 };
 use crate::wire::SessionKey;
 
@@ -34,6 +34,8 @@ struct WorkerTask<'a> {
     cancel: CancellationToken,
     session: Option<SessionKey>,
     start: Option<(Box<TurnInput>, Permission)>,
+    /// What people want to choose, instead of a turn.
+    preference: Option<PreferenceRequest>,
     /// The files that came, by their place.
     files: HashMap<usize, PathBuf>,
     directory: Option<tempfile::TempDir>,
@@ -59,6 +61,7 @@ pub(super) async fn run(worker: &Worker, mut slot: TakenSlot) {
         cancel: CancellationToken::new(),
         session: None,
         start: None,
+        preference: None,
         files: HashMap::new(),
         directory: None,
         next_ask: 0,
@@ -149,7 +152,17 @@ impl WorkerTask<'_> {
     /// Runs the agent to its end, and forwards everything both ways.
     async fn run(&mut self, slot: &mut TakenSlot, turn: Turn, mut signals: SignalReceiver) -> TurnEnd {
         let agent = std::sync::Arc::clone(&self.worker.0.agent);
-        let mut running = agent.run(turn);
+        let (preferred, mut answer) = oneshot::channel();
+        let mut running = match self.preference.take() {
+            None => agent.run(turn),
+            Some(request) => {
+                let choosing = agent.prefer(turn, request);
+                Box::pin(async move {
+                    let _ = preferred.send(choosing.await);
+                    TurnEnd::Completed
+                })
+            }
+        };
         let mut withdrawals: FuturesUnordered<BoxFuture<'static, u64>> = FuturesUnordered::new();
         let mut overdue: Option<tokio::time::Instant> = None;
         let end = loop {
@@ -184,6 +197,9 @@ impl WorkerTask<'_> {
         signals.close();
         while let Some(signal) = signals.recv().await {
             self.forward(signal, &mut withdrawals).await;
+        }
+        if let Ok(answer) = answer.try_recv() {
+            self.say(&Up::Preferred(Box::new(answer)), &[]);
         }
         end
     }
@@ -278,6 +294,15 @@ impl WorkerTask<'_> {
             } => {
                 self.session = Some(SessionKey::from_text(session));
                 self.start = Some((input, permission));
+            }
+            Down::Prefer {
+                session,
+                input,
+                permission,
+                request,
+            } => {
+                self.session = Some(SessionKey::from_text(session));
+                (self.start, self.preference) = (Some((input, permission)), Some(request));
             }
             Down::Stop => self.cancel.cancel(),
             Down::Answer(ask, answer) => {
