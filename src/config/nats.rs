@@ -118,10 +118,9 @@ pub(super) fn cluster_violation(settings: &Settings) -> Option<Violation> {
         let rule = "needs `nats.url`, the server that the members meet at".to_owned();
         return Some(("cluster", rule));
     }
-    settings.direct.is_bot().then(|| {
-        let rule = "needs a connector; with `direct.telegram` or `direct.discord` one relay has to be enough";
-        ("cluster", rule.to_owned())
-    })
+    let bot = settings.direct.platforms().into_iter().next()?;
+    let rule = format!("needs a connector; with `direct.{bot}` one relay has to be enough");
+    Some(("cluster", rule))
 }
 
 /// Addresses of servers: one, or a list.
@@ -308,6 +307,14 @@ mod tests {
             (
                 format!("{server}\nworker: {{pool: p, agent: nobody}}"),
                 "names `nobody`",
+            ),
+            (
+                format!("{server}\ncluster: {{name: home}}\ndirect: {{discord: {{}}}}"),
+                "with `direct.discord` one relay has to be enough",
+            ),
+            (
+                format!("{server}\ncluster: {{name: home}}\ndirect: {{telegram: {{}}}}"),
+                "with `direct.telegram` one relay has to be enough",
             ),
             ("worker: {pool: p, agent: echo}".to_owned(), "`nats.url`"),
             (

@@ -647,7 +647,7 @@ mod tests {
         deferred.came(command());
         deferred.over("70");
         let mut sent = SentMessages::default();
-        let send = |now_ms, sent: &mut SentMessages, deferred: &mut DeferredAnswers| {
+        let more = |now_ms, sent: &mut SentMessages, deferred: &mut DeferredAnswers| {
             let op = json!({"op": "send", "chat_id": "5", "content": "more", "reply_to": "interaction-70"});
             DiscordCalls::new(
                 OpId(8),
@@ -659,7 +659,7 @@ mod tests {
             .unwrap()
         };
         let path = |calls: &DiscordCalls| calls.request().map(|request| request.path.clone());
-        let mut calls = send(0, &mut sent, &mut deferred);
+        let mut calls = more(0, &mut sent, &mut deferred);
         assert_eq!(path(&calls).as_deref(), Some("channels/5/messages"));
         calls.answered(error(403, 50_001), &mut sent);
         assert_eq!(path(&calls).as_deref(), Some("webhooks/8/tok"));
@@ -671,7 +671,7 @@ mod tests {
         assert_eq!(path(&calls).as_deref(), Some("webhooks/8/tok/messages/11"));
         // Another error is one, and a token does not live for ever.
         for (now_ms, code) in [(0, 50_035), (15 * 60 * 1000, 50_001)] {
-            let mut calls = send(now_ms, &mut sent, &mut deferred);
+            let mut calls = more(now_ms, &mut sent, &mut deferred);
             calls.answered(error(403, code), &mut sent);
             assert_eq!(path(&calls), None);
         }
