@@ -3,6 +3,8 @@
 mod conversations;
 mod preferences;
 mod projects;
+#[cfg(feature = "dev")]
+mod transcripts;
 
 use std::path::Path;
 use std::sync::Arc;
