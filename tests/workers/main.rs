@@ -6,6 +6,7 @@ mod support;
 mod across;
 mod doctor;
 mod moves;
+mod people;
 mod security;
 mod standby;
 mod verb;
