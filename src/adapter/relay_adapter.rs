@@ -144,10 +144,10 @@ impl RelayAdapter {
         has_threads && is_other && self.supports("thread_create")
     }
 
-    /// The op that opens a thread for a message.
-    pub(crate) fn open_thread(&self, event: &MessageEvent) -> Action {
+    /// The op that opens a thread for a message; its name begins with the project, if one is given.
+    pub(crate) fn open_thread(&self, event: &MessageEvent, project: Option<&str>) -> Action {
         let language = self.language(&ChatFacts::from_source(&event.source));
-        open_thread(event, language.plain(PhraseKey::Untitled))
+        open_thread(event, project, language.plain(PhraseKey::Untitled))
     }
 
     /// Whether the platform accepts attachments; `true` while undeclared.
@@ -194,6 +194,7 @@ impl RelayAdapter {
         AnswerShaper {
             code: sends_code.then(|| CodeShaper::new(max_lines, self.language(facts))),
             tables: self.table_shaper(),
+            header: None,
         }
     }
 

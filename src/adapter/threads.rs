@@ -86,8 +86,8 @@ impl ThreadRegistry {
     }
 }
 
-/// The op that opens a thread for a message; `unnamed` is its name when nothing of the message can be.
-pub(super) fn open_thread(event: &MessageEvent, unnamed: &str) -> Action {
+/// The op that opens a thread for a message; `unnamed` is its name when nothing of the message can be. A project comes first.
+pub(super) fn open_thread(event: &MessageEvent, project: Option<&str>, unnamed: &str) -> Action {
     let text = |field: &Option<Scalar>| {
         field
             .as_ref()
@@ -95,12 +95,17 @@ pub(super) fn open_thread(event: &MessageEvent, unnamed: &str) -> Action {
             .unwrap_or_default()
     };
     let name = thread_name(event.text()).or_else(|| thread_name(&text(&event.source.user_name)));
+    let name = name.unwrap_or_else(|| unnamed.to_owned());
+    let name = match project {
+        Some(project) => thread_name(&format!("{project}: {name}")).unwrap_or(name),
+        None => name,
+    };
     let mut metadata = ChatFacts::from_source(&event.source).tags();
     // Where the platform opens threads under messages, it is this one.
     metadata.insert("message_id".to_owned(), text(&event.message_id).into());
     Action::ThreadCreate {
         chat_id: text(&event.source.chat_id),
-        thread_name: name.unwrap_or_else(|| unnamed.to_owned()),
+        thread_name: name,
         metadata,
     }
 }

@@ -63,6 +63,7 @@ mod backends {
 }
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 
 use crate::wire::SessionKey;
@@ -113,6 +114,19 @@ pub struct AgentCommand {
     pub name: String,
     /// The purpose of the command, in a line.
     pub description: String,
+}
+
+/// A conversation that an agent keeps, however it was begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedSession {
+    /// The agent's name for it.
+    pub id: String,
+    /// Its title; empty without one.
+    pub title: String,
+    /// When it was used last, in Unix milliseconds, where the agent says so.
+    pub used_ms: Option<i64>,
+    /// The state that a conversation goes on with it from; see [`EventSink::load_state`].
+    pub state: Vec<u8>,
 }
 
 /// A process that an agent keeps.
@@ -204,6 +218,12 @@ pub trait Agent: Send + Sync + 'static {
     /// the session runs; the turn's sink keeps what must outlive the process. Confirms only what is certain.
     fn prefer(&self, _turn: Turn, _request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
         Box::pin(std::future::ready(PreferenceAnswer::Unsupported))
+    }
+
+    /// Lists the conversations in a directory that it can go on with, also those that were begun without the relay, the latest
+    /// first. Callers apply a timeout.
+    fn list_sessions<'a>(&'a self, _workdir: Option<&'a Path>) -> AgentFuture<'a, Vec<ListedSession>> {
+        Box::pin(std::future::ready(Vec::new()))
     }
 
     /// Slash commands that it understands, as far as it knows now.

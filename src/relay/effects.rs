@@ -19,7 +19,7 @@ use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
-use crate::agent::{Agent, Permission};
+use crate::agent::{Agent, ListedSession, Permission};
 use crate::cron::chat::JobCommand;
 use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Op, SendResult};
@@ -113,14 +113,20 @@ pub(super) enum Pending {
     AgentChoice(TurnId, SessionKey),
     /// A turn waits to learn which project a chat or a thread has.
     Project(TurnId, PlaceKey),
+    /// The message with this key waits for a thread, whose name begins with the project of its group.
+    ThreadProject(Arc<str>, PlaceKey),
     /// A turn waits to learn the conversations of this owner.
     Conversations(TurnId, OwnerKey),
     /// One of the relay's own commands waits to learn them.
     CommandConversations(OwnerKey, Box<WaitingCommand>),
+    /// A command waits to learn which of the sessions that an agent lists are conversations of the relay.
+    ListedSessions(Box<Listing>, Vec<ListedSession>),
     /// A command line waits until its change of the rules is stored; then it gets this answer.
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
     /// A command line waits until an entry of the journal is repaired.
     Repair(oneshot::Sender<Result<(), RepairError>>),
+    /// The questions that an earlier process left open are being read.
+    LeftQuestions,
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
     /// A turn waits to learn whether its conversation wants spoken answers.
@@ -159,8 +165,11 @@ impl Pending {
             | Self::AgentState(_)
             | Self::Voice(..)
             | Self::Project(..)
+            | Self::ThreadProject(..)
             | Self::Conversations(..)
             | Self::CommandConversations(..)
+            | Self::ListedSessions(..)
+            | Self::LeftQuestions
             | Self::Quiet(..) => "state",
             Self::Access(..) => "access",
             Self::Repair(_) => "repair",
@@ -212,6 +221,13 @@ pub(super) struct WaitingCommand {
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
     pub(super) author: Author,
+}
+
+/// One of the relay's own commands that waits for an agent's list of sessions, and whose conversations it is about.
+#[derive(Debug)]
+pub(super) struct Listing {
+    pub(super) owner: OwnerKey,
+    pub(super) command: Box<WaitingCommand>,
 }
 
 /// The number of a run of a job, as the journal keeps it.

@@ -17,6 +17,7 @@
 //! | `approvals` | questions of agents to people: who is asked, with which options |
 //! | `slash_commands` | the relay's own commands |
 //! | `agents` | the registry, which agent answers |
+//! | `conversations`, `listings` | which conversation a chat is in, and what agents list of theirs |
 //! | `scheduler` | scheduled jobs: when to claim one, which run, what the managed scheduler should have |
 //! | `job_files` | the skills that runs read and the outputs that they leave |
 //! | `handed` | context that programs handed over for an agent's next turn, and who waits for an answer |

@@ -342,7 +342,8 @@ impl<'c> JournalDb<'c> {
             | Command::NextQueued { .. }
             | Command::NextWaiting { .. }
             | Command::NextOps { .. }
-            | Command::LoadResume { .. } => reads::answer(self.db, &Overlay::default(), command)?
+            | Command::LoadResume { .. }
+            | Command::FindResume { .. } => reads::answer(self.db, &Overlay::default(), command)?
                 .map_or(CommandOutcome::Silent, CommandOutcome::Read),
         })
     }

@@ -213,6 +213,13 @@ pub enum Command {
         /// The session.
         session: Arc<str>,
     },
+    /// Look for texts in what backends need to resume sessions: [`Completion::Found`](super::Completion::Found).
+    FindResume {
+        /// Returned in the completion.
+        token: u64,
+        /// The texts.
+        texts: Vec<String>,
+    },
 }
 
 /// What happens to a command when its commit fails.
@@ -245,7 +252,8 @@ impl Command {
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
             | Self::NextOps { .. }
-            | Self::LoadResume { .. } => FailurePolicy::Read,
+            | Self::LoadResume { .. }
+            | Self::FindResume { .. } => FailurePolicy::Read,
             Self::Start { .. }
             | Self::SetShown { .. }
             | Self::End { .. }
@@ -289,7 +297,8 @@ impl Command {
             | Self::NextOps { .. }
             | Self::AddOps { .. }
             | Self::Repair { .. }
-            | Self::LoadResume { .. } => false,
+            | Self::LoadResume { .. }
+            | Self::FindResume { .. } => false,
         }
     }
 
@@ -304,6 +313,7 @@ impl Command {
             | Self::NextWaiting { token, .. }
             | Self::NextOps { token, .. }
             | Self::LoadResume { token, .. }
+            | Self::FindResume { token, .. }
             | Self::Repair { token, .. }
             | Self::AddOps { token, .. } => Subject::Token(*token),
             Self::Start { seq, .. } | Self::Load { seq } | Self::End { seq, .. } => Subject::Message(*seq),
@@ -349,7 +359,8 @@ impl Command {
             | Self::OpSent { .. }
             | Self::OpSettled { .. }
             | Self::DropResume { .. }
-            | Self::LoadResume { .. } => 0,
+            | Self::LoadResume { .. }
+            | Self::FindResume { .. } => 0,
         }
     }
 
@@ -379,7 +390,8 @@ impl Command {
             | Self::OpChanged { .. }
             | Self::OpSettled { .. }
             | Self::DropResume { .. }
-            | Self::LoadResume { .. } => None,
+            | Self::LoadResume { .. }
+            | Self::FindResume { .. } => None,
         }
     }
 }

@@ -223,6 +223,13 @@ pub enum Completion {
         /// The stored blob.
         blob: Option<Vec<u8>>,
     },
+    /// Which of the texts occur in what is stored to resume sessions.
+    Found {
+        /// The command's token.
+        token: u64,
+        /// One answer for each text.
+        found: Vec<bool>,
+    },
     /// About scheduled jobs.
     Cron {
         /// The command's token.

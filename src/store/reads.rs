@@ -88,6 +88,17 @@ pub(super) fn answer(db: &Connection, overlay: &Overlay, command: &Command) -> R
                 blob: load.query_row([session], |row| row.get(0)).optional()?,
             }
         }
+        Command::FindResume { token, texts } => {
+            let sql = "SELECT EXISTS (SELECT 1 FROM resume WHERE instr(blob, ?1) > 0)";
+            let mut find = db.prepare_cached(sql)?;
+            let found = texts
+                .iter()
+                .map(|text| find.query_row([text.as_bytes()], |row| row.get(0)));
+            Completion::Found {
+                token: *token,
+                found: found.collect::<Result<_>>()?,
+            }
+        }
         _ => return Ok(None),
     }))
 }

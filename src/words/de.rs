@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "Eine Antwort konnte hier nicht zugestellt werden. Bitte frag noch einmal.",
         PhraseKey::NotSpoken => "(Diese Antwort konnte ich nicht vorlesen.)",
         PhraseKey::CodeInFile => "Der ganze Code ist in {name}.",
+        PhraseKey::InTerminal => "Terminal",
         PhraseKey::Untitled => "(ohne Titel)",
         PhraseKey::NewConversationNamed => "Ein neues Gespräch hat begonnen: {title}.",
         PhraseKey::KeepsNoConversations => "{agent} behält keine Gespräche.",

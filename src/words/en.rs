@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "An answer could not be delivered here. Please ask again.",
         PhraseKey::NotSpoken => "(I could not speak this answer.)",
         PhraseKey::CodeInFile => "The whole code is in {name}.",
+        PhraseKey::InTerminal => "terminal",
         PhraseKey::Untitled => "(untitled)",
         PhraseKey::NewConversationNamed => "Started a new conversation: {title}.",
         PhraseKey::KeepsNoConversations => "{agent} keeps no conversations.",

@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "No se pudo entregar aquí una respuesta. Pregunta de nuevo, por favor.",
         PhraseKey::NotSpoken => "(No pude leer esta respuesta en voz alta.)",
         PhraseKey::CodeInFile => "El código completo está en {name}.",
+        PhraseKey::InTerminal => "terminal",
         PhraseKey::Untitled => "(sin título)",
         PhraseKey::NewConversationNamed => "Ha empezado una conversación nueva: {title}.",
         PhraseKey::KeepsNoConversations => "{agent} no guarda conversaciones.",

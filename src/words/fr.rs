@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "Une réponse n’a pas pu être livrée ici. Veuillez redemander.",
         PhraseKey::NotSpoken => "(Je n’ai pas pu lire cette réponse à voix haute.)",
         PhraseKey::CodeInFile => "Le code complet est dans {name}.",
+        PhraseKey::InTerminal => "terminal",
         PhraseKey::Untitled => "(sans titre)",
         PhraseKey::NewConversationNamed => "Nouvelle conversation commencée : {title}.",
         PhraseKey::KeepsNoConversations => "{agent} ne conserve pas de conversations.",

@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "एक जवाब यहाँ नहीं पहुँच सका। कृपया फिर से पूछें।",
         PhraseKey::NotSpoken => "(मैं यह जवाब बोलकर नहीं सुना सका।)",
         PhraseKey::CodeInFile => "पूरा कोड {name} में है।",
+        PhraseKey::InTerminal => "टर्मिनल",
         PhraseKey::Untitled => "(बिना शीर्षक)",
         PhraseKey::NewConversationNamed => "नई बातचीत शुरू हुई: {title}।",
         PhraseKey::KeepsNoConversations => "{agent} बातचीत सहेजकर नहीं रखता।",

@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "回答をここに届けられませんでした。もう一度お尋ねください。",
         PhraseKey::NotSpoken => "（この回答を音声にできませんでした。）",
         PhraseKey::CodeInFile => "コード全体は {name} にあります。",
+        PhraseKey::InTerminal => "ターミナル",
         PhraseKey::Untitled => "（無題）",
         PhraseKey::NewConversationNamed => "新しい会話を始めました：{title}。",
         PhraseKey::KeepsNoConversations => "{agent} は会話を保存しません。",

@@ -315,6 +315,8 @@ phrases! {
     NotSpoken,
     /// The text shows the beginning of code that goes as a file.
     CodeInFile { name: &'w str },
+    /// Where a conversation was that was begun without the relay.
+    InTerminal,
     /// A conversation or a thread without a title.
     Untitled,
     /// `/new` with a title.

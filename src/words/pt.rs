@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "Uma resposta não pôde ser entregue aqui. Pergunte de novo, por favor.",
         PhraseKey::NotSpoken => "(Não consegui ler esta resposta em voz alta.)",
         PhraseKey::CodeInFile => "O código completo está em {name}.",
+        PhraseKey::InTerminal => "terminal",
         PhraseKey::Untitled => "(sem título)",
         PhraseKey::NewConversationNamed => "Nova conversa iniciada: {title}.",
         PhraseKey::KeepsNoConversations => "{agent} não guarda conversas.",

@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "Ответ не удалось доставить сюда. Спросите ещё раз.",
         PhraseKey::NotSpoken => "(Не удалось озвучить этот ответ.)",
         PhraseKey::CodeInFile => "Весь код — в файле {name}.",
+        PhraseKey::InTerminal => "терминал",
         PhraseKey::Untitled => "(без названия)",
         PhraseKey::NewConversationNamed => "Начат новый разговор: {title}.",
         PhraseKey::KeepsNoConversations => "{agent} не хранит разговоры.",

@@ -128,6 +128,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::Undelivered => "有一个回答无法送达此处。请再问一次。",
         PhraseKey::NotSpoken => "（无法朗读这条回答。）",
         PhraseKey::CodeInFile => "完整代码在 {name} 中。",
+        PhraseKey::InTerminal => "终端",
         PhraseKey::Untitled => "（无标题）",
         PhraseKey::NewConversationNamed => "已开始新的对话：{title}。",
         PhraseKey::KeepsNoConversations => "{agent} 不保存对话。",

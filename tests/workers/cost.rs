@@ -31,9 +31,7 @@ async fn turns_per_second(agent: impl Agent + Clone) -> f64 {
     let began = Instant::now();
     for turn in 0..turns {
         for chat in 0..CHATS {
-            relay
-                .deliver(&format!("c{chat}"), &turn.to_string(), "hi")
-                .await;
+            relay.deliver(&format!("c{chat}"), &turn.to_string(), "hi").await;
         }
     }
     for chat in 0..CHATS {

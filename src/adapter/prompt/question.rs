@@ -173,6 +173,14 @@ impl OfferedOption {
 }
 
 impl OpenQuestion {
+    /// What its message shows once it has ended; `None` where messages cannot be edited.
+    pub(super) fn ended_text(&self, decision: Decision, by: Option<&Person>) -> Option<String> {
+        let head = self.head.as_ref()?;
+        let language = self.target.builder.language;
+        let line = render::decision_line(self.kind, decision, self.chosen(decision), by, language);
+        Some(self.format.decided(head, &line))
+    }
+
     /// Whether a typed answer of this person can be meant for it. One that nobody can have seen takes none.
     pub(super) fn accepts(&self, typed: TypedText, by: &Person, now: Duration) -> bool {
         let fits = match typed {

@@ -414,14 +414,18 @@ impl Prompts {
         self.end(at, Decision::Cancelled, None)
     }
 
+    /// The ops that write under each question that is shown that nobody is asked any more, for when this process ends before it does.
+    pub fn closing(&self) -> impl Iterator<Item = PromptOp> {
+        self.open.iter().filter_map(|open| {
+            let id = open.showing.message()?;
+            Some(open.target.edit(id, open.ended_text(Decision::Cancelled, None)?))
+        })
+    }
+
     /// Ends a question; the one place where that happens.
     fn end(&mut self, at: usize, decision: Decision, by: Option<&Person>) -> Resolution {
         let open = self.open.remove(at);
-        let content = open.head.as_ref().map(|head| {
-            let language = open.target.builder.language;
-            let line = render::decision_line(open.kind, decision, open.chosen(decision), by, language);
-            open.format.decided(head, &line)
-        });
+        let content = open.ended_text(decision, by);
         let message_id = open.showing.message().map(str::to_owned);
         let (edit, pending_edit) = match (open.showing, &message_id, content) {
             (_, Some(id), Some(content)) => (Some(Box::new(open.target.edit(id, content))), None),

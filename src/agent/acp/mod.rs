@@ -16,12 +16,14 @@
 //! | `preferences` | what people can choose in a session · *pure* |
 //! | `sessions`, `outcome` | decisions before a prompt and after its response · *pure* |
 //! | `open`, `prompt`, `turn_queue` | a turn |
+//! | `listing` | the sessions that the agent keeps |
 //!
 //! A stop: open questions are answered "cancelled", the agent gets `session/cancel` and a grace period. Then its process is
 //! killed when no other turn uses it. A session whose stop went wrong is tainted: the next turn works on a copy of it
 //! when the agent makes copies, else in a fresh process, and never on the session as it is.
 
 mod content;
+mod listing;
 mod message;
 mod open;
 mod outcome;
@@ -58,7 +60,7 @@ use self::settings::Launch;
 use super::child::{BaseEnv, program_exists};
 use super::{
     Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, AgentProcess, Failure, FailureClass,
-    PreferenceAnswer, PreferenceRequest, Turn, TurnEnd,
+    ListedSession, PreferenceAnswer, PreferenceRequest, Turn, TurnEnd,
 };
 use crate::wire::SessionKey;
 
@@ -93,7 +95,7 @@ impl AcpAgent {
 
     async fn drive(&self, turn: Turn) -> TurnEnd {
         let stopped_early = TurnEnd::Cancelled { confirmed: true };
-        let cwd = self.directory(&turn);
+        let cwd = self.directory(turn.workdir.as_deref());
         let (gate, evicted) = self.sessions().gate(&turn.session);
         if let Some(session) = evicted {
             self.close(&session);
@@ -127,7 +129,7 @@ impl AcpAgent {
 
     /// Lists what can be chosen in the turn's session, or chooses.
     async fn choose(&self, turn: Turn, request: PreferenceRequest) -> PreferenceAnswer {
-        let cwd = self.directory(&turn);
+        let cwd = self.directory(turn.workdir.as_deref());
         let (gate, evicted) = self.sessions().gate(&turn.session);
         if let Some(session) = evicted {
             self.close(&session);
@@ -277,9 +279,9 @@ impl AcpAgent {
         error.failure(&self.launch, &sign_in.unwrap_or_default())
     }
 
-    fn directory(&self, turn: &Turn) -> PathBuf {
-        match &turn.workdir {
-            Some(folder) => std::path::absolute(folder).unwrap_or_else(|_| folder.clone()),
+    fn directory(&self, workdir: Option<&Path>) -> PathBuf {
+        match workdir {
+            Some(folder) => std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
             None => self.launch.cwd.clone(),
         }
     }
@@ -406,6 +408,10 @@ impl Agent for AcpAgent {
         Box::pin(async move {
             let _ = timeout(REQUEST_TIMEOUT, self.drop_session(session)).await;
         })
+    }
+
+    fn list_sessions<'a>(&'a self, workdir: Option<&'a Path>) -> AgentFuture<'a, Vec<ListedSession>> {
+        Box::pin(self.listed(self.directory(workdir)))
     }
 
     fn commands(&self) -> Vec<AgentCommand> {

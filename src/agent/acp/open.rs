@@ -99,7 +99,7 @@ impl AcpAgent {
         }
     }
 
-    async fn acquire(&self, wanted: Option<&SessionRef>) -> Result<ProcessLease, SessionError> {
+    pub(super) async fn acquire(&self, wanted: Option<&SessionRef>) -> Result<ProcessLease, SessionError> {
         let wanted = wanted.map(|session| session.generation);
         self.pool.acquire(wanted).await.map_err(SessionError::Start)
     }

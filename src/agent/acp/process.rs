@@ -250,6 +250,8 @@ pub(super) struct Capabilities {
     pub(super) close: bool,
     /// `session/delete`: deletes a session.
     pub(super) delete: bool,
+    /// `session/list`: lists the sessions of a directory.
+    pub(super) list: bool,
     /// Prompts may have images.
     pub(super) images: bool,
     /// Ways to sign in, by name.
@@ -313,6 +315,7 @@ impl Capabilities {
             fork: offered(&session["fork"]),
             close: offered(&session["close"]),
             delete: offered(&session["delete"]),
+            list: offered(&session["list"]),
             images: can["promptCapabilities"]["image"].as_bool().unwrap_or(false),
             sign_in: named.take(METHODS).collect(),
         })

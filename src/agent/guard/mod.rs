@@ -48,6 +48,13 @@ macro_rules! delegate {
             self.$inner.prefer(turn, request)
         }
 
+        fn list_sessions<'a>(
+            &'a self,
+            workdir: Option<&'a std::path::Path>,
+        ) -> crate::agent::AgentFuture<'a, Vec<crate::agent::ListedSession>> {
+            self.$inner.list_sessions(workdir)
+        }
+
         fn commands(&self) -> Vec<crate::agent::AgentCommand> { self.$inner.commands() }
 
         fn reports_changes(&self) -> bool { self.$inner.reports_changes() }

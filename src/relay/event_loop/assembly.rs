@@ -27,6 +27,7 @@ use crate::relay::parts::job_files::JobFiles;
 use crate::relay::parts::journal_io::JournalIo;
 use crate::relay::parts::lifecycle::Lifecycle;
 use crate::relay::parts::link::RelayLink;
+use crate::relay::parts::listings::Listings;
 use crate::relay::parts::messages::Messages;
 use crate::relay::parts::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
 use crate::relay::parts::pickers::Pickers;
@@ -177,6 +178,7 @@ impl EventLoop {
             ),
             pickers: Pickers::new(clock.seed()),
             conversations: Conversations::new(),
+            listings: Listings::new(),
             group_threads: GroupThreads::new(settings.chat.group_threads),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),

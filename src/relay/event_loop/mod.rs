@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::clock::Clock;
-use super::effects::Effects;
+use super::effects::{Effects, Listing};
 use super::handle::{HandleRequest, MAX_REQUESTS};
 use super::parts::access::AccessControl;
 use super::parts::agents::AgentRegistry;
@@ -35,6 +35,7 @@ use super::parts::job_files::{JobFiles, JobPrompt};
 use super::parts::journal_io::JournalIo;
 use super::parts::lifecycle::Lifecycle;
 use super::parts::link::RelayLink;
+use super::parts::listings::Listings;
 use super::parts::messages::Messages;
 use super::parts::outbox::{MAX_IN_FLIGHT, Outbox};
 use super::parts::pickers::Pickers;
@@ -47,6 +48,7 @@ use super::parts::turns::{Finished, Turns};
 use super::transport::{InboundFrame, InboundReceiver, InterruptRequest, LinkStatus, inbound_channel};
 use super::voice::Voice;
 use crate::adapter::Adapters;
+use crate::agent::ListedSession;
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
 use crate::session::TurnId;
@@ -97,6 +99,7 @@ pub(super) struct EventLoop {
     pub(super) commands: SlashCommands,
     pub(super) pickers: Pickers,
     pub(super) conversations: Conversations,
+    pub(super) listings: Listings,
     pub(super) group_threads: GroupThreads,
     pub(super) agents: AgentRegistry,
     pub(super) scheduler: Scheduler,
@@ -121,6 +124,7 @@ enum Event {
     TurnRequest(Option<(TurnId, TurnRequest)>),
     TurnFinished(Box<Finished>),
     PromptRead(TurnId, JobPrompt),
+    Listed(Listing, Vec<ListedSession>),
     Arms,
     Link(Box<LinkStatus>),
     Health(Health),
@@ -178,6 +182,7 @@ impl EventLoop {
                 () = self.scheduler.arms_changed() => Event::Arms,
                 finished = self.turns.next_finished() => Event::TurnFinished(Box::new(finished)),
                 (turn, prompt) = self.job_files.next_prompt() => Event::PromptRead(turn, prompt),
+                (listing, listed) = self.listings.next_list() => Event::Listed(listing, listed),
                 Ok(()) = link.changed() => Event::Link(Box::new(link.borrow_and_update().clone())),
                 Ok(()) = channels.health.changed() => Event::Health(channels.health.borrow_and_update().clone()),
                 request = channels.requests.recv() => Event::Request(request),
@@ -218,6 +223,7 @@ impl EventLoop {
             Event::TurnRequest(Some((turn, request))) => self.handle_turn_request(turn, request),
             Event::TurnFinished(finished) => self.finish_turn(*finished),
             Event::PromptRead(turn, prompt) => self.prompt_read(turn, prompt),
+            Event::Listed(listing, listed) => self.sessions_listed(listing, listed),
             Event::Arms => self.scheduler.note_arms(&mut self.effects),
             Event::Link(status) => self.handle_link(*status),
             Event::Health(health) => self.handle_health(health),
@@ -314,6 +320,7 @@ impl EventLoop {
             .mark_sent(now.mono, false, |op| transport.has_left(op), &mut self.effects);
         self.run_effects();
         self.step_sleep();
+        self.keep_questions();
         self.journal.submit(&mut self.effects);
     }
 

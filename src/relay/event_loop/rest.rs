@@ -64,6 +64,7 @@ impl EventLoop {
             lifecycle,
             inbound,
             group_threads,
+            listings,
             clock,
             effects,
             access: _,
@@ -90,6 +91,7 @@ impl EventLoop {
                 + agents.forgetting()
                 + effects.commands()
                 + group_threads.outstanding()
+                + listings.outstanding()
                 + usize::from(inbound.has_waiting()),
             prompts: approvals.count(),
             unseen: journal.is_unwell() || lifecycle.is_reconnecting(),

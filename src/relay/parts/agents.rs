@@ -327,6 +327,12 @@ impl AgentRegistry {
         self.projects.contains_key(name).then(|| (name.clone(), false))
     }
 
+    /// The project of a chat or a thread that people are told: where there are several.
+    pub fn shown_project(&self, input: &RouteInput<'_>) -> Option<String> {
+        let project = || self.project(input).map(|(name, _)| name);
+        (self.projects.len() > 1).then(project).flatten()
+    }
+
     /// Whether a route sets the agent here, so that nobody sets a project.
     pub fn is_routed(&self, input: &RouteInput<'_>) -> bool {
         fixed_route(&self.routes, input).is_some()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent::ListedSession;
 use crate::collections::BoundedCache;
 use crate::relay::effects::{Effects, OwnerKey};
 use crate::store::Command;
@@ -20,7 +21,7 @@ const MAX_CACHED: usize = 4096;
 /// Conversations of an owner; the one that was unused for longest is forgotten.
 const MAX_KEPT: usize = 30;
 /// Conversations in a list.
-const MAX_LISTED: usize = 10;
+pub const MAX_LISTED: usize = 10;
 /// Length of a title.
 const MAX_TITLE_CHARS: usize = 60;
 
@@ -69,6 +70,17 @@ pub struct Use<'u> {
     pub now_ms: i64,
 }
 
+/// The conversation that a chat is in now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// The key of its session at the agent.
+    pub key: SessionKey,
+    /// Whether nobody has written in it yet.
+    pub is_new: bool,
+    /// The key of one that has to be forgotten for it.
+    pub dropped: Option<SessionKey>,
+}
+
 /// The conversations that are known.
 #[derive(Debug)]
 pub struct Conversations {
@@ -95,20 +107,16 @@ impl Conversations {
         }
     }
 
-    /// A turn begins: the key of its conversation, which begins with it unless there is one; and the key of one that has to be
-    /// forgotten for it.
-    pub fn begin(
-        &mut self,
-        owner: &OwnerKey,
-        used: Use<'_>,
-        effects: &mut Effects,
-    ) -> (SessionKey, Option<SessionKey>) {
+    /// A turn begins: the conversation that it belongs to, which begins with it unless there is one.
+    pub fn begin(&mut self, owner: &OwnerKey, used: Use<'_>, effects: &mut Effects) -> Entered {
         let book = self.book(owner);
         let at = match book.current(used.session) {
             Some(at) => at,
             None => book.add(used.session, used.now_ms),
         };
         let conversation = &mut book.conversations[at];
+        // One that was only chosen a model for has no title yet.
+        let is_new = conversation.agent.is_none() || conversation.title.is_empty();
         conversation.agent = Some(used.agent.to_owned());
         conversation.workdir = used.workdir.map(str::to_owned);
         used.place.clone_into(&mut conversation.place);
@@ -119,7 +127,7 @@ impl Conversations {
         let key = SessionKey::from_text(conversation.key.clone());
         let dropped = book.drop_oldest(&key);
         self.save(owner, used.now_ms, effects);
-        (key, dropped)
+        Entered { key, is_new, dropped }
     }
 
     /// The agent gave the conversation of a chat a title.
@@ -204,6 +212,29 @@ impl Conversations {
             conversation.used_ms = now_ms;
         }
         self.save(owner, now_ms, effects);
+    }
+
+    /// A chat goes on with a session that its agent listed: the conversation that it becomes.
+    pub fn adopt(&mut self, owner: &OwnerKey, used: Use<'_>, effects: &mut Effects) -> Entered {
+        self.leave(owner, used.session, "", used.now_ms, effects);
+        let book = self.book(owner);
+        let at = book.add(used.session, used.now_ms);
+        let number = book.last;
+        let conversation = &mut book.conversations[at];
+        // A key that no conversation has had: whatever an agent knows under another one is not of this session.
+        conversation.key = format!("{}#{number}", used.session.as_str());
+        conversation.agent = Some(used.agent.to_owned());
+        conversation.workdir = used.workdir.map(str::to_owned);
+        used.place.clone_into(&mut conversation.place);
+        conversation.title = title(used.text);
+        let key = SessionKey::from_text(conversation.key.clone());
+        let dropped = book.drop_oldest(&key);
+        self.save(owner, used.now_ms, effects);
+        Entered {
+            key,
+            is_new: true,
+            dropped,
+        }
     }
 
     fn book(&mut self, owner: &OwnerKey) -> &mut Book {
@@ -303,6 +334,30 @@ impl Conversation {
     }
 }
 
+/// A line of a list: a session that an agent listed.
+pub fn describe_listed(session: &ListedSession, language: Language, now_ms: i64) -> String {
+    let (title, place) = (
+        listed_title(session, language),
+        language.plain(PhraseKey::InTerminal),
+    );
+    match session.used_ms {
+        Some(used_ms) => language.say(ChatPhrase::ConversationLine {
+            title,
+            age: &age(now_ms - used_ms, language),
+            place,
+        }),
+        None => format!("{title}, {place}"),
+    }
+}
+
+/// The title of a session that an agent listed, for people.
+pub fn listed_title(session: &ListedSession, language: Language) -> &str {
+    match session.title.as_str() {
+        "" => language.plain(PhraseKey::Untitled),
+        title => title,
+    }
+}
+
 /// Where the journal keeps the conversations of an owner.
 pub fn book_key(owner: &OwnerKey) -> Arc<str> {
     format!("{owner}#conversations").into()
@@ -355,12 +410,16 @@ mod tests {
         let (owner, chat): (OwnerKey, _) = ("ann".into(), SessionKey::from_text("c"));
         let first = all
             .begin(&owner, used(&chat, "fix the tests please", 1), &mut effects)
-            .0;
+            .key;
         assert_eq!(first, chat);
-        assert_eq!(all.begin(&owner, used(&chat, "more", 2), &mut effects).0, first);
+        let is_new = |all: &mut Conversations, effects: &mut Effects, text| {
+            all.begin(&owner, used(&chat, text, 1), effects).is_new
+        };
+        assert!(!is_new(&mut all, &mut effects, "more"));
+        assert_eq!(all.begin(&owner, used(&chat, "more", 2), &mut effects).key, first);
         assert!(all.leave(&owner, &chat, "", 3, &mut effects));
         assert!(!all.leave(&owner, &chat, "Release", 3, &mut effects));
-        let second = all.begin(&owner, used(&chat, "hello", 4), &mut effects).0;
+        let second = all.begin(&owner, used(&chat, "hello", 4), &mut effects).key;
         assert_ne!(second, first);
         let titles: Vec<String> = (all.recent(&owner, "code", None).iter())
             .map(|conversation| conversation.describe(&chat, Language::En, 60_004))
@@ -375,7 +434,10 @@ mod tests {
         assert!(all.recent(&owner, "other", None).is_empty());
         assert!(all.recent(&owner, "code", Some("/srv")).is_empty());
         all.resume(&owner, &chat, 1, 5, &mut effects);
-        assert_eq!(all.begin(&owner, used(&chat, "again", 6), &mut effects).0, first);
+        assert_eq!(
+            all.begin(&owner, used(&chat, "again", 6), &mut effects).key,
+            first
+        );
     }
 
     #[test]
@@ -384,13 +446,13 @@ mod tests {
         let (owner, chat): (OwnerKey, _) = ("ann".into(), SessionKey::from_text("c"));
         for now in 0..30 {
             assert_eq!(
-                all.begin(&owner, used(&chat, "x", now), &mut effects).1,
+                all.begin(&owner, used(&chat, "x", now), &mut effects).dropped,
                 None,
                 "{now}"
             );
             all.leave(&owner, &chat, "", now, &mut effects);
         }
-        let (_, dropped) = all.begin(&owner, used(&chat, "x", 30), &mut effects);
+        let dropped = all.begin(&owner, used(&chat, "x", 30), &mut effects).dropped;
         assert_eq!(dropped, Some(chat.clone()));
         assert_eq!(all.book(&owner).conversations.len(), MAX_KEPT);
     }
@@ -406,6 +468,26 @@ mod tests {
         all.begin(&owner, used(&chat, "x", 4), &mut effects);
         all.entitle(&owner, &chat, "Of men", 5, &mut effects);
         assert_eq!(all.recent(&owner, "code", None)[0].title(Language::En), "Mine");
+    }
+
+    #[test]
+    fn a_session_of_the_agent_becomes_a_conversation_under_a_key_of_its_own() {
+        let (mut all, mut effects) = (Conversations::new(), Effects::default());
+        let (owner, chat): (OwnerKey, _) = ("ann".into(), SessionKey::from_text("c"));
+        let listed = ListedSession {
+            id: "s".to_owned(),
+            title: "Of mice".to_owned(),
+            used_ms: Some(0),
+            state: Vec::new(),
+        };
+        let line = describe_listed(&listed, Language::En, 120_000);
+        assert_eq!(line, "Of mice, 2 min ago, terminal");
+        let Entered { key, dropped, .. } = all.adopt(&owner, used(&chat, &listed.title, 1), &mut effects);
+        assert_eq!((key.as_str(), dropped), ("c#1", None));
+        assert_eq!(all.begin(&owner, used(&chat, "more", 2), &mut effects).key, key);
+        assert_eq!(all.recent(&owner, "code", None)[0].title(Language::En), "Of mice");
+        all.leave(&owner, &chat, "", 3, &mut effects);
+        assert_eq!(all.begin(&owner, used(&chat, "x", 4), &mut effects).key, chat);
     }
 
     #[test]

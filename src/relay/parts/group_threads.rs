@@ -76,6 +76,11 @@ impl GroupThreads {
         self.waiting.entry(key).or_default().push(message);
     }
 
+    /// The message that a thread is opened for.
+    pub fn first(&self, key: &str) -> Option<&MessageEvent> {
+        self.waiting.get(key)?.first().map(|held| &*held.event)
+    }
+
     /// The thread of a message is there, or cannot be opened; returns what waits for it.
     pub fn opened(&mut self, key: Arc<str>, thread: Option<String>) -> Vec<HeldMessage> {
         let held = self.waiting.remove(&key).unwrap_or_default();

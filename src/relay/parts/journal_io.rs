@@ -118,6 +118,9 @@ impl JournalIo {
             | Pending::Conversations(..)
             | Pending::CommandConversations(..)
             | Pending::Quiet(..)
+            | Pending::ThreadProject(..)
+            | Pending::ListedSessions(..)
+            | Pending::LeftQuestions
             | Pending::AgentState(_)
             | Pending::Voice(..) => false,
         };

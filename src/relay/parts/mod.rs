@@ -14,6 +14,7 @@ pub mod job_files;
 pub mod journal_io;
 pub mod lifecycle;
 pub mod link;
+pub mod listings;
 pub mod messages;
 pub mod outbox;
 pub mod pickers;

@@ -1,17 +1,16 @@
-//! Conversations: which one a turn belongs to, and `/new`, `/sessions` and `/resume`.
+//! Conversations: which one a turn belongs to, and `/new`.
 
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::relay::effects::{AboutTurn, OwnerKey, Pending, SelectedAgent, Task, WaitingCommand};
+use crate::relay::effects::{AboutTurn, Listing, OwnerKey, Pending, SelectedAgent, Task, WaitingCommand};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
-use crate::relay::parts::conversations::{Conversation, Use, book_key};
+use crate::relay::parts::conversations::{Use, book_key};
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::TurnOrigin;
 use crate::session::TurnId;
-use crate::store::{Command, InboxSeq, RowState};
+use crate::store::{Command, InboxSeq};
 use crate::text::printable;
 use crate::wire::SessionKey;
 use crate::words::ChatPhrase;
@@ -59,15 +58,15 @@ impl EventLoop {
         }
     }
 
-    /// The key of the conversation that a turn belongs to. `said` is the text that may be its title.
+    /// The key of the conversation that a turn belongs to, and whether it begins with it. `said` is the text that may be its title.
     pub fn enter_conversation(
         &mut self,
         origin: &TurnOrigin,
         agent: &SelectedAgent,
         said: Option<&String>,
-    ) -> SessionKey {
+    ) -> (SessionKey, bool) {
         if !agent.agent.info().remembers {
-            return origin.session.clone();
+            return (origin.session.clone(), false);
         }
         let owner = self.conversation_owner(&origin.session, &origin.chat, &origin.facts);
         let workdir = agent.workdir.as_deref().and_then(std::path::Path::to_str);
@@ -80,11 +79,11 @@ impl EventLoop {
             place: &format!("{} {kind}", origin.chat.platform),
             now_ms: self.clock.unix_ms(),
         };
-        let (key, dropped) = self.conversations.begin(&owner, used, &mut self.effects);
-        if let Some(dropped) = dropped {
+        let entered = self.conversations.begin(&owner, used, &mut self.effects);
+        if let Some(dropped) = entered.dropped {
             self.agents.forget(&dropped, None, &mut self.effects);
         }
-        key
+        (entered.key, entered.is_new)
     }
 
     /// The agent gave a conversation a title.
@@ -130,11 +129,18 @@ impl EventLoop {
             return;
         }
         match command {
-            SlashCommand::Resume(choice) => {
-                let answer = self.resume_conversation(&owner, &choice, session, (chat, facts), author);
-                self.answer_command(&answer, session, row, (chat, facts));
+            SlashCommand::Resume(_) | SlashCommand::Sessions => {
+                let command = Box::new(WaitingCommand {
+                    command,
+                    about,
+                    session: session.clone(),
+                    row,
+                    chat: chat.clone(),
+                    facts: facts.clone(),
+                    author: author.clone(),
+                });
+                self.choose_conversation(Listing { owner, command });
             }
-            SlashCommand::Sessions => self.list_conversations(&owner, session, row, (chat, facts), author),
             SlashCommand::New(title) => {
                 self.new_conversation(&owner, &title, about, session, author);
                 let language = self.language(chat, facts);
@@ -194,107 +200,5 @@ impl EventLoop {
             let running = self.turns.forget(session);
             self.agents.forget(session, running, &mut self.effects);
         }
-    }
-
-    /// The last conversations of the agent that answers here, and its name; an answer where there are none.
-    fn recent_conversations(
-        &mut self,
-        owner: &OwnerKey,
-        session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
-        author: &Author,
-    ) -> Result<(String, Vec<Conversation>), String> {
-        let input = route_input(chat, facts);
-        let allowed = self.access.agents(author);
-        let selection = self.agents.answering(session, &input, allowed.as_deref());
-        let agent = selection.agent.name.to_string();
-        let language = self.language(chat, facts);
-        if !selection.agent.agent.info().remembers {
-            return Err(language.say(ChatPhrase::KeepsNoConversations { agent: &agent }));
-        }
-        let workdir = selection
-            .agent
-            .workdir
-            .as_deref()
-            .and_then(std::path::Path::to_str);
-        let recent = self.conversations.recent(owner, &agent, workdir);
-        if recent.is_empty() {
-            return Err(language.say(ChatPhrase::NoConversationsYet { agent: &agent }));
-        }
-        Ok((agent, recent))
-    }
-
-    fn list_conversations(
-        &mut self,
-        owner: &OwnerKey,
-        session: &SessionKey,
-        row: InboxSeq,
-        place: (&ChatId, &ChatFacts),
-        author: &Author,
-    ) {
-        let (agent, recent) = match self.recent_conversations(owner, session, place, author) {
-            Ok(recent) => recent,
-            Err(answer) => return self.answer_command(&answer, session, row, place),
-        };
-        let (language, now_ms) = (self.language(place.0, place.1), self.clock.unix_ms());
-        let lines: Vec<String> = (recent.iter().zip(1..))
-            .map(|(known, number)| format!("{number}. {}", known.describe(session, language, now_ms)))
-            .collect();
-        let text = language.say(ChatPhrase::ConversationList {
-            agent: &agent,
-            list: &lines.join("\n"),
-        });
-        let entries = recent.iter().map(|conversation| {
-            let command = format!("/resume #{}", conversation.number);
-            (conversation.title(language).to_owned(), command)
-        });
-        let asked_by = place.1.user_id.clone();
-        let actions = self.show_list(&text, entries.collect(), asked_by, session, place);
-        let (chat, group) = (place.0, OpGroup::Message(row));
-        let adapter = self.adapters.get(&chat.platform);
-        let (lane, span) = (chat.key().into(), tracing::Span::none());
-        let ops = self
-            .outbox
-            .plan(&adapter, &session.shared(), &lane, &actions, group, &span);
-        self.end_row(row, RowState::Done, ops, None);
-    }
-
-    fn resume_conversation(
-        &mut self,
-        owner: &OwnerKey,
-        choice: &str,
-        session: &SessionKey,
-        place: (&ChatId, &ChatFacts),
-        author: &Author,
-    ) -> String {
-        let recent = match self.recent_conversations(owner, session, place, author) {
-            Ok((_, recent)) => recent,
-            Err(answer) => return answer,
-        };
-        let language = self.language(place.0, place.1);
-        let chosen = match choice.strip_prefix('#') {
-            Some(number) => recent.iter().find(|known| Ok(known.number) == number.parse()),
-            None => match choice.parse::<usize>() {
-                Ok(number) => number.checked_sub(1).and_then(|at| recent.get(at)),
-                Err(_) => recent
-                    .iter()
-                    .find(|known| known.title(language).eq_ignore_ascii_case(choice)),
-            },
-        };
-        let Some(chosen) = chosen else {
-            return language.say(ChatPhrase::ConversationUnknown);
-        };
-        let title = chosen.title(language);
-        if chosen.is_in(session) {
-            return language.say(ChatPhrase::ConversationHere { title });
-        }
-        let is_busy = |session: &SessionKey| self.turns.sessions().turn_of(session).is_some();
-        if is_busy(session) || chosen.session().is_some_and(|other| is_busy(&other)) {
-            return language.say(ChatPhrase::ConversationsBusy);
-        }
-        let number = chosen.number;
-        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
-        self.conversations.resume(owner, session, number, now_ms, effects);
-        language.say(ChatPhrase::ConversationResumed { title })
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::access::EventKind;
 use crate::adapter::stream::Priority;
-use crate::adapter::{ChatId, move_to_thread};
+use crate::adapter::{ChatFacts, ChatId, move_to_thread};
 use crate::link::Moment;
 use crate::relay::effects::{Effect, HeldMessage, Pending, PlaceKey};
 use crate::relay::event_loop::EventLoop;
@@ -18,6 +18,8 @@ use crate::relay::parts::group_threads::ThreadPlace;
 use crate::relay::parts::turns::decode_line;
 use crate::session::TurnId;
 use crate::store::{Command, InboxKind};
+
+use super::command::route_input;
 
 /// How long a message waits for its thread.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,8 +37,12 @@ impl EventLoop {
                 None
             }
             ThreadPlace::Unknown(key) if self.starts_thread(&held, now) => {
-                self.open_thread(Arc::clone(&key), &held);
-                self.group_threads.hold(key, held);
+                let chat = ChatId::from_source(&held.event.source);
+                self.group_threads.hold(Arc::clone(&key), held);
+                match self.unknown_project(&chat) {
+                    Some(place) => self.read_project(place, |place| Pending::ThreadProject(key, place)),
+                    None => self.open_thread(key),
+                }
                 None
             }
             ThreadPlace::AsWritten | ThreadPlace::Unknown(_) => Some(held),
@@ -61,10 +67,22 @@ impl EventLoop {
             }
     }
 
-    fn open_thread(&mut self, key: Arc<str>, held: &HeldMessage) {
-        let chat = ChatId::from_source(&held.event.source);
+    /// The project of a group is known, in which a message starts a thread.
+    pub fn thread_project_known(&mut self, key: Arc<str>, place: &PlaceKey, saved: Option<Vec<u8>>) {
+        self.agents.learn_project(place, saved);
+        self.open_thread(key);
+    }
+
+    /// Opens a thread for the message that waits for it.
+    fn open_thread(&mut self, key: Arc<str>) {
+        let Some(event) = self.group_threads.first(&key) else {
+            return;
+        };
+        let chat = ChatId::from_source(&event.source);
+        let facts = ChatFacts::default();
+        let project = self.agents.shown_project(&route_input(&chat, &facts));
         let adapter = self.adapters.get(&chat.platform);
-        let action = adapter.open_thread(&held.event);
+        let action = adapter.open_thread(event, project.as_deref());
         self.effects.push(Effect::Queue(EphemeralOp {
             id: self.outbox.next_id(),
             body: OpBody::new(&adapter, chat.key().into(), &action),
@@ -105,20 +123,28 @@ impl EventLoop {
         held
     }
 
+    /// The place of a group whose project is not known.
+    fn unknown_project(&self, group: &ChatId) -> Option<PlaceKey> {
+        self.agents
+            .unknown_place(&route_input(group, &ChatFacts::default()))
+    }
+
+    /// Reads the project of a place for whoever waits for it.
+    pub fn read_project(&mut self, place: PlaceKey, waiter: impl FnOnce(PlaceKey) -> Pending) {
+        let session = project_key(&place);
+        self.effects
+            .request(waiter(place), |token| Command::LoadResume { token, session });
+    }
+
     /// A thread that a message started has the project of its group. `false` while that is not known; it is read then, and the
     /// turn comes here again.
     pub fn inherit_project(&mut self, turn: TurnId, place: &PlaceKey, group: &ChatId) -> bool {
-        let facts = crate::adapter::ChatFacts::default();
-        let input = super::command::route_input(group, &facts);
-        if let Some(unknown) = self.agents.unknown_place(&input) {
-            let session = project_key(&unknown);
-            self.effects
-                .request(Pending::Project(turn, unknown), |token| Command::LoadResume {
-                    token,
-                    session,
-                });
+        if let Some(unknown) = self.unknown_project(group) {
+            self.read_project(unknown, |place| Pending::Project(turn, place));
             return false;
         }
+        let facts = ChatFacts::default();
+        let input = route_input(group, &facts);
         let project = self.agents.project(&input).filter(|(_, is_routed)| !is_routed);
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         let project = project.map(|(name, _)| name);

@@ -29,6 +29,7 @@ impl EventLoop {
             | Completion::Queued { token, .. }
             | Completion::Waiting { token, .. }
             | Completion::Resume { token, .. }
+            | Completion::Found { token, .. }
             | Completion::Ops { token, .. } => *token,
             Completion::Ended { seq, ops } => return self.row_ended(*seq, *ops),
             Completion::Loaded(row) => return self.row_loaded(row),
@@ -81,12 +82,21 @@ impl EventLoop {
             (Completion::Resume { blob, .. }, Pending::Project(turn, place)) => {
                 self.project_known(turn, &place, blob);
             }
+            (Completion::Resume { blob, .. }, Pending::ThreadProject(key, place)) => {
+                self.thread_project_known(key, &place, blob);
+            }
             (Completion::Resume { blob, .. }, Pending::Conversations(turn, owner)) => {
                 self.conversations_known(turn, &owner, blob);
             }
             (Completion::Resume { blob, .. }, Pending::CommandConversations(owner, command)) => {
                 self.command_conversations_known(&owner, *command, blob);
             }
+            (Completion::Found { found, .. }, Pending::ListedSessions(listing, mut listed)) => {
+                let mut found = found.into_iter();
+                listed.retain(|_| !found.next().unwrap_or(true));
+                self.sessions_sorted(*listing, &listed);
+            }
+            (Completion::Resume { blob, .. }, Pending::LeftQuestions) => self.close_left_questions(blob),
             (Completion::Resume { blob, .. }, Pending::Quiet(person, waiter)) => {
                 self.quiet_hours_loaded(person, waiter, blob.as_deref());
             }
@@ -179,10 +189,14 @@ impl EventLoop {
             Pending::AgentChoice(turn, session) => self.agent_chosen(turn, &session, None),
             // Nobody is asked about a place whose project cannot be read.
             Pending::Project(turn, place) => self.project_known(turn, &place, Some(Vec::new())),
+            Pending::ThreadProject(key, place) => self.thread_project_known(key, &place, None),
             Pending::Conversations(turn, owner) => self.conversations_known(turn, &owner, None),
             Pending::CommandConversations(owner, command) => {
                 self.command_conversations_known(&owner, *command, None);
             }
+            // Nobody is shown a session that may be somebody else's.
+            Pending::ListedSessions(listing, _) => self.sessions_sorted(*listing, &[]),
+            Pending::LeftQuestions => tracing::error!("cannot read which questions the last run left open"),
             Pending::Quiet(person, waiter) => self.quiet_hours_loaded(person, waiter, None),
             Pending::AgentState(reply) | Pending::Voice(_, reply) => drop(reply.send(None)),
             Pending::Job(step) => self.job_command_failed(step),

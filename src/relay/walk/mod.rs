@@ -1,4 +1,4 @@
-//! What the event loop does with each event, in the order of the walk: what came in ([`arrival`], [`group_threads`], [`edits`], [`command`]), the life of a
+//! What the event loop does with each event, in the order of the walk: what came in ([`arrival`], [`group_threads`], [`edits`], [`command`], [`session_list`]), the life of a
 //! turn ([`turn`], [`turn_end`]), what it changed ([`changes`]) and where its task makes a difference ([`job`], [`handed`]), the requests of a running one
 //! ([`turn_requests`]), what goes out ([`ops`]) and whether it rings ([`quiet`]), the journal's answers ([`journal`]), and what an earlier process left
 //! ([`recovery`]). Requests of handles come in beside all of that ([`requests`], [`repairs`]).
@@ -21,6 +21,7 @@ pub mod quiet;
 pub mod recovery;
 pub mod repairs;
 pub mod requests;
+pub mod session_list;
 pub mod turn;
 pub mod turn_end;
 pub mod turn_requests;

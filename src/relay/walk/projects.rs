@@ -1,13 +1,14 @@
 //! Projects: which one a chat or a thread has, and `/project`.
 
 use crate::access::Author;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{AnswerShaper, ChatFacts, ChatId, RelayAdapter};
 use crate::relay::effects::{OwnerKey, Pending, PlaceKey};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
-use crate::relay::parts::agents::{places, project_key};
+use crate::relay::parts::agents::places;
+use crate::relay::parts::turns::TurnOrigin;
 use crate::session::TurnId;
-use crate::store::{Command, InboxSeq, RowState};
+use crate::store::{InboxSeq, RowState};
 use crate::text::printable;
 use crate::wire::SessionKey;
 use crate::words::ChatPhrase;
@@ -24,12 +25,7 @@ impl EventLoop {
         let Some(place) = self.agents.unknown_place(&input) else {
             return false;
         };
-        let session = project_key(&place);
-        self.effects
-            .request(Pending::Project(turn, place), |token| Command::LoadResume {
-                token,
-                session,
-            });
+        self.read_project(place, |place| Pending::Project(turn, place));
         true
     }
 
@@ -57,6 +53,32 @@ impl EventLoop {
         if let Some((row, ..)) = self.turns.preparing(turn) {
             self.prepare_turn(turn, row);
         }
+    }
+
+    /// What rewrites an answer for its chat. The first one of a conversation says its project.
+    pub fn answer_shaper(
+        &self,
+        adapter: &RelayAdapter,
+        origin: &TurnOrigin,
+        sends_files: bool,
+        is_first: bool,
+    ) -> AnswerShaper {
+        let mut shaper = adapter.answer_shaper(&origin.facts, sends_files);
+        if let Some(header) = self.project_header(origin).filter(|_| is_first) {
+            shaper.set_header(header);
+        }
+        shaper
+    }
+
+    /// The line above the first answer of a conversation: its project, where there are several and no name of a thread says it.
+    fn project_header(&self, origin: &TurnOrigin) -> Option<String> {
+        let (platform, thread) = (&origin.chat.platform, origin.facts.thread_id.as_deref());
+        let is_named = |thread: &str| self.group_threads.parent(platform, thread).is_some();
+        if thread.is_some_and(is_named) {
+            return None;
+        }
+        let project = (self.agents).shown_project(&route_input(&origin.chat, &origin.facts))?;
+        Some(format!("[{project}]"))
     }
 
     fn ask_about_project(&mut self, place: &PlaceKey, session: &SessionKey, at: (&ChatId, &ChatFacts)) {
@@ -102,7 +124,7 @@ impl EventLoop {
         author: &Author,
     ) -> String {
         let language = self.language(at.0, at.1);
-        if self.access.is_active() && !self.access.is_owner(author) {
+        if !self.access.acts_as_owner(author) {
             return language.say(ChatPhrase::ProjectOwnersOnly);
         }
         let input = route_input(at.0, at.1);

@@ -4,9 +4,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::adapter::ChatId;
+use crate::adapter::stream::DurableAction;
+use crate::relay::effects::Pending;
 use crate::relay::event_loop::{Cursor, EventLoop};
+use crate::relay::parts::approvals::LeftQuestion;
 use crate::store::{Batch, Command, Completion, Recovered, Subject};
 
+/// Where the journal keeps the questions that are shown.
+const LEFT_QUESTIONS: &str = "#questions";
 /// Ops that are read at a time.
 const PAGE: u32 = 1024;
 /// How long to wait before reading a page again that could not be read.
@@ -33,10 +39,54 @@ impl EventLoop {
                 self.turns.read_interrupted(row.seq, &mut self.effects);
             }
         }
+        self.effects
+            .request(Pending::LeftQuestions, |token| Command::LoadResume {
+                token,
+                session: LEFT_QUESTIONS.into(),
+            });
         Cursor {
             last_op: recovered.ops.last().map(|op| op.seq),
             waiting: recovered.waiting,
         }
+    }
+
+    /// Nobody waits for an answer to the questions that an earlier process left open: their messages say so.
+    pub fn close_left_questions(&mut self, saved: Option<Vec<u8>>) {
+        let Some(saved) = saved else { return };
+        let left: Vec<LeftQuestion> = serde_json::from_slice(&saved).unwrap_or_default();
+        for question in left {
+            let chat = ChatId {
+                platform: question.platform,
+                chat: question.chat,
+            };
+            let adapter = self.adapters.get(&chat.platform);
+            let (session, lane) = (question.session.into(), chat.key().into());
+            let (actions, span) = ([DurableAction::from(question.action)], tracing::Span::none());
+            let group = self.outbox.notice_group();
+            let ops = self
+                .outbox
+                .plan(&adapter, &session, &lane, &actions, group, &span);
+            self.add_ops(ops, None);
+        }
+        self.effects.write(Command::DropResume {
+            session: LEFT_QUESTIONS.into(),
+        });
+    }
+
+    /// Keeps which questions are shown, when that has changed.
+    pub fn keep_questions(&mut self) {
+        let Some(left) = self.approvals.take_changed() else {
+            return;
+        };
+        let session = LEFT_QUESTIONS.into();
+        self.effects.write(match serde_json::to_vec(&left) {
+            Ok(blob) if !left.is_empty() => Command::SetResume {
+                session,
+                blob,
+                now_ms: self.clock.unix_ms(),
+            },
+            _ => Command::DropResume { session },
+        });
     }
 
     /// Reads whatever did not fit into the first pages. What recovery itself wants written waits until everything is

@@ -140,7 +140,7 @@ impl EventLoop {
         let span = self.turns.span(turn);
         let personal = self.chats.is_personal(&event.source);
         let origin = TurnOrigin::new(session, &event.source, personal, author, span);
-        if let Some(command) = command.filter(|command| !command.is_for_agent()) {
+        if let Some(command) = command.clone().filter(|command| !command.is_for_agent()) {
             self.turns.abandon(turn);
             let (chat, about) = ((&*origin.chat, &*origin.facts), AboutTurn::Forgotten);
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
@@ -148,6 +148,12 @@ impl EventLoop {
         }
         self.messages
             .learn(MessageKey::of(&event), &origin.session, row.seq);
+        if command.is_none()
+            && let Some(line) = row.line.as_deref()
+        {
+            self.messages
+                .set_last(&origin.session, &origin.facts, row.kind, line);
+        }
         // A kill may have come between the message and what it tells about its chat.
         self.learn_chat(&origin.chat, &origin.facts);
         Some((origin, Task::Message(Some(Box::new(event)))))
@@ -292,8 +298,8 @@ impl EventLoop {
                 input.text = texts.join("\n\n");
             }
         }
-        let conversation = match task {
-            Task::Job(_) => origin.session.clone(),
+        let (conversation, is_new) = match task {
+            Task::Job(_) => (origin.session.clone(), false),
             Task::Message(_) | Task::Handed(_) => {
                 let origin = Arc::clone(&origin);
                 self.enter_conversation(&origin, &selection.agent, command.is_none().then_some(&said))
@@ -316,7 +322,7 @@ impl EventLoop {
             has_albums: adapter.has_albums(),
             start_mark,
             instead,
-            shaper: adapter.answer_shaper(&origin.facts, sends_files),
+            shaper: self.answer_shaper(&adapter, &origin, sends_files, is_new),
         };
         self.turns
             .begin(turn, row, selection.agent, input, conversation, context);
@@ -418,6 +424,11 @@ impl EventLoop {
             let session = self.chats.name(&mut event);
             let author = self.access.author(Starter::Message(&event.source));
             let origin = TurnOrigin::new(session, &event.source, false, author, tracing::Span::none());
+            if let Some(line) = row.line.as_deref() {
+                // Its author is told to ask again.
+                self.messages
+                    .set_last(&origin.session, &origin.facts, row.kind, line);
+            }
             let chat = KnownChat {
                 chat: (*origin.chat).clone(),
                 facts: (*origin.facts).clone(),

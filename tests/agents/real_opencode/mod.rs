@@ -3,16 +3,18 @@
 //! The real relay, the real agent, real processes; only the connector and the model are ours, and both are on loopback.
 //! Nothing is sent to anyone. Where OpenCode cannot be installed, the tests say so loudly and are skipped.
 
+mod in_chat;
 mod install;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
 
 use crate::real_hermes::home::OFFLINE;
 use crate::real_hermes::{conversation, model, processes};
+use crate::support::dev::Connector;
 use crate::support::quick_start::Way;
 use crate::support::relay_process::Setup;
 
@@ -23,10 +25,18 @@ async fn opencode_answers_asks_stops_and_remembers() {
     };
     let model = model::start().await;
     let connector = conversation::connector().await;
-    let mut setup = Setup::for_connector(&connector).args(&["run", "--agent", "o"]);
+    let (setup, work) = set_up(&connector, &opencode, &model.base(), "");
+    conversation::held(&connector, &setup, &work).await;
+    let folder = work.parent().unwrap_or(Path::new("/"));
+    processes::gone(folder, "", processes::LEAVING).await;
+}
+
+/// A relay whose agent `o` is this OpenCode with this model and further settings, and the directory that it works in.
+fn set_up(connector: &Connector, opencode: &Path, model: &str, more: &str) -> (Setup, PathBuf) {
+    let setup = Setup::for_connector(connector).args(&["run", "--agent", "o"]);
     let work = setup.home().with_file_name("work");
     fs::create_dir(&work).unwrap();
-    fs::write(work.join("opencode.json"), settings(&model.base())).unwrap();
+    fs::write(work.join("opencode.json"), settings(model)).unwrap();
     let offline = OFFLINE
         .iter()
         .chain(&QUIET)
@@ -34,16 +44,14 @@ async fn opencode_answers_asks_stops_and_remembers() {
         .collect::<Vec<_>>()
         .join(", ");
     let agent = format!(
-        "{{preset: opencode, argv: [\"{}\", acp], cwd: \"{}\", env: {{{offline}}}}}",
+        "{{preset: opencode, argv: [\"{}\", acp], cwd: \"{}\", env: {{{offline}}}{more}}}",
         opencode.display(),
         work.display(),
     );
-    setup = setup
+    let setup = setup
         .setting("agents.o", &agent)
         .env("PATH", "/usr/local/bin:/usr/bin:/bin");
-    conversation::held(&connector, &setup, &work).await;
-    let folder = work.parent().unwrap_or(Path::new("/"));
-    processes::gone(folder, "", processes::LEAVING).await;
+    (setup, work)
 }
 
 /// How long OpenCode may take for an answer, its first start included.
@@ -94,7 +102,7 @@ fn settings(model: &str) -> String {
             "npm": "@ai-sdk/openai-compatible",
             "name": "test",
             "options": {"baseURL": format!("{model}/v1"), "apiKey": "not-a-secret"},
-            "models": {"made-up": {"name": "made-up"}},
+            "models": {"made-up": {"name": "made-up"}, "other": {"name": "other"}},
         }},
     })
     .to_string()

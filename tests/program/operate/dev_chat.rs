@@ -479,3 +479,23 @@ async fn a_job_is_made_in_the_chat_armed_fired_on_the_page_and_answered() {
     terminal.keys(CTRL_D);
     assert_eq!(terminal.ends().await, (Some(0), true));
 }
+
+/// Whoever sits at the keyboard is an owner, so projects can be set here as well.
+#[tokio::test]
+async fn a_project_is_set_in_the_chat_of_dev() {
+    let setup = Setup::new()
+        .setting("projects.docs", "{workdir: /tmp}")
+        .setting("projects.site", "{workdir: /}");
+    let mut terminal = Terminal::start(setup.verb(&["dev"]));
+    terminal.enter("/project").await;
+    terminal.shows("None is set here.").await;
+    terminal.shows("2. site").await;
+    terminal.enter("/project site").await;
+    terminal.shows("The project is site from now on").await;
+    terminal.enter("/status").await;
+    terminal.shows("Agent echo is idle. The project is site.").await;
+    terminal.enter("hello").await;
+    terminal.answered("echo: echo: hello").await;
+    terminal.keys(CTRL_D);
+    assert_eq!(terminal.ends().await, (Some(0), true));
+}

@@ -20,6 +20,7 @@ const PARTS: &[(&str, &str)] = &[
     ("JobFiles", "job_files"),
     ("JournalIo", "journal_io"),
     ("Lifecycle", "lifecycle"),
+    ("Listings", "listings"),
     ("Messages", "messages"),
     ("Outbox", "outbox"),
     ("Pickers", "pickers"),

@@ -4,6 +4,7 @@ use super::{Scripted, list, press, say, start};
 use crate::prompts::{BUTTONS, PLAIN};
 use crate::support::memory_relay::event;
 use hermes_relay::agent::EchoAgent;
+use hermes_relay::config::Settings;
 use serde_json::json;
 
 const NEW: &str = "Started a new conversation.";
@@ -114,5 +115,98 @@ async fn an_agent_that_keeps_none_says_so() {
         "tested keeps no conversations."
     );
     assert_eq!(say(&relay, "c1", "/new").await, NEW);
+    relay.stop().await;
+}
+
+/// `user-of-c1` is an owner, `user-of-c2` a user.
+fn people(settings: &mut Settings) {
+    let rule = |user: &str, role: &str| json!({"platform": "discord", "user": user, "role": role});
+    let people = json!({"people": [rule("user-of-c1", "owner"), rule("user-of-c2", "user")]});
+    settings.access = serde_json::from_value(people).unwrap();
+}
+
+#[tokio::test]
+async fn an_owner_goes_on_with_what_was_begun_in_a_terminal_and_nobody_else_does() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (id, said) in [("t-1", "plant trees"), ("t-2", "water them"), ("t-3", "prune")] {
+        std::fs::write(store.path().join(id), said).unwrap();
+    }
+    let relay = start(
+        dir.path(),
+        Scripted::new(store.path(), "load list"),
+        PLAIN,
+        people,
+    )
+    .await;
+    assert_eq!(say(&relay, "c2", "secret").await, "heard: secret");
+    assert_eq!(say(&relay, "c1", "apples").await, "heard: apples");
+    // A user sees and gets nothing of it, and an owner nothing of a user's.
+    let own = "Your conversations with tested:\n1. secret, just now, discord dm, here now\nGo on with one here: /resume NUMBER, or the number alone.";
+    assert_eq!(say(&relay, "c2", "/sessions").await, own);
+    for choice in ["2", "=t-1", "plant trees"] {
+        assert_eq!(
+            say(&relay, "c2", &format!("/resume {choice}")).await,
+            "There is no such conversation. /sessions lists them."
+        );
+    }
+    let all = say(&relay, "c1", "/sessions").await;
+    assert_eq!(
+        all,
+        "Your conversations with tested:\n1. apples, just now, discord dm, here now\n2. plant trees, terminal\n\
+         3. water them, terminal\n4. prune, terminal\nGo on with one here: /resume NUMBER, or the number alone."
+    );
+    assert_eq!(
+        say(&relay, "c1", "3").await,
+        "This chat goes on with: water them."
+    );
+    assert_eq!(say(&relay, "c1", "recall").await, "water them, recall");
+    // From now on it is a conversation as any other.
+    relay.stop().await;
+    let relay = start(
+        dir.path(),
+        Scripted::new(store.path(), "load list"),
+        PLAIN,
+        people,
+    )
+    .await;
+    assert_eq!(
+        say(&relay, "c1", "/sessions").await,
+        "Your conversations with tested:\n1. water them, just now, discord dm, here now\n2. apples, just now, discord dm\n\
+         3. plant trees, terminal\n4. prune, terminal\nGo on with one here: /resume NUMBER, or the number alone."
+    );
+    assert_eq!(
+        say(&relay, "c1", "/resume prune").await,
+        "This chat goes on with: prune."
+    );
+    assert_eq!(say(&relay, "c1", "recall").await, "prune, recall");
+    assert_eq!(
+        say(&relay, "c1", "/resume =t-9").await,
+        "There is no such conversation. /sessions lists them."
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_button_continues_what_was_begun_in_a_terminal() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(store.path().join("t-1"), "plant trees").unwrap();
+    let relay = start(
+        dir.path(),
+        Scripted::new(store.path(), "load list"),
+        BUTTONS,
+        people,
+    )
+    .await;
+    relay.deliver("c1", "l1", "/sessions").await;
+    let shown = list(&relay, "c1").await;
+    assert_eq!(shown.action["options"][0]["label"], "plant trees");
+    let pressed = press(&shown, "o0", "user-of-c1", "p1");
+    relay.connector.deliver_buffered("p1", pressed).await.unwrap();
+    relay
+        .seen("it goes on", |seen| {
+            seen.texts("c1").contains(&"This chat goes on with: plant trees.")
+        })
+        .await;
+    assert_eq!(say(&relay, "c1", "recall").await, "plant trees, recall");
     relay.stop().await;
 }

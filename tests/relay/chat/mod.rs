@@ -3,6 +3,8 @@
 mod conversations;
 mod preferences;
 mod projects;
+#[cfg(feature = "dev")]
+mod transcripts;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::prompts::{platform, terse};
 use crate::support::memory_relay::{Running, event, start_on};
 use hermes_relay::agent::{
-    AcpAgent, AcpSettings, Agent, AgentCommand, AgentFuture, AgentInfo, BaseEnv, PreferenceAnswer,
-    PreferenceRequest, Turn, TurnEnd,
+    AcpAgent, AcpSettings, Agent, AgentCommand, AgentFuture, AgentInfo, BaseEnv, ListedSession,
+    PreferenceAnswer, PreferenceRequest, Turn, TurnEnd,
 };
 use hermes_relay::config::Settings;
 use hermes_relay::relay::SeenOp;
@@ -60,6 +62,10 @@ impl Agent for Scripted {
 
     fn prefer(&self, turn: Turn, request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {
         self.0.prefer(turn, request)
+    }
+
+    fn list_sessions<'a>(&'a self, workdir: Option<&'a Path>) -> AgentFuture<'a, Vec<ListedSession>> {
+        self.0.list_sessions(workdir)
     }
 
     fn commands(&self) -> Vec<AgentCommand> {

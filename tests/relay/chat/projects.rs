@@ -57,7 +57,15 @@ async fn an_owner_sets_the_project_of_a_chat_and_others_do_not() {
     let set = "The project is site from now on: tested answers, in a new conversation.";
     assert_eq!(say(&relay, "c1", "2").await, set);
     let site = store.path().join("site").display().to_string();
+    let first = say(&relay, "c1", "where").await;
+    assert_eq!(
+        first,
+        format!("[site]\n{site}"),
+        "the first answer says the project"
+    );
     assert_eq!(say(&relay, "c1", "where").await, site);
+    assert_eq!(say(&relay, "c1", "/new").await, "Started a new conversation.");
+    assert_eq!(say(&relay, "c1", "where").await, format!("[site]\n{site}"));
     assert_eq!(
         say(&relay, "c1", "/project nowhere").await,
         "There is no project named nowhere. Projects: docs, site."
@@ -92,7 +100,8 @@ async fn a_thread_has_the_project_of_its_route() {
     };
     let relay = start(dir.path(), Scripted::new(store.path(), ""), PLAIN, adjust).await;
     let docs = store.path().join("docs").display().to_string();
-    assert_eq!(say_in_thread(&relay, "t1", "where", 1).await, docs);
+    let headed = format!("[docs]\n{docs}");
+    assert_eq!(say_in_thread(&relay, "t1", "where", 1).await, headed);
     assert_eq!(
         say_in_thread(&relay, "t1", "/project site", 2).await,
         "A route sets the agent here, so no project can be set."
@@ -123,6 +132,21 @@ async fn a_new_thread_asks_an_owner_once() {
         .await;
     let before = relay.connector.record().borrow().texts("c1").len();
     let site = store.path().join("site").display().to_string();
-    assert_eq!(say_in_thread(&relay, "t9", "where", before + 1).await, site);
+    let headed = format!("[site]\n{site}");
+    assert_eq!(say_in_thread(&relay, "t9", "where", before + 1).await, headed);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn one_project_alone_needs_no_name() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let adjust = |settings: &mut Settings| {
+        projects(settings, store.path());
+        settings.projects.remove("docs");
+    };
+    let relay = start(dir.path(), Scripted::new(store.path(), ""), PLAIN, adjust).await;
+    say(&relay, "c1", "/project site").await;
+    let site = store.path().join("site").display().to_string();
+    assert_eq!(say(&relay, "c1", "where").await, site);
     relay.stop().await;
 }

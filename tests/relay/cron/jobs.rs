@@ -8,6 +8,7 @@ use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
 use hermes_relay::cron::job::{JobOrigin, JobState, NewJob};
+use hermes_relay::relay::SeenOp;
 use hermes_relay::skill::{SkillStatus, SkillStore as _, SkillWrite};
 use hermes_relay::store::{ClaimReply, RunSource, SqliteSkillStore};
 use hermes_relay::store::{
@@ -784,4 +785,61 @@ async fn a_skill_that_cannot_be_read_yet_keeps_no_chat_waiting() {
         "{texts:?}"
     );
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_was_made_in_a_groups_thread_answers_there_and_opens_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let platform = CapabilityDescriptor {
+        supports_threads: true,
+        supported_ops: ["send", "thread_create"].map(str::to_owned).into(),
+        ..CapabilityDescriptor::placeholder("discord")
+    };
+    let adjust = |settings: &mut Settings| {
+        plain(settings);
+        settings.streaming.reactions = false;
+        settings.chat.group_threads = true;
+        let projects = r#"{"site": {"workdir": "/"}, "docs": {"workdir": "/tmp"}}"#;
+        settings.projects = serde_json::from_str(projects).unwrap();
+    };
+    let relay = start_on(dir.path(), EchoAgent, &platform, adjust).await;
+    let event = |chat: &str, kind: &str, id: &str, text: &str| {
+        let mut event = crate::support::memory_relay::event(chat, id, text);
+        event["source"]["chat_type"] = kind.into();
+        event
+    };
+    let group = event("c", "group", "1", "/project site");
+    relay.connector.deliver_buffered("b1", group).await.unwrap();
+    relay.replies("c", 1).await;
+    let group = event("c", "group", "2", "begin");
+    relay.connector.deliver_buffered("b2", group).await.unwrap();
+    let begun = |op: &&SeenOp| op.text() == Some("echo: begin");
+    let seen = relay
+        .seen("an answer", |seen| seen.ops.iter().any(|op| begun(&op)))
+        .await;
+    let thread = seen
+        .ops
+        .iter()
+        .find(begun)
+        .and_then(SeenOp::chat)
+        .unwrap()
+        .to_owned();
+    assert!(thread.starts_with("thread-"), "{thread}");
+    let mut inside = event(&thread, "thread", "3", "/cron add every 2h look");
+    inside["source"]["thread_id"] = thread.as_str().into();
+    inside["source"]["parent_chat_id"] = "c".into();
+    relay.connector.deliver_buffered("b3", inside).await.unwrap();
+    let added = relay.replies(&thread, 2).await.pop().unwrap();
+    let id = added
+        .strip_prefix("Added job ")
+        .and_then(|rest| rest.split(':').next());
+    let id = id.unwrap_or_else(|| panic!("{added}")).to_owned();
+    relay.stop().await;
+    let mut files = files(dir.path());
+    change(&mut files, JobChange::Run { job: id });
+    let relay = start_on(dir.path(), EchoAgent, &platform, adjust).await;
+    let texts = relay.replies(&thread, 1).await;
+    assert!(texts[0].contains("look"), "{texts:?}");
+    let seen = relay.stop().await;
+    assert_eq!(seen.ops.len(), 1, "{:?}", seen.ops);
 }

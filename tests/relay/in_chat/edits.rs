@@ -183,6 +183,43 @@ async fn retry_runs_the_last_message_again() {
     assert_eq!(asked.texts(), ["one", "one", "one"]);
 }
 
+#[tokio::test]
+async fn after_a_restart_what_was_interrupted_can_be_retried_and_what_runs_then_be_edited() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[]).await;
+    relay.crash().await;
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    let told = relay.replies("a", 1).await;
+    assert!(told[0].starts_with("I was restarted"), "{told:?}");
+    // An edit of what was interrupted runs nothing by itself.
+    change(&relay, "e1", "1", "again", "message_is_edit").await;
+    relay.deliver("a", "2", "/retry").await;
+    assert_eq!(relay.replies("a", 2).await[1], "echo: again");
+    relay.deliver("a", "3", "hold").await;
+    eventually("it is asked", async || asked.texts().len() == 3).await;
+    // It waits behind what runs, and is still there after the next restart.
+    relay.deliver("a", "4", "hold").await;
+    relay
+        .seen("an acknowledgement", |seen| seen.acked("a-4") == 1)
+        .await;
+    relay.crash().await;
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    eventually("what waited runs", async || asked.texts().len() == 4).await;
+    change(&relay, "e2", "4", "and hold", "message_is_edit").await;
+    // Turns of the relays before may still be there.
+    asked.go_on.notify_waiters();
+    relay
+        .seen("both answers", |seen| {
+            let texts = seen.texts("a");
+            texts.contains(&"echo: hold") && texts.contains(&"echo: and hold")
+        })
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold", "again", "hold", "hold", "and hold"]);
+}
+
 /// The message that a button sends.
 fn press(question: &Value, option: &str) -> Value {
     let mut event = event("a", "the question's own id", &format!("/{option}"));

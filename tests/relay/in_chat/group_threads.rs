@@ -3,7 +3,8 @@
 use super::{platform, terse};
 use crate::support::memory_relay::{Running, event, start_answering, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
-use hermes_relay::agent::{Turn, TurnEnd};
+use hermes_relay::agent::{AgentInfo, Turn, TurnEnd};
+use hermes_relay::config::Settings;
 use hermes_relay::relay::{Record, ReplyMode};
 use hermes_relay::wire::CapabilityDescriptor;
 use serde_json::{Value, json};
@@ -158,5 +159,73 @@ async fn without_a_thread_the_answer_comes_in_the_group() {
         answers[0].starts_with("hi: agent:main:discord:group:c"),
         "{answers:?}"
     );
+    relay.stop().await;
+}
+
+/// An agent that says where it works, and remembers.
+fn at_work() -> ScriptedAgent {
+    let agent = ScriptedAgent::new(|turn: Turn| async move {
+        let place = turn.workdir.as_deref().map(|place| place.display().to_string());
+        let text = format!("{} in {}", turn.input.text, place.unwrap_or_default());
+        turn.events.text(text).await;
+        TurnEnd::Completed
+    });
+    agent.with_info(AgentInfo {
+        name: "scripted".to_owned(),
+        remembers: true,
+        ..AgentInfo::default()
+    })
+}
+
+/// Two projects, and threads for groups.
+fn with_projects(settings: &mut Settings) {
+    terse(settings);
+    settings.chat.group_threads = true;
+    let projects = json!({"site": {"workdir": "/"}, "docs": {"workdir": "/tmp"}});
+    settings.projects = serde_json::from_value(projects).unwrap();
+}
+
+#[tokio::test]
+async fn a_thread_has_the_project_of_its_group_in_its_name_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_on(dir.path(), at_work(), &threaded("discord"), with_projects).await;
+    deliver(&relay, "b1", in_group("discord", "1", "/project site")).await;
+    relay.replies("c", 1).await;
+    deliver(&relay, "b2", in_group("discord", "2", "fix it")).await;
+    relay
+        .seen("an answer", |seen| {
+            seen.ops.iter().any(|op| op.text() == Some("fix it in /"))
+        })
+        .await;
+    relay.stop().await;
+    // The project of the group has to be read first.
+    let relay = start_on(dir.path(), at_work(), &threaded("discord"), with_projects).await;
+    deliver(&relay, "b3", in_group("discord", "3", "and this")).await;
+    let names = |seen: &Record| opened(seen).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let seen = relay.seen("a thread", |seen| !opened(seen).is_empty()).await;
+    assert_eq!(names(&seen), ["site: and this"]);
+    relay
+        .seen("an answer", |seen| {
+            seen.ops.iter().any(|op| op.text() == Some("and this in /"))
+        })
+        .await;
+    // Another project in one thread is not the one of the group.
+    let thread = |id: &str, text: &str| {
+        let mut event = in_group("discord", id, text);
+        for (key, value) in [("chat_id", "t7"), ("thread_id", "t7"), ("chat_type", "thread")] {
+            event["source"][key] = json!(value);
+        }
+        event
+    };
+    deliver(&relay, "b4", thread("4", "/project docs")).await;
+    relay.replies("t7", 1).await;
+    deliver(&relay, "b5", thread("5", "here")).await;
+    assert_eq!(relay.replies("t7", 2).await[1], "[docs]\nhere in /tmp");
+    deliver(&relay, "b6", in_group("discord", "6", "again")).await;
+    relay
+        .seen("an answer", |seen| {
+            seen.ops.iter().any(|op| op.text() == Some("again in /"))
+        })
+        .await;
     relay.stop().await;
 }

@@ -6,6 +6,7 @@ mod display;
 mod expiry;
 #[cfg(feature = "dev")]
 mod process;
+mod restart;
 mod typed_answers;
 
 use crate::support::memory_relay::{Running, event, start_on};

@@ -86,12 +86,19 @@ impl Seen {
         let id = (process, op.message_id.clone());
         let text = op.text().unwrap_or_default().to_owned();
         if op.kind() == Some("edit") {
-            let edited = (
-                process,
-                op.action["message_id"].as_str().unwrap_or_default().to_owned(),
-            );
-            if let Some(shown) = self.shown.iter_mut().find(|shown| shown.ids.contains(&edited)) {
-                shown.text = text;
+            let edited = op.action["message_id"].as_str().unwrap_or_default().to_owned();
+            // The end of a question may come from the process after the one that asked it, whose messages had the same ids.
+            let is_late = text.contains("No longer asked");
+            let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
+            for process in (0..=process).rev().take(if is_late { usize::MAX } else { 1 }) {
+                let id = (process, edited.clone());
+                let mut shown = self.shown.iter_mut().filter(|shown| shown.ids.contains(&id));
+                if let Some(shown) =
+                    shown.find(|shown| !is_late || first_line(&shown.text) == first_line(&text))
+                {
+                    shown.text = text;
+                    return;
+                }
             }
             return;
         }

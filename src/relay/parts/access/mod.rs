@@ -375,6 +375,11 @@ impl AccessControl {
         self.gate.is_active()
     }
 
+    /// Whether somebody may what only owners may; everybody, without rules.
+    pub fn acts_as_owner(&self, author: &Author) -> bool {
+        !self.is_active() || self.is_owner(author)
+    }
+
     /// Whether a person is an owner. The operator is no person who could be asked.
     pub fn is_owner(&self, author: &Author) -> bool {
         author.person().is_some() && self.gate.role(author) == Some(Role::Owner)

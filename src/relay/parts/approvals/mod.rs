@@ -1,8 +1,9 @@
 //! Questions of agents to people: asked, shown, answered, withdrawn.
 //!
 //! What a question looks like, who may answer it and when it expires is decided in [`Prompts`]; here its ops are planned, and
-//! its end goes to the agent that waits. Nothing of it is journaled: a question does not outlive the turn that asks it, and no
-//! turn outlives its process. An answer found in the journal at the next start therefore answers nothing.
+//! its end goes to the agent that waits. A question does not outlive the turn that asks it, and no turn outlives its process. An
+//! answer found in the journal at the next start therefore answers nothing; all that is journaled is how to write under the
+//! questions that are shown that nobody is asked any more ([`LeftQuestion`]), which the next start does.
 //!
 //! | the op that shows a question | the question |
 //! |---|---|
@@ -20,6 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::adapter::prompt::{
@@ -34,10 +36,12 @@ use crate::relay::effects::{Effect, Effects, QuestionResponse};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::session::TurnId;
 use crate::store::InboxSeq;
-use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
+use crate::wire::{Action, MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
 
 /// Length of what a question is about, in the audit log.
 const MAX_TITLE_CHARS: usize = 120;
+/// Questions whose messages the next start knows; further ones stay as they are shown.
+const MAX_LEFT: usize = 256;
 /// How often closed questions of agents are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -147,6 +151,17 @@ pub struct Approvals {
     /// Who shows the questions, for the log.
     peer: &'static str,
     counters: ApprovalCounters,
+    /// Whether other questions are shown than those that were last kept.
+    is_changed: bool,
+}
+
+/// A question that is shown, for the next start to write its end under it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LeftQuestion {
+    pub session: String,
+    pub platform: String,
+    pub chat: String,
+    pub action: Action,
 }
 
 /// An agent that waits.
@@ -211,7 +226,20 @@ impl Approvals {
             ids,
             peer,
             counters: ApprovalCounters::default(),
+            is_changed: false,
         }
+    }
+
+    /// The questions that are shown, if they are other ones than the last time.
+    pub fn take_changed(&mut self) -> Option<Vec<LeftQuestion>> {
+        let left = |op: PromptOp| LeftQuestion {
+            session: op.session.as_str().to_owned(),
+            platform: op.chat.platform,
+            chat: op.chat.chat,
+            action: op.action,
+        };
+        let is_changed = std::mem::take(&mut self.is_changed);
+        is_changed.then(|| self.prompts.closing().take(MAX_LEFT).map(left).collect())
     }
 
     /// Questions that are open.
@@ -247,6 +275,7 @@ impl Approvals {
         now: Duration,
         effects: &mut Effects,
     ) {
+        self.is_changed = true;
         if let Some(waiting) = self.waiting.get_mut(&question) {
             waiting.op = None;
         }
@@ -422,6 +451,7 @@ impl Approvals {
 
     /// A question has ended: its agent gets the answer, and its message shows it.
     fn resolve(&mut self, resolution: Resolution, adapters: &Adapters, effects: &mut Effects) {
+        self.is_changed = true;
         if let Some(waiting) = self.waiting.remove(&resolution.id) {
             if let Some(op) = waiting.op {
                 effects.push(Effect::Withdraw(op));

@@ -5,7 +5,7 @@
 //! `Prompted::play`; anything else is said back.
 //!
 //! What it claims to be able to do is said by the variable `ACP_AGENT`, words apart: `load resume fork close delete
-//! image models`; `stubborn` makes it keep the model it has, `hermes` makes it deviate as that agent does, `auth` makes it want someone to sign in, `version2` speaks of
+//! list image models`; `rehearsed` makes it say what a test tells it, `stubborn` makes it keep the model it has, `hermes` makes it deviate as that agent does, `auth` makes it want someone to sign in, `version2` speaks of
 //! another version, `mute` says nothing at all. Sessions are kept in the directory `ACP_AGENT_STORE`.
 
 #![expect(
@@ -127,6 +127,7 @@ impl Agent {
                 let history = old.state.lock().unwrap().history.clone();
                 Ok(json!({"sessionId": self.begin(history).id, "modes": modes()}))
             }
+            "session/list" if self.can("list") => Ok(self.list(params)),
             "session/load" if self.can("load") => self.restore(params),
             "session/resume" if self.can("resume") => self.restore(params),
             "session/close" | "session/delete" => {
@@ -161,7 +162,7 @@ impl Agent {
 
     fn greeting(&self) -> Value {
         let mut can = json!({});
-        for word in ["resume", "fork", "close", "delete"] {
+        for word in ["resume", "fork", "close", "delete", "list"] {
             if self.can(word) {
                 can[word] = json!({});
             }
@@ -203,6 +204,40 @@ impl Agent {
             &json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": id, "update": update}}),
         );
         session
+    }
+
+    /// The sessions that are kept, two on a page, named after the first thing that was said in them.
+    fn list(&self, params: &Value) -> Value {
+        let store = self
+            .store
+            .as_ref()
+            .and_then(|store| std::fs::read_dir(store).ok());
+        let mut files: Vec<PathBuf> = store
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|file| file.path())
+            .collect();
+        let is_own = |name: &str| matches!(name, "log" | "asked" | "says");
+        files.retain(|file| {
+            let name = file.file_name().and_then(std::ffi::OsStr::to_str);
+            file.is_file() && !name.is_some_and(is_own)
+        });
+        files.sort();
+        let after: usize = params["cursor"]
+            .as_str()
+            .and_then(|at| at.parse().ok())
+            .unwrap_or(0);
+        let page = files.iter().skip(after).take(2).map(|file| {
+            let kept = std::fs::read_to_string(file).unwrap_or_default();
+            let id = file.file_name().unwrap_or_default().to_string_lossy();
+            json!({"sessionId": id, "cwd": params["cwd"], "title": kept.lines().next()})
+        });
+        let mut answer = json!({"sessions": page.collect::<Vec<_>>()});
+        if after + 2 < files.len() {
+            answer["nextCursor"] = json!((after + 2).to_string());
+        }
+        answer
     }
 
     /// Continues a session, replaying it first.
@@ -329,6 +364,17 @@ impl Agent {
             let history = session.state.lock().unwrap().history.join("\n");
             let _ = std::fs::write(store.join(&session.id), history);
         }
+    }
+
+    /// Notes a prompt for whoever tests, and gives its number.
+    fn note_prompt(&self, text: &str) -> usize {
+        let Some(store) = &self.store else { return 0 };
+        let file = store.join("asked");
+        let before = std::fs::read_to_string(&file).unwrap_or_default().lines().count();
+        if let Ok(mut file) = std::fs::File::options().append(true).create(true).open(file) {
+            let _ = writeln!(file, "{}", json!({"text": text, "process": std::process::id()}));
+        }
+        before
     }
 
     /// Notes something for whoever tests.

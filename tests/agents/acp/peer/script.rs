@@ -48,6 +48,9 @@ impl<'a> Prompted<'a> {
         }
         self.agent.keep(self.session);
         self.agent.log(&format!("prompt {}", self.text));
+        if self.agent.can("rehearsed") {
+            return self.rehearsed();
+        }
         match word {
             "messages" => self.messages(),
             "tool" => self.tool(),
@@ -124,6 +127,38 @@ impl<'a> Prompted<'a> {
             _ => return self.wait(word),
         }
         Ok("end_turn")
+    }
+
+    /// Says what whoever tests has it say to this prompt, once they do: a line of the file `says` for each of the file `asked`. Until
+    /// then it works on something that is called as the prompt is.
+    fn rehearsed(&self) -> Reason {
+        let Some(store) = &self.agent.store else {
+            return Err((-32603, "there is no store"));
+        };
+        let at = self.agent.note_prompt(self.text);
+        let title: String = self.text.chars().take(1).flat_map(char::to_uppercase).collect();
+        let title = format!("{title}{}", self.text.chars().skip(1).collect::<String>());
+        let step = |status| json!({"toolCallId": "t", "title": title, "kind": "execute", "status": status, "sessionUpdate": "tool_call"});
+        self.session.update(&step("in_progress"));
+        loop {
+            let says = std::fs::read_to_string(store.join("says")).unwrap_or_default();
+            let said = says
+                .lines()
+                .nth(at)
+                .and_then(|line| serde_json::from_str(line).ok());
+            if let Some(said) = said {
+                let said: String = said;
+                self.session.update(
+                    &json!({"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": "completed"}),
+                );
+                self.say(&said);
+                return Ok("end_turn");
+            }
+            if self.session.state.lock().unwrap().cancelled {
+                return Ok("cancelled");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// What waits to be stopped, each in its own way; anything else is said back.

@@ -1,0 +1,68 @@
+//! A question whose relay ends: nobody waits for its answer any more, and its message says so.
+
+use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, start_asking};
+use crate::support::memory_relay::Running;
+use std::path::Path;
+
+/// What stands under a question that nobody is asked any more.
+const OVER: &str = "No longer asked";
+
+/// A relay whose agent asks, and whose turns are not run again.
+async fn start(dir: &Path, ops: &[&str]) -> Running {
+    start_asking(dir, Stubborn::default(), ops, |_| {}).await
+}
+
+#[tokio::test]
+async fn a_question_that_was_open_is_closed_by_the_next_start() {
+    for ops in [BUTTONS, PLAIN] {
+        let dir = tempfile::tempdir().unwrap();
+        let relay = start(dir.path(), ops).await;
+        let question = ask(&relay, "a", "1").await;
+        relay.crash().await;
+        let relay = start(dir.path(), ops).await;
+        let seen = relay
+            .seen("the end of the question", |seen| {
+                seen.ops
+                    .iter()
+                    .any(|op| op.kind() == Some("edit") && op.text().is_some_and(|text| text.contains(OVER)))
+            })
+            .await;
+        let edit = seen.ops.iter().find(|op| op.kind() == Some("edit")).unwrap();
+        assert_eq!(edit.chat(), Some("a"));
+        assert_eq!(edit.action["message_id"], question.message_id);
+        assert!(edit.text().unwrap().starts_with("May I"), "{edit:?}");
+        // A press that comes all the same does nothing.
+        let late = press(&question, "o0", &owner("a"));
+        relay.connector.deliver_buffered("late", late).await.unwrap();
+        relay.seen("a press", |seen| seen.acked("late") == 1).await;
+        relay.stop().await;
+        // It is closed once.
+        assert_eq!(edits_of_a_start(dir.path(), ops).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_was_answered_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), BUTTONS).await;
+    let question = ask(&relay, "a", "1").await;
+    let answer = press(&question, "o0", &owner("a"));
+    relay.connector.deliver_buffered("p", answer).await.unwrap();
+    relay
+        .seen("an answer", |seen| seen.texts("a").contains(&"done"))
+        .await;
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.crash().await;
+    assert_eq!(edits_of_a_start(dir.path(), BUTTONS).await, 0);
+}
+
+/// How many messages a relay edits that is started and answers a command.
+async fn edits_of_a_start(dir: &Path, ops: &[&str]) -> usize {
+    let relay = start(dir, ops).await;
+    relay.deliver("b", "2", "/status").await;
+    relay.replies("b", 1).await;
+    let seen = relay.stop().await;
+    seen.ops.iter().filter(|op| op.kind() == Some("edit")).count()
+}
