@@ -162,9 +162,7 @@ impl Bus {
         if let Some(credentials) = &settings.credentials {
             // The crate wants the end of the last line, which is not part of a secret.
             let text = Zeroizing::new(format!("{}\n", credentials.expose_secret()));
-            options = options
-                .credentials(&text)
-                .map_err(|_| NatsError::Credentials)?;
+            options = options.credentials(&text).map_err(|_| NatsError::Credentials)?;
         }
         let client = options.connect(addresses).await.map_err(server)?;
         let mut jetstream = jetstream::new(client.clone());

@@ -495,5 +495,9 @@ async fn chaos_leaves_nothing_unanswered_and_runs_nothing_twice() {
     }
     let begun = begun.0.lock().unwrap();
     assert!(begun.values().all(|count| *count == 1), "{begun:?}");
-    println!("{} turns began, {} links were cut", begun.len(), proxy.cut_links());
+    println!(
+        "{} turns began, {} links were cut",
+        begun.len(),
+        proxy.cut_links()
+    );
 }

@@ -74,7 +74,8 @@ impl Proxy {
 
     /// Cuts all connections; new ones are taken.
     pub(super) fn cut(&self) {
-        self.cuts.send_modify(|(cuts, part)| (*cuts, *part) = (*cuts + 1, None));
+        self.cuts
+            .send_modify(|(cuts, part)| (*cuts, *part) = (*cuts + 1, None));
     }
 
     /// Cuts some of the connections at a time, at random times, until the task is aborted.

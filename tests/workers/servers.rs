@@ -56,7 +56,9 @@ async fn leader(monitor: u16) -> Option<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_three_servers_the_leader_may_be_killed() {
-    let Some(mut servers) = three_servers() else { return };
+    let Some(mut servers) = three_servers() else {
+        return;
+    };
     let connector = connector().await;
     let urls: Vec<String> = servers
         .iter()
