@@ -13,6 +13,8 @@ use hermes_relay::store::{Command, DedupeKey, InboxKind, Journal, JournalSetting
 use crate::support::memory_relay::start_with;
 use crate::{Server, number};
 
+/// Conversations at once.
+const CHATS: usize = 64;
 const NOW: i64 = 1_790_000_000_000;
 /// A worker has at least this part of the turns of an agent in the relay.
 const LEAST_PART: f64 = 0.2;
@@ -21,8 +23,7 @@ const MOST: Duration = Duration::from_millis(2);
 
 /// Turns in a second, with a message under way in every chat.
 async fn turns_per_second(agent: impl Agent + Clone) -> f64 {
-    const CHATS: usize = 8;
-    let turns = number("COST_TURNS", 50);
+    let (chats, turns) = (number("COST_CHATS", CHATS), number("COST_TURNS", 20));
     let dir = tempfile::tempdir().unwrap();
     let relay = start_with(dir.path(), agent, |_| {}).await;
     // Connections are made, and the workers are known.
@@ -30,16 +31,16 @@ async fn turns_per_second(agent: impl Agent + Clone) -> f64 {
     relay.replies("first", 1).await;
     let began = Instant::now();
     for turn in 0..turns {
-        for chat in 0..CHATS {
+        for chat in 0..chats {
             relay.deliver(&format!("c{chat}"), &turn.to_string(), "hi").await;
         }
     }
-    for chat in 0..CHATS {
+    for chat in 0..chats {
         relay.replies(&format!("c{chat}"), turns).await;
     }
     let took = began.elapsed();
     relay.stop().await;
-    f64::from(u32::try_from(turns * CHATS).unwrap()) / took.as_secs_f64()
+    f64::from(u32::try_from(turns * chats).unwrap()) / took.as_secs_f64()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +48,7 @@ async fn turns_per_second(agent: impl Agent + Clone) -> f64 {
 async fn cost_of_a_worker() {
     let Some(server) = Server::start() else { return };
     let inside = turns_per_second(EchoAgent).await;
-    let worker = server.worker(EchoAgent, 8).await;
+    let worker = server.worker(EchoAgent, number("COST_CHATS", CHATS)).await;
     let outside = turns_per_second(server.agent(|_| {})).await;
     let part = outside / inside;
     println!("echo turns: {inside:.0}/s in the relay, {outside:.0}/s through a worker ({part:.2})");

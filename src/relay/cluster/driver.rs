@@ -6,18 +6,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::alone::{AloneSince, Opening, begin};
 use super::follow::{
     FollowProblem, Followed, HELD, Joined, Source, TERM, TermText, close, follow, join, put_snapshot, unix_ms,
 };
 use super::publish::{CommitRequest, PublishControl, PublishMode, Published, Publisher};
-use super::{
-    AloneStatus, ClusterStatus, HolderStatus, MemberPhase, MemberRequest, MemberSettings, MemberStatus,
-    StartOver,
-};
-use crate::cluster::{Hold, LeaseTiming, Member, MemberAction, MemberEvent, MemberRole, Tail, WithoutServer};
+use super::{ClusterStatus, MemberPhase, MemberRequest, MemberSettings, MemberStatus, StartOver};
+use crate::cluster::{LeaseTiming, Member, MemberAction, MemberEvent, MemberRole, Tail, WithoutServer};
 use crate::net::nats::{Bus, NatsError, Subscription};
 use crate::net::nats_cluster::{AppendReply, ClusterStore, LeaseReply};
 use crate::net::send_lease::{SendLease, now};
@@ -26,11 +23,7 @@ use crate::store::{Follower, StreamContent};
 /// Interval of looks at the stream.
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 /// Interval in which members say that they are there.
-const ANNOUNCE_EVERY: Duration = Duration::from_millis(500);
-/// When a silent member is gone.
-const GONE_AFTER: Duration = Duration::from_secs(4);
-/// Members that are remembered.
-const MAX_MEMBERS: usize = 64;
+pub(super) const ANNOUNCE_EVERY: Duration = Duration::from_millis(500);
 /// Interval of looks at the size of the stream.
 const SNAPSHOT_CHECK: Duration = Duration::from_secs(10);
 /// Bytes of the stream at which a snapshot is made, whatever the number of commits.
@@ -54,9 +47,9 @@ pub(super) struct DriverChannels {
 
 /// What is written into the lease.
 #[derive(Serialize, Deserialize)]
-struct LeaseText {
+pub(super) struct LeaseText {
     id: String,
-    name: String,
+    pub(super) name: String,
     /// When it was asked for, in microseconds of the holder's own clock.
     asked: u64,
 }
@@ -87,29 +80,29 @@ pub(super) enum DriverEvent {
 
 pub(super) struct MemberDriver {
     pub(super) settings: MemberSettings,
-    id: String,
+    pub(super) id: String,
     pub(super) store: ClusterStore,
-    bus: Bus,
+    pub(super) bus: Bus,
     pub(super) member: Member,
-    status: watch::Sender<ClusterStatus>,
+    pub(super) status: watch::Sender<ClusterStatus>,
     pub(super) lease: SendLease,
     start_over: StartOver,
     pub(super) events: mpsc::Sender<DriverEvent>,
     /// Names this journal in the stream.
     pub(super) own: Option<u64>,
-    holder: Option<u64>,
+    pub(super) holder: Option<u64>,
     /// The holder's name, and when it was last seen to renew its lease.
-    seen_holder: (Option<String>, Instant),
-    is_silence_reported: bool,
+    pub(super) seen_holder: (Option<String>, Instant),
+    pub(super) is_silence_reported: bool,
     pub(super) alone: Option<AloneSince>,
     pub(super) controls: mpsc::Sender<PublishControl>,
     publisher: Option<Publisher>,
-    appends: Option<mpsc::Receiver<CommitRequest>>,
-    follower: Option<Arc<Follower>>,
+    pub(super) appends: Option<mpsc::Receiver<CommitRequest>>,
+    pub(super) follower: Option<Arc<Follower>>,
     is_empty: bool,
     pub(super) position: Option<u64>,
-    last: Option<u64>,
-    commits: u64,
+    pub(super) last: Option<u64>,
+    pub(super) commits: u64,
     pub(super) problem: Option<String>,
     /// A task uses the journal.
     pub(super) is_busy: bool,
@@ -117,7 +110,7 @@ pub(super) struct MemberDriver {
     is_snapshotting: bool,
     released: Option<oneshot::Sender<()>>,
     taking: Option<oneshot::Sender<Result<(), String>>>,
-    others: BTreeMap<String, (MemberStatus, Instant)>,
+    pub(super) others: BTreeMap<String, (MemberStatus, Instant)>,
 }
 
 /// Runs until the process ends.
@@ -259,7 +252,7 @@ pub(super) async fn open_store(
     }
 }
 
-fn member_subject(settings: &MemberSettings) -> String {
+pub(super) fn member_subject(settings: &MemberSettings) -> String {
     format!("{}.cluster.{}.member", settings.prefix, settings.cluster)
 }
 
@@ -625,109 +618,12 @@ impl MemberDriver {
         }
     }
 
-    /// Why a person's word is not needed or does not help.
-    fn take_refusal(&self) -> Option<String> {
-        let held = self.hold() == Hold::Other;
-        match (self.member.role(), &self.problem) {
-            (MemberRole::Standby, Some(problem)) => Some(format!("this relay cannot take over: {problem}")),
-            (MemberRole::Standby, None) if held && self.follower.is_some() => None,
-            (MemberRole::Standby, None) => Some(
-                "nobody holds the active role without a limit; a standby takes over by itself here"
-                    .to_owned(),
-            ),
-            _ => Some("this relay is not a standby".to_owned()),
-        }
-    }
-
-    fn hold(&self) -> Hold {
-        match self.holder {
-            None => Hold::Nobody,
-            Some(_) if self.holder == self.own => Hold::Own,
-            Some(_) => Hold::Other,
-        }
-    }
-
-    /// The stream says whose the active role is without a limit.
-    fn held_by(&mut self, holder: Option<u64>) {
-        if self.holder != holder {
-            self.seen_holder = (None, Instant::now());
-        }
-        self.holder = holder;
-        self.member_event(MemberEvent::Held(self.hold()));
-    }
-
-    fn holder_seen(&mut self, name: Option<String>) {
-        let LeaseTiming { ttl, .. } = LeaseTiming::default();
-        if name.is_some() {
-            self.seen_holder = (name, Instant::now());
-            self.is_silence_reported = false;
-        } else if self.seen_holder.1.elapsed() > ttl
-            && !std::mem::replace(&mut self.is_silence_reported, true)
-        {
-            tracing::warn!(
-                holder = self.seen_holder.0,
-                "the active relay does not renew its lease and may be going on alone, so that this one does not take over; \
-                 if it is gone for good, run `hermes-relay handover --take` here"
-            );
-        }
-    }
-
     pub(super) fn term_text(&self, term: u64) -> TermText {
         TermText {
             term,
             name: self.settings.name.clone(),
             member: self.own,
             object: None,
-        }
-    }
-
-    fn role(&self) -> &'static str {
-        match self.member.role() {
-            MemberRole::Standby | MemberRole::Returning | MemberRole::Stopped => "standby",
-            MemberRole::TakingOver => "taking over",
-            MemberRole::Active | MemberRole::Alone => "active",
-        }
-    }
-
-    fn own_status(&self) -> MemberStatus {
-        MemberStatus {
-            name: self.settings.name.clone(),
-            id: self.id.clone(),
-            role: self.role().to_owned(),
-            position: self
-                .position
-                .filter(|_| self.problem.is_none() && self.alone.is_none()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        }
-    }
-
-    fn announce(&mut self) {
-        self.others.retain(|_, (_, seen)| seen.elapsed() < GONE_AFTER);
-        let text = serde_json::to_vec(&self.own_status()).unwrap_or_default();
-        let (bus, subject) = (self.bus.clone(), member_subject(&self.settings));
-        if bus.is_connected() {
-            tokio::spawn(async move {
-                let _ = timeout(ANNOUNCE_EVERY, bus.publish(subject, text)).await;
-            });
-        }
-        if self.member.role() == MemberRole::Standby && self.hold() == Hold::Other {
-            let (store, events) = (self.store.clone(), self.events.clone());
-            tokio::spawn(async move {
-                // Without the server nobody knows.
-                if let Ok(lease) = store.lease().await {
-                    let text = lease.and_then(|(_, text)| serde_json::from_slice::<LeaseText>(&text).ok());
-                    let _ = events.try_send(DriverEvent::Lease(text.map(|text| text.name)));
-                }
-            });
-        }
-    }
-
-    fn heard(&mut self, text: &[u8]) {
-        let Ok(other) = serde_json::from_slice::<MemberStatus>(text) else {
-            return;
-        };
-        if other.id != self.id && (self.others.len() < MAX_MEMBERS || self.others.contains_key(&other.id)) {
-            self.others.insert(other.id.clone(), (other, Instant::now()));
         }
     }
 
@@ -752,47 +648,6 @@ impl MemberDriver {
                 Ok(position)
             };
             let _ = events.try_send(DriverEvent::Snapshot(made.await));
-        });
-    }
-
-    fn report(&self) {
-        let mut members = vec![self.own_status()];
-        members.extend(self.others.values().map(|(member, _)| member.clone()));
-        let (role, problem) = (self.role(), self.problem.clone());
-        let alone = self.alone.as_ref().map(|alone| AloneStatus {
-            since_record: self.position.unwrap_or(0),
-            since_ms: alone.since_ms,
-            commits: alone.commits,
-        });
-        let silent = self.seen_holder.1.elapsed();
-        let is_held = self.member.role() == MemberRole::Standby && self.hold() == Hold::Other;
-        let holder = is_held.then(|| HolderStatus {
-            name: self.seen_holder.0.clone(),
-            silent_secs: match silent > LeaseTiming::default().ttl {
-                true => silent.as_secs(),
-                false => 0,
-            },
-        });
-        self.status.send_if_modified(|status| {
-            let phase = match (&status.phase, self.member.role()) {
-                (MemberPhase::Following, MemberRole::Active | MemberRole::Alone)
-                    if self.appends.is_none() =>
-                {
-                    MemberPhase::Active
-                }
-                (phase, _) => phase.clone(),
-            };
-            let is_changed = (status.role, &status.phase, &status.members, &status.problem)
-                != (role, &phase, &members, &problem)
-                || (status.position, status.last) != (self.position, self.last)
-                || (&status.alone, &status.holder) != (&alone, &holder);
-            (status.alone, status.holder) = (alone, holder);
-            status.role = role;
-            status.phase = phase;
-            status.members = members;
-            status.problem = problem;
-            (status.position, status.last, status.commits) = (self.position, self.last, self.commits);
-            is_changed
         });
     }
 }

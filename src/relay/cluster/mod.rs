@@ -7,6 +7,7 @@
 mod alone;
 mod driver;
 mod follow;
+mod members;
 mod publish;
 
 use std::io;

@@ -18,12 +18,18 @@ use std::sync::{Arc, Mutex};
 struct Stream {
     records: Arc<Mutex<Vec<StreamRecord>>>,
     is_closed: Arc<Mutex<bool>>,
+    /// The server is away, and the relay goes on.
+    is_alone: Arc<Mutex<bool>>,
+    goes_on: bool,
 }
 
 impl CommitStream for Stream {
     fn append(&mut self, commit: &[u8], _: u64) -> Result<Appended, NotReplicated> {
         if *self.is_closed.lock().unwrap() {
             return Err(NotReplicated("it is closed".to_owned()));
+        }
+        if *self.is_alone.lock().unwrap() {
+            return Ok(Appended::Alone);
         }
         let mut records = self.records.lock().unwrap();
         let seq = records.len() as u64 + 1;
@@ -32,7 +38,7 @@ impl CommitStream for Stream {
     }
 
     fn goes_on(&self) -> bool {
-        false
+        self.goes_on
     }
 
     fn abandon(&mut self) {}
@@ -250,4 +256,57 @@ fn a_change_of_jobs_by_another_process_is_in_the_next_commit() {
     drop(follower);
     let mut beside = CronFiles::open(other.path(), false, NOW).unwrap();
     assert!(beside.run(&add).is_err());
+}
+
+#[test]
+fn a_journal_knows_what_it_has_alone_and_a_copy_of_it_is_not_alone() {
+    use super::super::super::replication::{install_snapshot, snapshot};
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let lock = super::super::super::lock::StateLock::take(dir.path(), false, NOW).unwrap();
+    let db = schema::open_held(&schema::path_in(dir.path()), &settings, &lock).unwrap();
+    let (_, state) = reads::recover(&db, &settings).unwrap();
+    let mut journal = JournalDb::new(&db, state).unwrap();
+    let stream = Stream {
+        goes_on: true,
+        ..Stream::default()
+    };
+    let own = journal.begin_following().unwrap().member;
+    journal.replicate_to(Box::new(stream.clone())).unwrap();
+    let commit = |journal: &mut JournalDb<'_>, alone: bool| {
+        *stream.is_alone.lock().unwrap() = alone;
+        let change = Command::SetAccess(AccessRow {
+            kind: "rule".to_owned(),
+            platform: "p".to_owned(),
+            person: "u".to_owned(),
+            value: Some("x".to_owned()),
+        });
+        journal.transact(&[change], NOW).unwrap();
+        let marks = stream_marks::read(&db).unwrap();
+        (marks.position, marks.alone)
+    };
+    assert_eq!(commit(&mut journal, false), (Some(1), None));
+    assert_eq!(commit(&mut journal, true), (Some(1), Some(1)));
+    assert_eq!(commit(&mut journal, true), (Some(1), Some(2)));
+    let copy = dir.path().join("copy");
+    assert_eq!(snapshot(dir.path(), &copy).unwrap().alone, Some(2));
+    // The server is back, and has it all.
+    assert_eq!(commit(&mut journal, false), (Some(2), None));
+    assert_eq!(commit(&mut journal, true), (Some(2), Some(1)));
+    drop(journal);
+    drop(db);
+    drop(lock);
+    let marks = stream_marks::stream_marks(dir.path()).unwrap();
+    assert!(marks.goes_on && marks.alone == Some(1) && marks.member == own);
+    assert!(!marks.may_go_on(), "the role is nobody's");
+    stream_marks::stand_down(dir.path(), Some(9)).unwrap();
+    let marks = stream_marks::stream_marks(dir.path()).unwrap();
+    assert_eq!(
+        (marks.position, marks.alone, marks.goes_on),
+        (Some(9), None, false)
+    );
+    let other = tempfile::tempdir().unwrap();
+    install_snapshot(other.path(), false, &copy, Some(7), NOW).unwrap();
+    let marks = stream_marks::stream_marks(other.path()).unwrap();
+    assert_eq!((marks.position, marks.alone, marks.member), (Some(7), None, None));
 }
