@@ -28,7 +28,7 @@ use crate::relay::metrics::LabelCounts;
 use crate::wire::OpId;
 
 /// Commands that wait for the receiver.
-const MAX_COMMANDS: usize = 1024;
+const MAX_COMMANDS: usize = 4096;
 /// The names of the files that record applied ops and the gateway's session, in the state directory.
 const APPLIED_OPS: &str = "discord-applied";
 const SESSION: &str = "discord-session";

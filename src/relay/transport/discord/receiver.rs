@@ -5,10 +5,12 @@
 //! Discord sends the events after it again, or they are fetched, and the journal recognises the messages that it has.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -23,7 +25,7 @@ use crate::link::{Descriptors, End, Generation};
 use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, split};
 use crate::relay::clock::Clock;
 use crate::relay::not_running::NotRunning;
-use crate::relay::transport::{FrameCounters, FrameSorter, InboundSender, LinkStatus};
+use crate::relay::transport::{FrameCounters, FrameSorter, InboundFrame, InboundSender, LinkStatus};
 use crate::store::{read_bot_state, write_bot_state};
 
 /// Longest delay of storing what was committed.
@@ -37,6 +39,8 @@ const FETCH_MESSAGES: usize = 100;
 const FETCH_AGE_MS: i64 = 24 * 3600 * 1000;
 /// The time from which Discord counts, in Unix milliseconds.
 const EPOCH_MS: i64 = 1_420_070_400_000;
+/// Events that are forwarded at once: the journal commits them together.
+const MAX_BATCH: usize = 64;
 /// A close that keeps the session.
 const KEEP_SESSION: u16 = 4000;
 
@@ -129,6 +133,7 @@ impl GatewayReceiver {
             sorter: FrameSorter::new(Generation::first()),
             generation: Generation::first(),
             store_at: None,
+            batch: Vec::new(),
             fetched,
             missed,
         };
@@ -151,6 +156,8 @@ struct GatewayLoop {
     generation: Generation,
     /// When what was committed is stored.
     store_at: Option<Duration>,
+    /// What was read and is not forwarded yet: more may be there already.
+    batch: Vec<InboundFrame>,
     fetched: mpsc::Sender<Value>,
     missed: mpsc::Receiver<Value>,
 }
@@ -230,7 +237,9 @@ impl GatewayLoop {
         };
         self.taken.forget();
         self.gateway.connected(self.taken.committed(), self.clock.mono());
-        let over = self.serve(&mut reader, &mut writer, commands).await;
+        let Err(over) = self.serve(&mut reader, &mut writer, commands).await;
+        // Without a relay there is nobody to tell.
+        let _ = self.flush().await;
         // A normal close would end the session.
         if !matches!(over, GatewayOver::Lost(Some(_), _)) {
             let _ = timeout(Duration::from_secs(1), writer.close(KEEP_SESSION, "")).await;
@@ -265,7 +274,8 @@ impl GatewayLoop {
         reader: &mut SocketReader,
         writer: &mut SocketWriter,
         commands: &mut mpsc::Receiver<GatewayCommand>,
-    ) -> GatewayOver {
+    ) -> Result<Infallible, GatewayOver> {
+        let mut run = 0;
         loop {
             let now = self.clock.mono();
             self.store_if_due(now);
@@ -274,62 +284,84 @@ impl GatewayLoop {
                 .flatten()
                 .min();
             let deadline: Instant = self.clock.instant(due.unwrap_or(now + ENDED_RETRY));
-            let steps = tokio::select! {
-                command = commands.recv() => match command {
-                    Some(GatewayCommand::Acknowledge(id)) => {
-                        self.acknowledge(&id);
+            while let Ok(command) = commands.try_recv() {
+                self.obey(command)?;
+            }
+            // What is there already is forwarded together, but does not keep everything else waiting.
+            let may_read = !self.batch.is_empty() && run < MAX_BATCH;
+            let at_once = may_read.then(|| reader.read().now_or_never()).flatten();
+            let steps = if let Some(read) = at_once {
+                run += 1;
+                self.steps(read)?
+            } else {
+                run = 0;
+                self.flush().await?;
+                tokio::select! {
+                    command = commands.recv() => {
+                        self.obey(command.ok_or(GatewayOver::Gone)?)?;
                         continue;
                     }
-                    Some(GatewayCommand::Reconnect) => return GatewayOver::Lost(None, "connecting anew".to_owned()),
-                    Some(GatewayCommand::Close(done)) => return GatewayOver::Close(done),
-                    None => return GatewayOver::Gone,
-                },
-                read = reader.read() => match read {
-                    ReadEvent::Data(bytes) => {
-                        let payload: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-                        let (now_ms, seed) = (self.clock.unix_ms(), self.clock.seed());
-                        self.gateway.received(&payload, self.clock.mono(), now_ms, seed)
+                    read = reader.read() => self.steps(read)?,
+                    message = self.missed.recv() => {
+                        if let Some(message) = message {
+                            self.event(None, "MESSAGE_CREATE", &message).await?;
+                        }
+                        continue;
                     }
-                    ReadEvent::Alive => continue,
-                    ReadEvent::Closed(close) => {
-                        let code = close.as_ref().map(|(code, _)| *code);
-                        return GatewayOver::Lost(code, close.map(|(_, reason)| reason).unwrap_or_default());
-                    }
-                    ReadEvent::TooLarge(bytes) => return GatewayOver::Lost(None, format!("a payload has {bytes} bytes")),
-                    ReadEvent::Failed(why) => return GatewayOver::Lost(None, why),
-                },
-                message = self.missed.recv() => {
-                    if let Some(message) = message
-                        && let Err(over) = self.event(None, "MESSAGE_CREATE", &message).await
-                    {
-                        return over;
-                    }
-                    continue;
+                    () = sleep_until(deadline) => self.gateway.timer(self.clock.mono()),
                 }
-                () = sleep_until(deadline) => self.gateway.timer(self.clock.mono()),
             };
             for step in steps {
-                let done = match step {
+                match step {
                     GatewayStep::Send(payload) => {
                         let written = writer.write_line(payload.to_string()).await;
-                        written
-                            .and(writer.flush().await)
-                            .map_err(|error| GatewayOver::Lost(None, error.to_string()))
+                        let written = written.and(writer.flush().await);
+                        written.map_err(|error| GatewayOver::Lost(None, error.to_string()))?;
                     }
-                    GatewayStep::Event { seq, kind, data } => self.event(Some(seq), &kind, &data).await,
+                    GatewayStep::Event { seq, kind, data } => self.event(Some(seq), &kind, &data).await?,
                     GatewayStep::Ready(is_new) => {
+                        self.flush().await?;
                         self.ready(is_new);
-                        Ok(())
                     }
-                    GatewayStep::Drop => Err(GatewayOver::Lost(
-                        None,
-                        "the gateway asked for a new connection, or was silent".to_owned(),
-                    )),
-                };
-                if let Err(over) = done {
-                    return over;
+                    GatewayStep::Drop => {
+                        let why = "the gateway asked for a new connection, or was silent";
+                        return Err(GatewayOver::Lost(None, why.to_owned()));
+                    }
                 }
             }
+        }
+    }
+
+    /// Does what the transport asks for.
+    fn obey(&mut self, command: GatewayCommand) -> Result<(), GatewayOver> {
+        match command {
+            GatewayCommand::Acknowledge(id) => {
+                self.acknowledge(&id);
+                Ok(())
+            }
+            GatewayCommand::Reconnect => Err(GatewayOver::Lost(None, "connecting anew".to_owned())),
+            GatewayCommand::Close(done) => Err(GatewayOver::Close(done)),
+        }
+    }
+
+    /// What follows from what was read.
+    fn steps(&mut self, read: ReadEvent) -> Result<Vec<GatewayStep>, GatewayOver> {
+        match read {
+            ReadEvent::Data(bytes) => {
+                let payload: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                let (now_ms, seed) = (self.clock.unix_ms(), self.clock.seed());
+                Ok(self.gateway.received(&payload, self.clock.mono(), now_ms, seed))
+            }
+            ReadEvent::Alive => Ok(Vec::new()),
+            ReadEvent::Closed(close) => {
+                let code = close.as_ref().map(|(code, _)| *code);
+                let why = close.map(|(_, reason)| reason).unwrap_or_default();
+                Err(GatewayOver::Lost(code, why))
+            }
+            ReadEvent::TooLarge(bytes) => {
+                Err(GatewayOver::Lost(None, format!("a payload has {bytes} bytes")))
+            }
+            ReadEvent::Failed(why) => Err(GatewayOver::Lost(None, why)),
         }
     }
 
@@ -419,8 +451,18 @@ impl GatewayLoop {
     }
 
     async fn forward(&mut self, line: &str) -> Result<(), GatewayOver> {
-        if let Some(frame) = self.sorter.delivery(line.as_bytes(), &self.frames) {
-            self.inbound.forward(vec![frame]).await?;
+        self.batch
+            .extend(self.sorter.delivery(line.as_bytes(), &self.frames));
+        if self.batch.len() >= MAX_BATCH {
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Forwards what was read.
+    async fn flush(&mut self) -> Result<(), GatewayOver> {
+        if !self.batch.is_empty() {
+            self.inbound.forward(std::mem::take(&mut self.batch)).await?;
         }
         Ok(())
     }
