@@ -168,13 +168,16 @@ impl Alone {
                 Some(lease) => lease.renew_at = Some(later),
                 None => self.ask_at = Some(later),
             },
-            MemberEvent::Unchanged { last } => match self.lease {
-                Some(lease) => actions.push(MemberAction::Resync {
-                    term: lease.revision,
-                    expected: last,
-                }),
-                None => (self.is_busy, self.ask_at) = (false, Some(later)),
-            },
+            MemberEvent::Unchanged { last } => {
+                if let Some(lease) = self.lease {
+                    actions.push(MemberAction::Resync {
+                        term: lease.revision,
+                        expected: last,
+                    });
+                } else {
+                    (self.is_busy, self.ask_at) = (false, Some(later));
+                }
+            }
             // A record of its own came in between, or one of somebody else.
             MemberEvent::Fenced if self.is_busy => actions.push(MemberAction::Check),
             // A commit could not be stored here.
