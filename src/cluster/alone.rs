@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::member::{Lease, LeaseTiming, MemberAction, MemberEvent};
 
 /// What an active member does when it cannot reach the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WithoutServer {
     /// It stops; another member may become active.
     #[default]
