@@ -378,9 +378,9 @@ pub mod settings {
         ClusterConfig, ConnectorConfig, CronConfig, CronProvider, DirectConfig, DiscordBotConfig,
         DiscordConfig, Durability, IdpConfig, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel,
         NatsConfig, NotifyConfig, OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, RichMessages,
-        ServeConfig, ServerList, SessionsConfig, Settings, ShutdownConfig, SkillStoreKind, SkillsConfig,
-        SleepAction, SleepConfig, SpeakConfig, SpeechSource, TelegramConfig, TelemetryConfig, TlsConfig,
-        TranscribeConfig, UnknownChoice, WorkerConfig,
+        ServeConfig, ServerAbsence, ServerList, SessionsConfig, Settings, ShutdownConfig, SkillStoreKind,
+        SkillsConfig, SleepAction, SleepConfig, SpeakConfig, SpeechSource, TelegramConfig, TelemetryConfig,
+        TlsConfig, TranscribeConfig, UnknownChoice, WorkerConfig,
     };
     pub use crate::net::media::MediaSettings;
     pub use crate::words::Language;

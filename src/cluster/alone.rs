@@ -2,13 +2,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::member::{Lease, LeaseTiming, MemberAction, MemberEvent};
 
 /// What an active member does when it cannot reach the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WithoutServer {
     /// It stops; another member may become active.
     #[default]
@@ -168,13 +165,16 @@ impl Alone {
                 Some(lease) => lease.renew_at = Some(later),
                 None => self.ask_at = Some(later),
             },
-            MemberEvent::Unchanged { last } => match self.lease {
-                Some(lease) => actions.push(MemberAction::Resync {
-                    term: lease.revision,
-                    expected: last,
-                }),
-                None => (self.is_busy, self.ask_at) = (false, Some(later)),
-            },
+            MemberEvent::Unchanged { last } => {
+                if let Some(lease) = self.lease {
+                    actions.push(MemberAction::Resync {
+                        term: lease.revision,
+                        expected: last,
+                    });
+                } else {
+                    (self.is_busy, self.ask_at) = (false, Some(later));
+                }
+            }
             // A record of its own came in between, or one of somebody else.
             MemberEvent::Fenced if self.is_busy => actions.push(MemberAction::Check),
             // A commit could not be stored here.

@@ -44,7 +44,7 @@ pub use direct::{
 };
 pub use file::{check_file, nearest};
 pub use layers::settings_file;
-pub use nats::{ClusterConfig, NatsConfig, ServerList, WorkerConfig};
+pub use nats::{ClusterConfig, NatsConfig, ServerAbsence, ServerList, WorkerConfig};
 pub use notify::NotifyConfig;
 pub use resolve::load;
 pub use sections::{

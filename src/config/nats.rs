@@ -12,7 +12,6 @@ use super::layers::Layers;
 use super::secret;
 use super::settings::{Settings, hidden};
 use super::validate::Violation;
-use crate::cluster::WithoutServer;
 use crate::setting::section;
 
 /// Longest name of a pool or prefix: it becomes a part of subjects and names of streams.
@@ -87,10 +86,21 @@ pub struct ClusterConfig {
     pub replicas: usize,
     /// What the active member does when it cannot reach the server.
     #[serde(default)]
-    pub without_server: WithoutServer,
+    pub without_server: ServerAbsence,
     /// Commits in the stream at which a snapshot is made and the stream is shortened.
     #[serde(default = "snapshot_every")]
     pub snapshot_every: u64,
+}
+
+/// What the active member of a cluster does when it cannot reach the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerAbsence {
+    /// It stops; another member may become active.
+    #[default]
+    Stop,
+    /// It goes on alone; no other member becomes active without a person's word.
+    Continue,
 }
 
 fn snapshot_every() -> u64 {

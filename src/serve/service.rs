@@ -476,10 +476,9 @@ impl ControlService {
         let takes = self.takes.as_ref().ok_or_else(no_response)?;
         takes.try_send(reply).map_err(|_| no_response())?;
         match timeout(TAKE_TIMEOUT, replied).await {
-            Ok(Ok(Ok(()))) => Ok(json!({"taking_over": true})),
+            // Without an answer it does not stand by any more.
+            Ok(Ok(Ok(())) | Err(_)) => Ok(json!({"taking_over": true})),
             Ok(Ok(Err(why))) => Err(ControlError::new("not_taken", why)),
-            // It does not stand by any more.
-            Ok(Err(_)) => Ok(json!({"taking_over": true})),
             Err(_) => Err(no_response()),
         }
     }

@@ -35,6 +35,10 @@ pub trait CommitStream: Send {
 }
 
 /// Where a commit is, beside this disk.
+#[cfg_attr(
+    not(any(feature = "nats", feature = "internals")),
+    expect(dead_code, reason = "only a member of a cluster has a stream")
+)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appended {
     /// In the stream, under this number.

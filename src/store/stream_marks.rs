@@ -37,6 +37,7 @@ pub struct StreamMarks {
     pub goes_on: bool,
 }
 
+#[cfg(feature = "nats")]
 impl StreamMarks {
     /// Whether the active role is this journal's without a limit of time, and was not being given back.
     pub fn may_go_on(&self) -> bool {

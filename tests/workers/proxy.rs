@@ -46,8 +46,8 @@ impl Proxy {
                     };
                     let is_cut = async {
                         while cut.changed().await.is_ok() {
-                            let (_, part) = *cut.borrow_and_update();
-                            if part.is_none_or(|part| part == own) {
+                            let (_, which) = *cut.borrow_and_update();
+                            if which.is_none_or(|which| which == own) {
                                 return;
                             }
                         }

@@ -14,7 +14,8 @@ use crate::cli::exit;
 use crate::cli::log::{FatalErrors, LogHandle};
 use crate::cli::sd_notify::{Notification, ServiceManager};
 use crate::cli::{ProcessEnv, enroll};
-use crate::config::{ServeConfig, Settings};
+use crate::cluster::WithoutServer;
+use crate::config::{ServeConfig, ServerAbsence, Settings};
 use crate::net::send_lease::SendLease;
 use crate::relay::cluster::{ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings};
 use crate::relay::{RelayBuilder, journal_settings, nats_settings, provisioning};
@@ -47,7 +48,10 @@ impl Membership {
             name: cluster.member.clone().unwrap_or_else(host),
             replicas: cluster.replicas,
             snapshot_every: cluster.snapshot_every,
-            without_server: cluster.without_server,
+            without_server: match cluster.without_server {
+                ServerAbsence::Stop => WithoutServer::Stop,
+                ServerAbsence::Continue => WithoutServer::Continue,
+            },
             state_dir: settings.state_dir.clone(),
             journal: JournalSettings {
                 lock_wait: LOCK_WAIT,

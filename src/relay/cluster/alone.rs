@@ -58,38 +58,36 @@ pub(super) async fn begin(
     let beginning = Beginning::of(without_server, marks.alone.is_some(), marks.may_go_on());
     let timing = LeaseTiming::default();
     if beginning.goes_on() {
-        match timeout(REACHED_WITHIN, open_store(bus, settings, status)).await {
-            Ok((store, hello)) => return opened(settings, beginning, marks, store, hello),
-            Err(_) => {
-                let record = marks.position.unwrap_or(0);
-                tracing::warn!(
-                    record,
-                    "the NATS server cannot be reached: this relay goes on alone"
-                );
-                go_on();
-                let alone = AloneSince {
-                    since_ms: unix_ms(),
-                    commits: marks.alone.unwrap_or(0),
-                };
-                status.send_modify(|status| {
-                    (status.role, status.phase) = ("active", MemberPhase::Active);
-                    status.position = marks.position;
-                    status.alone = Some(AloneStatus {
-                        since_record: record,
-                        since_ms: alone.since_ms,
-                        commits: alone.commits,
-                    });
-                });
-                let (store, hello) = open_meanwhile(bus, settings, status, requests).await;
-                return Opening {
-                    store,
-                    hello,
-                    marks,
-                    member: Member::returning(timing, without_server, now(), true, None),
-                    alone: Some(alone),
-                };
-            }
+        if let Ok((store, hello)) = timeout(REACHED_WITHIN, open_store(bus, settings, status)).await {
+            return opened(settings, beginning, marks, store, hello);
         }
+        let record = marks.position.unwrap_or(0);
+        tracing::warn!(
+            record,
+            "the NATS server cannot be reached: this relay goes on alone"
+        );
+        go_on();
+        let alone = AloneSince {
+            since_ms: unix_ms(),
+            commits: marks.alone.unwrap_or(0),
+        };
+        status.send_modify(|status| {
+            (status.role, status.phase) = ("active", MemberPhase::Active);
+            status.position = marks.position;
+            status.alone = Some(AloneStatus {
+                since_record: record,
+                since_ms: alone.since_ms,
+                commits: alone.commits,
+            });
+        });
+        let (store, hello) = open_meanwhile(bus, settings, status, requests).await;
+        return Opening {
+            store,
+            hello,
+            marks,
+            member: Member::returning(timing, without_server, now(), true, None),
+            alone: Some(alone),
+        };
     }
     let (store, hello) = open_meanwhile(bus, settings, status, requests).await;
     opened(settings, beginning, marks, store, hello)
@@ -213,7 +211,7 @@ impl MemberDriver {
                 Ok(Some(copied)) => {
                     let (done, resumed) = oneshot::channel();
                     let resume = PublishControl::Resume {
-                        store: store.clone(),
+                        store: Box::new(store.clone()),
                         tail,
                         copied,
                         done,

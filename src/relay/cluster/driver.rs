@@ -10,7 +10,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::alone::{AloneSince, Opening, begin};
 use super::follow::{
-    FollowProblem, Followed, HELD, Joined, Source, TERM, TermText, close, follow, join, put_snapshot, unix_ms,
+    FollowProblem, Followed, HELD, HeldBy, Joined, Source, TERM, TermText, close, follow, join, put_snapshot,
+    unix_ms,
 };
 use super::publish::{CommitRequest, PublishControl, PublishMode, Published, Publisher};
 use super::{ClusterStatus, MemberPhase, MemberRequest, MemberSettings, MemberStatus, StartOver};
@@ -126,12 +127,12 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
         Err(error) => return fail(&channels, error.to_string()),
     };
     let (controls, control_queue) = mpsc::channel(MAX_CONTROLS);
-    let (published, mut published_queue) = mpsc::channel(MAX_EVENTS);
+    let (outcomes, mut outcome_queue) = mpsc::channel(MAX_EVENTS);
     let mut publisher = Some(Publisher::new(
         channels.lease.clone(),
         PublishMode::Alone(None),
         control_queue,
-        published,
+        outcomes,
     ));
     let DriverChannels {
         status,
@@ -153,7 +154,7 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
         marks,
         member,
         alone,
-    } = begin(&bus, &settings, &status, &mut requests, go_on).await;
+    } = Box::pin(begin(&bus, &settings, &status, &mut requests, go_on)).await;
     let mut number = [0; 8];
     let _ = getrandom::fill(&mut number);
     let (events, mut event_queue) = mpsc::channel(MAX_EVENTS);
@@ -202,7 +203,7 @@ pub(super) async fn drive(settings: MemberSettings, channels: DriverChannels) {
         tokio::select! {
             biased;
             Some(event) = event_queue.recv() => driver.handle(event),
-            Some(published) = published_queue.recv() => driver.appended(&published),
+            Some(outcome) = outcome_queue.recv() => driver.appended(&outcome),
             () = sleep(due.unwrap_or(RETRY)), if due.is_some() => driver.member_event(MemberEvent::Time),
             Some(request) = requests.recv() => driver.request(request),
             _ = announces.tick() => driver.announce(),
@@ -393,7 +394,7 @@ impl MemberDriver {
                         position: 0,
                         read: 0,
                         last: 0,
-                        holder: None,
+                        held: None,
                     }),
                     Ok(_) => Err(FollowProblem::NeedsSnapshot(0)),
                     Err(error) => Err(error.into()),
@@ -444,7 +445,7 @@ impl MemberDriver {
             DriverEvent::Followed(Ok(followed)) => {
                 self.is_busy = false;
                 self.problem = None;
-                if let Some(holder) = followed.holder {
+                if let Some(HeldBy(holder)) = followed.held {
                     self.held_by(holder);
                 }
                 self.last = Some(followed.last);
@@ -475,18 +476,7 @@ impl MemberDriver {
                     | FollowProblem::Record(_) => {}
                 }
             }
-            DriverEvent::Term { term, tail } => {
-                self.position = Some(tail.last());
-                self.last = self.position;
-                if let Some(publisher) = &mut self.publisher {
-                    publisher.append_to(self.store.clone(), tail);
-                }
-                self.member_event(MemberEvent::TermStored { term });
-                // The lease ran out meanwhile, and the journal is closed.
-                if self.member.role() != MemberRole::Active {
-                    self.stop();
-                }
-            }
+            DriverEvent::Term { term, tail } => self.term_stored(term, tail),
             DriverEvent::InSync(last) => {
                 (self.position, self.last, self.problem) = (Some(last), Some(last), None);
                 self.alone = None;
@@ -521,6 +511,19 @@ impl MemberDriver {
                     let _ = released.send(());
                 }
             }
+        }
+    }
+
+    fn term_stored(&mut self, term: u64, tail: Tail) {
+        self.position = Some(tail.last());
+        self.last = self.position;
+        if let Some(publisher) = &mut self.publisher {
+            publisher.append_to(self.store.clone(), tail);
+        }
+        self.member_event(MemberEvent::TermStored { term });
+        // The lease ran out meanwhile, and the journal is closed.
+        if self.member.role() != MemberRole::Active {
+            self.stop();
         }
     }
 
@@ -607,14 +610,14 @@ impl MemberDriver {
                 self.member_event(MemberEvent::HandOver);
             }
             (MemberRequest::Release(released), _) => drop(released.send(())),
-            (MemberRequest::Take(reply), _) => match self.take_refusal() {
-                Some(why) => drop(reply.send(Err(why))),
-                None => {
-                    tracing::warn!("taking the active role over by a person's word");
-                    self.taking = Some(reply);
-                    self.member_event(MemberEvent::Take);
+            (MemberRequest::Take(reply), _) => {
+                if let Some(why) = self.take_refusal() {
+                    return drop(reply.send(Err(why)));
                 }
-            },
+                tracing::warn!("taking the active role over by a person's word");
+                self.taking = Some(reply);
+                self.member_event(MemberEvent::Take);
+            }
         }
     }
 

@@ -119,9 +119,12 @@ pub(super) struct Followed {
     pub(super) read: u64,
     /// The end of the stream.
     pub(super) last: u64,
-    /// The journal whose the active role is, if a record said so.
-    pub(super) holder: Option<Option<u64>>,
+    /// What the last record about it said, if there was one.
+    pub(super) held: Option<HeldBy>,
 }
+
+/// The journal whose the active role is without a limit of time; nobody's without one.
+pub(super) struct HeldBy(pub(super) Option<u64>);
 
 /// An open journal and where it stands.
 pub(super) struct Joined {
@@ -240,7 +243,7 @@ pub(super) async fn follow(
     if last > position && first > position + 1 {
         return Err(FollowProblem::NeedsSnapshot(position));
     }
-    let (mut read, mut holder) = (position, None);
+    let (mut read, mut held) = (position, None);
     // The newest one counts; older copies may be gone.
     let mut again: Option<(u64, String)> = None;
     let mut parts: Vec<u8> = Vec::new();
@@ -271,7 +274,7 @@ pub(super) async fn follow(
                     parts.clear();
                     let member = TermText::read(seq, body)?.member;
                     let holds = member.filter(|_| *kind == HELD);
-                    holder = Some(holds);
+                    held = Some(HeldBy(holds));
                     commits.push((seq, StreamContent::Term { holder: holds }));
                 }
                 AGAIN => {
@@ -294,7 +297,7 @@ pub(super) async fn follow(
         position,
         read,
         last,
-        holder,
+        held,
     })
 }
 

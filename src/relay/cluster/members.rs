@@ -124,9 +124,10 @@ impl MemberDriver {
         let is_held = self.member.role() == MemberRole::Standby && self.hold() == Hold::Other;
         let holder = is_held.then(|| HolderStatus {
             name: self.seen_holder.0.clone(),
-            silent_secs: match silent > LeaseTiming::default().ttl {
-                true => silent.as_secs(),
-                false => 0,
+            silent_secs: if silent > LeaseTiming::default().ttl {
+                silent.as_secs()
+            } else {
+                0
             },
         });
         self.status.send_if_modified(|status| {

@@ -97,7 +97,7 @@ pub(super) enum PublishControl {
     Forget,
     /// The stream has the copy: those that were kept after this number follow. Answered with the last record.
     Resume {
-        store: ClusterStore,
+        store: Box<ClusterStore>,
         tail: Tail,
         copied: u64,
         done: oneshot::Sender<Option<u64>>,
@@ -235,7 +235,7 @@ impl Publisher {
                 copied,
                 done,
             } => {
-                self.mode = PublishMode::InSync(store, tail);
+                self.mode = PublishMode::InSync(*store, tail);
                 let result = self.append_kept(copied).await;
                 self.forget();
                 if result.is_none() {
