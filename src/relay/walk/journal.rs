@@ -94,7 +94,7 @@ impl EventLoop {
             (Completion::Found { found, .. }, Pending::ListedSessions(listing, mut listed)) => {
                 let mut found = found.into_iter();
                 listed.retain(|_| !found.next().unwrap_or(true));
-                self.sessions_sorted(*listing, &listed);
+                self.sessions_sorted(&listing, &listed);
             }
             (Completion::Resume { blob, .. }, Pending::LeftQuestions) => self.close_left_questions(blob),
             (Completion::Resume { blob, .. }, Pending::Quiet(person, waiter)) => {
@@ -195,7 +195,7 @@ impl EventLoop {
                 self.command_conversations_known(&owner, *command, None);
             }
             // Nobody is shown a session that may be somebody else's.
-            Pending::ListedSessions(listing, _) => self.sessions_sorted(*listing, &[]),
+            Pending::ListedSessions(listing, _) => self.sessions_sorted(&listing, &[]),
             Pending::LeftQuestions => tracing::error!("cannot read which questions the last run left open"),
             Pending::Quiet(person, waiter) => self.quiet_hours_loaded(person, waiter, None),
             Pending::AgentState(reply) | Pending::Voice(_, reply) => drop(reply.send(None)),

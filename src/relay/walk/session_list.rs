@@ -36,7 +36,7 @@ impl EventLoop {
             _ => false,
         };
         if is_found || !selected.agent.info().remembers || !self.sees_all_sessions(&listing) {
-            return self.sessions_sorted(listing, &[]);
+            return self.sessions_sorted(&listing, &[]);
         }
         self.turns.answer_later(listing.command.row);
         self.listings.ask(listing, selected.agent, selected.workdir);
@@ -51,7 +51,7 @@ impl EventLoop {
     /// An agent has listed its sessions: which of them are not conversations of the relay?
     pub fn sessions_listed(&mut self, listing: Listing, listed: Vec<ListedSession>) {
         if listed.is_empty() {
-            return self.sessions_sorted(listing, &listed);
+            return self.sessions_sorted(&listing, &listed);
         }
         // As it stands in what an agent saved.
         let texts = listed.iter().map(|session| Value::from(&*session.id).to_string());
@@ -62,11 +62,11 @@ impl EventLoop {
     }
 
     /// What can be chosen is known, and `others` is what nobody has in the relay.
-    pub fn sessions_sorted(&mut self, listing: Listing, others: &[ListedSession]) {
-        let (selected, recent) = self.recent_conversations(&listing);
+    pub fn sessions_sorted(&mut self, listing: &Listing, others: &[ListedSession]) {
+        let (selected, recent) = self.recent_conversations(listing);
         let others = &others[..others.len().min(MAX_LISTED)];
         let agent = &*selected.name;
-        let language = self.reader_language(&listing);
+        let language = self.reader_language(listing);
         let answer = if !selected.agent.info().remembers {
             language.say(ChatPhrase::KeepsNoConversations { agent })
         } else if recent.is_empty() && others.is_empty() {
@@ -74,13 +74,13 @@ impl EventLoop {
         } else {
             match &listing.command.command {
                 SlashCommand::Resume(choice) => match find(choice, &recent, others, language) {
-                    Some(ChosenConversation::Own(chosen)) => self.resume_conversation(&listing, chosen),
+                    Some(ChosenConversation::Own(chosen)) => self.resume_conversation(listing, chosen),
                     Some(ChosenConversation::Listed(chosen)) => {
-                        self.adopt_session(&listing, &selected, chosen)
+                        self.adopt_session(listing, &selected, chosen)
                     }
                     None => language.say(ChatPhrase::ConversationUnknown),
                 },
-                _ => return self.show_conversations(&listing, agent, &recent, others),
+                _ => return self.show_conversations(listing, agent, &recent, others),
             }
         };
         let command = &listing.command;

@@ -104,10 +104,10 @@ async fn conversations_go_on_models_switch_and_an_idle_process_ends() {
     );
     let confirmed = "The model is test/other from now on, in this conversation.";
     chat.say("/model test/other", confirmed).await;
-    let modes = chat.say("/mode", "The modes of o:").await;
+    let offered = chat.say("/mode", "The modes of o:").await;
     assert!(
-        modes.contains("build (in use)") && modes.contains("plan"),
-        "{modes}"
+        offered.contains("build (in use)") && offered.contains("plan"),
+        "{offered}"
     );
     let confirmed = "The mode is plan from now on, in this conversation.";
     chat.say("/mode plan", confirmed).await;
