@@ -900,7 +900,6 @@ fn a_member_that_goes_on_alone_is_the_only_one_and_the_stream_gets_all_of_it() {
         resyncs += world.resyncs;
         takeovers += world.takeovers;
     }
-    println!("{alone} commits alone, {resyncs} resyncs, {takeovers} take-overs");
     assert!(alone > 5000, "{alone}");
     assert!(resyncs > 200, "{resyncs}");
     assert!(takeovers > 400, "{takeovers}");
