@@ -87,10 +87,9 @@ async fn a_job_runs_on_a_worker_unless_its_maker_is_denied() {
     assert!(texts[0].contains("look for boss"), "{texts:?}");
     relay.wait_for_turns(0).await;
     relay.stop().await;
+    worker.stop.cancel();
+    worker.task.await.unwrap();
     let begun = begun.0.lock().unwrap();
     let of = |user: &str| begun.keys().filter(|text| text.contains(user)).count();
     assert_eq!((of("boss"), of("out")), (1, 0), "{begun:?}");
-    drop(begun);
-    worker.stop.cancel();
-    worker.task.await.unwrap();
 }

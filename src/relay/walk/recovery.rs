@@ -73,12 +73,8 @@ impl EventLoop {
         });
     }
 
-    /// Keeps which questions are shown, when that has changed. What ends with the process while there is no connection is left to the
-    /// next start, because nobody is told now.
+    /// Keeps which questions are shown, when that has changed.
     pub fn keep_questions(&mut self) {
-        if !self.lifecycle.is_serving() && !self.link.is_live() {
-            return;
-        }
         let Some(left) = self.approvals.take_changed() else {
             return;
         };

@@ -2,8 +2,6 @@
 
 use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, start_asking};
 use crate::support::memory_relay::Running;
-use hermes_relay::config::Settings;
-use hermes_relay::relay::Status;
 use std::path::Path;
 
 /// What stands under a question that nobody is asked any more.
@@ -41,29 +39,6 @@ async fn a_question_that_was_open_is_closed_by_the_next_start() {
         // It is closed once.
         assert_eq!(edits_of_a_start(dir.path(), ops).await, 0);
     }
-}
-
-#[tokio::test]
-async fn a_relay_that_ends_without_a_connection_leaves_its_question_to_the_next_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let soon = |settings: &mut Settings| settings.shutdown.drain_secs = 0;
-    let relay = super::start(dir.path(), BUTTONS, soon).await;
-    let question = ask(&relay, "a", "1").await;
-    relay.connector.drop_connection();
-    let is_down = |status: &Status| status.link != "live";
-    relay.wait_for_status("no connection", is_down).await;
-    relay.stop().await;
-    let relay = super::start(dir.path(), BUTTONS, soon).await;
-    relay
-        .seen("the end of the question", |seen| {
-            seen.ops.iter().any(|op| {
-                op.kind() == Some("edit")
-                    && op.action["message_id"] == question.message_id
-                    && op.text().is_some_and(|text| text.contains(OVER))
-            })
-        })
-        .await;
-    relay.stop().await;
 }
 
 #[tokio::test]
