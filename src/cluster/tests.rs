@@ -563,6 +563,7 @@ impl World {
         self.append(index, append, Record::Command(command));
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each answer")]
     fn reply(&mut self, index: usize, answer: Answer) {
         match answer {
             Answer::Lease {
@@ -700,6 +701,7 @@ impl World {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
     fn step(&mut self, step: Step) {
         let member = match &step {
             Step::Reply { to, life, .. } => Some((*to, *life)),

@@ -296,17 +296,17 @@ fn a_journal_knows_what_it_has_alone_and_a_copy_of_it_is_not_alone() {
     drop(journal);
     drop(db);
     drop(lock);
-    let marks = stream_marks::stream_marks(dir.path()).unwrap();
+    let marks = stream_marks(dir.path()).unwrap();
     assert!(marks.goes_on && marks.alone == Some(1) && marks.member == own);
     assert!(!marks.may_go_on(), "the role is nobody's");
     stream_marks::stand_down(dir.path(), Some(9)).unwrap();
-    let marks = stream_marks::stream_marks(dir.path()).unwrap();
+    let marks = stream_marks(dir.path()).unwrap();
     assert_eq!(
         (marks.position, marks.alone, marks.goes_on),
         (Some(9), None, false)
     );
     let other = tempfile::tempdir().unwrap();
     install_snapshot(other.path(), false, &copy, Some(7), NOW).unwrap();
-    let marks = stream_marks::stream_marks(other.path()).unwrap();
+    let marks = stream_marks(other.path()).unwrap();
     assert_eq!((marks.position, marks.alone, marks.member), (Some(7), None, None));
 }
