@@ -16,7 +16,7 @@ use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, Str
 use super::tables::TableShaper;
 use super::threads::{ThreadRegistry, open_thread};
 use crate::collections::TextMap;
-use crate::wire::{ALBUMS, Action, CapabilityDescriptor, MessageEvent, OpIds, Platform};
+use crate::wire::{ALBUMS, Action, CapabilityDescriptor, MessageEvent, OpIds, Platform, TABLES};
 use crate::words::{Language, PhraseKey};
 
 /// Dialects of Markdown with code blocks and without tables.
@@ -182,7 +182,7 @@ impl RelayAdapter {
     /// What rewrites the tables of an agent, where the platform shows code blocks and no tables.
     fn table_shaper(&self) -> Option<TableShaper> {
         let width = self.0.chat.table_width;
-        let has_no_tables = WITHOUT_TABLES.contains(&self.markdown_dialect());
+        let has_no_tables = WITHOUT_TABLES.contains(&self.markdown_dialect()) && !self.supports(TABLES);
         (width > 0 && has_no_tables).then(|| TableShaper::new(width))
     }
 

@@ -6,6 +6,9 @@ use serde_json::{Map, Value};
 use super::decode::DecodeError;
 use super::scalar::{is_truthy, text_of};
 
+/// What the descriptor of a bot of one's own names if it lays out tables itself. It is no op.
+pub const TABLES: &str = "send.table";
+
 /// Maximum message length if the limit is missing, zero, negative or invalid.
 const FALLBACK_MESSAGE_LENGTH: u64 = 4096;
 

@@ -28,7 +28,7 @@ pub use action::{Action, Metadata, PROMPT_TOKEN, PromptButton};
 pub use action_text::ActionText;
 pub use album::{ALBUMS, AlbumFile, MAX_ALBUM};
 pub use decode::DecodeError;
-pub use descriptor::{CapabilityDescriptor, LEGACY_OPS, LenUnit};
+pub use descriptor::{CapabilityDescriptor, LEGACY_OPS, LenUnit, TABLES};
 pub use event::{MessageEvent, MessageType, render_context};
 pub use frame::{ConnectorFrame, PassthroughForward, Undecodable};
 pub use gateway_frame::GatewayFrame;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::direct::field;
-use crate::wire::{ALBUMS, CapabilityDescriptor};
+use crate::wire::{ALBUMS, CapabilityDescriptor, TABLES};
 
 /// The ops that a direct bot performs; `draft` comes on top where the operator chose drafts.
 const OPS: &[&str] = &[
@@ -67,7 +67,7 @@ pub fn descriptor(drafts: bool) -> CapabilityDescriptor {
         supports_threads: true,
         markdown_dialect: Some("markdown_v2".to_owned()),
         emoji: Some("\u{2708}\u{fe0f}".to_owned()),
-        supported_ops: (OPS.iter().copied().chain([ALBUMS]).chain(drafted))
+        supported_ops: (OPS.iter().copied().chain([ALBUMS, TABLES]).chain(drafted))
             .map(str::to_owned)
             .collect(),
         ..CapabilityDescriptor::placeholder("telegram")

@@ -84,7 +84,7 @@ impl LoopSettings {
                 .collect(),
             stream: Arc::new(settings.streaming.clone()),
             slack: Arc::new(settings.slack.clone()),
-            chat: Arc::new(chat(settings)),
+            chat: Arc::new(settings.chat.clone()),
         }
     }
 }
@@ -206,15 +206,6 @@ impl EventLoop {
             recovery,
         };
         (event_loop, channels)
-    }
-}
-
-/// The settings of chats. A bot of one's own lays out tables itself.
-fn chat(settings: &Settings) -> ChatSettings {
-    let is_direct = settings.direct.telegram.is_some();
-    ChatSettings {
-        table_width: if is_direct { 0 } else { settings.chat.table_width },
-        ..settings.chat.clone()
     }
 }
 

@@ -316,11 +316,14 @@ async fn one_relay_is_a_bot_on_both_platforms_also_after_a_kill() {
         relay = started(&setup).await;
         answered(&fake, &format!("echo: {round} missed")).await;
     }
+    // Telegram has a layout of its own for tables, Discord has none.
+    fake.say("both\n| A | B |\n|---|---|\n| 1 | 2 |");
+    answered(&fake, "echo: both\n\n```\nA | B\n--+--\n1 | 2\n```").await;
     let status = setup.verb(&["status", "--json"]).output().await.unwrap();
     let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["link"], "live", "{status}");
     relay.stop().await;
-    assert_eq!(fake.answers().len(), 4, "{:?}", fake.answers());
+    assert_eq!(fake.answers().len(), 5, "{:?}", fake.answers());
     assert_eq!(api.answers(ADA).len(), 2);
     assert_eq!(fake.commands().1, 1);
 }

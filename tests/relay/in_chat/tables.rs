@@ -4,7 +4,7 @@ use super::{platform, terse};
 use crate::support::memory_relay::start_on;
 use crate::support::scripted_agent::ScriptedAgent;
 use hermes_relay::agent::{Turn, TurnEnd};
-use hermes_relay::wire::CapabilityDescriptor;
+use hermes_relay::wire::{CapabilityDescriptor, TABLES};
 
 /// Writes a table in small pieces.
 async fn tabulate(turn: Turn) -> TurnEnd {
@@ -21,28 +21,23 @@ async fn tabulate(turn: Turn) -> TurnEnd {
 
 #[tokio::test]
 async fn a_table_is_aligned_where_the_platform_has_none() {
-    for (dialect, width, expected) in [
+    const UNCHANGED: &str = "Two:\n| A | B |\n|---|---|\n| 1 | 22 |\n| 333 | 4 |\n\nEnd.";
+    for (dialect, extra, width, expected) in [
         (
             "discord",
+            "edit",
             80,
             "Two:\n```\nA   | B\n----+---\n1   | 22\n333 | 4\n```\n\nEnd.",
         ),
-        ("discord", 5, "Two:\nA: 1\nB: 22\n\nA: 333\nB: 4\n\nEnd."),
-        (
-            "discord",
-            0,
-            "Two:\n| A | B |\n|---|---|\n| 1 | 22 |\n| 333 | 4 |\n\nEnd.",
-        ),
-        (
-            "gfm",
-            80,
-            "Two:\n| A | B |\n|---|---|\n| 1 | 22 |\n| 333 | 4 |\n\nEnd.",
-        ),
+        ("discord", "edit", 5, "Two:\nA: 1\nB: 22\n\nA: 333\nB: 4\n\nEnd."),
+        ("discord", "edit", 0, UNCHANGED),
+        ("gfm", "edit", 80, UNCHANGED),
+        ("markdown_v2", TABLES, 80, UNCHANGED),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let platform = CapabilityDescriptor {
             markdown_dialect: Some(dialect.to_owned()),
-            ..platform(&["send", "edit"])
+            ..platform(&["send", extra])
         };
         let relay = start_on(dir.path(), ScriptedAgent::new(tabulate), &platform, |settings| {
             terse(settings);
