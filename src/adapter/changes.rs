@@ -337,12 +337,12 @@ mod tests {
 
     #[test]
     fn changes_of_a_file_that_follow_each_other_are_one() {
-        let mut changes = TurnChanges::new(Some(PathBuf::from("/work")));
+        let mut changes = TurnChanges::new(Some(PathBuf::from("/srv")));
         let text = |text: &str| Some(text.to_owned());
-        changes.add("/work/src/a.rs", text("one\n"), text("two\n"));
-        changes.add("/work/src/a.rs", text("two\n"), text("three\n"));
+        changes.add("/srv/src/a.rs", text("one\n"), text("two\n"));
+        changes.add("/srv/src/a.rs", text("two\n"), text("three\n"));
         changes.add("/etc/passwd", None, text("x\n"));
-        changes.add("/work/b", text("big"), None);
+        changes.add("/srv/b", text("big"), None);
         let diff = changes.into_diff();
         assert_eq!(
             diff.text,
