@@ -89,6 +89,10 @@ const DANGER: &str = "Take over only if the active relay is stopped or gone. If 
 /// Takes over at a standby, by a person's word.
 fn take(args: &HandoverArgs, relay: &RemoteRelay) -> ExitCode {
     let refused = "pass --yes to take over without confirmation";
+    // Whoever is asked shall not learn afterwards that there is nothing here to take over with.
+    if let Err(error) = relay.call(&ControlRequest::Status) {
+        return relay.report(&error, None);
+    }
     if !args.yes {
         errln!("{DANGER}");
         match confirm() {

@@ -14,6 +14,7 @@ async fn with_nothing_running_every_verb_reports_it_and_how_to_start_one() {
         &["status", "--watch"],
         &["sessions"],
         &["sessions", "stop", "agent:main:discord:dm:c1"],
+        &["handover", "--take"],
         &["stop"],
         &["restart"],
         &["send", "--chat", "c1", "hi"],
