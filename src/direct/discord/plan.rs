@@ -427,20 +427,13 @@ impl RequestPlanner {
         if is_link {
             body.remove("flags");
         }
-        let mut steps = VecDeque::from([match (is_link, &self.answers) {
+        let first = match (is_link, &self.answers) {
             (true, Some(command)) => self.replace_placeholder(command, body),
             (true, None) => self.message(body, Vec::new()),
             (false, Some(command)) => self.fill_placeholder(command, body, vec![file]),
             (false, None) => self.upload(body, file),
-        }]);
-        for (at, part) in parts.enumerate() {
-            steps.push_back(self.message(self.send(&part, at + 1), Vec::new()));
-        }
-        let end = CallsEnd::Text {
-            edited: None,
-            has_buttons: false,
         };
-        (steps, end)
+        self.with_rest(first, parts)
     }
 
     /// Several files in one message; one after the other if Discord refuses that, and a text for each that it refuses alone.
@@ -476,15 +469,19 @@ impl RequestPlanner {
             fallback: None,
             ..together
         };
-        let mut steps = VecDeque::from([together]);
-        for (at, part) in parts.enumerate() {
-            steps.push_back(self.message(self.send(&part, at + 1), Vec::new()));
-        }
+        self.with_rest(together, parts)
+    }
+
+    /// A message with files, and what is left of its caption.
+    fn with_rest(&self, first: PlannedRequest, parts: impl Iterator<Item = String>) -> RequestPlan {
+        let rest = parts
+            .enumerate()
+            .map(|(at, part)| self.message(self.send(&part, at + 1), Vec::new()));
         let end = CallsEnd::Text {
             edited: None,
             has_buttons: false,
         };
-        (steps, end)
+        (std::iter::once(first).chain(rest).collect(), end)
     }
 
     /// A message with a file. A voice message is an ordinary file where Discord does not take it, and has no text.

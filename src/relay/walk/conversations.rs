@@ -111,8 +111,8 @@ impl EventLoop {
         let allowed = self.access.agents(author);
         let answering = (self.agents).answering(session, &route_input(chat, facts), allowed.as_deref());
         let remembers = answering.agent.agent.info().remembers;
-        if remembers && !self.conversations.knows(&owner) {
-            let deferred = Box::new(WaitingCommand {
+        let waiting = |command, about| {
+            Box::new(WaitingCommand {
                 command,
                 about,
                 session: session.clone(),
@@ -120,7 +120,10 @@ impl EventLoop {
                 chat: chat.clone(),
                 facts: facts.clone(),
                 author: author.clone(),
-            });
+            })
+        };
+        if remembers && !self.conversations.knows(&owner) {
+            let deferred = waiting(command, about);
             self.turns.answer_later(row);
             let key = book_key(&owner);
             let pending = Pending::CommandConversations(owner, deferred);
@@ -130,15 +133,7 @@ impl EventLoop {
         }
         match command {
             SlashCommand::Resume(_) | SlashCommand::Sessions => {
-                let command = Box::new(WaitingCommand {
-                    command,
-                    about,
-                    session: session.clone(),
-                    row,
-                    chat: chat.clone(),
-                    facts: facts.clone(),
-                    author: author.clone(),
-                });
+                let command = waiting(command, about);
                 self.choose_conversation(Listing { owner, command });
             }
             SlashCommand::New(title) => {
