@@ -45,8 +45,8 @@ impl fmt::Debug for DedupeKey {
     }
 }
 
-/// Keys in memory at which they are moved: the capacity of a table of 32,768 slots.
-const MOVE_AT_KEYS: usize = 28_672;
+/// Keys in memory at which they are moved. A table of 32,768 slots holds 28,672, so there is room for the last commit.
+const MOVE_AT_KEYS: usize = 24_576;
 /// Keys in memory at which they are moved when the writer is idle.
 const MOVE_AT_KEYS_IDLE: usize = 1024;
 
@@ -54,8 +54,8 @@ const MOVE_AT_KEYS_IDLE: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct RecentKeys {
     recent: TextMap<DedupeKey, InboxSeq>,
-    moving: TextMap<DedupeKey, InboxSeq>,
-    sorted: Vec<(DedupeKey, InboxSeq)>,
+    /// The keys of a round, sorted.
+    moving: Vec<(DedupeKey, InboxSeq)>,
     moved: usize,
     uncommitted: Vec<DedupeKey>,
     moved_uncommitted: usize,
@@ -63,7 +63,7 @@ pub(super) struct RecentKeys {
 
 impl RecentKeys {
     pub(super) fn contains(&self, key: &DedupeKey) -> bool {
-        self.recent.contains_key(key) || self.moving.contains_key(key)
+        self.recent.contains_key(key) || self.moving.binary_search_by_key(key, |(key, _)| *key).is_ok()
     }
 
     /// Adds a key of the current transaction.
@@ -80,23 +80,22 @@ impl RecentKeys {
     /// The next keys to move, in key order, at most `limit`. Counted as moved if the transaction commits.
     pub(super) fn slice(&mut self, limit: usize) -> &[(DedupeKey, InboxSeq)] {
         let start = self.moved + self.moved_uncommitted;
-        let end = self.sorted.len().min(start + limit);
+        let end = self.moving.len().min(start + limit);
         self.moved_uncommitted += end - start;
-        &self.sorted[start..end]
+        &self.moving[start..end]
     }
 
     /// The row id up to which every key will be in the index, if this transaction moves the last of a round.
     pub(super) fn completes(&self) -> Option<InboxSeq> {
-        let complete = self.moved_uncommitted > 0 && self.moved + self.moved_uncommitted == self.sorted.len();
-        complete.then(|| self.sorted.iter().map(|(_, seq)| *seq).max())?
+        let complete = self.moved_uncommitted > 0 && self.moved + self.moved_uncommitted == self.moving.len();
+        complete.then(|| self.moving.iter().map(|(_, seq)| *seq).max())?
     }
 
     pub(super) fn committed(&mut self) {
         self.uncommitted.clear();
         self.moved += std::mem::take(&mut self.moved_uncommitted);
-        if !self.sorted.is_empty() && self.moved == self.sorted.len() {
-            self.sorted.clear();
-            self.moving.clear();
+        if !self.moving.is_empty() && self.moved == self.moving.len() {
+            self.moving = Vec::new();
             self.moved = 0;
         }
         if self.recent.len() >= MOVE_AT_KEYS {
@@ -121,17 +120,15 @@ impl RecentKeys {
 
     /// Whether keys are being moved.
     pub(super) fn is_moving(&self) -> bool {
-        !self.sorted.is_empty()
+        !self.moving.is_empty()
     }
 
     fn begin_round(&mut self) {
         if self.is_moving() {
             return;
         }
-        std::mem::swap(&mut self.recent, &mut self.moving);
-        self.sorted
-            .extend(self.moving.iter().map(|(key, seq)| (*key, *seq)));
-        self.sorted.sort_unstable();
+        self.moving = self.recent.drain().collect();
+        self.moving.sort_unstable();
     }
 }
 
