@@ -366,6 +366,8 @@ pub(super) enum Intent {
     /// Wait behind a turn, possibly stop it, or be handed to it; known by this later.
     Wait {
         key: MessageKey,
+        /// What it is about.
+        gist: String,
         /// The message, when the running turn may take it.
         steer: Option<Box<MessageEvent>>,
     },

@@ -1,9 +1,9 @@
-//! Messages by their ids on the platform, for those that are edited or deleted later; what waits, in a few words; and the last
-//! message of each person, for `/retry`. All of it is forgotten with the process.
+//! Messages that wait or are being answered, for those that are edited or deleted and for `/queue`; and the last message of each
+//! person, for `/retry`. All of it is forgotten with the process.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::BuildHasher as _;
 
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::ChatFacts;
 use crate::collections::BoundedCache;
 use crate::store::{InboxKind, InboxSeq};
 use crate::text::one_line;
@@ -18,14 +18,42 @@ const MAX_LAST_BYTES: usize = 64 * 1024;
 /// Characters that show what a message is about.
 const GIST_CHARS: usize = 60;
 
+/// What a message is known by.
+#[derive(Clone, Copy, Debug)]
+pub struct MessageKey {
+    /// Its chat and its id there, as a number, if it has one.
+    id: Option<u64>,
+    /// Its text, as a number.
+    text: u64,
+}
+
+impl MessageKey {
+    /// Whether an edit changes what a message says.
+    pub fn changes(self, known: &KnownMessage) -> bool {
+        self.text != known.text
+    }
+}
+
 /// A message, as far as an edit of it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownMessage {
     pub session: SessionKey,
     /// Its row, or that of its last edit.
     pub row: InboxSeq,
-    /// Its text, as a number.
     text: u64,
+}
+
+/// The row of a message.
+#[derive(Debug)]
+struct MessageRow {
+    id: Option<u64>,
+    /// What it is about, if it waits.
+    gist: Option<String>,
+}
+
+/// What a waiting message is about, in a few words.
+pub fn gist(event: &MessageEvent) -> String {
+    one_line(event.text(), GIST_CHARS)
 }
 
 /// The last message of a person.
@@ -38,51 +66,77 @@ pub struct LastMessage {
 /// The messages that came lately.
 #[derive(Debug)]
 pub struct Messages {
-    known: BoundedCache<String, KnownMessage>,
-    gists: BoundedCache<InboxSeq, String>,
+    hasher: foldhash::quality::RandomState,
+    known: BoundedCache<u64, KnownMessage>,
+    rows: BoundedCache<InboxSeq, MessageRow>,
     last: BoundedCache<(SessionKey, String), LastMessage>,
 }
 
 impl Messages {
     pub fn new() -> Self {
         Self {
+            hasher: foldhash::quality::RandomState::default(),
             known: BoundedCache::new(MAX_MESSAGES),
-            gists: BoundedCache::new(MAX_MESSAGES),
+            rows: BoundedCache::new(MAX_MESSAGES),
             last: BoundedCache::new(MAX_LAST),
         }
     }
 
-    /// A message of an agent is committed as this row.
-    pub fn learn(&mut self, key: MessageKey, session: &SessionKey, row: InboxSeq) {
-        self.gists.insert(row, key.gist);
-        if let Some(id) = key.id {
-            let known = KnownMessage {
-                session: session.clone(),
-                row,
-                text: key.text,
-            };
-            self.known.insert(id, known);
+    /// What a message is known by here.
+    pub fn key(&self, event: &MessageEvent) -> MessageKey {
+        let message = event.message_id.as_ref().map(Scalar::as_str);
+        let source = &event.source;
+        let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
+        MessageKey {
+            id: message
+                .filter(|id| !id.is_empty())
+                .map(|id| self.hasher.hash_one((source.platform.as_str(), chat, id))),
+            text: self.hasher.hash_one(event.text()),
+        }
+    }
+
+    /// A message of an agent is committed as this row; `gist` is what it is about, if it waits.
+    pub fn learn(&mut self, key: MessageKey, session: &SessionKey, row: InboxSeq, gist: Option<String>) {
+        let MessageKey { id, text } = key;
+        if let Some(id) = id {
+            let session = session.clone();
+            self.known.insert(id, KnownMessage { session, row, text });
+        }
+        self.rows.insert(row, MessageRow { id, gist });
+    }
+
+    /// A row is over: an edit of its message changes nothing any more.
+    pub fn forget(&mut self, row: InboxSeq) {
+        let ended = self.rows.remove(&row);
+        if let Some(id) = ended.and_then(|row| row.id)
+            && self.known.peek(&id).is_some_and(|known| known.row == row)
+        {
+            self.known.remove(&id);
         }
     }
 
     /// The message that an edit or a deletion is about.
-    pub fn find(&self, key: &MessageKey) -> Option<&KnownMessage> {
-        self.known.peek(key.id.as_deref()?)
+    pub fn find(&self, key: MessageKey) -> Option<&KnownMessage> {
+        self.known.peek(&key.id?)
     }
 
     /// What a waiting message is about.
     pub fn gist(&self, row: InboxSeq) -> Option<&str> {
-        self.gists.peek(&row).map(String::as_str)
+        self.rows.peek(&row)?.gist.as_deref()
     }
 
     /// Somebody wrote a message for the agent.
     pub fn set_last(&mut self, session: &SessionKey, facts: &ChatFacts, kind: InboxKind, line: &[u8]) {
-        if line.len() <= MAX_LAST_BYTES {
-            let last = LastMessage {
-                kind,
-                line: line.to_vec(),
-            };
-            self.last.insert(person(session, facts), last);
+        if line.len() > MAX_LAST_BYTES {
+            return;
+        }
+        let person = person(session, facts);
+        if let Some(last) = self.last.get_mut(&person) {
+            last.kind = kind;
+            line.clone_into(&mut last.line);
+        } else {
+            let line = line.to_vec();
+            self.last.insert(person, LastMessage { kind, line });
         }
     }
 
@@ -94,34 +148,6 @@ impl Messages {
 
 fn person(session: &SessionKey, facts: &ChatFacts) -> (SessionKey, String) {
     (session.clone(), facts.user_id.clone().unwrap_or_default())
-}
-
-/// What a message is known by.
-#[derive(Clone, Debug)]
-pub struct MessageKey {
-    /// Its id in its chat, if it has one.
-    id: Option<String>,
-    text: u64,
-    gist: String,
-}
-
-impl MessageKey {
-    pub fn of(event: &MessageEvent) -> Self {
-        let message = event.message_id.as_ref().map(Scalar::as_str);
-        let message = message.filter(|id| !id.is_empty());
-        let mut hasher = DefaultHasher::new();
-        event.text().hash(&mut hasher);
-        Self {
-            id: message.map(|id| format!("{}\0{id}", ChatId::from_source(&event.source).key())),
-            text: hasher.finish(),
-            gist: one_line(event.text(), GIST_CHARS),
-        }
-    }
-
-    /// Whether an edit changes what a message says.
-    pub fn changes(&self, known: &KnownMessage) -> bool {
-        self.text != known.text
-    }
 }
 
 #[cfg(test)]
@@ -138,18 +164,27 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_finds_the_newest_row_of_its_message() {
+    fn an_edit_finds_the_newest_row_of_its_message_until_that_is_over() {
         let mut messages = Messages::new();
         let session = SessionKey::from_text("s");
-        let (first, edit) = (MessageKey::of(&event("1", "a")), MessageKey::of(&event("1", "b")));
-        assert_eq!(messages.find(&edit), None);
-        messages.learn(first.clone(), &session, InboxSeq(7));
-        let known = messages.find(&edit).unwrap();
+        let (first, edit) = (messages.key(&event("1", "a")), messages.key(&event("1", "b")));
+        assert_eq!(messages.find(edit), None);
+        messages.learn(first, &session, InboxSeq(7), None);
+        let known = messages.find(edit).unwrap();
         assert!(known.row == InboxSeq(7) && edit.changes(known) && !first.changes(known));
-        messages.learn(edit.clone(), &session, InboxSeq(9));
-        assert_eq!(messages.find(&first).unwrap().row, InboxSeq(9));
-        assert_eq!(messages.gist(InboxSeq(9)), Some("b"));
-        assert_eq!(messages.find(&MessageKey::of(&event("", "b"))), None);
+        messages.learn(edit, &session, InboxSeq(9), Some(gist(&event("1", "b"))));
+        assert_eq!(messages.find(first).unwrap().row, InboxSeq(9));
+        assert_eq!(
+            (messages.gist(InboxSeq(7)), messages.gist(InboxSeq(9))),
+            (None, Some("b"))
+        );
+        assert_eq!(messages.find(messages.key(&event("", "b"))), None);
+        assert_eq!(messages.find(messages.key(&event("2", "b"))), None);
+        messages.forget(InboxSeq(7));
+        assert_eq!(messages.find(first).unwrap().row, InboxSeq(9));
+        messages.forget(InboxSeq(9));
+        assert_eq!((messages.find(first), messages.gist(InboxSeq(9))), (None, None));
+        assert!(messages.known.is_empty() && messages.rows.is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::inbound::{accept, dedupe_key};
-use crate::relay::parts::messages::MessageKey;
+use crate::relay::parts::messages::gist;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::{TurnOrigin, decode_line, message_span};
 use crate::relay::transport::{FrameBody, InboundFrame, InterruptRequest, InterruptTarget};
@@ -299,7 +299,7 @@ impl EventLoop {
         if event.is_edit {
             return (Place::None, Intent::Edit(event));
         }
-        let key = MessageKey::of(&event);
+        let key = self.messages.key(&event);
         let admission = self.turns.admit(session);
         let intent = match admission {
             Admission::Start(turn) => {
@@ -319,6 +319,7 @@ impl EventLoop {
                 let steers = steers && !is_for_agent;
                 Intent::Wait {
                     key,
+                    gist: gist(&event),
                     steer: steers.then_some(event),
                 }
             }
@@ -344,7 +345,7 @@ impl EventLoop {
         } = arrival;
         match arrival.intent {
             Intent::Start { key } => {
-                self.messages.learn(key, session, row);
+                self.messages.learn(key, session, row, None);
                 if let Place::Turn(turn) = place {
                     self.learn_chat(&chat, &facts);
                     self.prepare_turn(turn, row);
@@ -354,8 +355,8 @@ impl EventLoop {
                 self.learn_chat(&chat, &facts);
                 self.apply_edit(session, row, event, &author);
             }
-            Intent::Wait { key, steer } => {
-                self.messages.learn(key, session, row);
+            Intent::Wait { key, gist, steer } => {
+                self.messages.learn(key, session, row, Some(gist));
                 self.learn_chat(&chat, &facts);
                 let behind = match place {
                     Place::Queue(behind) => behind,

@@ -6,7 +6,7 @@ use crate::config::BusyMode;
 use crate::relay::effects::NewMessage;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::parts::approvals::QueueQuestion;
-use crate::relay::parts::messages::MessageKey;
+use crate::relay::parts::messages::gist;
 use crate::relay::parts::turns::decode_line;
 use crate::session::{Admission, StopReason};
 use crate::store::{DedupeKey, InboxSeq, RowState};
@@ -26,8 +26,8 @@ impl EventLoop {
         event: Box<MessageEvent>,
         author: &Author,
     ) {
-        let key = MessageKey::of(&event);
-        let known = self.messages.find(&key).filter(|known| known.session == *session);
+        let key = self.messages.key(&event);
+        let known = self.messages.find(key).filter(|known| known.session == *session);
         let Some(original) = known.filter(|known| key.changes(known)).map(|known| known.row) else {
             return self.end_row(row, RowState::Ignored, Vec::new(), None);
         };
@@ -37,7 +37,7 @@ impl EventLoop {
         if !waits && running.is_none() {
             return self.end_row(row, RowState::Ignored, Vec::new(), None);
         }
-        self.messages.learn(key, session, row);
+        self.messages.learn(key, session, row, Some(gist(&event)));
         if waits {
             if !self.turns.replace_waiting(session, original, row) {
                 self.enqueue_committed(session, row);
@@ -58,7 +58,7 @@ impl EventLoop {
 
     /// A message was deleted: it is withdrawn if it still waits.
     pub fn apply_deletion(&mut self, session: &SessionKey, event: &MessageEvent) {
-        let known = self.messages.find(&MessageKey::of(event));
+        let known = self.messages.find(self.messages.key(event));
         if let Some(row) = known
             .filter(|known| known.session == *session)
             .map(|known| known.row)

@@ -14,7 +14,6 @@ use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::handed::SubmitError;
-use crate::relay::parts::messages::MessageKey;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::session::TurnId;
@@ -146,8 +145,8 @@ impl EventLoop {
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
             return None;
         }
-        self.messages
-            .learn(MessageKey::of(&event), &origin.session, row.seq);
+        let key = self.messages.key(&event);
+        self.messages.learn(key, &origin.session, row.seq, None);
         if command.is_none()
             && let Some(line) = row.line.as_deref()
         {
