@@ -44,10 +44,10 @@ impl QuietChoice {
 /// A person as far as their quiet hours matter: the key under which the journal has them.
 pub type QuietPerson = Arc<str>;
 
-/// The author of a chat's last message; `None` for nobody.
-pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
+/// The author of a chat's last message, as a [`QuietPerson`]; `None` for nobody.
+pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<String> {
     let user = facts.user_id.as_deref()?;
-    Some(format!("{}:{user}#quiet", chat.platform).into())
+    Some([&chat.platform, ":", user, "#quiet"].concat())
 }
 
 /// Who is not rung when.
@@ -74,13 +74,14 @@ impl Quiet {
     }
 
     /// What a person chose; `None` while that is not known.
-    pub fn choice(&self, person: &QuietPerson) -> Option<QuietChoice> {
+    pub fn choice(&self, person: &str) -> Option<QuietChoice> {
         self.people.peek(person).copied()
     }
 
     /// The author of a chat's last message, if it is not known what they chose.
     pub fn unknown(&self, chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
-        quiet_person(chat, facts).filter(|person| self.choice(person).is_none())
+        let person = quiet_person(chat, facts).filter(|person| self.choice(person).is_none())?;
+        Some(person.into())
     }
 
     /// The same, once for each person.
@@ -105,15 +106,14 @@ impl Quiet {
         choice
     }
 
-    /// Whether nothing rings for a person in this minute of the day.
-    pub fn is_quiet(&self, person: Option<&QuietPerson>, minute: u16) -> bool {
+    /// The hours in which nothing rings for a person.
+    pub fn hours(&self, person: Option<&str>) -> Option<QuietHours> {
         let choice = person.and_then(|person| self.choice(person));
-        let hours = match choice.unwrap_or(QuietChoice::Everybodys) {
+        match choice.unwrap_or(QuietChoice::Everybodys) {
             QuietChoice::Everybodys => self.everybodys,
             QuietChoice::Hours(hours) => Some(hours),
             QuietChoice::Off => None,
-        };
-        hours.is_some_and(|hours| hours.contains(minute))
+        }
     }
 }
 
@@ -126,12 +126,12 @@ mod tests {
         let night: QuietHours = "22:00-07:00".parse().unwrap();
         let mut quiet = Quiet::new(Some(night));
         let person: QuietPerson = "discord:u1#quiet".into();
-        assert!(quiet.is_quiet(None, 0) && quiet.is_quiet(Some(&person), 0));
+        assert_eq!([quiet.hours(None), quiet.hours(Some(&person))], [Some(night); 2]);
         quiet.choose(Arc::clone(&person), QuietChoice::Off);
-        assert!(!quiet.is_quiet(Some(&person), 0));
+        assert_eq!(quiet.hours(Some(&person)), None);
         let noon: QuietHours = "12:00-13:00".parse().unwrap();
         quiet.choose(Arc::clone(&person), QuietChoice::Hours(noon));
-        assert!(quiet.is_quiet(Some(&person), 12 * 60) && !quiet.is_quiet(Some(&person), 0));
+        assert_eq!(quiet.hours(Some(&person)), Some(noon));
         // What the journal had before is older.
         assert_eq!(quiet.learn(person, Some(b"off")), QuietChoice::Hours(noon));
     }

@@ -34,13 +34,16 @@ impl EventLoop {
 
     /// Whether nothing rings now for the author of a chat's last message.
     pub fn is_quiet(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        self.is_quiet_for(quiet_person(chat, facts).as_ref())
+        self.is_quiet_for(quiet_person(chat, facts).as_deref())
     }
 
-    fn is_quiet_for(&self, person: Option<&QuietPerson>) -> bool {
+    fn is_quiet_for(&self, person: Option<&str>) -> bool {
+        let Some(hours) = self.quiet.hours(person) else {
+            return false;
+        };
         let local = instant(self.clock.now()).to_zoned(self.scheduler.zone().clone());
         let minute = u16::try_from(i32::from(local.hour()) * 60 + i32::from(local.minute()));
-        self.quiet.is_quiet(person, minute.unwrap_or_default())
+        hours.contains(minute.unwrap_or_default())
     }
 
     /// Has messages ring nobody if nothing rings now.
@@ -176,6 +179,7 @@ impl EventLoop {
         let Some(person) = quiet_person(chat, facts) else {
             return Some(language.say(ChatPhrase::QuietUsage));
         };
+        let person = QuietPerson::from(person);
         let choice = match text.to_ascii_lowercase().as_str() {
             "" => {
                 if let Some(choice) = self.quiet.choice(&person) {
