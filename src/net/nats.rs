@@ -60,6 +60,14 @@ pub enum NatsError {
     /// The server did not answer in time.
     #[error("the NATS server did not answer in time")]
     Timeout,
+    /// There is no connection.
+    #[error("{servers}: {why}")]
+    Unreachable {
+        /// Where the servers should be.
+        servers: String,
+        /// Why, and what to do.
+        why: &'static str,
+    },
     /// Nobody listens on the subject.
     #[error("nobody listens there")]
     NoResponders,
@@ -80,6 +88,8 @@ pub struct Bus {
     /// Why the last attempt to connect failed.
     trouble: Arc<Mutex<Option<String>>>,
     uses_tls: bool,
+    /// Host and port of each server, for messages.
+    servers: String,
 }
 
 /// A subscription.
@@ -122,6 +132,10 @@ impl Bus {
     pub async fn connect(settings: &NatsSettings, tls: &Tls, name: &str) -> Result<Self, NatsError> {
         let addresses: Result<Vec<ServerAddr>, _> = settings.urls.iter().map(|url| url.parse()).collect();
         let addresses = addresses.map_err(|_| NatsError::Address)?;
+        let servers = addresses
+            .iter()
+            .map(|address| format!("{}:{}", address.host(), address.port()));
+        let servers = servers.collect::<Vec<_>>().join(", ");
         let trouble = Arc::new(Mutex::new(None));
         let last = Arc::clone(&trouble);
         let mut options = ConnectOptions::new()
@@ -172,6 +186,7 @@ impl Bus {
             jetstream,
             trouble,
             uses_tls,
+            servers,
         })
     }
 
@@ -205,7 +220,10 @@ impl Bus {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        timeout(patience, wait).await.map_err(|_| NatsError::Timeout)
+        (timeout(patience, wait).await).map_err(|_| NatsError::Unreachable {
+            servers: self.servers.clone(),
+            why: self.trouble(),
+        })
     }
 
     /// The server's version and largest payload, once it was reached.
