@@ -42,8 +42,8 @@ impl<K> Keyring<K> {
         let before = std::mem::replace(&mut self.current, new);
         self.signed = match self.signed {
             SignedWith::Current if self.proven => SignedWith::Previous,
-            SignedWith::Previous if !self.proven => SignedWith::Previous,
-            SignedWith::Other | SignedWith::Current | SignedWith::Previous => SignedWith::Other,
+            SignedWith::Previous => SignedWith::Previous,
+            SignedWith::Other | SignedWith::Current => SignedWith::Other,
         };
         if self.proven {
             self.previous = before;

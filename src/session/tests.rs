@@ -174,6 +174,33 @@ fn a_hundred_thousand_quiet_sessions_cost_nothing() {
 }
 
 #[test]
+fn a_row_of_an_earlier_run_starts_before_what_waits_in_the_journal() {
+    let mut sessions = sessions(8, 8);
+    let a = key("a");
+    sessions.enqueue_again(&a, 3);
+    let (who, row, turn) = sessions.next_start().unwrap();
+    assert_eq!((who, row), (a.clone(), 3));
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 3)));
+    sessions.refill(&a, [5], true);
+    sessions.ended(&a, turn);
+    assert_eq!(sessions.next_start().map(|(_, row, _)| row), Some(5));
+}
+
+#[test]
+fn only_an_op_that_waits_is_removed_from_its_lane() {
+    let mut lanes = Lanes::new();
+    let (first, second) = (OpId(1), OpId(2));
+    for op in [first, second] {
+        lanes.push("discord:1", op);
+    }
+    assert_eq!(lanes.next_ready(), Some(first));
+    assert!(!lanes.remove(first), "it is in flight");
+    assert!(lanes.remove(second) && !lanes.remove(second));
+    assert!(lanes.complete(first));
+    assert_eq!(lanes.next_ready(), None);
+}
+
+#[test]
 fn pausing_starts_nothing_and_resuming_starts_what_waits() {
     let mut sessions = sessions(8, 8);
     sessions.pause();
