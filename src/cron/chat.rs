@@ -154,11 +154,22 @@ fn unreadable(ends: &[usize], text: &str, now: Timestamp, zone: &TimeZone) -> St
     };
     let other = |error: &&ScheduleError| !matches!(error, ScheduleError::Unknown { .. });
     if let Some(error) = errors.iter().rev().find(near) {
-        return error.to_string();
+        return wrong_schedule(error);
     }
     match errors.iter().find(other) {
-        Some(error) => format!("This schedule does not work: {error}.\n{HELP}"),
+        Some(error) => format!("{}\n{HELP}", wrong_schedule(error)),
         None => format!("When? I found no schedule.\n{HELP}"),
+    }
+}
+
+/// What is wrong with a schedule.
+pub fn wrong_schedule(error: &ScheduleError) -> String {
+    match error {
+        ScheduleError::Unknown {
+            near: Near::Meant(_), ..
+        } => error.to_string(),
+        ScheduleError::Unknown { .. } => format!("{error}."),
+        _ => format!("This schedule does not work: {error}."),
     }
 }
 
@@ -451,5 +462,28 @@ mod tests {
         job.pause(None, now(), &TimeZone::UTC);
         assert!(list([&job].into_iter(), &TimeZone::UTC).ends_with("paused"));
         assert!(list(std::iter::empty(), &TimeZone::UTC).starts_with("This chat has no jobs."));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_schedule_is_said_in_the_language_of_its_reader() {
+        let now = "2026-06-15T12:00:00Z".parse().unwrap();
+        for (text, german) in [
+            ("every day at", "verstehe ich nicht als Zeit"),
+            ("blue", "oder einen Cron-Ausdruck wie `0 9 * * 1-5`."),
+            ("every 5s", "Abstände sind in Minuten; schreib `every 2m`"),
+            (
+                "61 * * * *",
+                "ungültiger Cron-Ausdruck: `61` ist keine gültige Minute.",
+            ),
+            ("0 0 30 2 *", "kein Datum der nächsten 50 Jahre passt"),
+            ("2020-01-01T10:00", "ist vorbei."),
+            ("friday", "bei `friday` fehlt die Uhrzeit"),
+        ] {
+            let error = Schedule::parse(text, now, &TimeZone::UTC).unwrap_err();
+            let said = crate::words::Language::De
+                .reword(&wrong_schedule(&error))
+                .into_owned();
+            assert!(said.contains(german), "{text}: {said}");
+        }
     }
 }

@@ -118,7 +118,10 @@ async fn a_hundred_presses_at_once_are_all_answered() {
         .collect();
     let relay = started(&world).await;
     for query in &queries {
-        assert_eq!(press_answered(&world, query).await, "This button is not valid.");
+        assert_eq!(
+            press_answered(&world, query).await,
+            "This button is not in use any more."
+        );
     }
     assert_eq!(world.api.calls_of("answerCallbackQuery").len(), 99, "each once");
     relay.stop().await;
