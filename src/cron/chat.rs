@@ -466,24 +466,49 @@ mod tests {
 
     #[test]
     fn what_is_wrong_with_a_schedule_is_said_in_the_language_of_its_reader() {
-        let now = "2026-06-15T12:00:00Z".parse().unwrap();
-        for (text, german) in [
-            ("every day at", "verstehe ich nicht als Zeit"),
-            ("blue", "oder einen Cron-Ausdruck wie `0 9 * * 1-5`."),
-            ("every 5s", "Abstände sind in Minuten; schreib `every 2m`"),
+        let unknown = |near| ScheduleError::Unknown {
+            text: "blue".to_owned(),
+            near,
+        };
+        let invalid = |why: &str| ScheduleError::Cron(why.to_owned());
+        for (error, german) in [
+            (unknown(Near::Meant("at 9".to_owned())), "Meintest du `at 9`?"),
+            (unknown(Near::Example("every 2h")), "Schreib es wie `every 2h`."),
+            (unknown(Near::None), "oder einen Cron-Ausdruck wie `0 9 * * 1-5`."),
             (
-                "61 * * * *",
-                "ungültiger Cron-Ausdruck: `61` ist keine gültige Minute.",
+                invalid("`61` is not a valid minute"),
+                "`61` ist keine gültige Minute.",
             ),
-            ("0 0 30 2 *", "kein Datum der nächsten 50 Jahre passt"),
-            ("2020-01-01T10:00", "ist vorbei."),
-            ("friday", "bei `friday` fehlt die Uhrzeit"),
+            (invalid("it needs 5 to 7 columns"), "er braucht 5 bis 7 Spalten."),
+            (
+                ScheduleError::Timestamp("x".to_owned()),
+                "`x` ist keine gültige Zeit",
+            ),
+            (
+                ScheduleError::NoTime("friday".to_owned()),
+                "schreib `friday at 9` oder `friday at 14:30`.",
+            ),
+            (ScheduleError::TooOften, "der kürzeste Abstand ist `every 1m`."),
+            (
+                ScheduleError::SecondsInterval,
+                "schreib `every 2m` oder für einmal `in 90s`.",
+            ),
+            (ScheduleError::TooFar, "in mehr als hundert Jahren."),
+            (ScheduleError::TooLong, "länger als 256 Zeichen."),
+            (ScheduleError::Never, "kein Datum der nächsten 50 Jahre passt."),
+            (
+                ScheduleError::Past("2020-01-01 10:00".to_owned()),
+                "2020-01-01 10:00 ist vorbei.",
+            ),
         ] {
-            let error = Schedule::parse(text, now, &TimeZone::UTC).unwrap_err();
             let said = crate::words::Language::De
                 .reword(&wrong_schedule(&error))
                 .into_owned();
-            assert!(said.contains(german), "{text}: {said}");
+            assert!(said.contains(german), "{error:?}: {said}");
+            let is_mixed = ["schedule", "time", "write", "this "]
+                .iter()
+                .any(|word| said.contains(word));
+            assert!(!is_mixed, "{said}");
         }
     }
 }

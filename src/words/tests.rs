@@ -126,6 +126,10 @@ const NOT_FOR_CHATS: &[&str] = &[
     "The file {name} could not be passed to you.",
     "A file of the agent is too large or cannot be read.",
     "Note: {note}.",
+    "This is a scheduled job: nobody waits in a chat, and your final reply is delivered by itself.",
+    "If there is nothing to report, reply with [SILENT] only.",
+    // The end of a sentence that is known as a whole.
+    "Did you mean `{near}`?",
 ];
 
 /// The string literals of a source, without its tests and comments.

@@ -193,16 +193,16 @@ impl Approval {
     /// The question for people.
     pub(super) fn question(&self, approval_timeout: Duration, resume: Option<String>) -> Question {
         let options = self.choices.iter().map(|id| {
-            let (label, meaning) = match id.as_str() {
-                "once" => ("Allow once", Meaning::AllowOnce),
-                "session" => ("Allow for this session", Meaning::AllowSession),
-                "always" => ("Always allow", Meaning::AllowAlways),
-                _ => ("Deny", Meaning::Deny),
-            };
             Choice {
                 id: id.clone(),
-                label: label.to_owned(),
-                meaning,
+                // As its reader's language names the meaning.
+                label: String::new(),
+                meaning: match id.as_str() {
+                    "once" => Meaning::AllowOnce,
+                    "session" => Meaning::AllowSession,
+                    "always" => Meaning::AllowAlways,
+                    _ => Meaning::Deny,
+                },
             }
         });
         let about = excerpt(&self.description);

@@ -7,7 +7,7 @@ mod expiry;
 #[cfg(feature = "dev")]
 mod process;
 mod restart;
-mod resumed;
+pub(crate) mod resumed;
 mod typed_answers;
 
 use crate::support::memory_relay::{Running, event, start_on};

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 
 /// Its runs go on without the relay: what it was answered, and whether it still knows them.
 #[derive(Clone, Default)]
-struct Keeper {
-    answers: Arc<Mutex<Vec<PromptAnswer>>>,
+pub(crate) struct Keeper {
+    pub(crate) answers: Arc<Mutex<Vec<PromptAnswer>>>,
     has_forgotten: bool,
 }
 
