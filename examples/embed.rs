@@ -95,6 +95,7 @@ fn which_place() -> Question {
             choice("nowhere", "Nowhere", Meaning::Deny),
         ],
         timeout: None,
+        resume: None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::chats::{ChatFacts, ChatId};
 use super::slack::{SlackConfig, has_new_link, is_slack};
 use super::split::split;
@@ -21,9 +23,11 @@ pub(super) enum TextKind {
 }
 
 /// Builds the ops of one chat.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ActionBuilder {
+    #[serde(with = "shared")]
     pub(super) chat: Arc<ChatId>,
+    #[serde(with = "shared")]
     facts: Arc<ChatFacts>,
     /// Whether what people read names the answered message.
     is_anchored: bool,
@@ -36,6 +40,25 @@ pub(super) struct ActionBuilder {
     pub(super) unit: LenUnit,
     /// The language of the chat's reader.
     pub(super) language: Language,
+}
+
+/// What is shared, as itself.
+mod shared {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(value: &Arc<T>, to: S) -> Result<S::Ok, S::Error> {
+        T::serialize(value, to)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Arc<T>, D::Error>
+    where
+        T: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        T::deserialize(from).map(Arc::new)
+    }
 }
 
 impl ActionBuilder {

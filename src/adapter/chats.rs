@@ -7,7 +7,7 @@ use crate::collections::BoundedCache;
 use crate::wire::{Metadata, Scalar, SessionSource};
 
 /// A chat: platform and id.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChatId {
     /// The platform's name.
     pub platform: String,

@@ -12,7 +12,7 @@ use super::chats::{ChatFacts, ChatId};
 use super::long_code::CodeShaper;
 use super::media::{OutgoingAttachment, attachments_ops};
 use super::slack::SlackConfig;
-use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamSettings, StreamTarget};
+use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamMode, StreamSettings, StreamTarget};
 use super::tables::TableShaper;
 use super::threads::{ThreadRegistry, open_thread};
 use crate::collections::TextMap;
@@ -102,8 +102,7 @@ impl RelayAdapter {
 
     /// The language in which the relay's own words are said to the author of a chat's last message.
     pub(crate) fn language(&self, facts: &ChatFacts) -> Language {
-        let client = facts.language.as_deref().and_then(Language::from_tag);
-        client.unwrap_or(self.0.chat.language)
+        Language::of_client(facts.language.as_deref(), self.0.chat.language)
     }
 
     /// Builds the ops of a chat on this platform.
@@ -111,6 +110,11 @@ impl RelayAdapter {
         let language = self.language(&facts);
         let (settings, slack) = (&self.0.settings, &self.0.slack);
         ActionBuilder::new(chat, facts, self.descriptor(), settings, slack, language)
+    }
+
+    /// Whether nothing of an answer is shown before its end.
+    pub fn holds_answers(&self) -> bool {
+        self.0.settings.mode == StreamMode::Off
     }
 
     /// The platform's name.

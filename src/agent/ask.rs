@@ -24,6 +24,40 @@ pub struct Question {
     pub options: Vec<Choice>,
     /// Timeout of the agent itself, if known.
     pub timeout: Option<Duration>,
+    /// What the agent takes the turn up from when the relay ends while the question is open; see [`AgentInfo::resumes`]. `None`
+    /// when the question ends with the relay.
+    ///
+    /// [`AgentInfo::resumes`]: super::AgentInfo::resumes
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<String>,
+}
+
+/// A turn that an earlier process of the relay left waiting for an answer.
+#[derive(Debug)]
+pub struct ResumedTurn {
+    /// The [`Question::resume`] of its question.
+    pub state: String,
+    /// Whether the chat has seen nothing of what the turn said before it asked.
+    pub is_unseen: bool,
+    pub(crate) answer: oneshot::Receiver<PromptAnswer>,
+}
+
+impl ResumedTurn {
+    /// A turn whose question had this [`Question::resume`], and the sender of the answer to it.
+    pub fn new(state: String, is_unseen: bool) -> (Self, oneshot::Sender<PromptAnswer>) {
+        let (sender, answer) = oneshot::channel();
+        let resumed = Self {
+            state,
+            is_unseen,
+            answer,
+        };
+        (resumed, sender)
+    }
+
+    /// Waits for the answer to its question. Dropping the future takes the question back.
+    pub async fn answer(self) -> PromptAnswer {
+        self.answer.await.unwrap_or(PromptAnswer::Cancelled)
+    }
 }
 
 /// One possible answer.
@@ -148,6 +182,7 @@ mod tests {
                 choice("no", Meaning::Deny),
             ],
             timeout: None,
+            resume: None,
         }
     }
 

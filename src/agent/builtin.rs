@@ -288,6 +288,7 @@ fn question(text: &str) -> Question {
             choice("deny", "Deny", Meaning::Deny),
         ],
         timeout: None,
+        resume: None,
     }
 }
 
@@ -370,6 +371,7 @@ mod tests {
                 events,
                 cancel: CancellationToken::new(),
                 workdir: None,
+                resumed: None,
             };
             let mut run = EchoAgent.run(turn);
             let first = run.as_mut().now_or_never();

@@ -26,7 +26,7 @@ mod turn;
 #[cfg(feature = "nats")]
 pub(crate) mod worker;
 
-pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind};
+pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind, ResumedTurn};
 pub use builtin::{EchoAgent, UnknownAgent};
 pub use event::{
     AgentEvent, AgentSignal, EventSink, FileChange, Media, MediaLocation, PlanStep, SignalReceiver,
@@ -86,6 +86,8 @@ pub struct AgentInfo {
     pub steers: bool,
     /// Whether it may ask people for approval or a choice.
     pub asks: bool,
+    /// Whether it takes a turn up again that an earlier process left with an open question ([`Turn::resumed`]).
+    pub resumes: bool,
     /// Whether it keeps conversation state that [`Agent::forget`] clears.
     pub remembers: bool,
     /// Whether it accepts images.

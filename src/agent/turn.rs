@@ -7,7 +7,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::ask::Approver;
+use super::ask::{Approver, ResumedTurn};
 use super::event::EventSink;
 use crate::session::TurnId;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
@@ -146,6 +146,10 @@ pub struct Turn {
     pub cancel: CancellationToken,
     /// The directory to work in, where the route names one.
     pub workdir: Option<PathBuf>,
+    /// The turn was begun by an earlier process and goes on: only for agents with [`AgentInfo::resumes`].
+    ///
+    /// [`AgentInfo::resumes`]: super::AgentInfo::resumes
+    pub resumed: Option<ResumedTurn>,
 }
 
 /// How a turn ended.
@@ -207,6 +211,8 @@ pub enum FailureClass {
     Protocol,
     /// The agent ended early.
     Crashed,
+    /// What a resumed turn was to go on with is gone.
+    Lost,
     /// The agent reported an error.
     Reported,
     /// An internal error.
@@ -222,6 +228,7 @@ impl FailureClass {
             Self::Timeout => "timeout",
             Self::Protocol => "protocol",
             Self::Crashed => "crashed",
+            Self::Lost => "lost",
             Self::Reported => "reported",
             Self::Internal => "internal",
         }

@@ -403,6 +403,7 @@ async fn run_turn(
         events,
         cancel: cancel.clone(),
         workdir: slot.workdir.clone(),
+        resumed: None,
     };
     let mut running = slot.agent.run(turn);
     let mut printed = 0;

@@ -154,11 +154,22 @@ fn unreadable(ends: &[usize], text: &str, now: Timestamp, zone: &TimeZone) -> St
     };
     let other = |error: &&ScheduleError| !matches!(error, ScheduleError::Unknown { .. });
     if let Some(error) = errors.iter().rev().find(near) {
-        return error.to_string();
+        return wrong_schedule(error);
     }
     match errors.iter().find(other) {
-        Some(error) => format!("This schedule does not work: {error}.\n{HELP}"),
+        Some(error) => format!("{}\n{HELP}", wrong_schedule(error)),
         None => format!("When? I found no schedule.\n{HELP}"),
+    }
+}
+
+/// What is wrong with a schedule.
+pub fn wrong_schedule(error: &ScheduleError) -> String {
+    match error {
+        ScheduleError::Unknown {
+            near: Near::Meant(_), ..
+        } => error.to_string(),
+        ScheduleError::Unknown { .. } => format!("{error}."),
+        _ => format!("This schedule does not work: {error}."),
     }
 }
 
@@ -451,5 +462,53 @@ mod tests {
         job.pause(None, now(), &TimeZone::UTC);
         assert!(list([&job].into_iter(), &TimeZone::UTC).ends_with("paused"));
         assert!(list(std::iter::empty(), &TimeZone::UTC).starts_with("This chat has no jobs."));
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_schedule_is_said_in_the_language_of_its_reader() {
+        let unknown = |near| ScheduleError::Unknown {
+            text: "blue".to_owned(),
+            near,
+        };
+        let invalid = |why: &str| ScheduleError::Cron(why.to_owned());
+        for (error, german) in [
+            (unknown(Near::Meant("at 9".to_owned())), "Meintest du `at 9`?"),
+            (unknown(Near::Example("every 2h")), "Schreib es wie `every 2h`."),
+            (unknown(Near::None), "oder einen Cron-Ausdruck wie `0 9 * * 1-5`."),
+            (
+                invalid("`61` is not a valid minute"),
+                "`61` ist keine gültige Minute.",
+            ),
+            (invalid("it needs 5 to 7 columns"), "er braucht 5 bis 7 Spalten."),
+            (
+                ScheduleError::Timestamp("x".to_owned()),
+                "`x` ist keine gültige Zeit",
+            ),
+            (
+                ScheduleError::NoTime("friday".to_owned()),
+                "schreib `friday at 9` oder `friday at 14:30`.",
+            ),
+            (ScheduleError::TooOften, "der kürzeste Abstand ist `every 1m`."),
+            (
+                ScheduleError::SecondsInterval,
+                "schreib `every 2m` oder für einmal `in 90s`.",
+            ),
+            (ScheduleError::TooFar, "in mehr als hundert Jahren."),
+            (ScheduleError::TooLong, "länger als 256 Zeichen."),
+            (ScheduleError::Never, "kein Datum der nächsten 50 Jahre passt."),
+            (
+                ScheduleError::Past("2020-01-01 10:00".to_owned()),
+                "2020-01-01 10:00 ist vorbei.",
+            ),
+        ] {
+            let said = crate::words::Language::De
+                .reword(&wrong_schedule(&error))
+                .into_owned();
+            assert!(said.contains(german), "{error:?}: {said}");
+            let is_mixed = ["schedule", "time", "write", "this "]
+                .iter()
+                .any(|word| said.contains(word));
+            assert!(!is_mixed, "{said}");
+        }
     }
 }

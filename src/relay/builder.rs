@@ -475,16 +475,14 @@ fn bots(
     let server = telegram.as_ref().map(|(_, client)| Arc::clone(client));
     let files = Arc::new(BotFiles::new(server, &media_dir(settings)));
     let mut bots: Vec<(&'static str, Arc<dyn RelayTransport>)> = Vec::new();
-    let group_context = settings.chat.group_context;
+    let chat = &settings.chat;
     if let Some((bot, client)) = telegram {
-        let transport =
-            TelegramTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, group_context);
+        let transport = TelegramTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, chat);
         bots.push(("telegram", Arc::new(transport)));
     }
     if let Some(bot) = &settings.direct.discord {
         let client = Arc::new(discord_client(bot, tls.clone(), proxies.clone())?);
-        let transport =
-            DiscordTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, group_context);
+        let transport = DiscordTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, chat);
         bots.push(("discord", Arc::new(transport)));
     }
     let transport = match bots.pop() {

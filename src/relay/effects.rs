@@ -51,6 +51,8 @@ pub(super) enum Effect {
     Acknowledge(Generation, String),
     /// Give this op its place in its chat's lane.
     Queue(EphemeralOp),
+    /// Write this op to the journal, and send it after that.
+    Deliver(Box<PromptOp>),
     /// Take this op back, unless it is in flight.
     Withdraw(OpId),
     /// The op that shows a question has a result.
@@ -125,8 +127,6 @@ pub(super) enum Pending {
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
     /// A command line waits until an entry of the journal is repaired.
     Repair(oneshot::Sender<Result<(), RepairError>>),
-    /// The questions that an earlier process left open are being read.
-    LeftQuestions,
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
     /// A turn waits to learn whether its conversation wants spoken answers.
@@ -169,7 +169,6 @@ impl Pending {
             | Self::Conversations(..)
             | Self::CommandConversations(..)
             | Self::ListedSessions(..)
-            | Self::LeftQuestions
             | Self::Quiet(..) => "state",
             Self::Access(..) => "access",
             Self::Repair(_) => "repair",

@@ -105,7 +105,7 @@ pub use log::{decode_batch, encode_batch};
 #[cfg(feature = "internals")]
 pub use pace::steps::JournalSteps;
 pub use process::current_owner;
-pub use reads::Recovered;
+pub use reads::{LEFT_QUESTIONS, Recovered};
 pub use repair::{Repair, Repaired};
 pub use replication::{Appended, CommitStream, NotReplicated};
 #[cfg(feature = "nats")]

@@ -81,13 +81,10 @@ pub(super) fn answer(db: &Connection, overlay: &Overlay, command: &Command) -> R
             token: *token,
             reply: HandedReply::Contexts(handed::contexts(db)?),
         },
-        Command::LoadResume { token, session } => {
-            let mut load = db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?;
-            Completion::Resume {
-                token: *token,
-                blob: load.query_row([session], |row| row.get(0)).optional()?,
-            }
-        }
+        Command::LoadResume { token, session } => Completion::Resume {
+            token: *token,
+            blob: resume(db, session)?,
+        },
         Command::FindResume { token, texts } => {
             let sql = "SELECT EXISTS (SELECT 1 FROM resume WHERE instr(blob, ?1) > 0)";
             let mut find = db.prepare_cached(sql)?;
@@ -252,7 +249,12 @@ pub struct Recovered {
     pub access: Vec<AccessRow>,
     /// What people used on the last day that anybody used anything.
     pub usage: Vec<UsageRow>,
+    /// What was kept under [`LEFT_QUESTIONS`].
+    pub questions: Option<Vec<u8>>,
 }
+
+/// Where the questions that are shown are kept, among what sessions resume with.
+pub const LEFT_QUESTIONS: &str = "#questions";
 
 /// The state that the writer continues from.
 pub(super) struct WriterState {
@@ -272,6 +274,7 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         chats: chats(db, settings.chat_memory)?,
         access: access::rows(db)?,
         usage: access::latest_usage(db)?,
+        questions: resume(db, LEFT_QUESTIONS)?,
     };
     let writer_state = WriterState {
         recent: recent(db)?,
@@ -290,6 +293,13 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         },
     };
     Ok((recovered, writer_state))
+}
+
+/// What a session resumes with.
+fn resume(db: &Connection, session: &str) -> Result<Option<Vec<u8>>> {
+    db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?
+        .query_row([session], |row| row.get(0))
+        .optional()
 }
 
 /// The calendar as it was noted last.

@@ -1,6 +1,6 @@
 //! Capability descriptors: what a platform can do, as the connector declares it at the handshake.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::decode::DecodeError;
@@ -22,7 +22,7 @@ const REQUIRED: &[&str] = &[
 ];
 
 /// The unit in which a platform counts message length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LenUnit {
     /// Unicode code points.
     Chars,

@@ -9,14 +9,29 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::scalar::Scalar;
 use super::source::Platform;
 use super::source::SessionSource;
 
 /// A conversation's name: `agent:<profile>:<platform>:<chat type>[:scope][:chat][:thread][:person]`.
 /// Clones share the text.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub struct SessionKey(Arc<str>);
+
+impl From<String> for SessionKey {
+    fn from(text: String) -> Self {
+        Self::from_text(text)
+    }
+}
+
+impl From<SessionKey> for String {
+    fn from(key: SessionKey) -> Self {
+        key.as_str().to_owned()
+    }
+}
 
 /// Whether people who share a chat share the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "Einlassen",
         PhraseKey::Ignore => "Ignorieren",
         PhraseKey::TooLate => "Diese Frage ist nicht mehr offen.",
+        PhraseKey::UnusedButton => "Dieser Knopf wird nicht mehr benutzt.",
         PhraseKey::NotYours => "Das kann nur entscheiden, wessen Nachricht beantwortet wird.",
         PhraseKey::MayThisBeDone => "Darf das getan werden?",
         PhraseKey::WhichOne => "Welche?",

@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "Let in",
         PhraseKey::Ignore => "Ignore",
         PhraseKey::TooLate => "That question is no longer open.",
+        PhraseKey::UnusedButton => "This button is not in use any more.",
         PhraseKey::NotYours => "Only the person whose message is being answered can decide this.",
         PhraseKey::MayThisBeDone => "May this be done?",
         PhraseKey::WhichOne => "Which one?",

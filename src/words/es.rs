@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "Dejar entrar",
         PhraseKey::Ignore => "Ignorar",
         PhraseKey::TooLate => "Esa pregunta ya no está abierta.",
+        PhraseKey::UnusedButton => "Este botón ya no se usa.",
         PhraseKey::NotYours => "Solo puede decidirlo la persona cuyo mensaje se responde.",
         PhraseKey::MayThisBeDone => "¿Se puede hacer esto?",
         PhraseKey::WhichOne => "¿Cuál?",

@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "Laisser entrer",
         PhraseKey::Ignore => "Ignorer",
         PhraseKey::TooLate => "Cette question n’est plus ouverte.",
+        PhraseKey::UnusedButton => "Ce bouton n’est plus utilisé.",
         PhraseKey::NotYours => "Seule la personne dont le message reçoit une réponse peut en décider.",
         PhraseKey::MayThisBeDone => "Peut-on le faire ?",
         PhraseKey::WhichOne => "Lequel ?",

@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "अनुमति दें",
         PhraseKey::Ignore => "अनदेखा करें",
         PhraseKey::TooLate => "वह सवाल अब खुला नहीं है।",
+        PhraseKey::UnusedButton => "यह बटन अब उपयोग में नहीं है।",
         PhraseKey::NotYours => "यह केवल वही तय कर सकता है जिसके संदेश का जवाब दिया जा रहा है।",
         PhraseKey::MayThisBeDone => "क्या यह किया जाए?",
         PhraseKey::WhichOne => "कौन सा?",

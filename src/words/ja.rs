@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "許可する",
         PhraseKey::Ignore => "無視する",
         PhraseKey::TooLate => "その質問はもう受け付けていません。",
+        PhraseKey::UnusedButton => "このボタンはもう使われていません。",
         PhraseKey::NotYours => "これを決められるのは、回答対象のメッセージを書いた人だけです。",
         PhraseKey::MayThisBeDone => "実行してもよいですか？",
         PhraseKey::WhichOne => "どれにしますか？",

@@ -62,6 +62,11 @@ impl Language {
         Self::ALL.into_iter().find(|language| language.code() == code)
     }
 
+    /// The language of a person whose client has this tag; `otherwise` if it has none that the catalogue knows.
+    pub(crate) fn of_client(tag: Option<&str>, otherwise: Self) -> Self {
+        tag.and_then(Self::from_tag).unwrap_or(otherwise)
+    }
+
     /// How many plural forms a text with a count has.
     #[cfg(test)]
     pub(super) const fn plurals(self) -> usize {

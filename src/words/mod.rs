@@ -241,6 +241,8 @@ phrases! {
     Ignore,
     /// An answer that comes too late.
     TooLate,
+    /// Somebody pressed a button that has no meaning any more.
+    UnusedButton,
     /// An answer of somebody who may not.
     NotYours,
     /// An approval without a text.

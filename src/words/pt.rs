@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "Deixar entrar",
         PhraseKey::Ignore => "Ignorar",
         PhraseKey::TooLate => "Essa pergunta não está mais aberta.",
+        PhraseKey::UnusedButton => "Este botão não é mais usado.",
         PhraseKey::NotYours => "Só a pessoa cuja mensagem é respondida pode decidir isso.",
         PhraseKey::MayThisBeDone => "Isto pode ser feito?",
         PhraseKey::WhichOne => "Qual?",

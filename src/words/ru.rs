@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "Впустить",
         PhraseKey::Ignore => "Игнорировать",
         PhraseKey::TooLate => "Этот вопрос уже закрыт.",
+        PhraseKey::UnusedButton => "Эта кнопка больше не используется.",
         PhraseKey::NotYours => "Это может решить только тот, на чьё сообщение готовится ответ.",
         PhraseKey::MayThisBeDone => "Можно это сделать?",
         PhraseKey::WhichOne => "Какой вариант?",

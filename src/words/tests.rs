@@ -119,15 +119,17 @@ fn every_sentence_has_the_same_placeholders_in_every_language() {
     }
 }
 
-/// Sentences that no chat reads as they are: instructions for agents, and questions, which are an agent's.
+/// Sentences that no chat reads as they are: instructions for agents, and what is for whoever runs the relay.
 const NOT_FOR_CHATS: &[&str] = &[
     "Answers are shown as plain text: use no markdown.",
     "Answers may use this markdown dialect: {}.",
     "The file {name} could not be passed to you.",
     "A file of the agent is too large or cannot be read.",
-    "Hermes wants to run a command.",
-    "Hermes wants to run a command ({about}).",
     "Note: {note}.",
+    "This is a scheduled job: nobody waits in a chat, and your final reply is delivered by itself.",
+    "If there is nothing to report, reply with [SILENT] only.",
+    // The end of a sentence that is known as a whole.
+    "Did you mean `{near}`?",
 ];
 
 /// The string literals of a source, without its tests and comments.
@@ -162,14 +164,12 @@ fn sample(text: &str) -> String {
 }
 
 #[test]
-fn sentences_for_people_in_agents_and_answers_are_in_the_catalogue() {
+fn sentences_for_people_are_in_the_catalogue() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut folders = vec![
-        root.join("agent"),
-        root.join("relay/voice"),
-        root.join("relay/parts/access"),
-    ];
-    let mut files = vec![root.join("cron/chat.rs")];
+    let mut folders = ["access", "adapter", "agent", "cron", "direct", "relay"]
+        .map(|folder| root.join(folder))
+        .to_vec();
+    let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -187,7 +187,7 @@ fn sentences_for_people_in_agents_and_answers_are_in_the_catalogue() {
                 let is_sentence = |sentence: &str| {
                     let begins = sentence.starts_with(|c: char| c.is_ascii_uppercase())
                         || sentence.starts_with("{who} ");
-                    begins && sentence.contains(' ') && sentence.ends_with('.')
+                    begins && sentence.contains(' ') && sentence.ends_with(['.', '?', '!'])
                 };
                 let is_known = |text: &str| Language::De.reword_line(&sample(text)).is_some();
                 if is_known(line) {
@@ -204,4 +204,27 @@ fn sentences_for_people_in_agents_and_answers_are_in_the_catalogue() {
         missing.is_empty(),
         "add these to src/words/sentences.rs in all languages: {missing:#?}"
     );
+}
+
+/// What stands in an error's own words, in English.
+fn error_texts(source: &str) -> Vec<String> {
+    let attributes = source.split("#[error(\"").skip(1);
+    let texts = attributes.filter_map(|attribute| attribute.split('"').next());
+    texts.map(str::to_owned).collect()
+}
+
+#[test]
+fn what_is_wrong_with_a_schedule_is_in_the_catalogue() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cron/schedule/mod.rs");
+    let texts = error_texts(&std::fs::read_to_string(path).unwrap());
+    assert!(texts.len() > 8, "{texts:?}");
+    for text in texts {
+        // What is meant instead ends this one.
+        let text = text.replace("{near}", ". Did you mean `{near}`?");
+        let said = Language::De.reword_line(&sample(&text));
+        assert!(
+            said.is_some(),
+            "add it to src/words/sentences.rs in all languages: {text}"
+        );
+    }
 }

@@ -91,6 +91,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::LetIn => "允许",
         PhraseKey::Ignore => "忽略",
         PhraseKey::TooLate => "这个问题已关闭。",
+        PhraseKey::UnusedButton => "这个按钮已不再使用。",
         PhraseKey::NotYours => "只有被回答消息的作者才能决定。",
         PhraseKey::MayThisBeDone => "可以这样做吗？",
         PhraseKey::WhichOne => "选哪一个？",

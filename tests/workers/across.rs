@@ -99,6 +99,7 @@ async fn files_go_both_ways_by_content_and_a_question_is_answered() {
         events,
         cancel: CancellationToken::new(),
         workdir: None,
+        resumed: None,
     };
     let running = tokio::spawn(async move { pool.run(turn).await });
     let (mut media, mut text) = (None, String::new());
@@ -140,5 +141,6 @@ fn question() -> Question {
             meaning: Meaning::AllowOnce,
         }],
         timeout: None,
+        resume: None,
     }
 }

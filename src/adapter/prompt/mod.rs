@@ -20,7 +20,7 @@ mod render;
 mod tests;
 mod types;
 
-pub use question::{TypedAnswer, TypedMatch};
+pub use question::{SavedQuestion, TypedAnswer, TypedMatch};
 pub use registry::Prompts;
 pub use types::{
     Approvers, ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::render::{self, MessageFormat};
 use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind};
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
@@ -11,11 +13,12 @@ use crate::wire::{Action, PromptButton, SessionKey};
 use crate::words::{ChatPhrase, PhraseKey};
 
 /// A question that is open.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OpenQuestion {
     pub(super) id: PromptId,
     /// The short code that people answer with.
     pub(super) code: QuestionCode,
+    #[serde(skip)]
     pub(super) question: QuestionId,
     pub(super) kind: QuestionKind,
     pub(super) target: PromptTarget,
@@ -49,15 +52,19 @@ pub(super) struct EndedQuestion {
     pub(super) pending_edit: Option<String>,
 }
 
+/// A question as the journal keeps it, for the next process to go on with. Its times are counted from 1970.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SavedQuestion(pub(super) OpenQuestion);
+
 /// The chat and session of a question.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PromptTarget {
     pub(super) session: SessionKey,
     pub(super) builder: ActionBuilder,
 }
 
 /// An option that is offered.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OfferedOption {
     /// Its index in the request's options.
     pub(super) index: usize,
@@ -66,16 +73,19 @@ pub(super) struct OfferedOption {
 }
 
 /// How a question is shown.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Presentation {
     /// With buttons; the fallback is for platforms that refuse them.
-    Buttons { fallback: Option<Box<PromptOp>> },
+    Buttons {
+        #[serde(skip)]
+        fallback: Option<Box<PromptOp>>,
+    },
     /// As a numbered list.
     Numbered,
 }
 
 /// Whether a question is visible.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Visibility {
     /// The op that shows the question is in flight.
     Sending,
@@ -97,7 +107,7 @@ pub(super) enum Visibility {
 const MIN_VISIBLE_TIME: Duration = Duration::from_secs(2);
 
 /// Who may answer.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum Responders {
     /// Anyone in the chat.
     Anyone,
@@ -173,6 +183,16 @@ impl OfferedOption {
 }
 
 impl OpenQuestion {
+    /// The same question with its times on another clock.
+    pub(super) fn on_clock(mut self, time: impl Fn(Duration) -> Duration) -> Self {
+        self.deadline = self.deadline.map(&time);
+        self.remind_at = self.remind_at.map(&time);
+        if let Visibility::Shown { since, .. } | Visibility::Uncertain { since } = &mut self.showing {
+            *since = time(*since);
+        }
+        self
+    }
+
     /// What its message shows once it has ended; `None` where messages cannot be edited.
     pub(super) fn ended_text(&self, decision: Decision, by: Option<&Person>) -> Option<String> {
         let head = self.head.as_ref()?;
@@ -346,7 +366,7 @@ impl PromptTarget {
 }
 
 /// A short name of a question, unique among those of its chat that are open: `A1` to `Z99`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct QuestionCode(u16);
 
 /// Codes of one letter.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::question::{
     EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, QuestionCode, Responders,
-    TypedAnswer, TypedMatch, TypedText, Visibility,
+    SavedQuestion, TypedAnswer, TypedMatch, TypedText, Visibility,
 };
 use super::render::{self, MessageFormat, QuestionText};
 use super::types::{
@@ -87,7 +87,8 @@ impl Prompts {
         let offers = offers(&request, always, language)?;
         let code = self.next_code(&request.chat).ok_or(NotOpened::Full)?;
         let format = MessageFormat::new(adapter.descriptor(), language);
-        let wording = QuestionText::new(request.kind, &request.text, request.detail.as_deref(), language);
+        let text = language.reword(&request.text);
+        let wording = QuestionText::new(request.kind, &text, request.detail.as_deref(), language);
         let labels: Vec<&str> = offers.iter().map(|offer| offer.label.as_str()).collect();
         let numbered = format.numbered(&wording, request.kind, code, &labels);
         let native = adapter.supports("prompt");
@@ -177,9 +178,6 @@ impl Prompts {
 
     /// A button was pressed.
     pub fn press(&mut self, press: &ButtonPress, now: Duration) -> PressResult {
-        if !press.prompt_id.starts_with(&self.nonce) {
-            return PressResult::NotOurs;
-        }
         let Some(at) = self.find(&press.prompt_id) else {
             return self.press_after_end(press);
         };
@@ -392,6 +390,7 @@ impl Prompts {
                     notice: Some(Box::new(notice)),
                 }
             }
+            None if !press.prompt_id.starts_with(&self.nonce) => PressResult::NotOurs,
             Some(_) | None => PressResult::Repeated,
         }
     }
@@ -414,12 +413,43 @@ impl Prompts {
         self.end(at, Decision::Cancelled, None)
     }
 
-    /// The ops that write under each question that is shown that nobody is asked any more, for when this process ends before it does.
-    pub fn closing(&self) -> impl Iterator<Item = PromptOp> {
-        self.open.iter().filter_map(|open| {
-            let id = open.showing.message()?;
-            Some(open.target.edit(id, open.ended_text(Decision::Cancelled, None)?))
+    /// The questions that may be visible, each with the op that writes under it that nobody is asked any more, for when this
+    /// process ends before it does.
+    pub fn closing(&self) -> impl Iterator<Item = (QuestionId, Option<PromptOp>)> {
+        let visible = |open: &&OpenQuestion| !matches!(open.showing, Visibility::Sending);
+        self.open.iter().filter(visible).map(|open| {
+            let text = open.ended_text(Decision::Cancelled, None);
+            let edit = open.showing.message().zip(text);
+            (open.question, edit.map(|(id, text)| open.target.edit(id, text)))
         })
+    }
+
+    /// A question that is open, for a process that goes on with it; 1970 is this long before the start of this process's clock.
+    pub fn save(&self, id: QuestionId, since_1970: Duration) -> Option<SavedQuestion> {
+        let open = self.open.iter().find(|open| open.question == id)?;
+        let time = |at: Duration| at.saturating_add(since_1970);
+        Some(SavedQuestion(open.clone().on_clock(time)))
+    }
+
+    /// Goes on with a question of an earlier process under a new id of the caller's; its chat and its id on the wire, or `None` if its
+    /// time is over or there is no room for it.
+    pub fn restore(
+        &mut self,
+        saved: SavedQuestion,
+        id: QuestionId,
+        since_1970: Duration,
+        now: Duration,
+    ) -> Option<(ChatId, PromptId)> {
+        let mut open = saved.0.on_clock(|at| at.saturating_sub(since_1970));
+        let is_known = self.find(open.id.as_str()).is_some();
+        if open.is_over(now) || is_known || self.open.len() >= self.settings.max_open {
+            return None;
+        }
+        open.question = id;
+        let restored = (open.target.chat().clone(), open.id.clone());
+        self.codes.insert(restored.0.clone(), open.code.next());
+        self.open.push(open);
+        Some(restored)
     }
 
     /// Ends a question; the one place where that happens.

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 use super::question::{OpenQuestion, Presentation, QuestionCode};
 use super::types::{Decision, Meaning, Person, PromptOption, QuestionKind};
 use crate::text::{is_invisible, one_line, truncate, truncate_bytes};
@@ -29,7 +31,7 @@ const DECISION_ROOM: usize = 128;
 const GAP: &str = "\n\n";
 
 /// The format of a platform's messages.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct MessageFormat {
     limit: usize,
     unit: LenUnit,

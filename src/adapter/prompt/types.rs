@@ -11,11 +11,11 @@ use crate::setting::{MAX_SECS, section};
 use crate::wire::{Action, MessageEvent, Scalar, SessionKey, SessionSource, text_of};
 
 /// The caller's id of a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QuestionId(pub u64);
 
 /// A question's id on the wire: this process's nonce, a dot, and a serial number.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PromptId(pub(super) String);
 
 impl PromptId {

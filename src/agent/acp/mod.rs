@@ -383,6 +383,7 @@ impl Agent for AcpAgent {
             marks_start: true,
             steers: false,
             asks: true,
+            resumes: false,
             remembers: true,
             sees_images: true,
             parallel: self

@@ -65,6 +65,7 @@ impl PermissionRequest {
                     })
                     .collect(),
                 timeout: Some(question_timeout),
+                resume: None,
             },
             ids: offered.into_iter().map(|option| option.id).collect(),
         }

@@ -207,6 +207,7 @@ fn question(text: String, detail: Option<String>, options: Vec<WireOption>) -> Q
         detail,
         options,
         timeout: None,
+        resume: None,
     }
 }
 

@@ -237,6 +237,7 @@ impl Agent for CommandAgent {
             marks_start: true,
             steers: false,
             asks: self.settings.is_interactive(),
+            resumes: false,
             remembers: self.settings.is_interactive(),
             sees_images: false,
             parallel: Some(self.settings.max_parallel.max(1)),

@@ -46,6 +46,7 @@ async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -
         events,
         cancel: CancellationToken::new(),
         workdir: None,
+        resumed: None,
     };
     let mut record = TurnRecord {
         text: String::new(),

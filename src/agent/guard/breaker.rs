@@ -191,7 +191,7 @@ fn evidence(end: &TurnEnd) -> Evidence {
         TurnEnd::Cancelled { .. } => Evidence::None,
         TurnEnd::Failed(failure) => match failure.class {
             FailureClass::Unavailable | FailureClass::Crashed => Evidence::Down,
-            FailureClass::Timeout | FailureClass::Internal => Evidence::None,
+            FailureClass::Timeout | FailureClass::Internal | FailureClass::Lost => Evidence::None,
             FailureClass::Credentials | FailureClass::Protocol | FailureClass::Reported => Evidence::Up,
         },
     }

@@ -85,6 +85,7 @@ fn question() -> Question {
             meaning: Meaning::AllowOnce,
         }],
         timeout: None,
+        resume: None,
     }
 }
 
@@ -125,6 +126,7 @@ async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd
         events,
         cancel,
         workdir: None,
+        resumed: None,
     };
     let mut reply = String::new();
     let run = agent.run(turn);

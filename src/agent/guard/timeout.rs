@@ -48,8 +48,13 @@ impl TurnTimeout {
         Self { inner, limits }
     }
 
-    async fn run_limited(&self, turn: Turn) -> TurnEnd {
+    async fn run_limited(&self, mut turn: Turn) -> TurnEnd {
         let (events, inside) = turn.events.nested();
+        let activity = Activity::new();
+        let asked = turn.resumed.as_mut().map(|resumed| {
+            let (sender, answer) = oneshot::channel();
+            (std::mem::replace(&mut resumed.answer, answer), sender)
+        });
         let over = CancellationToken::new();
         let inner = Turn {
             id: turn.id,
@@ -59,11 +64,11 @@ impl TurnTimeout {
             events,
             cancel: turn.cancel.child_token(),
             workdir: turn.workdir.clone(),
+            resumed: turn.resumed.take(),
         };
         let cancel = inner.cancel.clone();
-        let activity = Activity::new();
         let mut run = self.inner.run(inner);
-        let forward = forward(inside, &turn.events, &over, &activity);
+        let forward = forward(inside, asked, &turn.events, &over, &activity);
         let limit = async {
             tokio::select! {
                 biased;
@@ -200,11 +205,16 @@ impl Activity {
 /// sink. Questions get a channel in between, to see when they are answered.
 async fn forward(
     mut inside: SignalReceiver,
+    asked: Option<(oneshot::Receiver<PromptAnswer>, oneshot::Sender<PromptAnswer>)>,
     outside: &EventSink,
     over: &CancellationToken,
     activity: &Activity,
 ) {
     let mut open = FuturesUnordered::new();
+    if let Some((answered, answer)) = asked {
+        activity.note(1);
+        open.push(forward_answer(answered, answer));
+    }
     loop {
         tokio::select! {
             biased;

@@ -113,12 +113,26 @@ impl PendingApprovals {
         self.open.is_empty()
     }
 
-    /// What people are asked next. One that is hardly waited for any more is not worth a question: it is a no.
-    pub(super) fn next_question(&mut self, now: Instant) -> Option<Question> {
-        for open in self.open.iter_mut().filter(|open| open.answer.is_none()) {
+    /// Whether something is not answered yet.
+    pub(super) fn has_unanswered(&self) -> bool {
+        self.open.iter().any(|open| open.answer.is_none())
+    }
+
+    /// What people are asked next. One that is hardly waited for any more is not worth a question: it is a no. Only an answer to
+    /// the oldest is certain to reach the approval that it was given for, so only that question outlives the relay, with `resume`.
+    pub(super) fn next_question(
+        &mut self,
+        now: Instant,
+        resume: impl FnOnce() -> Option<String>,
+    ) -> Option<Question> {
+        for (at, open) in self.open.iter_mut().enumerate() {
+            if open.answer.is_some() {
+                continue;
+            }
             let left = self.approval_timeout.saturating_sub(now - open.since);
             if left * 10 >= self.approval_timeout {
-                return Some(open.approval.question(left));
+                let resume = if at == 0 { resume() } else { None };
+                return Some(open.approval.question(left, resume));
             }
             open.answer = Some(ApprovalChoice::Deny);
         }
@@ -341,7 +355,7 @@ mod tests {
 
     fn asks(approvals: &mut PendingApprovals, now: Instant) -> Option<String> {
         approvals
-            .next_question(now)
+            .next_question(now, || None)
             .map(|question| question.detail.unwrap())
     }
 

@@ -45,7 +45,7 @@ pub(super) enum RunEnd {
 }
 
 /// An approval that Hermes waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Approval {
     command: String,
     description: String,
@@ -119,12 +119,22 @@ pub(super) fn run_end(body: &[u8]) -> Result<Option<RunEnd>, &'static str> {
     }
 }
 
+/// Whether Hermes waits for an approval according to its status.
+pub(super) fn awaits_approval(body: &[u8]) -> bool {
+    matches!(run_status(body), Some(RunStatus::Waiting { .. }))
+}
+
 /// The id of an accepted run; `None` when it cannot be used in a path.
 pub(super) fn run_id_of(body: &[u8]) -> Option<String> {
     let object: Map<String, Value> = serde_json::from_slice(body).ok()?;
     let id = text_of(&object, "run_id");
+    is_run_id(&id).then_some(id)
+}
+
+/// Whether a run's id can be used in a path.
+pub(super) fn is_run_id(id: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    ((1..=128).contains(&id.len()) && id.chars().all(plain)).then_some(id)
+    (1..=128).contains(&id.len()) && id.chars().all(plain)
 }
 
 /// A tool's progress in a chat completion's stream.
@@ -181,18 +191,18 @@ impl Approval {
     }
 
     /// The question for people.
-    pub(super) fn question(&self, approval_timeout: Duration) -> Question {
+    pub(super) fn question(&self, approval_timeout: Duration, resume: Option<String>) -> Question {
         let options = self.choices.iter().map(|id| {
-            let (label, meaning) = match id.as_str() {
-                "once" => ("Allow once", Meaning::AllowOnce),
-                "session" => ("Allow for this session", Meaning::AllowSession),
-                "always" => ("Always allow", Meaning::AllowAlways),
-                _ => ("Deny", Meaning::Deny),
-            };
             Choice {
                 id: id.clone(),
-                label: label.to_owned(),
-                meaning,
+                // As its reader's language names the meaning.
+                label: String::new(),
+                meaning: match id.as_str() {
+                    "once" => Meaning::AllowOnce,
+                    "session" => Meaning::AllowSession,
+                    "always" => Meaning::AllowAlways,
+                    _ => Meaning::Deny,
+                },
             }
         });
         let about = excerpt(&self.description);
@@ -211,6 +221,7 @@ impl Approval {
             detail: (!detail.trim().is_empty()).then_some(detail),
             options: options.collect(),
             timeout: Some(approval_timeout),
+            resume,
         }
     }
 }

@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use self::run::{Run, RunText};
+use self::run::{Run, RunText, SavedRun};
 use self::start::{BackgroundRequests, Posted, RunHandle};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, listed_models};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
@@ -103,8 +103,18 @@ impl HermesAgent {
         })
     }
 
-    async fn run_turn(&self, turn: Turn) -> TurnEnd {
-        let prompt = prompt(&turn);
+    async fn run_turn(&self, mut turn: Turn) -> TurnEnd {
+        let (prompt, left) = match turn.resumed.take() {
+            None => (prompt(&turn), None),
+            Some(resumed) => match SavedRun::read(&resumed.state) {
+                Some(mut saved) => (std::mem::take(&mut saved.prompt), Some((saved, resumed))),
+                None => {
+                    let public = format!("Hermes cannot go on with this. {TELL_OPERATOR}");
+                    let detail = "what was kept of the run cannot be read";
+                    return TurnEnd::Failed(Failure::new(FailureClass::Lost, public, detail));
+                }
+            },
+        };
         let mut active = tokio::select! {
             biased;
             // Nothing was asked yet, and what was recalled is recalled again.
@@ -112,9 +122,15 @@ impl HermesAgent {
             active = self.transcripts.begin(&turn.session, &turn.events, &prompt) => active,
         };
         let mut reply = RunText::default();
-        let end = match self.start_run(&turn, &active.transcript).await {
-            Ok(handle) => Run::new(self, &turn, handle, &mut reply).drive().await,
-            Err(end) => end,
+        let end = if let Some((saved, resumed)) = left {
+            let handle = self.background.take_up(saved.run.clone());
+            let run = Run::new(self, &turn, handle, &mut reply);
+            run.resume(&saved, resumed).await
+        } else {
+            match self.start_run(&turn, &active.transcript).await {
+                Ok(handle) => Run::new(self, &turn, handle, &mut reply).drive().await,
+                Err(end) => end,
+            }
         };
         let mut text = reply.text();
         let extent = match &end {
@@ -306,6 +322,7 @@ impl Agent for HermesAgent {
             name: "hermes".to_owned(),
             kind: "hermes",
             asks: self.settings.mode == HermesMode::Runs,
+            resumes: self.settings.mode == HermesMode::Runs,
             remembers: true,
             ..AgentInfo::default()
         }

@@ -1,20 +1,24 @@
 //! One accepted run: its stream of events, its approvals, its stop, and its status when the stream is lost.
 //!
 //! The stream has one reader and is not repeated, so after a break the run is only watched by its status until it ends.
-//! A run is never started again.
+//! A run is never started again. One that waits for an approval when the relay ends is taken up by the next process, which watches
+//! it in the same way.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::approvals::PendingApprovals;
-use super::event::{RunEnd, RunEvent, run_end, tool_event};
+use super::approvals::{Due, PendingApprovals};
+use super::event::{Approval, RunEnd, RunEvent, awaits_approval, is_run_id, run_end, tool_event};
 use super::start::RunHandle;
 use super::{HermesAgent, REQUEST_TIMEOUT};
 use crate::agent::http::AgentRequest;
-use crate::agent::{AgentEvent, EventSink, Failure, FailureClass, PromptAnswer, StepState, Turn, TurnEnd};
+use crate::agent::{
+    AgentEvent, EventSink, Failure, FailureClass, PromptAnswer, ResumedTurn, StepState, Turn, TurnEnd,
+};
 use crate::backoff::Backoff;
 use crate::net::http::{Body, HttpError, ResponseStream};
 
@@ -23,6 +27,8 @@ const FIRST_POLL: Duration = Duration::from_millis(250);
 const MAX_POLL: Duration = Duration::from_secs(5);
 /// Failed polls in a row after which the run counts as lost.
 const MAX_FAILED_POLLS: u32 = 8;
+/// Most bytes that are kept for the next process.
+const MAX_SAVED: usize = 64 * 1024;
 /// Maximum tools that are tracked.
 const MAX_TOOLS: usize = 64;
 
@@ -55,6 +61,28 @@ struct ToolUse {
     id: String,
 }
 
+/// What a run is taken up from by the next process.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct SavedRun {
+    /// The run's id.
+    pub(super) run: String,
+    /// What it was asked.
+    pub(super) prompt: String,
+    /// What it had said.
+    said: String,
+    /// Up to when the stream was read; see [`Run::read_up_to`].
+    #[serde(default)]
+    read_up_to: Option<f64>,
+}
+
+impl SavedRun {
+    /// Reads what [`Run::save`] wrote; `None` if it is unusable.
+    pub(super) fn read(state: &str) -> Option<Self> {
+        let saved: Self = serde_json::from_str(state).ok()?;
+        is_run_id(&saved.run).then_some(saved)
+    }
+}
+
 /// How the stream ended.
 enum Streamed {
     Ended(RunEnd),
@@ -84,6 +112,29 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Follows a run to its end that an earlier process began, and that waits for the answer to an approval.
+    pub(super) async fn resume(mut self, saved: &SavedRun, resumed: ResumedTurn) -> TurnEnd {
+        self.read_up_to = saved.read_up_to;
+        self.reply
+            .resume(&self.turn.events, &saved.said, resumed.is_unseen)
+            .await;
+        // There is room for it: it is the first.
+        let _ = self.approvals.add(Approval::default(), Instant::now());
+        self.poll_until_end(Some(Box::pin(resumed.answer()))).await
+    }
+
+    /// What the next process takes the run up from; `None` if that is too much to keep.
+    fn save(&self) -> Option<String> {
+        let saved = SavedRun {
+            run: self.handle.id.clone(),
+            prompt: super::prompt(self.turn),
+            said: self.reply.text(),
+            read_up_to: self.read_up_to,
+        };
+        let state = serde_json::to_string(&saved).ok()?;
+        (state.len() <= MAX_SAVED).then_some(state)
+    }
+
     /// Follows the run to its end.
     pub(super) async fn drive(mut self) -> TurnEnd {
         match self.stream().await {
@@ -92,7 +143,7 @@ impl<'a> Run<'a> {
                 self.finish(end, false).await
             }
             Streamed::Cancelled(stream) => self.stop(stream).await,
-            Streamed::Lost => self.poll_until_end().await,
+            Streamed::Lost => self.poll_until_end(None).await,
         }
     }
 
@@ -116,8 +167,16 @@ impl<'a> Run<'a> {
         let mut asking: Option<AnswerFuture<'_>> = None;
         loop {
             let now = Instant::now();
-            if asking.is_none() && !self.desynced {
-                let question = self.approvals.next_question(now);
+            if asking.is_none() {
+                self.handle.settled = false;
+            }
+            if asking.is_none() && !self.desynced && self.approvals.has_unanswered() {
+                let saved = self.save();
+                let question = self.approvals.next_question(now, || saved);
+                // A relay that ends now leaves the run to the next one.
+                self.handle.settled = question
+                    .as_ref()
+                    .is_some_and(|question| question.resume.is_some());
                 asking = question.map(|question| Box::pin(turn.approver.ask(question)) as AnswerFuture<'_>);
             }
             let due = self.approvals.due(now);
@@ -211,6 +270,7 @@ impl<'a> Run<'a> {
 
     /// Stops the run, and waits for it to have stopped.
     async fn stop(&mut self, stream: Option<Box<ResponseStream>>) -> TurnEnd {
+        self.handle.settled = false;
         let stopped = tokio::time::timeout(self.hermes.stop_grace(), self.stopped(stream)).await;
         TurnEnd::Cancelled {
             confirmed: stopped.unwrap_or(false),
@@ -240,14 +300,17 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Polls the status of a run whose stream was lost.
-    async fn poll_until_end(&mut self) -> TurnEnd {
+    /// Polls the status of a run whose stream was lost, and hands over the answer to what an earlier process asked.
+    async fn poll_until_end(&mut self, mut asking: Option<AnswerFuture<'_>>) -> TurnEnd {
+        let is_resumed = asking.is_some();
         let turn = self.turn;
         let give_up = Instant::now() + Duration::from_secs(self.hermes.settings.lost_stream_wait_secs);
         let mut backoff = Backoff::new(FIRST_POLL, MAX_POLL);
         let mut failed_polls = 0;
-        tracing::debug!("the stream of a run was lost; polling its status");
+        tracing::debug!("the stream of a run is not there any more; polling its status");
         loop {
+            // A relay that ends while people are asked leaves the run to the next one.
+            self.handle.settled = asking.is_some();
             let checked = tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => return self.stop(None).await,
@@ -259,8 +322,22 @@ impl<'a> Run<'a> {
                     self.handle.settled = true;
                     return self.finish(end, true).await;
                 }
-                StatusCheck::Running => failed_polls = 0,
+                StatusCheck::Running { is_waiting } => {
+                    failed_polls = 0;
+                    if !is_waiting {
+                        // Hermes or somebody else has answered: the question is taken back.
+                        asking = None;
+                    }
+                }
                 StatusCheck::Failed => failed_polls += 1,
+                StatusCheck::NotFound if is_resumed => {
+                    self.handle.settled = true;
+                    return failed(
+                        FailureClass::Lost,
+                        "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.",
+                        "the run that waited for an answer is not known any more",
+                    );
+                }
                 StatusCheck::NotFound => {
                     self.handle.settled = true;
                     return failed(
@@ -277,7 +354,7 @@ impl<'a> Run<'a> {
                     "the stream of the run was lost, and its status cannot be read; start it with `hermes gateway run`",
                 );
             }
-            if Instant::now() >= give_up {
+            if asking.is_none() && Instant::now() >= give_up {
                 return failed(
                     FailureClass::Timeout,
                     "The connection to Hermes was lost, and it has not finished since. It may still be working.",
@@ -287,8 +364,29 @@ impl<'a> Run<'a> {
             tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => return self.stop(None).await,
-                () = tokio::time::sleep(backoff.next_delay()) => {}
+                answer = answered(&mut asking) => {
+                    asking = None;
+                    self.approvals.answer(&answer);
+                }
+                () = tokio::time::sleep(backoff.next_delay()) => continue,
             }
+            self.handle.settled = false;
+            if let Some(due) = self.approvals.due(Instant::now()) {
+                tokio::select! {
+                    biased;
+                    () = turn.cancel.cancelled() => return self.stop(None).await,
+                    () = self.deliver_unread(due) => {}
+                }
+            }
+            backoff = Backoff::new(FIRST_POLL, MAX_POLL);
+        }
+    }
+
+    /// Sends an answer to a run whose stream cannot be read: what Hermes has asked since is not known.
+    async fn deliver_unread(&mut self, due: Due) {
+        self.deliver_answer(due).await;
+        if self.recheck_at.take().is_some() {
+            self.deny_all().await;
         }
     }
 
@@ -303,10 +401,15 @@ impl<'a> Run<'a> {
             Ok(reply) if reply.is_success() => reply.short_body(REQUEST_TIMEOUT).await,
             Ok(_) | Err(_) => return StatusCheck::Failed,
         };
-        match body.map(|body| run_end(&body)) {
-            Ok(Ok(Some(end))) => StatusCheck::Ended(end),
-            Ok(Ok(None)) => StatusCheck::Running,
-            Ok(Err(_)) | Err(_) => StatusCheck::Failed,
+        let Ok(body) = body else {
+            return StatusCheck::Failed;
+        };
+        match run_end(&body) {
+            Ok(Some(end)) => StatusCheck::Ended(end),
+            Ok(None) => StatusCheck::Running {
+                is_waiting: awaits_approval(&body),
+            },
+            Err(_) => StatusCheck::Failed,
         }
     }
 
@@ -350,7 +453,10 @@ impl<'a> Run<'a> {
 
 /// Result of reading a run's status.
 enum StatusCheck {
-    Running,
+    Running {
+        /// Whether Hermes waits for an approval.
+        is_waiting: bool,
+    },
     Ended(RunEnd),
     /// Hermes does not know the run.
     NotFound,
@@ -429,8 +535,23 @@ impl RunText {
         }
     }
 
+    /// Goes on after what an earlier process was told, which the chat may not have seen.
+    async fn resume(&mut self, events: &EventSink, said: &str, is_unseen: bool) {
+        said.trim_end().clone_into(&mut self.before);
+        if is_unseen && !self.before.is_empty() {
+            events.text(self.before.as_str()).await;
+            events.emit(AgentEvent::Break).await;
+        }
+    }
+
     /// Replaces the current message with the run's final output, after a lost stream.
     pub(super) async fn replace(&mut self, events: &EventSink, output: &str) {
+        if self.message.is_empty() && !self.before.is_empty() {
+            // An earlier process was told the beginning.
+            let rest = output.strip_prefix(self.before.as_str()).unwrap_or(output);
+            self.before.push_str("\n\n");
+            return self.delta(events, rest).await;
+        }
         if output.trim().is_empty() || output.trim() == self.message.trim() || output.len() > MAX_TEXT {
             return;
         }

@@ -93,11 +93,16 @@ impl BackgroundRequests {
             Ok(body) => event::run_id_of(&body).ok_or("the answer names no usable run_id".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        Ok(Posted::Accepted(started.map(|id| RunHandle {
+        Ok(Posted::Accepted(started.map(|id| self.take_up(id))))
+    }
+
+    /// A run that an earlier process started.
+    pub(super) fn take_up(&self, id: String) -> RunHandle {
+        RunHandle {
             id,
             settled: false,
             background: self.clone(),
-        })))
+        }
     }
 
     /// Stops an abandoned run.

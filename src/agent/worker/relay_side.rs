@@ -165,6 +165,7 @@ impl Agent for WorkerAgent {
             marks_start: true,
             steers: true,
             asks: true,
+            resumes: false,
             remembers: true,
             sees_images: true,
             parallel: None,

@@ -145,6 +145,7 @@ impl WorkerTask<'_> {
             events,
             cancel: self.cancel.clone(),
             workdir: self.worker.0.settings.workdir.clone(),
+            resumed: None,
         };
         Some((turn, signals))
     }

@@ -44,6 +44,8 @@ pub struct Interaction {
     pub command: DeferredCommand,
     /// What it is.
     pub kind: InteractionKind,
+    /// The language of the person's client.
+    pub locale: Option<String>,
 }
 
 /// The kind of an interaction.
@@ -506,7 +508,11 @@ impl EventReader {
             })
         });
         Some(DiscordMeaning::Interaction(
-            Box::new(Interaction { command, kind }),
+            Box::new(Interaction {
+                command,
+                kind,
+                locale: owned(interaction, "locale"),
+            }),
             forward,
         ))
     }

@@ -305,7 +305,7 @@ impl EventLoop {
         if self.lifecycle.is_reconnect_due(now.mono, self.outbox.in_flight()) {
             self.link.reconnect();
         }
-        self.approvals.expire(&self.adapters, now.mono, &mut self.effects);
+        self.approvals.expire(now.mono, &mut self.effects);
         self.remind(now.mono);
         self.step_jobs();
         self.turns.refill(&mut self.effects);

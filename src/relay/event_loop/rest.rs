@@ -19,9 +19,14 @@ impl EventLoop {
         let sent = !self.link.is_live() || !self.outbox.is_busy();
         let flushed = committed && sent && !self.inbound.has_waiting();
         if self.lifecycle.step(now, self.turns.is_empty(), flushed) == Step::StopTurns {
+            for turn in self.approvals.leave() {
+                self.turns.leave(turn);
+            }
+            for row in self.approvals.restored_rows() {
+                self.turns.leave_row(row);
+            }
             for turn in self.turns.stop_all(StopReason::Shutdown) {
-                self.approvals
-                    .withdraw_turn(turn, &self.adapters, &mut self.effects);
+                self.approvals.withdraw_turn(turn, &mut self.effects);
             }
         }
     }

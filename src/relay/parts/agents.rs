@@ -175,6 +175,11 @@ impl AgentRegistry {
         self.agents().all(|(_, agent)| agent.info().repeatable)
     }
 
+    /// Whether there is an agent of this name that takes up turns again which an earlier process left with an open question.
+    pub fn resumes(&self, name: &str) -> bool {
+        (self.slots.get(name)).is_some_and(|slot| slot.agent.info().resumes)
+    }
+
     /// The agent that answers a session's messages without a prefix, as far as it is known.
     pub fn current(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> Arc<str> {
         if let Some(fixed) = self.fixed(input) {

@@ -120,7 +120,6 @@ impl JournalIo {
             | Pending::Quiet(..)
             | Pending::ThreadProject(..)
             | Pending::ListedSessions(..)
-            | Pending::LeftQuestions
             | Pending::AgentState(_)
             | Pending::Voice(..) => false,
         };

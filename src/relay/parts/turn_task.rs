@@ -17,7 +17,8 @@ use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Positi
 use crate::adapter::{AnswerShaper, CodeFile, TurnChanges, TurnDiff};
 use crate::agent::{
     Agent, AgentEvent, AgentSignal, Failure, FailureClass, Media, MediaLocation, PlanStep, Preference,
-    PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, SignalReceiver, Turn, TurnEnd, Usage,
+    PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, ResumedTurn, SignalReceiver, Turn, TurnEnd,
+    Usage,
 };
 use crate::net::media::MediaClient;
 use crate::relay::clock::Clock;
@@ -140,6 +141,8 @@ pub struct TurnContext {
     pub start_mark: Option<StartMark>,
     /// What is done in place of an answer.
     pub instead: Option<InsteadOfAnswer>,
+    /// What an earlier process left of the turn.
+    pub resumed: Option<ResumedTurn>,
     /// Rewrites the answer for its platform.
     pub shaper: AnswerShaper,
 }
@@ -187,6 +190,8 @@ pub async fn run_turn(
                 forgotten.cancelled().await;
             }
             match transcriber {
+                // Its agent has had the message.
+                _ if turn.resumed.is_some() => {}
                 Some(transcriber) => transcriber.receive(&files, &mut turn).await,
                 None => files.download(&mut turn).await,
             }

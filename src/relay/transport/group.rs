@@ -176,6 +176,12 @@ impl RelayTransport for BotGroup {
         }
     }
 
+    fn expect_press(&self, platform: &str, prompt_id: &str) {
+        if let Some(bot) = self.bot(Some(platform)) {
+            bot.transport.expect_press(platform, prompt_id);
+        }
+    }
+
     /// Refuses: what one of the bots cannot do, all cannot.
     fn go_idle(&self, _within: Duration) -> TransportFuture<'_, bool> {
         Box::pin(std::future::ready(false))

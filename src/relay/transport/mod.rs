@@ -331,6 +331,9 @@ pub trait RelayTransport: Send + Sync + 'static {
     /// What answers this message of a platform is for its author alone, if the platform can do that.
     fn answer_privately(&self, _platform: &str, _message_id: &str) {}
 
+    /// A question of an earlier process is still open on a platform: presses of its buttons count.
+    fn expect_press(&self, _platform: &str, _prompt_id: &str) {}
+
     /// Asks the connector to buffer while everything goes on; `true` once it confirms.
     fn go_idle(&self, within: Duration) -> TransportFuture<'_, bool>;
 

@@ -539,8 +539,7 @@ impl EventLoop {
         let Some(turn) = self.turns.stop(session, only, reason) else {
             return false;
         };
-        self.approvals
-            .withdraw_turn(turn, &self.adapters, &mut self.effects);
+        self.approvals.withdraw_turn(turn, &mut self.effects);
         true
     }
 

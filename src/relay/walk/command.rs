@@ -8,7 +8,7 @@ use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::RouteInput;
 use crate::cron::chat::{self, HELP, JobCommand};
-use crate::cron::job::NewJob;
+use crate::cron::job::{JobError, NewJob};
 use crate::relay::effects::{AboutTurn, ChatJobRequest};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
@@ -268,7 +268,10 @@ impl EventLoop {
 
     /// The journal refused a change that somebody asked for in a chat.
     pub fn job_change_refused(&mut self, request: &ChatJobRequest, refusal: &ChangeRefusal) {
-        let mut answer = sentence(&refusal.to_string());
+        let mut answer = match refusal {
+            ChangeRefusal::Invalid(JobError::Schedule(error)) => chat::wrong_schedule(error),
+            _ => sentence(&refusal.to_string()),
+        };
         if matches!(refusal, ChangeRefusal::NoSuchJob(_)) {
             answer.push_str(" /cron list shows the jobs of this chat.");
         }

@@ -96,7 +96,6 @@ impl EventLoop {
                 listed.retain(|_| !found.next().unwrap_or(true));
                 self.sessions_sorted(&listing, &listed);
             }
-            (Completion::Resume { blob, .. }, Pending::LeftQuestions) => self.close_left_questions(blob),
             (Completion::Resume { blob, .. }, Pending::Quiet(person, waiter)) => {
                 self.quiet_hours_loaded(person, waiter, blob.as_deref());
             }
@@ -196,7 +195,6 @@ impl EventLoop {
             }
             // Nobody is shown a session that may be somebody else's.
             Pending::ListedSessions(listing, _) => self.sessions_sorted(&listing, &[]),
-            Pending::LeftQuestions => tracing::error!("cannot read which questions the last run left open"),
             Pending::Quiet(person, waiter) => self.quiet_hours_loaded(person, waiter, None),
             Pending::AgentState(reply) | Pending::Voice(_, reply) => drop(reply.send(None)),
             Pending::Job(step) => self.job_command_failed(step),

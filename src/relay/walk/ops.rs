@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::access::AccessRequest;
-use crate::adapter::stream::{HalfWritten, OpOutcome, Priority};
+use crate::adapter::prompt::PromptOp;
+use crate::adapter::stream::{DurableAction, HalfWritten, OpOutcome, Priority};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::cron::target::{self, Target};
 use crate::link::SendResult;
@@ -166,6 +167,7 @@ impl EventLoop {
                     let (live, now) = (self.link.is_live(), self.clock.mono());
                     self.outbox.queue(op, live, now, &mut self.effects);
                 }
+                Effect::Deliver(op) => self.deliver_about(*op),
                 Effect::Withdraw(op) => self.outbox.withdraw(op),
                 Effect::QuestionOp(question, prompt, result) => {
                     let (now, effects) = (self.clock.mono(), &mut self.effects);
@@ -204,6 +206,18 @@ impl EventLoop {
                 Effect::GroupThread(key, thread) => self.thread_answered(key, thread),
             }
         }
+    }
+
+    /// Delivers an op about a question, whether there is a connection or not.
+    pub fn deliver_about(&mut self, op: PromptOp) {
+        let adapter = self.adapters.get(&op.chat.platform);
+        let lane = op.chat.key().into();
+        let (actions, span) = ([DurableAction::from(op.action)], tracing::Span::none());
+        let group = self.outbox.notice_group();
+        let ops = self
+            .outbox
+            .plan(&adapter, &op.session.shared(), &lane, &actions, group, &span);
+        self.add_ops(ops, None);
     }
 
     /// Notifies a chat that an answer was not delivered. If the notice is not delivered either, the log and the journal show it.

@@ -5,14 +5,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::adapter::ChatId;
-use crate::adapter::stream::DurableAction;
-use crate::relay::effects::Pending;
+use crate::adapter::prompt::PromptOp;
 use crate::relay::event_loop::{Cursor, EventLoop};
-use crate::relay::parts::approvals::LeftQuestion;
-use crate::store::{Batch, Command, Completion, Recovered, Subject};
+use crate::relay::parts::approvals::{ClosingEdit, LeftQuestion};
+use crate::store::{Batch, Command, Completion, InboxSeq, LEFT_QUESTIONS, Recovered, Subject};
 
-/// Where the journal keeps the questions that are shown.
-const LEFT_QUESTIONS: &str = "#questions";
 /// Ops that are read at a time.
 const PAGE: u32 = 1024;
 /// How long to wait before reading a page again that could not be read.
@@ -32,6 +29,8 @@ impl EventLoop {
         if recovered.waiting > 0 {
             self.turns.recover_waiting();
         }
+        let running: Vec<InboxSeq> = recovered.running.iter().map(|row| row.seq).collect();
+        self.take_left_questions(recovered.questions.as_deref(), &running);
         for row in &recovered.running {
             if row.line.is_some() {
                 self.turn_interrupted(row);
@@ -39,43 +38,47 @@ impl EventLoop {
                 self.turns.read_interrupted(row.seq, &mut self.effects);
             }
         }
-        self.effects
-            .request(Pending::LeftQuestions, |token| Command::LoadResume {
-                token,
-                session: LEFT_QUESTIONS.into(),
-            });
         Cursor {
             last_op: recovered.ops.last().map(|op| op.seq),
             waiting: recovered.waiting,
         }
     }
 
-    /// Nobody waits for an answer to the questions that an earlier process left open: their messages say so.
-    pub fn close_left_questions(&mut self, saved: Option<Vec<u8>>) {
+    /// Goes on with the questions that an earlier process left open and whose turns can be taken up again. Nobody waits for an
+    /// answer to the others: their messages say so.
+    fn take_left_questions(&mut self, saved: Option<&[u8]>, running: &[InboxSeq]) {
         let Some(saved) = saved else { return };
-        let left: Vec<LeftQuestion> = serde_json::from_slice(&saved).unwrap_or_default();
-        for question in left {
-            let chat = ChatId {
-                platform: question.platform,
-                chat: question.chat,
-            };
-            let adapter = self.adapters.get(&chat.platform);
-            let (session, lane) = (question.session.into(), chat.key().into());
-            let (actions, span) = ([DurableAction::from(question.action)], tracing::Span::none());
-            let group = self.outbox.notice_group();
-            let ops = self
-                .outbox
-                .plan(&adapter, &session, &lane, &actions, group, &span);
-            self.add_ops(ops, None);
+        let left: Vec<LeftQuestion> = serde_json::from_slice(saved).unwrap_or_default();
+        for LeftQuestion { closing, kept } in left {
+            let kept = kept.filter(|kept| {
+                running.contains(&InboxSeq(kept.turn.row)) && self.agents.resumes(&kept.turn.agent)
+            });
+            let now = self.clock.now();
+            if let Some((chat, prompt)) = kept.and_then(|kept| self.approvals.restore(kept, now)) {
+                let transport = self.link.transport();
+                transport.expect_press(&chat.platform, prompt.as_str());
+                continue;
+            }
+            if let Some(ClosingEdit {
+                session,
+                platform,
+                chat,
+                action,
+            }) = closing
+            {
+                self.deliver_about(PromptOp {
+                    session: session.into(),
+                    chat: ChatId { platform, chat },
+                    action,
+                });
+            }
         }
-        self.effects.write(Command::DropResume {
-            session: LEFT_QUESTIONS.into(),
-        });
+        self.approvals.mark_changed();
     }
 
     /// Keeps which questions are shown, when that has changed.
     pub fn keep_questions(&mut self) {
-        let Some(left) = self.approvals.take_changed() else {
+        let Some(left) = self.approvals.take_changed(self.clock.now()) else {
             return;
         };
         let session = LEFT_QUESTIONS.into();

@@ -115,8 +115,7 @@ impl EventLoop {
         let is_gone = |chat: &ChatId, facts: &ChatFacts| {
             !access.is_owner(&access.author(Starter::Message(&chats.source(chat, facts))))
         };
-        self.approvals
-            .withdraw_from_owners(is_gone, &self.adapters, &mut self.effects);
+        self.approvals.withdraw_from_owners(is_gone, &mut self.effects);
         self.pause_denied_jobs();
         if let Some((person, pending)) = handled.paired {
             let chat = ChatId {

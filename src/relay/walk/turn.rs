@@ -245,6 +245,14 @@ impl EventLoop {
                 return self.end_unstarted(turn, row, RowState::Ignored, "", refusal.notice);
             }
         }
+        if let Some(left_to) = self.approvals.restored_agent(row)
+            && (*agent != *left_to || selection.agent.permission != Permission::Ask)
+        {
+            // The settings have changed meanwhile.
+            let notice = self.settings.interrupted_notice.clone();
+            return self.end_unstarted(turn, row, RowState::Interrupted, "", notice);
+        }
+        let mut resumed = self.approvals.begin_restored(row, turn);
         let has_chat = origin.has_chat();
         let is_message = matches!(task, Task::Message(_));
         if !has_chat && !is_message && selection.agent.permission == Permission::Ask {
@@ -289,7 +297,7 @@ impl EventLoop {
             }
         };
         let said = input.text.clone();
-        if !matches!(task, Task::Job(_)) {
+        if !matches!(task, Task::Job(_)) && resumed.is_none() {
             // Context waits for the conversation, which a job is not part of.
             let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
             if !texts.is_empty() {
@@ -308,7 +316,11 @@ impl EventLoop {
         let instead = command.and_then(|command| {
             self.instead_of_answer(command, &conversation, &origin, &selection.agent, sends_files)
         });
+        if let Some(resumed) = &mut resumed {
+            resumed.is_unseen = adapter.holds_answers();
+        }
         let context = TurnContext {
+            resumed,
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,
             clock: self.clock,
@@ -355,6 +367,7 @@ impl EventLoop {
         why: &str,
         notice: Option<String>,
     ) {
+        self.approvals.abandon_restored(row);
         let origin = self.turns.origin(turn);
         let task = self.turns.abandon(turn);
         let mut ops = Vec::new();
@@ -388,6 +401,19 @@ impl EventLoop {
         };
         let shown = row.shown.as_deref();
         let half = shown.and_then(|shown| serde_json::from_slice::<HalfWritten>(shown).ok());
+        if self.approvals.is_restored(row.seq)
+            && let ReplyPlace::Chat(session, known) = &left.reply_to
+        {
+            if let Some(half) = half {
+                // What follows is a message of its own.
+                let group = self.outbox.notice_group();
+                let ops = self.plan_half_written(&half, None, session, known, group);
+                self.add_ops(ops, None);
+            }
+            let now_ms = self.clock.unix_ms();
+            return self.turns.run_again(row, now_ms, &mut self.effects);
+        }
+        self.approvals.abandon_restored(row.seq);
         if left.is_repeatable {
             if let (Some(mut half), ReplyPlace::Chat(session, known)) = (half, &left.reply_to) {
                 // The new answer is a message of its own, and has this text too.

@@ -28,8 +28,7 @@ impl EventLoop {
                 TurnReport::without_text(turn, stream, Turns::panicked(turn))
             }
         };
-        self.approvals
-            .withdraw_turn(report.turn, &self.adapters, &mut self.effects);
+        self.approvals.withdraw_turn(report.turn, &mut self.effects);
         let conversation = self.turns.conversation(report.turn).cloned();
         let mut report = report;
         if let (Some(conversation), Some(diff)) = (conversation, report.diff.take()) {

@@ -13,7 +13,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::state_key;
-use crate::relay::parts::approvals::{Asker, Asking, Decider, OwnerChat};
+use crate::relay::parts::approvals::{Asker, Asking, Decider, KeptTurn, OwnerChat};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::parts::turns::TurnOrigin;
@@ -109,7 +109,7 @@ impl EventLoop {
         &mut self,
         turn: TurnId,
         origin: &TurnOrigin,
-        question: Question,
+        mut question: Question,
         reply: oneshot::Sender<PromptAnswer>,
     ) {
         if !self.turns.may_ask(turn) || reply.is_closed() {
@@ -129,6 +129,7 @@ impl EventLoop {
             facts: Arc::clone(&origin.facts),
             personal: origin.personal,
             is_quiet: self.is_quiet(&origin.chat, &origin.facts),
+            kept: self.kept_turn(turn, question.resume.take()),
         };
         match self.approvals.decider(from) {
             Decider::Author => {
@@ -156,6 +157,17 @@ impl EventLoop {
                 self.notify(asked.notice, &origin.session, &origin.chat, &origin.facts);
             }
         }
+    }
+
+    /// What the next process takes a turn up from, if its agent can.
+    fn kept_turn(&self, turn: TurnId, state: Option<String>) -> Option<KeptTurn> {
+        let state = state.filter(|_| self.turns.is_message(turn))?;
+        let agent = self.turns.agent_name(turn)?;
+        self.agents.resumes(agent).then_some(KeptTurn {
+            row: self.turns.row_of(turn)?.0,
+            agent: agent.to_string(),
+            state,
+        })
     }
 
     /// The direct message of an owner, best on this platform: one who has written there.

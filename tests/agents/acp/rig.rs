@@ -146,6 +146,7 @@ impl Rig {
             events,
             cancel: cancel.clone(),
             workdir: None,
+            resumed: None,
         };
         let (record_sender, reply) = watch::channel(TurnRecord::default());
         let (kept, people) = (Arc::clone(&self.kept), self.people);

@@ -112,6 +112,7 @@ impl Chat {
             events,
             cancel: cancel.clone(),
             workdir: None,
+            resumed: None,
         };
         let mut recorder = SignalRecorder {
             text: String::new(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentSignal, Approver, EventSink, Failure, Permission, Preference, PreferenceAnswer,
-    PreferenceRequest, PromptAnswer, Question, Turn, TurnEnd, TurnInput,
+    PreferenceRequest, PromptAnswer, Question, ResumedTurn, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::session::TurnId;
 use hermes_relay::wire::SessionKey;
@@ -86,7 +86,18 @@ impl Chat {
     }
 
     pub(crate) fn start_with(&self, session: &str, input: TurnInput) -> Running {
-        let (turn, events, questions) = self.turn(session, input);
+        self.run(self.turn(session, input))
+    }
+
+    /// Takes a turn up that an earlier process left with an open question.
+    pub(crate) fn resume(&self, state: &str, is_unseen: bool) -> (Running, oneshot::Sender<PromptAnswer>) {
+        let (resumed, answer) = ResumedTurn::new(state.to_owned(), is_unseen);
+        let mut turn = self.turn("agent:main:discord:dm:1", TurnInput::default());
+        turn.0.resumed = Some(resumed);
+        (self.run(turn), answer)
+    }
+
+    fn run(&self, (turn, events, questions): (Turn, Events, Questions)) -> Running {
         let (agent, cancel) = (Arc::clone(&self.agent), turn.cancel.clone());
         Running {
             cancel,
@@ -123,6 +134,7 @@ impl Chat {
             events: sink,
             cancel: CancellationToken::new(),
             workdir: None,
+            resumed: None,
         };
         (turn, events, questions)
     }

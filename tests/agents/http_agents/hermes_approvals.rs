@@ -14,7 +14,7 @@ const STATUS: &str = "/v1/runs/run_1";
 const APPROVAL: &str = "/v1/runs/run_1/approval";
 
 /// Hermes asks, at this second of its clock.
-async fn asks(stream: &Stream, command: &str, at: f64) {
+pub(crate) async fn asks(stream: &Stream, command: &str, at: f64) {
     let request = json!({
         "command": command, "description": "deletes files", "allow_permanent": false, "timestamp": at,
         "choices": ["once", "session", "always", "deny"],

@@ -4,6 +4,7 @@ mod chat;
 mod hermes_approvals;
 mod hermes_chat;
 mod hermes_faults;
+mod hermes_resumed;
 mod hermes_runs;
 mod hermes_stop;
 mod openai;

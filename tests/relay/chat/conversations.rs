@@ -1,8 +1,8 @@
 //! `/sessions`, `/resume` and `/new TITLE`: earlier conversations go on, and never in the hands of somebody else.
 
-use super::{Scripted, list, press, say, start};
+use super::{Scripted, list, press, say, start, start_plain};
 use crate::prompts::{BUTTONS, PLAIN};
-use crate::support::memory_relay::event;
+use crate::support::memory_relay::{Running, event};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::Settings;
 use serde_json::json;
@@ -12,7 +12,7 @@ const NEW: &str = "Started a new conversation.";
 #[tokio::test]
 async fn an_earlier_conversation_goes_on_also_after_a_restart() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let relay = start(dir.path(), Scripted::new(store.path(), "load"), PLAIN, |_| {}).await;
+    let relay = start_plain(&dir, &store, "load").await;
     assert_eq!(
         say(&relay, "c1", "/sessions").await,
         "There are no conversations with tested yet."
@@ -26,7 +26,7 @@ async fn an_earlier_conversation_goes_on_also_after_a_restart() {
     );
     assert_eq!(say(&relay, "c1", "pears").await, "heard: pears");
     relay.stop().await;
-    let relay = start(dir.path(), Scripted::new(store.path(), "load"), PLAIN, |_| {}).await;
+    let relay = start_plain(&dir, &store, "load").await;
     let sessions = say(&relay, "c1", "/sessions").await;
     assert_eq!(
         sessions,
@@ -53,7 +53,7 @@ async fn an_earlier_conversation_goes_on_also_after_a_restart() {
 #[tokio::test]
 async fn a_conversation_moves_to_another_chat_of_the_same_person_and_to_nobody_else() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let relay = start(dir.path(), Scripted::new(store.path(), "load"), PLAIN, |_| {}).await;
+    let relay = start_plain(&dir, &store, "load").await;
     assert_eq!(say(&relay, "c1", "apples").await, "heard: apples");
     // Somebody else sees and gets nothing of it.
     assert_eq!(
@@ -82,22 +82,26 @@ async fn a_conversation_moves_to_another_chat_of_the_same_person_and_to_nobody_e
     relay.stop().await;
 }
 
+/// Lists the conversations, and presses the button of the first one, which has this title.
+async fn press_first(relay: &Running, title: &str) {
+    relay.deliver("c1", "l1", "/sessions").await;
+    let shown = list(relay, "c1").await;
+    assert_eq!(shown.action["options"][0]["label"], title);
+    let pressed = press(&shown, "o0", "user-of-c1", "p1");
+    relay.connector.deliver_buffered("p1", pressed).await.unwrap();
+    let goes_on = format!("This chat goes on with: {title}.");
+    relay
+        .seen("it goes on", |seen| seen.texts("c1").contains(&goes_on.as_str()))
+        .await;
+}
+
 #[tokio::test]
 async fn a_button_resumes_and_the_agent_names_conversations() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let relay = start(dir.path(), Scripted::new(store.path(), ""), BUTTONS, |_| {}).await;
     assert_eq!(say(&relay, "c1", "think hard").await, "thought about it");
     assert_eq!(say(&relay, "c1", "/new").await, NEW);
-    relay.deliver("c1", "l1", "/sessions").await;
-    let shown = list(&relay, "c1").await;
-    assert_eq!(shown.action["options"][0]["label"], "Of mice");
-    let pressed = press(&shown, "o0", "user-of-c1", "p1");
-    relay.connector.deliver_buffered("p1", pressed).await.unwrap();
-    relay
-        .seen("it goes on", |seen| {
-            seen.texts("c1").contains(&"This chat goes on with: Of mice.")
-        })
-        .await;
+    press_first(&relay, "Of mice").await;
     assert_eq!(say(&relay, "c1", "recall").await, "think hard, recall");
     relay.stop().await;
 }
@@ -197,16 +201,7 @@ async fn a_button_continues_what_was_begun_in_a_terminal() {
         people,
     )
     .await;
-    relay.deliver("c1", "l1", "/sessions").await;
-    let shown = list(&relay, "c1").await;
-    assert_eq!(shown.action["options"][0]["label"], "plant trees");
-    let pressed = press(&shown, "o0", "user-of-c1", "p1");
-    relay.connector.deliver_buffered("p1", pressed).await.unwrap();
-    relay
-        .seen("it goes on", |seen| {
-            seen.texts("c1").contains(&"This chat goes on with: plant trees.")
-        })
-        .await;
+    press_first(&relay, "plant trees").await;
     assert_eq!(say(&relay, "c1", "recall").await, "plant trees, recall");
     relay.stop().await;
 }

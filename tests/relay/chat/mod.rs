@@ -10,16 +10,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::prompts::{platform, terse};
-use crate::support::memory_relay::{Running, event, start_on};
+use crate::prompts::PLAIN;
+pub(crate) use crate::prompts::start_asking as start;
+use crate::support::memory_relay::{Running, event};
 use hermes_relay::agent::{
     AcpAgent, AcpSettings, Agent, AgentCommand, AgentFuture, AgentInfo, BaseEnv, ListedSession,
     PreferenceAnswer, PreferenceRequest, Turn, TurnEnd,
 };
-use hermes_relay::config::Settings;
 use hermes_relay::relay::SeenOp;
 use hermes_relay::wire::SessionKey;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// Messages so far: an id is never used twice, also after a restart.
 static MESSAGES: AtomicU64 = AtomicU64::new(1);
@@ -77,18 +78,9 @@ impl Agent for Scripted {
     }
 }
 
-/// A relay with that agent on a platform with these ops.
-pub(crate) async fn start<A: Agent + Clone>(
-    dir: &Path,
-    agent: A,
-    ops: &[&str],
-    adjust: impl FnOnce(&mut Settings),
-) -> Running {
-    let adjust = |settings: &mut Settings| {
-        terse(settings);
-        adjust(settings);
-    };
-    start_on(dir, agent, &platform(ops), adjust).await
+/// A relay with the scripted agent, which keeps its files in `store`, on a platform without buttons.
+pub(crate) async fn start_plain(dir: &TempDir, store: &TempDir, flags: &str) -> Running {
+    start(dir.path(), Scripted::new(store.path(), flags), PLAIN, |_| {}).await
 }
 
 /// Writes something and waits for the answer, which is the last message then.

@@ -1,6 +1,6 @@
 //! `/model` and `/mode`: what the agent offers, how it is chosen, and that only what the agent confirmed is confirmed.
 
-use super::{Scripted, list, press, say, start};
+use super::{Scripted, list, press, say, start, start_plain};
 use crate::prompts::{BUTTONS, PLAIN};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::Settings;
@@ -11,7 +11,7 @@ const LARGE: &str = "The model is Large from now on, in this conversation.";
 #[tokio::test]
 async fn a_model_is_chosen_by_number_by_name_and_by_a_bare_number() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let relay = start(dir.path(), Scripted::new(store.path(), "models"), PLAIN, |_| {}).await;
+    let relay = start_plain(&dir, &store, "models").await;
     assert_eq!(say(&relay, "c1", "/model").await, MODELS);
     assert_eq!(say(&relay, "c1", "/model 2").await, LARGE);
     assert_eq!(say(&relay, "c1", "model").await, "I am large");
@@ -62,13 +62,7 @@ async fn a_button_chooses_for_whoever_asked() {
 #[tokio::test]
 async fn a_choice_outlives_the_relay_and_ends_with_the_conversation() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let relay = start(
-        dir.path(),
-        Scripted::new(store.path(), "models load"),
-        PLAIN,
-        |_| {},
-    )
-    .await;
+    let relay = start_plain(&dir, &store, "models load").await;
     assert_eq!(say(&relay, "c1", "/model large").await, LARGE);
     assert_eq!(
         say(&relay, "c1", "/mode plan").await,
@@ -76,13 +70,7 @@ async fn a_choice_outlives_the_relay_and_ends_with_the_conversation() {
     );
     assert_eq!(say(&relay, "c1", "hello").await, "heard: hello");
     relay.stop().await;
-    let relay = start(
-        dir.path(),
-        Scripted::new(store.path(), "models load"),
-        PLAIN,
-        |_| {},
-    )
-    .await;
+    let relay = start_plain(&dir, &store, "models load").await;
     assert_eq!(say(&relay, "c1", "model").await, "I am large");
     assert!(say(&relay, "c1", "mode").await.starts_with("plan"));
     assert_eq!(say(&relay, "c1", "/new").await, "Started a new conversation.");
@@ -93,13 +81,7 @@ async fn a_choice_outlives_the_relay_and_ends_with_the_conversation() {
 #[tokio::test]
 async fn only_what_the_agent_confirmed_is_confirmed() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let relay = start(
-        dir.path(),
-        Scripted::new(store.path(), "models stubborn"),
-        PLAIN,
-        |_| {},
-    )
-    .await;
+    let relay = start_plain(&dir, &store, "models stubborn").await;
     assert_eq!(
         say(&relay, "c1", "/model large").await,
         "The agent kept its model."
@@ -134,7 +116,7 @@ async fn an_agent_that_cannot_says_so_and_guests_may_not() {
 #[tokio::test]
 async fn commands_of_the_agent_are_listed_and_reach_it_as_they_are() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let relay = start(dir.path(), Scripted::new(store.path(), ""), PLAIN, |_| {}).await;
+    let relay = start_plain(&dir, &store, "").await;
     assert_eq!(say(&relay, "c1", "hello").await, "heard: hello");
     let help = say(&relay, "c1", "/help").await;
     assert!(

@@ -7,6 +7,7 @@ mod expiry;
 #[cfg(feature = "dev")]
 mod process;
 mod restart;
+pub(crate) mod resumed;
 mod typed_answers;
 
 use crate::support::memory_relay::{Running, event, start_on};
@@ -49,6 +50,7 @@ pub(crate) async fn start(dir: &Path, ops: &[&str], adjust: impl FnOnce(&mut Set
     start_asking(dir, EchoAgent, ops, adjust).await
 }
 
+/// A relay with this agent on a platform with these ops.
 pub(crate) async fn start_asking<A: Agent + Clone>(
     dir: &Path,
     agent: A,
@@ -122,6 +124,7 @@ pub(crate) fn question(text: &str) -> Question {
         detail: None,
         options: vec![choice("yes", Meaning::AllowOnce), choice("no", Meaning::Deny)],
         timeout: None,
+        resume: None,
     }
 }
 

@@ -2,10 +2,14 @@
 
 use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, start_asking};
 use crate::support::memory_relay::Running;
+use crate::support::wait::eventually;
+use hermes_relay::agent::PromptAnswer;
+use hermes_relay::config::Settings;
+use hermes_relay::relay::SeenOp;
 use std::path::Path;
 
 /// What stands under a question that nobody is asked any more.
-const OVER: &str = "No longer asked";
+pub(super) const OVER: &str = "No longer asked";
 
 /// A relay whose agent asks, and whose turns are not run again.
 async fn start(dir: &Path, ops: &[&str]) -> Running {
@@ -56,6 +60,38 @@ async fn a_question_that_was_answered_is_left_alone() {
         .await;
     relay.crash().await;
     assert_eq!(edits_of_a_start(dir.path(), BUTTONS).await, 0);
+}
+
+#[tokio::test]
+async fn a_question_that_ends_while_the_chat_is_out_of_reach_is_closed_later() {
+    for is_restarted in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = Stubborn::default();
+        let adjust = |settings: &mut Settings| settings.prompts.timeout_secs = 1;
+        let mut relay = start_asking(dir.path(), agent.clone(), BUTTONS, adjust).await;
+        let question = ask(&relay, "a", "1").await;
+        relay.connector.drop_connection();
+        eventually("the question is over", async || {
+            (agent.answers() == [PromptAnswer::TimedOut]).then_some(())
+        })
+        .await;
+        relay
+            .wait_for_status("the turn is over", |status| status.turns_running == 0)
+            .await;
+        if is_restarted {
+            relay.crash().await;
+            relay = start(dir.path(), BUTTONS).await;
+        } else {
+            relay.connector.restore();
+        }
+        let ends = |op: &SeenOp| op.kind() == Some("edit") && op.action["message_id"] == question.message_id;
+        relay
+            .seen("the end of the question", |seen| seen.ops.iter().any(ends))
+            .await;
+        relay.replies("a", 1).await;
+        relay.stop().await;
+        assert_eq!(edits_of_a_start(dir.path(), BUTTONS).await, 0);
+    }
 }
 
 /// How many messages a relay edits that is started and answers a command.

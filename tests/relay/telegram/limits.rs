@@ -41,13 +41,7 @@ async fn during_a_limit_what_is_for_show_is_dropped_and_the_answer_arrives_after
     world.api.say(BOB, BOB, "meanwhile");
     world.answer(BOB, "echo: meanwhile").await;
     let is_over = limited.at.elapsed() >= Duration::from_secs(4);
-    let answer = world
-        .until("the answer", |api| {
-            api.answers(ADA)
-                .into_iter()
-                .find(|answer| answer.text.ends_with("w29"))
-        })
-        .await;
+    let answer = world.answer_ending(ADA, "w29").await;
     assert!(answer.text.starts_with("echo: w0"));
     let calls = world.api.calls();
     let during = calls.iter().filter(|call| {

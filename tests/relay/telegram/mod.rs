@@ -129,6 +129,13 @@ impl World {
         found.unwrap_or_else(|error| panic!("{error}; answers: {:?}", self.texts(chat)))
     }
 
+    /// Waits for an answer that ends like this.
+    async fn answer_ending(&self, chat: i64, end: &str) -> SeenMessage {
+        let wanted = |seen: &SeenMessage| seen.text.ends_with(end);
+        let found = self.api.wait_for_answer(chat, end, SOON, wanted).await;
+        found.unwrap_or_else(|error| panic!("{error}; answers: {:?}", self.texts(chat)))
+    }
+
     /// The texts of the bot in a chat.
     fn texts(&self, chat: i64) -> Vec<String> {
         let answers = self.api.answers(chat).into_iter();

@@ -15,6 +15,8 @@ use super::{ADA, BOB, SOON};
 use crate::support::relay_process::{RelayProcess, Setup};
 use crate::support::wait::eventually;
 
+/// By then the journal has noted that a call is under way: it does so after a few milliseconds.
+const NOTED_AFTER: Duration = Duration::from_millis(500);
 const CONNECTED: &str = "connected to Telegram";
 
 async fn fake() -> BotApi {
@@ -352,4 +354,66 @@ async fn a_killed_relay_goes_on_where_it_was() {
     let texts: Vec<String> = api.answers(ADA).into_iter().map(|seen| seen.text).collect();
     assert_eq!(texts, ["echo: before", "echo: in between", "echo: while away"]);
     relay.stop().await;
+}
+
+/// How an album of three files fares in a relay that is killed while it is sent, and is started again: how often the chat has each
+/// file in the end.
+async fn files_after_a_kill(fate: BotApiAnswer, resend: &str) -> Vec<usize> {
+    let api = fake().await;
+    let work = tempfile::tempdir().unwrap();
+    let names = ["a.txt", "b.txt", "c.txt"];
+    for name in names {
+        std::fs::write(work.path().join(name), name).unwrap();
+    }
+    let lines = names.map(|name| format!(r#"echo '{{\"type\":\"media\",\"path\":\"{name}\"}}'"#));
+    let agent = format!(
+        "{{kind: command, argv: [sh, -c, \"{}\"], output: jsonl, workdir: \"{}\"}}",
+        lines.join("; "),
+        work.path().display()
+    );
+    let setup = Setup::for_bot(&api)
+        .setting("agents.filer", &agent)
+        .setting("sessions.resend_unknown", resend)
+        .args(&["run", "--agent", "filer"]);
+    let mut relay = started(&setup).await;
+    api.script(BotApiRule::on("sendMediaGroup", fate).once());
+    api.say(ADA, ADA, "the files, please");
+    api.until("an album under way", SOON, |api| {
+        (!api.calls_of("sendMediaGroup").is_empty()).then_some(())
+    })
+    .await
+    .unwrap();
+    let called = std::time::Instant::now();
+    eventually("the call is noted", async || called.elapsed() > NOTED_AFTER).await;
+    relay.kill().await;
+    let relay = started(&setup).await;
+    eventually("nothing is owed", async || {
+        let status = json_of(&setup, &["status", "--json"]).await;
+        status["ops_durable"] == 0 && status["turns_running"] == 0
+    })
+    .await;
+    relay.stop().await;
+    let sent: Vec<String> = api
+        .answers(ADA)
+        .into_iter()
+        .filter_map(|seen| seen.file?.name)
+        .collect();
+    let count = |name: &str| sent.iter().filter(|sent| *sent == name).count();
+    names.map(count).to_vec()
+}
+
+#[tokio::test]
+async fn an_album_in_a_killed_relay_loses_no_file_and_repeats_none_without_need() {
+    // Telegram said that it did not take it.
+    let refused = files_after_a_kill(BotApiAnswer::too_many(60), "answers").await;
+    assert_eq!(refused, [1, 1, 1]);
+    // Nobody knows whether Telegram took it: files are repeated only where the settings say so, and then all of them.
+    for (fate, resend, count) in [
+        (BotApiAnswer::HangAfter, "answers", 1),
+        (BotApiAnswer::HangBefore, "all", 1),
+        (BotApiAnswer::HangAfter, "all", 2),
+    ] {
+        let files = files_after_a_kill(fate.clone(), resend).await;
+        assert_eq!(files, [count; 3], "{fate:?} {resend}");
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::support::dev::{BotApi, SeenMessage, SeenPress};
 
 use super::{ADA, BOB, Noting, Running, World};
+use crate::prompts::resumed::Keeper;
 
 /// Has a chat ask; the message with the buttons.
 async fn asked(world: &World, chat: i64, person: i64) -> SeenMessage {
@@ -118,7 +119,10 @@ async fn a_hundred_presses_at_once_are_all_answered() {
         .collect();
     let relay = started(&world).await;
     for query in &queries {
-        assert_eq!(press_answered(&world, query).await, "This button is not valid.");
+        assert_eq!(
+            press_answered(&world, query).await,
+            "This button is not in use any more."
+        );
     }
     assert_eq!(world.api.calls_of("answerCallbackQuery").len(), 99, "each once");
     relay.stop().await;
@@ -201,5 +205,27 @@ async fn a_press_on_a_question_from_before_a_restart_is_answered_and_harmless() 
     world.settle("after").await;
     assert_eq!(agent.texts(), ["after"], "no press is a message");
     world.confirmed().await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_press_after_a_restart_answers_a_question_that_is_still_open() {
+    let world = World::new().await;
+    let agent = Keeper::default();
+    let relay = world.start_with(agent.clone(), |_| {}).await;
+    let question = asked(&world, ADA, ADA).await;
+    // What comes after it is committed after it.
+    world.api.say(BOB, BOB, "/status");
+    world
+        .until("a status", |api| api.answers(BOB).into_iter().next())
+        .await;
+    relay.crash().await;
+    let relay = world.start_with(agent.clone(), |_| {}).await;
+    let query = world.api.press(ADA, question.message_id, ADA, "yes").unwrap();
+    assert_eq!(press_answered(&world, &query).await, "");
+    world.answer(ADA, "went on").await;
+    let shown = without_buttons(&world, ADA, question.message_id).await;
+    assert!(!shown.text.contains("No longer asked"), "{}", shown.text);
+    assert_eq!(agent.answers.lock().unwrap().len(), 1);
     relay.stop().await;
 }

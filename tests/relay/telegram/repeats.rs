@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::dev::{ApiPerson, BotApi, BotApiAnswer, BotApiRule, BotApiSettings};
+use hermes_relay::adapter::ChatSettings;
 use hermes_relay::config::TelegramConfig;
 use hermes_relay::link::{Op, SendResult};
 use hermes_relay::net::media::BotFiles;
@@ -23,7 +24,7 @@ fn transport(api: &BotApi, state: &std::path::Path) -> TelegramTransport {
     settings.api_base = api.base();
     let client = Arc::new(BotClient::new(&settings.api_base, api.token(), egress()).unwrap());
     let files = Arc::new(BotFiles::new(Some(Arc::clone(&client)), &state.join("media")));
-    TelegramTransport::new(settings, client, files, state, 0)
+    TelegramTransport::new(settings, client, files, state, &ChatSettings::default())
 }
 
 async fn send(transport: &TelegramTransport, id: OpId, text: &str) -> SendResult {

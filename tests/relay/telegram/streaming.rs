@@ -62,13 +62,7 @@ async fn in_groups_a_message_is_edited_until_it_is_the_answer() {
         })
         .await;
     world.api.say(GROUP, ADA, &slow(30));
-    let answer = world
-        .until("the answer", |api| {
-            api.answers(GROUP)
-                .into_iter()
-                .find(|answer| answer.text.ends_with("word29"))
-        })
-        .await;
+    let answer = world.answer_ending(GROUP, "word29").await;
     assert!(answer.is_edited && !answer.text.contains('\u{2589}'));
     assert_eq!(world.api.answers(GROUP).len(), 1);
     assert!(world.calls("sendMessageDraft", GROUP).is_empty());
@@ -87,13 +81,7 @@ async fn a_server_without_drafts_is_asked_once_and_gets_edits() {
     for words in [14, 15] {
         world.api.say(ADA, ADA, &slow(words));
         let last = format!("word{}", words - 1);
-        world
-            .until("the answer", |api| {
-                api.answers(ADA)
-                    .into_iter()
-                    .find(|answer| answer.text.ends_with(&last))
-            })
-            .await;
+        world.answer_ending(ADA, &last).await;
     }
     assert_eq!(world.api.calls_of("sendMessageDraft").len(), 1, "the probe");
     assert!(!world.calls("editMessageText", ADA).is_empty());
@@ -223,13 +211,7 @@ async fn an_edit_of_a_growing_text_that_fails_is_not_repeated_and_the_answer_arr
         .api
         .script(BotApiRule::on("editMessageText", BotApiAnswer::BadGateway).once());
     world.api.say(ADA, ADA, &slow(24));
-    world
-        .until("the answer", |api| {
-            api.answers(ADA)
-                .into_iter()
-                .find(|answer| answer.text.ends_with("word23"))
-        })
-        .await;
+    world.answer_ending(ADA, "word23").await;
     let edits = world.calls("editMessageText", ADA);
     let failed = edits
         .iter()

@@ -171,6 +171,7 @@ impl Scripted {
                     detail: None,
                     options: vec![choice("yes", Meaning::AllowOnce), choice("no", Meaning::Deny)],
                     timeout: None,
+                    resume: None,
                 };
                 let answer = turn.approver.ask(question).await;
                 let tick = self.log.tick();

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::collections::BoundedCache;
 use crate::direct::telegram::call::ApiAnswer;
+use crate::words::{Language, PhraseKey};
 
 /// Questions, and presses, that are remembered.
 const MAX_REMEMBERED: usize = 1024;
@@ -14,15 +15,17 @@ const MAX_ATTEMPTS: u32 = 4;
 /// Longest rate limit that is waited for: the person who pressed does not wait longer.
 const MAX_LIMIT_SECS: u64 = 3;
 /// Shown to a person who presses a button of another bot, or one with forged data.
-const INVALID_BUTTON: &str = "This button is not valid.";
+const INVALID_BUTTON: PhraseKey = PhraseKey::UnusedButton;
 /// Shown to a person who presses a button of an earlier run.
-const OLD_BUTTON: &str = "This question is over.";
+const OLD_BUTTON: PhraseKey = PhraseKey::TooLate;
 
 /// The questions that were asked, and the presses that were answered.
 #[derive(Debug)]
 pub struct Presses {
     questions: BoundedCache<String, ()>,
     answered: BoundedCache<String, ()>,
+    /// The language of people whose clients have none that is known.
+    language: Language,
 }
 
 /// The answer to a press.
@@ -47,28 +50,29 @@ pub enum PressNext {
     After(Duration),
 }
 
-impl Default for Presses {
-    fn default() -> Self {
+impl Presses {
+    /// Nothing was asked yet. The language is that of people whose clients have none that is known.
+    pub fn new(language: Language) -> Self {
         Self {
             questions: BoundedCache::new(MAX_REMEMBERED),
             answered: BoundedCache::new(MAX_REMEMBERED),
+            language,
         }
     }
-}
 
-impl Presses {
-    /// Remembers a question that is asked in this run.
+    /// Remembers a question that is open in this run.
     pub fn asked(&mut self, prompt_id: &str) {
         self.questions.insert(prompt_id.to_owned(), ());
     }
 
     /// The answer to a press; `None` if it was answered already. `event` is the contract's event of a press with authentic
-    /// data, `button` the chat and the message of the button.
+    /// data, `button` the chat and the message of the button, `client` the language of the person's client.
     pub fn pressed(
         &mut self,
         query_id: &str,
         event: Option<&Value>,
         button: Option<(i64, i64)>,
+        client: Option<&str>,
     ) -> Option<PressAnswer> {
         if self.answered.insert(query_id.to_owned(), ()).is_some() {
             return None;
@@ -82,7 +86,8 @@ impl Presses {
         };
         let mut body = Map::from_iter([("callback_query_id".to_owned(), query_id.into())]);
         if let Some(text) = text {
-            body.insert("text".to_owned(), text.into());
+            let language = Language::of_client(client, self.language);
+            body.insert("text".to_owned(), language.plain(text).into());
         }
         let without_buttons = button.filter(|_| is_old).map(|(chat, message)| {
             Map::from_iter([
@@ -135,12 +140,12 @@ mod tests {
             (None, button, Some(INVALID_BUTTON), None),
             (Some(&json!({})), button, Some(INVALID_BUTTON), None),
         ] {
-            let mut presses = Presses::default();
+            let mut presses = Presses::new(Language::Fr);
             presses.asked("open");
-            let answer = presses.pressed("q", event, button).unwrap();
+            let answer = presses.pressed("q", event, button, Some("de-AT")).unwrap();
             assert_eq!(answer.body["callback_query_id"], "q");
             let shown = answer.body.get("text").and_then(Value::as_str);
-            assert_eq!(shown, text, "{event:?}");
+            assert_eq!(shown, text.map(|text| Language::De.plain(text)), "{event:?}");
             let keyboard = answer.without_buttons.map(Value::Object);
             assert_eq!(keyboard.as_ref(), without_buttons, "{event:?}");
         }
@@ -148,10 +153,11 @@ mod tests {
 
     #[test]
     fn a_press_is_answered_once() {
-        let mut presses = Presses::default();
-        assert!(presses.pressed("q", None, None).is_some());
-        assert_eq!(presses.pressed("q", Some(&event("p")), None), None);
-        assert!(presses.pressed("r", None, None).is_some());
+        let mut presses = Presses::new(Language::Fr);
+        assert!(presses.pressed("q", None, None, None).is_some());
+        assert_eq!(presses.pressed("q", Some(&event("p")), None, None), None);
+        let answer = presses.pressed("r", None, None, Some("tlh")).unwrap();
+        assert_eq!(answer.body["text"], Language::Fr.plain(INVALID_BUTTON));
     }
 
     #[test]

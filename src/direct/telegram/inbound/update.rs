@@ -52,6 +52,8 @@ pub enum UpdateMeaning {
         chat_id: Option<i64>,
         /// The message that has the button.
         message_id: Option<i64>,
+        /// The language of the person's client.
+        language: Option<String>,
     },
     /// Somebody stopped a draft.
     Stop {
@@ -328,6 +330,9 @@ impl BatchReader<'_> {
             event: opened.and_then(|pressed| press_event(query, query_id, &pressed, self.topics)),
             chat_id,
             message_id: message.and_then(|message| field::integer(message, "message_id")),
+            language: field::object(query, "from")
+                .and_then(|person| field::text(person, "language_code"))
+                .map(str::to_owned),
         })
     }
 }

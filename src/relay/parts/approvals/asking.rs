@@ -89,11 +89,12 @@ impl Approvals {
         };
         let person = printable(&author.name(), MAX_PERSON_CHARS);
         let adapter = adapters.get(&owner.chat.platform);
+        let language = adapter.language(&owner.facts);
         let asked = ChatPhrase::PersonAsks {
             person: &person,
-            question: &question.text,
+            question: &language.reword(&question.text),
         };
-        question.text = adapter.language(&owner.facts).say(asked);
+        question.text = language.say(asked);
         let there = Asking {
             session: owner.session,
             chat: Arc::new(owner.chat.clone()),
@@ -156,13 +157,14 @@ impl Approvals {
         self.counters.opened += 1;
         let waiting = Waiting {
             recipient: Recipient::Agent {
-                turn: asking.turn,
+                turn: Some(asking.turn),
                 choices: question.options.into_iter().map(|choice| choice.id).collect(),
                 reply,
             },
             title,
             owner,
             op: None,
+            kept: asking.kept.clone(),
         };
         self.waiting.insert(id, waiting);
         self.show(id, opened.prompt, &opened.op, adapter, effects);
@@ -216,6 +218,7 @@ impl Approvals {
             title,
             owner: Some((owner.chat.clone(), owner.facts.clone())),
             op: None,
+            kept: None,
         };
         self.waiting.insert(id, waiting);
         self.show(id, opened.prompt, &opened.op, adapter, effects);
@@ -257,6 +260,7 @@ impl Approvals {
             title,
             owner: None,
             op: None,
+            kept: None,
         };
         self.waiting.insert(id, waiting);
         self.show(id, opened.prompt, &opened.op, adapter, effects);

@@ -1,9 +1,9 @@
 //! Questions of agents to people: asked, shown, answered, withdrawn.
 //!
 //! What a question looks like, who may answer it and when it expires is decided in [`Prompts`]; here its ops are planned, and
-//! its end goes to the agent that waits. A question does not outlive the turn that asks it, and no turn outlives its process. An
-//! answer found in the journal at the next start therefore answers nothing; all that is journaled is how to write under the
-//! questions that are shown that nobody is asked any more ([`LeftQuestion`]), which the next start does.
+//! its end goes to the agent that waits. A question does not outlive the turn that asks it. No turn outlives its process, unless its
+//! agent goes on without the relay and can be taken up again. The journal keeps a [`LeftQuestion`] for each one that is shown: the
+//! next start goes on with it, or writes under it that nobody is asked any more.
 //!
 //! | the op that shows a question | the question |
 //! |---|---|
@@ -16,12 +16,15 @@
 //! Its time runs from the moment it is asked; one that ends before its op went out is never shown.
 
 mod asking;
+mod keeping;
+
+use keeping::RestoredTurn;
+pub use keeping::{ClosingEdit, KeptTurn, LeftQuestion};
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::adapter::prompt::{
@@ -36,12 +39,10 @@ use crate::relay::effects::{Effect, Effects, QuestionResponse};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::session::TurnId;
 use crate::store::InboxSeq;
-use crate::wire::{Action, MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
+use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
 
 /// Length of what a question is about, in the audit log.
 const MAX_TITLE_CHARS: usize = 120;
-/// Questions whose messages the next start knows; further ones stay as they are shown.
-const MAX_LEFT: usize = 256;
 /// How often closed questions of agents are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -135,6 +136,8 @@ pub struct Asking {
     pub personal: bool,
     /// Whether nothing rings there now.
     pub is_quiet: bool,
+    /// What the next process takes the turn up from, if its agent can.
+    pub kept: Option<KeptTurn>,
 }
 
 /// The open questions and the agents that wait for their answers.
@@ -153,15 +156,10 @@ pub struct Approvals {
     counters: ApprovalCounters,
     /// Whether other questions are shown than those that were last kept.
     is_changed: bool,
-}
-
-/// A question that is shown, for the next start to write its end under it.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct LeftQuestion {
-    pub session: String,
-    pub platform: String,
-    pub chat: String,
-    pub action: Action,
+    /// Turns whose questions were restored and that have yet to begin.
+    restored: HashMap<InboxSeq, RestoredTurn>,
+    /// Whether this process ends.
+    is_leaving: bool,
 }
 
 /// An agent that waits.
@@ -174,6 +172,8 @@ struct Waiting {
     owner: Option<(ChatId, ChatFacts)>,
     /// The op that shows the question, until it has a result.
     op: Option<OpId>,
+    /// What the next process takes its turn up from, if its agent can.
+    kept: Option<KeptTurn>,
 }
 
 /// Who gets the answer.
@@ -181,7 +181,8 @@ struct Waiting {
 enum Recipient {
     /// The agent of a turn.
     Agent {
-        turn: TurnId,
+        /// The turn, once it has begun.
+        turn: Option<TurnId>,
         /// The agent's names for the options, in their order.
         choices: Vec<String>,
         reply: oneshot::Sender<PromptAnswer>,
@@ -194,7 +195,7 @@ enum Recipient {
 
 impl Recipient {
     fn is_turn(&self, wanted: TurnId) -> bool {
-        matches!(self, Self::Agent { turn, .. } if *turn == wanted)
+        matches!(self, Self::Agent { turn, .. } if *turn == Some(wanted))
     }
 
     fn is_gone(&self) -> bool {
@@ -227,19 +228,9 @@ impl Approvals {
             peer,
             counters: ApprovalCounters::default(),
             is_changed: false,
+            restored: HashMap::new(),
+            is_leaving: false,
         }
-    }
-
-    /// The questions that are shown, if they are other ones than the last time.
-    pub fn take_changed(&mut self) -> Option<Vec<LeftQuestion>> {
-        let left = |op: PromptOp| LeftQuestion {
-            session: op.session.as_str().to_owned(),
-            platform: op.chat.platform,
-            chat: op.chat.chat,
-            action: op.action,
-        };
-        let is_changed = std::mem::take(&mut self.is_changed);
-        is_changed.then(|| self.prompts.closing().take(MAX_LEFT).map(left).collect())
     }
 
     /// Questions that are open.
@@ -307,8 +298,8 @@ impl Approvals {
                 let adapter = adapters.get(&op.chat.platform);
                 self.show(question, prompt, &op, &adapter, effects);
             }
-            PromptStep::Edit(op) => self.send_about(&op, adapters, effects),
-            PromptStep::Resolved(resolution) => self.resolve(resolution, adapters, effects),
+            PromptStep::Edit(op) => effects.push(Effect::Deliver(Box::new(op))),
+            PromptStep::Resolved(resolution) => self.resolve(resolution, effects),
         }
     }
 
@@ -353,6 +344,8 @@ impl Approvals {
         effects: &mut Effects,
     ) -> Option<DecidedQuestion> {
         let (resolution, notice) = match response {
+            // The next process goes on with the question.
+            _ if self.is_leaving => (None, None),
             QuestionResponse::Unreadable => (None, None),
             QuestionResponse::Undecided(notice) => (None, Some(notice.clone())),
             QuestionResponse::Typed(typed, person) => (self.prompts.answer(typed, person, now), None),
@@ -367,7 +360,7 @@ impl Approvals {
             .as_ref()
             .and_then(|resolution| self.decided(resolution));
         if let Some(resolution) = resolution {
-            self.resolve(resolution, adapters, effects);
+            self.resolve(resolution, effects);
         }
         if let Some(notice) = notice {
             self.send_about(&notice, adapters, effects);
@@ -392,9 +385,9 @@ impl Approvals {
     }
 
     /// A turn stops or is over: its questions are withdrawn.
-    pub fn withdraw_turn(&mut self, turn: TurnId, adapters: &Adapters, effects: &mut Effects) {
+    pub fn withdraw_turn(&mut self, turn: TurnId, effects: &mut Effects) {
         if !self.waiting.is_empty() {
-            self.withdraw_where(adapters, effects, |waiting| waiting.recipient.is_turn(turn));
+            self.withdraw_where(effects, |waiting| waiting.recipient.is_turn(turn));
         }
     }
 
@@ -402,10 +395,9 @@ impl Approvals {
     pub fn withdraw_from_owners(
         &mut self,
         is_gone: impl Fn(&ChatId, &ChatFacts) -> bool,
-        adapters: &Adapters,
         effects: &mut Effects,
     ) {
-        self.withdraw_where(adapters, effects, |waiting| {
+        self.withdraw_where(effects, |waiting| {
             waiting
                 .owner
                 .as_ref()
@@ -414,14 +406,14 @@ impl Approvals {
     }
 
     /// Ends the questions whose time is over, and those that no agent waits for any more.
-    pub fn expire(&mut self, adapters: &Adapters, now: Duration, effects: &mut Effects) {
+    pub fn expire(&mut self, now: Duration, effects: &mut Effects) {
         if self.deadline().is_none_or(|at| at > now) {
             return;
         }
         for resolution in self.prompts.expire(now) {
-            self.resolve(resolution, adapters, effects);
+            self.resolve(resolution, effects);
         }
-        self.withdraw_where(adapters, effects, |waiting| waiting.recipient.is_gone());
+        self.withdraw_where(effects, |waiting| waiting.recipient.is_gone());
         self.check_at = now.saturating_add(CHECK_INTERVAL);
     }
 
@@ -430,12 +422,7 @@ impl Approvals {
         self.prompts.remind(now)
     }
 
-    fn withdraw_where(
-        &mut self,
-        adapters: &Adapters,
-        effects: &mut Effects,
-        which: impl Fn(&Waiting) -> bool,
-    ) {
+    fn withdraw_where(&mut self, effects: &mut Effects, which: impl Fn(&Waiting) -> bool) {
         let questions: Vec<QuestionId> = self
             .waiting
             .iter()
@@ -444,13 +431,13 @@ impl Approvals {
             .collect();
         for question in questions {
             if let Some(resolution) = self.prompts.withdraw(question) {
-                self.resolve(resolution, adapters, effects);
+                self.resolve(resolution, effects);
             }
         }
     }
 
     /// A question has ended: its agent gets the answer, and its message shows it.
-    fn resolve(&mut self, resolution: Resolution, adapters: &Adapters, effects: &mut Effects) {
+    fn resolve(&mut self, resolution: Resolution, effects: &mut Effects) {
         self.is_changed = true;
         if let Some(waiting) = self.waiting.remove(&resolution.id) {
             if let Some(op) = waiting.op {
@@ -480,7 +467,7 @@ impl Approvals {
             }
         }
         if let Some(edit) = resolution.edit {
-            self.send_about(&edit, adapters, effects);
+            effects.push(Effect::Deliver(edit));
         }
     }
 

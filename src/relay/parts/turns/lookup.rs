@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LiveTurn, Running, SessionSnapshot, TurnOrigin, TurnPhase, Turns};
+use super::{LiveTurn, RowWait, Running, SessionSnapshot, TurnOrigin, TurnPhase, Turns};
 use crate::access::Author;
 use crate::adapter::ChatId;
 use crate::adapter::stream::ShownDraft;
@@ -149,6 +149,27 @@ impl Turns {
     /// The message that a turn answers.
     pub fn row_of(&self, turn: TurnId) -> Option<InboxSeq> {
         self.running(turn).map(|running| running.row)
+    }
+
+    /// Whether a turn answers a message.
+    pub fn is_message(&self, turn: TurnId) -> bool {
+        let live = self.live.get(&turn);
+        live.is_some_and(|live| matches!(live.task, Some(Task::Message(_))))
+    }
+
+    /// A turn runs on without this process, and is the next one's.
+    pub fn leave(&mut self, turn: TurnId) {
+        self.live.remove(&turn);
+    }
+
+    /// The turn of this row has yet to begin, and is the next process's.
+    pub fn leave_row(&mut self, row: InboxSeq) {
+        if let Some(RowWait::Loading { turn, .. }) = self.rows.get(&row) {
+            self.live.remove(turn);
+            self.rows.remove(&row);
+        }
+        self.live
+            .retain(|_, live| !matches!(live.state, TurnPhase::Preparing(of) if of == row));
     }
 
     /// Whether a turn may still ask people.

@@ -81,6 +81,7 @@ impl Turns {
             events,
             cancel: live.cancel.clone(),
             workdir: agent.workdir,
+            resumed: context.resumed.take(),
         };
         self.counters.started += 1;
         let running = run_turn(agent.agent, turn, signals, self.requests.clone(), context);
@@ -254,6 +255,16 @@ impl Turns {
                     TurnResult::Stopped,
                     Some(PhraseKey::StoppedMark.english().to_owned()),
                 )
+            }
+            TurnEnd::Failed(failure) if failure.class == FailureClass::Lost => {
+                self.counters.interrupted += 1;
+                tracing::warn!(
+                    turn = turn.0,
+                    detail = failure.detail,
+                    "the turn could not be taken up again"
+                );
+                let notice = self.interrupted_notice.clone();
+                (RowState::Interrupted, TurnResult::Failed, notice)
             }
             TurnEnd::Failed(failure) => {
                 self.counters.failed += 1;

@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 use self::receiver::{GatewayCommand, GatewayReceiver};
 use self::sender::{DiscordApi, DiscordSender};
 use super::{FrameCounters, InboundSender, LinkStatus, RelayTransport, ResultSender, TransportFuture};
+use crate::adapter::ChatSettings;
 use crate::config::DiscordBotConfig;
 use crate::direct::discord::interaction_of;
 use crate::link::{DormancyRefused, Generation, Op};
@@ -54,12 +55,12 @@ impl DiscordTransport {
         client: Arc<DiscordClient>,
         files: Arc<BotFiles>,
         state_dir: &Path,
-        group_context: usize,
+        chat: &ChatSettings,
     ) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let frames = Arc::new(FrameCounters::default());
-        let sender = Arc::new(DiscordApi::sender(client, files));
+        let sender = Arc::new(DiscordApi::sender(client, files, chat.language));
         let receiver = GatewayReceiver {
             sender: Arc::clone(&sender),
             settings,
@@ -67,7 +68,7 @@ impl DiscordTransport {
             status: status_sender,
             frames: Arc::clone(&frames),
             session_path: state_dir.join(SESSION),
-            group_context,
+            group_context: chat.group_context,
         };
         Self {
             sender,

@@ -18,6 +18,7 @@ use crate::net::media::BotFiles;
 use crate::relay::clock::Clock;
 use crate::relay::transport::bot_sender::{BotSender, BotStep, CallCost, PlatformApi};
 use crate::wire::{Action, OpId, OpResult};
+use crate::words::{Language, PhraseKey};
 
 /// Discord waits three seconds for an acknowledgement.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_millis(2_500);
@@ -42,6 +43,8 @@ pub(super) struct DiscordApi {
     /// An acknowledgement has ended.
     acknowledged: Notify,
     acknowledging: Arc<Semaphore>,
+    /// The language of people whose clients have none that is known.
+    language: Language,
 }
 
 /// The state behind one lock, which is held briefly and never across an await.
@@ -58,7 +61,11 @@ struct ApiMemory {
 
 impl DiscordApi {
     /// A sender of ops through the REST API.
-    pub(super) fn sender(client: Arc<DiscordClient>, files: Arc<BotFiles>) -> DiscordSender {
+    pub(super) fn sender(
+        client: Arc<DiscordClient>,
+        files: Arc<BotFiles>,
+        language: Language,
+    ) -> DiscordSender {
         let api = Self {
             client,
             clock: Clock::start(),
@@ -66,6 +73,7 @@ impl DiscordApi {
             state: Mutex::default(),
             acknowledged: Notify::new(),
             acknowledging: Arc::new(Semaphore::new(MAX_ACKNOWLEDGING)),
+            language,
         };
         BotSender::new(api, DISCORD_RATES)
     }
@@ -178,7 +186,9 @@ impl DiscordApi {
             InteractionKind::Command => json!({ "type": 5 }),
             InteractionKind::Press => json!({ "type": 6 }),
             InteractionKind::Stray => {
-                json!({ "type": 4, "data": { "content": "This button is not in use any more.", "flags": 64 } })
+                let language = Language::of_client(interaction.locale.as_deref(), self.language);
+                let content = language.plain(PhraseKey::UnusedButton);
+                json!({ "type": 4, "data": { "content": content, "flags": 64 } })
             }
             InteractionKind::Completion => json!({ "type": 8, "data": { "choices": [] } }),
         };

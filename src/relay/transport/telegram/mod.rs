@@ -19,6 +19,7 @@ use tracing::Instrument as _;
 use self::poller::{Poller, PollerCommand};
 use self::sender::{OpSender, TelegramApi};
 use super::{FrameCounters, InboundSender, LinkStatus, RelayTransport, ResultSender, TransportFuture};
+use crate::adapter::ChatSettings;
 use crate::config::TelegramConfig;
 use crate::link::{DormancyRefused, Generation, Op};
 use crate::net::media::BotFiles;
@@ -54,16 +55,21 @@ impl TelegramTransport {
         client: Arc<BotClient>,
         files: Arc<BotFiles>,
         state_dir: &Path,
-        group_context: usize,
+        chat: &ChatSettings,
     ) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());
         let frames = Arc::new(FrameCounters::default());
-        let sender = Arc::new(TelegramApi::sender(client, files, settings.rich_messages));
+        let sender = Arc::new(TelegramApi::sender(
+            client,
+            files,
+            settings.rich_messages,
+            chat.language,
+        ));
         let poller = Poller {
             sender: Arc::clone(&sender),
             settings,
-            group_context,
+            group_context: chat.group_context,
             commands: command_queue,
             status: status_sender,
             frames: Arc::clone(&frames),
@@ -124,6 +130,10 @@ impl RelayTransport for TelegramTransport {
 
     fn offer_commands(&self, _platform: &'static str, manifest: Vec<Value>) {
         self.sender.offer_commands(&manifest);
+    }
+
+    fn expect_press(&self, _platform: &str, prompt_id: &str) {
+        self.sender.expect_press(prompt_id);
     }
 
     /// Stops polling: Telegram keeps updates while nobody polls.

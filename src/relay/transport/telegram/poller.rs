@@ -432,10 +432,13 @@ impl PollLoop {
                 event,
                 chat_id,
                 message_id,
+                language,
             } = &incoming.meaning
             {
                 let button = chat_id.zip(*message_id);
-                self.sender.answer_press(query_id, event.as_ref(), button);
+                let language = language.as_deref();
+                self.sender
+                    .answer_press(query_id, event.as_ref(), button, language);
             }
         }
         let ready = self.received.receive(batch, now);

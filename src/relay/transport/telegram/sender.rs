@@ -15,6 +15,7 @@ use crate::net::media::BotFiles;
 use crate::net::telegram::{BotClient, FilePart};
 use crate::relay::transport::bot_sender::{BotSender, BotStep, CallCost, PlatformApi};
 use crate::wire::{Action, OpId, OpResult};
+use crate::words::Language;
 
 /// Timeout of an attempt to answer a press: the person who pressed waits for seconds only.
 const PRESS_TIMEOUT: Duration = Duration::from_millis(1_100);
@@ -51,7 +52,12 @@ struct ApiState {
 
 impl TelegramApi {
     /// A sender of ops through the Bot API.
-    pub(super) fn sender(client: Arc<BotClient>, files: Arc<BotFiles>, rich: RichMessages) -> OpSender {
+    pub(super) fn sender(
+        client: Arc<BotClient>,
+        files: Arc<BotFiles>,
+        rich: RichMessages,
+        language: Language,
+    ) -> OpSender {
         let mut cache = OutboundCache::new();
         cache.use_rich(rich);
         let api = Self {
@@ -60,7 +66,7 @@ impl TelegramApi {
             files,
             state: Mutex::new(ApiState {
                 cache,
-                presses: Presses::default(),
+                presses: Presses::new(language),
                 commands: None,
                 connected: false,
             }),
@@ -227,10 +233,13 @@ impl OpSender {
         query_id: &str,
         event: Option<&Value>,
         button: Option<(i64, i64)>,
+        client: Option<&str>,
     ) {
-        let Some(answer) = self.api.lock().presses.pressed(query_id, event, button) else {
+        let mut state = self.api.lock();
+        let Some(answer) = state.presses.pressed(query_id, event, button, client) else {
             return;
         };
+        drop(state);
         let Ok(place) = Arc::clone(&self.api.waiting_presses).try_acquire_owned() else {
             return;
         };
@@ -241,6 +250,11 @@ impl OpSender {
                 sender.send_press_answer(&answer).await;
             }
         });
+    }
+
+    /// A question of an earlier run is still open.
+    pub(super) fn expect_press(&self, prompt_id: &str) {
+        self.api.lock().presses.asked(prompt_id);
     }
 
     async fn send_press_answer(&self, answer: &PressAnswer) {

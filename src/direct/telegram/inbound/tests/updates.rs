@@ -162,6 +162,7 @@ fn a_press_is_the_answer_to_a_prompt_by_whoever_pressed() {
         event: Some(event),
         chat_id,
         message_id,
+        language: None,
     } = press(json!({}))
     else {
         panic!("a press")

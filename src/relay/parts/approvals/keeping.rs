@@ -1,0 +1,195 @@
+//! Questions that outlive the process: what the journal keeps of them, and how the next process goes on with them.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Approvals, Recipient, Waiting};
+use crate::adapter::prompt::{PromptId, PromptOp, QuestionId, SavedQuestion};
+use crate::adapter::{ChatFacts, ChatId};
+use crate::agent::ResumedTurn;
+use crate::link::Moment;
+use crate::session::TurnId;
+use crate::store::InboxSeq;
+use crate::wire::Action;
+
+/// Questions whose messages the next start knows; further ones stay as they are shown.
+const MAX_LEFT: usize = 256;
+/// Most bytes that agents may have kept with all questions; what is beyond is not taken up again.
+const MAX_STATES: usize = 1024 * 1024;
+
+/// A question that is shown, for the next start to go on with it or to write its end under it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LeftQuestion {
+    /// Writes under it that nobody is asked any more, where messages can be edited.
+    #[serde(flatten)]
+    pub closing: Option<ClosingEdit>,
+    /// What is needed to go on with it, if its agent can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptQuestion>,
+}
+
+/// The edit that closes a question.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ClosingEdit {
+    pub session: String,
+    pub platform: String,
+    pub chat: String,
+    pub action: Action,
+}
+
+/// A question of a turn that its agent takes up again.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeptQuestion {
+    pub turn: KeptTurn,
+    question: SavedQuestion,
+    choices: Vec<String>,
+    title: String,
+    owner: Option<(ChatId, ChatFacts)>,
+}
+
+/// The turn that asks, for as long as its question is open.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeptTurn {
+    /// The row of its message.
+    pub row: i64,
+    /// The name of its agent.
+    pub agent: String,
+    /// What its agent takes it up from.
+    pub state: String,
+}
+
+/// A turn whose question is restored, until it begins.
+#[derive(Debug)]
+pub(super) struct RestoredTurn {
+    question: QuestionId,
+    agent: String,
+    resumed: ResumedTurn,
+}
+
+impl From<PromptOp> for ClosingEdit {
+    fn from(op: PromptOp) -> Self {
+        Self {
+            session: op.session.as_str().to_owned(),
+            platform: op.chat.platform,
+            chat: op.chat.chat,
+            action: op.action,
+        }
+    }
+}
+
+impl Approvals {
+    /// The questions that are shown, if they are other ones than the last time.
+    pub fn take_changed(&mut self, now: Moment) -> Option<Vec<LeftQuestion>> {
+        if !std::mem::take(&mut self.is_changed) {
+            return None;
+        }
+        let mut room = MAX_STATES;
+        let left = self.prompts.closing().filter_map(|(question, closing)| {
+            let kept = self.keep(question, &mut room, now);
+            let closing = closing.map(ClosingEdit::from);
+            (kept.is_some() || closing.is_some()).then_some(LeftQuestion { closing, kept })
+        });
+        Some(left.take(MAX_LEFT).collect())
+    }
+
+    fn keep(&self, question: QuestionId, room: &mut usize, now: Moment) -> Option<KeptQuestion> {
+        let waiting = self.waiting.get(&question)?;
+        let Recipient::Agent { choices, .. } = &waiting.recipient else {
+            return None;
+        };
+        let turn = waiting.kept.as_ref()?;
+        *room = room.checked_sub(turn.state.len())?;
+        Some(KeptQuestion {
+            question: self.prompts.save(question, since_1970(now))?,
+            choices: choices.clone(),
+            title: waiting.title.clone(),
+            owner: waiting.owner.clone(),
+            turn: turn.clone(),
+        })
+    }
+
+    /// Goes on with a question of an earlier process, unless its time is over; returns its chat and its id on the wire. Its turn
+    /// gets the answer once it begins.
+    pub fn restore(&mut self, kept: KeptQuestion, now: Moment) -> Option<(ChatId, PromptId)> {
+        self.last_question += 1;
+        let id = QuestionId(self.last_question);
+        let restored = (self.prompts).restore(kept.question, id, since_1970(now), now.mono)?;
+        let (resumed, reply) = ResumedTurn::new(kept.turn.state.clone(), false);
+        let turn = RestoredTurn {
+            question: id,
+            agent: kept.turn.agent.clone(),
+            resumed,
+        };
+        self.restored.insert(InboxSeq(kept.turn.row), turn);
+        let waiting = Waiting {
+            recipient: Recipient::Agent {
+                turn: None,
+                choices: kept.choices,
+                reply,
+            },
+            title: kept.title,
+            owner: kept.owner,
+            op: None,
+            kept: Some(kept.turn),
+        };
+        self.waiting.insert(id, waiting);
+        Some(restored)
+    }
+
+    /// What is kept of shown questions is out of date.
+    pub fn mark_changed(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// Whether the turn of this row waits for the answer to a restored question.
+    pub fn is_restored(&self, row: InboxSeq) -> bool {
+        self.restored.contains_key(&row)
+    }
+
+    /// The agent that a turn with a restored question is for.
+    pub fn restored_agent(&self, row: InboxSeq) -> Option<&str> {
+        self.restored.get(&row).map(|restored| restored.agent.as_str())
+    }
+
+    /// A turn with a restored question begins.
+    pub fn begin_restored(&mut self, row: InboxSeq, begun: TurnId) -> Option<ResumedTurn> {
+        let restored = self.restored.remove(&row)?;
+        if let Some(waiting) = self.waiting.get_mut(&restored.question)
+            && let Recipient::Agent { turn, .. } = &mut waiting.recipient
+        {
+            *turn = Some(begun);
+        }
+        Some(restored.resumed)
+    }
+
+    /// A turn with a restored question does not begin: nobody waits for the answer any more, so the question ends.
+    pub fn abandon_restored(&mut self, row: InboxSeq) {
+        self.restored.remove(&row);
+    }
+
+    /// The rows of turns with restored questions that have yet to begin.
+    pub fn restored_rows(&self) -> impl Iterator<Item = InboxSeq> {
+        self.restored.keys().copied()
+    }
+
+    /// This process ends: from now on nothing is answered here. Returns the turns whose questions the next process goes on with.
+    pub fn leave(&mut self) -> Vec<TurnId> {
+        self.is_leaving = true;
+        let shown: Vec<QuestionId> = self.prompts.closing().map(|(question, _)| question).collect();
+        let turns = shown.iter().filter_map(|question| {
+            let waiting = self.waiting.get(question)?;
+            match &waiting.recipient {
+                Recipient::Agent { turn, .. } if waiting.kept.is_some() => *turn,
+                _ => None,
+            }
+        });
+        turns.collect()
+    }
+}
+
+/// How long after 1970 this process's monotonic clock started.
+fn since_1970(now: Moment) -> Duration {
+    let unix = Duration::from_millis(u64::try_from(now.unix_ms).unwrap_or_default());
+    unix.saturating_sub(now.mono)
+}
