@@ -6,6 +6,7 @@ mod support;
 mod access;
 mod adapter;
 mod agent_choice;
+mod beside_connector;
 mod chat;
 mod connector_http;
 mod cron;
