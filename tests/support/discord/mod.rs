@@ -246,11 +246,21 @@ impl FakeDiscord {
 
     /// Ada does something by other means than a message.
     pub(crate) fn interacts_in(&self, chat: &str, kind: u64, data: &Value) {
+        self.interacts_by(ada(), chat, kind, data);
+    }
+
+    /// Bob does something by other means than a message.
+    pub(crate) fn bob_interacts_in(&self, chat: &str, kind: u64, data: &Value) {
+        let bob =
+            json!({"id": "3", "username": "bob", "global_name": null, "discriminator": "0", "avatar": null});
+        self.interacts_by(bob, chat, kind, data);
+    }
+
+    fn interacts_by(&self, user: Value, chat: &str, kind: u64, data: &Value) {
         let mut state = self.lock();
         state.next_id += 1;
         let (id, roles) = (state.next_id, state.roles.clone());
         drop(state);
-        let user = ada();
         let mut interaction = json!({"id": id.to_string(), "type": kind, "token": format!("token-{id}"), "application_id": APPLICATION,
             "channel_id": chat, "data": data, "version": 1, "locale": "en-US", "attachment_size_limit": 10_485_760,
             "entitlements": [], "app_permissions": "0", "channel": {"id": chat, "type": u64::from(chat != CHANNEL)}});
