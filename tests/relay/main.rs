@@ -13,6 +13,7 @@ mod cron;
 mod deliveries;
 mod dev_bot_api;
 mod dev_connector;
+mod dev_discord;
 mod dial;
 mod discord;
 mod embed;

@@ -29,6 +29,16 @@ pub(super) fn press_of(message_id: &str) -> Option<&str> {
     message_id.strip_prefix(PRESS_MARK)
 }
 
+/// What waits for an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum DeferredKind {
+    /// A command, which has a placeholder.
+    #[default]
+    Command,
+    /// The press of a button, which has none.
+    Press,
+}
+
 /// A command that waits for its answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeferredCommand {
@@ -48,9 +58,9 @@ pub struct DeferredCommand {
     /// Whether the answer is for the author alone.
     #[serde(default)]
     pub(super) is_private: bool,
-    /// Whether it is the press of a button.
+    /// What it is.
     #[serde(skip)]
-    pub(super) is_press: bool,
+    pub(super) kind: DeferredKind,
     /// The op that answers it.
     #[serde(skip)]
     pub(super) op: Option<OpId>,
@@ -62,8 +72,16 @@ pub struct DeferredCommand {
 impl DeferredCommand {
     /// The id by which answers name it.
     pub fn message_id(&self) -> String {
-        let mark = if self.is_press { PRESS_MARK } else { COMMAND_MARK };
+        let mark = match self.kind {
+            DeferredKind::Command => COMMAND_MARK,
+            DeferredKind::Press => PRESS_MARK,
+        };
         format!("{mark}{}", self.id)
+    }
+
+    /// Whether it is the press of a button.
+    pub(super) fn is_press(&self) -> bool {
+        self.kind == DeferredKind::Press
     }
 
     /// Whether its token still answers.
@@ -85,7 +103,7 @@ impl DeferredAnswers {
 
     /// The commands to store.
     pub fn waiting(&self) -> impl Iterator<Item = &DeferredCommand> {
-        self.0.iter().filter(|command| !command.is_press)
+        self.0.iter().filter(|command| !command.is_press())
     }
 
     /// A command came; one that waits already came again.
@@ -94,7 +112,7 @@ impl DeferredAnswers {
             return;
         }
         if self.0.len() == MAX_WAITING {
-            let press = self.0.iter().position(|known| known.is_press);
+            let press = self.0.iter().position(|known| known.is_press());
             let answered = || self.0.iter().position(|known| known.is_answered);
             let least = press.or_else(answered);
             self.0.remove(least.unwrap_or_default());
@@ -145,7 +163,7 @@ impl DeferredAnswers {
         let mut waiting = self.0.iter();
         waiting
             .find(|command| command.id == id && command.op.is_none() && !command.is_answered)
-            .filter(|command| !command.is_press)
+            .filter(|command| !command.is_press())
             .cloned()
     }
 
@@ -235,7 +253,7 @@ mod tests {
     #[test]
     fn a_press_takes_no_place_of_a_command_and_has_nothing_to_take_away() {
         let press = |id: &str| DeferredCommand {
-            is_press: true,
+            kind: DeferredKind::Press,
             ..command(id)
         };
         let mut answers = DeferredAnswers::default();
@@ -251,7 +269,7 @@ mod tests {
         );
         assert!(answers.unanswered("p299").is_none());
         let whispered = answers.claim(OpId(2), "press-p299", 0).unwrap();
-        assert!(whispered.is_press);
+        assert!(whispered.is_press());
         assert_eq!(claimed(&mut answers, 3, "press-p0", 0), None, "long gone");
         assert_eq!(claimed(&mut answers, 4, "interaction-1", 0).as_deref(), Some("1"));
     }

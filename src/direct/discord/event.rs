@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::bot::DiscordBot;
-use super::deferred::DeferredCommand;
+use super::deferred::{DeferredCommand, DeferredKind};
 use crate::collections::BoundedCache;
 use crate::direct::{RecentMessages, field};
 use crate::text::truncate;
@@ -488,7 +488,9 @@ impl EventReader {
             4 => InteractionKind::Completion,
             _ => return None,
         };
-        command.is_press = kind == InteractionKind::Press;
+        if kind == InteractionKind::Press {
+            command.kind = DeferredKind::Press;
+        }
         let is_for_relay = matches!(kind, InteractionKind::Command | InteractionKind::Press);
         let forward = is_for_relay.then(|| {
             let mut body = interaction.clone();

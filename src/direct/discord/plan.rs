@@ -565,7 +565,7 @@ impl RequestPlanner {
                 body.insert("components".to_owned(), rows.clone());
             }
             match self.answers.as_ref().filter(|_| at == 0) {
-                Some(press) if press.is_press => steps.push_back(self.whisper(press, &body)),
+                Some(press) if press.is_press() => steps.push_back(self.whisper(press, &body)),
                 Some(command) if command.is_private => steps.extend(self.answer_privately(command, body)),
                 Some(command) => steps.push_back(self.replace_placeholder(command, body)),
                 None => steps.push_back(self.message(body, Vec::new())),
