@@ -90,7 +90,7 @@
 //! | | module | what it is |
 //! |---|---|---|
 //! | L6 | `cli` | one file per verb: what was typed, what is done, what is printed; the probes of `doctor`; the log, its redaction, and with `otlp` its traces |
-//! | | `dev` | the embedded connector, a fake Telegram Bot API, and the page that shows either of them |
+//! | | `dev` | the embedded connector, a fake Telegram Bot API, a fake Discord, and the page that shows any of them |
 //! | L5 | `relay` | the running relay: an event loop over parts, and the tasks around it |
 //! | | `serve` | the owner's control socket, and the optional HTTP listener |
 //! | L4 | `config` | settings and where each came from; every option and variable in one list |

@@ -10,8 +10,8 @@ use super::labels::LabelMemory;
 use crate::text::one_line_utf16;
 
 use crate::wire::{
-    MessageEvent, MessageType, PROMPT_TOKEN, PassthroughForward, Platform, Scalar, SessionSource, is_truthy,
-    role_ids, text_of,
+    MessageEvent, MessageType, PRIVATE_REPLY, PROMPT_TOKEN, PassthroughForward, Platform, Scalar,
+    SessionSource, is_truthy, role_ids, text_of,
 };
 
 /// Longest prompt id or option id in a button's token.
@@ -151,7 +151,7 @@ impl InteractionContent {
         let data = body.get("data").and_then(Value::as_object);
         match (body.get("type").and_then(Value::as_u64), data) {
             (Some(2), Some(data)) => Self::slash_command(data),
-            (Some(3), Some(data)) => Self::component(data, body.get("message").and_then(Value::as_object)),
+            (Some(3), Some(data)) => Self::component(data, body),
             (Some(5), Some(data)) => Self::modal(data),
             _ => Self::default(),
         }
@@ -170,7 +170,8 @@ impl InteractionContent {
         }
     }
 
-    fn component(data: &Map<String, Value>, message: Option<&Map<String, Value>>) -> Self {
+    fn component(data: &Map<String, Value>, body: &Map<String, Value>) -> Self {
+        let message = body.get("message").and_then(Value::as_object);
         let custom_id = data.get("custom_id").map(text_of).unwrap_or_default();
         let selected = values(data).unwrap_or_default();
         let Some((prompt_id, option_id)) = answer(&custom_id, &selected) else {
@@ -186,6 +187,9 @@ impl InteractionContent {
         response.insert("option_id".to_owned(), json!(option_id));
         if let Some(id) = message.and_then(|message| text(message, "id")) {
             response.insert("prompt_message_id".to_owned(), json!(id.as_str()));
+        }
+        if let Some(reply) = text(body, PRIVATE_REPLY) {
+            response.insert(PRIVATE_REPLY.to_owned(), json!(reply.as_str()));
         }
         Self {
             text: format!("/{option_id}"),

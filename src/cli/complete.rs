@@ -149,10 +149,8 @@ fn names(kind: NameKind, relay: &RemoteRelay) -> BTreeSet<String> {
             skills.into_iter().map(|skill| skill.name).collect()
         }
         NameKind::Platform => {
-            let identities = settings.connector.identities.iter();
-            identities
-                .map(|identity| identity.platform.as_str().to_owned())
-                .collect()
+            let identities = settings.identities();
+            identities.map(|identity| identity.platform.clone()).collect()
         }
     };
     all.into_iter().filter(|name| is_safe(name)).collect()

@@ -118,7 +118,9 @@ fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
 fn check_with_variables(sources: &Sources<'_>) -> Result<(), String> {
     match config::load(sources) {
         Ok(loaded) => check_bot_tokens(&loaded.settings).map_err(|error| error.to_string()),
-        Err(error @ ConfigError::NoAccessMode { .. }) => Err(error.to_string()),
+        Err(error @ (ConfigError::NoAccessMode { .. } | ConfigError::Exclusive { .. })) => {
+            Err(error.to_string())
+        }
         Err(_) => Ok(()),
     }
 }

@@ -18,8 +18,6 @@ use crate::wire::RelevancePolicy;
 /// The platform's name.
 const TELEGRAM: &str = "telegram";
 const DISCORD: &str = "discord";
-/// Who performs the ops of a relay that is two bots, for people.
-pub const TWO_BOTS: &str = "Telegram and Discord";
 /// Telegram's own Bot API.
 const API_BASE: &str = "https://api.telegram.org";
 /// Discord's own REST API.
@@ -42,16 +40,6 @@ section! {
 }
 
 impl DirectConfig {
-    /// Who performs the relay's ops, for people.
-    pub fn peer(&self) -> &'static str {
-        match (&self.telegram, &self.discord) {
-            (Some(_), Some(_)) => TWO_BOTS,
-            (Some(_), None) => "Telegram",
-            (None, Some(_)) => "Discord",
-            (None, None) => "the connector",
-        }
-    }
-
     /// The platforms of the bots that the relay is.
     pub fn platforms(&self) -> Vec<&'static str> {
         let telegram = self.telegram.as_ref().map(|_| TELEGRAM);
@@ -59,7 +47,7 @@ impl DirectConfig {
         telegram.into_iter().chain(discord).collect()
     }
 
-    /// Whether the relay is a bot itself, without a connector.
+    /// Whether the relay is a bot itself.
     pub fn is_bot(&self) -> bool {
         !self.platforms().is_empty()
     }
@@ -263,7 +251,8 @@ fn platform_policy(loaded: &LoadedConfig, platform: &str) -> Option<RelevancePol
 }
 
 impl Layers<'_> {
-    /// The platforms that the relay talks to itself: those that the file or the command line names. Not beside a connector.
+    /// The platforms that the relay talks to itself: those that the file or the command line names. Beside a connector, those
+    /// that it does not have.
     pub(super) fn direct(&mut self, settings: &mut Settings) -> Result<(), ConfigError> {
         let mut identities = Vec::new();
         for (platform, bot, flag) in [
@@ -273,10 +262,11 @@ impl Layers<'_> {
             let Some(origin) = self.bot_origin(flag, bot) else {
                 continue;
             };
-            if settings.connector.url.is_some() {
+            let mut announced = settings.connector.identities.iter();
+            if settings.connector.url.is_some() && announced.any(|identity| identity.platform == platform) {
                 return Err(ConfigError::Exclusive {
                     url: self.origins.of("connector.url").clone(),
-                    bot,
+                    platform,
                     origin,
                 });
             }
@@ -291,7 +281,7 @@ impl Layers<'_> {
                 bot.token = self.bot_token("direct.telegram.token", bot.token_file.as_deref(), None)?;
             }
         }
-        if !identities.is_empty() {
+        if !identities.is_empty() && settings.connector.url.is_none() {
             settings.connector.identities = identities;
         }
         Ok(())

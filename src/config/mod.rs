@@ -39,9 +39,7 @@ pub mod yaml;
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
-pub use direct::{
-    DirectConfig, DiscordBotConfig, TWO_BOTS, TelegramConfig, check_bot_token, check_discord_token,
-};
+pub use direct::{DirectConfig, DiscordBotConfig, TelegramConfig, check_bot_token, check_discord_token};
 pub use file::{check_file, nearest};
 pub use layers::settings_file;
 pub use nats::{ClusterConfig, NatsConfig, ServerAbsence, ServerList, WorkerConfig};
@@ -240,16 +238,16 @@ pub enum ConfigError {
         /// The error, with a valid choice.
         what: String,
     },
-    /// A connector and a bot of one's own are both configured.
+    /// A connector and a bot of one's own have the same platform.
     #[error(
-        "`connector.url` ({url}) and `{bot}` ({origin}) are both set; the relay either dials a connector or talks to {platform} \
-         itself: remove one of them", platform = if bot.ends_with("discord") { "Discord" } else { "Telegram" }
+        "the connector ({url}) and `direct.{platform}` ({origin}) both serve {platform}, and every message would come twice: remove \
+         {platform} from GATEWAY_RELAY_PLATFORMS or `connector.identities`, or remove `direct.{platform}`"
     )]
     Exclusive {
         /// Where the URL was set.
         url: Origin,
-        /// The section of the bot.
-        bot: &'static str,
+        /// The platform that both have.
+        platform: &'static str,
         /// Where the bot was set.
         origin: Origin,
     },

@@ -2,6 +2,7 @@
 //!
 //! They are serialized for display, so that a secret serializes as [`HIDDEN`]. The origins are in [`super::Origins`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -167,10 +168,39 @@ impl Settings {
             thread_sessions_per_user: self.sessions.thread_sessions_per_user,
         };
         let mut names = SessionNames::new(grouping, self.sessions.multiplex_profiles, self.slack.clone());
-        for identity in &self.connector.identities {
+        for identity in self.identities() {
             names.add_platform(&identity.platform);
         }
         names
+    }
+
+    /// The bots that the relay speaks as: the connector's, and its own.
+    pub fn identities(&self) -> impl Iterator<Item = Cow<'_, BotIdentity>> {
+        let announced = &self.connector.identities;
+        let is_new = |platform: &&str| announced.iter().all(|identity| identity.platform != *platform);
+        let own = self.direct.platforms().into_iter().filter(is_new);
+        let own = own.map(|platform| Cow::Owned(BotIdentity::new(platform, "")));
+        // In this order: what the connector declares first counts for platforms that it does not describe.
+        announced.iter().map(Cow::Borrowed).chain(own)
+    }
+
+    /// Whether there is a connector: always, but for a relay that is a bot without one.
+    pub fn has_connector(&self) -> bool {
+        self.connector.url.is_some() || !self.direct.is_bot()
+    }
+
+    /// Who performs the relay's ops, for people.
+    pub fn peer(&self) -> &'static str {
+        let direct = &self.direct;
+        match (&direct.telegram, &direct.discord, self.has_connector()) {
+            (Some(_), Some(_), true) => "the connector, Telegram or Discord",
+            (Some(_), None, true) => "the connector or Telegram",
+            (None, Some(_), true) => "the connector or Discord",
+            (Some(_), Some(_), false) => "Telegram or Discord",
+            (Some(_), None, false) => "Telegram",
+            (None, Some(_), false) => "Discord",
+            (None, None, _) => "the connector",
+        }
     }
 
     /// Settings for a relay inside another program: all defaults, no connector URL, nothing read from files or the

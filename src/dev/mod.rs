@@ -1,5 +1,5 @@
 //! The embedded connector: the connector's side of the contract on loopback, over real sockets. Beside it, the embedded
-//! managed scheduler ([`EmbeddedScheduler`]), and a fake Telegram Bot API ([`BotApi`]).
+//! managed scheduler ([`EmbeddedScheduler`]), a fake Telegram Bot API ([`BotApi`]), and a fake Discord ([`FakeDiscord`]).
 //!
 //! It authenticates dials, answers hellos, buffers and delivers messages, performs ops and records frames. It never listens
 //! on anything but loopback, never reaches out to anything but loopback, and keeps everything in memory, bounded.
@@ -26,10 +26,12 @@
 mod actions;
 mod bot_api;
 mod buffer;
+mod calls;
 mod chat_contents;
 mod connector;
 mod connector_page;
 mod embedded_scheduler;
+mod fake_discord;
 mod faults;
 mod feed;
 mod gateway_frames;
@@ -46,8 +48,8 @@ mod trace;
 
 pub use bot_api::{
     ApiChat, ApiChatKind, ApiParams, ApiPerson, ApiSpan, ApiText, BotApi, BotApiHub, BotApiNotSeen,
-    BotApiSettings, BotStanding, MessageSender, PersonFile, PersonMessage, QueuedUpdate, file_id,
-    method_named, unix_now,
+    BotApiSettings, BotStanding, MessageSender, PersonFile, PersonMessage, QueuedUpdate, UploadedFile,
+    file_id, method_named, unix_now,
 };
 pub use buffer::{BufferId, NotBuffered};
 pub use chat_contents::{OpenedThread, SentMessage};
@@ -55,6 +57,10 @@ pub use connector::{Connector, ConnectorSettings, GatewayCredentials, random_tok
 pub use connector_page::{Hint, PageSettings};
 pub use embedded_scheduler::{
     EmbeddedScheduler, FireAttempt, SchedulerSettings, SchedulerShared, SchedulerView,
+};
+pub use fake_discord::{
+    DiscordPerson, DiscordRoom, FakeDiscord, FakeDiscordHub, FakeDiscordSettings, FakeDiscordState,
+    GatewayFaults, MessageOrigin, RoomKind, RoomMessage,
 };
 pub use gateway_frames::{ReceivedFrame, SocketEvent};
 pub use page::MAX_PAGE_PEOPLE;

@@ -58,14 +58,40 @@ fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenCheck, gateway_id: O
     let upgrade = hyper::upgrade::on(&mut request);
     let task = Arc::clone(hub);
     hub.runtime.spawn(async move {
-        let Ok(upgraded) = upgrade.await else {
-            return;
-        };
-        if let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() {
-            let early = parts.read_buf.to_vec();
-            serve(task, parts.io.into_inner(), early, gateway_id, denial).await;
+        if let Some((socket, early)) = taken_over(upgrade).await {
+            serve(task, socket, early, gateway_id, denial).await;
         }
     });
+    switching(&key)
+}
+
+/// Answers a request with a WebSocket, and serves that: the socket, and what was read from it already.
+pub(super) fn upgraded<F>(
+    mut request: Request,
+    run: impl FnOnce(TcpStream, Vec<u8>) -> F + Send + 'static,
+) -> Response
+where
+    F: Future<Output = ()> + Send,
+{
+    let key = match websocket_key(&request) {
+        Ok(key) => key,
+        Err(response) => return *response,
+    };
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        if let Some((socket, early)) = taken_over(upgrade).await {
+            run(socket, early).await;
+        }
+    });
+    switching(&key)
+}
+
+async fn taken_over(upgrade: hyper::upgrade::OnUpgrade) -> Option<(TcpStream, Vec<u8>)> {
+    let parts = upgrade.await.ok()?.downcast::<TokioIo<TcpStream>>().ok()?;
+    Some((parts.io.into_inner(), parts.read_buf.to_vec()))
+}
+
+fn switching(key: &HeaderValue) -> Response {
     Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(header::CONNECTION, "Upgrade")

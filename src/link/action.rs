@@ -203,3 +203,27 @@ pub struct Counters {
     /// Acknowledgements dropped because their connection is gone.
     pub acks_dropped: u64,
 }
+
+impl std::ops::Add for Counters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            dials: self.dials + other.dials,
+            handshakes: self.handshakes + other.handshakes,
+            losses: self.losses + other.losses,
+            pings: self.pings + other.pings,
+            thaws: self.thaws + other.thaws,
+            requests: self.requests + other.requests,
+            applied: self.applied + other.applied,
+            refused: self.refused + other.refused,
+            unknown: self.unknown + other.unknown,
+            not_sent: self.not_sent + other.not_sent,
+            late_results: self.late_results + other.late_results,
+            unexpected_frames: self.unexpected_frames + other.unexpected_frames,
+            stale_events: self.stale_events + other.stale_events,
+            acks_sent: self.acks_sent + other.acks_sent,
+            acks_dropped: self.acks_dropped + other.acks_dropped,
+        }
+    }
+}

@@ -17,8 +17,8 @@ use super::parts::scheduler::Arms;
 use super::parts::suspend::Suspender;
 use super::provisioning::{pinned_credentials, tls};
 use super::transport::{
-    BotGroup, Credentials, DiscordTransport, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT,
-    WebSocketSettings, WebSocketTransport,
+    Credentials, DiscordTransport, LinkStatus, MemberKind, RelayTransport, TelegramTransport, TransportGroup,
+    USER_AGENT, WebSocketSettings, WebSocketTransport,
 };
 use super::voice::{Voice, VoiceEnvironment};
 use crate::agent::child::BaseEnv;
@@ -244,21 +244,26 @@ impl RelayBuilder {
         } else {
             let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
             let (proxies, credentials) = (self.proxies.clone(), credentials.clone());
-            let transport: Arc<dyn RelayTransport> = if self.settings.direct.is_bot() {
-                let (transport, files) = bots(&self.settings, &tls, &proxies)?;
-                bot_files = Some(files);
-                transport
-            } else {
+            let mut members = Members::new();
+            // First: what it describes first counts for platforms that nobody describes.
+            if self.settings.has_connector() {
+                let announced = self.settings.connector.identities.iter();
+                let announced = announced.map(|identity| identity.platform.clone());
                 let websocket = websocket_transport(
                     &self.settings,
                     tls.clone(),
-                    proxies,
+                    proxies.clone(),
                     credentials,
                     self.lease.clone(),
                 )?;
-                Arc::new(websocket)
-            };
-            (transport, Some(tls))
+                members.push((MemberKind::Connector(announced.collect()), Arc::new(websocket)));
+            }
+            if self.settings.direct.is_bot() {
+                let (bots, files) = bots(&self.settings, &tls, &proxies)?;
+                bot_files = Some(files);
+                members.extend(bots);
+            }
+            (alone_or_grouped(members), Some(tls))
         };
         let journal = JournalSettings {
             fresh_on_corruption: self.fresh_on_corruption,
@@ -460,12 +465,26 @@ pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result
     BotClient::new(&bot.api_base, token, egress).map_err(|error| BuildError::Telegram(error.to_string()))
 }
 
-/// The transport of the bots that the relay is, and their files.
+/// Transports of a relay, each with what it is.
+type Members = Vec<(MemberKind, Arc<dyn RelayTransport>)>;
+
+/// One transport as it is, several as one.
+fn alone_or_grouped(mut members: Members) -> Arc<dyn RelayTransport> {
+    match members.pop() {
+        Some((_, only)) if members.is_empty() => only,
+        last => {
+            members.extend(last);
+            Arc::new(TransportGroup::new(members))
+        }
+    }
+}
+
+/// The transports of the bots that the relay is, and their files.
 fn bots(
     settings: &Settings,
     tls: &Tls,
     proxies: &ProxyRules,
-) -> Result<(Arc<dyn RelayTransport>, Arc<BotFiles>), BuildError> {
+) -> Result<(Members, Arc<BotFiles>), BuildError> {
     let state_dir = &settings.state_dir;
     let telegram = match &settings.direct.telegram {
         Some(bot) => Some((bot, Arc::new(bot_client(bot, tls.clone(), proxies.clone())?))),
@@ -473,26 +492,20 @@ fn bots(
     };
     // Discord's files have public addresses.
     let server = telegram.as_ref().map(|(_, client)| Arc::clone(client));
-    let files = Arc::new(BotFiles::new(server, &media_dir(settings)));
-    let mut bots: Vec<(&'static str, Arc<dyn RelayTransport>)> = Vec::new();
+    let platforms = settings.direct.platforms();
+    let files = Arc::new(BotFiles::new(server, platforms, &media_dir(settings)));
+    let mut bots = Members::new();
     let chat = &settings.chat;
     if let Some((bot, client)) = telegram {
         let transport = TelegramTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, chat);
-        bots.push(("telegram", Arc::new(transport)));
+        bots.push((MemberKind::Bot("telegram"), Arc::new(transport)));
     }
     if let Some(bot) = &settings.direct.discord {
         let client = Arc::new(discord_client(bot, tls.clone(), proxies.clone())?);
         let transport = DiscordTransport::new(bot.clone(), client, Arc::clone(&files), state_dir, chat);
-        bots.push(("discord", Arc::new(transport)));
+        bots.push((MemberKind::Bot("discord"), Arc::new(transport)));
     }
-    let transport = match bots.pop() {
-        Some((_, only)) if bots.is_empty() => only,
-        last => {
-            bots.extend(last);
-            Arc::new(BotGroup::new(bots))
-        }
-    };
-    Ok((transport, files))
+    Ok((bots, files))
 }
 
 /// A client of Discord's API for the configured bot.

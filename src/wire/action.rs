@@ -199,6 +199,9 @@ pub enum Action {
 /// What the token of a prompt's button begins with: `hp1:<prompt id>:<option id>`.
 pub const PROMPT_TOKEN: &str = "hp1:";
 
+/// The field of a press that names what a private answer to it replies to.
+pub const PRIVATE_REPLY: &str = "private_reply";
+
 /// A button of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptButton {

@@ -39,6 +39,12 @@ pub enum DecodeError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// The platform is not the connector's: the relay is a bot there itself.
+    #[error("{platform} is served by the relay's own bot")]
+    OwnPlatform {
+        /// The platform.
+        platform: &'static str,
+    },
 }
 
 impl DecodeError {

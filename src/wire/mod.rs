@@ -24,7 +24,7 @@ mod sse;
 mod token;
 mod url;
 
-pub use action::{Action, Metadata, PROMPT_TOKEN, PromptButton};
+pub use action::{Action, Metadata, PRIVATE_REPLY, PROMPT_TOKEN, PromptButton};
 pub use action_text::ActionText;
 pub use album::{ALBUMS, AlbumFile, MAX_ALBUM};
 pub use decode::DecodeError;

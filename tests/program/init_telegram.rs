@@ -241,10 +241,13 @@ async fn nothing_is_written_without_a_token_that_telegram_accepts() {
         assert!(!home.settings().exists(), "{args:?}");
     }
     let known = NewHome {
-        setup: home.setup.env("GATEWAY_RELAY_URL", "wss://connector.example"),
+        setup: home
+            .setup
+            .env("GATEWAY_RELAY_URL", "wss://connector.example")
+            .env("GATEWAY_RELAY_PLATFORMS", "telegram"),
     };
     let (code, _, err) = known.init(TOKEN, &["--token-file", "-"]).await;
-    assert!(code == 78 && err.contains("GATEWAY_RELAY_URL"), "{err}");
+    assert!(code == 78 && err.contains("GATEWAY_RELAY_PLATFORMS"), "{err}");
     assert!(!known.token().exists() && !known.settings().exists());
 }
 

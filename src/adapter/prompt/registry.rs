@@ -186,8 +186,15 @@ impl Prompts {
             return PressResult::NotAllowed(None);
         }
         if !open.who.includes(&press.by) {
-            let first = !std::mem::replace(&mut open.strangers_notified, true);
-            return PressResult::NotAllowed(first.then(|| Box::new(open.notice(NOT_YOURS))));
+            let notice = match &press.private_reply {
+                Some(reply) => Some(open.target.own_notice(NOT_YOURS, Some(reply.clone()))),
+                // Everybody reads it, so once is enough.
+                None => {
+                    let first = !std::mem::replace(&mut open.strangers_notified, true);
+                    first.then(|| open.notice(NOT_YOURS))
+                }
+            };
+            return PressResult::NotAllowed(notice.map(Box::new));
         }
         open.showing
             .set_shown(press.message_id.as_deref().filter(|id| is_message_id(id)), now);

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::setting::{MAX_SECS, section};
-use crate::wire::{Action, MessageEvent, Scalar, SessionKey, SessionSource, text_of};
+use crate::wire::{Action, MessageEvent, PRIVATE_REPLY, Scalar, SessionKey, SessionSource, text_of};
 
 /// The caller's id of a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -225,6 +225,8 @@ pub struct ButtonPress {
     pub option_id: String,
     /// The message that has the buttons.
     pub message_id: Option<String>,
+    /// What a text replies to that only the person who pressed it reads, where the platform has that.
+    pub private_reply: Option<String>,
     /// The chat that has the button.
     pub chat: ChatId,
     /// The person who pressed it.
@@ -246,6 +248,7 @@ impl ButtonPress {
             prompt_id: field("prompt_id")?,
             option_id: field("option_id")?,
             message_id: field("prompt_message_id"),
+            private_reply: field(PRIVATE_REPLY),
             chat: ChatId::from_source(&event.source),
             by: Person::from_source(&event.source),
         })

@@ -354,10 +354,8 @@ fn check_targets(
         let what = format!("cannot deliver to `{}`: {}", printable(deliver), printable(&why));
         relay.fail(exit::FAILED, what, Some(HINT))
     })?;
-    let bot = settings.direct.telegram.as_ref().map(|_| Platform::TELEGRAM);
-    let announced: Vec<&str> = (settings.connector.identities.iter())
-        .map(|identity| identity.platform.as_str())
-        .chain(bot.as_ref().map(Platform::as_str))
+    let announced: Vec<String> = (settings.identities())
+        .map(|identity| identity.platform.clone())
         .filter(|platform| *platform != "relay")
         .collect();
     for platform in &platforms {

@@ -48,11 +48,11 @@ use scheduler::DevScheduler;
 /// socket, and serves a chat page; you can also chat in the terminal. You and the people on the page are owners, whatever
 /// access rules the settings have. Nothing is kept: the journal is in a temporary directory, which is removed at the end.
 ///
-/// Exit codes: 0 ended, 1 --smoke failed or --record is incomplete, 2 --bot-api without --platform telegram, 78 the settings, the port or the file cannot be used.
+/// Exit codes: 0 ended, 1 --smoke failed or --record is incomplete, 2 --bot-api with another platform than telegram or discord, 78 the settings, the port or the file cannot be used.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "In the chat: Ctrl-C stops the running turn, and pressed twice at an empty prompt it exits; Ctrl-D or /quit exits, Tab completes commands, a number answers a question, and /help lists the keys.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --agent claude                    # your own coding agent\n  hermes-relay dev --model llama3.2                  # a model of the server on this machine\n  hermes-relay dev --platform telegram\n  hermes-relay dev --config relay.yaml --access      # your access rules, with strangers on the page\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api     # a fake Telegram, without a connector\n  hermes-relay dev --platform telegram --bot-api --connector-only    # the same for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
+    after_help = "In the chat: Ctrl-C stops the running turn, and pressed twice at an empty prompt it exits; Ctrl-D or /quit exits, Tab completes commands, a number answers a question, and /help lists the keys.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --agent claude                    # your own coding agent\n  hermes-relay dev --model llama3.2                  # a model of the server on this machine\n  hermes-relay dev --platform telegram\n  hermes-relay dev --config relay.yaml --access      # your access rules, with strangers on the page\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api     # a fake Telegram, without a connector\n  hermes-relay dev --platform discord --bot-api      # a fake Discord\n  hermes-relay dev --platform telegram --bot-api --connector-only    # the same for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
     #[command(subcommand)]
@@ -80,7 +80,7 @@ pub(super) struct DevArgs {
     /// Start only the connector, and print the environment for a gateway and how to enroll one.
     #[arg(long, conflicts_with_all = ["smoke", "agent"])]
     connector_only: bool,
-    /// Simulate Telegram's Bot API instead of a connector, with the relay as the bot; print its token and address. With
+    /// Simulate Telegram's Bot API, or Discord, instead of a connector, with the relay as the bot; print its token and address. With
     /// --connector-only, without the relay: for a bot of another program.
     #[arg(long, conflicts_with = "record")]
     bot_api: bool,
@@ -114,13 +114,13 @@ const REMOVAL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs the verb.
 pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
     match &args.verb {
-        None if args.bot_api && args.platform != bot_api::PLATFORM => fail(
+        None if args.bot_api && !bot_api::PLATFORMS.contains(&args.platform.as_str()) => fail(
             exit::USAGE,
             format!(
-                "--bot-api simulates Telegram, and --platform is {}",
+                "--bot-api simulates Telegram or Discord, and --platform is {}",
                 args.platform
             ),
-            Some("add --platform telegram"),
+            Some("add --platform telegram or --platform discord"),
         ),
         None => {
             let began = Instant::now();

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::scheduler::DevScheduler;
 use crate::cli::exit::{self, fail};
 use crate::cli::run::http_client;
-use crate::config::{BotIdentity, DirectConfig, ServeConfig, Settings, TelegramConfig};
-use crate::dev::{BotApi, Connector, ConnectorSettings, random_token};
+use crate::config::{BotIdentity, DirectConfig, ServeConfig, Settings};
+use crate::dev::{Connector, ConnectorSettings, random_token};
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle, Voice};
@@ -103,7 +103,7 @@ impl RelayPlan {
             .map(|scheduler| scheduler.attach(&mut settings))
             .transpose()?;
         let state_dir = settings.state_dir.clone();
-        let bot = settings.direct.telegram.clone();
+        let direct = settings.direct.clone();
         let builder = Relay::builder(settings)
             .agents(self.agents.clone())
             .voice(self.voice.clone())
@@ -118,8 +118,11 @@ impl RelayPlan {
             listener: Some(listener),
         });
         let mut service = ControlService::new(relay.handle(), state_dir);
-        if let Some(bot) = &bot {
+        if let Some(bot) = &direct.telegram {
             service = service.telegram(bot);
+        }
+        if let Some(bot) = &direct.discord {
+            service = service.discord(bot);
         }
         let serving = Serving::start(&ServeConfig::default(), service, fires);
         Ok((relay, serving.map_err(|error| error.to_string())?))
@@ -207,8 +210,11 @@ impl DevRelay {
         })
     }
 
-    /// Starts a relay that is the bot of a fake Bot API.
-    pub(super) fn start_bot(mut plan: RelayPlan, api: &BotApi) -> Result<Self, String> {
+    /// Starts a relay that is the bot of a fake platform.
+    pub(super) fn start_bot(
+        mut plan: RelayPlan,
+        configure: impl FnOnce(&mut Settings),
+    ) -> Result<Self, String> {
         // Nobody could wake it.
         plan.settings.sleep.enabled = false;
         plan.settings.connector.url = None;
@@ -217,13 +223,7 @@ impl DevRelay {
             .iter()
             .map(|platform| BotIdentity::new(platform.as_str(), ""))
             .collect();
-        plan.settings.direct.discord = None;
-        let configured = plan.settings.direct.telegram.take();
-        plan.settings.direct.telegram = Some(TelegramConfig {
-            token: Some(api.token()),
-            api_base: api.base(),
-            ..configured.unwrap_or_else(|| TelegramConfig::new(None))
-        });
+        configure(&mut plan.settings);
         let (keep, watched) = watch::channel(None);
         let (relay, serving) = plan.build(&watched, None)?;
         let (handle_sender, handle) = watch::channel(Some(relay.handle()));

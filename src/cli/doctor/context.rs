@@ -169,7 +169,7 @@ impl<'e> CheckContext<'e> {
     pub(super) fn has_peer(&self, peer: Peer) -> bool {
         let direct = self.settings().map(|settings| &settings.direct);
         match peer {
-            Peer::Connector => direct.is_none_or(|direct| !direct.is_bot()),
+            Peer::Connector => self.settings().is_none_or(Settings::has_connector),
             Peer::Telegram => direct.is_some_and(|direct| direct.telegram.is_some()),
             Peer::Discord => direct.is_some_and(|direct| direct.discord.is_some()),
         }

@@ -119,10 +119,9 @@ async fn listener(context: &CheckContext<'_>, settings: &Settings) -> ProbeResul
 fn target(settings: &Settings, receiver: &ReceiverConfig) -> Option<ProbeResult> {
     let deliver = receiver.deliver.as_deref()?;
     let (targets, error) = target::targets(deliver, None, &settings.cron.home_channels);
-    let identities = &settings.connector.identities;
     let unknown = targets.iter().find(|target| {
-        let known = identities.iter();
-        !identities.is_empty() && known.clone().all(|identity| identity.platform != target.platform)
+        let mut known = settings.identities().peekable();
+        known.peek().is_some() && known.all(|identity| identity.platform != target.platform)
     });
     let problem = error.or_else(|| {
         let platform = &unknown?.platform;

@@ -46,7 +46,7 @@ pub(super) fn api(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
             return vec![ProbeResult::failed(detail, remedy)];
         }
     };
-    // With two bots, the steps of the network are those to the first.
+    // With two bots, or beside a connector, the steps of the network are those to the first.
     context.target.get_or_insert(PeerTarget {
         peer: Peer::Discord,
         host: url.host_str().unwrap_or_default().to_owned(),

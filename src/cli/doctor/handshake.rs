@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::context::{CheckContext, Peer, RunningRelay, STEP_TIMEOUT};
+use super::context::{CheckContext, LoadedSettings, Peer, RunningRelay, STEP_TIMEOUT};
 use super::probe::ProbeResult;
 use super::{local, network};
 use crate::net::connector_http::{PolicyError, declare_policy};
@@ -265,7 +265,14 @@ pub(super) fn handshake(context: &CheckContext<'_>) -> Vec<ProbeResult> {
             .iter()
             .all(|identity| ![known.platform.as_str(), ANY_PLATFORM].contains(&identity.platform.as_str()))
     });
+    let bots = settings.direct.platforms();
     results.extend(unexpected.map(|descriptor| {
+        let platform = descriptor.platform.as_str();
+        if bots.contains(&platform) {
+            let what = "served by the connector and by your own bot: what comes through the connector is not answered";
+            let remedy = format!("remove {platform} at the connector, or `direct.{platform}` from the settings");
+            return ProbeResult::failed(what, remedy).about(platform);
+        }
         let remedy = "name the connector's platforms in GATEWAY_RELAY_PLATFORMS or `connector.identities`";
         ProbeResult::warn("declared by the connector, but not a configured identity", remedy)
             .about(excerpt(&descriptor.platform))
@@ -308,9 +315,15 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
                 .about(&policy.platform)
         })
         .collect();
-    if !own.is_empty() {
+    if !context.has_peer(Peer::Connector) {
         return own;
     }
+    let declared = connector_policy(context, known).await;
+    own.into_iter().chain(declared).collect()
+}
+
+/// What the connector is to apply; with consent, declares it.
+async fn connector_policy(context: &CheckContext<'_>, known: &LoadedSettings) -> Vec<ProbeResult> {
     let policies = provisioning::policies(&known.loaded);
     if policies.is_empty() {
         return vec![ProbeResult::ok("not configured; the connector's default applies")];

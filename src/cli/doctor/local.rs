@@ -72,7 +72,8 @@ fn settings_remedy(error: &ConfigError) -> String {
         ConfigError::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", path.display()),
         ConfigError::Secret(_) => "correct the secret file, or name another".to_owned(),
         ConfigError::Exclusive { .. } => {
-            "remove the bot from `direct` and omit --telegram and --discord, or remove `connector.url` and GATEWAY_RELAY_URL"
+            "leave each platform to one of them: remove it from GATEWAY_RELAY_PLATFORMS or `connector.identities`, or remove the bot \
+             from `direct` and omit --telegram and --discord"
                 .to_owned()
         }
         ConfigError::NoAccessMode { path, .. } => {
@@ -351,13 +352,14 @@ pub(super) fn platforms(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         ProbeResult::ok(format!("{platform}, without a connector ({origin})"))
     })
     .collect();
-    if !bots.is_empty() {
+    if !context.has_peer(Peer::Connector) {
         return bots;
     }
     let identities = known.loaded.settings.connector.identities.iter();
     let names: Vec<String> = identities.map(|identity| excerpt(&identity.platform)).collect();
     let origin = known.loaded.origins.of("connector.identities");
-    vec![ProbeResult::ok(format!("{} ({origin})", names.join(", ")))]
+    let announced = ProbeResult::ok(format!("{} ({origin})", names.join(", ")));
+    std::iter::once(announced).chain(bots).collect()
 }
 
 /// Checks whether everybody may drive an agent that can act, and whether somebody can approve those who ask.

@@ -45,15 +45,15 @@ pub(super) fn api(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
             return vec![ProbeResult::failed(detail, remedy)];
         }
     };
-    let target = PeerTarget {
+    // Beside a connector, the steps of the network are those to the connector.
+    context.target.get_or_insert(PeerTarget {
         peer: Peer::Telegram,
         host: url.host_str().unwrap_or_default().to_owned(),
         is_loopback: url.host().is_some_and(|host| is_loopback(&host)),
         is_plaintext: url.scheme() == "http",
         http_base: url.origin().ascii_serialization(),
         steps,
-    };
-    context.target = Some(target);
+    });
     vec![ProbeResult::ok(format!("{base}, no connector is used"))]
 }
 

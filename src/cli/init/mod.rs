@@ -382,20 +382,19 @@ enum Reach {
 fn reach(args: &InitArgs, asks: bool, loaded: &LoadedConfig) -> Result<Reach, InitFailure> {
     let known = loaded.settings.connector.url.is_some();
     if let Some(platform) = BotPlatform::of(args) {
-        if !known {
+        let key = platform.key();
+        let mut announced = loaded.settings.connector.identities.iter();
+        if !known || announced.all(|identity| identity.platform != key) {
             return Ok(Reach::Bot(platform));
         }
         let what = format!(
-            "a connector is configured already ({}), and the relay uses either that or a bot of its own",
+            "the connector ({}) has {key} already, and every message would come twice",
             loaded.origins.of("connector.url")
         );
         return Err(InitFailure::new(
             exit::CONFIGURATION,
             what,
-            format!(
-                "remove its URL there (GATEWAY_RELAY_URL), or omit --{}",
-                platform.key()
-            ),
+            format!("remove {key} from GATEWAY_RELAY_PLATFORMS or `connector.identities`, or omit --{key}"),
         ));
     }
     if args.connector_url.is_some() {

@@ -50,10 +50,14 @@ fn chats(settings: &Settings) -> String {
         .discord
         .as_ref()
         .map(|_| "your Discord bot".to_owned());
-    let bots: Vec<String> = telegram.into_iter().chain(discord).collect();
-    if !bots.is_empty() {
-        return bots.join(" and ");
+    let mut bots: Vec<String> = telegram.into_iter().chain(discord).collect();
+    if settings.has_connector() {
+        bots.push(connected_chats(settings));
     }
+    bots.join(" and ")
+}
+
+fn connected_chats(settings: &Settings) -> String {
     let identities = settings.connector.identities.iter();
     let mut platforms: Vec<&str> = identities.map(|identity| identity.platform.as_str()).collect();
     platforms.dedup();
@@ -94,10 +98,10 @@ fn writers(settings: &Settings) -> String {
 }
 
 fn next(settings: &Settings) -> String {
-    let place = if settings.direct.is_bot() {
-        format!("to your bot on {}", settings.direct.peer())
-    } else {
+    let place = if settings.has_connector() {
         "to your bot in a chat".to_owned()
+    } else {
+        format!("to your bot on {}", settings.peer())
     };
     format!("write {place}; Ctrl-C stops, and `hermes-relay status` in another terminal shows more")
 }

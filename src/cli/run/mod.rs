@@ -35,7 +35,7 @@ use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{BUILD, ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
-use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources, TWO_BOTS};
+use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources};
 use crate::cron::arming::Arming;
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
@@ -365,7 +365,7 @@ async fn serve(
     }
     drop(serving);
     manager.notify(&Notification::Stopping).await;
-    exit_code(ended, exit_request, settings.direct.peer(), &fatal)
+    exit_code(ended, exit_request, &settings, &fatal)
 }
 
 /// What this run uses, in the first lines of the log.
@@ -380,8 +380,8 @@ fn log_start(loaded: &LoadedConfig) {
         state_dir = %settings.state_dir.display(),
         "hermes-relay starts"
     );
-    let identities = settings.connector.identities.iter();
-    let platforms: Vec<&str> = identities.map(|identity| identity.platform.as_str()).collect();
+    let identities = settings.identities();
+    let platforms: Vec<String> = identities.map(|identity| identity.platform.clone()).collect();
     tracing::info!(
         target: log::BESIDE_PEOPLE,
         agents = greeting::agents(settings).join(", "),
@@ -448,21 +448,33 @@ async fn before_serving<T>(
 }
 
 /// The exit code of a relay that ended; reports what the user must fix.
-fn exit_code(ended: ExitReason, request: Option<SignalRequest>, peer: &str, fatal: &FatalErrors) -> ExitCode {
+fn exit_code(
+    ended: ExitReason,
+    request: Option<SignalRequest>,
+    settings: &Settings,
+    fatal: &FatalErrors,
+) -> ExitCode {
+    let (bots, has_connector) = (settings.direct.platforms(), settings.has_connector());
     match ended {
         ExitReason::Shutdown => requested_exit(request.unwrap_or(SignalRequest::Stop)),
         ExitReason::Slept => ExitCode::SUCCESS,
-        ExitReason::Revoked { reason } if peer == TWO_BOTS => fatal.fail(
+        ExitReason::Revoked { reason } if has_connector && !bots.is_empty() => fatal.fail(
+            exit::CONFIGURATION,
+            reason,
+            Some("correct the token of that bot (docs/telegram.md and docs/discord.md show where it is); if it is the connector, enroll \
+                  again with `hermes-relay enroll`"),
+        ),
+        ExitReason::Revoked { reason } if bots.len() > 1 => fatal.fail(
             exit::CONFIGURATION,
             reason,
             Some("correct the token of that bot; docs/telegram.md and docs/discord.md show where it is"),
         ),
-        ExitReason::Revoked { reason } if peer == "Discord" => fatal.fail(
+        ExitReason::Revoked { reason } if bots == ["discord"] => fatal.fail(
             exit::CONFIGURATION,
             reason,
             Some("docs/discord.md shows the pages of the developer portal"),
         ),
-        ExitReason::Revoked { reason } if peer == "Telegram" => fatal.fail(
+        ExitReason::Revoked { reason } if bots == ["telegram"] => fatal.fail(
             exit::REFUSED,
             reason,
             Some("get the bot's current token from @BotFather (/mybots, API Token) and store it in `token_file` or TELEGRAM_BOT_TOKEN"),

@@ -126,19 +126,18 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
     let names = validate::missing_names(&own.settings)
         .into_iter()
         .map(|(key, what)| (key.to_owned(), format!("`{key}`: {what}")));
-    let (telegram, discord) = (own.names("direct.telegram"), own.names("direct.discord"));
-    let two = ((telegram || discord) && own.sets("connector.url")).then(|| {
-        let bot = if telegram {
-            "direct.telegram"
-        } else {
-            "direct.discord"
-        };
-        let what = format!(
-            "`connector.url` and `{bot}` are both set; the relay either dials a connector or is a bot itself: remove one of them"
-        );
-        ("connector.url".to_owned(), what)
+    let twice = own.settings.connector.identities.iter().filter_map(|identity| {
+        let platform = identity.platform.trim();
+        let is_bot = ["telegram", "discord"].contains(&platform) && own.names(&format!("direct.{platform}"));
+        (own.sets("connector.url") && is_bot).then(|| {
+            let what = format!(
+                "`connector.identities` and `direct.{platform}` both name {platform}, and every message would come twice: remove one of \
+                 them"
+            );
+            ("connector.identities".to_owned(), what)
+        })
     });
-    let mistakes: Vec<_> = rules.chain(names).chain(two).map(invalid).collect();
+    let mistakes: Vec<_> = rules.chain(names).chain(twice).map(invalid).collect();
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
@@ -147,8 +146,9 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
     let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
     let warnings = misspelt.chain(settings.telemetry.warning());
     let warnings = warnings.chain(notify::warning(settings));
-    // The bots may be chosen on the command line; what names a connector has none.
-    let is_useless = settings.chat.group_context > 0 && own.sets("connector.url");
+    // The bots may be chosen on the command line; what names a connector has none, unless it names them, too.
+    let has_bot = own.names("direct.telegram") || own.names("direct.discord");
+    let is_useless = settings.chat.group_context > 0 && own.sets("connector.url") && !has_bot;
     let useless = is_useless.then(|| {
         "`chat.group_context` has no effect with a connector, which sends context of its own; it is for bots of your own (`direct`)"
             .to_owned()

@@ -232,15 +232,15 @@ fn all_mistakes_are_reported_at_once() {
         );
     }
     let broken = mistakes(
-        "link: {max_in_flight: 0}\nprompts: {max_open: 0}\nagent: nobody\nconnector: {url: 'wss://c.example'}\n\
-         direct:\n  telegram:\nroutes: [{agent: none}]\n",
+        "link: {max_in_flight: 0}\nprompts: {max_open: 0}\nagent: nobody\nconnector: {url: 'wss://c.example', identities: \
+         [{platform: slack}, {platform: telegram}]}\ndirect:\n  telegram:\nroutes: [{agent: none}]\n",
     );
     for wanted in [
         "`link.max_in_flight` must be between",
         "`prompts.max_open` must be between",
         "`agent`: there is no agent `nobody`",
         "`routes`: there is no agent `none`",
-        "`connector.url` and `direct.telegram` are both set",
+        "`connector.identities` and `direct.telegram` both name telegram",
     ] {
         assert!(
             broken.iter().any(|mistake| mistake.contains(wanted)),

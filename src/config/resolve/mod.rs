@@ -71,7 +71,8 @@ pub(super) fn load_from(
         settings.log.format = layers.record("log.format", Origin::Flag, format);
     }
     settings.hermes_home.clone_from(&layers.home);
-    let allow_bots = layers.allow_bots(&settings.connector.identities, settings.policy.keys());
+    let platforms = settings.identities().map(|identity| identity.platform.clone());
+    let allow_bots = layers.allow_bots(platforms.chain(settings.policy.keys().cloned()));
     if settings.connector.secret.is_some() && settings.connector.gateway_id.is_none() {
         let origin = layers.origins.of("connector.secret").clone();
         layers.warnings.push(format!(
@@ -389,20 +390,12 @@ impl Layers<'_> {
         Ok(())
     }
 
-    fn allow_bots<'p>(
-        &self,
-        identities: &'p [BotIdentity],
-        policies: impl Iterator<Item = &'p String>,
-    ) -> BTreeMap<String, String> {
-        let platforms = identities
-            .iter()
-            .map(|identity| &identity.platform)
-            .chain(policies);
+    fn allow_bots(&self, platforms: impl Iterator<Item = String>) -> BTreeMap<String, String> {
         platforms
             .filter_map(|platform| {
-                let name = env::allow_bots_variable(platform);
+                let name = env::allow_bots_variable(&platform);
                 let (value, _) = self.in_process(&name).or_else(|| self.in_dotenv(&name))?;
-                Some((platform.clone(), value))
+                Some((platform, value))
             })
             .collect()
     }

@@ -20,7 +20,6 @@
 //! # }
 //! ```
 
-mod calls;
 mod chats;
 mod files;
 mod html;
@@ -46,9 +45,10 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 
 pub use chats::{ApiChat, ApiChatKind, ApiPerson, BotStanding};
+pub(in crate::dev) use files::ApiFiles;
 pub use markup::{ApiSpan, ApiText};
 pub use methods::method_named;
-pub use params::ApiParams;
+pub use params::{ApiParams, UploadedFile};
 pub use people::{PersonFile, PersonMessage};
 pub use server::{BotApiHub, unix_now};
 pub use settings::BotApiSettings;

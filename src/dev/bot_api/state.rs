@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::calls::CallLog;
 use super::chats::{ApiChat, ApiChatKind, ApiMessage, ApiPerson, BotStanding};
 use super::files::ApiFiles;
 use super::markup::ApiText;
@@ -13,6 +12,7 @@ use super::params::ApiParams;
 use super::refusal::ApiRefusal;
 use super::settings::BotApiSettings;
 use super::updates::ApiUpdates;
+use crate::dev::calls::CallLog;
 
 /// Chats that are known at most.
 const MAX_CHATS: usize = 20_000;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::deferred::{DeferredAnswers, DeferredCommand};
+use super::deferred::{DeferredAnswers, DeferredCommand, press_of};
 use super::plan::{CallsEnd, PlannedRequest, RequestPlanner, snowflake, thread_of};
 use super::request::{DiscordFault, RestAnswer, RestMethod, RestRequest};
 use crate::collections::BoundedCache;
@@ -120,6 +120,15 @@ impl DiscordCalls {
             }
             _ => None,
         };
+        if let Action::Send {
+            reply_to: Some(reply_to),
+            ..
+        } = action
+            && press_of(reply_to).is_some()
+            && answers.is_none()
+        {
+            return Err(refused("gone", "the press can not be answered any more"));
+        }
         let belongs_to = match action {
             Action::Send { reply_to, .. }
             | Action::Prompt { reply_to, .. }

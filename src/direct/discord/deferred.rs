@@ -1,6 +1,7 @@
 //! Commands of people that wait for their answer. Discord shows a placeholder for each, which the first message that answers the
 //! command replaces while the command's token lives. A command has no message, so answers name it by an id of its own. What is for
-//! its author alone does not replace the placeholder, which everybody sees: it follows once the placeholder is gone.
+//! its author alone does not replace the placeholder, which everybody sees: it follows once the placeholder is gone. A press of a
+//! button has no placeholder and needs no answer; what is said to it is for that person alone.
 
 use std::collections::VecDeque;
 
@@ -15,10 +16,27 @@ const TOKEN_MS: i64 = 14 * 60 * 1000 + 30_000;
 
 /// Marks the id of a command where otherwise the id of a message is.
 const COMMAND_MARK: &str = "interaction-";
+/// Marks the id of a press of a button there.
+const PRESS_MARK: &str = "press-";
 
 /// The command that this id names, if it is not the id of a message.
 pub fn interaction_of(message_id: &str) -> Option<&str> {
     message_id.strip_prefix(COMMAND_MARK)
+}
+
+/// The press that this id names.
+pub(super) fn press_of(message_id: &str) -> Option<&str> {
+    message_id.strip_prefix(PRESS_MARK)
+}
+
+/// What waits for an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum DeferredKind {
+    /// A command, which has a placeholder.
+    #[default]
+    Command,
+    /// The press of a button, which has none.
+    Press,
 }
 
 /// A command that waits for its answer.
@@ -40,6 +58,9 @@ pub struct DeferredCommand {
     /// Whether the answer is for the author alone.
     #[serde(default)]
     pub(super) is_private: bool,
+    /// What it is.
+    #[serde(skip)]
+    pub(super) kind: DeferredKind,
     /// The op that answers it.
     #[serde(skip)]
     pub(super) op: Option<OpId>,
@@ -51,7 +72,16 @@ pub struct DeferredCommand {
 impl DeferredCommand {
     /// The id by which answers name it.
     pub fn message_id(&self) -> String {
-        format!("{COMMAND_MARK}{}", self.id)
+        let mark = match self.kind {
+            DeferredKind::Command => COMMAND_MARK,
+            DeferredKind::Press => PRESS_MARK,
+        };
+        format!("{mark}{}", self.id)
+    }
+
+    /// Whether it is the press of a button.
+    pub(super) fn is_press(&self) -> bool {
+        self.kind == DeferredKind::Press
     }
 
     /// Whether its token still answers.
@@ -73,7 +103,7 @@ impl DeferredAnswers {
 
     /// The commands to store.
     pub fn waiting(&self) -> impl Iterator<Item = &DeferredCommand> {
-        self.0.iter()
+        self.0.iter().filter(|command| !command.is_press())
     }
 
     /// A command came; one that waits already came again.
@@ -82,8 +112,10 @@ impl DeferredAnswers {
             return;
         }
         if self.0.len() == MAX_WAITING {
-            let answered = self.0.iter().position(|known| known.is_answered);
-            self.0.remove(answered.unwrap_or_default());
+            let press = self.0.iter().position(|known| known.is_press());
+            let answered = || self.0.iter().position(|known| known.is_answered);
+            let least = press.or_else(answered);
+            self.0.remove(least.unwrap_or_default());
         }
         self.0.push_back(DeferredCommand {
             is_new: true,
@@ -108,11 +140,11 @@ impl DeferredAnswers {
 
     /// The command that an op answers first. A repeat of the op gets the same one.
     pub fn claim(&mut self, op: OpId, reply_to: &str, now_ms: i64) -> Option<DeferredCommand> {
-        let id = interaction_of(reply_to)?;
+        interaction_of(reply_to).or_else(|| press_of(reply_to))?;
         self.0.retain(|command| command.is_alive(now_ms));
         let mine = |command: &&mut DeferredCommand| {
             let is_free = command.op.is_none() && !command.is_answered;
-            command.op == Some(op) || (is_free && command.id == id)
+            command.op == Some(op) || (is_free && command.message_id() == reply_to)
         };
         let command = self.0.iter_mut().find(mine)?;
         command.op = Some(op);
@@ -131,6 +163,7 @@ impl DeferredAnswers {
         let mut waiting = self.0.iter();
         waiting
             .find(|command| command.id == id && command.op.is_none() && !command.is_answered)
+            .filter(|command| !command.is_press())
             .cloned()
     }
 
@@ -215,6 +248,30 @@ mod tests {
             answers.came(command(&format!("n{number}")));
         }
         assert_eq!(answers.waiting().count(), MAX_WAITING);
+    }
+
+    #[test]
+    fn a_press_takes_no_place_of_a_command_and_has_nothing_to_take_away() {
+        let press = |id: &str| DeferredCommand {
+            kind: DeferredKind::Press,
+            ..command(id)
+        };
+        let mut answers = DeferredAnswers::default();
+        answers.came(command("1"));
+        for number in 0..300 {
+            answers.came(press(&format!("p{number}")));
+        }
+        assert_eq!(answers.waiting().count(), 1, "presses are not stored");
+        assert_eq!(
+            claimed(&mut answers, 1, "interaction-p299", 0),
+            None,
+            "not as a command"
+        );
+        assert!(answers.unanswered("p299").is_none());
+        let whispered = answers.claim(OpId(2), "press-p299", 0).unwrap();
+        assert!(whispered.is_press());
+        assert_eq!(claimed(&mut answers, 3, "press-p0", 0), None, "long gone");
+        assert_eq!(claimed(&mut answers, 4, "interaction-1", 0).as_deref(), Some("1"));
     }
 
     #[test]

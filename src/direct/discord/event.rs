@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::bot::DiscordBot;
-use super::deferred::DeferredCommand;
+use super::deferred::{DeferredCommand, DeferredKind};
 use crate::collections::BoundedCache;
 use crate::direct::{RecentMessages, field};
 use crate::text::truncate;
-use crate::wire::{PROMPT_TOKEN, PassthroughForward};
+use crate::wire::{PRIVATE_REPLY, PROMPT_TOKEN, PassthroughForward};
 
 /// Longest quoted text of a message that is replied to, in characters.
 const MAX_QUOTED: usize = 4096;
@@ -463,7 +463,7 @@ impl EventReader {
         let user = user.or_else(|| field::object(interaction, "user"))?;
         field::text(user, "id")?;
         let owned = |object: &Value, key: &str| field::text(object, key).map(str::to_owned);
-        let command = DeferredCommand {
+        let mut command = DeferredCommand {
             id: owned(interaction, "id")?,
             token: owned(interaction, "token")?,
             application: owned(interaction, "application_id").unwrap_or_else(|| self.bot.application.clone()),
@@ -490,6 +490,9 @@ impl EventReader {
             4 => InteractionKind::Completion,
             _ => return None,
         };
+        if kind == InteractionKind::Press {
+            command.kind = DeferredKind::Press;
+        }
         let is_for_relay = matches!(kind, InteractionKind::Command | InteractionKind::Press);
         let forward = is_for_relay.then(|| {
             let mut body = interaction.clone();
@@ -497,6 +500,9 @@ impl EventReader {
             if kind == InteractionKind::Command {
                 // It has no message. What answers it names it by this id.
                 body["message"] = json!({ "id": command.message_id() });
+            } else {
+                // What is said to whoever pressed, and to nobody else, names it by this id.
+                body[PRIVATE_REPLY] = command.message_id().into();
             }
             Box::new(PassthroughForward {
                 platform: "discord".to_owned(),
@@ -763,6 +769,13 @@ mod tests {
         assert_eq!(
             (&body["data"]["name"], &body["token"]),
             (&json!("new"), &Value::Null)
+        );
+        let (_, press) =
+            interaction(&json!({"type": 3, "data": {"custom_id": "hp1:abc:yes"}, "message": {"id": "4"}}));
+        let body: Value = serde_json::from_slice(&press.unwrap().body).unwrap();
+        assert_eq!(
+            (&body["message"]["id"], &body["private_reply"]),
+            (&json!("4"), &json!("press-70"))
         );
         for (more, kind, is_forwarded) in [
             (json!({"type": 5}), InteractionKind::Command, true),

@@ -327,12 +327,18 @@ impl RequestPlanner {
         PlannedRequest::of_text(request, None).or_else(self.post(body))
     }
 
+    /// A text for the person alone who pressed a button; for nobody if that fails.
+    fn whisper(&self, press: &DeferredCommand, body: &Map<String, Value>) -> PlannedRequest {
+        let request = RestRequest {
+            command: Some(press.id.clone()),
+            ..privately(self.follow_up(press, body))
+        };
+        PlannedRequest::of_text(request, None)
+    }
+
     /// A text for the author of a command alone. Everybody sees the placeholder, so it must be gone first.
     fn answer_privately(&self, command: &DeferredCommand, body: Map<String, Value>) -> [PlannedRequest; 2] {
-        let mut request = self.follow_up(command, &body);
-        if let Some(body) = &mut request.body {
-            body["flags"] = (SUPPRESS_EMBEDS | EPHEMERAL).into();
-        }
+        let request = privately(self.follow_up(command, &body));
         let gone = RestRequest {
             command: Some(command.id.clone()),
             ..self.by_token(command, RestMethod::Delete, "messages/@original", None)
@@ -556,6 +562,7 @@ impl RequestPlanner {
                 body.insert("components".to_owned(), rows.clone());
             }
             match self.answers.as_ref().filter(|_| at == 0) {
+                Some(press) if press.is_press() => steps.push_back(self.whisper(press, &body)),
                 Some(command) if command.is_private => steps.extend(self.answer_privately(command, body)),
                 Some(command) => steps.push_back(self.replace_placeholder(command, body)),
                 None => steps.push_back(self.message(body, Vec::new())),
@@ -612,6 +619,14 @@ impl RequestPlanner {
         };
         Ok((steps, end))
     }
+}
+
+/// A message that only the person of its interaction sees.
+fn privately(mut request: RestRequest) -> RestRequest {
+    if let Some(body) = &mut request.body {
+        body["flags"] = (SUPPRESS_EMBEDS | EPHEMERAL).into();
+    }
+    request
 }
 
 /// Whether a file is in the format of voice messages, by its name.

@@ -32,14 +32,25 @@ const MAX_TOTAL: u64 = 512 * 1024 * 1024;
 pub struct BotFiles {
     /// The server of files that have no public address, if the platform has one.
     client: Option<Arc<BotClient>>,
+    /// The platforms of the bots.
+    platforms: Vec<&'static str>,
     outgoing: PathBuf,
 }
 
 impl BotFiles {
     /// Files in `media`, the directory of attachments. Creates nothing yet.
-    pub fn new(client: Option<Arc<BotClient>>, media: &Path) -> Self {
+    pub fn new(client: Option<Arc<BotClient>>, platforms: Vec<&'static str>, media: &Path) -> Self {
         let outgoing = media.join(DIRECTORY);
-        Self { client, outgoing }
+        Self {
+            client,
+            platforms,
+            outgoing,
+        }
+    }
+
+    /// Whether one of the bots is on this platform.
+    pub(super) fn serve(&self, platform: &str) -> bool {
+        self.platforms.contains(&platform)
     }
 
     /// Creates the directory for the owner only, and removes copies that nobody sends any more.

@@ -37,6 +37,9 @@ pub enum MediaError {
     /// The token would cross the network unencrypted.
     #[error("refusing to send the token unencrypted; use https")]
     Plaintext,
+    /// Nobody serves the platform.
+    #[error("neither a connector nor a bot serves this platform")]
+    NoHost,
     /// There are no credentials for the connector yet.
     #[error("no credentials for the connector; enroll first")]
     NoCredentials,

@@ -78,25 +78,22 @@ impl MediaSettings {
 /// Mints a token for one request, valid for [`crate::wire::TOKEN_TTL_SECS`]; `None` without credentials.
 pub type TokenMinter = Arc<dyn Fn() -> Option<UpgradeToken> + Send + Sync>;
 
-/// The host that keeps the files of messages.
-pub enum MediaHost {
-    /// A connector keeps them.
-    Connector {
-        /// The connector's address.
-        url: ConnectorUrl,
-        /// Mints tokens for requests to the connector.
-        mint: TokenMinter,
-        /// Whether the token may cross the network unencrypted.
-        allow_plaintext: bool,
-    },
-    /// The platform of a bot keeps them.
-    Bot(Arc<BotFiles>),
+/// A connector that keeps files of messages.
+pub struct MediaConnector {
+    /// The connector's address.
+    pub url: ConnectorUrl,
+    /// Mints tokens for requests to the connector.
+    pub mint: TokenMinter,
+    /// Whether the token may cross the network unencrypted.
+    pub allow_plaintext: bool,
 }
 
-/// Access to the network and to the host of the files.
+/// Access to the network and to those who keep the files.
 pub struct MediaAccess {
-    /// The host that keeps the files.
-    pub host: MediaHost,
+    /// The connector, if there is one.
+    pub connector: Option<MediaConnector>,
+    /// The files of bots: theirs and the copies that they upload.
+    pub bots: Option<Arc<BotFiles>>,
     /// How requests leave this machine.
     pub egress: HttpEgress,
 }
@@ -165,16 +162,11 @@ pub struct Uploaded {
 /// Downloads and uploads attachments; one per relay, shared by its turns.
 pub struct MediaClient {
     settings: MediaSettings,
-    host: OpenHost,
+    connector: Option<ConnectorFiles>,
+    bots: Option<Arc<BotFiles>>,
     guard: AddressGuard,
     dir: MediaDir,
     downloads: Semaphore,
-}
-
-/// [`MediaHost`], checked.
-enum OpenHost {
-    Connector(ConnectorFiles),
-    Bot(Arc<BotFiles>),
 }
 
 /// The files that a connector keeps for this gateway.
@@ -209,24 +201,21 @@ impl MediaClient {
     /// holds the state directory's lock.
     pub fn open(dir: &Path, settings: MediaSettings, access: MediaAccess) -> Result<Self, MediaError> {
         let allowed = AllowedHosts::parse(&settings.allow_hosts).map_err(MediaError::AllowHosts)?;
-        let host = match access.host {
-            MediaHost::Connector {
-                url,
-                mint,
-                allow_plaintext,
-            } => OpenHost::Connector(ConnectorFiles {
-                urls: MediaUrls::new(&url).map_err(MediaError::Connector)?,
-                mint,
-                allow_plaintext,
+        let connector = match access.connector {
+            Some(connector) => Some(ConnectorFiles {
+                urls: MediaUrls::new(&connector.url).map_err(MediaError::Connector)?,
+                mint: connector.mint,
+                allow_plaintext: connector.allow_plaintext,
             }),
-            MediaHost::Bot(files) => OpenHost::Bot(files),
+            None => None,
         };
         let turns = MediaDir::open(dir, &settings)?;
-        if let OpenHost::Bot(files) = &host {
+        if let Some(files) = &access.bots {
             files.open().map_err(MediaError::Disk)?;
         }
         Ok(Self {
-            host,
+            connector,
+            bots: access.bots,
             guard: AddressGuard::new(access.egress, settings.timeout(), allowed),
             dir: turns,
             downloads: Semaphore::new(settings.parallel.clamp(1, Semaphore::MAX_PERMITS)),
@@ -291,11 +280,12 @@ impl MediaClient {
         downloads
     }
 
-    /// Uploads an agent's file to the connector. It must be a regular file, not hidden, and with every link resolved lie
+    /// Makes an agent's file reachable for whoever serves the platform: a copy for its bot, an upload to the connector. It must be a regular file, not hidden, and with every link resolved lie
     /// inside one of `roots` or the settings' `send_from`. A relative path starts at the first of `roots`, the agent's
     /// working directory.
     pub async fn upload(
         &self,
+        platform: &str,
         path: &Path,
         name: Option<&str>,
         mime: Option<&str>,
@@ -315,8 +305,10 @@ impl MediaClient {
         let outgoing = tokio::task::spawn_blocking(move || files::open_inside(&path, &roots, &also, max))
             .await
             .map_err(|cause| MediaError::Disk(cause.into()))??;
-        let url = match &self.host {
-            OpenHost::Connector(files) => {
+        let bot = self.bots.as_ref().filter(|bots| bots.serve(platform));
+        let url = match (bot, &self.connector) {
+            (None, None) => return Err(MediaError::NoHost),
+            (None, Some(files)) => {
                 let url = files.urls.upload_url();
                 let token = files.token(url)?;
                 let upload = transfer::upload(&self.guard, url, &token, outgoing, &name, &mime);
@@ -325,7 +317,7 @@ impl MediaClient {
                     .map_err(|_| MediaError::TimedOut)??;
                 files.urls.file_url(&id)
             }
-            OpenHost::Bot(files) => {
+            (Some(files), _) => {
                 let (files, name) = (Arc::clone(files), name.clone());
                 // Cancel-safe: a copy that nobody sends is removed by age.
                 tokio::task::spawn_blocking(move || files.keep(outgoing, &name))
@@ -353,12 +345,14 @@ impl MediaClient {
 
     /// Whether an address is a file that only the connector, or Telegram, can serve.
     pub fn is_hosted(&self, url: &str) -> bool {
-        match &self.host {
-            OpenHost::Connector(files) => {
-                parse_url(url).is_ok_and(|url| files.urls.owner(&url) == UrlOwner::Connector)
-            }
-            OpenHost::Bot(_) => FileAddress::is_address(url),
-        }
+        (self.bots.is_some() && FileAddress::is_address(url))
+            || parse_url(url).is_ok_and(|url| self.connector_of(&url).is_some())
+    }
+
+    /// The connector, if it keeps the file at this address.
+    fn connector_of(&self, url: &Url) -> Option<&ConnectorFiles> {
+        let is_its = |files: &&ConnectorFiles| files.urls.owner(url) == UrlOwner::Connector;
+        self.connector.as_ref().filter(is_its)
     }
 
     async fn download_one(
@@ -385,7 +379,7 @@ impl MediaClient {
     }
 
     async fn fetch(&self, url: &str, mime: &str, names: &FileNames<'_>) -> Result<Downloaded, MediaError> {
-        if let OpenHost::Bot(files) = &self.host
+        if let Some(files) = &self.bots
             && let Some(address) = FileAddress::parse(url)
         {
             let response = files.fetch(&address.id).await?;
@@ -397,13 +391,13 @@ impl MediaClient {
             return transfer::save(response, &from, mime, names, self.settings.max_bytes).await;
         }
         let url = parse_url(url)?;
-        let (response, from) = match &self.host {
-            OpenHost::Connector(files) if files.urls.owner(&url) == UrlOwner::Connector => {
+        let (response, from) = match self.connector_of(&url) {
+            Some(files) => {
                 let token = files.token(&url)?;
                 let response = transfer::get_from_connector(&self.guard, &url, &token).await?;
                 (response, url)
             }
-            OpenHost::Connector(_) | OpenHost::Bot(_) => transfer::get_from_anyone(&self.guard, &url).await?,
+            None => transfer::get_from_anyone(&self.guard, &url).await?,
         };
         transfer::save(response, &from, mime, names, self.settings.max_bytes).await
     }

@@ -70,7 +70,6 @@ impl LoopSettings {
     fn new(settings: &Settings) -> Self {
         let sessions = &settings.sessions;
         let notice = |text: &Option<String>| text.clone().filter(|text| !text.trim().is_empty());
-        let identities = settings.connector.identities.iter();
         Self {
             busy_mode: sessions.busy_mode,
             grace: Duration::from_secs(sessions.grace_secs),
@@ -79,7 +78,8 @@ impl LoopSettings {
             overflow_notice: notice(&sessions.overflow_notice),
             undelivered_notice: notice(&sessions.undelivered_notice),
             deliver: (settings.serve.receiver.as_ref()).and_then(|receiver| receiver.deliver.clone()),
-            identities: identities
+            identities: settings
+                .identities()
                 .map(|identity| (identity.platform.clone(), identity.bot_id.clone()))
                 .collect(),
             stream: Arc::new(settings.streaming.clone()),
@@ -150,9 +150,8 @@ impl EventLoop {
         commands.retain(|name| name != "voice" || voice.speaker.is_some());
         commands.retain(|name| name != "project" || !settings.projects.is_empty());
         let platforms = settings.connector.identities.iter();
-        let (peer, recovered) = (settings.direct.peer(), opened.recovered);
+        let (peer, recovered) = (settings.peer(), opened.recovered);
         let bots = settings.direct.platforms();
-        let is_bot = !bots.is_empty();
         let mut event_loop = Self {
             adapters: adapters(&loop_settings, &LinkStatus::default()),
             chats: Chats::new(settings),
@@ -188,7 +187,7 @@ impl EventLoop {
             lifecycle: Lifecycle::new(settings),
             sleeper: Sleeper::new(settings, suspender, clock.now()),
             settings: loop_settings,
-            link: RelayLink::new(transport, result_sender, !is_bot, clock.unix_ms()),
+            link: RelayLink::new(transport, result_sender, settings, clock.unix_ms()),
             clock,
             media,
             voice,

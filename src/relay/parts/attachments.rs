@@ -25,7 +25,7 @@ use crate::agent::{Attachment, Media, MediaLocation, Turn};
 use crate::config::Settings;
 use crate::net::http::HttpEgress;
 use crate::net::media::{
-    BotFiles, DownloadLocation, DownloadRequest, Downloaded, MediaAccess, MediaClient, MediaHost,
+    BotFiles, DownloadLocation, DownloadRequest, Downloaded, MediaAccess, MediaClient, MediaConnector,
     TokenMinter, TurnDir,
 };
 use crate::net::proxy::ProxyRules;
@@ -56,19 +56,23 @@ pub fn open_client(
     proxies: ProxyRules,
     credentials: watch::Receiver<Option<Credentials>>,
     link: watch::Receiver<LinkStatus>,
-    bot: Option<Arc<BotFiles>>,
+    bots: Option<Arc<BotFiles>>,
     lease: Option<SendLease>,
 ) -> Option<Arc<MediaClient>> {
-    let host = match bot {
-        Some(files) => MediaHost::Bot(files),
-        None => MediaHost::Connector {
-            url: ConnectorUrl::parse(settings.connector.url.as_deref()?).ok()?,
+    let url = settings.connector.url.as_deref();
+    let url = url.map(|url| ConnectorUrl::parse(url).ok());
+    let connector = match (url, &bots) {
+        (Some(url), _) => Some(MediaConnector {
+            url: url?,
             mint: token_minter(credentials, link),
             allow_plaintext: settings.connector.allow_plaintext,
-        },
+        }),
+        (None, Some(_)) => None,
+        (None, None) => return None,
     };
     let access = MediaAccess {
-        host,
+        connector,
+        bots,
         egress: HttpEgress {
             tls,
             proxies,
@@ -110,14 +114,17 @@ fn token_minter(
 #[derive(Debug)]
 pub struct TurnFiles {
     client: Option<Arc<MediaClient>>,
+    /// The platform that the turn answers on.
+    platform: String,
     workdir: Option<PathBuf>,
     directory: OnceLock<TurnDir>,
 }
 
 impl TurnFiles {
-    pub fn new(client: Option<Arc<MediaClient>>, workdir: Option<PathBuf>) -> Self {
+    pub fn new(client: Option<Arc<MediaClient>>, platform: String, workdir: Option<PathBuf>) -> Self {
         Self {
             client,
+            platform,
             workdir,
             directory: OnceLock::new(),
         }
@@ -438,7 +445,13 @@ async fn upload(turn: TurnId, files: Arc<TurnFiles>, accepted: bool, file: FileT
         }
         (MediaLocation::File(path), Some(client)) => {
             let uploaded = client
-                .upload(&path, media.name.as_deref(), None, &files.roots())
+                .upload(
+                    &files.platform,
+                    &path,
+                    media.name.as_deref(),
+                    None,
+                    &files.roots(),
+                )
                 .await;
             match uploaded {
                 Ok(uploaded) => OutgoingAttachment::File {

@@ -50,9 +50,9 @@ pub struct Inbound {
 
 impl Inbound {
     pub fn new(settings: &Settings) -> Self {
-        let identities = settings.connector.identities.iter();
+        let announced = settings.identities();
         Self {
-            announced: identities.map(|identity| identity.platform.clone()).collect(),
+            announced: announced.map(|identity| identity.platform.clone()).collect(),
             undeclared: BTreeSet::new(),
             taken: None,
             passed: VecDeque::new(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use crate::config::Settings;
 use crate::link::{End, Generation, Op, SendResult};
 use crate::relay::transport::{LinkStatus, RelayTransport};
 use crate::wire::OpId;
@@ -16,8 +17,10 @@ pub struct RelayLink {
     status: LinkStatus,
     /// Since when the link has its state, in Unix milliseconds.
     since_ms: i64,
-    /// Whether other instances may run turns of the same sessions.
+    /// Whether other instances may run turns of the same sessions: a connector may have some.
     has_other_instances: bool,
+    /// The platforms that the relay talks to itself.
+    own_platforms: Vec<&'static str>,
 }
 
 /// What a new status changed.
@@ -32,7 +35,7 @@ impl RelayLink {
     pub fn new(
         transport: Arc<dyn RelayTransport>,
         results: mpsc::Sender<(OpId, SendResult)>,
-        has_other_instances: bool,
+        settings: &Settings,
         now_ms: i64,
     ) -> Self {
         Self {
@@ -40,7 +43,8 @@ impl RelayLink {
             results,
             status: LinkStatus::default(),
             since_ms: now_ms,
-            has_other_instances,
+            has_other_instances: settings.has_connector(),
+            own_platforms: settings.direct.platforms(),
         }
     }
 
@@ -110,10 +114,11 @@ impl RelayLink {
         self.transport.answer_privately(platform, message_id);
     }
 
-    /// Asks the connector to stop a session's turn that does not run here; returns whether there is a connection to one. Never
+    /// Asks the connector to stop a session's turn that does not run here, unless its platform is one of ours; returns whether there is a connection to one. Never
     /// in answer to an interrupt: two instances would ask each other for ever.
-    pub fn stop_elsewhere(&self, session: &str) -> bool {
-        let is_asked = self.has_other_instances && self.is_live();
+    pub fn stop_elsewhere(&self, session: &str, platform: Option<&str>) -> bool {
+        let is_own = platform.is_some_and(|platform| self.own_platforms.contains(&platform));
+        let is_asked = self.has_other_instances && !is_own && self.is_live();
         if is_asked {
             tracing::info!(
                 session,

@@ -166,7 +166,8 @@ impl SlashCommands {
         language: Language,
     ) -> Self {
         // A connector fills one menu only, and bots of one's own fill theirs.
-        let has_menu = bots.is_empty() && platforms.any(|platform| platform == MANIFEST_PLATFORM);
+        let is_own = bots.contains(&MANIFEST_PLATFORM);
+        let has_menu = !is_own && platforms.any(|platform| platform == MANIFEST_PLATFORM);
         let menus = bots.into_iter().chain(has_menu.then_some(MANIFEST_PLATFORM));
         Self {
             enabled,
@@ -298,6 +299,7 @@ mod tests {
             (&["telegram"], &[], &[]),
             (&["telegram"], &["telegram"], &["telegram"]),
             (&["discord"], &["discord"], &["discord"]),
+            (&["discord"], &["telegram"], &["telegram", "discord"]),
             (&[], &["telegram", "discord"], &["telegram", "discord"]),
         ] {
             let enabled = vec!["stop".to_owned()];

@@ -199,6 +199,12 @@ impl Sleeper {
         if !sleep.enabled || settings.connector.wake_url.is_none() {
             return None;
         }
+        if let Some(bot) = settings.direct.platforms().first() {
+            tracing::warn!(
+                "nobody buffers for the bot of `direct.{bot}`, so the relay stays awake: `sleep` does not count beside it"
+            );
+            return None;
+        }
         if sleep.action == SleepAction::Suspend && suspender.is_none() {
             tracing::warn!(
                 "nothing can suspend this machine, so the relay stays awake: set `sleep.command` or `connector.sleep_url`"

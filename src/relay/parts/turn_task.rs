@@ -178,7 +178,12 @@ pub async fn run_turn(
     let (speaker, instead) = (context.speaker(), context.instead.clone());
     let has_answer = instead.is_none();
     let mut preference = None;
-    let files = Arc::new(TurnFiles::new(context.media.clone(), turn.workdir.clone()));
+    let platform = turn.input.origin.platform.clone();
+    let files = Arc::new(TurnFiles::new(
+        context.media.clone(),
+        platform,
+        turn.workdir.clone(),
+    ));
     let mut output = TurnOutput::new(turn.id, requests, context, Arc::clone(&files));
     output.changes = TurnChanges::new(turn.workdir.clone());
     if let Some(InsteadOfAnswer::Show(text, file)) = &instead {

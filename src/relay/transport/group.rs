@@ -1,9 +1,11 @@
-//! Several bots of one's own as one transport: each platform has its own connection, and the relay above sees one.
+//! Bots of one's own and a connector as one transport: each has its own connection, and the relay above sees one.
 //!
-//! The relay is live as long as one of the bots is. Frames are acknowledged to the bot that brought them, by the name that they get
-//! here, which holds the number of that bot's connection. An end of one bot is the end of all: somebody has to mend its settings.
+//! The relay is live as long as one of the members is. Frames are acknowledged to the member that brought them, by the name that
+//! they get here, which holds the number of that member's connection. Ops go to the bot of their platform, else to the connector.
+//! An end of one member is the end of all: somebody has to mend its settings. A platform that is a bot's and that the connector
+//! declares too is the bot's: what the connector brings for it is quarantined.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,21 +19,46 @@ use super::{
 };
 use crate::link::{Counters, Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
 use crate::relay::metrics::LabelCounts;
-use crate::wire::{CapabilityDescriptor, OpId};
+use crate::wire::{CapabilityDescriptor, DecodeError, OpId, Undecodable};
 
-/// Connections of one bot whose numbers are remembered; acknowledgements for older ones are of no use.
+/// What the connector is called beside the platforms of bots.
+const CONNECTOR: &str = "connector";
+/// Connections of one member whose numbers are remembered; acknowledgements for older ones are of no use.
 const MAX_CONNECTIONS: usize = 1024;
 
-/// A bot among several.
-struct PlatformBot {
-    platform: &'static str,
+/// Who is a member of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MemberKind {
+    /// The bot of this platform.
+    Bot(&'static str),
+    /// A connector, with the platforms that are announced to it.
+    Connector(Vec<String>),
+}
+
+impl MemberKind {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Bot(platform) => platform,
+            Self::Connector(_) => CONNECTOR,
+        }
+    }
+
+    /// Whether it is the bot of this platform.
+    fn is_bot(&self, platform: &str) -> bool {
+        matches!(self, Self::Bot(own) if *own == platform)
+    }
+}
+
+/// A member of a group.
+struct GroupMember {
+    kind: MemberKind,
     transport: Arc<dyn RelayTransport>,
     /// The numbers of its connections, the first and then the later ones, and how many came before them.
     connections: Mutex<(usize, VecDeque<Generation>)>,
 }
 
-impl PlatformBot {
-    /// The name of a frame: its place among the bots, its connection, and the name that it had.
+impl GroupMember {
+    /// The name of a frame: the place of its member, its connection, and the name that it had.
     fn name(&self, place: usize, generation: Generation, buffer_id: &str) -> String {
         let mut known = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let (before, connections) = &mut *known;
@@ -54,42 +81,49 @@ impl PlatformBot {
     }
 }
 
-/// Several bots as one transport.
-pub struct BotGroup {
-    bots: Arc<Vec<PlatformBot>>,
+/// Several transports as one.
+pub struct TransportGroup {
+    members: Arc<Vec<GroupMember>>,
     status: watch::Receiver<LinkStatus>,
     sender: Mutex<Option<watch::Sender<LinkStatus>>>,
 }
 
-impl std::fmt::Debug for BotGroup {
+impl std::fmt::Debug for TransportGroup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let platforms = self.bots.iter().map(|bot| bot.platform);
-        f.debug_list().entries(platforms).finish()
+        let names = self.members.iter().map(|member| member.kind.name());
+        f.debug_list().entries(names).finish()
     }
 }
 
-impl BotGroup {
-    /// These bots, by the names of their platforms.
-    pub fn new(bots: Vec<(&'static str, Arc<dyn RelayTransport>)>) -> Self {
+impl TransportGroup {
+    /// These members.
+    pub fn new(members: Vec<(MemberKind, Arc<dyn RelayTransport>)>) -> Self {
         let (sender, status) = watch::channel(LinkStatus::starting());
-        let bots = bots.into_iter().map(|(platform, transport)| PlatformBot {
-            platform,
+        let members = members.into_iter().map(|(kind, transport)| GroupMember {
+            kind,
             transport,
             connections: Mutex::default(),
         });
         Self {
-            bots: Arc::new(bots.collect()),
+            members: Arc::new(members.collect()),
             status,
             sender: Mutex::new(Some(sender)),
         }
     }
 
-    fn bot(&self, platform: Option<&str>) -> Option<&PlatformBot> {
-        self.bots.iter().find(|bot| Some(bot.platform) == platform)
+    /// Who serves a platform: its bot, else the connector.
+    fn member(&self, platform: Option<&str>) -> Option<&GroupMember> {
+        let is_bot = |member: &&GroupMember| platform.is_some_and(|platform| member.kind.is_bot(platform));
+        self.members.iter().find(is_bot).or_else(|| self.connector())
+    }
+
+    fn connector(&self) -> Option<&GroupMember> {
+        let is_connector = |member: &&GroupMember| matches!(member.kind, MemberKind::Connector(_));
+        self.members.iter().find(is_connector)
     }
 }
 
-impl RelayTransport for BotGroup {
+impl RelayTransport for TransportGroup {
     fn connect(&self, inbound: InboundSender) {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(sender) = sender else {
@@ -97,11 +131,11 @@ impl RelayTransport for BotGroup {
         };
         let generation = Arc::new(GroupGeneration(Mutex::new(Generation::first())));
         let forwarded = Arc::new(tokio::sync::Mutex::new((Generation::first(), 0)));
-        for (place, bot) in self.bots.iter().enumerate() {
+        for (place, member) in self.members.iter().enumerate() {
             let (own, received) = inbound_channel();
-            bot.transport.connect(own);
-            let forwarding = BotForwarder {
-                bots: Arc::clone(&self.bots),
+            member.transport.connect(own);
+            let forwarding = MemberForwarder {
+                members: Arc::clone(&self.members),
                 place,
                 inbound: inbound.clone(),
                 generation: Arc::clone(&generation),
@@ -111,7 +145,7 @@ impl RelayTransport for BotGroup {
             };
             tokio::spawn(forwarding.run(received));
         }
-        tokio::spawn(watch_bots(Arc::clone(&self.bots), sender, generation));
+        tokio::spawn(watch_members(Arc::clone(&self.members), sender, generation));
     }
 
     fn status(&self) -> watch::Receiver<LinkStatus> {
@@ -119,18 +153,18 @@ impl RelayTransport for BotGroup {
     }
 
     fn submit(&self, op: Op, results: ResultSender) {
-        match self.bot(op.platform.as_deref()) {
-            Some(bot) => bot.transport.submit(op, results),
+        match self.member(op.platform.as_deref()) {
+            Some(member) => member.transport.submit(op, results),
             None => drop(results.try_send((op.id, SendResult::NotSent(NotSent::Expired)))),
         }
     }
 
     fn has_left(&self, op: OpId) -> bool {
-        self.bots.iter().all(|bot| bot.transport.has_left(op))
+        self.members.iter().all(|member| member.transport.has_left(op))
     }
 
     fn frames(&self) -> (LabelCounts, LabelCounts) {
-        let mut counts = self.bots.iter().map(|bot| bot.transport.frames());
+        let mut counts = self.members.iter().map(|member| member.transport.frames());
         let (mut received, mut sent) = counts
             .next()
             .unwrap_or_else(|| super::FrameCounters::default().counts());
@@ -149,59 +183,70 @@ impl RelayTransport for BotGroup {
         let (Some(place), Some(connection)) = (number(), number()) else {
             return;
         };
-        let bot = self.bots.get(place);
-        let found = bot.and_then(|bot| Some((bot, bot.connection(connection)?)));
-        if let (Some((bot, generation)), Some(id)) = (found, parts.next()) {
-            bot.transport.acknowledge(generation, id.to_owned());
+        let member = self.members.get(place);
+        let found = member.and_then(|member| Some((member, member.connection(connection)?)));
+        if let (Some((member, generation)), Some(id)) = (found, parts.next()) {
+            member.transport.acknowledge(generation, id.to_owned());
         }
     }
 
-    fn send_interrupt(&self, _session_key: String, _reason: Option<String>) {}
+    fn send_interrupt(&self, session_key: String, reason: Option<String>) {
+        if let Some(connector) = self.connector() {
+            connector.transport.send_interrupt(session_key, reason);
+        }
+    }
 
     fn offer_commands(&self, platform: &'static str, manifest: Vec<Value>) {
-        if let Some(bot) = self.bot(Some(platform)) {
-            bot.transport.offer_commands(platform, manifest);
+        if let Some(member) = self.member(Some(platform)) {
+            member.transport.offer_commands(platform, manifest);
         }
     }
 
     fn leave_unanswered(&self, platform: &str, message_id: &str) {
-        if let Some(bot) = self.bot(Some(platform)) {
-            bot.transport.leave_unanswered(platform, message_id);
+        if let Some(member) = self.member(Some(platform)) {
+            member.transport.leave_unanswered(platform, message_id);
         }
     }
 
     fn answer_privately(&self, platform: &str, message_id: &str) {
-        if let Some(bot) = self.bot(Some(platform)) {
-            bot.transport.answer_privately(platform, message_id);
+        if let Some(member) = self.member(Some(platform)) {
+            member.transport.answer_privately(platform, message_id);
         }
     }
 
     fn expect_press(&self, platform: &str, prompt_id: &str) {
-        if let Some(bot) = self.bot(Some(platform)) {
-            bot.transport.expect_press(platform, prompt_id);
+        if let Some(member) = self.member(Some(platform)) {
+            member.transport.expect_press(platform, prompt_id);
         }
     }
 
-    /// Refuses: what one of the bots cannot do, all cannot.
-    fn go_idle(&self, _within: Duration) -> TransportFuture<'_, bool> {
-        Box::pin(std::future::ready(false))
+    /// The connector buffers while the relay is away; bots' platforms do that by themselves.
+    fn go_idle(&self, within: Duration) -> TransportFuture<'_, bool> {
+        match self.connector() {
+            Some(connector) => connector.transport.go_idle(within),
+            None => Box::pin(std::future::ready(false)),
+        }
     }
 
+    /// Refuses: nobody wakes the relay for a bot.
     fn go_dormant(&self) -> TransportFuture<'_, Result<(), DormancyRefused>> {
         Box::pin(std::future::ready(Err(DormancyRefused::NotBuffering)))
     }
 
     fn wake(&self) {
-        self.bots.iter().for_each(|bot| bot.transport.wake());
+        self.members.iter().for_each(|member| member.transport.wake());
     }
 
     fn reconnect(&self) {
-        self.bots.iter().for_each(|bot| bot.transport.reconnect());
+        self.members
+            .iter()
+            .for_each(|member| member.transport.reconnect());
     }
 
     fn disconnect(&self, within: Duration) -> TransportFuture<'_, ()> {
         Box::pin(async move {
-            join_all(self.bots.iter().map(|bot| bot.transport.disconnect(within))).await;
+            let members = self.members.iter();
+            join_all(members.map(|member| member.transport.disconnect(within))).await;
         })
     }
 }
@@ -221,22 +266,22 @@ impl GroupGeneration {
     }
 }
 
-/// Forwards what one bot brings.
-struct BotForwarder {
-    bots: Arc<Vec<PlatformBot>>,
+/// Forwards what one member brings.
+struct MemberForwarder {
+    members: Arc<Vec<GroupMember>>,
     place: usize,
     inbound: InboundSender,
     generation: Arc<GroupGeneration>,
-    /// Frames of all bots that were forwarded on a connection of the group. Held while frames are forwarded, so that they keep
+    /// Frames of all members that were forwarded on a connection of the group. Held while frames are forwarded, so that they keep
     /// their order.
     forwarded: Arc<tokio::sync::Mutex<(Generation, u64)>>,
-    /// The bot's connection, and the frames of it that were forwarded.
+    /// The member's connection, and the frames of it that were forwarded.
     counts: (Option<Generation>, u64),
     /// Interrupts whose frames were not forwarded yet.
     waiting: VecDeque<InterruptRequest>,
 }
 
-impl BotForwarder {
+impl MemberForwarder {
     async fn run(mut self, received: InboundReceiver) {
         let InboundReceiver {
             mut frames,
@@ -261,17 +306,18 @@ impl BotForwarder {
 
     /// Forwards frames under names of the group; `false` if the relay is gone.
     async fn forward(&mut self, mut batch: Vec<InboundFrame>) -> bool {
-        let bot = &self.bots[self.place];
+        let member = &self.members[self.place];
         for frame in &mut batch {
             if self.counts.0 != Some(frame.generation) {
                 self.counts = (Some(frame.generation), 0);
             }
             self.counts.1 += 1;
+            self.leave_to_bot(frame);
             let id = match &mut frame.body {
                 FrameBody::Message { buffer_id, .. } | FrameBody::Forward { buffer_id, .. } => buffer_id,
                 FrameBody::Undecodable { first, .. } => &mut first.buffer_id,
             };
-            *id = id.take().map(|id| bot.name(self.place, frame.generation, &id));
+            *id = id.take().map(|id| member.name(self.place, frame.generation, &id));
         }
         let mut forwarded = self.forwarded.lock().await;
         let generation = self.generation.get();
@@ -283,6 +329,28 @@ impl BotForwarder {
         }
         forwarded.1 += batch.len() as u64;
         self.inbound.forward(batch).await.is_ok()
+    }
+
+    /// A platform is served once: what the connector brings for that of a bot is nothing that anybody can use.
+    fn leave_to_bot(&self, frame: &mut InboundFrame) {
+        let (platform, buffer_id) = match &mut frame.body {
+            FrameBody::Message { event, buffer_id } => (event.source.platform.as_str(), buffer_id),
+            FrameBody::Forward { forward, buffer_id } => (forward.platform.as_str(), buffer_id),
+            FrameBody::Undecodable { .. } => return,
+        };
+        let is_connector = matches!(self.members[self.place].kind, MemberKind::Connector(_));
+        let mut members = self.members.iter();
+        let Some(bot) = members.find(|member| is_connector && member.kind.is_bot(platform)) else {
+            return;
+        };
+        let first = Undecodable {
+            kind: None,
+            buffer_id: buffer_id.take(),
+            error: DecodeError::OwnPlatform {
+                platform: bot.kind.name(),
+            },
+        };
+        frame.body = FrameBody::Undecodable { first, lines: 1 };
     }
 
     /// Forwards the interrupts whose frames were forwarded; `false` if the relay is gone.
@@ -310,17 +378,17 @@ impl BotForwarder {
     }
 }
 
-/// Reports the state of all bots whenever that of one changes.
-async fn watch_bots(
-    bots: Arc<Vec<PlatformBot>>,
+/// Reports the state of all members whenever that of one changes.
+async fn watch_members(
+    members: Arc<Vec<GroupMember>>,
     sender: watch::Sender<LinkStatus>,
     generation: Arc<GroupGeneration>,
 ) {
     let (notifier, mut news) = mpsc::channel(1);
     let mut watched = Vec::new();
-    for bot in bots.iter() {
-        let (mut status, notifier) = (bot.transport.status(), notifier.clone());
-        watched.push((bot.platform, status.clone()));
+    for member in members.iter() {
+        let (mut status, notifier) = (member.transport.status(), notifier.clone());
+        watched.push((&member.kind, status.clone()));
         tokio::spawn(async move {
             while status.changed().await.is_ok() {
                 // One that waits stands for this one.
@@ -330,11 +398,21 @@ async fn watch_bots(
         });
     }
     drop(notifier);
+    let mut reported = BTreeSet::new();
     loop {
-        let statuses: Vec<(&str, LinkStatus)> = watched
+        let statuses: Vec<(&MemberKind, LinkStatus)> = watched
             .iter()
-            .map(|(platform, status)| (*platform, status.borrow().clone()))
+            .map(|(kind, status)| (*kind, status.borrow().clone()))
             .collect();
+        for platform in declared_twice(&statuses) {
+            if reported.insert(platform) {
+                tracing::error!(
+                    platform,
+                    "the connector serves this platform too: the bot answers there, and what the connector brings for it is \
+                     quarantined; remove the platform at the connector, or remove it from `direct`"
+                );
+            }
+        }
         let was_live = sender.borrow().live.is_some();
         let is_live = statuses.iter().any(|(_, status)| status.live.is_some());
         if is_live && !was_live && sender.borrow().counters.handshakes > 0 {
@@ -347,8 +425,46 @@ async fn watch_bots(
     }
 }
 
-/// The state of several bots as one.
-fn together(statuses: &[(&str, LinkStatus)], generation: Generation) -> LinkStatus {
+/// The platforms of bots that the connector declares as well.
+fn declared_twice(statuses: &[(&MemberKind, LinkStatus)]) -> Vec<&'static str> {
+    let is_declared = |platform: &str| {
+        statuses.iter().any(|(kind, status)| {
+            matches!(kind, MemberKind::Connector(_)) && status.descriptors.declared(platform).is_some()
+        })
+    };
+    let bots = statuses.iter().filter_map(|(kind, _)| match kind {
+        MemberKind::Bot(platform) => Some(*platform),
+        MemberKind::Connector(_) => None,
+    });
+    bots.filter(|platform| is_declared(platform)).collect()
+}
+
+/// The descriptors of a member, the primary first. A platform that was not connected yet takes plain messages.
+fn descriptors(kind: &MemberKind, status: &LinkStatus, bots: &[&str]) -> Vec<CapabilityDescriptor> {
+    let declared = &status.descriptors;
+    let expected: Vec<&str> = match kind {
+        MemberKind::Bot(platform) => vec![platform],
+        MemberKind::Connector(announced) => announced.iter().map(String::as_str).collect(),
+    };
+    let is_known = |platform: &str| match kind {
+        MemberKind::Bot(_) => declared.declared(platform).is_some(),
+        // What it describes first counts for the platforms that it does not describe.
+        MemberKind::Connector(_) => declared.primary().is_some(),
+    };
+    let unknown = expected.into_iter().filter(|platform| !is_known(platform));
+    let placeholders = unknown.map(CapabilityDescriptor::placeholder);
+    let known = declared.iter().map(|(_, descriptor)| descriptor);
+    let known = declared.primary().into_iter().chain(known);
+    let known = known.map(|descriptor| (**descriptor).clone());
+    let is_own = |descriptor: &CapabilityDescriptor| match kind {
+        MemberKind::Bot(platform) => descriptor.platform == *platform,
+        MemberKind::Connector(_) => !bots.contains(&descriptor.platform.as_str()),
+    };
+    known.filter(is_own).chain(placeholders).collect()
+}
+
+/// The state of several members as one.
+fn together(statuses: &[(&MemberKind, LinkStatus)], generation: Generation) -> LinkStatus {
     let is_live = statuses.iter().any(|(_, status)| status.live.is_some());
     let states = || statuses.iter().map(|(_, status)| &status.state);
     let same = states()
@@ -357,28 +473,42 @@ fn together(statuses: &[(&str, LinkStatus)], generation: Generation) -> LinkStat
     let state = same.cloned().unwrap_or_else(|| {
         let states = statuses
             .iter()
-            .map(|(platform, status)| format!("{platform} {}", status.state));
+            .map(|(kind, status)| format!("{} {}", kind.name(), status.state));
         states.collect::<Vec<_>>().join(", ")
     });
     let losses: Vec<String> = statuses
         .iter()
-        .filter_map(|(platform, status)| Some(format!("{platform}: {}", status.last_loss.as_ref()?)))
+        .filter_map(|(kind, status)| Some(format!("{}: {}", kind.name(), status.last_loss.as_ref()?)))
         .collect();
-    // A platform that was not connected yet takes plain messages.
-    let descriptors = statuses.iter().map(|(platform, status)| {
-        let declared = status.descriptors.declared(platform);
-        declared.map_or_else(
-            || CapabilityDescriptor::placeholder(platform),
-            |declared| (**declared).clone(),
-        )
+    let bots: Vec<&str> = (statuses.iter())
+        .filter(|(kind, _)| matches!(kind, MemberKind::Bot(_)))
+        .map(|(kind, _)| kind.name())
+        .collect();
+    let declared = statuses
+        .iter()
+        .flat_map(|(kind, status)| descriptors(kind, status, &bots));
+    let has_been_live = statuses.iter().any(|(_, status)| status.counters.handshakes > 0);
+    let ends = || {
+        statuses
+            .iter()
+            .filter_map(|(kind, status)| Some((kind, status.ended.clone()?)))
+    };
+    let revoked = ends().find_map(|(kind, end)| match (kind, end) {
+        (MemberKind::Connector(_), End::Revoked { reason }) => Some(End::Revoked {
+            reason: format!("the connector has revoked this gateway ({reason})"),
+        }),
+        (MemberKind::Bot(_), end @ End::Revoked { .. }) => Some(end),
+        (_, End::Closed) => None,
     });
-    let ends = || statuses.iter().filter_map(|(_, status)| status.ended.clone());
-    let revoked = ends().find(|end| matches!(end, End::Revoked { .. }));
     let is_closed = ends().count() == statuses.len();
+    let connector = statuses
+        .iter()
+        .find(|(kind, _)| matches!(kind, MemberKind::Connector(_)))
+        .map(|(_, status)| status);
     LinkStatus {
         live: is_live.then_some(generation),
-        descriptors: if is_live {
-            Descriptors::new(generation, descriptors)
+        descriptors: if is_live || has_been_live {
+            Descriptors::new(generation, declared)
         } else {
             Descriptors::default()
         },
@@ -386,17 +516,13 @@ fn together(statuses: &[(&str, LinkStatus)], generation: Generation) -> LinkStat
         last_loss: (!losses.is_empty()).then(|| losses.join("; ")),
         retry_at_ms: statuses.iter().filter_map(|(_, status)| status.retry_at_ms).min(),
         ended: revoked.or(is_closed.then_some(End::Closed)),
-        counters: statuses.iter().fold(Counters::default(), |sum, (_, status)| {
-            let counters = &status.counters;
-            Counters {
-                dials: sum.dials + counters.dials,
-                handshakes: sum.handshakes + counters.handshakes,
-                losses: sum.losses + counters.losses,
-                acks_sent: sum.acks_sent + counters.acks_sent,
-                ..sum
-            }
-        }),
-        ..LinkStatus::default()
+        clock_skew_ms: connector.and_then(|connector| connector.clock_skew_ms),
+        metrics: connector
+            .map(|connector| connector.metrics.clone())
+            .unwrap_or_default(),
+        counters: statuses
+            .iter()
+            .fold(Counters::default(), |sum, (_, status)| sum + status.counters),
     }
 }
 
@@ -423,9 +549,10 @@ mod tests {
 
     #[test]
     fn one_live_bot_is_enough_and_an_end_ends_all() {
+        let bots = [MemberKind::Bot("telegram"), MemberKind::Bot("discord")];
         let mut statuses = [
-            ("telegram", status("telegram", "live")),
-            ("discord", status("discord", "waiting")),
+            (&bots[0], status("telegram", "live")),
+            (&bots[1], status("discord", "waiting")),
         ];
         let both = together(&statuses, Generation::first());
         assert_eq!(both.live, Some(Generation::first()));
@@ -444,14 +571,14 @@ mod tests {
         ));
         let closed = [
             (
-                "telegram",
+                &bots[0],
                 LinkStatus {
                     ended: Some(End::Closed),
                     ..status("telegram", "closed")
                 },
             ),
             (
-                "discord",
+                &bots[1],
                 LinkStatus {
                     ended: Some(End::Closed),
                     ..status("discord", "closed")
@@ -462,6 +589,59 @@ mod tests {
         assert_eq!(
             (both.live, both.state.as_str(), both.ended),
             (None, "closed", Some(End::Closed))
+        );
+    }
+
+    #[test]
+    fn a_connector_beside_a_bot_keeps_its_platforms_and_not_the_bots() {
+        let kinds = [
+            MemberKind::Connector(vec!["slack".to_owned()]),
+            MemberKind::Bot("telegram"),
+        ];
+        let offline = [
+            (&kinds[0], status("slack", "waiting")),
+            (&kinds[1], status("telegram", "live")),
+        ];
+        let both = together(&offline, Generation::first());
+        assert_eq!(both.state, "connector waiting, telegram live");
+        let label = |both: &LinkStatus, platform| both.descriptors.declared(platform).unwrap().label.clone();
+        assert_eq!(
+            (label(&both, "slack"), label(&both, "telegram")),
+            ("Relay".to_owned(), "Real".to_owned())
+        );
+        // What the bot can do is not what platforms without a descriptor can do.
+        assert_eq!(both.descriptors.primary().unwrap().platform, "slack");
+        let greedy = Descriptors::new(
+            Generation::first(),
+            ["slack", "telegram"].map(|platform| CapabilityDescriptor {
+                label: "Connector".to_owned(),
+                ..CapabilityDescriptor::placeholder(platform)
+            }),
+        );
+        let mut online = offline;
+        online[0].1 = LinkStatus {
+            descriptors: greedy,
+            clock_skew_ms: Some(7),
+            ended: Some(End::Revoked {
+                reason: "left".to_owned(),
+            }),
+            ..status("slack", "live")
+        };
+        assert_eq!(declared_twice(&online), ["telegram"]);
+        let both = together(&online, Generation::first());
+        assert_eq!(
+            (
+                label(&both, "slack"),
+                label(&both, "telegram"),
+                both.clock_skew_ms
+            ),
+            ("Connector".to_owned(), "Real".to_owned(), Some(7))
+        );
+        assert_eq!(
+            both.ended,
+            Some(End::Revoked {
+                reason: "the connector has revoked this gateway (left)".to_owned()
+            })
         );
     }
 }

@@ -1,7 +1,7 @@
 //! The contract's transport: what the relay needs of a connection, whoever provides it.
 //!
 //! [`WebSocketTransport`] drives the link over the network; [`TelegramTransport`] and [`DiscordTransport`] are bots of one's
-//! own, without a connector, and [`BotGroup`] is several of them;
+//! own, without a connector, and [`TransportGroup`] is several of them;
 //! [`MemoryTransport`] connects two parts of one process, for tests and embedders. A transport never looks into a message and never waits for application work.
 
 mod bot_sender;
@@ -14,7 +14,7 @@ mod telegram;
 mod websocket;
 
 pub use discord::DiscordTransport;
-pub use group::BotGroup;
+pub use group::{MemberKind, TransportGroup};
 pub use memory::{DeliverError, MemoryConnector, MemoryTransport, Record, ReplyMode, SeenOp};
 pub use telegram::TelegramTransport;
 pub use websocket::{Credentials, USER_AGENT, WebSocketSettings, WebSocketTransport};

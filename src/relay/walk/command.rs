@@ -48,7 +48,8 @@ impl EventLoop {
             SlashCommand::Stop => match about {
                 AboutTurn::Running(turns) if self.stop_turns(&turns) => PhraseKey::Stopped,
                 AboutTurn::Running(turns)
-                    if turns.is_empty() && self.link.stop_elsewhere(session.as_str()) =>
+                    if turns.is_empty()
+                        && self.link.stop_elsewhere(session.as_str(), Some(&chat.platform)) =>
                 {
                     PhraseKey::StopAskedElsewhere
                 }

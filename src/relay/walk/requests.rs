@@ -46,8 +46,15 @@ impl EventLoop {
                 let stopped = self.stop_turn(&session, None, StopReason::Asked);
                 let outcome = match stopped {
                     true => StopOutcome::Stopped,
-                    false if self.link.stop_elsewhere(session.as_str()) => StopOutcome::Elsewhere,
-                    false => StopOutcome::NoTurn,
+                    false => {
+                        let known = self.chats.of_session(&session);
+                        let platform = known.as_ref().map(|known| known.chat.platform.as_str());
+                        if self.link.stop_elsewhere(session.as_str(), platform) {
+                            StopOutcome::Elsewhere
+                        } else {
+                            StopOutcome::NoTurn
+                        }
+                    }
                 };
                 let _ = reply.send(outcome);
             }

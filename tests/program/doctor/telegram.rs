@@ -201,10 +201,12 @@ async fn a_bot_api_that_cannot_be_reached_is_named_by_the_step_that_fails() {
 }
 
 #[tokio::test]
-async fn a_connector_beside_a_bot_is_named_with_both_settings() {
-    let both = setup(&nobody()).env("GATEWAY_RELAY_URL", "wss://connector.example");
+async fn a_connector_with_the_platform_of_a_bot_is_named_with_both_settings() {
+    let both = setup(&nobody())
+        .env("GATEWAY_RELAY_URL", "wss://connector.example")
+        .env("GATEWAY_RELAY_PLATFORMS", "slack,telegram");
     let report = doctor(both, &[]).await;
-    report.blames("settings", "`direct.telegram`", "GATEWAY_RELAY_URL");
+    report.blames("settings", "`direct.telegram`", "GATEWAY_RELAY_PLATFORMS");
     hides_the_token(&report);
 }
 

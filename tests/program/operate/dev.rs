@@ -144,11 +144,14 @@ async fn a_bot_of_another_program_uses_the_lines_that_bot_api_prints() {
 }
 
 #[tokio::test]
-async fn the_fake_bot_api_is_for_telegram() {
-    let setup = Setup::new().args(&["dev", "--bot-api", "--connector-only"]);
+async fn the_fake_bot_api_is_for_telegram_and_discord() {
+    let setup = Setup::new().args(&["dev", "--platform", "slack", "--bot-api", "--connector-only"]);
     let (code, text) = setup.ends().await;
     assert_eq!(code, 2, "{text}");
-    assert!(text.contains("add --platform telegram"), "{text}");
+    assert!(
+        text.contains("add --platform telegram or --platform discord"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

@@ -258,6 +258,40 @@ async fn a_button_answers_a_question_and_an_old_one_says_so() {
 }
 
 #[tokio::test]
+async fn whoever_may_not_answer_a_question_reads_that_alone() {
+    const NOT_YOURS: &str = "Only the person whose message is being answered can decide this.";
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.say_in(CHANNEL, "<@1> ask hello");
+    let question = || {
+        let sent = fake.sent();
+        sent.into_iter()
+            .find(|message| message.get("components").is_some())
+    };
+    eventually("the question", async || question().is_some()).await;
+    let id = question().unwrap()["components"][0]["components"][0]["custom_id"].clone();
+    let press = json!({"custom_id": id, "component_type": 2});
+    for times in [1, 2] {
+        fake.bob_interacts_in(CHANNEL, 3, &press);
+        eventually("what Bob reads", async || fake.follow_ups().len() == times).await;
+    }
+    for whispered in fake.follow_ups() {
+        let flags = whispered["flags"].as_u64().unwrap();
+        assert_eq!((&whispered["content"], flags & 64), (&json!(NOT_YOURS), 64));
+    }
+    fake.interacts_in(CHANNEL, 3, &press);
+    eventually("the answer", async || {
+        fake.answers().iter().any(|answer| answer.starts_with("echo"))
+    })
+    .await;
+    relay.stop().await;
+    let shown = fake.answers();
+    assert!(!shown.iter().any(|text| text.contains(NOT_YOURS)), "{shown:?}");
+    assert_eq!(fake.discarded(), 0, "the question itself stays");
+}
+
+#[tokio::test]
 async fn a_file_of_the_agent_is_uploaded() {
     let fake = FakeDiscord::start().await;
     let work = tempfile::tempdir().unwrap();

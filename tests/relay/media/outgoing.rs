@@ -31,7 +31,10 @@ async fn what_is_sent_can_be_fetched_again() {
     fs::write(work.path().join("Zürich plot.png"), &bytes).unwrap();
 
     let room = Arc::clone(&rig.room);
-    let sent = tokio::spawn(async move { room.upload("Zürich plot.png".as_ref(), None, None, &roots).await });
+    let sent = tokio::spawn(async move {
+        room.upload("discord", "Zürich plot.png".as_ref(), None, None, &roots)
+            .await
+    });
     let uploaded = sent.await.unwrap().unwrap();
     assert_eq!(uploaded.kind, MediaKind::Image);
     assert_eq!(
@@ -63,7 +66,7 @@ async fn an_upload_says_what_it_is_and_how_long() {
     let name = format!("../{}.ogg", "n".repeat(400));
     let uploaded = rig
         .room
-        .upload(&path, Some(&name), Some("audio/ogg; x"), &roots)
+        .upload("discord", &path, Some(&name), Some("audio/ogg; x"), &roots)
         .await
         .unwrap();
     assert_eq!(uploaded.url, connector.url("/base/relay/media/a.b_c-1"));
@@ -79,7 +82,11 @@ async fn an_upload_says_what_it_is_and_how_long() {
     let shown = seen.header("x-media-filename").unwrap();
     assert!(shown.len() <= 255 && shown.starts_with("nnn") && shown.ends_with("n.ogg"));
     assert_eq!(
-        rig.room.upload(&path, None, None, &roots).await.unwrap().mime,
+        rig.room
+            .upload("discord", &path, None, None, &roots)
+            .await
+            .unwrap()
+            .mime,
         "application/octet-stream"
     );
 }
@@ -102,7 +109,10 @@ async fn an_answer_that_is_no_id_is_refused() {
     let (work, roots) = work();
     fs::write(work.path().join("x"), "x").unwrap();
     for name in ["away", "refused", "path", "number", "long", "endless", "page"] {
-        let outcome = rig.room.upload("x".as_ref(), Some(name), None, &roots).await;
+        let outcome = rig
+            .room
+            .upload("discord", "x".as_ref(), Some(name), None, &roots)
+            .await;
         let right = match name {
             "away" => matches!(outcome, Err(MediaError::Redirect)),
             "refused" => matches!(outcome, Err(MediaError::Status(413))),
@@ -129,7 +139,7 @@ async fn files_elsewhere_hidden_or_too_large_are_not_sent() {
     fs::write(&secret, "key").unwrap();
     std::os::unix::fs::symlink(&secret, work.path().join("link")).unwrap();
     let rig = Rig::new(&connector.url(""), settings.clone());
-    let sent = async |path: PathBuf| rig.room.upload(&path, None, None, &roots).await;
+    let sent = async |path: PathBuf| rig.room.upload("discord", &path, None, None, &roots).await;
     assert!(matches!(sent(secret.clone()).await, Err(MediaError::Outside)));
     assert!(matches!(sent("link".into()).await, Err(MediaError::Outside)));
     assert!(matches!(sent("/dev/zero".into()).await, Err(MediaError::Outside)));
@@ -147,8 +157,14 @@ async fn files_elsewhere_hidden_or_too_large_are_not_sent() {
         ..settings
     };
     let rig = Rig::new(&connector.url(""), listed);
-    rig.room.upload(&secret, None, None, &roots).await.unwrap();
-    rig.room.upload(&secret, None, None, &[]).await.unwrap();
+    rig.room
+        .upload("discord", &secret, None, None, &roots)
+        .await
+        .unwrap();
+    rig.room
+        .upload("discord", &secret, None, None, &[])
+        .await
+        .unwrap();
     assert_eq!(connector.seen().len(), 3);
     for error in [MediaError::Outside, MediaError::Hidden, MediaError::NotAFile] {
         assert!(!error.to_string().contains(secret.to_str().unwrap()));

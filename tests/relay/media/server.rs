@@ -13,7 +13,7 @@ use axum::http::Response;
 use futures_util::stream;
 use hermes_relay::net::media::{
     DownloadLocation, DownloadRequest, Downloaded, Downloads, Looking, Lookup, MediaAccess, MediaClient,
-    MediaHost, MediaSettings,
+    MediaConnector, MediaSettings,
 };
 use hermes_relay::wire::{ConnectorUrl, TOKEN_TTL_SECS, UpgradeToken};
 use tempfile::TempDir;
@@ -72,11 +72,12 @@ pub(crate) fn access_minting(
     mint: impl Fn() -> Option<UpgradeToken> + Send + Sync + 'static,
 ) -> MediaAccess {
     MediaAccess {
-        host: MediaHost::Connector {
+        connector: Some(MediaConnector {
             url: ConnectorUrl::parse(connector).unwrap(),
             mint: Arc::new(mint),
             allow_plaintext: false,
-        },
+        }),
+        bots: None,
         egress: egress(),
     }
 }

@@ -23,7 +23,11 @@ fn transport(api: &BotApi, state: &std::path::Path) -> TelegramTransport {
     let mut settings = TelegramConfig::new(Some(api.token()));
     settings.api_base = api.base();
     let client = Arc::new(BotClient::new(&settings.api_base, api.token(), egress()).unwrap());
-    let files = Arc::new(BotFiles::new(Some(Arc::clone(&client)), &state.join("media")));
+    let files = Arc::new(BotFiles::new(
+        Some(Arc::clone(&client)),
+        vec!["telegram"],
+        &state.join("media"),
+    ));
     TelegramTransport::new(settings, client, files, state, &ChatSettings::default())
 }
 

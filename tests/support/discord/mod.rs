@@ -1,46 +1,31 @@
-//! A fake Discord: the gateway and the REST API on loopback, on two ports. `tests/agents/discord_library.rs` lets a client library
-//! from its registry take it for the real one.
+//! The fake Discord of `dev` with faults in front of it: the gateway and the REST API on loopback, on two ports.
+//! `tests/agents/discord_library.rs` lets a client library from its registry take it for the real one.
 
 mod cut;
-mod gateway;
 mod rest;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use hermes_relay::dev::{self, FakeDiscordSettings, RoomKind};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::broadcast;
+
+use cut::CutStream;
 
 pub(crate) const TOKEN: &str = "MTIz.abc.def-secret";
 /// A direct chat, and a channel of a server.
 pub(crate) const DIRECT: &str = "77";
 pub(crate) const CHANNEL: &str = "88";
+const ADA: &str = "2";
+const BOB: &str = "3";
 
+/// What goes wrong, and what was seen.
 #[derive(Default)]
-struct State {
-    /// The events of the session, with their numbers.
-    events: Vec<Value>,
-    /// The ids and texts of the messages that the bot has sent.
-    shown: Vec<(String, String)>,
-    /// Messages by their nonce.
-    nonces: HashMap<String, Value>,
-    /// Messages that the REST API lists.
-    history: Vec<Value>,
-    next_id: u64,
-    identifies: usize,
-    resumes: usize,
-    /// The close code with which every connection ends.
-    refuse: Option<u16>,
-    /// Whether resuming is refused.
-    forgets: bool,
+struct Front {
     /// Messages that are refused because of a limit.
     limited: usize,
-    /// The commands that the bot has registered, and how often it did.
-    commands: Vec<Value>,
-    registrations: usize,
     /// The answers to interactions.
     callbacks: Vec<Value>,
     /// The texts that took the place of placeholders.
@@ -49,6 +34,8 @@ struct State {
     uploads: Vec<(String, Vec<u8>)>,
     /// Every message that the bot has sent, as it was sent.
     sent: Vec<Value>,
+    /// Their ids: a repeated nonce shows nothing.
+    ids: HashSet<u64>,
     /// Placeholders that the bot has taken away.
     discarded: usize,
     /// Further messages by the tokens of commands.
@@ -56,12 +43,6 @@ struct State {
     /// Whether the bot may not write in the channel, and whether the tokens of commands have died.
     forbids: bool,
     has_expired: bool,
-    /// Ada's roles in the server.
-    roles: Vec<String>,
-    /// How often all connections to the gateway were cut.
-    cuts: usize,
-    /// How often the bot was asked to connect anew.
-    reconnects: usize,
     /// After how many bytes the next connection to the gateway ends, and the next answer to a message.
     gateway_ends_after: Option<usize>,
     answer_ends_after: Option<usize>,
@@ -72,31 +53,41 @@ struct State {
     refused: Vec<Value>,
 }
 
-/// The application that the bot belongs to.
-const APPLICATION: &str = "500";
-
 /// A fake Discord.
 #[derive(Clone)]
 pub(crate) struct FakeDiscord {
     pub(crate) rest: SocketAddr,
     pub(crate) gateway: SocketAddr,
-    state: Arc<Mutex<State>>,
-    news: broadcast::Sender<()>,
+    inner: Arc<dev::FakeDiscord>,
+    front: Arc<Mutex<Front>>,
 }
 
 impl FakeDiscord {
     pub(crate) async fn start() -> Self {
         let rest = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let fake = Self {
-            rest: rest.local_addr().unwrap(),
-            gateway: gateway.local_addr().unwrap(),
-            state: Arc::default(),
-            news: broadcast::channel(64).0,
+        let (rest_at, gateway_at) = (rest.local_addr().unwrap(), gateway.local_addr().unwrap());
+        let settings = FakeDiscordSettings {
+            token: TOKEN.into(),
+            heartbeat_ms: 500,
+            kept_messages: 100_000,
+            ..FakeDiscordSettings::default()
         };
-        // Recent ids: older messages are not fetched.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        fake.lock().next_id = (u64::try_from(now.as_millis()).unwrap() - 1_420_070_400_000) << 22;
+        let fake = Self {
+            rest: rest_at,
+            gateway: gateway_at,
+            inner: Arc::new(dev::FakeDiscord::new(
+                settings,
+                rest_at,
+                format!("ws://{gateway_at}"),
+            )),
+            front: Arc::default(),
+        };
+        fake.inner.hub.change(|state| {
+            state.add_person(ADA, "ada", DIRECT);
+            state.add_person(BOB, "bob", "78");
+            state.add_room(CHANNEL, RoomKind::Channel, "talk", None);
+        });
         fake.allow(10, true);
         let server = fake.clone();
         tokio::spawn(async move {
@@ -107,20 +98,27 @@ impl FakeDiscord {
         let server = fake.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = gateway.accept().await {
-                tokio::spawn(server.clone().socket(stream));
+                let ends_after = server.lock().gateway_ends_after.take();
+                let hub = Arc::clone(&server.inner.hub);
+                tokio::spawn(async move {
+                    let stream = CutStream { stream, ends_after };
+                    if let Ok(socket) = tokio_tungstenite::accept_async(stream).await {
+                        hub.gateway(socket).await;
+                    }
+                });
             }
         });
         fake
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap()
+    fn lock(&self) -> MutexGuard<'_, Front> {
+        self.front.lock().unwrap()
     }
 
     /// Takes so many files in a message, and voice messages or none.
     pub(crate) fn allow(&self, max_files: usize, takes_voice: bool) {
-        let mut state = self.lock();
-        (state.max_files, state.takes_voice) = (max_files, takes_voice);
+        let mut front = self.lock();
+        (front.max_files, front.takes_voice) = (max_files, takes_voice);
     }
 
     /// Messages that were refused because of their files.
@@ -130,39 +128,30 @@ impl FakeDiscord {
 
     /// Closes every connection with this code.
     pub(crate) fn refuse(&self, code: u16) {
-        self.lock().refuse = Some(code);
+        self.inner
+            .hub
+            .change(|state| state.faults.close_with = Some(code));
     }
 
     /// Forgets the session: its events are not sent any more.
     pub(crate) fn forget_session(&self) {
-        let mut state = self.lock();
-        state.forgets = true;
-        state.events.clear();
-    }
-
-    fn begin_session(&self) {
-        let mut state = self.lock();
-        state.identifies += 1;
-        state.forgets = false;
+        self.inner.hub.change(|state| {
+            state.faults.forgets = true;
+            state.forget_events();
+        });
     }
 
     pub(crate) fn sessions(&self) -> (usize, usize) {
-        let state = self.lock();
-        (state.identifies, state.resumes)
+        self.inner.hub.lock().sessions
     }
 
     /// Ada gets these roles in the server, and loses others.
     pub(crate) fn give_roles(&self, roles: &[&str]) {
-        self.lock().roles = roles.iter().map(|role| (*role).to_owned()).collect();
-    }
-
-    fn message(id: u64, chat: &str, text: &str) -> Value {
-        let mentions = if text.contains("<@1>") {
-            json!([bot()])
-        } else {
-            json!([])
-        };
-        message(id, chat, text, &ada(), &mentions)
+        let roles: Vec<String> = roles.iter().map(|role| (*role).to_owned()).collect();
+        self.inner.hub.change(|state| {
+            let ada = state.people.iter_mut().find(|person| person.id == ADA);
+            ada.unwrap().roles = roles;
+        });
     }
 
     /// Ada writes to the bot; returns the id of her message.
@@ -172,30 +161,31 @@ impl FakeDiscord {
 
     /// Ada changes a message that she wrote to the bot; without a time of the edit, Discord changed something about it.
     pub(crate) fn change(&self, id: u64, text: &str, edited: Option<&str>) {
-        let mut message = Self::message(id, DIRECT, text);
-        message["edited_timestamp"] = edited.into();
-        self.happens("MESSAGE_UPDATE", &message);
+        self.inner.hub.change(|state| {
+            let mut message = state.message_of(ADA, id, DIRECT, text);
+            message["edited_timestamp"] = edited.into();
+            state.happens("MESSAGE_UPDATE", &message);
+        });
     }
 
     /// Messages to the bot are deleted, at once if there are several.
     pub(crate) fn delete(&self, ids: &[u64]) {
         let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
-        match &ids[..] {
-            [id] => self.happens("MESSAGE_DELETE", &json!({"id": id, "channel_id": DIRECT})),
-            ids => self.happens("MESSAGE_DELETE_BULK", &json!({"ids": ids, "channel_id": DIRECT})),
-        }
+        let (kind, deleted) = match &ids[..] {
+            [id] => ("MESSAGE_DELETE", json!({"id": id, "channel_id": DIRECT})),
+            ids => ("MESSAGE_DELETE_BULK", json!({"ids": ids, "channel_id": DIRECT})),
+        };
+        self.inner.hub.change(|state| state.happens(kind, &deleted));
     }
 
     /// Cuts every connection to the gateway.
     pub(crate) fn cut(&self) {
-        self.lock().cuts += 1;
-        let _ = self.news.send(());
+        self.inner.hub.change(|state| state.faults.cuts += 1);
     }
 
     /// Asks the bot to connect anew, and to resume its session.
     pub(crate) fn ask_to_reconnect(&self) {
-        self.lock().reconnects += 1;
-        let _ = self.news.send(());
+        self.inner.hub.change(|state| state.faults.reconnects += 1);
     }
 
     /// Ends the next connection to the gateway after so many bytes.
@@ -215,28 +205,7 @@ impl FakeDiscord {
 
     /// Ada writes into a chat; returns the id of her message.
     pub(crate) fn say_in(&self, chat: &str, text: &str) -> u64 {
-        let mut state = self.lock();
-        state.next_id += 1;
-        let id = state.next_id;
-        let mut message = Self::message(id, chat, text);
-        state.history.push(message.clone());
-        if chat == CHANNEL {
-            message["guild_id"] = "9".into();
-            message["member"] = json!({ "roles": state.roles });
-        }
-        drop(state);
-        self.happens("MESSAGE_CREATE", &message);
-        id
-    }
-
-    fn happens(&self, kind: &str, data: &Value) {
-        let mut state = self.lock();
-        let seq = state.events.len() + 2;
-        state
-            .events
-            .push(json!({"op": 0, "s": seq, "t": kind, "d": data}));
-        drop(state);
-        let _ = self.news.send(());
+        self.inner.hub.change(|state| state.say(chat, ADA, text, true))
     }
 
     /// Ada does something by other means than a message, in her direct chat.
@@ -246,24 +215,16 @@ impl FakeDiscord {
 
     /// Ada does something by other means than a message.
     pub(crate) fn interacts_in(&self, chat: &str, kind: u64, data: &Value) {
-        let mut state = self.lock();
-        state.next_id += 1;
-        let (id, roles) = (state.next_id, state.roles.clone());
-        drop(state);
-        let user = ada();
-        let mut interaction = json!({"id": id.to_string(), "type": kind, "token": format!("token-{id}"), "application_id": APPLICATION,
-            "channel_id": chat, "data": data, "version": 1, "locale": "en-US", "attachment_size_limit": 10_485_760,
-            "entitlements": [], "app_permissions": "0", "channel": {"id": chat, "type": u64::from(chat != CHANNEL)}});
-        if chat == CHANNEL {
-            interaction["guild_id"] = "9".into();
-            interaction["member"] = json!({ "user": user, "roles": roles });
-        } else {
-            interaction["user"] = user;
-        }
-        if kind == 3 {
-            interaction["message"] = message(999, chat, "a question", &bot(), &json!([]));
-        }
-        self.happens("INTERACTION_CREATE", &interaction);
+        self.inner
+            .hub
+            .change(|state| state.interact(chat, ADA, kind, data, None));
+    }
+
+    /// Bob does something by other means than a message.
+    pub(crate) fn bob_interacts_in(&self, chat: &str, kind: u64, data: &Value) {
+        self.inner
+            .hub
+            .change(|state| state.interact(chat, BOB, kind, data, None));
     }
 
     /// Refuses this many messages because of a limit.
@@ -273,7 +234,7 @@ impl FakeDiscord {
 
     /// The names of the registered commands, and how often they were registered.
     pub(crate) fn commands(&self) -> (Vec<String>, usize) {
-        let state = self.lock();
+        let state = self.inner.hub.lock();
         let names = state
             .commands
             .iter()
@@ -318,31 +279,11 @@ impl FakeDiscord {
 
     /// Ada writes while the session is lost: only the REST API knows of it.
     pub(crate) fn say_unseen(&self, chat: &str, text: &str) {
-        let mut state = self.lock();
-        state.next_id += 1;
-        let id = state.next_id;
-        state.history.push(Self::message(id, chat, text));
+        self.inner.hub.change(|state| state.say(chat, ADA, text, false));
     }
 
     /// The texts of the bot's messages, as people see them: a repeated nonce shows nothing.
     pub(crate) fn answers(&self) -> Vec<String> {
-        self.lock().shown.iter().map(|(_, text)| text.clone()).collect()
+        self.inner.hub.lock().answers()
     }
-}
-
-/// Ada, as Discord describes her.
-fn ada() -> Value {
-    json!({"id": "2", "username": "ada", "global_name": null, "discriminator": "0", "avatar": null})
-}
-
-/// The bot's own account.
-fn bot() -> Value {
-    json!({"id": "1", "username": "relay", "global_name": null, "discriminator": "0", "avatar": null, "bot": true})
-}
-
-/// A whole message.
-fn message(id: u64, chat: &str, text: &str, author: &Value, mentions: &Value) -> Value {
-    json!({"id": id.to_string(), "channel_id": chat, "type": 0, "content": text, "mentions": mentions, "author": author,
-        "timestamp": "2026-01-01T00:00:00.000000+00:00", "edited_timestamp": null, "tts": false, "pinned": false, "flags": 0,
-        "mention_everyone": false, "mention_roles": [], "attachments": [], "embeds": [], "components": []})
 }

@@ -1,10 +1,11 @@
-//! The REST API.
+//! The REST API, with what goes wrong.
 
+use hermes_relay::dev::UploadedFile;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{APPLICATION, CHANNEL, DIRECT, FakeDiscord, State, TOKEN, ada, bot, message};
+use super::{CHANNEL, FakeDiscord, TOKEN};
 
 impl FakeDiscord {
     pub(super) async fn http(self, mut stream: TcpStream) {
@@ -54,130 +55,72 @@ impl FakeDiscord {
         }
     }
 
+    /// Refuses a request, or lets it through and notes what it was.
     fn answer(&self, method: &str, path: &str, body: &Value, files: Vec<(String, Vec<u8>)>) -> (u16, Value) {
-        let mut state = self.lock();
-        let answer = match method {
-            "GET" => self.read(&state, path),
-            "PUT" if path.ends_with("/commands") => {
-                state.registrations += 1;
-                state.commands.clone_from(body.as_array().unwrap());
-                for command in &mut state.commands {
-                    command["id"] = "1".into();
-                    command["application_id"] = APPLICATION.into();
-                    command["version"] = "1".into();
-                }
-                state.commands.clone().into()
-            }
-            "POST" if path.contains("/callback") => {
-                state.callbacks.push(body.clone());
-                let id = path.split('/').rev().nth(2).unwrap();
-                let ephemeral = body["data"]["flags"].as_u64().unwrap_or_default() & 64 != 0;
-                let interaction = json!({"id": id, "type": 2, "response_message_ephemeral": ephemeral});
-                if path.contains("with_response") {
-                    json!({ "interaction": interaction })
-                } else {
-                    Value::Null
-                }
-            }
-            _ if path.contains("/webhooks/") && state.has_expired => {
-                return (404, json!({"code": 10_015, "message": "Unknown Webhook"}));
-            }
-            "POST" if path.contains("/webhooks/") => {
-                state.follow_ups.push(body.clone());
-                state.next_id += 1;
-                message(state.next_id, DIRECT, text_of(body), &bot(), &json!([]))
-            }
-            "POST" | "PATCH" if state.forbids && path.contains(&format!("/channels/{CHANNEL}/messages")) => {
-                return (403, json!({"code": 50_001, "message": "Missing Access"}));
-            }
-            "DELETE" if path.ends_with("/messages/@original") => {
-                assert!(!state.callbacks.is_empty(), "there is no placeholder");
-                state.discarded += 1;
-                Value::Null
-            }
+        if let Some(refused) = self.refusal(method, path, body, files.len()) {
+            return refused;
+        }
+        let uploaded = files.iter().map(|(name, bytes)| UploadedFile {
+            name: name.clone(),
+            mime: None,
+            bytes: bytes.clone().into(),
+        });
+        let uploaded = uploaded.collect();
+        let (status, answer) = self
+            .inner
+            .hub
+            .change(|state| state.rest(method, path, body, uploaded));
+        if status == 200 {
+            self.note(method, path, body, files, &answer);
+        }
+        (status, answer)
+    }
+
+    fn refusal(&self, method: &str, path: &str, body: &Value, files: usize) -> Option<(u16, Value)> {
+        let mut front = self.lock();
+        if path.contains("/webhooks/") && front.has_expired {
+            return Some((404, json!({"code": 10_015, "message": "Unknown Webhook"})));
+        }
+        let is_written = matches!(method, "POST" | "PATCH");
+        if is_written && front.forbids && path.contains(&format!("/channels/{CHANNEL}/messages")) {
+            return Some((403, json!({"code": 50_001, "message": "Missing Access"})));
+        }
+        if method != "POST" || !path.ends_with("/messages") {
+            return None;
+        }
+        if front.limited > 0 {
+            front.limited -= 1;
+            let body = json!({"message": "slow down", "retry_after": 0.3, "global": false});
+            return Some((429, body));
+        }
+        if files > front.max_files || (body["flags"] == 8192 && !front.takes_voice) {
+            front.refused.push(body.clone());
+            return Some((400, json!({"code": 50_035, "message": "Invalid Form Body"})));
+        }
+        None
+    }
+
+    fn note(&self, method: &str, path: &str, body: &Value, files: Vec<(String, Vec<u8>)>, answer: &Value) {
+        let mut front = self.lock();
+        let text = body["content"].as_str().unwrap_or_default().to_owned();
+        match method {
+            "POST" if path.contains("/callback") => front.callbacks.push(body.clone()),
+            "POST" if path.contains("/webhooks/") => front.follow_ups.push(body.clone()),
+            "DELETE" if path.ends_with("/messages/@original") => front.discarded += 1,
             "PATCH" if path.ends_with("/messages/@original") => {
-                if state.callbacks.is_empty() {
-                    return (404, json!({"code": 10_015, "message": "Unknown Webhook"}));
-                }
-                state.replaced.push(text_of(body).to_owned());
-                state.uploads.extend(files);
-                state.next_id += 1;
-                message(state.next_id, DIRECT, text_of(body), &bot(), &json!([]))
-            }
-            "PATCH" if path.contains("/channels/") && path.contains("/messages/") => {
-                let mut ids = path.rsplit('/');
-                let (edited, chat) = (ids.next().unwrap(), ids.nth(1).unwrap());
-                if let Some((_, text)) = state.shown.iter_mut().find(|(id, _)| id == edited) {
-                    text_of(body).clone_into(text);
-                }
-                message(edited.parse().unwrap(), chat, text_of(body), &bot(), &json!([]))
+                front.replaced.push(text);
+                front.uploads.extend(files);
             }
             "POST" if path.ends_with("/messages") => {
-                if state.limited > 0 {
-                    state.limited -= 1;
-                    return (
-                        429,
-                        json!({"message": "slow down", "retry_after": 0.3, "global": false}),
-                    );
+                let id = answer["id"].as_str().unwrap().parse().unwrap();
+                if front.ids.insert(id) {
+                    front.sent.push(body.clone());
+                    front.uploads.extend(files);
                 }
-                if files.len() > state.max_files || (body["flags"] == 8192 && !state.takes_voice) {
-                    state.refused.push(body.clone());
-                    return (400, json!({"code": 50_035, "message": "Invalid Form Body"}));
-                }
-                let nonce = body["nonce"].to_string();
-                if let Some(known) = state.nonces.get(&nonce).filter(|_| body["enforce_nonce"] == true) {
-                    return (200, known.clone());
-                }
-                state.next_id += 1;
-                let chat = path.split('/').rev().nth(1).unwrap();
-                let text = text_of(body).to_owned();
-                let message = message(state.next_id, chat, &text, &bot(), &json!([]));
-                state.nonces.insert(nonce, message.clone());
-                let id = state.next_id.to_string();
-                state.shown.push((id, text));
-                state.sent.push(body.clone());
-                state.uploads.extend(files);
-                message
             }
-            _ => json!({"id": "1"}),
-        };
-        (200, answer)
-    }
-
-    /// What is at a path.
-    fn read(&self, state: &State, path: &str) -> Value {
-        match path {
-            _ if path.contains("/messages?after=") => {
-                let after = path.split("after=").nth(1).unwrap().split('&').next().unwrap();
-                let after: u64 = after.parse().unwrap();
-                let id = |message: &Value| message["id"].as_str().unwrap().parse::<u64>().unwrap();
-                let chat = path.split('/').rev().nth(1).unwrap();
-                let listed = state.history.iter().rev();
-                let listed = listed.filter(|message| message["channel_id"] == chat);
-                listed.filter(|message| id(message) > after).cloned().collect()
-            }
-            _ if path.ends_with("/users/@me") => bot(),
-            _ if path.ends_with("/applications/@me") => {
-                json!({"id": APPLICATION, "name": "relay", "description": "", "icon": null, "bot_public": true,
-                    "bot_require_code_grant": false, "owner": ada(), "verify_key": "", "flags": 1 << 19})
-            }
-            _ if path.ends_with("/gateway/bot") => {
-                let limit = json!({"total": 1000, "remaining": 999, "reset_after": 0, "max_concurrency": 1});
-                json!({"url": format!("ws://{}", self.gateway), "shards": 1, "session_start_limit": limit})
-            }
-            _ if path.ends_with(&format!("/channels/{CHANNEL}")) => {
-                json!({"id": CHANNEL, "type": 0, "name": "talk", "guild_id": "9"})
-            }
-            _ if path.ends_with("/guilds/9/members/2") => json!({ "roles": state.roles }),
-            _ if path.ends_with("/commands") => state.commands.clone().into(),
-            _ => json!({"id": "1"}),
+            _ => {}
         }
     }
-}
-
-/// The text of a message that is sent.
-fn text_of(body: &Value) -> &str {
-    body["content"].as_str().unwrap_or_default()
 }
 
 /// The JSON of a request, and the files that it uploads.

@@ -87,6 +87,7 @@ fn press(prompt: &PromptId, option: &str, by: &str) -> ButtonPress {
         prompt_id: prompt.as_str().to_owned(),
         option_id: option.to_owned(),
         message_id: None,
+        private_reply: None,
         chat: chat(),
         by: person(by),
     }
@@ -255,6 +256,20 @@ fn presses_that_decide_nothing() {
         PressResult::NotAllowed(None),
         "notified once"
     );
+    // Where nobody else reads it, everybody who presses is told.
+    let private = ButtonPress {
+        private_reply: Some("press-1".to_owned()),
+        ..stranger.clone()
+    };
+    for _ in 0..2 {
+        let PressResult::NotAllowed(Some(notice)) = prompts.press(&private, secs(1)) else {
+            panic!("a notice for whoever pressed");
+        };
+        let Action::Send { reply_to, .. } = notice.action else {
+            panic!("{:?}", notice.action);
+        };
+        assert_eq!(reply_to.as_deref(), Some("press-1"));
+    }
     let mut nameless = stranger;
     nameless.by.id = None;
     assert_eq!(prompts.press(&nameless, secs(1)), PressResult::NotAllowed(None));

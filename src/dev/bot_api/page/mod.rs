@@ -15,6 +15,7 @@ use super::chats::{ApiChat, ApiChatKind, BotStanding};
 use super::params::UploadedFile;
 use super::people::PersonMessage;
 use super::server::BotApiHub;
+use crate::dev::calls::row;
 use crate::dev::page::{ActionError, PageBackend, PageDoor, PageFile, PageNews, given_name};
 
 /// Calls that a new page is shown.
@@ -118,7 +119,8 @@ impl PageBackend for BotApiHub {
     fn news(&self, cursor: &mut ApiCursor) -> PageNews {
         let state = self.lock();
         let calls = state.calls.since(cursor.first_call);
-        let rows = calls.filter(|call| call.change > cursor.changes).map(view::row);
+        let rows = calls.filter(|call| call.change > cursor.changes);
+        let rows = rows.map(|call| row(call, "Bot API", &view::about(call)));
         let rows = rows.collect();
         cursor.changes = state.calls.changes();
         let seen = &mut cursor.versions;

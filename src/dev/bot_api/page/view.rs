@@ -1,20 +1,15 @@
 //! Chats and calls of the fake Bot API as the page shows them.
 
-use std::time::UNIX_EPOCH;
-
 use serde_json::{Value, json};
 
-use crate::dev::bot_api::calls::BotApiCall;
 use crate::dev::bot_api::chats::{ApiChat, ApiChatKind, ApiMessage};
 use crate::dev::bot_api::server::unix_now;
 use crate::dev::bot_api::state::BotApiState;
 use crate::dev::bot_api::view::file_id;
-use crate::dev::feed::micros;
+use crate::dev::calls::BotApiCall;
 
 /// Messages of a chat or topic that are shown.
 const SHOWN_MESSAGES: usize = 200;
-/// Letters of a call's parameters by which the page filters; all of them are asked for.
-const SHOWN_TEXT: usize = 600;
 /// How long a draft is shown, in seconds.
 const DRAFT_SECS: i64 = 30;
 
@@ -114,23 +109,8 @@ fn shown_buttons(row: &Value) -> Vec<Value> {
     buttons.collect()
 }
 
-pub(super) fn row(call: &BotApiCall) -> Value {
-    let params = call.params.to_string();
-    json!({
-        "n": call.sequence,
-        "t": micros(call.date.duration_since(UNIX_EPOCH).unwrap_or_default()),
-        "to": "Bot API",
-        "type": call.method,
-        "about": about(call),
-        "pending": call.status.is_none(),
-        "bad": call.status.is_some_and(|status| status >= 400),
-        "took": call.took.map(|took| took.as_secs_f64() * 1000.0),
-        "text": crate::text::truncate(&params, SHOWN_TEXT),
-    })
-}
-
 /// One line about a call.
-fn about(call: &BotApiCall) -> String {
+pub(super) fn about(call: &BotApiCall) -> String {
     let params = &call.params;
     let text = ["text", "caption", "action", "name", "file_path"]
         .iter()

@@ -272,7 +272,11 @@ impl DiscordSender {
         let Ok(place) = Arc::clone(&self.api.acknowledging).try_acquire_owned() else {
             return;
         };
-        if interaction.kind == InteractionKind::Command {
+        let is_answered = matches!(
+            interaction.kind,
+            InteractionKind::Command | InteractionKind::Press
+        );
+        if is_answered {
             self.api.lock().deferred.came(interaction.command.clone());
         }
         let sender = Arc::clone(self);

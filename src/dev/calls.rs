@@ -1,9 +1,14 @@
 //! The record of calls, bounded, without the token.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::feed::micros;
+
+/// Letters of a call's parameters by which the page filters; all of them are asked for.
+const SHOWN_TEXT: usize = 600;
 
 /// One call of the bot.
 #[derive(Clone, Debug)]
@@ -104,4 +109,20 @@ impl CallLog {
     pub(super) fn counted(&self) -> u64 {
         self.counted
     }
+}
+
+/// A call as the page lists it: to whom it went, and one line about it.
+pub(super) fn row(call: &BotApiCall, to: &str, about: &str) -> Value {
+    let params = call.params.to_string();
+    json!({
+        "n": call.sequence,
+        "t": micros(call.date.duration_since(UNIX_EPOCH).unwrap_or_default()),
+        "to": to,
+        "type": call.method,
+        "about": about,
+        "pending": call.status.is_none(),
+        "bad": call.status.is_some_and(|status| status >= 400),
+        "took": call.took.map(|took| took.as_secs_f64() * 1000.0),
+        "text": crate::text::truncate(&params, SHOWN_TEXT),
+    })
 }
