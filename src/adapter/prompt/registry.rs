@@ -186,13 +186,12 @@ impl Prompts {
             return PressResult::NotAllowed(None);
         }
         if !open.who.includes(&press.by) {
-            let notice = match &press.private_reply {
-                Some(reply) => Some(open.target.own_notice(NOT_YOURS, Some(reply.clone()))),
+            let notice = if let Some(reply) = &press.private_reply {
+                Some(open.target.own_notice(NOT_YOURS, Some(reply.clone())))
+            } else {
                 // Everybody reads it, so once is enough.
-                None => {
-                    let first = !std::mem::replace(&mut open.strangers_notified, true);
-                    first.then(|| open.notice(NOT_YOURS))
-                }
+                let first = !std::mem::replace(&mut open.strangers_notified, true);
+                first.then(|| open.notice(NOT_YOURS))
             };
             return PressResult::NotAllowed(notice.map(Box::new));
         }

@@ -112,7 +112,7 @@ impl DeferredAnswers {
             return;
         }
         if self.0.len() == MAX_WAITING {
-            let press = self.0.iter().position(|known| known.is_press());
+            let press = self.0.iter().position(DeferredCommand::is_press);
             let answered = || self.0.iter().position(|known| known.is_answered);
             let least = press.or_else(answered);
             self.0.remove(least.unwrap_or_default());

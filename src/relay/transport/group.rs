@@ -549,10 +549,10 @@ mod tests {
 
     #[test]
     fn one_live_bot_is_enough_and_an_end_ends_all() {
-        let bots = [MemberKind::Bot("telegram"), MemberKind::Bot("discord")];
+        let kinds = [MemberKind::Bot("telegram"), MemberKind::Bot("discord")];
         let mut statuses = [
-            (&bots[0], status("telegram", "live")),
-            (&bots[1], status("discord", "waiting")),
+            (&kinds[0], status("telegram", "live")),
+            (&kinds[1], status("discord", "waiting")),
         ];
         let both = together(&statuses, Generation::first());
         assert_eq!(both.live, Some(Generation::first()));
@@ -571,14 +571,14 @@ mod tests {
         ));
         let closed = [
             (
-                &bots[0],
+                &kinds[0],
                 LinkStatus {
                     ended: Some(End::Closed),
                     ..status("telegram", "closed")
                 },
             ),
             (
-                &bots[1],
+                &kinds[1],
                 LinkStatus {
                     ended: Some(End::Closed),
                     ..status("discord", "closed")

@@ -44,16 +44,15 @@ impl EventLoop {
             }
             HandleRequest::StopTurn(session, reply) => {
                 let stopped = self.stop_turn(&session, None, StopReason::Asked);
-                let outcome = match stopped {
-                    true => StopOutcome::Stopped,
-                    false => {
-                        let known = self.chats.of_session(&session);
-                        let platform = known.as_ref().map(|known| known.chat.platform.as_str());
-                        if self.link.stop_elsewhere(session.as_str(), platform) {
-                            StopOutcome::Elsewhere
-                        } else {
-                            StopOutcome::NoTurn
-                        }
+                let outcome = if stopped {
+                    StopOutcome::Stopped
+                } else {
+                    let known = self.chats.of_session(&session);
+                    let platform = known.as_ref().map(|known| known.chat.platform.as_str());
+                    if self.link.stop_elsewhere(session.as_str(), platform) {
+                        StopOutcome::Elsewhere
+                    } else {
+                        StopOutcome::NoTurn
                     }
                 };
                 let _ = reply.send(outcome);
