@@ -74,7 +74,7 @@ impl FakeDiscordState {
     fn read(&mut self, parts: &[&str], query: &str) -> RestReply {
         let answer = match parts {
             ["users", "@me"] => self.bot(),
-            ["applications", "@me"] => {
+            ["applications", "@me"] | ["oauth2", "applications", "@me"] => {
                 json!({"id": APPLICATION, "name": self.settings.username, "description": "", "icon": null, "bot_public": true,
                     "bot_require_code_grant": false, "owner": self.bot(), "verify_key": "", "flags": 1 << 19})
             }

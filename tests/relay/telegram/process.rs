@@ -136,13 +136,15 @@ async fn no_token_or_an_unusable_one_ends_with_78() {
 }
 
 #[tokio::test]
-async fn a_connector_and_a_bot_together_end_with_78_naming_both() {
+async fn a_connector_and_a_bot_of_one_platform_end_with_78_naming_both() {
     let api = fake().await;
-    let setup = Setup::for_bot(&api).env("GATEWAY_RELAY_URL", "wss://connector.example/relay");
+    let setup = Setup::for_bot(&api)
+        .env("GATEWAY_RELAY_URL", "wss://connector.example/relay")
+        .env("GATEWAY_RELAY_PLATFORMS", "telegram");
     let (code, err) = setup.ends().await;
     assert_eq!(code, 78, "{err}");
     assert!(
-        err.contains("connector.url") && err.contains("direct.telegram"),
+        err.contains("GATEWAY_RELAY_PLATFORMS") && err.contains("direct.telegram"),
         "{err}"
     );
     assert_eq!(api.call_count(), 0);
