@@ -104,16 +104,20 @@ impl HermesAgent {
     }
 
     async fn run_turn(&self, mut turn: Turn) -> TurnEnd {
-        let (prompt, left) = match turn.resumed.take() {
-            None => (prompt(&turn), None),
-            Some(resumed) => match SavedRun::read(&resumed.state) {
-                Some(mut saved) => (std::mem::take(&mut saved.prompt), Some((saved, resumed))),
-                None => {
+        let left = match turn.resumed.take() {
+            None => None,
+            Some(resumed) => {
+                let Some(saved) = SavedRun::read(&resumed.state) else {
                     let public = format!("Hermes cannot go on with this. {TELL_OPERATOR}");
                     let detail = "what was kept of the run cannot be read";
                     return TurnEnd::Failed(Failure::new(FailureClass::Lost, public, detail));
-                }
-            },
+                };
+                Some((saved, resumed))
+            }
+        };
+        let prompt = match &left {
+            Some((saved, _)) => saved.prompt.clone(),
+            None => prompt(&turn),
         };
         let mut active = tokio::select! {
             biased;

@@ -12,7 +12,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
-use crate::relay::parts::chats::KnownChat;
+use crate::relay::parts::chats::{Chats, KnownChat};
 use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
@@ -245,21 +245,18 @@ impl EventLoop {
                 return self.end_unstarted(turn, row, RowState::Ignored, "", refusal.notice);
             }
         }
-        if let Some(left_to) = self.approvals.restored_agent(row)
-            && (*agent != *left_to || selection.agent.permission != Permission::Ask)
-        {
-            // The settings have changed meanwhile.
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let is_unseen = adapter.holds_answers();
+        let Ok(resumed) = (self.approvals).begin_restored(row, turn, &selection.agent, is_unseen) else {
             let notice = self.settings.interrupted_notice.clone();
             return self.end_unstarted(turn, row, RowState::Interrupted, "", notice);
-        }
-        let mut resumed = self.approvals.begin_restored(row, turn);
+        };
         let has_chat = origin.has_chat();
         let is_message = matches!(task, Task::Message(_));
         if !has_chat && !is_message && selection.agent.permission == Permission::Ask {
             // Nobody could be asked.
             selection.agent.permission = Permission::Deny;
         }
-        let adapter = self.adapters.get(&origin.chat.platform);
         let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
         let (mut start_mark, mut is_interaction, mut command) = (None, false, None);
         let mut input = match task {
@@ -273,10 +270,7 @@ impl EventLoop {
                 (collect, accepts_attachments) = (true, false);
                 // Every run is a conversation of its own.
                 self.agents.forget(&origin.session, None, &mut self.effects);
-                let event = MessageEvent {
-                    source: self.chats.source(&origin.chat, &origin.facts),
-                    ..MessageEvent::default()
-                };
+                let event = empty_event(&self.chats, &origin);
                 let prompt = std::mem::take(&mut job.prompt);
                 let mut input = turn_input(event, Some(prompt), &adapter);
                 let hint = format!("{} {}", adapter.platform_hint(), target::HINT);
@@ -289,10 +283,7 @@ impl EventLoop {
                 item.is_collected = collect;
                 item.mark = self.handed.mark(row);
                 start_mark.clone_from(&item.mark);
-                let event = MessageEvent {
-                    source: self.chats.source(&origin.chat, &origin.facts),
-                    ..MessageEvent::default()
-                };
+                let event = empty_event(&self.chats, &origin);
                 turn_input(event, Some(std::mem::take(&mut item.text)), &adapter)
             }
         };
@@ -316,9 +307,6 @@ impl EventLoop {
         let instead = command.and_then(|command| {
             self.instead_of_answer(command, &conversation, &origin, &selection.agent, sends_files)
         });
-        if let Some(resumed) = &mut resumed {
-            resumed.is_unseen = adapter.holds_answers();
-        }
         let context = TurnContext {
             resumed,
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
@@ -465,6 +453,14 @@ impl EventLoop {
             is_repeatable,
             reply_to: reply_to.unwrap_or(ReplyPlace::Nowhere),
         }
+    }
+}
+
+/// A message of nobody, in the chat of a turn.
+fn empty_event(chats: &Chats, origin: &TurnOrigin) -> MessageEvent {
+    MessageEvent {
+        source: chats.source(&origin.chat, &origin.facts),
+        ..MessageEvent::default()
     }
 }
 

@@ -29,22 +29,19 @@ impl Agent for Keeper {
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
             let text = turn.input.text.clone();
-            let answer = match turn.resumed {
-                Some(resumed) => {
-                    assert_eq!(resumed.state, format!("run of {text}"));
-                    if self.has_forgotten {
-                        let failure = Failure::new(FailureClass::Lost, "It is gone.", "a test");
-                        return TurnEnd::Failed(failure);
-                    }
-                    resumed.answer().await
+            let answer = if let Some(resumed) = turn.resumed {
+                assert_eq!(resumed.state, format!("run of {text}"));
+                if self.has_forgotten {
+                    let failure = Failure::new(FailureClass::Lost, "It is gone.", "a test");
+                    return TurnEnd::Failed(failure);
                 }
-                None => {
-                    let question = Question {
-                        resume: Some(format!("run of {text}")),
-                        ..question("May I?")
-                    };
-                    turn.approver.ask(question).await
-                }
+                resumed.answer().await
+            } else {
+                let question = Question {
+                    resume: Some(format!("run of {text}")),
+                    ..question("May I?")
+                };
+                turn.approver.ask(question).await
             };
             self.answers.lock().unwrap().push(answer);
             turn.events.text("went on").await;

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::{Approvals, Recipient, Waiting};
 use crate::adapter::prompt::{PromptId, PromptOp, QuestionId, SavedQuestion};
 use crate::adapter::{ChatFacts, ChatId};
-use crate::agent::ResumedTurn;
+use crate::agent::{Permission, ResumedTurn};
 use crate::link::Moment;
+use crate::relay::effects::SelectedAgent;
 use crate::session::TurnId;
 use crate::store::InboxSeq;
 use crate::wire::Action;
@@ -66,6 +67,10 @@ pub(super) struct RestoredTurn {
     agent: String,
     resumed: ResumedTurn,
 }
+
+/// A turn cannot go on that an earlier process left.
+#[derive(Debug)]
+pub struct CannotGoOn;
 
 impl From<PromptOp> for ClosingEdit {
     fn from(op: PromptOp) -> Self {
@@ -147,20 +152,30 @@ impl Approvals {
         self.restored.contains_key(&row)
     }
 
-    /// The agent that a turn with a restored question is for.
-    pub fn restored_agent(&self, row: InboxSeq) -> Option<&str> {
-        self.restored.get(&row).map(|restored| restored.agent.as_str())
-    }
-
-    /// A turn with a restored question begins.
-    pub fn begin_restored(&mut self, row: InboxSeq, begun: TurnId) -> Option<ResumedTurn> {
-        let restored = self.restored.remove(&row)?;
+    /// A turn begins: what an earlier process left of it, if anything. It cannot go on if the settings have changed meanwhile, so
+    /// that it has another agent, or one that asks nobody.
+    pub fn begin_restored(
+        &mut self,
+        row: InboxSeq,
+        begun: TurnId,
+        agent: &SelectedAgent,
+        is_unseen: bool,
+    ) -> Result<Option<ResumedTurn>, CannotGoOn> {
+        let Some(restored) = self.restored.remove(&row) else {
+            return Ok(None);
+        };
+        if *agent.name != *restored.agent || agent.permission != Permission::Ask {
+            return Err(CannotGoOn);
+        }
         if let Some(waiting) = self.waiting.get_mut(&restored.question)
             && let Recipient::Agent { turn, .. } = &mut waiting.recipient
         {
             *turn = Some(begun);
         }
-        Some(restored.resumed)
+        Ok(Some(ResumedTurn {
+            is_unseen,
+            ..restored.resumed
+        }))
     }
 
     /// A turn with a restored question does not begin: nobody waits for the answer any more, so the question ends.
