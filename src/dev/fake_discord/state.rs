@@ -382,11 +382,13 @@ impl FakeDiscordState {
     }
 
     /// A message of a person, as Discord describes it.
+    #[cfg(feature = "internals")]
     pub fn message_of(&self, person: &str, id: u64, room: &str, text: &str) -> Value {
         self.message(id, room, text, &self.person(person).user())
     }
 
     /// Forgets the events of the session.
+    #[cfg(feature = "internals")]
     pub fn forget_events(&mut self) {
         self.events.clear();
         self.dropped_events = 0;

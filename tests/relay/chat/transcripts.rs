@@ -32,9 +32,12 @@ const SCENES: [Scene; 13] = [
         ("projects.site", "{workdir: /}"),
     ]),
     Scene::new("Models and modes"),
-    Scene::new("Voice")
-        .streaming()
-        .with(&[("transcribe.argv", "[/bin/cat]"), ("speak.argv", "[/bin/cat]")]),
+    Scene::new("Voice").streaming().with(&[
+        ("transcribe.argv", "[/bin/cat]"),
+        ("speak.argv", "[/bin/cat]"),
+        // A tool call that takes a moment would be a message of its own.
+        ("streaming.tool_progress", "false"),
+    ]),
     Scene::new("Commands of the agent"),
     Scene::new("Long turns and quiet hours").streaming().with(&[
         ("chat.progress_after_secs", "1"),
