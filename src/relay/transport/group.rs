@@ -129,23 +129,25 @@ impl RelayTransport for TransportGroup {
         let Some(sender) = sender else {
             return;
         };
-        let generation = Arc::new(GroupGeneration(Mutex::new(Generation::first())));
+        let group = Arc::new(GroupStatus::new(&self.members, sender));
         let forwarded = Arc::new(tokio::sync::Mutex::new((Generation::first(), 0)));
         for (place, member) in self.members.iter().enumerate() {
             let (own, received) = inbound_channel();
+            let status = member.transport.status();
             member.transport.connect(own);
             let forwarding = MemberForwarder {
                 members: Arc::clone(&self.members),
                 place,
                 inbound: inbound.clone(),
-                generation: Arc::clone(&generation),
+                status,
+                group: Arc::clone(&group),
                 forwarded: Arc::clone(&forwarded),
                 counts: (None, 0),
                 waiting: VecDeque::new(),
             };
             tokio::spawn(forwarding.run(received));
         }
-        tokio::spawn(watch_members(Arc::clone(&self.members), sender, generation));
+        tokio::spawn(watch_members(group));
     }
 
     fn status(&self) -> watch::Receiver<LinkStatus> {
@@ -251,18 +253,66 @@ impl RelayTransport for TransportGroup {
     }
 }
 
-/// The number of the connection that the relay sees.
-#[derive(Debug)]
-struct GroupGeneration(Mutex<Generation>);
+/// The state of the group, and those of its members that it comes from.
+struct GroupStatus {
+    members: Vec<(MemberKind, watch::Receiver<LinkStatus>)>,
+    sender: watch::Sender<LinkStatus>,
+    seen: Mutex<SeenByRelay>,
+}
 
-impl GroupGeneration {
-    fn get(&self) -> Generation {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+/// What the relay was told.
+struct SeenByRelay {
+    /// The number of the connection that it sees.
+    generation: Generation,
+    /// Platforms that were reported because the connector declares them too.
+    reported: BTreeSet<&'static str>,
+}
+
+impl GroupStatus {
+    fn new(members: &[GroupMember], sender: watch::Sender<LinkStatus>) -> Self {
+        let members = members.iter();
+        Self {
+            members: members
+                .map(|member| (member.kind.clone(), member.transport.status()))
+                .collect(),
+            sender,
+            seen: Mutex::new(SeenByRelay {
+                generation: Generation::first(),
+                reported: BTreeSet::new(),
+            }),
+        }
     }
 
-    fn advance(&self) {
-        let mut generation = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *generation = generation.next();
+    fn generation(&self) -> Generation {
+        self.seen
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .generation
+    }
+
+    /// Publishes the state of all members as one.
+    fn publish(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let statuses: Vec<(&MemberKind, LinkStatus)> = self
+            .members
+            .iter()
+            .map(|(kind, status)| (kind, status.borrow().clone()))
+            .collect();
+        for platform in declared_twice(&statuses) {
+            if seen.reported.insert(platform) {
+                tracing::error!(
+                    platform,
+                    "the connector serves this platform too: the bot answers there, and what the connector brings for it is \
+                     quarantined; remove the platform at the connector, or remove it from `direct`"
+                );
+            }
+        }
+        let was_live = self.sender.borrow().live.is_some();
+        let is_live = statuses.iter().any(|(_, status)| status.live.is_some());
+        if is_live && !was_live && self.sender.borrow().counters.handshakes > 0 {
+            seen.generation = seen.generation.next();
+        }
+        self.sender.send_replace(together(&statuses, seen.generation));
     }
 }
 
@@ -271,7 +321,9 @@ struct MemberForwarder {
     members: Arc<Vec<GroupMember>>,
     place: usize,
     inbound: InboundSender,
-    generation: Arc<GroupGeneration>,
+    /// The member's state.
+    status: watch::Receiver<LinkStatus>,
+    group: Arc<GroupStatus>,
     /// Frames of all members that were forwarded on a connection of the group. Held while frames are forwarded, so that they keep
     /// their order.
     forwarded: Arc<tokio::sync::Mutex<(Generation, u64)>>,
@@ -319,8 +371,13 @@ impl MemberForwarder {
             };
             *id = id.take().map(|id| member.name(self.place, frame.generation, &id));
         }
+        // The relay learns what a platform can do before it gets a message from there.
+        if self.status.has_changed().unwrap_or(false) {
+            self.status.mark_unchanged();
+            self.group.publish();
+        }
         let mut forwarded = self.forwarded.lock().await;
-        let generation = self.generation.get();
+        let generation = self.group.generation();
         for frame in &mut batch {
             frame.generation = generation;
         }
@@ -378,17 +435,11 @@ impl MemberForwarder {
     }
 }
 
-/// Reports the state of all members whenever that of one changes.
-async fn watch_members(
-    members: Arc<Vec<GroupMember>>,
-    sender: watch::Sender<LinkStatus>,
-    generation: Arc<GroupGeneration>,
-) {
+/// Publishes the state of the group whenever that of a member changes.
+async fn watch_members(group: Arc<GroupStatus>) {
     let (notifier, mut news) = mpsc::channel(1);
-    let mut watched = Vec::new();
-    for member in members.iter() {
-        let (mut status, notifier) = (member.transport.status(), notifier.clone());
-        watched.push((&member.kind, status.clone()));
+    for (_, status) in &group.members {
+        let (mut status, notifier) = (status.clone(), notifier.clone());
         tokio::spawn(async move {
             while status.changed().await.is_ok() {
                 // One that waits stands for this one.
@@ -398,27 +449,8 @@ async fn watch_members(
         });
     }
     drop(notifier);
-    let mut reported = BTreeSet::new();
     loop {
-        let statuses: Vec<(&MemberKind, LinkStatus)> = watched
-            .iter()
-            .map(|(kind, status)| (*kind, status.borrow().clone()))
-            .collect();
-        for platform in declared_twice(&statuses) {
-            if reported.insert(platform) {
-                tracing::error!(
-                    platform,
-                    "the connector serves this platform too: the bot answers there, and what the connector brings for it is \
-                     quarantined; remove the platform at the connector, or remove it from `direct`"
-                );
-            }
-        }
-        let was_live = sender.borrow().live.is_some();
-        let is_live = statuses.iter().any(|(_, status)| status.live.is_some());
-        if is_live && !was_live && sender.borrow().counters.handshakes > 0 {
-            generation.advance();
-        }
-        sender.send_replace(together(&statuses, generation.get()));
+        group.publish();
         if news.recv().await.is_none() {
             return;
         }
