@@ -16,7 +16,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
@@ -205,7 +205,7 @@ impl EventLoop {
                 _ => {}
             }
             self.handle(event);
-            self.drain(&mut channels, &mut inbound);
+            self.drain(&mut channels, &mut inbound, &mut link);
         };
         self.shut_down(&mut channels).await;
         reason
@@ -241,7 +241,12 @@ impl EventLoop {
 
     /// Takes what has come beside that which woke the loop, so that one round of writes serves all of it. Each channel is
     /// bounded, and so is what a round takes.
-    fn drain(&mut self, channels: &mut Channels, inbound: &mut InboundReceiver) {
+    fn drain(
+        &mut self,
+        channels: &mut Channels,
+        inbound: &mut InboundReceiver,
+        link: &mut watch::Receiver<LinkStatus>,
+    ) {
         while let Ok(interrupt) = inbound.interrupts.try_recv() {
             self.handle(Event::Interrupt(interrupt));
         }
@@ -269,6 +274,10 @@ impl EventLoop {
         while self.takes_frames()
             && let Ok(frames) = inbound.frames.try_recv()
         {
+            // What a platform can do is known before its messages are handled.
+            if link.has_changed().unwrap_or(false) {
+                self.handle(Event::Link(Box::new(link.borrow_and_update().clone())));
+            }
             self.handle(Event::Frames(Some(frames)));
         }
     }
