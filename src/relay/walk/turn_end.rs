@@ -133,10 +133,10 @@ impl EventLoop {
     /// The end of a row is committed: its ops take their place, and behind them the indicators.
     pub fn row_ended(&mut self, row: InboxSeq, rows: OpSeqs) {
         self.handed.forget(row);
-        self.messages.forget(row);
         if !self.turns.committed(row) {
             return;
         }
+        self.messages.forget(row);
         let indicators = self
             .outbox
             .committed(OpsCommit::End(row), rows, &mut self.effects);
