@@ -535,7 +535,7 @@ impl RunText {
         }
     }
 
-    /// Goes on after what an earlier process was told, which the chat may not have seen.
+    /// Goes on after what an earlier process received, which the chat may not have seen.
     async fn resume(&mut self, events: &EventSink, said: &str, is_unseen: bool) {
         said.trim_end().clone_into(&mut self.before);
         if is_unseen && !self.before.is_empty() {
@@ -547,7 +547,7 @@ impl RunText {
     /// Replaces the current message with the run's final output, after a lost stream.
     pub(super) async fn replace(&mut self, events: &EventSink, output: &str) {
         if self.message.is_empty() && !self.before.is_empty() {
-            // An earlier process was told the beginning.
+            // An earlier process received the beginning.
             let rest = output.strip_prefix(self.before.as_str()).unwrap_or(output);
             self.before.push_str("\n\n");
             return self.delta(events, rest).await;

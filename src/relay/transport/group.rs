@@ -260,7 +260,7 @@ struct GroupStatus {
     seen: Mutex<SeenByRelay>,
 }
 
-/// What the relay was told.
+/// What the relay has seen of the group.
 struct SeenByRelay {
     /// The number of the connection that it sees.
     generation: Generation,

@@ -256,7 +256,7 @@ fn presses_that_decide_nothing() {
         PressResult::NotAllowed(None),
         "notified once"
     );
-    // Where nobody else reads it, everybody who presses is told.
+    // Where nobody else reads it, everybody who presses gets the notice.
     let private = ButtonPress {
         private_reply: Some("press-1".to_owned()),
         ..stranger.clone()
