@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use super::feed::micros;
 
+/// Calls that a new page is shown.
+const SHOWN_CALLS: u64 = 500;
 /// Letters of a call's parameters by which the page filters; all of them are asked for.
 const SHOWN_TEXT: usize = 600;
 
@@ -100,9 +102,40 @@ impl CallLog {
         self.calls.iter().filter(move |call| call.sequence >= sequence)
     }
 
-    /// How often the record changed.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes
+    /// What a page has seen of the calls when it opens.
+    pub(super) fn cursor(&self) -> CallCursor {
+        CallCursor {
+            first: (self.counted + 1).saturating_sub(SHOWN_CALLS),
+            changes: 0,
+        }
+    }
+
+    /// The calls that came or were answered since a page looked, as it lists them: to whom they went, and one line about each.
+    pub(super) fn news(
+        &self,
+        cursor: &mut CallCursor,
+        to: &str,
+        about: impl Fn(&BotApiCall) -> String,
+    ) -> Vec<Value> {
+        let calls = self.since(cursor.first);
+        let rows = calls.filter(|call| call.change > cursor.changes);
+        let rows = rows.map(|call| row(call, to, &about(call))).collect();
+        cursor.changes = self.changes;
+        rows
+    }
+
+    /// A call with its answer, as the page shows it.
+    pub(super) fn details(&self, number: u64) -> Option<Value> {
+        let call = self.since(number).next().filter(|call| call.sequence == number)?;
+        // As text, so that the parameters stay before the answer.
+        let text = format!(
+            r#"{{"method":{},"params":{},"status":{},"answer":{}}}"#,
+            json!(call.method),
+            call.params,
+            json!(call.status),
+            call.answer
+        );
+        Some(json!({ "text": text }))
     }
 
     /// How many there were.
@@ -111,8 +144,14 @@ impl CallLog {
     }
 }
 
-/// A call as the page lists it: to whom it went, and one line about it.
-pub(super) fn row(call: &BotApiCall, to: &str, about: &str) -> Value {
+/// What a page has seen of the calls.
+pub struct CallCursor {
+    first: u64,
+    changes: u64,
+}
+
+/// A call as the page lists it.
+fn row(call: &BotApiCall, to: &str, about: &str) -> Value {
     let params = call.params.to_string();
     json!({
         "n": call.sequence,

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::params::{ApiParams, UploadedFile};
 use super::refusal::ApiRefusal;
+use crate::dev::page::PageFile;
 
 /// The largest file that a bot may download.
 pub const MAX_DOWNLOAD_BYTES: u64 = 20 * 1024 * 1024;
@@ -173,6 +174,33 @@ impl ApiFiles {
     pub fn find(&self, id: &str) -> Option<&ApiFile> {
         let id = id.strip_suffix("-s").unwrap_or(id);
         self.files.iter().find(|file| file.id == id)
+    }
+
+    /// A file as a page shows it. The bot may call its files what it likes: what it is follows from its bytes.
+    pub(in crate::dev) fn for_page(&self, id: &str) -> Option<PageFile> {
+        let file = self.find(id)?.clone();
+        let mime = match &file.bytes[..] {
+            [0x89, b'P', b'N', b'G', ..] => "image/png",
+            [0xff, 0xd8, ..] => "image/jpeg",
+            _ => "application/octet-stream",
+        };
+        Some(PageFile {
+            mime: mime.to_owned(),
+            name: file.name,
+            bytes: file.bytes,
+        })
+    }
+
+    /// Keeps a file that a person chose on a page; returns its id.
+    pub(in crate::dev) fn keep_from_page(&mut self, file: PageFile) -> String {
+        let is_picture = matches!(file.mime.as_str(), "image/png" | "image/jpeg");
+        let kind = if is_picture { "photo" } else { "document" };
+        let file = UploadedFile {
+            name: file.name.unwrap_or_default(),
+            mime: Some(file.mime),
+            bytes: file.bytes,
+        };
+        self.put(kind, file, None).id
     }
 
     /// What `getFile` answers.

@@ -10,12 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::server::FakeDiscordHub;
 use super::state::{DiscordPerson, DiscordRoom, FakeDiscordState, MessageOrigin, RoomKind, RoomMessage};
-use crate::dev::bot_api::{UploadedFile, unix_now};
-use crate::dev::calls::{BotApiCall, row};
+use crate::dev::bot_api::unix_now;
+use crate::dev::calls::{BotApiCall, CallCursor};
 use crate::dev::page::{ActionError, MAX_PAGE_PEOPLE, PageBackend, PageDoor, PageFile, PageNews, given_name};
 
-/// Requests that a new page is shown.
-const SHOWN_CALLS: u64 = 500;
 /// Messages of a room that are shown.
 const SHOWN_MESSAGES: usize = 200;
 /// Rooms that people may open.
@@ -28,8 +26,7 @@ const MENU: u64 = 3;
 
 /// What a page has seen.
 pub struct RoomCursor {
-    first_call: u64,
-    changes: u64,
+    calls: CallCursor,
     /// Of each room.
     versions: BTreeMap<String, u64>,
 }
@@ -102,18 +99,14 @@ impl PageBackend for FakeDiscordHub {
     /// A page that lost its connection gets everything again: rooms and requests replace those that it shows.
     fn cursor(&self, _after: Option<&str>) -> RoomCursor {
         RoomCursor {
-            first_call: (self.lock().calls.counted() + 1).saturating_sub(SHOWN_CALLS),
-            changes: 0,
+            calls: self.lock().calls.cursor(),
             versions: BTreeMap::new(),
         }
     }
 
     fn news(&self, cursor: &mut RoomCursor) -> PageNews {
         let state = self.lock();
-        let calls = state.calls.since(cursor.first_call);
-        let rows = calls.filter(|call| call.change > cursor.changes);
-        let rows = rows.map(|call| row(call, "Discord", &about(call))).collect();
-        cursor.changes = state.calls.changes();
+        let rows = state.calls.news(&mut cursor.calls, "Discord", about);
         let seen = &mut cursor.versions;
         let rooms = state.rooms.values();
         let changed = rooms.filter(|room| seen.insert(room.id.clone(), room.version) != Some(room.version));
@@ -130,42 +123,15 @@ impl PageBackend for FakeDiscordHub {
     }
 
     fn row(&self, number: u64) -> Option<Value> {
-        let state = self.lock();
-        let call = state.calls.since(number).next()?;
-        let text = format!(
-            r#"{{"request":{},"body":{},"status":{},"answer":{}}}"#,
-            json!(call.method),
-            call.params,
-            json!(call.status),
-            call.answer
-        );
-        (call.sequence == number).then(|| json!({ "text": text }))
+        self.lock().calls.details(number)
     }
 
     fn file(&self, id: &str) -> Option<PageFile> {
-        let file = self.lock().files.find(id)?.clone();
-        // The bot may call its files what it likes.
-        let mime = match &file.bytes[..] {
-            [0x89, b'P', b'N', b'G', ..] => "image/png",
-            [0xff, 0xd8, ..] => "image/jpeg",
-            _ => "application/octet-stream",
-        };
-        Some(PageFile {
-            mime: mime.to_owned(),
-            name: file.name,
-            bytes: file.bytes,
-        })
+        self.lock().files.for_page(id)
     }
 
     fn keep(&self, file: PageFile) -> String {
-        let is_picture = matches!(file.mime.as_str(), "image/png" | "image/jpeg");
-        let kind = if is_picture { "photo" } else { "document" };
-        let file = UploadedFile {
-            name: file.name.unwrap_or_default(),
-            mime: Some(file.mime),
-            bytes: file.bytes,
-        };
-        self.change(|state| state.files.put(kind, file, None).id)
+        self.change(|state| state.files.keep_from_page(file))
     }
 
     async fn act(self: &Arc<Self>, action: &str, body: &[u8]) -> Result<Value, ActionError> {

@@ -12,14 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::BotApi;
 use super::chats::{ApiChat, ApiChatKind, BotStanding};
-use super::params::UploadedFile;
 use super::people::PersonMessage;
 use super::server::BotApiHub;
-use crate::dev::calls::row;
+use crate::dev::calls::CallCursor;
 use crate::dev::page::{ActionError, PageBackend, PageDoor, PageFile, PageNews, given_name};
-
-/// Calls that a new page is shown.
-const SHOWN_CALLS: u64 = 500;
 
 impl BotApi {
     /// Opens the page and returns its address, token included. A second call returns the same address.
@@ -31,8 +27,7 @@ impl BotApi {
 
 /// What a page has seen.
 pub struct ApiCursor {
-    first_call: u64,
-    changes: u64,
+    calls: CallCursor,
     /// Of each chat.
     versions: BTreeMap<i64, u64>,
 }
@@ -110,19 +105,14 @@ impl PageBackend for BotApiHub {
     /// A page that lost its connection gets everything again: chats and calls replace those that it shows.
     fn cursor(&self, _after: Option<&str>) -> ApiCursor {
         ApiCursor {
-            first_call: (self.lock().calls.counted() + 1).saturating_sub(SHOWN_CALLS),
-            changes: 0,
+            calls: self.lock().calls.cursor(),
             versions: BTreeMap::new(),
         }
     }
 
     fn news(&self, cursor: &mut ApiCursor) -> PageNews {
         let state = self.lock();
-        let calls = state.calls.since(cursor.first_call);
-        let rows = calls.filter(|call| call.change > cursor.changes);
-        let rows = rows.map(|call| row(call, "Bot API", &view::about(call)));
-        let rows = rows.collect();
-        cursor.changes = state.calls.changes();
+        let rows = state.calls.news(&mut cursor.calls, "Bot API", view::about);
         let seen = &mut cursor.versions;
         let chats = state.chats.values();
         let changed = chats.filter(|chat| seen.insert(chat.id, chat.version) != Some(chat.version));
@@ -142,43 +132,15 @@ impl PageBackend for BotApiHub {
     }
 
     fn row(&self, number: u64) -> Option<Value> {
-        let state = self.lock();
-        let call = state.calls.since(number).next()?;
-        // As text, so that the parameters stay before the answer.
-        let text = format!(
-            r#"{{"method":{},"params":{},"status":{},"answer":{}}}"#,
-            json!(call.method),
-            call.params,
-            json!(call.status),
-            call.answer
-        );
-        (call.sequence == number).then(|| json!({ "text": text }))
+        self.lock().calls.details(number)
     }
 
     fn file(&self, id: &str) -> Option<PageFile> {
-        let file = self.lock().files.find(id)?.clone();
-        // The bot may call its files what it likes.
-        let mime = match &file.bytes[..] {
-            [0x89, b'P', b'N', b'G', ..] => "image/png",
-            [0xff, 0xd8, ..] => "image/jpeg",
-            _ => "application/octet-stream",
-        };
-        Some(PageFile {
-            mime: mime.to_owned(),
-            name: file.name,
-            bytes: file.bytes,
-        })
+        self.lock().files.for_page(id)
     }
 
     fn keep(&self, file: PageFile) -> String {
-        let is_picture = matches!(file.mime.as_str(), "image/png" | "image/jpeg");
-        let kind = if is_picture { "photo" } else { "document" };
-        let file = UploadedFile {
-            name: file.name.unwrap_or_default(),
-            mime: Some(file.mime),
-            bytes: file.bytes,
-        };
-        self.change(|state| state.files.put(kind, file, None).id)
+        self.change(|state| state.files.keep_from_page(file))
     }
 
     async fn act(self: &Arc<Self>, action: &str, body: &[u8]) -> Result<Value, ActionError> {
