@@ -322,6 +322,8 @@ pub mod chat {
         Action, CapabilityDescriptor, Grouping, LenUnit, Metadata, NoAliases, OpId, OpIds, Platform,
         PromptButton, SessionKey, SessionSource, WhatsAppAliases,
     };
+    /// A text that is cheap to copy: ids and names.
+    pub use smol_str::SmolStr;
 }
 
 /// A running relay: what its [`RelayHandle`] is asked, and what it answers.

@@ -1,5 +1,7 @@
 //! The author of an event: who they are by every id, and where they write.
 
+use smol_str::SmolStr;
+
 use super::identity::{PersonId, bare_whatsapp_id, canonical_id, canonical_platform, lid};
 use crate::wire::{Platform, Scalar, SessionSource, WhatsAppAliases, whatsapp_ids};
 
@@ -7,12 +9,12 @@ use crate::wire::{Platform, Scalar, SessionSource, WhatsAppAliases, whatsapp_ids
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Author {
     /// The platform, in its own spelling.
-    pub platform: String,
+    pub platform: SmolStr,
     /// Every id that the person is known by there, the platform's own first, in its spelling; empty when the event names
     /// nobody.
-    pub ids: Vec<String>,
+    pub ids: Vec<SmolStr>,
     /// The chat, and the one that it is a thread of.
-    pub chats: Vec<String>,
+    pub chats: Vec<SmolStr>,
     /// Whether it is a direct message.
     pub direct: bool,
     /// Whether the event says that a bot wrote it.
@@ -29,7 +31,7 @@ impl Author {
     /// The author of a message.
     pub fn from_source(source: &SessionSource, aliases: &dyn WhatsAppAliases) -> Self {
         let text = |field: &Option<Scalar>| {
-            let text = field.as_ref().map(|field| field.as_str().to_owned());
+            let text = field.as_ref().map(Scalar::to_smol);
             text.filter(|text| !text.is_empty())
         };
         let ids = [text(&source.user_id), text(&source.user_id_alt)];
@@ -51,8 +53,8 @@ impl Author {
     /// Somebody with these ids, the platform's own first, in a chat and the one that it is a thread of.
     pub fn new(
         platform: &Platform,
-        mut ids: Vec<String>,
-        chats: Vec<String>,
+        mut ids: Vec<SmolStr>,
+        chats: Vec<SmolStr>,
         direct: bool,
         aliases: &dyn WhatsAppAliases,
     ) -> Self {
@@ -65,7 +67,7 @@ impl Author {
                 for alias in whatsapp_ids(id, aliases) {
                     // An alias file does not say of which kind the id in it is.
                     if bare_whatsapp_id(&alias) != bare {
-                        known.extend([lid(&alias), alias]);
+                        known.extend([lid(&alias).into(), SmolStr::from(alias)]);
                     }
                 }
                 add(&mut alike, PersonId::new(platform.as_str(), &bare));
@@ -85,7 +87,7 @@ impl Author {
             }
         }
         Self {
-            platform: platform.as_str().to_owned(),
+            platform: platform.as_str().into(),
             ids,
             chats,
             direct,
@@ -130,7 +132,7 @@ impl Author {
 
     /// The chat's id.
     pub fn chat(&self) -> &str {
-        self.chats.first().map_or("", String::as_str)
+        self.chats.first().map_or("", SmolStr::as_str)
     }
 
     /// Whether a rule of the settings names this person.

@@ -125,7 +125,7 @@ impl StoredRule {
     /// Chats in the form that rules are compared in.
     pub(super) fn canonicalize(&mut self, platform: &str) {
         for chat in self.chats.iter_mut().flatten() {
-            *chat = canonical_id(platform, chat);
+            *chat = canonical_id(platform, chat).into();
         }
     }
 
@@ -423,7 +423,9 @@ impl Gate {
         let reason = match settings.mode {
             Mode::Upstream => Reason::Upstream,
             Mode::Open => Reason::Open,
-            Mode::List | Mode::Pair if settings.everybody_on.contains(&author.platform) => Reason::Open,
+            Mode::List | Mode::Pair if settings.everybody_on.iter().any(|open| *open == *author.platform) => {
+                Reason::Open
+            }
             Mode::List | Mode::Pair => return Err(Reason::Stranger),
         };
         Ok(RuleGrant {

@@ -12,6 +12,8 @@
 
 use std::fmt;
 
+use smol_str::{SmolStr, StrExt as _};
+
 use super::settings::{ANY, platform_name};
 use crate::wire::Platform;
 
@@ -25,8 +27,8 @@ const LID: &str = "lid";
 /// A person on a platform, in the one form that rules are compared in.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PersonId {
-    platform: String,
-    user: String,
+    platform: SmolStr,
+    user: SmolStr,
 }
 
 impl PersonId {
@@ -87,21 +89,21 @@ impl fmt::Display for PersonId {
 }
 
 /// The name of a platform in the form that rules are compared in.
-pub(super) fn canonical_platform(name: &str) -> String {
-    name.trim().to_lowercase()
+pub(super) fn canonical_platform(name: &str) -> SmolStr {
+    name.trim().to_lowercase_smolstr()
 }
 
 /// The id of a person or a chat in the form that rules are compared in, on a platform by its canonical name.
-pub(super) fn canonical_id(platform: &str, id: &str) -> String {
+pub(super) fn canonical_id(platform: &str, id: &str) -> SmolStr {
     let id = id.trim();
     let international = || id.starts_with('+').then(|| digits(id)).flatten();
     let found = match platform {
-        "whatsapp" | "whatsapp_cloud" => return whatsapp_id(id),
+        "whatsapp" | "whatsapp_cloud" => return whatsapp_id(id).into(),
         "signal" | "sms" | "bluebubbles" | "email" => digits(id).or_else(|| Some(id.to_lowercase())),
         known if Platform::names().contains(&known) => international(),
         _ => international().or_else(|| is_address(id).then(|| id.to_lowercase())),
     };
-    found.unwrap_or_else(|| id.to_owned())
+    found.map_or_else(|| id.into(), SmolStr::from)
 }
 
 /// The form of a WhatsApp id without its domain and device, which may mean one person or another.

@@ -10,6 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use smol_str::SmolStr;
+
 use super::author::Author;
 use super::identity::PersonId;
 use super::settings::Role;
@@ -57,7 +59,7 @@ impl JobMaker {
         Self {
             platform: platform.to_owned(),
             chat: chat.to_owned(),
-            ids: author.ids.clone(),
+            ids: author.ids.iter().map(SmolStr::to_string).collect(),
             role,
             is_everywhere: false,
         }
@@ -112,8 +114,8 @@ mod tests {
     use crate::wire::{NoAliases, Platform};
 
     fn author(ids: &[&str], chat: &str) -> Author {
-        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
-        Author::new(&Platform::WHATSAPP, ids, vec![chat.to_owned()], true, &NoAliases)
+        let ids = ids.iter().map(|id| (*id).into()).collect();
+        Author::new(&Platform::WHATSAPP, ids, vec![chat.into()], true, &NoAliases)
     }
 
     fn made<'j>(chat: &'j str, user: &'j str, other_ids: &'j [String]) -> JobOwner<'j> {

@@ -178,7 +178,7 @@ impl Limits {
 
     /// Somebody wrote in a chat: a person, or a bot that may do so only so often without one.
     pub fn check_bot(&mut self, author: &Author) -> Option<Exceeded> {
-        let chat = (author.platform.clone(), author.chat().to_owned());
+        let chat = (author.platform.to_string(), author.chat().to_owned());
         if !author.is_bot {
             self.bot_turns.remove(&chat);
             return None;

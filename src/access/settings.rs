@@ -372,14 +372,14 @@ impl AccessSettings {
             if platform == ANY {
                 *user = user.trim().to_owned();
             } else {
-                *platform = canonical_platform(platform);
-                *user = canonical_id(platform, user);
+                *platform = canonical_platform(platform).into();
+                *user = canonical_id(platform, user).into();
             }
         };
         for rule in &mut self.people {
             person(&mut rule.platform, &mut rule.user);
             for chat in rule.chats.iter_mut().flatten() {
-                *chat = canonical_id(&rule.platform, chat);
+                *chat = canonical_id(&rule.platform, chat).into();
             }
         }
         for rule in &mut self.chats {
@@ -398,7 +398,7 @@ pub(super) fn platform_name(name: &str) -> Result<String, String> {
     let name = name.trim();
     let lower = canonical_platform(name);
     if Platform::names().contains(&lower.as_str()) {
-        return Ok(lower);
+        return Ok(lower.into());
     }
     let near = Platform::names()
         .iter()
@@ -411,7 +411,7 @@ pub(super) fn platform_name(name: &str) -> Result<String, String> {
         None if name.is_empty() || name.contains(':') => {
             Err("must name a platform in every entry".to_owned())
         }
-        None => Ok(lower),
+        None => Ok(lower.into()),
     }
 }
 

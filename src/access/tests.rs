@@ -865,8 +865,8 @@ proptest! {
 #[test]
 fn a_person_has_one_budget_whichever_id_they_write_with() {
     let by = |ids: &[&str]| {
-        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
-        Author::new(&Platform::WHATSAPP, ids, vec!["c".to_owned()], true, &NoAliases)
+        let ids = ids.iter().map(|id| (*id).into()).collect();
+        Author::new(&Platform::WHATSAPP, ids, vec!["c".into()], true, &NoAliases)
     };
     let settings = LimitSettings {
         per_user_per_minute: Some(ByRole::All(4)),

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use smol_str::SmolStr;
+
 use super::chats::{ChatFacts, ChatId};
 use super::slack::{SlackConfig, has_new_link, is_slack};
-use super::split::split;
+use super::split::{fits, split};
 use super::stream::StreamSettings;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit, Metadata};
 use crate::words::Language;
@@ -85,12 +87,12 @@ impl ActionBuilder {
     }
 
     /// The message that is answered: what reactions go on.
-    pub(super) fn answered(&self) -> Option<String> {
+    pub(super) fn answered(&self) -> Option<SmolStr> {
         self.facts.message_id.clone()
     }
 
     /// The message that a reply names.
-    pub(super) fn anchor(&self) -> Option<String> {
+    pub(super) fn anchor(&self) -> Option<SmolStr> {
         self.answered().filter(|_| self.is_anchored)
     }
 
@@ -105,7 +107,7 @@ impl ActionBuilder {
     }
 
     /// Slack ignores `reply_to`: a reply is a message in the thread of the message that it answers.
-    fn threaded(&self, anchor: Option<&String>) -> Metadata {
+    fn threaded(&self, anchor: Option<&SmolStr>) -> Metadata {
         let mut tags = self.facts.tags();
         if let Some(anchor) = anchor.filter(|_| is_slack(&self.chat) && self.facts.thread_id.is_none()) {
             tags.insert("thread_id".to_owned(), anchor.as_str().into());
@@ -126,7 +128,7 @@ impl ActionBuilder {
     }
 
     /// A new message.
-    pub(super) fn send(&self, content: String, reply_to: Option<String>, kind: TextKind) -> Action {
+    pub(super) fn send(&self, content: String, reply_to: Option<SmolStr>, kind: TextKind) -> Action {
         let mut metadata = self.text_tags(kind);
         metadata.extend(self.previews.clone());
         Action::Send {
@@ -159,14 +161,14 @@ impl ActionBuilder {
     pub(super) fn edit(&self, message_id: &str, content: String, kind: TextKind) -> Action {
         Action::Edit {
             chat_id: self.chat.chat.clone(),
-            message_id: message_id.to_owned(),
+            message_id: message_id.into(),
             content,
             metadata: self.text_tags(kind),
         }
     }
 
     /// Removes a message.
-    pub(super) fn delete(&self, message_id: String) -> Action {
+    pub(super) fn delete(&self, message_id: SmolStr) -> Action {
         Action::Delete {
             chat_id: self.chat.chat.clone(),
             message_id,
@@ -186,11 +188,14 @@ impl ActionBuilder {
     }
 
     /// The numbered parts of a whole text; none for a blank one.
-    pub(super) fn parts(&self, text: &str) -> Vec<String> {
+    pub(super) fn parts(&self, text: String) -> Vec<String> {
         if text.trim().is_empty() {
             return Vec::new();
         }
-        split(text, self.limit, self.unit)
+        if fits(&text, self.limit, self.unit) {
+            return vec![text];
+        }
+        split(&text, self.limit, self.unit)
     }
 
     /// Whether links are to be previewed by all means.

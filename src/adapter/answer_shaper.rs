@@ -50,9 +50,10 @@ impl AnswerShaper {
             Some(code) => code.push(text).into(),
             None => Cow::Borrowed(text),
         };
-        match &mut self.tables {
-            Some(tables) => tables.push(&text).into(),
-            None => text,
+        match (&mut self.tables, text) {
+            (Some(tables), Cow::Borrowed(text)) => tables.push(text),
+            (Some(tables), Cow::Owned(text)) => tables.push(&text).into_owned().into(),
+            (None, text) => text,
         }
     }
 
@@ -93,7 +94,7 @@ impl AnswerShaper {
     fn release(&mut self, held: String) -> String {
         match &mut self.tables {
             Some(tables) => {
-                let mut ready = tables.push(&held);
+                let mut ready = tables.push(&held).into_owned();
                 ready.push_str(&tables.finish());
                 ready
             }

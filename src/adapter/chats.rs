@@ -2,6 +2,7 @@
 //! reach the right tenant, also after a restart.
 
 use serde::{Deserialize, Serialize};
+use smol_str::{SmolStr, SmolStrBuilder};
 
 use crate::collections::BoundedCache;
 use crate::wire::{Metadata, Scalar, SessionSource};
@@ -10,21 +11,17 @@ use crate::wire::{Metadata, Scalar, SessionSource};
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ChatId {
     /// The platform's name.
-    pub platform: String,
+    pub platform: SmolStr,
     /// The chat's id on that platform.
-    pub chat: String,
+    pub chat: SmolStr,
 }
 
 impl ChatId {
     /// The chat of a message.
     pub fn from_source(source: &SessionSource) -> Self {
         Self {
-            platform: source.platform.as_str().to_owned(),
-            chat: source
-                .chat_id
-                .as_ref()
-                .map(|id| id.as_str().to_owned())
-                .unwrap_or_default(),
+            platform: source.platform.as_str().into(),
+            chat: source.chat_id.as_ref().map(Scalar::to_smol).unwrap_or_default(),
         }
     }
 
@@ -32,14 +29,18 @@ impl ChatId {
     pub fn from_key(key: &str) -> Option<Self> {
         let (platform, chat) = key.split_once(':')?;
         Some(Self {
-            platform: platform.to_owned(),
-            chat: chat.to_owned(),
+            platform: platform.into(),
+            chat: chat.into(),
         })
     }
 
     /// Platform and id as one text, for use as a key. A platform's name has no `:`.
-    pub fn key(&self) -> String {
-        [&self.platform, ":", &self.chat].concat()
+    pub fn key(&self) -> SmolStr {
+        let mut key = SmolStrBuilder::new();
+        for part in [&self.platform, ":", &self.chat] {
+            key.push_str(part);
+        }
+        key.finish()
     }
 }
 
@@ -49,35 +50,33 @@ impl ChatId {
 pub struct ChatFacts {
     /// Guild, workspace or server.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope_id: Option<String>,
+    pub scope_id: Option<SmolStr>,
     /// Author of the last message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_id: Option<String>,
+    pub user_id: Option<SmolStr>,
     /// `dm`, `group` and so on.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub chat_type: Option<String>,
+    pub chat_type: Option<SmolStr>,
     /// Agent profile.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub profile: Option<String>,
+    pub profile: Option<SmolStr>,
     /// Thread of the last message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub thread_id: Option<String>,
+    pub thread_id: Option<SmolStr>,
     /// Id of the last message.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub message_id: Option<String>,
+    pub message_id: Option<SmolStr>,
     /// Language of its author's client, as the platform tags it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub language: Option<String>,
+    pub language: Option<SmolStr>,
 }
 
 impl ChatFacts {
     /// The facts of a message's chat.
     pub fn from_source(source: &SessionSource) -> Self {
         let text = |field: &Option<Scalar>| {
-            field
-                .as_ref()
-                .map(|text| text.as_str().to_owned())
-                .filter(|text| !text.is_empty())
+            let text = field.as_ref().map(Scalar::to_smol);
+            text.filter(|text| !text.is_empty())
         };
         Self {
             scope_id: text(&source.scope_id),
@@ -108,7 +107,7 @@ impl ChatFacts {
     }
 
     /// Everything but the last message.
-    fn lasting(&self) -> [&Option<String>; 6] {
+    fn lasting(&self) -> [&Option<SmolStr>; 6] {
         [
             &self.scope_id,
             &self.user_id,

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use super::action_builder::{ActionBuilder, TextKind};
 use super::answer_shaper::AnswerShaper;
 use super::chat_settings::ChatSettings;
@@ -55,7 +57,7 @@ pub struct RelayAdapter(Arc<Inner>);
 #[derive(Clone, Debug)]
 struct Inner {
     platform: String,
-    bot_id: Option<String>,
+    bot_id: Option<SmolStr>,
     descriptor: Option<Arc<CapabilityDescriptor>>,
     settings: Arc<StreamSettings>,
     slack: Arc<SlackConfig>,
@@ -83,7 +85,7 @@ impl RelayAdapter {
     ) -> Self {
         Self(Arc::new(Inner {
             platform: platform.to_owned(),
-            bot_id: bot_id.filter(|bot_id| !bot_id.is_empty()),
+            bot_id: bot_id.filter(|bot_id| !bot_id.is_empty()).map(SmolStr::from),
             descriptor,
             settings,
             slack,
@@ -203,12 +205,12 @@ impl RelayAdapter {
     }
 
     /// The platform and bot id that every op to it carries; neither on a platform that is not known.
-    pub fn tags(&self) -> (Option<String>, Option<String>) {
+    pub fn tags(&self) -> (Option<SmolStr>, Option<SmolStr>) {
         let platform = self.platform();
         if platform.is_empty() || platform == Platform::RELAY.as_str() {
             return (None, None);
         }
-        (Some(platform.to_owned()), self.0.bot_id.clone())
+        (Some(platform.into()), self.0.bot_id.clone())
     }
 
     /// The sends that deliver a text; none for a blank one. Every part replies to the same message, because a send
@@ -375,7 +377,7 @@ impl Adapters {
 
 /// The sends that deliver a text, split to the platform's limit.
 pub(super) fn reply(text: &str, builder: &ActionBuilder) -> Vec<Action> {
-    let parts = builder.parts(text).into_iter();
+    let parts = builder.parts(text.to_owned()).into_iter();
     parts.map(|part| builder.reply(part, TextKind::Final)).collect()
 }
 
@@ -575,8 +577,8 @@ mod tests {
             );
             for (platform, hinted) in [("slack", true), ("discord", false)] {
                 let chat = ChatId {
-                    platform: platform.to_owned(),
-                    chat: "c".to_owned(),
+                    platform: platform.into(),
+                    chat: "c".into(),
                 };
                 let ops = adapters.get(platform).reply("hi", &chat, &facts());
                 let Action::Send { metadata, .. } = &ops[0].action else {

@@ -36,7 +36,7 @@ section! {
 impl SlackConfig {
     /// Whether the reply to a message outside a thread names that message. Only a direct message is flat by the switch alone.
     pub(super) fn anchors(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        match self.channel_reply_modes.get(&chat.chat) {
+        match self.channel_reply_modes.get(chat.chat.as_str()) {
             Some(mode) => *mode == SlackReplyMode::Thread,
             None => self.reply_in_thread || facts.chat_type.as_deref() != Some("dm"),
         }
@@ -103,11 +103,11 @@ mod tests {
         ] {
             let slack = config(switch);
             let id = ChatId {
-                platform: "slack".to_owned(),
-                chat: chat.to_owned(),
+                platform: "slack".into(),
+                chat: chat.into(),
             };
             let facts = ChatFacts {
-                chat_type: Some(chat_type.to_owned()),
+                chat_type: Some(chat_type.into()),
                 ..ChatFacts::default()
             };
             assert_eq!(

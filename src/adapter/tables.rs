@@ -1,6 +1,8 @@
 //! Tables for platforms without any: a Markdown table becomes an aligned code block, or, where it is too wide for that, a list
 //! with a block of lines for each row. Everything else passes as it comes.
 
+use std::borrow::Cow;
+
 use unicode_width::UnicodeWidthStr as _;
 
 /// Longest table that is held back, in bytes; a longer one passes as it is.
@@ -30,18 +32,36 @@ impl TableShaper {
 
     /// The whole of a text.
     pub fn shape(mut self, text: &str) -> String {
-        let mut whole = self.push(text);
+        let mut whole = self.push(text).into_owned();
         whole.push_str(&self.finish());
         whole
     }
 
     /// Takes more of the text; returns what can be shown.
-    pub fn push(&mut self, text: &str) -> String {
+    pub fn push<'t>(&mut self, text: &'t str) -> Cow<'t, str> {
+        if self.passes(text) {
+            let tail = match memchr::memrchr(b'\n', text.as_bytes()) {
+                Some(end) => {
+                    self.line.clear();
+                    &text[end + 1..]
+                }
+                None => text,
+            };
+            self.begin_line(tail);
+            return text.into();
+        }
         let mut ready = String::with_capacity(text.len());
         for piece in text.split_inclusive('\n') {
             self.take(piece, &mut ready);
         }
-        ready
+        ready.into()
+    }
+
+    /// Whether a text has nothing of a table or a fence, nor ends one.
+    fn passes(&self, text: &str) -> bool {
+        self.held.is_empty()
+            && !is_fence(&self.line)
+            && memchr::memchr3(b'|', b'`', b'~', text.as_bytes()).is_none()
     }
 
     /// The text is over, or something else comes: returns what was held back.
@@ -66,25 +86,36 @@ impl TableShaper {
             ready.push_str(&self.release());
         }
         ready.push_str(piece);
-        let room = 8_usize.saturating_sub(self.line.len());
-        self.line.extend(piece.chars().take(room));
+        self.begin_line(piece);
         if ends {
-            let line = self.line.trim_start();
-            if line.starts_with("```") || line.starts_with("~~~") {
-                self.in_fence = !self.in_fence;
-            }
+            self.in_fence ^= is_fence(&self.line);
             self.line.clear();
         }
     }
 
+    /// Keeps the beginning of the current line.
+    fn begin_line(&mut self, piece: &str) {
+        let room = 8_usize.saturating_sub(self.line.len());
+        self.line.extend(piece.chars().take(room));
+    }
+
     /// What was held back, as a table if it is one.
     fn release(&mut self) -> String {
+        if self.held.is_empty() {
+            return String::new();
+        }
         let held = std::mem::take(&mut self.held);
         match Table::parse(&held) {
             Some(table) => table.layout(self.width),
             None => held,
         }
     }
+}
+
+/// Whether a line begins or ends a block of code.
+fn is_fence(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("```") || line.starts_with("~~~")
 }
 
 /// A table's cells.

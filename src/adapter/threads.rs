@@ -44,8 +44,8 @@ impl ThreadRegistry {
     /// Registers a thread that the connector opened for an op.
     pub fn opened(&mut self, platform: &str, thread: String, parent: String, name: Option<String>) {
         let id = ChatId {
-            platform: platform.to_owned(),
-            chat: thread,
+            platform: platform.into(),
+            chat: thread.into(),
         };
         if self.0.get(&id).is_none() {
             let renamed = false;
@@ -71,12 +71,12 @@ impl ThreadRegistry {
         let thread_name = thread_name(title).filter(|name| thread.name.as_deref() != Some(name))?;
         thread.renamed = true;
         let chat_id = if thread.parent.is_empty() {
-            &thread_id
+            thread_id.as_str()
         } else {
             &thread.parent
         };
         Some(Action::ThreadRename {
-            chat_id: chat_id.clone(),
+            chat_id: chat_id.into(),
             message_id: thread_id.clone(),
             thread_name,
             metadata: facts.tags(),
@@ -104,7 +104,7 @@ pub(super) fn open_thread(event: &MessageEvent, project: Option<&str>, unnamed: 
     // Where the platform opens threads under messages, it is this one.
     metadata.insert("message_id".to_owned(), text(&event.message_id).into());
     Action::ThreadCreate {
-        chat_id: text(&event.source.chat_id),
+        chat_id: text(&event.source.chat_id).into(),
         thread_name: name,
         metadata,
     }
@@ -137,15 +137,15 @@ mod tests {
 
     fn chat() -> ChatId {
         ChatId {
-            platform: "discord".to_owned(),
-            chat: "c1".to_owned(),
+            platform: "discord".into(),
+            chat: "c1".into(),
         }
     }
 
     fn facts(thread: &str) -> ChatFacts {
         ChatFacts {
-            thread_id: Some(thread.to_owned()),
-            scope_id: Some("g1".to_owned()),
+            thread_id: Some(thread.into()),
+            scope_id: Some("g1".into()),
             ..ChatFacts::default()
         }
     }

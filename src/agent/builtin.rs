@@ -69,7 +69,7 @@ pub struct EchoAgent;
 impl Agent for EchoAgent {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: "echo".to_owned(),
+            name: "echo".into(),
             kind: "echo",
             marks_start: true,
             asks: true,
@@ -84,13 +84,17 @@ impl Agent for EchoAgent {
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
             let script = Script::parse(&turn.input.text);
-            if !script.is_plain() {
-                turn.events.mark_started();
+            if script.is_plain() {
+                turn.events.text(["echo: ", script.text].concat()).await;
+                return TurnEnd::Completed;
             }
+            turn.events.mark_started();
+            // Boxed, because it is large and most turns do without it.
+            let running = Box::pin(script.run(&turn));
             tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: true },
-                end = script.run(&turn) => end,
+                end = running => end,
             }
         })
     }
@@ -325,7 +329,7 @@ pub struct NoopAgent;
 impl Agent for NoopAgent {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: "noop".to_owned(),
+            name: "noop".into(),
             kind: "noop",
             repeatable: true,
             ..AgentInfo::default()

@@ -62,6 +62,7 @@ mod backends {
     pub use super::worker::{Worker, WorkerAgent, WorkerHub, WorkerSettings};
 }
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -75,7 +76,7 @@ pub type AgentFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentInfo {
     /// Name for logs and people.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// Backend type: `echo`, `acp`, `command` and so on.
     pub kind: &'static str,
     /// Whether a turn can be run again after a crash without repeating side effects.

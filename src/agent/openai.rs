@@ -320,7 +320,7 @@ impl OpenAiAgent {
 impl Agent for OpenAiAgent {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: format!("openai ({})", self.settings.model),
+            name: format!("openai ({})", self.settings.model).into(),
             kind: "openai",
             repeatable: true,
             remembers: true,

@@ -7,6 +7,8 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
+use smol_str::SmolStr;
+
 use super::ask::{Approver, ResumedTurn};
 use super::event::EventSink;
 use crate::session::TurnId;
@@ -18,15 +20,15 @@ pub struct TurnInput {
     /// The text of the message.
     pub text: String,
     /// The author's name.
-    pub author: Option<String>,
+    pub author: Option<SmolStr>,
     /// The author's id on the platform.
-    pub author_id: Option<String>,
+    pub author_id: Option<SmolStr>,
     /// Surrounding messages, as a quotation.
     pub channel_context: Option<String>,
     /// The message that is replied to, as a quotation.
     pub reply_to_text: Option<String>,
     /// The author of the message that is replied to, unless it is the relay.
-    pub reply_to_author: Option<String>,
+    pub reply_to_author: Option<SmolStr>,
     /// Files of the message.
     pub attachments: Vec<Attachment>,
     /// Notes of the relay, such as a failed download. Not written by anyone in the chat.
@@ -50,23 +52,23 @@ pub struct Attachment {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChatOrigin {
     /// The platform's name.
-    pub platform: String,
+    pub platform: SmolStr,
     /// The chat's id.
-    pub chat_id: String,
+    pub chat_id: SmolStr,
     /// `dm`, `group`, `thread` and so on.
-    pub chat_type: String,
+    pub chat_type: SmolStr,
     /// The chat's name.
-    pub chat_name: Option<String>,
+    pub chat_name: Option<SmolStr>,
     /// The id of the thread in that chat.
-    pub thread_id: Option<String>,
+    pub thread_id: Option<SmolStr>,
     /// The id of the message.
-    pub message_id: Option<String>,
+    pub message_id: Option<SmolStr>,
     /// The profile that the connector routed the message to.
-    pub profile: Option<String>,
+    pub profile: Option<SmolStr>,
     /// The platform's hint for agents.
-    pub hint: String,
+    pub hint: SmolStr,
     /// Which markdown it shows; `plain` for none.
-    pub markdown: String,
+    pub markdown: SmolStr,
 }
 
 impl TurnInput {
@@ -81,14 +83,15 @@ impl TurnInput {
             }),
             _ => None,
         };
+        let short = |field: Option<Scalar>| field.map(|text| text.to_smol()).filter(|text| !text.is_empty());
         let source = event.source;
         Self {
             text: text(event.text).unwrap_or_default(),
-            author: text(source.user_name),
-            author_id: text(source.user_id),
+            author: short(source.user_name),
+            author_id: short(source.user_id),
             channel_context: event.channel_context,
             reply_to_text: text(event.reply_to_text),
-            reply_to_author: text(event.reply_to_author_name).filter(|_| !event.reply_to_is_own_message),
+            reply_to_author: short(event.reply_to_author_name).filter(|_| !event.reply_to_is_own_message),
             attachments: event
                 .media_urls
                 .into_iter()
@@ -97,13 +100,13 @@ impl TurnInput {
                 .collect(),
             notes: Vec::new(),
             origin: ChatOrigin {
-                platform: source.platform.as_str().to_owned(),
-                chat_id: text(source.chat_id).unwrap_or_default(),
-                chat_type: text(source.chat_type).unwrap_or_default(),
-                chat_name: text(source.chat_name),
-                thread_id: text(source.thread_id),
-                message_id: text(source.message_id),
-                profile: text(source.profile),
+                platform: source.platform.as_str().into(),
+                chat_id: short(source.chat_id).unwrap_or_default(),
+                chat_type: short(source.chat_type).unwrap_or_default(),
+                chat_name: short(source.chat_name),
+                thread_id: short(source.thread_id),
+                message_id: short(source.message_id),
+                profile: short(source.profile),
                 ..ChatOrigin::default()
             },
         }
@@ -113,13 +116,13 @@ impl TurnInput {
 impl TurnInput {
     /// Replaces ids that may identify a person, such as phone numbers, by stable pseudonyms.
     pub fn hide_people(&mut self) {
-        let hide = |id: &mut String, sort: &str| {
+        let hide = |id: &mut SmolStr, sort: &str| {
             if !id.is_empty() {
                 let digest = Sha256::digest(id.as_bytes());
                 let short = digest[..8]
                     .iter()
                     .fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
-                *id = format!("{sort}_{short:016x}");
+                *id = format!("{sort}_{short:016x}").into();
             }
         };
         if let Some(id) = &mut self.author_id {

@@ -392,9 +392,9 @@ async fn run_turn(
         input: TurnInput {
             text: text.to_owned(),
             origin: ChatOrigin {
-                platform: "test".to_owned(),
-                chat_id: "terminal".to_owned(),
-                chat_type: "dm".to_owned(),
+                platform: "test".into(),
+                chat_id: "terminal".into(),
+                chat_type: "dm".into(),
                 ..ChatOrigin::default()
             },
             ..TurnInput::default()

@@ -300,8 +300,8 @@ mod tests {
     #[test]
     fn hidden_ids_are_known() {
         let mut input = crate::agent::TurnInput::default();
-        input.origin.chat_id = "491701234567@c.us".to_owned();
-        input.author_id = Some("491701234567".to_owned());
+        input.origin.chat_id = "491701234567@c.us".into();
+        input.author_id = Some("491701234567".into());
         input.hide_people();
         assert!(is_pseudonym(&input.origin.chat_id, "chat_"));
         assert!(is_pseudonym(

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
+use smol_str::SmolStr;
+
 use super::record::BoundedLog;
 use crate::wire::{Action, Metadata};
 
@@ -75,7 +77,7 @@ impl ChatContents {
         &mut self,
         action: &Action,
         text: &str,
-        reply_to: Option<&String>,
+        reply_to: Option<&SmolStr>,
         metadata: &Metadata,
         platform: &str,
     ) -> String {
@@ -85,7 +87,7 @@ impl ChatContents {
             platform: platform.to_owned(),
             chat_id: action.chat_id().unwrap_or_default().to_owned(),
             text: text.to_owned(),
-            reply_to: reply_to.cloned().or_else(|| {
+            reply_to: reply_to.map(SmolStr::to_string).or_else(|| {
                 let anchor = metadata.get("reply_to_message_id")?;
                 anchor.as_str().map(str::to_owned)
             }),

@@ -1,5 +1,7 @@
 //! Which reaction to a message counts: a bot has one reaction per message, and ops may overtake each other. Knows no platform.
 
+use smol_str::SmolStr;
+
 use crate::collections::BoundedCache;
 use crate::wire::{Action, OpId};
 
@@ -9,7 +11,7 @@ const MAX_MESSAGES: usize = 1024;
 /// The latest op that reacts to each message, by chat and message id.
 #[derive(Debug)]
 pub struct LatestReactions {
-    ops: BoundedCache<(String, String), OpId>,
+    ops: BoundedCache<(SmolStr, SmolStr), OpId>,
 }
 
 impl Default for LatestReactions {
@@ -36,7 +38,7 @@ impl LatestReactions {
 }
 
 /// The message that an op reacts to.
-fn reacted_to(action: &Action) -> Option<(String, String)> {
+fn reacted_to(action: &Action) -> Option<(SmolStr, SmolStr)> {
     match action {
         Action::React {
             chat_id, message_id, ..

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use super::action::{NotSent, SendResult};
 use crate::collections::IdMap;
 use crate::wire::{ActionText, GatewayFrame, OpId, OpResult, Outcome};
@@ -18,9 +20,9 @@ pub struct Op {
     /// The action in JSON.
     pub action: ActionText,
     /// The chat's platform, if known.
-    pub platform: Option<String>,
+    pub platform: Option<SmolStr>,
     /// The bot on that platform.
-    pub bot_id: Option<String>,
+    pub bot_id: Option<SmolStr>,
     /// How long it may wait to be written, and again for its result.
     pub timeout: Option<Duration>,
 }
@@ -55,8 +57,8 @@ struct Entry {
 enum SendState {
     Waiting {
         action: ActionText,
-        platform: Option<String>,
-        bot_id: Option<String>,
+        platform: Option<SmolStr>,
+        bot_id: Option<SmolStr>,
     },
     InFlight,
 }
@@ -122,8 +124,12 @@ impl PendingOps {
         self.deadlines.remove(&(entry.deadline, serial, id));
         entry.deadline = now.saturating_add(entry.timeout);
         self.deadlines.insert((entry.deadline, serial, id));
-        let line =
-            GatewayFrame::outbound_line(&id.to_string(), &action, platform.as_deref(), bot_id.as_deref());
+        let line = GatewayFrame::outbound_line(
+            id.write(&mut [0; 32]),
+            &action,
+            platform.as_deref(),
+            bot_id.as_deref(),
+        );
         Some((id, line))
     }
 

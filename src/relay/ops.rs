@@ -9,6 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use smol_str::SmolStr;
+
 use crate::adapter::RelayAdapter;
 use crate::adapter::prompt::{PromptId, QuestionId};
 use crate::adapter::stream::{DurableAction, OpOutcome, Priority};
@@ -25,8 +27,8 @@ pub(super) type OutcomeSender = mpsc::Sender<(OpId, OpOutcome)>;
 pub(super) struct OpBody {
     /// The chat's key: ops of one chat go out in order.
     pub(super) lane: Arc<str>,
-    pub(super) platform: Option<String>,
-    pub(super) bot_id: Option<String>,
+    pub(super) platform: Option<SmolStr>,
+    pub(super) bot_id: Option<SmolStr>,
     /// The action's wire name.
     pub(super) name: Cow<'static, str>,
     pub(super) action: ActionText,
@@ -108,8 +110,8 @@ pub(super) enum OpOwner {
 struct JournaledOp {
     #[serde(default)]
     id: Option<String>,
-    platform: Option<String>,
-    bot_id: Option<String>,
+    platform: Option<SmolStr>,
+    bot_id: Option<SmolStr>,
     op: String,
     action: Box<RawValue>,
     #[serde(default, alias = "otherwise")]
@@ -175,9 +177,9 @@ impl DurableOp {
 
     /// The op as the journal keeps it.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let id = self.id.to_string();
+        let mut digits = [0; 32];
         let mut text = self.body.action.beside(&[
-            ("id", Some(&id)),
+            ("id", Some(self.id.write(&mut digits))),
             ("platform", self.body.platform.as_deref()),
             ("bot_id", self.body.bot_id.as_deref()),
             ("op", Some(&self.body.name)),

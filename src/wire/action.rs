@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use smol_str::SmolStr;
 
 /// Metadata of an op: tenant, thread, hints.
 pub type Metadata = Map<String, Value>;
@@ -14,12 +15,12 @@ pub enum Action {
     /// A new message.
     Send {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The text of the message.
         content: String,
         /// The message that this one replies to.
         #[serde(default)]
-        reply_to: Option<String>,
+        reply_to: Option<SmolStr>,
         /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
@@ -27,9 +28,9 @@ pub enum Action {
     /// Replaces a message's text.
     Edit {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The message to edit.
-        message_id: String,
+        message_id: SmolStr,
         /// The whole new text of the message.
         content: String,
         /// Hints for the connector, such as the thread.
@@ -39,7 +40,7 @@ pub enum Action {
     /// Shows a typing indicator.
     Typing {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
@@ -50,9 +51,9 @@ pub enum Action {
     /// Deletes a message.
     Delete {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The message to delete.
-        message_id: String,
+        message_id: SmolStr,
         /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
@@ -60,7 +61,7 @@ pub enum Action {
     /// Asks for a chat's name and type.
     GetChatInfo {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
     },
     /// Uses a capability that the connector holds for this session, such as an interaction's answer slot.
     FollowUp {
@@ -77,7 +78,7 @@ pub enum Action {
     /// The growing text of a native stream.
     Draft {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The id of the stream.
         draft_id: u64,
         /// The whole text so far.
@@ -91,7 +92,7 @@ pub enum Action {
     /// A progress card.
     TaskCard {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The id of the card.
         card_id: String,
         /// The parts of the card.
@@ -103,7 +104,7 @@ pub enum Action {
     /// The end of a progress card.
     TaskCardStop {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The id of the card.
         card_id: String,
         /// Hints for the connector, such as the thread.
@@ -113,7 +114,7 @@ pub enum Action {
     /// An attachment by reference.
     SendMedia {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// `image`, `voice`, `video`, `audio` or `document`.
         media_kind: String,
         /// The URL from which the connector fetches the file.
@@ -122,7 +123,7 @@ pub enum Action {
         content: String,
         /// The message that this one replies to.
         #[serde(default)]
-        reply_to: Option<String>,
+        reply_to: Option<SmolStr>,
         /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
@@ -133,7 +134,7 @@ pub enum Action {
     /// A question with buttons.
     Prompt {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The text of the question.
         content: String,
         /// `approval` or `clarify`.
@@ -144,7 +145,7 @@ pub enum Action {
         options: Vec<PromptButton>,
         /// The message that this one replies to.
         #[serde(default)]
-        reply_to: Option<String>,
+        reply_to: Option<SmolStr>,
         /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
@@ -155,9 +156,9 @@ pub enum Action {
     /// Adds or removes a reaction.
     React {
         /// The id of the chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The message to react to.
-        message_id: String,
+        message_id: SmolStr,
         /// The emoji of the reaction.
         emoji: String,
         /// Whether to remove the reaction.
@@ -169,7 +170,7 @@ pub enum Action {
     /// Opens a thread.
     ThreadCreate {
         /// The parent chat.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The name of the thread, at most 100 characters.
         thread_name: String,
         /// Hints for the connector, such as the thread.
@@ -179,9 +180,9 @@ pub enum Action {
     /// Renames a thread.
     ThreadRename {
         /// The parent chat, else the thread itself.
-        chat_id: String,
+        chat_id: SmolStr,
         /// The id of the thread.
-        message_id: String,
+        message_id: SmolStr,
         /// The new name of the thread, at most 100 characters.
         thread_name: String,
         /// Hints for the connector, such as the thread.

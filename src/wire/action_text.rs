@@ -167,9 +167,9 @@ mod tests {
         let tags = json!({"notify": true, "scope_id": "g\"1", "n": [1, null, "a\n"]});
         for (reply_to, metadata) in [(None, json!({})), (Some("m"), tags)] {
             let action = Action::Send {
-                chat_id: "c\\".to_owned(),
+                chat_id: "c\\".into(),
                 content: "a \"b\"\n\u{1}😀".to_owned(),
-                reply_to: reply_to.map(str::to_owned),
+                reply_to: reply_to.map(Into::into),
                 metadata: metadata.as_object().unwrap().clone(),
             };
             assert_eq!(

@@ -31,14 +31,21 @@ impl OpId {
     }
 }
 
+impl OpId {
+    /// The id as text, in `digits`: this runs several times per turn.
+    pub fn write(self, digits: &mut [u8; 32]) -> &str {
+        const HEX: [u8; 16] = *b"0123456789abcdef";
+        for (digits, byte) in digits.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
+            digits[0] = HEX[usize::from(byte >> 4)];
+            digits[1] = HEX[usize::from(byte & 0xf)];
+        }
+        str::from_utf8(digits).unwrap_or_default()
+    }
+}
+
 impl fmt::Display for OpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the formatting machinery: this runs several times per turn.
-        let mut digits = [0; 32];
-        for (at, digit) in digits.iter_mut().enumerate() {
-            *digit = b"0123456789abcdef"[(self.0 >> (124 - 4 * at)) as usize & 0xf];
-        }
-        f.write_str(str::from_utf8(&digits).unwrap_or_default())
+        f.write_str(self.write(&mut [0; 32]))
     }
 }
 

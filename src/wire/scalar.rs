@@ -9,24 +9,32 @@ use std::fmt::{self, Write as _};
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Number, Value};
+use smol_str::SmolStr;
 
 /// Text that may have been a number or a boolean; compares and reads as text, serialises as received.
 #[derive(Clone, Debug)]
 pub struct Scalar(Form);
 
-/// As small as a `String`: an event has two dozen of these, and nearly all are text.
+/// As small as a `String`: an event has two dozen of these, and nearly all are short texts, which need no allocation.
 #[derive(Clone, Debug)]
 enum Form {
-    Text(String),
+    Short(SmolStr),
+    Long(Box<str>),
     Number(Box<(Number, String)>),
     Bool(bool),
 }
+
+const _: () = assert!(size_of::<Option<Scalar>>() <= size_of::<String>());
+
+/// Longest text that needs no allocation.
+const SHORT: usize = 23;
 
 impl Scalar {
     /// The value as text.
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Form::Text(text) => text,
+            Form::Short(text) => text,
+            Form::Long(text) => text,
             Form::Number(number) => &number.1,
             Form::Bool(value) => bool_text(*value),
         }
@@ -35,7 +43,8 @@ impl Scalar {
     /// Non-empty text, a non-zero number, or `true`.
     pub fn is_truthy(&self) -> bool {
         match &self.0 {
-            Form::Text(text) => !text.is_empty(),
+            Form::Short(text) => !text.is_empty(),
+            Form::Long(_) => true,
             Form::Number(number) => number.0.as_f64() != Some(0.0),
             Form::Bool(value) => *value,
         }
@@ -43,13 +52,22 @@ impl Scalar {
 
     /// Whether it came as a JSON string.
     pub fn is_text(&self) -> bool {
-        matches!(self.0, Form::Text(_))
+        matches!(self.0, Form::Short(_) | Form::Long(_))
+    }
+
+    /// The value as a text of its own that is cheap to copy.
+    pub fn to_smol(&self) -> SmolStr {
+        match &self.0 {
+            Form::Short(text) => text.clone(),
+            _ => self.as_str().into(),
+        }
     }
 
     /// The value as an owned text.
     pub fn into_string(self) -> String {
         match self.0 {
-            Form::Text(text) => text,
+            Form::Short(text) => text.into(),
+            Form::Long(text) => text.into(),
             Form::Number(number) => number.1,
             Form::Bool(value) => bool_text(value).to_owned(),
         }
@@ -67,13 +85,19 @@ impl Scalar {
 
 impl From<&str> for Scalar {
     fn from(text: &str) -> Self {
-        text.to_owned().into()
+        Self(match text.len() {
+            ..=SHORT => Form::Short(SmolStr::new_inline(text)),
+            _ => Form::Long(text.into()),
+        })
     }
 }
 
 impl From<String> for Scalar {
     fn from(text: String) -> Self {
-        Self(Form::Text(text))
+        match text.len() {
+            ..=SHORT => text.as_str().into(),
+            _ => Self(Form::Long(text.into())),
+        }
     }
 }
 
@@ -94,7 +118,7 @@ impl fmt::Display for Scalar {
 impl Serialize for Scalar {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            Form::Text(text) => serializer.serialize_str(text),
+            Form::Short(_) | Form::Long(_) => serializer.serialize_str(self.as_str()),
             Form::Number(number) => number.0.serialize(serializer),
             Form::Bool(value) => serializer.serialize_bool(*value),
         }

@@ -42,7 +42,7 @@ impl Named {
 impl Agent for Named {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: self.name.to_owned(),
+            name: self.name.into(),
             repeatable: self.repeatable,
             steers: self.steers,
             ..AgentInfo::default()

@@ -26,7 +26,7 @@ impl ScriptedAgent {
     {
         Self {
             info: AgentInfo {
-                name: "scripted".to_owned(),
+                name: "scripted".into(),
                 ..AgentInfo::default()
             },
             script: Arc::new(move |turn| Box::pin(script(turn))),

@@ -23,7 +23,7 @@ async fn current(turn: &Turn) -> String {
 impl Agent for TwoModels {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: "two-models".to_owned(),
+            name: "two-models".into(),
             ..AgentInfo::default()
         }
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use smol_str::SmolStr;
+
 use super::render::{self, MessageFormat};
 use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind};
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
@@ -225,7 +227,7 @@ impl OpenQuestion {
             let language = self.target.builder.language;
             let time = language.duration(left);
             let text = language.say(ChatPhrase::QuestionWaits { time: &time });
-            let reply_to = self.showing.message().map(str::to_owned);
+            let reply_to = self.showing.message().map(SmolStr::from);
             self.target.ringing(text, reply_to)
         })
     }
@@ -289,7 +291,7 @@ impl OpenQuestion {
 
     /// A notice that replies to the question.
     pub(super) fn notice(&self, key: PhraseKey) -> PromptOp {
-        let reply_to = self.showing.message().map(str::to_owned);
+        let reply_to = self.showing.message().map(SmolStr::from);
         self.target.own_notice(key, reply_to)
     }
 
@@ -339,16 +341,16 @@ impl PromptTarget {
     }
 
     /// A notice in the words of the relay.
-    pub(super) fn own_notice(&self, key: PhraseKey, reply_to: Option<String>) -> PromptOp {
+    pub(super) fn own_notice(&self, key: PhraseKey, reply_to: Option<SmolStr>) -> PromptOp {
         self.notice(self.builder.language.plain(key), reply_to)
     }
 
-    pub(super) fn notice(&self, text: &str, reply_to: Option<String>) -> PromptOp {
+    pub(super) fn notice(&self, text: &str, reply_to: Option<SmolStr>) -> PromptOp {
         self.op(self.builder.send(text.to_owned(), reply_to, TextKind::Plain))
     }
 
     /// A notice that rings.
-    fn ringing(&self, text: String, reply_to: Option<String>) -> PromptOp {
+    fn ringing(&self, text: String, reply_to: Option<SmolStr>) -> PromptOp {
         self.op(self.builder.send(text, reply_to, TextKind::Final))
     }
 

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use super::question::{
     EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, QuestionCode, Responders,
     SavedQuestion, TypedAnswer, TypedMatch, TypedText, Visibility,
@@ -187,7 +189,7 @@ impl Prompts {
         }
         if !open.who.includes(&press.by) {
             let notice = if let Some(reply) = &press.private_reply {
-                Some(open.target.own_notice(NOT_YOURS, Some(reply.clone())))
+                Some(open.target.own_notice(NOT_YOURS, Some(reply.as_str().into())))
             } else {
                 // Everybody reads it, so once is enough.
                 let first = !std::mem::replace(&mut open.strangers_notified, true);
@@ -388,9 +390,14 @@ impl Prompts {
         match late {
             Some(ended) if !ended.late_press_notified => {
                 ended.late_press_notified = true;
-                let notice = ended
-                    .target
-                    .own_notice(TOO_LATE, press.message_id.clone().filter(|id| is_message_id(id)));
+                let notice = ended.target.own_notice(
+                    TOO_LATE,
+                    press
+                        .message_id
+                        .as_deref()
+                        .filter(|id| is_message_id(id))
+                        .map(SmolStr::from),
+                );
                 PressResult::Expired {
                     resolution: None,
                     notice: Some(Box::new(notice)),

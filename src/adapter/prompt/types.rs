@@ -340,8 +340,8 @@ mod tests {
         }))
         .unwrap();
         let chat = ChatId {
-            platform: "discord".to_owned(),
-            chat: "c".to_owned(),
+            platform: "discord".into(),
+            chat: "c".into(),
         };
         let press = ButtonPress::from_event(&event).unwrap();
         assert_eq!((press.prompt_id.as_str(), press.option_id.as_str()), ("p", "o0"));

@@ -23,8 +23,7 @@ use crate::wire::LenUnit;
 /// the numbering goes first and the fences go next. A grapheme cluster is cut only when it is itself longer than
 /// the limit.
 pub fn split(content: &str, max_length: usize, unit: LenUnit) -> Vec<String> {
-    // No unit counts more than the bytes do.
-    if content.len() <= max_length || window(content, max_length, unit).whole {
+    if fits(content, max_length, unit) {
         return vec![content.to_owned()];
     }
     let text = Text {
@@ -36,6 +35,12 @@ pub fn split(content: &str, max_length: usize, unit: LenUnit) -> Vec<String> {
         .or_else(|_| text.lay_out(&Layout::UNNUMBERED))
         .or_else(|_| text.lay_out(&Layout::BARE))
         .unwrap_or_else(|_| vec![content.to_owned()])
+}
+
+/// Whether `content` is one message.
+pub(super) fn fits(content: &str, max_length: usize, unit: LenUnit) -> bool {
+    // No unit counts more than the bytes do.
+    content.len() <= max_length || window(content, max_length, unit).whole
 }
 
 /// Splits `content` without numbering and without regard to code fences.

@@ -33,15 +33,15 @@ mod tests {
 
     fn chat(id: &str) -> ChatId {
         ChatId {
-            platform: "telegram".to_owned(),
-            chat: id.to_owned(),
+            platform: "telegram".into(),
+            chat: id.into(),
         }
     }
 
     #[test]
     fn a_draft_is_of_exactly_one_turn() {
         let other_platform = ChatId {
-            platform: "discord".to_owned(),
+            platform: "discord".into(),
             ..chat("1")
         };
         let first = first_draft_id(7);

@@ -9,36 +9,43 @@ use crate::adapter::split::{first_message, reopening_after, trim_leading_space};
 use crate::wire::Action;
 
 impl TextStream {
-    /// The pending notices, and the rest of the answer, each op with the number of breaks before it.
-    pub(super) fn into_durable(
-        self,
-        builder: &ActionBuilder,
-    ) -> (Vec<DurableAction>, Vec<(u64, DurableAction)>) {
+    /// The pending notices and the rest of the answer, with the number of breaks before each op, and how many are notices.
+    pub(super) fn into_durable(self, builder: &ActionBuilder) -> (Vec<DurableAction>, Vec<u64>, usize) {
         if self.strategy == Strategy::Silent {
-            return (Vec::new(), Vec::new());
+            return (Vec::new(), Vec::new(), 0);
         }
         let notices = self.notices.into_iter();
         let notices = notices.map(|notice| builder.message(notice, TextKind::Final).into());
+        let mut durable: Vec<DurableAction> = notices.collect();
+        let notices = durable.len();
+        let mut breaks = vec![0; notices];
         // The draft id is that of the first segment, the only one that may be a stream.
-        let rest = self.pending.into_rest(self.strategies.whole).into_iter();
-        let rest = rest.flat_map(|segment| {
-            let breaks = segment.breaks;
+        for segment in self.pending.into_rest(self.strategies.whole) {
+            let before = segment.breaks;
             let edits = self.strategies.edits;
-            let actions = complete(segment, self.strategy, edits, self.draft_id, builder);
-            actions.into_iter().map(move |action| (breaks, action))
-        });
-        (notices.collect(), rest.collect())
+            complete(
+                segment,
+                self.strategy,
+                edits,
+                self.draft_id,
+                builder,
+                &mut durable,
+            );
+            breaks.resize(durable.len(), before);
+        }
+        (durable, breaks, notices)
     }
 }
 
-/// The ops that complete a segment.
+/// Adds the ops that complete a segment.
 fn complete(
     mut segment: Segment,
     strategy: Strategy,
     edits: bool,
     draft_id: u64,
     builder: &ActionBuilder,
-) -> Vec<DurableAction> {
+    durable: &mut Vec<DurableAction>,
+) {
     let edits = edits && matches!(strategy, Strategy::Edits | Strategy::Drafts(_));
     match segment.shown.clone() {
         Shown::Message {
@@ -49,10 +56,9 @@ fn complete(
             let part = segment.head(builder.limit, builder.limit).part.clone();
             let is_posted_anew = builder.needs_new_post(&part, &segment.posted);
             segment.advance();
-            let mut durable = Vec::new();
             if is_posted_anew {
                 durable.push(DurableAction {
-                    then: vec![builder.delete(id)],
+                    then: vec![builder.delete(id.into())],
                     ..builder.reply(part, TextKind::Final).into()
                 });
             } else if !(trail == Trail::Clean && text == part) {
@@ -67,10 +73,10 @@ fn complete(
                 });
             }
             durable.extend(durable_sends(remainder(&segment, builder), builder));
-            durable
         }
         Shown::Message { text, .. } => {
-            durable_sends(continuation(&text, &segment.body(), builder), builder).collect()
+            let parts = continuation(&text, &segment.body(), builder);
+            durable.extend(durable_sends(parts, builder));
         }
         Shown::Stream { .. } if strategy == Strategy::Drafts(Drafts::Sealed) => {
             let part = segment.head(builder.limit, builder.limit).part.clone();
@@ -80,16 +86,16 @@ fn complete(
                 fallback: vec![builder.reply(part, TextKind::Final)],
                 then: Vec::new(),
             };
-            let rest = durable_sends(remainder(&segment, builder), builder);
-            std::iter::once(seal).chain(rest).collect()
+            durable.push(seal);
+            durable.extend(durable_sends(remainder(&segment, builder), builder));
         }
         Shown::Nothing | Shown::Stream { .. } | Shown::Unsure => {
             let parts = if segment.is_whole() {
-                builder.parts(segment.rest())
+                builder.parts(segment.into_text())
             } else {
                 remainder(&segment, builder)
             };
-            durable_sends(parts, builder).collect()
+            durable.extend(durable_sends(parts, builder));
         }
     }
 }

@@ -207,14 +207,9 @@ impl ReplyStream {
     /// Ends the turn. The outcome of an op that is still in flight counts as unknown.
     pub fn finish(mut self, result: TurnResult, now: Duration) -> FinalOps {
         self.text.abandon(now);
-        let (mut durable, mut answer) = self.text.into_durable(&self.builder);
-        if let Some((_, first)) = answer.first_mut().filter(|_| self.target.uses_follow_up()) {
+        let (mut durable, breaks, notices) = self.text.into_durable(&self.builder);
+        if let Some(first) = durable.get_mut(notices).filter(|_| self.target.uses_follow_up()) {
             follow_up(first, &self.target);
-        }
-        let mut breaks = vec![0; durable.len()];
-        for (before, action) in answer {
-            breaks.push(before);
-            durable.push(action);
         }
         FinalOps {
             durable,

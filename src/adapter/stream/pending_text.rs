@@ -155,26 +155,27 @@ impl PendingText {
     }
 
     /// All remaining segments, closed. `whole` merges those between two breaks.
-    pub(super) fn into_rest(mut self, whole: bool) -> Vec<Segment> {
+    pub(super) fn into_rest(mut self, whole: bool) -> VecDeque<Segment> {
         self.close(Boundary::Break);
-        let mut rest: Vec<Segment> = Vec::new();
-        for segment in self.segments {
-            match rest.last_mut() {
-                Some(before)
-                    if whole
-                        && before.breaks == segment.breaks
-                        && before.is_untouched()
-                        && segment.is_untouched() =>
-                {
-                    before.push(GAP);
-                    before.push(segment.rest());
-                }
-                _ => rest.push(segment),
-            }
+        let mut rest = self.segments;
+        if whole && rest.len() > 1 {
+            rest = rest.into_iter().fold(VecDeque::new(), merged);
         }
         rest.retain(|segment| !segment.is_blank() || matches!(segment.shown, Shown::Message { .. }));
         rest
     }
+}
+
+/// Adds a segment to those before it: to the last one, if no break is between them and neither was sent.
+fn merged(mut before: VecDeque<Segment>, segment: Segment) -> VecDeque<Segment> {
+    match before.back_mut() {
+        Some(last) if last.breaks == segment.breaks && last.is_untouched() && segment.is_untouched() => {
+            last.push(GAP);
+            last.push(segment.rest());
+        }
+        _ => before.push_back(segment),
+    }
+    before
 }
 
 /// The rest of `text` after the words of `prefix`, ignoring white space; `None` when it does not begin with them.
@@ -339,6 +340,12 @@ impl Segment {
     /// The text that is not delivered yet.
     pub(super) fn rest(&self) -> &str {
         &self.text[self.start..]
+    }
+
+    /// The text that is not delivered yet, without the segment.
+    pub(super) fn into_text(mut self) -> String {
+        self.text.drain(..self.start);
+        self.text
     }
 
     /// The start of the current message.

@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn the_platform_hint_is_sent_once_per_session() {
         let mut message = input("/x");
-        message.origin.hint = "Short answers.".to_owned();
+        message.origin.hint = "Short answers.".into();
         let prompt = text(&message, SHAPE);
         assert!(prompt.contains("Short answers.") && prompt.ends_with("\n\n/x"));
         assert!(!text(&message, Shape { hint: false, ..SHAPE }).contains("Short"));

@@ -377,7 +377,7 @@ impl Agent for AcpAgent {
 
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: self.name.clone(),
+            name: self.name.clone().into(),
             kind: "acp",
             repeatable: false,
             marks_start: true,

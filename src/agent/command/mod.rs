@@ -231,7 +231,7 @@ impl CommandAgent {
 impl Agent for CommandAgent {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: self.name.clone(),
+            name: self.name.clone().into(),
             kind: "command",
             repeatable: self.settings.repeatable,
             marks_start: true,

@@ -82,7 +82,7 @@ async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -
 fn message(text: &str) -> TurnInput {
     TurnInput {
         text: text.to_owned(),
-        author: Some("$(rm) \0 name".to_owned()),
+        author: Some("$(rm) \0 name".into()),
         ..TurnInput::default()
     }
 }

@@ -104,7 +104,7 @@ impl CircuitBreaker {
         let until = Instant::now() + cooldown;
         *self.state() = BreakerState::Open { until, earlier };
         tracing::warn!(
-            agent = self.inner.info().name,
+            agent = &*self.inner.info().name,
             "the agent keeps failing; turns fail immediately during a cooldown"
         );
     }

@@ -323,7 +323,7 @@ impl HermesAgent {
 impl Agent for HermesAgent {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: "hermes".to_owned(),
+            name: "hermes".into(),
             kind: "hermes",
             asks: self.settings.mode == HermesMode::Runs,
             resumes: self.settings.mode == HermesMode::Runs,

@@ -159,7 +159,7 @@ impl Agent for WorkerAgent {
 
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: self.name.clone(),
+            name: self.name.clone().into(),
             kind: "worker",
             repeatable: false,
             marks_start: true,

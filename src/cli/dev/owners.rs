@@ -58,7 +58,7 @@ mod tests {
     use crate::wire::{NoAliases, Platform};
 
     fn role(settings: &Settings, user: &str) -> Option<Role> {
-        let ids = vec![user.to_owned()];
+        let ids = vec![user.into()];
         let author = Author::new(&Platform::SLACK, ids, Vec::new(), true, &NoAliases);
         let verdict = Gate::new(settings.access.clone(), []).decide(&author, EventKind::Message, None);
         verdict.role.filter(|_| verdict.allowed)

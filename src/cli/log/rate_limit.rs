@@ -4,7 +4,6 @@
 //! suppressed, nothing is suppressed while those levels are on, and neither are the lines in [`UNLIMITED`], each of which
 //! reports something that no other line reports.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -22,6 +21,7 @@ use tracing::{Event, Level, Metadata};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Filter};
 
+use crate::collections::TextMap;
 use crate::config::LogConfig;
 use crate::serve::LogCounts;
 
@@ -92,14 +92,14 @@ struct RepeatWindow<D> {
 /// Decides which lines pass. Kinds are identified by `K` and described by `D`; time is an argument.
 struct Limiter<K, D> {
     rate: RepeatLimit,
-    windows: HashMap<K, RepeatWindow<D>>,
+    windows: TextMap<K, RepeatWindow<D>>,
 }
 
 impl<K: Eq + Hash, D> Limiter<K, D> {
     fn new(rate: RepeatLimit) -> Self {
         Self {
             rate,
-            windows: HashMap::new(),
+            windows: TextMap::default(),
         }
     }
 

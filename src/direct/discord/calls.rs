@@ -57,7 +57,10 @@ impl SentMessages {
     /// Whether the message that an edit names has buttons.
     pub fn edits_buttons(&mut self, action: &Action) -> bool {
         match action {
-            Action::Edit { message_id, .. } => self.0.get(message_id).is_some_and(|sent| sent.has_buttons),
+            Action::Edit { message_id, .. } => self
+                .0
+                .get(message_id.as_str())
+                .is_some_and(|sent| sent.has_buttons),
             _ => false,
         }
     }

@@ -48,7 +48,7 @@ fn op(number: u64) -> Op {
         action: RawValue::from_string(format!(r#"{{"op":"send","chat_id":"c","content":"{number}"}}"#))
             .unwrap()
             .into(),
-        platform: Some("discord".to_owned()),
+        platform: Some("discord".into()),
         bot_id: None,
         timeout: None,
     }

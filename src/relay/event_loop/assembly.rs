@@ -36,11 +36,10 @@ use crate::relay::parts::scheduler::{Arms, Scheduler};
 use crate::relay::parts::slash_commands::SlashCommands;
 use crate::relay::parts::sleep::Sleeper;
 use crate::relay::parts::suspend::Suspender;
-use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::parts::turns::Turns;
 use crate::relay::transport::{LinkStatus, RelayTransport};
 use crate::relay::voice::Voice;
-use crate::session::{SessionLimits, TurnId};
+use crate::session::SessionLimits;
 use crate::store::{Batch, Health, OpSeq, Opened, StartMarks};
 use crate::wire::{OpId, OpIds};
 
@@ -108,7 +107,6 @@ pub(in crate::relay) struct Channels {
     pub(in crate::relay) batches: mpsc::Receiver<Batch>,
     pub(in crate::relay) health: watch::Receiver<Health>,
     pub(in crate::relay) requests: mpsc::Receiver<HandleRequest>,
-    pub(in crate::relay) turn_requests: mpsc::Receiver<(TurnId, TurnRequest)>,
     pub(in crate::relay) results: mpsc::Receiver<(OpId, SendResult)>,
     /// From where on what an earlier run left is to be read.
     pub(in crate::relay) recovery: Cursor,
@@ -158,6 +156,7 @@ impl EventLoop {
             access: AccessControl::new(settings, &recovered.access, &recovered.usage, clock.unix_ms()),
             inbound: Inbound::new(settings),
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
+            turn_requests,
             messages: Messages::new(),
             quiet: Quiet::new(settings.chat.quiet_hours),
             changes: Changes::new(),
@@ -200,7 +199,6 @@ impl EventLoop {
             batches: opened.batches,
             health: opened.health,
             requests,
-            turn_requests,
             results,
             recovery,
         };

@@ -91,6 +91,7 @@ pub(super) struct EventLoop {
     pub(super) access: AccessControl,
     pub(super) inbound: Inbound,
     pub(super) turns: Turns,
+    turn_requests: mpsc::Receiver<(TurnId, TurnRequest)>,
     pub(super) outbox: Outbox,
     pub(super) approvals: Approvals,
     pub(super) quiet: Quiet,
@@ -152,7 +153,7 @@ impl EventLoop {
         let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
         let mut sleep_task: Option<SleepTask<'_>> = None;
         let reason = loop {
-            self.finish_inline(&mut channels.turn_requests);
+            self.finish_inline();
             self.inbound.set_waiting(!inbound.frames.is_empty());
             self.advance();
             if let Some(reason) = self.exit_reason() {
@@ -178,7 +179,7 @@ impl EventLoop {
                 batch = channels.batches.recv() => Event::Committed(batch),
                 () = self.journal.submitted() => Event::Submitted,
                 Some((op, result)) = channels.results.recv() => Event::Result(op, result),
-                request = channels.turn_requests.recv() => Event::TurnRequest(request),
+                request = self.turn_requests.recv() => Event::TurnRequest(request),
                 () = self.scheduler.arms_changed() => Event::Arms,
                 finished = self.turns.next_finished() => Event::TurnFinished(Box::new(finished)),
                 (turn, prompt) = self.job_files.next_prompt() => Event::PromptRead(turn, prompt),
@@ -201,7 +202,7 @@ impl EventLoop {
                     self.inbound.set_waiting(!inbound.frames.is_empty());
                 }
                 // A turn requests before it ends.
-                Event::TurnFinished(_) => self.take_turn_requests(&mut channels.turn_requests),
+                Event::TurnFinished(_) => self.take_turn_requests(),
                 _ => {}
             }
             self.handle(event);
@@ -259,7 +260,7 @@ impl EventLoop {
             };
             self.handle(Event::Result(op, result));
         }
-        self.take_turn_requests(&mut channels.turn_requests);
+        self.take_turn_requests();
         // However busy the relay is, whoever asks for its status is answered.
         for _ in 0..MAX_REQUESTS {
             let Ok(request) = channels.requests.try_recv() else {
@@ -268,7 +269,7 @@ impl EventLoop {
             self.handle(Event::Request(Some(request)));
         }
         while let Some(finished) = self.turns.try_finished() {
-            self.take_turn_requests(&mut channels.turn_requests);
+            self.take_turn_requests();
             self.handle(Event::TurnFinished(Box::new(finished)));
         }
         while self.takes_frames()
@@ -283,23 +284,21 @@ impl EventLoop {
     }
 
     /// Takes the requests of turns. A turn requests before it ends, so this is done before an end is taken.
-    fn take_turn_requests(&mut self, requests: &mut mpsc::Receiver<(TurnId, TurnRequest)>) {
+    fn take_turn_requests(&mut self) {
         for _ in 0..2 * MAX_TURN_REQUESTS {
-            let Ok(request) = requests.try_recv() else {
+            let Ok(request) = self.turn_requests.try_recv() else {
                 return;
             };
             self.handle(Event::TurnRequest(Some(request)));
         }
     }
 
-    /// Ends the turns that ended inline.
-    fn finish_inline(&mut self, requests: &mut mpsc::Receiver<(TurnId, TurnRequest)>) {
-        let finished = self.turns.take_inline();
-        if !finished.is_empty() {
-            self.take_turn_requests(requests);
-            for finished in finished {
-                self.handle(Event::TurnFinished(Box::new(finished)));
-            }
+    /// Ends the turns that ended inline. What the next one needs is then where the last one had it.
+    pub(super) fn finish_inline(&mut self) {
+        while let Some(finished) = self.turns.next_inline() {
+            self.take_turn_requests();
+            self.finish_turn(finished);
+            self.run_effects();
         }
     }
 

@@ -60,6 +60,7 @@ impl EventLoop {
     pub(super) fn outstanding(&mut self) -> OutstandingWork {
         let Self {
             turns,
+            turn_requests: _,
             outbox,
             approvals,
             agents,

@@ -320,6 +320,9 @@ impl AgentRegistry {
     }
 
     fn bound_project(&self, input: &RouteInput<'_>) -> Option<&String> {
+        if self.projects.is_empty() {
+            return None;
+        }
         places(input).find_map(|place| self.bindings.peek(&place)?.as_ref())
     }
 

@@ -17,6 +17,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+use smol_str::SmolStr;
+
 use crate::adapter::CodeFile;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, public_url};
@@ -115,13 +117,13 @@ fn token_minter(
 pub struct TurnFiles {
     client: Option<Arc<MediaClient>>,
     /// The platform that the turn answers on.
-    platform: String,
+    platform: SmolStr,
     workdir: Option<PathBuf>,
     directory: OnceLock<TurnDir>,
 }
 
 impl TurnFiles {
-    pub fn new(client: Option<Arc<MediaClient>>, platform: String, workdir: Option<PathBuf>) -> Self {
+    pub fn new(client: Option<Arc<MediaClient>>, platform: SmolStr, workdir: Option<PathBuf>) -> Self {
         Self {
             client,
             platform,

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 use crate::access::{Author, PersonId};
 use crate::adapter::{Adapters, ChatFacts, ChatId, ChatMemory, LabelMemory, SessionNames, ThreadRegistry};
 use crate::config::{AliasFiles, Settings};
@@ -99,7 +101,7 @@ impl Chats {
 
     /// The source of a message in a chat, as far as the chat is known.
     pub fn source(&self, chat: &ChatId, facts: &ChatFacts) -> SessionSource {
-        let text = |field: &Option<String>| field.as_deref().map(Scalar::from);
+        let text = |field: &Option<SmolStr>| field.as_deref().map(Scalar::from);
         SessionSource {
             platform: self.platform(&chat.platform),
             chat_id: Some(chat.chat.as_str().into()),
@@ -155,14 +157,14 @@ impl Chats {
     /// The chat that gets a job's answer; it need not have spoken before.
     pub fn of_target(&self, target: &Target) -> KnownChat {
         let chat = ChatId {
-            platform: self.platform(&target.platform).as_str().to_owned(),
-            chat: target.chat.clone(),
+            platform: self.platform(&target.platform).as_str().into(),
+            chat: target.chat.as_str().into(),
         };
         let known = self.memory.facts(&chat).cloned().unwrap_or_default();
         KnownChat {
             facts: ChatFacts {
                 message_id: None,
-                thread_id: target.thread.clone(),
+                thread_id: target.thread.as_deref().map(SmolStr::from),
                 ..known
             },
             chat,
@@ -215,8 +217,8 @@ impl Chats {
         let person = user.map(|user| PersonId::new(&row.platform, user));
         if let Some(facts) = facts {
             let chat = ChatId {
-                platform: row.platform.to_string(),
-                chat: row.chat_id.to_string(),
+                platform: (&*row.platform).into(),
+                chat: (&*row.chat_id).into(),
             };
             self.memory.restore(chat, facts, row.last_used);
         }
@@ -226,7 +228,7 @@ impl Chats {
     /// The connector opened a thread for an op to the chat with this key.
     pub fn thread_opened(&mut self, chat: &str, thread: String, name: Option<String>) {
         if let Some(ChatId { platform, chat }) = ChatId::from_key(chat) {
-            self.threads.opened(&platform, thread, chat, name);
+            self.threads.opened(&platform, thread, chat.into(), name);
         }
     }
 
@@ -249,25 +251,29 @@ impl Chats {
 pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<JobOrigin> {
     let made_in = if author.is_operator() {
         JobOrigin {
-            platform: chat.platform.clone(),
-            chat_id: chat.chat.clone(),
+            platform: chat.platform.to_string(),
+            chat_id: chat.chat.to_string(),
             ..JobOrigin::default()
         }
     } else {
         JobOrigin {
-            platform: author.platform.clone(),
+            platform: author.platform.to_string(),
             chat_id: author.chat().to_owned(),
-            parent_chat_id: author.chats.get(1).cloned(),
+            parent_chat_id: author.chats.get(1).map(SmolStr::to_string),
             chat_type: Some(if author.direct { "dm" } else { "group" }.to_owned()),
-            user_id: author.ids.first().cloned(),
-            other_ids: author.ids.iter().skip(1).cloned().collect(),
+            user_id: author.ids.first().map(SmolStr::to_string),
+            other_ids: author.ids.iter().skip(1).map(SmolStr::to_string).collect(),
             roles: author.roles.clone(),
             ..JobOrigin::default()
         }
     };
     let is_here = made_in.platform == chat.platform && made_in.chat_id == chat.chat;
     let origin = JobOrigin {
-        thread_id: facts.thread_id.clone().filter(|_| is_here),
+        thread_id: facts
+            .thread_id
+            .as_ref()
+            .map(SmolStr::to_string)
+            .filter(|_| is_here),
         ..made_in
     };
     (!origin.platform.is_empty() && !origin.chat_id.is_empty()).then_some(origin)

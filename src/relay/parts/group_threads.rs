@@ -58,7 +58,7 @@ impl GroupThreads {
 
     /// Where a message belongs, or what is about one.
     pub fn place(&self, event: &MessageEvent) -> ThreadPlace {
-        let Some(key) = message_key(event).filter(|_| self.is_on) else {
+        let Some(key) = self.is_on.then(|| message_key(event)).flatten() else {
             return ThreadPlace::AsWritten;
         };
         if let Some(thread) = self.opened.peek(&key) {
@@ -90,9 +90,9 @@ impl GroupThreads {
             self.parents.insert(
                 ChatId {
                     platform,
-                    chat: thread,
+                    chat: thread.into(),
                 },
-                chat,
+                chat.into(),
             );
         }
         self.opened.insert(key, thread);
@@ -102,8 +102,8 @@ impl GroupThreads {
     /// The group that a thread was opened in, if it was opened here.
     pub fn parent(&self, platform: &str, thread: &str) -> Option<&str> {
         let id = ChatId {
-            platform: platform.to_owned(),
-            chat: thread.to_owned(),
+            platform: platform.into(),
+            chat: thread.into(),
         };
         self.parents.peek(&id).map(String::as_str)
     }

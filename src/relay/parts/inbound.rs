@@ -330,8 +330,8 @@ mod tests {
     fn an_interrupt_that_names_a_draft_waits_for_no_later_turn() {
         let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
         let chat = ChatId {
-            platform: "telegram".to_owned(),
-            chat: "1".to_owned(),
+            platform: "telegram".into(),
+            chat: "1".into(),
         };
         let target = InterruptTarget::Draft(ShownDraft { chat, draft_id: 1024 });
         inbound.interrupted(

@@ -3,6 +3,8 @@
 
 use std::hash::BuildHasher as _;
 
+use smol_str::SmolStr;
+
 use crate::adapter::ChatFacts;
 use crate::collections::BoundedCache;
 use crate::store::{InboxKind, InboxSeq};
@@ -69,7 +71,7 @@ pub struct Messages {
     hasher: foldhash::quality::RandomState,
     known: BoundedCache<u64, KnownMessage>,
     rows: BoundedCache<InboxSeq, MessageRow>,
-    last: BoundedCache<(SessionKey, String), LastMessage>,
+    last: BoundedCache<(SessionKey, SmolStr), LastMessage>,
 }
 
 impl Messages {
@@ -146,7 +148,7 @@ impl Messages {
     }
 }
 
-fn person(session: &SessionKey, facts: &ChatFacts) -> (SessionKey, String) {
+fn person(session: &SessionKey, facts: &ChatFacts) -> (SessionKey, SmolStr) {
     (session.clone(), facts.user_id.clone().unwrap_or_default())
 }
 
@@ -192,7 +194,7 @@ mod tests {
         let mut messages = Messages::new();
         let session = SessionKey::from_text("s");
         let facts = |user: &str| ChatFacts {
-            user_id: Some(user.to_owned()),
+            user_id: Some(user.into()),
             ..ChatFacts::default()
         };
         messages.set_last(&session, &facts("u"), InboxKind::Inbound, b"line");

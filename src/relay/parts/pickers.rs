@@ -140,8 +140,8 @@ mod tests {
         let mut pickers = Pickers::new(7);
         let session = SessionKey::from_text("s");
         let chat = ChatId {
-            platform: "discord".to_owned(),
-            chat: "c".to_owned(),
+            platform: "discord".into(),
+            chat: "c".into(),
         };
         let entries = ["a", "b"].map(|name| (name.to_owned(), format!("/model {name}")));
         let (id, buttons) = pickers.open(&session, &chat, Some("ann".to_owned()), entries.to_vec());

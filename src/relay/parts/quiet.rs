@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use smol_str::{SmolStr, SmolStrBuilder};
+
 use crate::adapter::{ChatFacts, ChatId, QuietHours};
 use crate::collections::BoundedCache;
 
@@ -45,9 +47,12 @@ impl QuietChoice {
 pub type QuietPerson = Arc<str>;
 
 /// The author of a chat's last message, as a [`QuietPerson`]; `None` for nobody.
-pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<String> {
-    let user = facts.user_id.as_deref()?;
-    Some([&chat.platform, ":", user, "#quiet"].concat())
+pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<SmolStr> {
+    let mut person = SmolStrBuilder::new();
+    for part in [&chat.platform, ":", facts.user_id.as_deref()?, "#quiet"] {
+        person.push_str(part);
+    }
+    Some(person.finish())
 }
 
 /// Who is not rung when.
@@ -55,6 +60,8 @@ pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<String> {
 pub struct Quiet {
     everybodys: Option<QuietHours>,
     people: BoundedCache<QuietPerson, QuietChoice>,
+    /// Whether anybody chose hours since the start.
+    is_chosen: bool,
     /// People whose hours are being read.
     asked: HashSet<QuietPerson>,
 }
@@ -64,6 +71,7 @@ impl Quiet {
         Self {
             everybodys,
             people: BoundedCache::new(MAX_PEOPLE),
+            is_chosen: false,
             asked: HashSet::new(),
         }
     }
@@ -71,6 +79,11 @@ impl Quiet {
     /// The hours of everybody.
     pub fn everybodys(&self) -> Option<QuietHours> {
         self.everybodys
+    }
+
+    /// Whether there are any hours in which nothing rings for somebody.
+    pub fn has_hours(&self) -> bool {
+        self.everybodys.is_some() || self.is_chosen
     }
 
     /// What a person chose; `None` while that is not known.
@@ -92,6 +105,7 @@ impl Quiet {
 
     /// A person chose.
     pub fn choose(&mut self, person: QuietPerson, choice: QuietChoice) {
+        self.is_chosen |= matches!(choice, QuietChoice::Hours(_));
         self.people.insert(person, choice);
     }
 
@@ -102,7 +116,7 @@ impl Quiet {
             return *known;
         }
         let choice = QuietChoice::from_blob(blob);
-        self.people.insert(person, choice);
+        self.choose(person, choice);
         choice
     }
 

@@ -28,6 +28,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
+use smol_str::SmolStr;
+
 use super::clock::Clock;
 use super::metrics::{LabelCounts, LinkMetrics};
 use super::not_running::NotRunning;
@@ -368,8 +370,8 @@ pub trait RelayTransport: Send + Sync + 'static {
     fn send_outbound(
         &self,
         action: &Action,
-        platform: Option<String>,
-        bot_id: Option<String>,
+        platform: Option<SmolStr>,
+        bot_id: Option<SmolStr>,
     ) -> TransportFuture<'_, SendResult> {
         let action = ActionText::from(action);
         Box::pin(async move {
@@ -393,7 +395,7 @@ pub trait RelayTransport: Send + Sync + 'static {
     fn get_chat_info(&self, chat_id: String) -> TransportFuture<'_, ChatInfo> {
         Box::pin(async move {
             let action = Action::GetChatInfo {
-                chat_id: chat_id.clone(),
+                chat_id: chat_id.as_str().into(),
             };
             let result = self.send_outbound(&action, None, None).await;
             ChatInfo::from_result(&chat_id, &result)
@@ -408,7 +410,7 @@ pub trait RelayTransport: Send + Sync + 'static {
         content: String,
         metadata: Metadata,
     ) -> TransportFuture<'_, SendResult> {
-        let platform = kind.split_once('.').map(|(platform, _)| platform.to_owned());
+        let platform = kind.split_once('.').map(|(platform, _)| SmolStr::from(platform));
         Box::pin(async move {
             let action = Action::FollowUp {
                 session_key,

@@ -424,7 +424,7 @@ impl EventLoop {
             (Intent::Refused { name, message }, _) => {
                 let notice = if verdict.reason == Reason::Stranger {
                     let request = PairingRequest {
-                        chat: chat.chat.clone(),
+                        chat: chat.chat.to_string(),
                         facts: serde_json::to_value(&*facts).unwrap_or_default(),
                         name,
                         message,

@@ -14,6 +14,7 @@ impl EventLoop {
         for completion in batch.completions {
             self.handle_completion(completion);
             self.run_effects();
+            self.finish_inline();
         }
     }
 

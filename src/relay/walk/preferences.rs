@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use smol_str::SmolStr;
+
 use crate::adapter::ChatId;
 use crate::adapter::stream::DurableAction;
 use crate::adapter::{ChatFacts, ListMessage};
@@ -88,7 +90,7 @@ impl EventLoop {
             command: &format!("/{name}"),
         });
         let text = format!("{head}\n{}\n{how}", offer.list());
-        let asked_by = place.1.user_id.clone();
+        let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
         self.show_list(&text, entries.collect(), asked_by, session, place)
     }
 

@@ -1,5 +1,7 @@
 //! Projects: which one a chat or a thread has, and `/project`.
 
+use smol_str::SmolStr;
+
 use crate::access::Author;
 use crate::adapter::{AnswerShaper, ChatFacts, ChatId, RelayAdapter};
 use crate::relay::effects::{OwnerKey, Pending, PlaceKey};
@@ -41,7 +43,7 @@ impl EventLoop {
             let group = thread.and_then(|thread| self.group_threads.parent(platform, thread));
             let group = group.map(|chat| ChatId {
                 platform: platform.clone(),
-                chat: chat.to_owned(),
+                chat: chat.into(),
             });
             match group {
                 Some(group) if !self.inherit_project(turn, place, &group) => return,
@@ -107,7 +109,7 @@ impl EventLoop {
                 Some(project) => ChatPhrase::ProjectHere { project },
                 None => ChatPhrase::ProjectNone,
             });
-            let asked_by = at.1.user_id.clone();
+            let asked_by = at.1.user_id.as_ref().map(SmolStr::to_string);
             let ops = self.plan_projects(&text, asked_by, session, at, OpGroup::Message(row));
             return self.end_row(row, RowState::Done, ops, None);
         };

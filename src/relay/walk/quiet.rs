@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use crate::adapter::stream::{DurableAction, TurnResult};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::relay::effects::{Pending, QuietWaiter};
@@ -34,7 +36,7 @@ impl EventLoop {
 
     /// Whether nothing rings now for the author of a chat's last message.
     pub fn is_quiet(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        self.is_quiet_for(quiet_person(chat, facts).as_deref())
+        self.quiet.has_hours() && self.is_quiet_for(quiet_person(chat, facts).as_deref())
     }
 
     fn is_quiet_for(&self, person: Option<&str>) -> bool {
@@ -109,7 +111,7 @@ impl EventLoop {
                 _ => None,
             };
             let facts = ChatFacts {
-                user_id: user.map(str::to_owned),
+                user_id: user.map(SmolStr::from),
                 ..ChatFacts::default()
             };
             if self.is_quiet(&reminder.chat, &facts) {

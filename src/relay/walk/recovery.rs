@@ -68,7 +68,10 @@ impl EventLoop {
             {
                 self.deliver_about(PromptOp {
                     session: session.into(),
-                    chat: ChatId { platform, chat },
+                    chat: ChatId {
+                        platform: platform.into(),
+                        chat: chat.into(),
+                    },
                     action,
                 });
             }

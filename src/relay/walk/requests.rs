@@ -125,8 +125,8 @@ impl EventLoop {
         self.pause_denied_jobs();
         if let Some((person, pending)) = handled.paired {
             let chat = ChatId {
-                platform: self.chats.platform(person.platform()).as_str().to_owned(),
-                chat: pending.chat,
+                platform: self.chats.platform(person.platform()).as_str().into(),
+                chat: pending.chat.into(),
             };
             let facts: ChatFacts = serde_json::from_value(pending.facts).unwrap_or_default();
             let welcome = WELCOME[usize::from(pending.message.is_some())];
@@ -159,8 +159,8 @@ impl EventLoop {
         }
         let chat = match &target.platform {
             Some(platform) => Some(ChatId {
-                platform: platform.clone(),
-                chat: target.chat.clone(),
+                platform: platform.as_str().into(),
+                chat: target.chat.as_str().into(),
             }),
             None => self.chats.find(&target.chat),
         };

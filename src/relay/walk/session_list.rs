@@ -5,6 +5,8 @@
 
 use serde_json::Value;
 
+use smol_str::SmolStr;
+
 use crate::agent::ListedSession;
 use crate::relay::effects::{Listing, Pending, SelectedAgent};
 use crate::relay::event_loop::EventLoop;
@@ -145,7 +147,7 @@ impl EventLoop {
             (listed_title(other, language).to_owned(), choice)
         });
         let place = (&command.chat, &command.facts);
-        let asked_by = command.facts.user_id.clone();
+        let asked_by = command.facts.user_id.as_ref().map(SmolStr::to_string);
         let entries = own.chain(others).collect();
         let actions = self.show_list(&text, entries, asked_by, &command.session, place);
         let (chat, group) = (&command.chat, OpGroup::Message(command.row));

@@ -274,7 +274,7 @@ impl EventLoop {
                 let prompt = std::mem::take(&mut job.prompt);
                 let mut input = turn_input(event, Some(prompt), &adapter);
                 let hint = format!("{} {}", adapter.platform_hint(), target::HINT);
-                hint.trim().clone_into(&mut input.origin.hint);
+                input.origin.hint = hint.trim().into();
                 input
             }
             Task::Handed(item) => {
@@ -287,8 +287,14 @@ impl EventLoop {
                 turn_input(event, Some(std::mem::take(&mut item.text)), &adapter)
             }
         };
-        let said = input.text.clone();
-        if !matches!(task, Task::Job(_)) && resumed.is_none() {
+        let is_job = matches!(task, Task::Job(_));
+        let (conversation, is_new) = if is_job {
+            (origin.session.clone(), false)
+        } else {
+            let said = command.is_none().then_some(&input.text);
+            self.enter_conversation(&origin, &selection.agent, said)
+        };
+        if !is_job && resumed.is_none() {
             // Context waits for the conversation, which a job is not part of.
             let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
             if !texts.is_empty() {
@@ -296,13 +302,6 @@ impl EventLoop {
                 input.text = texts.join("\n\n");
             }
         }
-        let (conversation, is_new) = match task {
-            Task::Job(_) => (origin.session.clone(), false),
-            Task::Message(_) | Task::Handed(_) => {
-                let origin = Arc::clone(&origin);
-                self.enter_conversation(&origin, &selection.agent, command.is_none().then_some(&said))
-            }
-        };
         let sends_files = accepts_attachments && !collect && self.media.is_some();
         let instead = command.and_then(|command| {
             self.instead_of_answer(command, &conversation, &origin, &selection.agent, sends_files)
@@ -470,8 +469,8 @@ pub fn turn_input(event: MessageEvent, text: Option<String>, adapter: &RelayAdap
     if let Some(text) = text {
         input.text = text;
     }
-    adapter.platform_hint().clone_into(&mut input.origin.hint);
-    adapter.markdown_dialect().clone_into(&mut input.origin.markdown);
+    input.origin.hint = adapter.platform_hint().into();
+    input.origin.markdown = adapter.markdown_dialect().into();
     if adapter.is_pii_safe() {
         input.hide_people();
     }

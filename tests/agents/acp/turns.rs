@@ -138,7 +138,7 @@ async fn a_new_session_gets_its_platform_once() {
             text: "hi".to_owned(),
             ..TurnInput::default()
         };
-        hint.clone_into(&mut input.origin.hint);
+        input.origin.hint = hint.into();
         rig.start_with("a", input, Permission::Ask)
     };
     assert!(say("No tables.").end().await.1.text.contains("No tables."));

@@ -105,7 +105,7 @@ impl Chat {
             session: self.session.clone(),
             input: TurnInput {
                 text: text.to_owned(),
-                author: Some("someone".to_owned()),
+                author: Some("someone".into()),
                 ..TurnInput::default()
             },
             approver: Approver::new(&events, Permission::Ask),

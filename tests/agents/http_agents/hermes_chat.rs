@@ -30,7 +30,7 @@ async fn a_turn_names_its_session_and_sends_only_itself() {
         let input = TurnInput {
             text: text.to_owned(),
             origin: ChatOrigin {
-                hint: "This is Slack.".to_owned(),
+                hint: "This is Slack.".into(),
                 ..ChatOrigin::default()
             },
             ..TurnInput::default()

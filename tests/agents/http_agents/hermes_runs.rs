@@ -66,7 +66,7 @@ async fn a_run_gets_the_conversation_and_the_chat() {
     let input = |text: &str| TurnInput {
         text: text.to_owned(),
         origin: ChatOrigin {
-            hint: "This is Slack.".to_owned(),
+            hint: "This is Slack.".into(),
             ..ChatOrigin::default()
         },
         ..TurnInput::default()

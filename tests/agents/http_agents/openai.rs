@@ -203,11 +203,11 @@ async fn what_is_set_is_sent() {
     let chat = Chat::new(agent);
     let input = TurnInput {
         text: "hello".to_owned(),
-        author: Some("Ann".to_owned()),
+        author: Some("Ann".into()),
         origin: ChatOrigin {
-            chat_type: "group".to_owned(),
-            hint: "This is Telegram.".to_owned(),
-            markdown: "plain".to_owned(),
+            chat_type: "group".into(),
+            hint: "This is Telegram.".into(),
+            markdown: "plain".into(),
             ..ChatOrigin::default()
         },
         ..TurnInput::default()

@@ -40,7 +40,7 @@ async fn ten_thousand_tokens_a_second_in_each_of_many_chats() {
             noted
                 .lock()
                 .unwrap()
-                .insert(turn.input.origin.chat_id.clone(), Instant::now());
+                .insert(turn.input.origin.chat_id.to_string(), Instant::now());
             TurnEnd::Completed
         }
     });

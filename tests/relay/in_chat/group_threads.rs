@@ -171,7 +171,7 @@ fn at_work() -> ScriptedAgent {
         TurnEnd::Completed
     });
     agent.with_info(AgentInfo {
-        name: "scripted".to_owned(),
+        name: "scripted".into(),
         remembers: true,
         ..AgentInfo::default()
     })

@@ -27,7 +27,7 @@ fn agent(repeatable: bool) -> ScriptedAgent {
         TurnEnd::Completed
     });
     agent.with_info(AgentInfo {
-        name: "writer".to_owned(),
+        name: "writer".into(),
         repeatable,
         ..AgentInfo::default()
     })

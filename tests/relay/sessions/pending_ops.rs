@@ -1,6 +1,7 @@
 //! Pending ops: refused, unknown, not sent; and their order.
 
 use super::{HANG, start};
+use crate::support::wait::eventually;
 use hermes_relay::config::ResendUnknown::{Answers, Never};
 use hermes_relay::config::ServeConfig;
 use hermes_relay::relay::ReplyMode;
@@ -95,10 +96,11 @@ async fn a_running_relay_sends_a_dropped_op_again_and_drops_one_that_waits() {
             .list(Section::Ops, 0, 10)
             .unwrap()
     };
-    let dropped = ops()
-        .into_iter()
-        .find(|op| op.state == "dropped")
-        .expect("the journal keeps it");
+    // What the status counts is in the journal's file with the next commit.
+    let dropped = eventually("the journal keeps it", async || {
+        ops().into_iter().find(|op| op.state == "dropped")
+    })
+    .await;
     repair(dir.path(), Repair::Retry, dropped.item).await.unwrap();
     relay
         .seen("it again", |seen| {

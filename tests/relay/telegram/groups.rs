@@ -176,7 +176,10 @@ async fn a_topic_is_a_thread_of_a_forum_and_its_answers_stay_in_it() {
     assert_eq!(answer.thread_id, Some(topic));
     let (input, _) = &agent.turns(1).await[0];
     assert_eq!(input.origin.chat_type, "forum");
-    assert_eq!(input.origin.thread_id, Some(topic.to_string()));
+    assert_eq!(
+        input.origin.thread_id.as_deref(),
+        Some(topic.to_string().as_str())
+    );
     let send = &world.calls("sendMessage", FORUM)[0];
     assert_eq!(number(send, "message_thread_id"), Some(topic));
     // A plain message in a topic seems to answer the topic's first message, and is still only chatter.
@@ -226,6 +229,6 @@ async fn an_anonymous_administrator_is_the_group_not_a_person() {
         .until("an answer", |api| api.answers(SUPERGROUP).into_iter().next())
         .await;
     let (input, _) = &agent.turns(1).await[0];
-    assert_eq!(input.author_id, Some(SUPERGROUP.to_string()));
+    assert_eq!(input.author_id.as_deref(), Some(SUPERGROUP.to_string().as_str()));
     relay.stop().await;
 }

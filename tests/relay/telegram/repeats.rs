@@ -33,7 +33,7 @@ fn transport(api: &BotApi, state: &std::path::Path) -> TelegramTransport {
 
 async fn send(transport: &TelegramTransport, id: OpId, text: &str) -> SendResult {
     let action = Action::Send {
-        chat_id: ADA.to_string(),
+        chat_id: ADA.to_string().into(),
         content: text.to_owned(),
         reply_to: None,
         metadata: Metadata::new(),

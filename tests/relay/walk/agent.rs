@@ -144,7 +144,7 @@ fn read(input: &TurnInput) -> (String, String, Vec<String>) {
     let (name, word) = script.split_once(' ').unwrap_or((&script, ""));
     // An answer that came too late is a message without a name in its text.
     let name = match &input.origin.message_id {
-        Some(id) => id.clone(),
+        Some(id) => id.to_string(),
         None => name.to_owned(),
     };
     (name, word.to_owned(), parts)
@@ -217,7 +217,7 @@ impl Scripted {
 impl Agent for Scripted {
     fn info(&self) -> AgentInfo {
         AgentInfo {
-            name: self.name.to_owned(),
+            name: self.name.into(),
             kind: "scripted",
             repeatable: self.repeatable,
             steers: self.steers,
@@ -241,9 +241,9 @@ impl Agent for Scripted {
                     word: word.clone(),
                     agent: self.name,
                     session: turn.session.as_str().to_owned(),
-                    platform: turn.input.origin.platform.clone(),
-                    chat: turn.input.origin.chat_id.clone(),
-                    author: turn.input.author_id.clone(),
+                    platform: turn.input.origin.platform.to_string(),
+                    chat: turn.input.origin.chat_id.to_string(),
+                    author: turn.input.author_id.as_ref().map(ToString::to_string),
                     contexts,
                     process: *self.log.process.lock().unwrap(),
                     began,

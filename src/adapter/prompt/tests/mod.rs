@@ -34,8 +34,8 @@ fn on(descriptor: Option<&CapabilityDescriptor>) -> RelayAdapter {
 
 fn chat() -> ChatId {
     ChatId {
-        platform: "discord".to_owned(),
-        chat: "c".to_owned(),
+        platform: "discord".into(),
+        chat: "c".into(),
     }
 }
 
@@ -65,9 +65,9 @@ fn request(id: u64, chat_type: &str) -> PromptRequest {
         session: session(),
         chat: chat(),
         facts: ChatFacts {
-            chat_type: Some(chat_type.to_owned()),
-            message_id: Some("m0".to_owned()),
-            user_id: Some("ann".to_owned()),
+            chat_type: Some(chat_type.into()),
+            message_id: Some("m0".into()),
+            user_id: Some("ann".into()),
             ..ChatFacts::default()
         },
         author: Some("ann".to_owned()),
@@ -244,7 +244,7 @@ fn presses_that_decide_nothing() {
     assert_eq!(prompts.press(&foreign, secs(1)), PressResult::Repeated);
 
     let mut elsewhere = press(prompt, "o0", "ann");
-    elsewhere.chat.chat = "other".to_owned();
+    elsewhere.chat.chat = "other".into();
     assert_eq!(prompts.press(&elsewhere, secs(1)), PressResult::NotAllowed(None));
     let stranger = press(prompt, "o0", "bob");
     assert!(matches!(
@@ -610,7 +610,7 @@ fn a_code_is_good_in_its_chat_only_and_for_those_who_may_answer() {
         let bare = match_text(&prompts, &of_bob, "bob", "/approve", None, secs(9));
         assert_eq!(bare, None, "another conversation");
         let elsewhere = ChatId {
-            chat: "elsewhere".to_owned(),
+            chat: "elsewhere".into(),
             ..chat()
         };
         for reply_to in [None, Some("m1")] {
@@ -632,7 +632,7 @@ fn codes_are_unique_among_the_open_questions_of_a_chat_and_come_again_late() {
     let mut prompts = prompts();
     let mut code_of = |id: u64, chat_id: &str| {
         let mut asked = request(id, "dm");
-        asked.chat.chat = chat_id.to_owned();
+        asked.chat.chat = chat_id.into();
         let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
         if id != 1 {
             prompts.withdraw(QuestionId(id));

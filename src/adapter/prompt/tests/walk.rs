@@ -141,7 +141,7 @@ impl PromptWalk {
         }
         let elsewhere = rng.below(8) == 0;
         if elsewhere {
-            press.chat.chat = "elsewhere".to_owned();
+            press.chat.chat = "elsewhere".into();
         }
         let was_open = self.open.contains_key(&key);
         match self.prompts.press(&press, self.now) {

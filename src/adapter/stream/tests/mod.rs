@@ -64,7 +64,7 @@ fn bare() -> StreamSettings {
 fn target(descriptor: CapabilityDescriptor) -> StreamTarget {
     StreamTarget {
         chat: Arc::new(ChatId {
-            platform: descriptor.platform.clone(),
+            platform: descriptor.platform.as_str().into(),
             chat: "c".into(),
         }),
         facts: Arc::new(ChatFacts {

@@ -15,7 +15,7 @@ fn message_in(chat: &str, chat_type: &str, thread: Option<&str>, ops: &[&str]) -
     });
     target.facts = Arc::new(ChatFacts {
         chat_type: Some(chat_type.into()),
-        thread_id: thread.map(str::to_owned),
+        thread_id: thread.map(Into::into),
         ..(*target.facts).clone()
     });
     target

@@ -85,10 +85,10 @@ impl FakeChat {
                 if let Some((_, text)) = reply {
                     content.clone_into(text);
                 } else {
-                    let aside = self.asides.get_mut(message_id);
+                    let aside = self.asides.get_mut(message_id.as_str());
                     content.clone_into(aside.expect("a message that exists is edited"));
                 }
-                message_id.clone()
+                message_id.to_string()
             }
             Action::Draft {
                 draft_id,

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use smol_str::SmolStr;
+
 use crate::access::{
     AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, JobMaker, Limits,
     PersonId, Reason, Role, StoredRow, Verdict,
@@ -137,8 +139,8 @@ impl AccessControl {
                         let chats = std::iter::once(&origin.chat_id).chain(&origin.parent_chat_id);
                         let author = Author::new(
                             &origin.platform,
-                            ids.filter(|id| !id.is_empty()).cloned().collect(),
-                            chats.filter(|chat| !chat.is_empty()).cloned().collect(),
+                            ids.filter(|id| !id.is_empty()).map(SmolStr::from).collect(),
+                            chats.filter(|chat| !chat.is_empty()).map(SmolStr::from).collect(),
                             origin.chat_type.as_deref() == Some("dm"),
                             aliases,
                         );

@@ -55,7 +55,7 @@ impl AccessControl {
         if !verdict.allowed {
             tracing::info!(
                 target: "hermes_relay::audit",
-                platform = author.platform, person = author.name(), chat = author.chat(), reason,
+                platform = author.platform.as_str(), person = author.name(), chat = author.chat(), reason,
                 "refused a message"
             );
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use smol_str::SmolStr;
+
 use super::{
     Approvals, Asker, Asking, Decider, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, QueueQuestion, Recipient,
     Waiting,
@@ -135,7 +137,7 @@ impl Approvals {
             session: asking.session.clone(),
             chat: (*asking.chat).clone(),
             facts: (*asking.facts).clone(),
-            author: asking.facts.user_id.clone(),
+            author: asking.facts.user_id.as_ref().map(SmolStr::to_string),
             named_only,
             personal: asking.personal,
             kind: question.kind,
@@ -193,7 +195,7 @@ impl Approvals {
             session: owner.session.clone(),
             chat: owner.chat.clone(),
             facts: owner.facts.clone(),
-            author: owner.facts.user_id.clone(),
+            author: owner.facts.user_id.as_ref().map(SmolStr::to_string),
             named_only: true,
             personal: true,
             kind: QuestionKind::Approval,
@@ -242,7 +244,7 @@ impl Approvals {
             id,
             session: queue.session.clone(),
             chat: queue.chat,
-            author: queue.facts.user_id.clone(),
+            author: queue.facts.user_id.as_ref().map(SmolStr::to_string),
             facts: queue.facts,
             named_only: false,
             personal: true,

@@ -76,8 +76,8 @@ impl From<PromptOp> for ClosingEdit {
     fn from(op: PromptOp) -> Self {
         Self {
             session: op.session.as_str().to_owned(),
-            platform: op.chat.platform,
-            chat: op.chat.chat,
+            platform: op.chat.platform.into(),
+            chat: op.chat.chat.into(),
             action: op.action,
         }
     }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 use tracing::field::Empty;
 
 use super::turn_task::{TurnReport, TurnRequest};
@@ -217,7 +217,9 @@ pub struct Turns {
     tasks: JoinSet<TurnReport>,
     by_task: IdMap<tokio::task::Id, TurnId>,
     /// Turns that ended inline.
-    inline: Vec<Finished>,
+    inline: VecDeque<Finished>,
+    /// Where the last turn that ended inline ran; the next one runs there, too.
+    inline_task: Option<ReusableBoxFuture<'static, TurnReport>>,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     interrupted_notice: Option<String>,
     counters: TurnCounters,
@@ -247,7 +249,8 @@ impl Turns {
             read_again_at: None,
             tasks: JoinSet::new(),
             by_task: IdMap::default(),
-            inline: Vec::new(),
+            inline: VecDeque::new(),
+            inline_task: None,
             requests,
             interrupted_notice,
             counters: TurnCounters::default(),

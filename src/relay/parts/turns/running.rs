@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::task::{JoinError, unconstrained};
 use tokio::time::Instant;
+use tokio_util::sync::ReusableBoxFuture;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
@@ -45,7 +46,7 @@ impl Turns {
                 "turn",
                 turn = id.0,
                 agent = &*agent.name,
-                platform = live.origin.chat.platform,
+                platform = live.origin.chat.platform.as_str(),
                 failure = Empty,
                 first_text_ms = Empty,
                 input_tokens = Empty,
@@ -66,7 +67,7 @@ impl Turns {
         if live.cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
             self.inline
-                .push(Ok(TurnReport::without_text(id, context.stream, end)));
+                .push_back(Ok(TurnReport::without_text(id, context.stream, end)));
             return;
         }
         let (mut events, signals) = EventSink::new();
@@ -99,13 +100,22 @@ impl Turns {
         running: impl Future<Output = TurnReport> + Send + 'static,
         span: tracing::Span,
     ) {
-        let mut running = Box::pin(running);
+        let mut task = match self.inline_task.take() {
+            Some(mut task) => {
+                task.set(running);
+                task
+            }
+            None => ReusableBoxFuture::new(running),
+        };
         // However many turns begin together, the event loop's budget must not make one of them wait.
-        let poll_once = || span.in_scope(|| unconstrained(running.as_mut()).now_or_never());
+        let poll_once = || span.in_scope(|| unconstrained(&mut task).now_or_never());
         match catch_unwind(AssertUnwindSafe(poll_once)) {
-            Ok(Some(report)) => self.inline.push(Ok(report)),
-            Ok(None) => self.spawn(turn, running.instrument(span)),
-            Err(_) => self.inline.push(Err(turn)),
+            Ok(Some(report)) => {
+                self.inline.push_back(Ok(report));
+                self.inline_task = Some(task);
+            }
+            Ok(None) => self.spawn(turn, task.instrument(span)),
+            Err(_) => self.inline.push_back(Err(turn)),
         }
     }
 
@@ -114,9 +124,9 @@ impl Turns {
         self.by_task.insert(task.id(), turn);
     }
 
-    /// Turns that ended inline.
-    pub fn take_inline(&mut self) -> Vec<Finished> {
-        std::mem::take(&mut self.inline)
+    /// The next turn that ended inline.
+    pub fn next_inline(&mut self) -> Option<Finished> {
+        self.inline.pop_front()
     }
 
     /// Waits for the next task to end; never resolves while there is none. Cancel-safe.
@@ -181,7 +191,7 @@ impl Turns {
         tracing::info!(
             parent: span,
             agent = &*running.agent.name,
-            platform = live.origin.chat.platform,
+            platform = live.origin.chat.platform.as_str(),
             outcome = outcome_name,
             ms = u64::try_from(running.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             "turn ended"

@@ -19,6 +19,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use smol_str::SmolStr;
+
 use super::{
     FrameSorter, InboundFrame, InboundSender, LinkStatus, RelayFrame, RelayTransport, ResultSender,
     TransportFuture,
@@ -394,8 +396,8 @@ impl Pipe {
         let seen = SeenOp {
             id: op.id,
             message_id,
-            platform: op.platform.clone(),
-            bot_id: op.bot_id.clone(),
+            platform: op.platform.as_ref().map(SmolStr::to_string),
+            bot_id: op.bot_id.as_ref().map(SmolStr::to_string),
             action,
         };
         self.record.send_modify(|record| {

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use smol_str::ToSmolStr as _;
+
 use super::sender::OpSender;
 use crate::adapter::ChatId;
 use crate::adapter::stream::ShownDraft;
@@ -476,8 +478,8 @@ impl PollLoop {
             match incoming.meaning {
                 UpdateMeaning::Stop { chat_id, draft_id } => {
                     let chat = ChatId {
-                        platform: Platform::TELEGRAM.as_str().to_owned(),
-                        chat: chat_id.to_string(),
+                        platform: Platform::TELEGRAM.as_str().into(),
+                        chat: chat_id.to_smolstr(),
                     };
                     let target = InterruptTarget::Draft(ShownDraft { chat, draft_id });
                     self.inbound.interrupt(self.sorter.interrupt(target)).await?;
