@@ -2,7 +2,7 @@
 //!
 //! Kept in memory only: the next message brings it again.
 
-use std::fmt::Write as _;
+use smol_str::SmolStr;
 
 use crate::collections::BoundedCache;
 use crate::text::truncate;
@@ -16,11 +16,12 @@ const MAX_LABEL: usize = 1024;
 /// What was last told about channels and people.
 #[derive(Debug)]
 pub struct LabelMemory {
-    channels: BoundedCache<String, ChannelLabels>,
-    people: BoundedCache<String, String>,
-    /// Room for the key of what is looked up.
-    key: String,
+    channels: BoundedCache<Key, ChannelLabels>,
+    people: BoundedCache<Key, SmolStr>,
 }
+
+/// A guild, and a channel or a person in it.
+type Key = (SmolStr, SmolStr);
 
 /// What is known about a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +37,6 @@ impl Default for LabelMemory {
         Self {
             channels: BoundedCache::new(MAX_LABELS),
             people: BoundedCache::new(MAX_LABELS),
-            key: String::new(),
         }
     }
 }
@@ -50,11 +50,11 @@ impl LabelMemory {
         }
         let scope = label(source.scope_id.as_ref()).unwrap_or_default();
         if let Some(channel) = label(source.chat_id.as_ref()) {
-            write_key(&mut self.key, scope, channel);
-            if self.channels.get(&self.key).is_none() {
-                self.channels.insert(self.key.clone(), ChannelLabels::default());
+            let key = key(scope, channel);
+            if self.channels.peek(&key).is_none() {
+                self.channels.insert(key.clone(), ChannelLabels::default());
             }
-            if let Some(labels) = self.channels.get_mut(&self.key) {
+            if let Some(labels) = self.channels.get_mut(&key) {
                 update(&mut labels.topic, label(source.chat_topic.as_ref()));
                 let told = [
                     (&mut labels.name, &source.chat_name),
@@ -69,12 +69,12 @@ impl LabelMemory {
         }
         if let (Some(person), Some(name)) = (label(source.user_id.as_ref()), label(source.user_name.as_ref()))
         {
-            write_key(&mut self.key, scope, person);
-            match self.people.get_mut(&self.key) {
+            let key = key(scope, person);
+            match self.people.get_mut(&key) {
                 Some(known) if known == name => {}
-                Some(known) => name.clone_into(known),
+                Some(known) => *known = name.into(),
                 None => {
-                    self.people.insert(self.key.clone(), name.to_owned());
+                    self.people.insert(key, name.into());
                 }
             }
         }
@@ -89,7 +89,7 @@ impl LabelMemory {
     /// The name of a person in a guild.
     pub(super) fn person(&self, scope: &str, person: &str) -> Option<&str> {
         let known = self.people.peek(&key(scope, person));
-        known.map(String::as_str)
+        known.map(SmolStr::as_str)
     }
 }
 
@@ -105,15 +105,6 @@ fn update(known: &mut Option<String>, told: Option<&str>) {
     }
 }
 
-fn key(scope: &str, id: &str) -> String {
-    let mut key = String::new();
-    write_key(&mut key, scope, id);
-    key
-}
-
-/// A guild, and a channel or a person in it, as one text. The length tells where the one ends and the other begins.
-fn write_key(key: &mut String, scope: &str, id: &str) {
-    key.clear();
-    // Writing to a String does not fail.
-    let _ = write!(key, "{}:{scope}{id}", scope.len());
+fn key(scope: &str, id: &str) -> Key {
+    (scope.into(), id.into())
 }
