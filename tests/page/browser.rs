@@ -3,11 +3,12 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::support::skip::skip;
 
@@ -23,14 +24,54 @@ pub(crate) const ESCAPE: &str = "\u{e00c}";
 pub(crate) const DOWN: &str = "\u{e015}";
 
 /// A few browsers at a time: each takes a core to start and some hundred megabytes to stay, but mostly waits.
-static PLACES: Semaphore = Semaphore::const_new(3);
+const PLACES: usize = 3;
+
+/// The browsers of the tests that run now. They end with the last of these tests: statics are never dropped.
+static POOL: Mutex<Weak<Pool>> = Mutex::new(Weak::new());
+
+struct Pool {
+    places: Arc<Semaphore>,
+    /// Those that a test has passed with: the next one need not start its own.
+    idle: Mutex<Vec<Running>>,
+}
+
+impl Pool {
+    fn current() -> Arc<Self> {
+        let mut current = POOL.lock().unwrap();
+        current.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(Self {
+                places: Arc::new(Semaphore::new(PLACES)),
+                idle: Mutex::default(),
+            });
+            *current = Arc::downgrade(&new);
+            new
+        })
+    }
+}
+
+/// A driver with its browser.
+struct Running {
+    session: String,
+    _driver: Process,
+    _profile: tempfile::TempDir,
+}
 
 pub(crate) struct Browser {
     http: reqwest::Client,
     session: String,
-    _driver: Process,
-    _profile: tempfile::TempDir,
-    _place: SemaphorePermit<'static>,
+    running: Option<Running>,
+    pool: Arc<Pool>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// After a test that passed, the next one gets the browser.
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let running = self.running.take();
+        if !std::thread::panicking() {
+            self.pool.idle.lock().unwrap().extend(running);
+        }
+    }
 }
 
 /// A process that ends with its owner.
@@ -44,7 +85,7 @@ impl Drop for Process {
 }
 
 /// The driver is told to end its browser, which would otherwise outlive it; also when a test fails.
-impl Drop for Browser {
+impl Drop for Running {
     fn drop(&mut self) {
         let rest = self.session.trim_start_matches("http://");
         let Some((host, path)) = rest.split_once('/') else {
@@ -71,21 +112,8 @@ fn installed(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-impl Browser {
-    /// Starts a browser. `None`, and loudly so, when there is none here and nobody said that there must be.
-    pub(crate) async fn start() -> Option<Self> {
-        let (Some(chromium), Some(driver)) = (installed("chromium"), installed("chromedriver")) else {
-            let required = std::env::var("BROWSER_TESTS").is_ok_and(|word| word == "required");
-            assert!(
-                !required,
-                "chromium and chromedriver are not installed: apt-get install chromium chromium-driver"
-            );
-            skip(
-                "no chromium and chromedriver, so the page was NOT tried in a browser. `bash tests/run` installs them.",
-            );
-            return None;
-        };
-        let place = PLACES.acquire().await.unwrap();
+impl Running {
+    async fn start(chromium: &Path, driver: &Path, http: &reqwest::Client) -> Self {
         let mut child = Command::new(driver)
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -117,7 +145,6 @@ impl Browser {
         if rustix::process::geteuid().is_root() {
             options.push("--no-sandbox".to_owned());
         }
-        let http = plain_http();
         let wanted = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
             "goog:chromeOptions": { "binary": chromium, "args": options },
@@ -135,11 +162,60 @@ impl Browser {
         let id = answer["value"]["sessionId"]
             .as_str()
             .unwrap_or_else(|| panic!("{answer}"));
-        let browser = Self {
+        Self {
             session: format!("{base}/{id}"),
-            http,
             _driver: process,
             _profile: profile,
+        }
+    }
+
+    /// Leaves the page of the last test and whatever that test has set. `false` when the browser does not do that.
+    async fn forget(&self, http: &reqwest::Client) -> bool {
+        let leave = json!({ "script": "try { localStorage.clear(); } catch {}", "args": [] });
+        let colours = json!({ "cmd": "Emulation.setEmulatedMedia", "params": { "features": [] } });
+        let permissions = json!({ "cmd": "Browser.resetPermissions", "params": {} });
+        for (path, body) in [
+            ("execute/sync", &leave),
+            ("url", &json!({ "url": "about:blank" })),
+            ("goog/cdp/execute", &colours),
+            ("goog/cdp/execute", &permissions),
+        ] {
+            let answer = http.post(format!("{}/{path}", self.session)).json(body).send();
+            if !answer.await.is_ok_and(|answer| answer.status().is_success()) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Browser {
+    /// A browser as if it had just started. `None`, and loudly so, when there is none here and nobody said that there must be.
+    pub(crate) async fn start() -> Option<Self> {
+        let (Some(chromium), Some(driver)) = (installed("chromium"), installed("chromedriver")) else {
+            let required = std::env::var("BROWSER_TESTS").is_ok_and(|word| word == "required");
+            assert!(
+                !required,
+                "chromium and chromedriver are not installed: apt-get install chromium chromium-driver"
+            );
+            skip(
+                "no chromium and chromedriver, so the page was NOT tried in a browser. `bash tests/run` installs them.",
+            );
+            return None;
+        };
+        let pool = Pool::current();
+        let place = Arc::clone(&pool.places).acquire_owned().await.unwrap();
+        let http = plain_http();
+        let idle = pool.idle.lock().unwrap().pop();
+        let running = match idle {
+            Some(used) if used.forget(&http).await => used,
+            _ => Running::start(&chromium, &driver, &http).await,
+        };
+        let browser = Self {
+            http,
+            session: running.session.clone(),
+            running: Some(running),
+            pool,
             _place: place,
         };
         browser.shape(1280, 800).await;
