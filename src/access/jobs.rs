@@ -164,6 +164,8 @@ mod tests {
         may(&chat, None, [false; 3]);
         may(&chat, made("c2", "1", &[]), [false; 3]);
         may(&chat, made("c1", "2", &[]), [true, true, false]);
+        assert!(agent.is_owner() && !chat.is_owner());
+        assert!(!JobMaker::through_agent(&ann, Role::User).is_owner());
     }
 
     #[test]

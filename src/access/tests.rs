@@ -985,4 +985,7 @@ fn a_rule_may_name_a_role_of_the_server() {
     assert_eq!(gate.role(&member("700", &[], "C1")), None);
     let slack = source(&json!({"platform": "slack", "user_id": "u", "chat_id": "C1", "user_roles": ["700"]}));
     assert_eq!(gate.role(&Author::from_source(&slack, &NoAliases)), None);
+    assert!(gate.settings().names_guild_roles());
+    let by_name = json!({"people": [{"platform": "discord", "user": "ann"}]});
+    assert!(!settings(by_name).names_guild_roles());
 }

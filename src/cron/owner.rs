@@ -71,6 +71,10 @@ mod tests {
         assert_eq!(owner.to_string(), "box:7:ab12-99:00000000000000ff");
         assert_eq!(ClaimOwner::parse(&owner.to_string()), Some(owner.clone()));
         assert!(owner.is_same_process(&owner.with_random(1)));
+        for other in ["bag:7:ab12-99:ff", "box:8:ab12-99:ff", "box:7:ab12-98:ff"] {
+            let other = ClaimOwner::parse(other).unwrap();
+            assert!(!owner.is_same_process(&other), "{other}");
+        }
         for other in ["", "m1", "host:1", "h:x:s:1", "h:1:s:1:2", "h:1:s:zz"] {
             assert_eq!(ClaimOwner::parse(other), None, "{other}");
         }

@@ -558,3 +558,55 @@ fn sessions_that_do_not_fit_wait_in_the_journal_and_come_back_in_order() {
     assert_eq!(run_all(&mut sessions), [6]);
     assert_eq!((sessions.active(), sessions.has_elsewhere()), (0, false));
 }
+
+#[test]
+fn a_session_that_came_when_there_was_no_room_stays_here_if_there_is_room_once_it_is_committed() {
+    let mut sessions = waiting_sessions(1, 8, 1);
+    let Admission::Start(turn) = sessions.admit(&key("a")) else {
+        panic!()
+    };
+    sessions.admit(&key("b"));
+    sessions.enqueue(&key("b"), 1);
+    sessions.admit(&key("c"));
+    sessions.ended(&key("a"), turn);
+    let (_, _, turn) = sessions.next_start().unwrap();
+    sessions.enqueue(&key("c"), 2);
+    assert_eq!(
+        (sessions.waiting(&key("c")), sessions.has_elsewhere()),
+        (1, false)
+    );
+    sessions.ended(&key("b"), turn);
+    assert_eq!(sessions.next_start().map(|start| start.1), Some(2));
+}
+
+#[test]
+fn rows_in_the_journal_are_requested_once_however_often_they_are_missed() {
+    let mut sessions = sessions(8, 1);
+    let a = key("a");
+    sessions.admit(&a);
+    for row in [2, 3] {
+        sessions.admit(&a);
+        sessions.enqueue(&a, row);
+    }
+    sessions.withdraw(&a, 2);
+    sessions.admit(&a);
+    sessions.enqueue(&a, 4);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 2)));
+    assert_eq!(sessions.next_refill(), None, "they would run twice");
+}
+
+#[test]
+fn a_turn_that_is_being_stopped_is_not_a_running_one() {
+    let mut sessions = sessions(8, 8);
+    let a = key("a");
+    assert_eq!(sessions.running_turn(&a), None);
+    let Admission::Start(turn) = sessions.admit(&a) else {
+        panic!()
+    };
+    assert_eq!(sessions.running_turn(&a), Some(turn));
+    sessions.interrupt(&a);
+    assert_eq!(
+        (sessions.running_turn(&a), sessions.turn_of(&a)),
+        (None, Some(turn))
+    );
+}

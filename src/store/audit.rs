@@ -241,6 +241,27 @@ mod tests {
     }
 
     #[test]
+    fn the_line_after_dropped_ones_says_how_many_they_were() {
+        let (lines, waiting) = sync_channel(1);
+        let mut log = AuditLog {
+            lines: Some(lines),
+            thread: None,
+            dropped: 0,
+        };
+        for line in ["a", "b", "c", "d"] {
+            log.write(line.to_owned());
+        }
+        assert_eq!(waiting.recv().unwrap(), "a");
+        log.write("e".to_owned());
+        assert_eq!(
+            waiting.recv().unwrap(),
+            "{\"event\":\"dropped\",\"entries\":3}\ne"
+        );
+        log.write("f".to_owned());
+        assert_eq!(waiting.recv().unwrap(), "f");
+    }
+
+    #[test]
     fn a_large_file_is_rotated_and_the_oldest_is_deleted() {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..MAX_FILES + 3 {

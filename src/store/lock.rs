@@ -353,6 +353,19 @@ mod tests {
     }
 
     #[test]
+    fn files_that_others_could_read_become_private() {
+        let dir = with(&["journal.db", "lock"]);
+        for name in ["journal.db", "lock"] {
+            fs::set_permissions(dir.path().join(name), Permissions::from_mode(0o644)).unwrap();
+        }
+        private_file(&dir.path().join("journal.db")).unwrap();
+        StateLock::take(dir.path(), false, 1).unwrap();
+        for name in ["journal.db", "lock"] {
+            assert_eq!(mode(&dir.path().join(name)), 0o600, "{name}");
+        }
+    }
+
+    #[test]
     fn a_directory_of_another_user_is_refused_and_left_alone() {
         let us = rustix::process::geteuid().as_raw();
         if us != 0 {

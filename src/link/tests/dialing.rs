@@ -292,6 +292,7 @@ fn a_clock_that_is_off_is_corrected_for_and_told_once() {
         .handle_dial_failed(generation, refused.clone(), ahead, world.now);
     let reports = world.reports();
     assert!(reports.contains(&LinkEvent::SkewWarning { ms: 600_000 }));
+    assert_eq!(world.link.clock_skew_ms(), Some(600_000));
     let Some(LinkEvent::Lost { loss, retry_in }) = reports.last() else {
         panic!("{reports:?}")
     };
@@ -371,6 +372,7 @@ fn a_correction_is_forgotten_when_the_clock_is_set() {
             |action| matches!(action, LinkAction::Dial { mint_at_unix, .. } if *mint_at_unix == expected)
         )
     );
+    assert_eq!(world.link.clock_skew_ms(), None, "it was measured before");
 }
 
 #[test]

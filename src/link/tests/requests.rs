@@ -268,3 +268,42 @@ fn fifty_thousand_ops_leave_nothing_behind() {
     );
     assert_eq!(world.link.poll_timeout().unwrap().reason, TimerReason::Ping);
 }
+
+#[test]
+fn every_count_of_two_links_is_added() {
+    let one = Counters {
+        dials: 1,
+        handshakes: 2,
+        losses: 3,
+        pings: 4,
+        thaws: 5,
+        requests: 6,
+        applied: 7,
+        refused: 8,
+        unknown: 9,
+        not_sent: 10,
+        late_results: 11,
+        unexpected_frames: 12,
+        stale_events: 13,
+        acks_sent: 14,
+        acks_dropped: 15,
+    };
+    let three = Counters {
+        dials: 3,
+        handshakes: 6,
+        losses: 9,
+        pings: 12,
+        thaws: 15,
+        requests: 18,
+        applied: 21,
+        refused: 24,
+        unknown: 27,
+        not_sent: 30,
+        late_results: 33,
+        unexpected_frames: 36,
+        stale_events: 39,
+        acks_sent: 42,
+        acks_dropped: 45,
+    };
+    assert_eq!(one + one + one, three);
+}

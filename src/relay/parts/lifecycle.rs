@@ -262,6 +262,25 @@ mod tests {
     }
 
     #[test]
+    fn a_reconnect_is_looked_at_when_it_is_due_and_when_ops_in_flight_have_had_their_time() {
+        let mut lifecycle = lifecycle();
+        assert_eq!(lifecycle.deadline(secs(0)), None);
+        lifecycle.plan_reconnect(secs(100));
+        let at = secs(100) + FIRST_RECONNECT;
+        assert!(lifecycle.is_reconnecting());
+        assert_eq!(lifecycle.deadline(secs(100)), Some(at));
+        assert_eq!(lifecycle.deadline(at), Some(at + IN_FLIGHT_GRACE));
+        lifecycle.reconnect_now(secs(100));
+        assert_eq!(
+            lifecycle.deadline(secs(99)),
+            Some(secs(100)),
+            "earlier than planned"
+        );
+        lifecycle.begin_shutdown(secs(100));
+        assert!(!lifecycle.is_reconnect_due(secs(200), 0), "it ends instead");
+    }
+
+    #[test]
     fn a_shutdown_drains_then_stops_then_flushes_within_its_budget() {
         let mut lifecycle = lifecycle();
         assert_eq!(lifecycle.step(secs(0), false, false), Step::Nothing);

@@ -13,15 +13,38 @@ pub struct Program {
     pub filter: Option<String>,
     /// Where its tests expect to run.
     pub tree: PathBuf,
+    /// For files of the runs.
+    pub scratch: PathBuf,
 }
 
-/// How a mutant is turned on: its number is in the environment.
+/// How a mutant is turned on: its number is in the environment. A run without one can write down which threads reach which mutants.
 const SWITCH: &str = r#"//! Which mutant is on.
+use std::collections::HashSet;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::sync::{LazyLock, Mutex};
+
+static ON: LazyLock<u32> =
+    LazyLock::new(|| std::env::var("MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(u32::MAX));
+static RECORD: LazyLock<Option<Mutex<File>>> = LazyLock::new(|| {
+    let path = std::env::var_os("MUTANTS_REACHED")?;
+    OpenOptions::new().create(true).append(true).open(path).ok().map(Mutex::new)
+});
+thread_local! {
+    static SEEN: std::cell::RefCell<HashSet<u32>> = std::cell::RefCell::new(HashSet::new());
+}
+
 /// Whether this one is.
 #[must_use]
 pub fn is_on(number: u32) -> bool {
-    static ON: std::sync::LazyLock<u32> =
-        std::sync::LazyLock::new(|| std::env::var("MUTANT").ok().and_then(|n| n.parse().ok()).unwrap_or(u32::MAX));
+    if let Some(record) = &*RECORD {
+        let is_new = SEEN.try_with(|seen| seen.borrow_mut().insert(number)).unwrap_or(true);
+        if is_new && let Ok(mut record) = record.lock() {
+            let thread = std::thread::current();
+            let line = format!("{number} {}\n", thread.name().unwrap_or("?"));
+            let _ = record.write_all(line.as_bytes());
+        }
+    }
     *ON == number
 }
 "#;
@@ -41,13 +64,14 @@ pub fn build(dir: &Path, chosen: &mut Vec<Chosen>, also: &[String]) -> Result<Ve
         })
         .collect();
     let names: Vec<&str> = also.iter().map(|(name, _)| *name).collect();
-    copy(&tree)?;
     for round in 1.. {
+        // A file that lost its last mutant is as before again.
+        copy(&tree)?;
         apply(&tree, chosen)?;
         println!("build {round}, with {} mutants", chosen.len());
         let built = compile(&dir, &tree, &names)?;
         if built.errors.is_empty() {
-            return programs(&built.executables, &tree, &also);
+            return programs(&built.executables, &dir, &tree, &also);
         }
         let before = chosen.len();
         chosen.retain(|chosen| !built.errors.contains(&(chosen.file.clone(), chosen.mutant.line)));
@@ -63,6 +87,7 @@ pub fn build(dir: &Path, chosen: &mut Vec<Chosen>, also: &[String]) -> Result<Ve
 
 fn programs(
     built: &BTreeMap<String, PathBuf>,
+    dir: &Path,
     tree: &Path,
     also: &[(&str, Option<&str>)],
 ) -> Result<Vec<Program>, String> {
@@ -73,6 +98,7 @@ fn programs(
             executable: executable.clone(),
             filter: filter.map(str::to_owned),
             tree: tree.to_owned(),
+            scratch: dir.to_owned(),
         })
     })
     .collect()

@@ -2,10 +2,11 @@
 //!
 //! All changes are compiled into ONE copy of the tree, each behind a switch that an environment variable turns on. So there is one build
 //! for hundreds of mutants, and each costs the run of some tests. Two mutants of one expression cannot be in the same copy: of those the
-//! sample takes one.
+//! sample takes one. A first run without a mutant writes down which tests reach which mutants; only these run for a mutant.
 
 mod build;
 mod find;
+mod reach;
 mod run;
 mod sample;
 
@@ -15,8 +16,8 @@ use std::process::ExitCode;
 
 /// Changes the code in many small ways and counts the changes that no test notices.
 ///
-/// Run it from the root of the repository. The unit tests run for each mutant, first those of its own module; then the tests that you name
-/// with --also, for what is left.
+/// Run it from the root of the repository. The unit tests that reach a mutant run for it, first those of its own module; then the tests that
+/// you name with --also, for what is left.
 #[derive(Parser)]
 struct Options {
     /// Files and directories to change, such as src/link.
@@ -71,12 +72,7 @@ fn work(options: &Options) -> Result<bool, String> {
     }
     for (mutant, survived) in chosen.iter().zip(&results) {
         if *survived {
-            println!(
-                "survived: {}:{}: {}",
-                mutant.file.display(),
-                mutant.mutant.line,
-                mutant.mutant.what
-            );
+            println!("survived: {mutant}");
         }
     }
     #[allow(clippy::cast_precision_loss, reason = "counts of tests are small")]

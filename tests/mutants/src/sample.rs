@@ -2,6 +2,7 @@
 
 use crate::find::{self, Mutant};
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,13 @@ pub struct Chosen {
     pub root: PathBuf,
     pub file: PathBuf,
     pub mutant: Mutant,
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (file, mutant) = (self.file.display(), &self.mutant);
+        write!(f, "{file}:{}: {}", mutant.line, mutant.what)
+    }
 }
 
 /// At most `count` mutants of each path, no two in one expression, in the order of the code.
