@@ -141,9 +141,7 @@ impl JournalDb<'_> {
         if let Some(batch) = self.batch.bytes() {
             self.statements.append.execute([batch])?;
         }
-        if self.recent.is_moving() {
-            self.move_keys(commands.len() * 2 + 64, now_ms)?;
-        }
+        self.tend_index(commands.len() * 2 + 64, now_ms)?;
         self.commit_replicated()?;
         Ok(outcomes)
     }

@@ -13,8 +13,10 @@ use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
 use super::fault::Fault;
+use super::finished;
 use super::handed::{self, HandedBody, HandedCommand, HandedReply, NewHandedItem};
 use super::inspect::Item;
+use super::key_index::{FindKey, KeyIndex};
 use super::log::{LogWriter, Overlay};
 use super::reads;
 use super::reads::WriterState;
@@ -36,7 +38,7 @@ pub(super) struct JournalDb<'c> {
     pub(super) overlay: Overlay,
     pub(super) batch: LogWriter,
     pub(super) replication: Option<Replication>,
-    index_in_use: bool,
+    pub(super) index: KeyIndex,
 }
 
 /// The next row ids.
@@ -76,7 +78,7 @@ impl<'c> JournalDb<'c> {
             calendar,
             counters,
         } = writer_state;
-        let index_in_use = db.query_row("SELECT EXISTS (SELECT 1 FROM dedupe)", [], |row| row.get(0))?;
+        let index = KeyIndex::open(db)?;
         let statements = Statements::prepare(db)?;
         Ok(Self {
             db,
@@ -89,7 +91,7 @@ impl<'c> JournalDb<'c> {
             overlay: Overlay::default(),
             batch: LogWriter::default(),
             replication: None,
-            index_in_use,
+            index,
         })
     }
 
@@ -188,18 +190,24 @@ impl<'c> JournalDb<'c> {
         if slice.is_empty() {
             return Ok(());
         }
-        for (key, seq) in slice {
-            self.statements
-                .add_key
-                .execute(params![key.as_bytes().as_slice(), seq.0, day])?;
-        }
-        self.index_in_use = true;
+        self.index.add(self.db, slice, day)?;
         if let Some(upto) = self.recent.completes() {
             self.db
                 .prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES ('indexed_upto', ?1)")?
                 .execute([upto.0])?;
+            finished::drop_keys(self.db, upto)?;
+            self.index.begin_pass_if_due();
         }
         Ok(())
+    }
+
+    /// Goes on with what the index has to do: keys leave memory, or runs become blocks.
+    pub(super) fn tend_index(&mut self, limit: usize, now_ms: i64) -> Result<()> {
+        if self.recent.is_moving() {
+            self.move_keys(limit, now_ms)
+        } else {
+            self.index.step(self.db)
+        }
     }
 
     fn settle<T>(&mut self, before: NextIds, result: Result<T>) -> Result<T> {
@@ -243,9 +251,7 @@ impl<'c> JournalDb<'c> {
             outcomes.push(outcome);
         }
         *at = None;
-        if self.recent.is_moving() {
-            self.move_keys(commands.len() * 2 + 64, now_ms)?;
-        }
+        self.tend_index(commands.len() * 2 + 64, now_ms)?;
         self.commit_replicated()?;
         Ok(outcomes)
     }
@@ -384,10 +390,7 @@ impl<'c> JournalDb<'c> {
         if self.recent.contains(key) {
             return Ok(true);
         }
-        if !self.index_in_use {
-            return Ok(false);
-        }
-        self.statements.find_key.exists([key.as_bytes().as_slice()])
+        self.index.contains(self.db, &mut self.statements.find_key, key)
     }
 
     pub(super) fn accept(&mut self, command: &Command) -> Result<CommandOutcome> {
@@ -585,8 +588,7 @@ pub(super) struct Statements<'c> {
     pub(super) begin: Statement<'c>,
     pub(super) commit: Statement<'c>,
     pub(super) append: Statement<'c>,
-    pub(super) find_key: Statement<'c>,
-    pub(super) add_key: Statement<'c>,
+    pub(super) find_key: FindKey<'c>,
     pub(super) accept: Statement<'c>,
     pub(super) start: Statement<'c>,
     pub(super) finish: Statement<'c>,
@@ -603,8 +605,7 @@ impl<'c> Statements<'c> {
             begin: db.prepare("BEGIN IMMEDIATE")?,
             commit: db.prepare("COMMIT")?,
             append: db.prepare("INSERT INTO log (batch) VALUES (?1)")?,
-            find_key: db.prepare("SELECT seq FROM dedupe WHERE key = ?1")?,
-            add_key: db.prepare("INSERT OR IGNORE INTO dedupe (key, seq, day) VALUES (?1, ?2, ?3)")?,
+            find_key: FindKey::prepare(db)?,
             accept: db.prepare(
                 "INSERT INTO inbox (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, line)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9)",

@@ -46,7 +46,7 @@ impl fmt::Debug for DedupeKey {
 }
 
 /// Keys in memory at which they are moved. A table of 32,768 slots holds 28,672, so there is room for the last commit.
-const MOVE_AT_KEYS: usize = 24_576;
+pub(super) const MOVE_AT_KEYS: usize = 24_576;
 /// Keys in memory at which they are moved when the writer is idle.
 const MOVE_AT_KEYS_IDLE: usize = 1024;
 
@@ -77,10 +77,24 @@ impl RecentKeys {
         self.recent.insert(key, seq);
     }
 
-    /// The next keys to move, in key order, at most `limit`. Counted as moved if the transaction commits.
+    /// All of them.
+    #[cfg(test)]
+    pub(super) fn all(&self) -> impl Iterator<Item = (DedupeKey, InboxSeq)> {
+        let recent = self.recent.iter().map(|(key, seq)| (*key, *seq));
+        recent.chain(self.moving.iter().copied())
+    }
+
+    /// The next keys to move, in key order: `limit` of them and those that begin with the same byte as the last. Counted as moved if the
+    /// transaction commits.
     pub(super) fn slice(&mut self, limit: usize) -> &[(DedupeKey, InboxSeq)] {
         let start = self.moved + self.moved_uncommitted;
-        let end = self.moving.len().min(start + limit);
+        let mut end = self.moving.len().min(start + limit);
+        while end > start
+            && let Some((next, _)) = self.moving.get(end)
+            && next.0[0] == self.moving[end - 1].0.0[0]
+        {
+            end += 1;
+        }
         self.moved_uncommitted += end - start;
         &self.moving[start..end]
     }
@@ -158,7 +172,7 @@ mod tests {
         recent.add(key(MOVE_AT_KEYS), seq(MOVE_AT_KEYS + 1));
         recent.committed();
 
-        assert_eq!(recent.slice(1000).len(), 1000);
+        assert!((1000..1200).contains(&recent.slice(1000).len()));
         recent.rolled_back();
         let mut moved = Vec::new();
         while recent.is_moving() {

@@ -185,6 +185,7 @@ fn is_empty(db: &rusqlite::Connection) -> rusqlite::Result<bool> {
     let tables = [
         "inbox",
         "done",
+        "done_packs",
         "outbox",
         "dropped",
         "access",

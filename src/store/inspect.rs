@@ -7,6 +7,7 @@
 use super::access::{self, AccessRow, UsageRow};
 use super::completion::{InboxSeq, OpSeq};
 use super::fault::{Fault, OpenError};
+use super::finished::{self, Wanted};
 use super::journal::JournalSettings;
 use super::lock::StateLock;
 use super::log;
@@ -28,7 +29,7 @@ const PAGE: u32 = 256;
 pub struct Inspector {
     db: Connection,
     path: PathBuf,
-    has_log: bool,
+    version: usize,
 }
 
 /// An entry of the journal.
@@ -148,8 +149,7 @@ impl Inspector {
         let db = Connection::open_with_flags(&path, flags).map_err(refused)?;
         db.busy_timeout(Duration::from_secs(5)).map_err(refused)?;
         let version = schema::check_known(&db, &path)?;
-        let has_log = version >= schema::WITH_LOG;
-        if has_log {
+        if version >= schema::WITH_LOG {
             log::create_shadow(&db).map_err(refused)?;
         }
         if version < schema::WITH_DROPPED_OPS {
@@ -159,16 +159,24 @@ impl Inspector {
             )
             .map_err(refused)?;
         }
-        Ok(Self { db, path, has_log })
+        Ok(Self { db, path, version })
     }
 
     /// One moment of the journal, its log included; whatever is read while it lives belongs to it.
     fn snapshot(&self) -> SqlResult<Transaction<'_>> {
         let snapshot = self.db.unchecked_transaction()?;
-        if self.has_log {
+        if self.version >= schema::WITH_LOG {
             log::fill_shadow(&snapshot)?;
         }
         Ok(snapshot)
+    }
+
+    /// Makes packed records visible, if this section has some.
+    fn unpack(&self, section: Section, wanted: Wanted) -> SqlResult<()> {
+        if section == Section::Finished && self.version >= schema::WITH_PACKS {
+            finished::unpack(&self.db, wanted)?;
+        }
+        Ok(())
     }
 
     /// The database's file.
@@ -185,10 +193,15 @@ impl Inspector {
                 .query_row(&format!("SELECT count(*) FROM {what}"), [], |row| row.get(0))?;
             Ok(u64::try_from(count).unwrap_or(0))
         };
+        let packed = if self.version >= schema::WITH_PACKS {
+            u64::try_from(finished::count(&self.db)?).unwrap_or(0)
+        } else {
+            0
+        };
         Ok(Counts {
             queued: count("inbox WHERE state = 0")?,
             running: count("inbox WHERE state = 1")?,
-            finished: count("done")?,
+            finished: count("done")? + packed,
             ops: count("outbox")?,
             dropped: count("dropped")?,
             quarantined: count("quarantine")?,
@@ -239,6 +252,7 @@ impl Inspector {
     }
 
     fn page(&self, section: Section, after: i64, limit: u32) -> SqlResult<Vec<Listed>> {
+        self.unpack(section, Wanted::After(after, limit))?;
         let sql = format!("{} WHERE seq > ?1 ORDER BY seq LIMIT ?2", section.select());
         let mut find = self.db.prepare_cached(&sql)?;
         let rows = find.query_map(params![after, limit], |row| section.listed(row))?;
@@ -248,6 +262,7 @@ impl Inspector {
     /// The `limit` newest entries of a section, newest first.
     pub fn latest(&self, section: Section, limit: u32) -> Result<Vec<Listed>, InspectError> {
         let _snapshot = self.snapshot()?;
+        self.unpack(section, Wanted::Latest(limit))?;
         let sql = format!("{} ORDER BY seq DESC LIMIT ?1", section.select());
         let mut find = self.db.prepare_cached(&sql)?;
         let rows = find.query_map([limit], |row| section.listed(row))?;
@@ -258,6 +273,7 @@ impl Inspector {
     pub fn show(&self, item: Item) -> Result<(Listed, Option<Vec<u8>>), InspectError> {
         let _snapshot = self.snapshot()?;
         for section in item.sections() {
+            self.unpack(*section, Wanted::One(item.number()))?;
             let sql = format!("{} WHERE seq = ?1", section.select());
             let mut find = self.db.prepare_cached(&sql)?;
             let found = find

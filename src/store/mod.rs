@@ -10,15 +10,16 @@
 //! |---|---|---|
 //! | `log` | the commands of commits that the other tables do not show yet | when they do, after 512 messages, 1 MiB or a second |
 //! | `inbox` | unfinished messages, with their line | when the turn ends; a short record moves to `done` |
-//! | `done` | finished messages, without their text | after `keep_days`, or at `max_bytes` |
-//! | `dedupe` | 16-byte keys of accepted messages | after `dedupe_days` |
+//! | `done`, `done_packs` | finished messages, without their text; many of them in one row | after `keep_days`, or at `max_bytes` |
+//! | `recent_keys`, `key_runs`, `key_blocks` | keys of accepted messages: those of packed records, then the index | when the index has them; after `dedupe_days` |
+//! | `dedupe` | keys of a journal from before there were blocks | after `dedupe_days` |
 //! | `outbox` | unsettled ops | when settled |
 //! | `dropped` | ops that could not be delivered | like `done` |
 //! | `access`, `usage` | rules that verbs and pairings made; turns and tokens by day | when a verb says so; after 40 days |
 //! | `cron_jobs`, `cron_runs` | scheduled jobs; their runs, of which the unfinished ones are claims | when a verb says so; at their bounds |
 //! | `chats`, `resume`, `quarantine`, `meta` | chat facts, resume blobs, undecodable lines, counters | at their bounds |
 //!
-//! Keys of recent messages are in memory and in their rows, and move into `dedupe` sorted and in slices, because random
+//! Keys of recent messages are in memory and in their rows, and move into the index (`key_index`) sorted and in slices, because random
 //! inserts into a large index write a page per message. A crash loses none: opening reads the rows after the last moved
 //! one.
 //!
@@ -53,11 +54,13 @@ mod days;
 mod dedupe;
 mod endings;
 mod fault;
+mod finished;
 #[cfg(feature = "nats")]
 mod follower;
 mod handed;
 mod inspect;
 mod journal;
+mod key_index;
 mod lock;
 mod log;
 mod pace;
@@ -73,6 +76,7 @@ mod skill_files;
 mod skills;
 mod start_marks;
 mod stream_marks;
+mod varint;
 mod writer;
 
 #[cfg(test)]

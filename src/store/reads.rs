@@ -9,6 +9,7 @@ use super::cron;
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
+use super::finished;
 use super::handed::{self, HandedCommand, HandedReply};
 use super::journal::JournalSettings;
 use super::log::Overlay;
@@ -285,8 +286,8 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
             // An unsettled op names the message that it answers, even if that message is no longer stored.
             inbox: 1 + db.query_row(
                 "SELECT max((SELECT ifnull(max(seq), 0) FROM inbox), (SELECT ifnull(max(seq), 0) FROM done),
-                    (SELECT ifnull(max(inbox_seq), 0) FROM outbox))",
-                [],
+                    (SELECT ifnull(max(inbox_seq), 0) FROM outbox), ?1)",
+                [finished::newest(db)?],
                 |row| row.get::<_, i64>(0),
             )?,
             op: 1 + db.query_row(NEWEST_OP, [], |row| row.get::<_, i64>(0))?,
@@ -336,7 +337,7 @@ fn chats(db: &Connection, limit: u32) -> Result<Vec<ChatRow>> {
     rows.collect()
 }
 
-fn recent(db: &Connection) -> Result<RecentKeys> {
+pub(super) fn recent(db: &Connection) -> Result<RecentKeys> {
     let mut recent = RecentKeys::default();
     let mut find = db.prepare(
         "SELECT dedupe, seq FROM inbox WHERE seq > ?1 AND dedupe IS NOT NULL
@@ -346,5 +347,6 @@ fn recent(db: &Connection) -> Result<RecentKeys> {
     while let Some(row) = rows.next()? {
         recent.restore(DedupeKey::from_bytes(row.get(0)?), InboxSeq(row.get(1)?));
     }
+    finished::kept_keys(db, |key, seq| recent.restore(key, seq))?;
     Ok(recent)
 }

@@ -342,9 +342,7 @@ mod following {
                         StreamContent::Term { holder } => set_holder(journal_db.db, *holder)?,
                     }
                 }
-                if journal_db.recent.is_moving() {
-                    journal_db.move_keys(records.len() * 64, now_ms)?;
-                }
+                journal_db.tend_index(records.len() * 64, now_ms)?;
                 journal_db
                     .db
                     .prepare_cached("DELETE FROM cron_changed")?

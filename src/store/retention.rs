@@ -6,8 +6,10 @@
 use super::apply::JournalDb;
 use super::completion::RowState;
 use super::days::Calendar;
+use super::finished;
 use super::handed;
 use super::journal::JournalSettings;
+use super::key_index::{EntryDays, KeyIndex};
 use super::reads::indexed_upto;
 use crate::store::days::DAY_MS;
 use rusqlite::{Connection, OptionalExtension, Result, params};
@@ -45,6 +47,8 @@ pub(super) struct SliceContext {
 
 #[derive(Debug)]
 struct Sweep {
+    /// The first byte of the next keys of the index; none when only the table from before is left.
+    byte: Option<u8>,
     after: Vec<u8>,
     before_day: i64,
 }
@@ -60,21 +64,22 @@ impl Upkeep {
     ) -> Result<bool> {
         let SliceContext { now_ms, mono, idle } = now;
         let today = follow_calendar(journal_db, now_ms, mono)?;
-        let mut more = idle && journal_db.recent.idle_round();
+        let mut more = idle && (journal_db.recent.idle_round() || journal_db.index.is_passing());
         if more {
-            journal_db.move_keys(1024, now_ms)?;
+            journal_db.tend_index(1024, now_ms)?;
         }
         let db = journal_db.db;
         let over_limit = used_bytes(db)? > settings.max_bytes;
         let older_than = keep_since(settings, now_ms, over_limit);
         let removed = delete_finished(db, older_than, now_ms)?;
         more |= removed > 0;
+        more |= finished::pack_rows(db, indexed_upto(db)?)?;
         if over_limit && removed == 0 {
             self.days_cut += i64::from(self.sweep.is_none());
         } else if !over_limit {
             self.days_cut = 0;
         }
-        more |= self.sweep_keys(db, settings, today.day)?;
+        more |= self.sweep_keys(db, &mut journal_db.index, settings, today.day)?;
         more |= delete_dropped(db, older_than)? > 0;
         more |= delete_chats(db, settings)? > 0;
         more |= handed::forget_oldest(db, handed::MAX_KEPT, DONE_SLICE)? > 0;
@@ -85,7 +90,13 @@ impl Upkeep {
         Ok(more)
     }
 
-    fn sweep_keys(&mut self, db: &Connection, settings: &JournalSettings, today: i64) -> Result<bool> {
+    fn sweep_keys(
+        &mut self,
+        db: &Connection,
+        index: &mut KeyIndex,
+        settings: &JournalSettings,
+        today: i64,
+    ) -> Result<bool> {
         let days = (i64::from(settings.dedupe_days) - self.days_cut).max(1);
         let before_day = today - days;
         if self.sweep.is_none() {
@@ -96,6 +107,7 @@ impl Upkeep {
             // Beyond today: it was noted under a clock that was ahead.
             if before_day > swept_before || swept_before > today {
                 self.sweep = Some(Sweep {
+                    byte: Some(0),
                     after: Vec::new(),
                     before_day,
                 });
@@ -104,6 +116,14 @@ impl Upkeep {
         let Some(sweep) = &mut self.sweep else {
             return Ok(false);
         };
+        if let Some(byte) = sweep.byte {
+            let days = EntryDays {
+                before: sweep.before_day,
+                today,
+            };
+            sweep.byte = index.sweep(db, byte, days)?;
+            return Ok(true);
+        }
         let mut end =
             db.prepare_cached("SELECT key FROM dedupe WHERE key > ?1 ORDER BY key LIMIT 1 OFFSET ?2")?;
         let end: Option<Vec<u8>> = end
@@ -121,6 +141,7 @@ impl Upkeep {
             set_swept_before(db, sweep.before_day)?;
             self.swept_before = Some(sweep.before_day);
             self.sweep = None;
+            index.look_for_old(db)?;
         }
         Ok(self.sweep.is_some())
     }
@@ -195,17 +216,21 @@ fn keep_since(settings: &JournalSettings, now_ms: i64, over_limit: bool) -> i64 
 fn delete_finished(db: &Connection, older_than: i64, now_ms: i64) -> Result<usize> {
     let mut delete = db.prepare_cached(
         "DELETE FROM done WHERE seq IN (SELECT seq FROM done ORDER BY seq LIMIT ?1)
-         AND (ended_at < ?2 OR ended_at > ?4) AND seq <= ?3 AND seq < (SELECT max(seq) FROM done)",
+         AND (ended_at < ?2 OR ended_at > ?4) AND seq <= ?3 AND seq <> ?5",
     )?;
     // An end in the future was written under a clock that was ahead.
     let latest = now_ms.saturating_add(DAY_MS);
-    let deleted = delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?, latest])?;
+    let newest = db
+        .prepare_cached("SELECT ifnull(max(seq), 0) FROM done")?
+        .query_row([], |row| row.get(0))?;
+    let newest = finished::newest(db)?.max(newest);
+    let deleted = delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?, latest, newest])?;
     if deleted > 0 {
         // The line of an interrupted message is kept as long as its record.
-        db.prepare_cached("DELETE FROM inbox WHERE seq < (SELECT min(seq) FROM done) AND state = ?1")?
+        db.prepare_cached("DELETE FROM inbox WHERE state = ?1 AND NOT EXISTS (SELECT 1 FROM done WHERE done.seq = inbox.seq)")?
             .execute([RowState::Interrupted.code()])?;
     }
-    Ok(deleted)
+    Ok(deleted + finished::forget(db, older_than, latest, newest)?)
 }
 
 /// Ops that were dropped are kept as long as finished messages.

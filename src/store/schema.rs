@@ -84,7 +84,7 @@ const MIGRATIONS: &[&str] = &["
     ) STRICT;
 ", ACCESS, super::cron::SCHEMA, super::handed::SCHEMA, super::handed::META, "
     ALTER TABLE inbox ADD COLUMN shown BLOB;
-", log::SCHEMA];
+", log::SCHEMA, super::finished::SCHEMA, super::key_index::SCHEMA];
 
 /// Who may drive an agent, by verbs and pairings, and how much people have used by day.
 const ACCESS: &str = "
@@ -111,6 +111,8 @@ const ACCESS: &str = "
 pub(super) const WITH_DROPPED_OPS: usize = 3;
 /// Migrations after which there is a log.
 pub(super) const WITH_LOG: usize = 9;
+/// Migrations after which there are packed records of finished messages.
+pub(super) const WITH_PACKS: usize = 10;
 
 /// SQLite's code for incremental vacuum.
 const INCREMENTAL: i64 = 2;
@@ -260,6 +262,19 @@ pub(super) fn migrate(db: &Connection, path: &Path) -> Result<(), OpenError> {
         .map_err(|error| to_open_error(path, &error))?;
     }
     Ok(())
+}
+
+/// Makes a journal as an earlier version did.
+#[cfg(test)]
+pub(super) fn make_as_of(path: &Path, migrations: usize) -> Connection {
+    let db = Connection::open(path).unwrap();
+    let vacuum = format!("PRAGMA auto_vacuum = {INCREMENTAL}; PRAGMA journal_mode = WAL;");
+    db.execute_batch(&vacuum).unwrap();
+    for (step, number) in MIGRATIONS.iter().zip(1..).take(migrations) {
+        db.execute_batch(&format!("{step}; PRAGMA user_version = {number};"))
+            .unwrap();
+    }
+    db
 }
 
 /// Temporary name of a new journal; leftovers of earlier runs are deleted.

@@ -11,6 +11,7 @@ use super::super::dedupe::DedupeKey;
 use super::super::handed::{HandedBody, HandedCommand, NewHandedItem};
 use super::super::inspect::Item;
 use super::super::repair::Repair;
+use super::super::varint;
 use std::sync::Arc;
 
 /// The version of the format. A reader refuses any other.
@@ -329,17 +330,11 @@ impl LogWriter {
     }
 
     fn signed(&mut self, number: i64) {
-        self.unsigned(((number << 1) ^ (number >> 63)).cast_unsigned());
+        varint::put_signed(&mut self.bytes, number);
     }
 
-    fn unsigned(&mut self, mut number: u64) {
-        while number >= 0x80 {
-            #[expect(clippy::cast_possible_truncation, reason = "the lowest seven bits")]
-            self.bytes.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "fewer than eight bits are left")]
-        self.bytes.push(number as u8);
+    fn unsigned(&mut self, number: u64) {
+        varint::put(&mut self.bytes, number);
     }
 }
 
@@ -605,24 +600,11 @@ impl<'b> LogReader<'b> {
     }
 
     fn signed(&mut self) -> Result<i64, BatchError> {
-        let number = self.unsigned()?;
-        Ok((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+        varint::take_signed(&mut self.rest).ok_or(BatchError::Damaged)
     }
 
     fn unsigned(&mut self) -> Result<u64, BatchError> {
-        let mut number = 0;
-        for shift in (0..u64::BITS).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits {
-                return Err(BatchError::Damaged);
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        Err(BatchError::Damaged)
+        varint::take(&mut self.rest).ok_or(BatchError::Damaged)
     }
 
     fn byte(&mut self) -> Result<u8, BatchError> {

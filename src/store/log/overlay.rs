@@ -7,12 +7,15 @@ use super::super::completion::{
     ChatRow, InboxKind, InboxRow, InboxSeq, NewOp, OpRow, OpSeq, OpSeqs, OpState, RowState, WaitingRow,
 };
 use super::super::dedupe::DedupeKey;
+use super::super::finished::{self, Record};
 use crate::collections::{IdMap, TextMap};
 use rusqlite::{Connection, Result, params};
 use std::sync::Arc;
 
 /// Messages at which the overlay is moved into the tables: few enough to delay one commit by about two milliseconds.
 const MAX_MESSAGES: usize = 512;
+/// Finished messages that are packed at once, and not as rows of `done`.
+const PACK_AT: usize = if cfg!(test) { 3 } else { 64 };
 /// Bytes of the log at which the overlay is moved into the tables.
 const MAX_BYTES: usize = 1 << 20;
 
@@ -45,6 +48,22 @@ struct LoggedEnd {
     row: InboxRow,
     dedupe: Option<DedupeKey>,
     ended_at: i64,
+}
+
+impl LoggedEnd {
+    fn record(&self) -> Record<'_> {
+        Record {
+            seq: self.row.seq.0,
+            kind: self.row.kind,
+            session: &self.row.session,
+            buffer_id: self.row.buffer_id.as_deref(),
+            state: self.row.state,
+            attempt: self.row.attempt,
+            received_at: self.row.received_at,
+            started_at: self.row.started_at,
+            ended_at: self.ended_at,
+        }
+    }
 }
 
 impl Overlay {
@@ -318,7 +337,12 @@ impl Overlay {
 impl Overlay {
     /// Writes everything into the tables and empties the log. The caller's transaction makes both one step.
     pub(in crate::store) fn materialise(&self, db: &Connection) -> Result<()> {
-        self.write(db, "main.")?;
+        self.write_unfinished(db, "main.")?;
+        if self.done.len() >= PACK_AT {
+            self.pack_done(db)?;
+        } else {
+            self.write_done(db, "main.")?;
+        }
         for row in &self.usage {
             add_usage(db, row)?;
         }
@@ -328,6 +352,58 @@ impl Overlay {
 
     /// Writes messages, ops and chats into the tables whose names begin so.
     pub(super) fn write(&self, db: &Connection, prefix: &str) -> Result<()> {
+        self.write_unfinished(db, prefix)?;
+        self.write_done(db, prefix)
+    }
+
+    /// Finished messages, in order.
+    fn sorted_done(&self) -> Vec<&LoggedEnd> {
+        let mut done: Vec<_> = self.done.iter().collect();
+        done.sort_unstable_by_key(|ended| ended.row.seq);
+        done
+    }
+
+    fn pack_done(&self, db: &Connection) -> Result<()> {
+        let done = self.sorted_done();
+        let keyed = done
+            .iter()
+            .filter_map(|ended| Some((ended.dedupe?, ended.row.seq.0)));
+        finished::keep_keys(db, keyed)?;
+        finished::pack(db, done.iter().map(|ended| ended.record()))
+    }
+
+    fn write_done(&self, db: &Connection, prefix: &str) -> Result<()> {
+        if self.done.is_empty() {
+            return Ok(());
+        }
+        let mut insert = db.prepare_cached(&format!(
+            "INSERT INTO {prefix}done
+             (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+        ))?;
+        for LoggedEnd {
+            row,
+            dedupe,
+            ended_at,
+        } in self.sorted_done()
+        {
+            insert.execute(params![
+                row.seq.0,
+                row.kind.code(),
+                row.session,
+                dedupe.as_ref().map(|key| key.as_bytes().as_slice()),
+                row.buffer_id,
+                row.state.code(),
+                row.attempt,
+                row.received_at,
+                row.started_at,
+                ended_at
+            ])?;
+        }
+        Ok(())
+    }
+
+    fn write_unfinished(&self, db: &Connection, prefix: &str) -> Result<()> {
         let mut rows: Vec<_> = self.rows.values().collect();
         rows.sort_unstable_by_key(|logged| logged.row.seq);
         if !rows.is_empty() {
@@ -349,34 +425,6 @@ impl Overlay {
                     row.started_at,
                     row.line,
                     row.shown
-                ])?;
-            }
-        }
-        let mut done: Vec<_> = self.done.iter().collect();
-        done.sort_unstable_by_key(|ended| ended.row.seq);
-        if !done.is_empty() {
-            let mut insert = db.prepare_cached(&format!(
-                "INSERT INTO {prefix}done
-                 (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
-            ))?;
-            for LoggedEnd {
-                row,
-                dedupe,
-                ended_at,
-            } in done
-            {
-                insert.execute(params![
-                    row.seq.0,
-                    row.kind.code(),
-                    row.session,
-                    dedupe.as_ref().map(|key| key.as_bytes().as_slice()),
-                    row.buffer_id,
-                    row.state.code(),
-                    row.attempt,
-                    row.received_at,
-                    row.started_at,
-                    ended_at
                 ])?;
             }
         }

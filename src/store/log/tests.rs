@@ -10,6 +10,7 @@ use super::super::command::Command;
 use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
 use super::super::cron::{CronCommand, CronFiles};
 use super::super::dedupe::DedupeKey;
+use super::super::finished::{self, Wanted};
 use super::super::inspect::{Inspector, Section};
 use super::super::journal::{Durability, JournalSettings};
 use super::super::tests::open_held;
@@ -154,10 +155,34 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
     }
 }
 
-const TABLES: [&str; 7] = ["inbox", "done", "outbox", "dropped", "chats", "usage", "resume"];
+const TABLES: [&str; 8] = [
+    "inbox", "done", "keys", "outbox", "dropped", "chats", "usage", "resume",
+];
 
-/// Everything that a table holds.
+/// The keys that the index does not have.
+fn dump_keys(db: &Connection) -> Vec<Vec<Value>> {
+    let mut keys: Vec<_> = reads::recent(db).unwrap().all().collect();
+    keys.sort_unstable();
+    let columns = |(key, seq): (DedupeKey, InboxSeq)| vec![key.as_bytes().to_vec().into(), seq.0.into()];
+    keys.into_iter().map(columns).collect()
+}
+
+/// Everything that a table holds; finished messages however they are stored.
 fn dump(db: &Connection, table: &str) -> Vec<Vec<Value>> {
+    let table = match table {
+        "keys" => return dump_keys(db),
+        "done" => {
+            db.execute_batch(
+                "DROP TABLE IF EXISTS temp.log_done;
+                 CREATE TEMP TABLE log_done AS SELECT * FROM main.done;
+                 UPDATE temp.log_done SET dedupe = NULL;",
+            )
+            .unwrap();
+            finished::unpack(db, Wanted::After(0, u32::MAX)).unwrap();
+            "temp.log_done"
+        }
+        table => table,
+    };
     let mut find = db
         .prepare(&format!("SELECT * FROM {table} ORDER BY 1, 2"))
         .unwrap();

@@ -47,9 +47,17 @@ fn with_ledger(dir: &Path, settings: &JournalSettings, work: impl FnOnce(&mut Jo
     work(&mut JournalDb::new(&db, writer_state).unwrap());
 }
 
+/// How many rows a table has; of finished messages and of keys, how many there are however they are stored.
 fn count(db: &Connection, from: &str) -> i64 {
-    db.query_row(&format!("SELECT count(*) FROM {from}"), [], |row| row.get(0))
-        .unwrap()
+    let packed = match from {
+        "done" => finished::count(db).unwrap(),
+        "dedupe" => key_index::count(db).unwrap(),
+        _ => 0,
+    };
+    let rows: i64 = db
+        .query_row(&format!("SELECT count(*) FROM {from}"), [], |row| row.get(0))
+        .unwrap();
+    rows + packed
 }
 
 async fn next(opened: &mut Opened) -> Vec<Completion> {
@@ -349,6 +357,87 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
             .unwrap();
         assert!(
             matches!(outcome, CommandOutcome::Accepted(InboxSeq(3001))),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
+fn a_journal_from_before_there_were_packs_keeps_its_records_and_its_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let db = schema::make_as_of(&schema::path_in(dir.path()), schema::WITH_LOG);
+    for seq in 1..=100 {
+        let key = DedupeKey::new(&[&seq.to_string()]);
+        let key = key.as_bytes().as_slice();
+        // The last ten are not in the index yet.
+        let state = if seq == 50 {
+            RowState::Interrupted
+        } else {
+            RowState::Done
+        };
+        db.execute(
+            "INSERT INTO done VALUES (?1, 0, 'session ' || ?1 % 7, ?2, 'buffer ' || ?1, ?3, 1, ?4 + ?1, ?4 + ?1, ?4 + 2 * ?1)",
+            rusqlite::params![seq, key, state.code(), NOW],
+        )
+        .unwrap();
+        if seq <= 90 {
+            db.execute(
+                "INSERT INTO dedupe VALUES (?1, ?2, ?3)",
+                rusqlite::params![key, seq, NOW / DAY_MS],
+            )
+            .unwrap();
+        }
+    }
+    db.execute("INSERT INTO meta VALUES ('indexed_upto', 90)", [])
+        .unwrap();
+    drop(db);
+    let listed = || {
+        let inspector = Inspector::open(dir.path()).unwrap();
+        let (_, one) = (
+            inspector.latest(Section::Finished, 3),
+            inspector.show(Item::Message(InboxSeq(17))),
+        );
+        (
+            inspector.counts().unwrap().finished,
+            inspector.list(Section::Finished, 0, 200).unwrap(),
+            inspector.list(Section::Finished, 44, 10).unwrap(),
+            inspector.latest(Section::Finished, 7).unwrap(),
+            one.unwrap().0,
+        )
+    };
+    let before = listed();
+    let known = |journal_db: &mut JournalDb<'_>| {
+        (1..=100).all(|seq| {
+            let again = accept(seq, "s", Some(&seq.to_string()));
+            let outcome = journal_db.transact(&[again], NOW).unwrap().pop();
+            matches!(outcome, Some(CommandOutcome::Duplicate))
+        })
+    };
+    for _ in 0..2 {
+        with_ledger(dir.path(), &settings, |journal_db| {
+            assert!(known(journal_db));
+            Days::new(&settings).tidy(journal_db);
+            assert!(finished::count(journal_db.db).unwrap() >= 80, "rows were packed");
+            assert!(known(journal_db));
+        });
+        assert_eq!(listed(), before);
+    }
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let mut days = Days::new(&settings);
+        days.pass(journal_db, 10);
+        assert_eq!(
+            journal_db
+                .db
+                .query_row("SELECT count(*) FROM dedupe", [], |row| row.get(0)),
+            Ok(0)
+        );
+        let outcome = journal_db
+            .transact(&[accept(1, "s", Some("1"))], NOW)
+            .unwrap()
+            .pop();
+        assert!(
+            matches!(outcome, Some(CommandOutcome::Accepted(InboxSeq(101)))),
             "{outcome:?}"
         );
     });

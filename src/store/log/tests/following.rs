@@ -44,9 +44,10 @@ impl CommitStream for Stream {
     fn abandon(&mut self) {}
 }
 
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "inbox",
     "done",
+    "keys",
     "outbox",
     "dropped",
     "chats",

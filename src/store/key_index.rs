@@ -1,0 +1,558 @@
+//! The index of dedupe keys: sorted blocks, and runs of newer keys beside them.
+//!
+//! A block is a row that fills a page with keys. Keys that leave memory are first written into a run, which has one row for each
+//! first byte of its keys, so that adding 24,576 keys writes a hundred pages and not one page for each key, however large the index is. When
+//! the runs hold a sixteenth of what the blocks hold, a pass moves them into the blocks, one first byte after the other: a few steps
+//! with each commit. So a key is written about twenty times in large pieces instead of once in a page of its own.
+//!
+//! An entry has 12 bytes of the key (whoever has a million messages a month waits for 10¹⁵ years for two that are the same) and the
+//! day of its message. A look into the index reads one block; a filter in memory says in which runs it need not look.
+//!
+//! Invariants:
+//!
+//! - A step moves the rows of its byte out of the runs and into the blocks in one transaction: a key is always in one of both.
+//! - What is here in memory may promise too much after a rollback (a filter, a count), and never too little: a run is given up only
+//!   when the file has none of its rows.
+//! - Keys of a journal from before are in the table `dedupe` until they are too old.
+
+use super::completion::InboxSeq;
+use super::dedupe::{DedupeKey, MOVE_AT_KEYS};
+use rusqlite::{Connection, OptionalExtension as _, Result, Statement, params};
+
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE key_runs (id INTEGER PRIMARY KEY, keys BLOB NOT NULL) STRICT;
+    CREATE TABLE key_blocks (id INTEGER PRIMARY KEY, keys BLOB NOT NULL) STRICT;
+";
+
+/// Bytes of a key in the index.
+const KEY: usize = 12;
+/// Bytes of an entry: the key and its day.
+const ENTRY: usize = KEY + 2;
+/// Entries of a block: as many as a page of 4 KiB holds.
+const BLOCK: usize = 288;
+/// Keys of a run.
+const RUN: usize = MOVE_AT_KEYS + MOVE_AT_KEYS / 8;
+/// Fewest keys in runs that are moved into the blocks.
+const MERGE_AT: usize = 4 * MOVE_AT_KEYS;
+/// Most runs beside the blocks.
+const MAX_RUNS: usize = 16;
+/// Entries that one step of a pass looks at, at least.
+const STEP: usize = 4096;
+/// Bits of a run's filter: with its four bits a key, one of a hundred keys that are not there seems to be.
+const FILTER_BITS: usize = 1 << 18;
+
+type Entry = [u8; ENTRY];
+
+/// What is known of the index in memory.
+#[derive(Debug)]
+pub(super) struct KeyIndex {
+    /// The oldest first; the last one takes new keys.
+    runs: Vec<Run>,
+    has_blocks: bool,
+    /// Whether the table of a journal from before has keys.
+    has_old: bool,
+    /// About how many keys the blocks have.
+    in_blocks: usize,
+    pass: Option<Pass>,
+}
+
+#[derive(Debug)]
+struct Run {
+    id: i64,
+    keys: usize,
+    filter: Box<[u64]>,
+}
+
+/// A pass through the whole index.
+#[derive(Debug)]
+struct Pass {
+    /// The next first byte.
+    next: u8,
+    is_over: bool,
+    /// Runs before this one go into the blocks.
+    below: i64,
+    entries: usize,
+}
+
+/// Which entries a step keeps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryDays {
+    /// Entries of earlier days go.
+    pub(super) before: i64,
+    /// Entries of later days get this one.
+    pub(super) today: i64,
+}
+
+impl EntryDays {
+    const ALL: Self = Self {
+        before: i64::MIN,
+        today: i64::MAX,
+    };
+}
+
+impl Run {
+    fn new(id: i64) -> Self {
+        Self {
+            id,
+            keys: 0,
+            filter: vec![0; FILTER_BITS / 64].into(),
+        }
+    }
+
+    fn row(&self, byte: u8) -> i64 {
+        self.id << 8 | i64::from(byte)
+    }
+
+    fn add(&mut self, key: &[u8]) {
+        self.keys += 1;
+        for bit in filter_bits(key) {
+            self.filter[bit / 64] |= 1 << (bit % 64);
+        }
+    }
+
+    fn may_have(&self, key: &[u8]) -> bool {
+        filter_bits(key)
+            .iter()
+            .all(|bit| self.filter[bit / 64] & 1 << (bit % 64) != 0)
+    }
+}
+
+/// Where a key is in a filter. Keys are hashes, so any of their bits do.
+fn filter_bits(key: &[u8]) -> [usize; 4] {
+    let mut bits = [0; 4];
+    for (bit, bytes) in bits.iter_mut().zip(key[1..].windows(4).step_by(2)) {
+        let number = bytes
+            .iter()
+            .fold(0_usize, |number, byte| number << 8 | usize::from(*byte));
+        *bit = number % FILTER_BITS;
+    }
+    bits
+}
+
+/// Where the block of a key begins: the first six bytes.
+fn block_id(key: &[u8]) -> i64 {
+    key[..6].iter().fold(0, |id, byte| id << 8 | i64::from(*byte))
+}
+
+fn entries(keys: &[u8]) -> &[Entry] {
+    keys.as_chunks().0
+}
+
+fn has(keys: &[u8], key: &[u8]) -> bool {
+    entries(keys)
+        .binary_search_by(|entry| entry[..KEY].cmp(key))
+        .is_ok()
+}
+
+fn entry(key: &DedupeKey, day: i64) -> Entry {
+    let mut entry = [0; ENTRY];
+    entry[..KEY].copy_from_slice(&key.as_bytes()[..KEY]);
+    entry[KEY..].copy_from_slice(&stored_day(day));
+    entry
+}
+
+fn stored_day(day: i64) -> [u8; 2] {
+    u16::try_from(day.max(0)).unwrap_or(u16::MAX).to_le_bytes()
+}
+
+fn day_of(entry: &Entry) -> i64 {
+    u16::from_le_bytes([entry[KEY], entry[KEY + 1]]).into()
+}
+
+/// All of two sorted lists, sorted; of the same keys the first list's.
+fn merge(old: &[Entry], new: &[Entry]) -> Vec<Entry> {
+    let mut all = Vec::with_capacity(old.len() + new.len());
+    let mut rest = old;
+    for entry in new {
+        let (before, after) = rest.split_at(rest.partition_point(|other| other[..KEY] < entry[..KEY]));
+        all.extend_from_slice(before);
+        rest = after;
+        if rest.first().is_none_or(|other| other[..KEY] != entry[..KEY]) {
+            all.push(*entry);
+        }
+    }
+    all.extend_from_slice(rest);
+    all
+}
+
+impl KeyIndex {
+    /// Reads what has to be in memory.
+    pub(super) fn open(db: &Connection) -> Result<Self> {
+        // Keys are spread evenly.
+        let blocks: i64 = db.query_row("SELECT count(*) FROM key_blocks WHERE id < 1 << 40", [], |row| {
+            row.get(0)
+        })?;
+        let mut index = Self {
+            runs: Vec::new(),
+            has_blocks: has_rows(db, "key_blocks")?,
+            has_old: has_rows(db, "dedupe")?,
+            in_blocks: usize::try_from(blocks).unwrap_or(0) * BLOCK * 256,
+            pass: None,
+        };
+        let mut find = db.prepare("SELECT id, keys FROM key_runs ORDER BY id")?;
+        let mut rows = find.query([])?;
+        while let Some(row) = rows.next()? {
+            let id = row.get::<_, i64>(0)? >> 8;
+            if index.runs.last().is_none_or(|run| run.id != id) {
+                index.runs.push(Run::new(id));
+            }
+            if let Some(run) = index.runs.last_mut() {
+                for entry in entries(row.get_ref(1)?.as_blob()?) {
+                    run.add(&entry[..KEY]);
+                }
+            }
+        }
+        Ok(index)
+    }
+
+    /// Whether a key is in the index.
+    pub(super) fn contains(&self, db: &Connection, find: &mut FindKey<'_>, key: &DedupeKey) -> Result<bool> {
+        let bytes = &key.as_bytes()[..KEY];
+        for run in self.runs.iter().filter(|run| run.may_have(bytes)) {
+            let mut find = db.prepare_cached("SELECT keys FROM key_runs WHERE id = ?1")?;
+            let found = find
+                .query_row([run.row(bytes[0])], |row| {
+                    Ok(has(row.get_ref(0)?.as_blob()?, bytes))
+                })
+                .optional()?;
+            if found == Some(true) {
+                return Ok(true);
+            }
+        }
+        if self.has_blocks {
+            let mut rows = find.block.query([block_id(bytes)])?;
+            if let Some(row) = rows.next()?
+                && has(row.get_ref(0)?.as_blob()?, bytes)
+            {
+                return Ok(true);
+            }
+        }
+        Ok(self.has_old && find.old.exists([key.as_bytes().as_slice()])?)
+    }
+
+    /// Adds keys, which are sorted.
+    pub(super) fn add(&mut self, db: &Connection, keys: &[(DedupeKey, InboxSeq)], day: i64) -> Result<()> {
+        let below = self.pass.as_ref().map_or(0, |pass| pass.below);
+        let next = self.runs.last().map_or(1, |run| run.id + 1).max(below);
+        let open = self.runs.last();
+        if open.is_none_or(|run| run.keys >= RUN || run.id < below) {
+            self.runs.push(Run::new(next));
+        }
+        let Some(run) = self.runs.last_mut() else {
+            return Ok(());
+        };
+        let mut find = db.prepare_cached("SELECT keys FROM key_runs WHERE id = ?1")?;
+        let mut put = db.prepare_cached("INSERT OR REPLACE INTO key_runs (id, keys) VALUES (?1, ?2)")?;
+        for group in keys.chunk_by(|(one, _), (other, _)| one.as_bytes()[0] == other.as_bytes()[0]) {
+            let mut new: Vec<Entry> = group.iter().map(|(key, _)| entry(key, day)).collect();
+            for entry in &new {
+                run.add(&entry[..KEY]);
+            }
+            let row = run.row(new[0][0]);
+            let old: Option<Vec<u8>> = find.query_row([row], |row| row.get(0)).optional()?;
+            if let Some(old) = old {
+                new = merge(entries(&old), &new);
+            }
+            put.execute(params![row, new.as_flattened()])?;
+        }
+        Ok(())
+    }
+
+    /// Begins to move the runs into the blocks, if they have enough keys.
+    pub(super) fn begin_pass_if_due(&mut self) {
+        let in_runs: usize = self.runs.iter().map(|run| run.keys).sum();
+        if self.pass.is_none()
+            && (in_runs >= MERGE_AT.max(self.in_blocks / 16) || self.runs.len() >= MAX_RUNS)
+        {
+            self.begin_pass();
+        }
+    }
+
+    fn begin_pass(&mut self) {
+        self.pass = Some(Pass {
+            next: 0,
+            is_over: false,
+            below: self.runs.last().map_or(1, |run| run.id + 1),
+            entries: 0,
+        });
+    }
+
+    /// Whether a pass is under way.
+    pub(super) fn is_passing(&self) -> bool {
+        self.pass.is_some()
+    }
+
+    /// Moves some of the runs into the blocks.
+    pub(super) fn step(&mut self, db: &Connection) -> Result<()> {
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        if pass.is_over {
+            // The last step is committed: what the file has decides.
+            let mut find =
+                db.prepare_cached("SELECT EXISTS (SELECT 1 FROM key_runs WHERE id >= ?1 AND id < ?2)")?;
+            let has_rows = |run: &Run| find.query_row([run.row(0), run.row(0) + 256], |row| row.get(0));
+            let has_rows: Vec<bool> = self.runs.iter().map(has_rows).collect::<Result<_>>()?;
+            let mut has_rows = has_rows.into_iter();
+            let below = pass.below;
+            self.runs
+                .retain(|run| has_rows.next() == Some(true) || run.id >= below);
+            self.in_blocks = pass.entries;
+            self.pass = None;
+            return Ok(());
+        }
+        let mut looked_at = 0;
+        while looked_at < STEP && !pass.is_over {
+            let done = rewrite(db, pass.next, &self.runs, EntryDays::ALL)?;
+            looked_at += done.looked_at;
+            pass.entries += done.kept;
+            self.has_blocks |= done.kept > 0;
+            (pass.next, pass.is_over) = pass.next.overflowing_add(1);
+        }
+        Ok(())
+    }
+
+    /// Forgets entries by their day, from a first byte on; returns the byte to go on with, if there is one.
+    pub(super) fn sweep(&mut self, db: &Connection, from: u8, days: EntryDays) -> Result<Option<u8>> {
+        let (mut looked_at, mut next) = (0, Some(from));
+        while looked_at < STEP
+            && let Some(byte) = next
+        {
+            let done = rewrite(db, byte, &self.runs, days)?;
+            looked_at += done.looked_at;
+            self.has_blocks |= done.kept > 0;
+            next = byte.checked_add(1);
+        }
+        Ok(next)
+    }
+
+    /// Looks again whether there are keys of a journal from before.
+    pub(super) fn look_for_old(&mut self, db: &Connection) -> Result<()> {
+        self.has_old = self.has_old && has_rows(db, "dedupe")?;
+        Ok(())
+    }
+}
+
+struct Rewritten {
+    looked_at: usize,
+    kept: usize,
+}
+
+/// Moves the entries of a first byte out of the runs into the blocks, without those that go by their day.
+fn rewrite(db: &Connection, byte: u8, runs: &[Run], days: EntryDays) -> Result<Rewritten> {
+    let (low, high) = (i64::from(byte) << 40, (i64::from(byte) + 1) << 40);
+    let mut old: Vec<Entry> = Vec::new();
+    let mut find = db.prepare_cached("SELECT keys FROM key_blocks WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
+    let mut rows = find.query([low, high])?;
+    while let Some(row) = rows.next()? {
+        old.extend_from_slice(entries(row.get_ref(0)?.as_blob()?));
+    }
+    drop(rows);
+    let mut new: Vec<Entry> = Vec::new();
+    let mut take = db.prepare_cached("DELETE FROM key_runs WHERE id = ?1 RETURNING keys")?;
+    for run in runs {
+        let mut rows = take.query([run.row(byte)])?;
+        while let Some(row) = rows.next()? {
+            new.extend_from_slice(entries(row.get_ref(0)?.as_blob()?));
+        }
+    }
+    let looked_at = old.len() + new.len();
+    let mut is_changed = !new.is_empty();
+    new.sort_unstable();
+    new.dedup_by(|one, other| one[..KEY] == other[..KEY]);
+    let mut all = if new.is_empty() { old } else { merge(&old, &new) };
+    all.retain_mut(|entry| {
+        let day = day_of(entry);
+        if day > days.today {
+            is_changed = true;
+            entry[KEY..].copy_from_slice(&stored_day(days.today));
+        }
+        is_changed |= day < days.before;
+        day >= days.before
+    });
+    if is_changed {
+        db.prepare_cached("DELETE FROM key_blocks WHERE id >= ?1 AND id < ?2")?
+            .execute([low, high])?;
+        write_blocks(db, low, &all)?;
+    }
+    Ok(Rewritten {
+        looked_at,
+        kept: all.len(),
+    })
+}
+
+/// Writes the blocks of a first byte, about equally long. Keys that begin with the same six bytes are in the same block.
+fn write_blocks(db: &Connection, low: i64, all: &[Entry]) -> Result<()> {
+    let mut put = db.prepare_cached("INSERT INTO key_blocks (id, keys) VALUES (?1, ?2)")?;
+    let size = all.len().div_ceil(all.len().div_ceil(BLOCK).max(1));
+    let (mut id, mut rest) = (low, all);
+    while !rest.is_empty() {
+        let mut end = size.min(rest.len());
+        while end < rest.len() && block_id(&rest[end]) == block_id(&rest[end - 1]) {
+            end += 1;
+        }
+        let (block, later) = rest.split_at(end);
+        put.execute(params![id, block.as_flattened()])?;
+        id = later.first().map_or(0, |entry| block_id(entry));
+        rest = later;
+    }
+    Ok(())
+}
+
+fn has_rows(db: &Connection, table: &str) -> Result<bool> {
+    db.query_row(&format!("SELECT EXISTS (SELECT 1 FROM {table})"), [], |row| {
+        row.get(0)
+    })
+}
+
+/// How many keys are in the index, those of a journal from before aside.
+#[cfg(test)]
+pub(super) fn count(db: &Connection) -> Result<i64> {
+    let count = "SELECT (SELECT ifnull(sum(length(keys)), 0) FROM key_blocks)
+                      + (SELECT ifnull(sum(length(keys)), 0) FROM key_runs)";
+    let bytes: i64 = db.query_row(count, [], |row| row.get(0))?;
+    Ok(bytes / 14)
+}
+
+/// The statements that look for keys.
+#[derive(Debug)]
+pub(super) struct FindKey<'c> {
+    block: Statement<'c>,
+    old: Statement<'c>,
+}
+
+impl<'c> FindKey<'c> {
+    pub(super) fn prepare(db: &'c Connection) -> Result<Self> {
+        Ok(Self {
+            block: db.prepare("SELECT keys FROM key_blocks WHERE id <= ?1 ORDER BY id DESC LIMIT 1")?,
+            old: db.prepare("SELECT 1 FROM dedupe WHERE key = ?1")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{journal::JournalSettings, schema};
+
+    fn key(number: usize) -> DedupeKey {
+        DedupeKey::new(&[&number.to_string()])
+    }
+
+    fn sorted(numbers: std::ops::Range<usize>) -> Vec<(DedupeKey, InboxSeq)> {
+        let mut keys: Vec<_> = numbers.map(|number| (key(number), InboxSeq(1))).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Adds keys as they leave memory, and lets the index do what it is due to do.
+    fn add(index: &mut KeyIndex, db: &Connection, numbers: std::ops::Range<usize>, day: i64) {
+        for slice in sorted(numbers).chunks(777) {
+            index.add(db, slice, day).unwrap();
+            index.step(db).unwrap();
+        }
+        index.begin_pass_if_due();
+    }
+
+    fn knows(index: &KeyIndex, db: &Connection, number: usize) -> bool {
+        let mut find = FindKey::prepare(db).unwrap();
+        index.contains(db, &mut find, &key(number)).unwrap()
+    }
+
+    fn journal(dir: &std::path::Path) -> Connection {
+        let db = schema::open(&schema::path_in(dir), &JournalSettings::default()).unwrap();
+        db.execute_batch("PRAGMA synchronous = OFF").unwrap();
+        db
+    }
+
+    #[test]
+    fn every_key_is_known_in_runs_in_blocks_and_in_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = journal(dir.path());
+        let mut index = KeyIndex::open(&db).unwrap();
+        let total = 6 * MOVE_AT_KEYS;
+        let mut passes = 0;
+        for round in 0..6 {
+            add(
+                &mut index,
+                &db,
+                round * MOVE_AT_KEYS..(round + 1) * MOVE_AT_KEYS,
+                20_000,
+            );
+            passes += usize::from(index.is_passing());
+            // Another process sees the same.
+            let opened = KeyIndex::open(&db).unwrap();
+            for number in (0..(round + 1) * MOVE_AT_KEYS).step_by(1009) {
+                assert!(knows(&index, &db, number), "{number}");
+                assert!(knows(&opened, &db, number), "{number}");
+            }
+        }
+        assert!(passes > 0, "runs became blocks");
+        while index.is_passing() {
+            index.step(&db).unwrap();
+            assert!(knows(&index, &db, 4711));
+        }
+        assert!(index.runs.len() <= 3, "{}", index.runs.len());
+        assert_eq!(count(&db).unwrap(), i64::try_from(total).unwrap());
+        assert!((0..total).step_by(101).all(|number| knows(&index, &db, number)));
+        assert!((total..total + 1000).all(|number| !knows(&index, &db, number)));
+        let pages: i64 = db
+            .query_row("SELECT count(*) FROM key_blocks", [], |row| row.get(0))
+            .unwrap();
+        assert!(pages < i64::try_from(total / 200).unwrap(), "{pages} blocks");
+    }
+
+    #[test]
+    fn a_rollback_in_the_middle_of_a_pass_loses_no_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = journal(dir.path());
+        let mut index = KeyIndex::open(&db).unwrap();
+        add(&mut index, &db, 0..9000, 20_000);
+        index.begin_pass();
+        let mut steps = 0;
+        while index.is_passing() {
+            steps += 1;
+            db.execute_batch("BEGIN").unwrap();
+            index.step(&db).unwrap();
+            db.execute_batch(if steps % 2 == 0 { "ROLLBACK" } else { "COMMIT" })
+                .unwrap();
+        }
+        assert!(steps > 2);
+        assert!((0..9000).step_by(7).all(|number| knows(&index, &db, number)));
+        assert_eq!(count(&db).unwrap(), 9000);
+        // What was left behind goes with the next pass.
+        index.begin_pass();
+        while index.is_passing() {
+            index.step(&db).unwrap();
+        }
+        assert!(index.runs.is_empty());
+        assert!((0..9000).step_by(7).all(|number| knows(&index, &db, number)));
+        assert_eq!(count(&db).unwrap(), 9000);
+    }
+
+    #[test]
+    fn keys_are_added_twice_and_go_by_their_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = journal(dir.path());
+        let mut index = KeyIndex::open(&db).unwrap();
+        add(&mut index, &db, 0..3000, 20_000);
+        add(&mut index, &db, 0..3000, 20_003);
+        add(&mut index, &db, 3000..4000, 20_005);
+        add(&mut index, &db, 4000..5000, 60_000);
+        assert_eq!(count(&db).unwrap(), 5000);
+        let mut sweep = |before| {
+            let days = EntryDays {
+                before,
+                today: 20_006,
+            };
+            let mut next = Some(0);
+            while let Some(byte) = next {
+                next = index.sweep(&db, byte, days).unwrap();
+            }
+            count(&db).unwrap()
+        };
+        assert_eq!(sweep(20_000), 5000);
+        assert_eq!(sweep(20_001), 2000, "the day of the first time counts");
+        assert_eq!(sweep(20_006), 1000, "a day that is to come is today");
+        assert_eq!(sweep(20_007), 0);
+        assert!(!knows(&index, &db, 1));
+    }
+}
