@@ -43,6 +43,18 @@ async fn answered(fake: &FakeDiscord, text: &str) {
 }
 
 #[tokio::test]
+async fn what_cannot_be_reached_is_not_called_lost() {
+    // Nobody listens there.
+    let bot = "{api_base: \"http://127.0.0.1:1\", gateway_url: \"ws://127.0.0.1:1\"}";
+    let setup = Setup::new()
+        .env("DISCORD_BOT_TOKEN", TOKEN)
+        .setting("direct.discord", bot);
+    let relay = setup.start();
+    let line = relay.wait_for_log("cannot connect to Discord: ").await;
+    assert!(line.contains("hermes-relay doctor"), "{line}");
+}
+
+#[tokio::test]
 async fn the_binary_answers_a_direct_message() {
     let fake = FakeDiscord::start().await;
     let setup = setup(&fake);

@@ -550,10 +550,16 @@ impl GatewayLoop {
         let (now_ms, seed) = (self.clock.unix_ms(), self.clock.seed());
         let closed = self.gateway.closed(code, now_ms, seed);
         let after = closed.unwrap_or(ENDED_RETRY);
+        let was_live = self.status.borrow().live.is_some();
         let why = match (&closed, code) {
             (Err(end), _) => end.to_string(),
             (Ok(_), Some(code)) => format!("Discord closed the connection ({code} {why})"),
-            (Ok(_), None) => format!("the connection to Discord was lost: {why}"),
+            (Ok(_), None) if was_live => format!("the connection to Discord was lost: {why}"),
+            (Ok(_), None) => {
+                format!(
+                    "cannot connect to Discord: {why}; check the network and the proxy (`hermes-relay doctor`)"
+                )
+            }
         };
         let retry_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         tracing::warn!(retry_ms, "{why}");
