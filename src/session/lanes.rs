@@ -141,7 +141,7 @@ impl Lanes {
         self.ready = self
             .by_chat
             .iter()
-            .filter(|(_, lane)| lane.out.is_none() && !lane.waiting.is_empty())
+            .filter(|(_, lane)| lane.out.is_none())
             .map(|(id, _)| Arc::clone(id))
             .collect();
     }

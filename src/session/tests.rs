@@ -610,3 +610,57 @@ fn a_turn_that_is_being_stopped_is_not_a_running_one() {
         (None, Some(turn))
     );
 }
+
+#[test]
+fn rows_that_came_while_the_journal_was_read_are_requested_again() {
+    let mut sessions = sessions(8, 1);
+    let a = key("a");
+    sessions.admit(&a);
+    for row in [2, 3] {
+        sessions.admit(&a);
+        sessions.enqueue(&a, row);
+    }
+    sessions.withdraw(&a, 2);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 2)));
+    sessions.admit(&a);
+    sessions.enqueue(&a, 4);
+    sessions.refill(&a, [], true);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 2)));
+    sessions.refill(&a, [4], true);
+    assert_eq!(sessions.rows(&a).collect::<Vec<_>>(), [4]);
+}
+
+#[test]
+fn a_row_waits_if_it_is_queued_or_comes_after_what_is_queued() {
+    let mut sessions = sessions(8, 1);
+    let a = key("a");
+    sessions.admit(&a);
+    sessions.admit(&a);
+    sessions.enqueue(&a, 2);
+    assert!(!sessions.is_waiting(&a, 3), "nothing is in the journal");
+    sessions.admit(&a);
+    sessions.enqueue(&a, 3);
+    assert_eq!(
+        [1, 2, 3].map(|row| sessions.is_waiting(&a, row)),
+        [false, true, true]
+    );
+}
+
+#[test]
+fn an_op_takes_the_place_of_another_whether_that_waits_or_is_in_flight() {
+    let mut lanes = Lanes::new();
+    for op in 1..=3 {
+        lanes.push("a", OpId(op));
+    }
+    assert_eq!(lanes.next_ready(), Some(OpId(1)));
+    lanes.replace(OpId(2), OpId(20));
+    lanes.replace(OpId(1), OpId(10));
+    assert!(!lanes.complete(OpId(1)) && !lanes.complete(OpId(2)));
+    lanes.retry_all();
+    let order = std::iter::from_fn(|| {
+        let op = lanes.next_ready()?;
+        lanes.complete(op);
+        Some(op)
+    });
+    assert_eq!(order.collect::<Vec<_>>(), [10, 20, 3].map(OpId));
+}

@@ -469,9 +469,7 @@ impl Sessions {
     pub fn withdraw(&mut self, key: &SessionKey, row: i64) {
         if let Some(session) = self.active.get_mut(key) {
             session.queue.retain(|waiting| *waiting != row);
-            if session.queue.is_empty() && session.in_journal == JournalRows::More {
-                self.to_refill.push_back(key.clone());
-            }
+            self.join_line(key);
             self.drop_if_inactive(key);
         }
     }

@@ -1,7 +1,9 @@
 //! Builds the copy of the tree that holds all mutants.
 
+use crate::modules;
 use crate::sample::Chosen;
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,7 +52,14 @@ pub fn is_on(number: u32) -> bool {
 "#;
 
 /// Builds until the compiler takes it: mutants that it does not take are dropped. The unit tests come first.
-pub fn build(dir: &Path, chosen: &mut Vec<Chosen>, also: &[String]) -> Result<Vec<Program>, String> {
+///
+/// If `alone`, the copy has only the modules of the mutants and what these use, which builds much faster.
+pub fn build(
+    dir: &Path,
+    chosen: &mut Vec<Chosen>,
+    also: &[String],
+    alone: bool,
+) -> Result<Vec<Program>, String> {
     fs::create_dir_all(dir).map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
     let dir = dir
         .canonicalize()
@@ -67,7 +76,7 @@ pub fn build(dir: &Path, chosen: &mut Vec<Chosen>, also: &[String]) -> Result<Ve
     for round in 1.. {
         // A file that lost its last mutant is as before again.
         copy(&tree)?;
-        apply(&tree, chosen)?;
+        apply(&tree, chosen, alone)?;
         println!("build {round}, with {} mutants", chosen.len());
         let built = compile(&dir, &tree, &names)?;
         if built.errors.is_empty() {
@@ -126,7 +135,7 @@ fn copy(tree: &Path) -> Result<(), String> {
 }
 
 /// Writes the files with mutants into the copy.
-fn apply(tree: &Path, chosen: &[Chosen]) -> Result<(), String> {
+fn apply(tree: &Path, chosen: &[Chosen], alone: bool) -> Result<(), String> {
     let mut files: BTreeMap<&Path, Vec<(usize, &Chosen)>> = BTreeMap::new();
     for (number, mutant) in chosen.iter().enumerate() {
         files.entry(&mutant.file).or_default().push((number, mutant));
@@ -144,8 +153,15 @@ fn apply(tree: &Path, chosen: &[Chosen]) -> Result<(), String> {
         fs::write(tree.join(file), text)
             .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     }
-    let root =
-        fs::read_to_string("src/lib.rs").map_err(|error| format!("cannot read src/lib.rs: {error}"))?;
+    let root = if alone {
+        let modules = modules::used(chosen.iter().map(|chosen| chosen.file.as_path()))?;
+        modules.iter().fold(String::new(), |mut root, module| {
+            let _ = writeln!(root, "/// As it is.\npub mod {module};");
+            root
+        })
+    } else {
+        fs::read_to_string("src/lib.rs").map_err(|error| format!("cannot read src/lib.rs: {error}"))?
+    };
     let with_switch = format!("{root}\n/// Which mutant is on.\npub mod mutant;\n");
     fs::write(tree.join("src/lib.rs"), with_switch)
         .and_then(|()| fs::write(tree.join("src/mutant.rs"), SWITCH))

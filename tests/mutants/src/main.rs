@@ -6,6 +6,7 @@
 
 mod build;
 mod find;
+mod modules;
 mod reach;
 mod run;
 mod sample;
@@ -38,6 +39,12 @@ struct Options {
     /// Mutants at a time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// Build only the modules of the mutants and what these use, which is much faster; not together with --also.
+    #[arg(long, conflicts_with = "also")]
+    alone: bool,
+    /// Do not run all unit tests for a mutant that only other threads than those of tests reach: those of its module must do.
+    #[arg(long)]
+    near: bool,
     /// The share that must be noticed; below it the exit code is 1.
     #[arg(long, default_value_t = 0.85)]
     at_least: f64,
@@ -57,8 +64,8 @@ fn main() -> ExitCode {
 /// Whether enough was noticed.
 fn work(options: &Options) -> Result<bool, String> {
     let mut chosen = sample::choose(&options.paths, options.sample, options.seed)?;
-    let programs = build::build(&options.dir, &mut chosen, &options.also)?;
-    let results = run::run(&programs, &chosen, options.jobs)?;
+    let programs = build::build(&options.dir, &mut chosen, &options.also, options.alone)?;
+    let results = run::run(&programs, &chosen, options.jobs, options.near)?;
     let mut all = (0, 0);
     for path in &options.paths {
         let of_path = (chosen.iter().zip(&results)).filter(|(mutant, _)| mutant.root == *path);

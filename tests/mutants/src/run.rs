@@ -1,6 +1,7 @@
 //! Runs the tests that reach a mutant, for each mutant.
 
 use crate::build::Program;
+use crate::modules;
 use crate::reach::{self, Reach};
 use crate::sample::Chosen;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -17,6 +18,8 @@ const PATIENCE: u32 = 3;
 const LEAST_PATIENCE: Duration = Duration::from_secs(60);
 /// The longest time of a run without a mutant.
 const LONGEST: Duration = Duration::from_secs(1200);
+/// How often a run is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Tests that run together: most mutants are noticed by the first ones.
 const AT_ONCE: usize = 24;
 
@@ -37,6 +40,8 @@ struct Suite<'p> {
     /// How long the unit tests of a module may take.
     homes: BTreeMap<String, Duration>,
     reached: HashMap<usize, Reach>,
+    /// Whether the tests of a mutant's module are enough.
+    near: bool,
 }
 
 impl<'p> Suite<'p> {
@@ -82,6 +87,7 @@ impl<'p> Suite<'p> {
             patience: (took * PATIENCE).max(LEAST_PATIENCE),
             homes,
             reached: reach::read(&record, &tests(program)?)?,
+            near: false,
         })
     }
 
@@ -110,22 +116,24 @@ impl<'p> Suite<'p> {
         if !reach.elsewhere {
             return Ok(None);
         }
-        if let Some((home, patience)) = module.and_then(|module| self.homes.get_key_value(module))
-            && let Some(by) = run(&[home.clone()], *patience)?
-        {
-            return Ok(Some(by));
+        if let Some((home, patience)) = module.and_then(|module| self.homes.get_key_value(module)) {
+            let by = run(std::slice::from_ref(home), *patience)?;
+            if by.is_some() || self.near {
+                return Ok(by);
+            }
         }
         run(&Vec::from_iter(self.program.filter.clone()), self.patience)
     }
 }
 
 /// Whether each mutant survived. An error is a test that fails without any mutant.
-pub fn run(programs: &[Program], chosen: &[Chosen], jobs: usize) -> Result<Vec<bool>, String> {
+pub fn run(programs: &[Program], chosen: &[Chosen], jobs: usize, near: bool) -> Result<Vec<bool>, String> {
     let modules: BTreeSet<_> = chosen.iter().filter_map(|mutant| module(&mutant.file)).collect();
     let modules = Vec::from_iter(modules);
     let mut survived = vec![true; chosen.len()];
     for (number, program) in programs.iter().enumerate() {
-        let suite = Suite::try_out(program, number, &modules)?;
+        let mut suite = Suite::try_out(program, number, &modules)?;
+        suite.near = near;
         survived = run_suite(&suite, chosen, &survived, jobs)?;
     }
     Ok(survived)
@@ -178,9 +186,7 @@ fn run_suite(
 
 /// The unit tests of a file are in the module that is named like its first directory: `src/link/ack.rs` is in `link::`.
 fn module(file: &Path) -> Option<String> {
-    let mut parts = file.components().skip(1);
-    let first = parts.next()?.as_os_str().to_str()?;
-    Some(format!("{}::", first.trim_end_matches(".rs")))
+    modules::name(file).map(|name| format!("{name}::"))
 }
 
 /// The arguments for just these tests.
@@ -238,13 +244,16 @@ fn run_tests(
     };
     let child =
         (command.spawn()).map_err(|error| format!("cannot run {}: {error}", program.executable.display()))?;
-    let ended = ends_well(child, patience);
-    let text = fs::read(&printed).map_err(|error| format!("cannot read {}: {error}", printed.display()))?;
+    let failed = || failed(&String::from_utf8_lossy(&fs::read(&printed).unwrap_or_default()));
+    // The first test that fails is enough for a mutant.
+    let is_enough = || matches!(mode, Mode::Mutant(_)) && !failed().is_empty();
+    let ended = ends_well(child, patience, is_enough);
+    let failed = failed();
     let _ = fs::remove_file(&printed);
     Ok(match ended {
         Some(true) => End::Passed,
-        Some(false) => End::Failed(failed(&String::from_utf8_lossy(&text))),
-        None => End::TooLong,
+        None if failed.is_empty() => End::TooLong,
+        Some(false) | None => End::Failed(failed),
     })
 }
 
@@ -256,17 +265,17 @@ fn failed(printed: &str) -> Vec<String> {
         .collect()
 }
 
-/// `None` if it did not end.
+/// `None` if it did not end in time, or was enough before.
 #[expect(
     clippy::disallowed_methods,
     reason = "it waits for another process, and has a thread of its own"
 )]
-fn ends_well(mut child: Child, patience: Duration) -> Option<bool> {
+fn ends_well(mut child: Child, patience: Duration, is_enough: impl Fn() -> bool) -> Option<bool> {
     let until = Instant::now() + patience;
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status.success()),
-            Ok(None) if Instant::now() < until => thread::sleep(Duration::from_millis(20)),
+            Ok(None) if Instant::now() < until && !is_enough() => thread::sleep(LOOK_AGAIN),
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -285,11 +294,5 @@ mod tests {
         let printed =
             "running 2 tests\ntest a::b ... ok\ntest a::c ... FAILED\ntest a::d - should panic ... FAILED\n";
         assert_eq!(failed(printed), ["a::c", "a::d"]);
-    }
-
-    #[test]
-    fn the_module_of_a_file_is_its_directory() {
-        assert_eq!(module(Path::new("src/link/ack.rs")).as_deref(), Some("link::"));
-        assert_eq!(module(Path::new("src/text.rs")).as_deref(), Some("text::"));
     }
 }
