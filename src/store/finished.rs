@@ -351,14 +351,14 @@ fn pack_into_next<'s, 'r>(db: &Connection, first: i64, new: &'s [Record<'r>]) ->
         .prepare_cached("SELECT last, records FROM done_packs WHERE last > ?1 ORDER BY last LIMIT 1")?
         .query_row([first], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((last, packed)) = pack else {
+    let Some((last, old)) = pack else {
         pack_newest(db, new)?;
         return Ok(&[]);
     };
     delete(db, last)?;
     let (mut new, rest) = new.split_at(new.partition_point(|record| record.seq < last));
     let mut packer = Packer::default();
-    each(&packed, |record| {
+    each(&old, |record| {
         while let Some((earlier, later)) = new.split_first()
             && earlier.seq < record.seq
         {

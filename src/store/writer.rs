@@ -154,7 +154,7 @@ impl WriterTask<'_, '_> {
                     self.attempt(taken);
                 }
                 if self.materialise_at.is_some_and(|at| self.now() >= at) {
-                    self.shorten_log();
+                    self.materialise();
                 }
                 if self.now() >= self.upkeep_at {
                     self.tidy(idle);
@@ -287,6 +287,11 @@ impl WriterTask<'_, '_> {
             retry_at: self.now() + backoff.next_delay(),
             backoff,
         };
+    }
+
+    /// Moves the log by the clock.
+    fn materialise(&mut self) {
+        self.shorten_log();
     }
 
     /// Moves what is finished out of the log, and the rest unless it can stay until the next time.
