@@ -184,6 +184,26 @@ impl JournalDb<'_> {
         !self.overlay.is_empty()
     }
 
+    /// Whether the log is so long that it has to be moved.
+    pub(super) fn is_log_full(&self) -> bool {
+        self.overlay.is_full()
+    }
+
+    /// Shortens the log, in a transaction of its own: moves what is finished into the tables, and the rest unless it can stay.
+    pub(super) fn shorten_log(&mut self) -> std::result::Result<(), Fault> {
+        if !self.overlay.can_carry() {
+            return self.materialise();
+        }
+        let bytes = self.upkeep(|journal_db| {
+            let JournalDb {
+                overlay, db, batch, ..
+            } = journal_db;
+            overlay.move_finished(db, batch)
+        })?;
+        self.overlay.keep_unfinished(bytes, self.counters);
+        Ok(())
+    }
+
     /// Moves the log into the tables, in a transaction of its own.
     pub(super) fn materialise(&mut self) -> std::result::Result<(), Fault> {
         if self.has_overlay() {

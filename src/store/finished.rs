@@ -216,10 +216,10 @@ fn next<'b>(rest: &mut &[u8], before: &'b mut Before) -> Option<Record<'b>> {
 }
 
 /// Packs records that are newer than all that are packed, in order.
-pub(super) fn pack<'r>(db: &Connection, records: impl Iterator<Item = Record<'r>>) -> Result<()> {
+fn pack_newest(db: &Connection, records: &[Record<'_>]) -> Result<()> {
     let mut packer = Packer::default();
     for record in records {
-        packer.push(db, &record)?;
+        packer.push(db, record)?;
     }
     packer.finish(db)
 }
@@ -330,35 +330,39 @@ pub(super) fn pack_rows(db: &Connection, indexed: i64) -> Result<bool> {
     )?;
     db.prepare_cached("DELETE FROM done WHERE seq <= ?1 AND state <> ?2")?
         .execute(params![last.seq, interrupted])?;
-    let mut rest = &rows[..];
-    while let Some(first) = rest.first() {
-        rest = pack_into_next(db, first.seq, rest)?;
-    }
+    let records: Vec<Record<'_>> = rows.iter().map(DoneRow::record).collect();
+    pack_between(db, &records)?;
     Ok(true)
 }
 
-/// Adds rows to the pack that ends after the first of them, or makes new packs behind all others; returns the rows that belong to
+/// Packs records, in order, of which some may be older than some that are packed.
+pub(super) fn pack_between(db: &Connection, records: &[Record<'_>]) -> Result<()> {
+    let mut rest = records;
+    while let Some(first) = rest.first() {
+        rest = pack_into_next(db, first.seq, rest)?;
+    }
+    Ok(())
+}
+
+/// Adds records to the pack that ends after the first of them, or makes new packs behind all others; returns those that belong to
 /// later packs.
-fn pack_into_next<'r>(db: &Connection, first: i64, rows: &'r [DoneRow]) -> Result<&'r [DoneRow]> {
+fn pack_into_next<'s, 'r>(db: &Connection, first: i64, new: &'s [Record<'r>]) -> Result<&'s [Record<'r>]> {
     let pack: Option<(i64, Vec<u8>)> = db
         .prepare_cached("SELECT last, records FROM done_packs WHERE last > ?1 ORDER BY last LIMIT 1")?
         .query_row([first], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let mut packer = Packer::default();
-    let Some((last, records)) = pack else {
-        for row in rows {
-            packer.push(db, &row.record())?;
-        }
-        packer.finish(db)?;
+    let Some((last, old)) = pack else {
+        pack_newest(db, new)?;
         return Ok(&[]);
     };
     delete(db, last)?;
-    let (mut new, rest) = rows.split_at(rows.partition_point(|row| row.seq < last));
-    each(&records, |record| {
-        while let Some((row, later)) = new.split_first()
-            && row.seq < record.seq
+    let (mut new, rest) = new.split_at(new.partition_point(|record| record.seq < last));
+    let mut packer = Packer::default();
+    each(&old, |record| {
+        while let Some((earlier, later)) = new.split_first()
+            && earlier.seq < record.seq
         {
-            packer.push(db, &row.record())?;
+            packer.push(db, earlier)?;
             new = later;
         }
         packer.push(db, record)?;
@@ -575,7 +579,8 @@ mod tests {
         let (_dir, db) = journal();
         let direct = |seqs: Vec<i64>| {
             let rows: Vec<DoneRow> = seqs.into_iter().map(row).collect();
-            pack(&db, rows.iter().map(DoneRow::record)).unwrap();
+            let records: Vec<_> = rows.iter().map(DoneRow::record).collect();
+            pack_between(&db, &records).unwrap();
         };
         // Each third message took longer than its neighbours.
         direct((1..2000).filter(|seq| seq % 3 > 0).collect());
@@ -606,7 +611,8 @@ mod tests {
     fn single_records_of_a_pack_are_forgotten_and_the_newest_never() {
         let (_dir, db) = journal();
         let rows: Vec<DoneRow> = (1..=100).map(row).collect();
-        pack(&db, rows.iter().map(DoneRow::record)).unwrap();
+        let records: Vec<_> = rows.iter().map(DoneRow::record).collect();
+        pack_between(&db, &records).unwrap();
         let left = |older_than, latest| {
             let gone = forget(&db, older_than, latest, 100).unwrap();
             (gone, packs(&db).iter().map(|pack| pack.3.len()).sum::<usize>())

@@ -8,7 +8,7 @@
 //!
 //! | table | content | deleted |
 //! |---|---|---|
-//! | `log` | the commands of commits that the other tables do not show yet | when they do, after 512 messages, 1 MiB or a second |
+//! | `log` | the commands of commits that the other tables do not show yet | when they do, after 1,024 messages, 2 MiB or a second; what is not finished may stay for one more time |
 //! | `inbox` | unfinished messages, with their line | when the turn ends; a short record moves to `done` |
 //! | `done`, `done_packs` | finished messages, without their text; many of them in one row | after `keep_days`, or at `max_bytes` |
 //! | `recent_keys`, `key_runs`, `key_blocks` | keys of accepted messages: those of packed records, then the index | when the index has them; after `dedupe_days` |

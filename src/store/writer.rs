@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 const UPKEEP_EVERY: Duration = Duration::from_secs(20);
 /// Delay between slices of upkeep.
 const UPKEEP_PAUSE: Duration = Duration::from_millis(20);
-/// How long the log may be ahead of the tables when nothing else moves it.
+/// How long the log may be ahead of the tables when nothing else moves it; twice as long with what is not finished.
 const MATERIALISE_AFTER: Duration = Duration::from_secs(1);
 /// First delay between retries on a failing disk.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -178,6 +178,9 @@ impl WriterTask<'_, '_> {
                 }
                 self.recovered();
                 self.deliver(completions);
+                if self.journal_db.is_log_full() {
+                    self.shorten_log();
+                }
                 self.materialise_at = if self.journal_db.has_overlay() {
                     self.materialise_at
                         .or_else(|| Some(self.now() + MATERIALISE_AFTER))
@@ -286,13 +289,17 @@ impl WriterTask<'_, '_> {
         };
     }
 
-    /// Moves the log into the tables.
+    /// Moves the log by the clock.
     fn materialise(&mut self) {
-        self.materialise_at = None;
-        if let Err(fault) = self.journal_db.materialise() {
+        self.shorten_log();
+    }
+
+    /// Moves what is finished out of the log, and the rest unless it can stay until the next time.
+    fn shorten_log(&mut self) {
+        if let Err(fault) = self.journal_db.shorten_log() {
             self.failed(&fault);
-            self.materialise_at = Some(self.now() + MATERIALISE_AFTER);
         }
+        self.materialise_at = (self.journal_db.has_overlay()).then(|| self.now() + MATERIALISE_AFTER);
     }
 
     fn tidy(&mut self, idle: bool) {

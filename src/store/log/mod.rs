@@ -4,7 +4,8 @@
 //! commands as bytes ([`codec`]), appended to the last page, whatever is in them. What they come to is kept in memory
 //! ([`Overlay`]). Every few hundred messages, when nothing else is to do, and at the close, the writer moves the overlay into the
 //! tables and empties the log in one transaction ([`Overlay::materialise`]); a message that came and ended in between never
-//! touches `inbox`, and an op that was settled in between never touches `outbox`.
+//! touches `inbox`, and an op that was settled in between never touches `outbox`. Under load, when the log is full, what is not
+//! finished may stay in a new log for one more time ([`Overlay::move_finished`]): most of it is over soon.
 //!
 //! Invariants:
 //!
@@ -13,6 +14,7 @@
 //!   both (an item that is handed over, a repair, an interrupted message) first moves everything into the tables, in its own
 //!   transaction.
 //! - The overlay is what the log's rows come to: opening a journal replays them.
+//! - Of what is not finished, all stays in the log or nothing, so that the tables never have something newer.
 //! - The overlay is bounded ([`Overlay::is_full`]).
 
 mod codec;

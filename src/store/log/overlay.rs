@@ -8,16 +8,21 @@ use super::super::completion::{
 };
 use super::super::dedupe::DedupeKey;
 use super::super::finished::{self, Record};
+use super::codec::LogWriter;
 use crate::collections::{IdMap, TextMap};
-use rusqlite::{Connection, Result, params};
+use rusqlite::{Connection, Result, Statement, params};
 use std::sync::Arc;
 
-/// Messages at which the overlay is moved into the tables: few enough to delay one commit by about two milliseconds.
-const MAX_MESSAGES: usize = 512;
+/// Messages at which the overlay is moved into the tables: few enough to delay one commit by a few milliseconds.
+const MAX_MESSAGES: usize = 1024;
 /// Finished messages that are packed at once, and not as rows of `done`.
 const PACK_AT: usize = if cfg!(test) { 3 } else { 64 };
 /// Bytes of the log at which the overlay is moved into the tables.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 2 << 20;
+/// Bytes of unfinished messages and ops that may stay in the log when the rest is moved.
+const MAX_CARRIED: usize = 256 << 10;
+/// Starts of a message that may stay.
+const MAX_CARRIED_STARTS: u32 = 2;
 
 /// The state since the tables were last brought up to date.
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ pub(in crate::store) struct Overlay {
     usage: Vec<UsageRow>,
     messages: usize,
     bytes: usize,
+    /// What came before these stayed in the log already when the rest was moved.
+    carried: Option<NextIds>,
 }
 
 /// A message that came since then.
@@ -48,6 +55,44 @@ struct LoggedEnd {
     row: InboxRow,
     dedupe: Option<DedupeKey>,
     ended_at: i64,
+}
+
+impl LoggedRow {
+    /// Adds the commands that come to this message.
+    fn push_to(&self, batch: &mut LogWriter) {
+        let row = &self.row;
+        let starts_at_once = row.attempt == 1 && row.started_at == Some(row.received_at);
+        batch.push(&Command::Accept {
+            token: 0,
+            kind: row.kind,
+            session: Arc::clone(&row.session),
+            dedupe: self.dedupe,
+            buffer_id: row.buffer_id.clone(),
+            line: row.line.clone().unwrap_or_default(),
+            start: starts_at_once,
+            now_ms: row.received_at,
+        });
+        if let Some(now_ms) = row.started_at
+            && !starts_at_once
+        {
+            for _ in 0..row.attempt {
+                batch.push(&Command::Start { seq: row.seq, now_ms });
+            }
+        }
+        if row.shown.is_some() {
+            batch.push(&Command::SetShown {
+                seq: row.seq,
+                shown: row.shown.clone(),
+            });
+        }
+    }
+}
+
+/// Adds a batch to the log; returns its bytes.
+fn append_batch(append: &mut Statement<'_>, batch: &LogWriter) -> Result<usize> {
+    let bytes = batch.bytes().unwrap_or_default();
+    append.execute([bytes])?;
+    Ok(bytes.len())
 }
 
 impl LoggedEnd {
@@ -338,6 +383,82 @@ impl Overlay {
     /// Writes everything into the tables and empties the log. The caller's transaction makes both one step.
     pub(in crate::store) fn materialise(&self, db: &Connection) -> Result<()> {
         self.write_unfinished(db, "main.")?;
+        self.move_done(db)?;
+        db.prepare_cached("DELETE FROM main.log")?.execute([])?;
+        Ok(())
+    }
+
+    /// Whether what is not finished can stay in the log: it is little, and none of it did so before.
+    pub(in crate::store) fn can_carry(&self) -> bool {
+        let (row, op) = self.carried.map_or((0, 0), |ids| (ids.inbox, ids.op));
+        let is_young = |logged: &LoggedRow| {
+            let LoggedRow { row: message, .. } = logged;
+            message.seq.0 >= row && message.attempt <= MAX_CARRIED_STARTS && message.line.is_some()
+        };
+        let size = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
+        let messages = self.rows.values().map(|logged| &logged.row);
+        let bytes = messages
+            .map(|row| size(&row.line) + size(&row.shown))
+            .sum::<usize>()
+            + self.ops.values().map(|op| op.op.len()).sum::<usize>();
+        bytes <= MAX_CARRIED
+            && self.rows.values().all(is_young)
+            && self.ops.values().all(|waiting| waiting.seq.0 >= op)
+    }
+
+    /// Writes what is finished into the tables, and a new log of what is not; returns the bytes of that. The caller's transaction makes
+    /// both one step.
+    pub(in crate::store) fn move_finished(&self, db: &Connection, batch: &mut LogWriter) -> Result<usize> {
+        self.move_done(db)?;
+        self.write_chats(db, "main.")?;
+        db.prepare_cached("DELETE FROM main.log")?.execute([])?;
+        let mut append = db.prepare_cached("INSERT INTO main.log (batch) VALUES (?1)")?;
+        let mut bytes = 0;
+        // A batch numbers its messages and ops one after the other.
+        let mut rows: Vec<_> = self.rows.values().collect();
+        rows.sort_unstable_by_key(|logged| logged.row.seq);
+        for rows in rows.chunk_by(|one, next| one.row.seq.0 + 1 == next.row.seq.0) {
+            batch.begin(NextIds {
+                inbox: rows[0].row.seq.0,
+                op: 1,
+            });
+            for logged in rows {
+                logged.push_to(batch);
+            }
+            bytes += append_batch(&mut append, batch)?;
+        }
+        let ops = self.ops(OpSeq(0));
+        for ops in ops.chunk_by(|one, next| one.seq.0 + 1 == next.seq.0) {
+            batch.begin(NextIds {
+                inbox: 1,
+                op: ops[0].seq.0,
+            });
+            for op in ops {
+                let new = NewOp {
+                    session: Arc::clone(&op.session),
+                    chat: Arc::clone(&op.chat),
+                    op: op.op.clone(),
+                };
+                batch.push_ops(op.inbox, &[new], op.created_at);
+                if op.state == OpState::Sent {
+                    batch.push(&Command::OpSent { op: op.seq });
+                }
+            }
+            bytes += append_batch(&mut append, batch)?;
+        }
+        Ok(bytes)
+    }
+
+    /// What is finished was moved: the log has so many bytes of the rest, which came before these ids.
+    pub(in crate::store) fn keep_unfinished(&mut self, bytes: usize, ids: NextIds) {
+        self.done.clear();
+        self.chats.clear();
+        self.usage.clear();
+        (self.messages, self.bytes, self.carried) = (self.rows.len(), bytes, Some(ids));
+    }
+
+    /// Writes finished messages and what people used into the tables.
+    fn move_done(&self, db: &Connection) -> Result<()> {
         if self.done.len() >= PACK_AT {
             self.pack_done(db)?;
         } else {
@@ -346,7 +467,6 @@ impl Overlay {
         for row in &self.usage {
             add_usage(db, row)?;
         }
-        db.prepare_cached("DELETE FROM main.log")?.execute([])?;
         Ok(())
     }
 
@@ -369,7 +489,8 @@ impl Overlay {
             .iter()
             .filter_map(|ended| Some((ended.dedupe?, ended.row.seq.0)));
         finished::keep_keys(db, keyed)?;
-        finished::pack(db, done.iter().map(|ended| ended.record()))
+        let records: Vec<Record<'_>> = done.iter().map(|ended| ended.record()).collect();
+        finished::pack_between(db, &records)
     }
 
     fn write_done(&self, db: &Connection, prefix: &str) -> Result<()> {
@@ -445,6 +566,10 @@ impl Overlay {
                 ])?;
             }
         }
+        self.write_chats(db, prefix)
+    }
+
+    fn write_chats(&self, db: &Connection, prefix: &str) -> Result<()> {
         if !self.chats.is_empty() {
             let mut remember = db.prepare_cached(&format!(
                 "INSERT INTO {prefix}chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)

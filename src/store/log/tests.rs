@@ -243,6 +243,7 @@ fn walk(seed: u64) {
             );
             match dice.below(30) {
                 0 => journal.materialise().unwrap(),
+                2..5 => journal.shorten_log().unwrap(),
                 1 => assert_eq!(listed(logged.path()), listed(plain.path()), "seed {seed}"),
                 _ => {}
             }

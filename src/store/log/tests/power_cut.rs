@@ -167,6 +167,10 @@ impl PowerWalk {
                     journal.materialise().unwrap();
                     "moving the log"
                 }
+                5 => {
+                    journal.shorten_log().unwrap();
+                    "shortening the log"
+                }
                 2 => {
                     checkpoint_now(&db);
                     "a checkpoint"
