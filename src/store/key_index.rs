@@ -3,7 +3,7 @@
 //! A block is a row that fills a page with keys. Keys that leave memory are first written into a run, which has one row for each
 //! first byte of its keys, so that adding 24,576 keys writes a hundred pages and not one page for each key, however large the index is. When
 //! the runs hold a sixteenth of what the blocks hold, a pass moves them into the blocks, one first byte after the other: a few steps
-//! with each commit. So a key is written about twenty times in large pieces instead of once in a page of its own.
+//! with each commit. So a key is written more than once, but in large pieces and not in a page of its own.
 //!
 //! An entry has 12 bytes of the key (whoever has a million messages a month waits for 10¹⁵ years for two that are the same) and the
 //! day of its message. A look into the index reads one block; a filter in memory says in which runs it need not look.
