@@ -16,12 +16,12 @@ const MAX_LABEL: usize = 1024;
 /// What was last told about channels and people.
 #[derive(Debug)]
 pub struct LabelMemory {
-    channels: BoundedCache<Key, ChannelLabels>,
-    people: BoundedCache<Key, SmolStr>,
+    channels: BoundedCache<LabelKey, ChannelLabels>,
+    people: BoundedCache<LabelKey, SmolStr>,
 }
 
 /// A guild, and a channel or a person in it.
-type Key = (SmolStr, SmolStr);
+type LabelKey = (SmolStr, SmolStr);
 
 /// What is known about a channel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,6 +105,6 @@ fn update(known: &mut Option<String>, told: Option<&str>) {
     }
 }
 
-fn key(scope: &str, id: &str) -> Key {
+fn key(scope: &str, id: &str) -> LabelKey {
     (scope.into(), id.into())
 }

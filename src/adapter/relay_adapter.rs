@@ -41,7 +41,7 @@ const WITHOUT_TABLES: [&str; 4] = ["discord", "markdown_v2", "slack_mrkdwn", "wh
 /// let descriptor = transport.handshake().await?;
 ///
 /// let adapter = RelayAdapter::new("discord", None, Some(descriptor), Arc::default());
-/// let chat = ChatId { platform: "discord".to_owned(), chat: "c1".to_owned() };
+/// let chat = ChatId { platform: "discord".into(), chat: "c1".into() };
 /// for op in adapter.reply("Hello.", &chat, &ChatFacts::default()) {
 ///     let (platform, bot_id) = adapter.tags();
 ///     transport.send_outbound(&op.action, platform, bot_id).await;

@@ -38,7 +38,7 @@ const KEY_BYTES: usize = 20;
 
 /// A finished message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record<'r> {
+pub(super) struct FinishedRecord<'r> {
     pub(super) seq: i64,
     pub(super) kind: InboxKind,
     pub(super) session: &'r str,
@@ -72,7 +72,7 @@ struct Packer {
 
 impl Packer {
     /// Adds a record; its number is higher than all before it.
-    fn push(&mut self, db: &Connection, record: &Record<'_>) -> Result<()> {
+    fn push(&mut self, db: &Connection, record: &FinishedRecord<'_>) -> Result<()> {
         if self.count >= MAX_RECORDS {
             self.finish(db)?;
         }
@@ -126,7 +126,7 @@ impl Packer {
 }
 
 /// Kind, state, and what follows.
-fn flags(record: &Record<'_>) -> u8 {
+fn flags(record: &FinishedRecord<'_>) -> u8 {
     let code = record.kind.code() | record.state.code() << 2;
     u8::try_from(code).unwrap_or(0)
         | u8::from(record.buffer_id.is_some()) << 5
@@ -163,7 +163,7 @@ fn take_text(rest: &mut &[u8], before: &mut Vec<u8>) -> Option<()> {
 }
 
 /// Passes the records of a pack on, in order, until one is refused.
-fn each(bytes: &[u8], mut to: impl FnMut(&Record<'_>) -> Result<bool>) -> Result<()> {
+fn each(bytes: &[u8], mut to: impl FnMut(&FinishedRecord<'_>) -> Result<bool>) -> Result<()> {
     let damaged = || {
         let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
         let why = "a record of a finished message is damaged".to_owned();
@@ -179,7 +179,7 @@ fn each(bytes: &[u8], mut to: impl FnMut(&Record<'_>) -> Result<bool>) -> Result
     Ok(())
 }
 
-fn next<'b>(rest: &mut &[u8], before: &'b mut Before) -> Option<Record<'b>> {
+fn next<'b>(rest: &mut &[u8], before: &'b mut Before) -> Option<FinishedRecord<'b>> {
     before.seq = before.seq.wrapping_add(varint::take_signed(rest)?);
     let (flags, after) = rest.split_first()?;
     *rest = after;
@@ -202,7 +202,7 @@ fn next<'b>(rest: &mut &[u8], before: &'b mut Before) -> Option<Record<'b>> {
     };
     let ended_at = since(varint::take_signed(rest)?);
     let buffer_id = std::str::from_utf8(&before.buffer_id).ok()?;
-    Some(Record {
+    Some(FinishedRecord {
         seq: before.seq,
         kind: InboxKind::from_code((flags & 3).into()),
         session: std::str::from_utf8(&before.session).ok()?,
@@ -216,7 +216,7 @@ fn next<'b>(rest: &mut &[u8], before: &'b mut Before) -> Option<Record<'b>> {
 }
 
 /// Packs records that are newer than all that are packed, in order.
-fn pack_newest(db: &Connection, records: &[Record<'_>]) -> Result<()> {
+fn pack_newest(db: &Connection, records: &[FinishedRecord<'_>]) -> Result<()> {
     let mut packer = Packer::default();
     for record in records {
         packer.push(db, record)?;
@@ -295,8 +295,8 @@ impl DoneRow {
         })
     }
 
-    fn record(&self) -> Record<'_> {
-        Record {
+    fn record(&self) -> FinishedRecord<'_> {
+        FinishedRecord {
             seq: self.seq,
             kind: InboxKind::from_code(self.kind),
             session: &self.session,
@@ -330,13 +330,13 @@ pub(super) fn pack_rows(db: &Connection, indexed: i64) -> Result<bool> {
     )?;
     db.prepare_cached("DELETE FROM done WHERE seq <= ?1 AND state <> ?2")?
         .execute(params![last.seq, interrupted])?;
-    let records: Vec<Record<'_>> = rows.iter().map(DoneRow::record).collect();
+    let records: Vec<FinishedRecord<'_>> = rows.iter().map(DoneRow::record).collect();
     pack_between(db, &records)?;
     Ok(true)
 }
 
 /// Packs records, in order, of which some may be older than some that are packed.
-pub(super) fn pack_between(db: &Connection, records: &[Record<'_>]) -> Result<()> {
+pub(super) fn pack_between(db: &Connection, records: &[FinishedRecord<'_>]) -> Result<()> {
     let mut rest = records;
     while let Some(first) = rest.first() {
         rest = pack_into_next(db, first.seq, rest)?;
@@ -346,7 +346,11 @@ pub(super) fn pack_between(db: &Connection, records: &[Record<'_>]) -> Result<()
 
 /// Adds records to the pack that ends after the first of them, or makes new packs behind all others; returns those that belong to
 /// later packs.
-fn pack_into_next<'s, 'r>(db: &Connection, first: i64, new: &'s [Record<'r>]) -> Result<&'s [Record<'r>]> {
+fn pack_into_next<'s, 'r>(
+    db: &Connection,
+    first: i64,
+    new: &'s [FinishedRecord<'r>],
+) -> Result<&'s [FinishedRecord<'r>]> {
     let pack: Option<(i64, Vec<u8>)> = db
         .prepare_cached("SELECT last, records FROM done_packs WHERE last > ?1 ORDER BY last LIMIT 1")?
         .query_row([first], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -426,7 +430,7 @@ pub(super) fn count(db: &Connection) -> Result<i64> {
 
 /// Which packed records a reader needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Wanted {
+pub(super) enum PackedRange {
     /// So many after this one.
     After(i64, u32),
     /// The newest ones.
@@ -436,11 +440,11 @@ pub(super) enum Wanted {
 }
 
 /// Writes packed records into the table `temp.log_done` of a reader.
-pub(super) fn unpack(db: &Connection, wanted: Wanted) -> Result<()> {
+pub(super) fn unpack(db: &Connection, wanted: PackedRange) -> Result<()> {
     let (from, order, mut missing) = match wanted {
-        Wanted::After(seq, limit) => (seq.saturating_add(1), "ASC", i64::from(limit)),
-        Wanted::Latest(limit) => (i64::MIN, "DESC", i64::from(limit)),
-        Wanted::One(seq) => (seq, "ASC", 1),
+        PackedRange::After(seq, limit) => (seq.saturating_add(1), "ASC", i64::from(limit)),
+        PackedRange::Latest(limit) => (i64::MIN, "DESC", i64::from(limit)),
+        PackedRange::One(seq) => (seq, "ASC", 1),
     };
     let mut find = db.prepare_cached(&format!(
         "SELECT records FROM main.done_packs WHERE last >= ?1 ORDER BY last {order}"
@@ -472,7 +476,7 @@ pub(super) fn unpack(db: &Connection, wanted: Wanted) -> Result<()> {
             ])?;
             missing -= 1;
             // The newest ones are at the end of their pack.
-            Ok(missing > 0 || matches!(wanted, Wanted::Latest(_)))
+            Ok(missing > 0 || matches!(wanted, PackedRange::Latest(_)))
         })?;
     }
     Ok(())

@@ -7,7 +7,7 @@
 use super::access::{self, AccessRow, UsageRow};
 use super::completion::{InboxSeq, OpSeq};
 use super::fault::{Fault, OpenError};
-use super::finished::{self, Wanted};
+use super::finished::{self, PackedRange};
 use super::journal::JournalSettings;
 use super::lock::StateLock;
 use super::log;
@@ -172,7 +172,7 @@ impl Inspector {
     }
 
     /// Makes packed records visible, if this section has some.
-    fn unpack(&self, section: Section, wanted: Wanted) -> SqlResult<()> {
+    fn unpack(&self, section: Section, wanted: PackedRange) -> SqlResult<()> {
         if section == Section::Finished && self.version >= schema::WITH_PACKS {
             finished::unpack(&self.db, wanted)?;
         }
@@ -252,7 +252,7 @@ impl Inspector {
     }
 
     fn page(&self, section: Section, after: i64, limit: u32) -> SqlResult<Vec<Listed>> {
-        self.unpack(section, Wanted::After(after, limit))?;
+        self.unpack(section, PackedRange::After(after, limit))?;
         let sql = format!("{} WHERE seq > ?1 ORDER BY seq LIMIT ?2", section.select());
         let mut find = self.db.prepare_cached(&sql)?;
         let rows = find.query_map(params![after, limit], |row| section.listed(row))?;
@@ -262,7 +262,7 @@ impl Inspector {
     /// The `limit` newest entries of a section, newest first.
     pub fn latest(&self, section: Section, limit: u32) -> Result<Vec<Listed>, InspectError> {
         let _snapshot = self.snapshot()?;
-        self.unpack(section, Wanted::Latest(limit))?;
+        self.unpack(section, PackedRange::Latest(limit))?;
         let sql = format!("{} ORDER BY seq DESC LIMIT ?1", section.select());
         let mut find = self.db.prepare_cached(&sql)?;
         let rows = find.query_map([limit], |row| section.listed(row))?;
@@ -273,7 +273,7 @@ impl Inspector {
     pub fn show(&self, item: Item) -> Result<(Listed, Option<Vec<u8>>), InspectError> {
         let _snapshot = self.snapshot()?;
         for section in item.sections() {
-            self.unpack(*section, Wanted::One(item.number()))?;
+            self.unpack(*section, PackedRange::One(item.number()))?;
             let sql = format!("{} WHERE seq = ?1", section.select());
             let mut find = self.db.prepare_cached(&sql)?;
             let found = find

@@ -41,13 +41,13 @@ const STEP: usize = 4096;
 /// Bits of a run's filter: with its four bits a key, one of a hundred keys that are not there seems to be.
 const FILTER_BITS: usize = 1 << 18;
 
-type Entry = [u8; ENTRY];
+type KeyEntry = [u8; ENTRY];
 
 /// What is known of the index in memory.
 #[derive(Debug)]
 pub(super) struct KeyIndex {
     /// The oldest first; the last one takes new keys.
-    runs: Vec<Run>,
+    runs: Vec<KeyRun>,
     has_blocks: bool,
     /// Whether the table of a journal from before has keys.
     has_old: bool,
@@ -57,7 +57,7 @@ pub(super) struct KeyIndex {
 }
 
 #[derive(Debug)]
-struct Run {
+struct KeyRun {
     id: i64,
     keys: usize,
     filter: Box<[u64]>,
@@ -90,7 +90,7 @@ impl EntryDays {
     };
 }
 
-impl Run {
+impl KeyRun {
     fn new(id: i64) -> Self {
         Self {
             id,
@@ -134,7 +134,7 @@ fn block_id(key: &[u8]) -> i64 {
     key[..6].iter().fold(0, |id, byte| id << 8 | i64::from(*byte))
 }
 
-fn entries(keys: &[u8]) -> &[Entry] {
+fn entries(keys: &[u8]) -> &[KeyEntry] {
     keys.as_chunks().0
 }
 
@@ -144,7 +144,7 @@ fn has(keys: &[u8], key: &[u8]) -> bool {
         .is_ok()
 }
 
-fn entry(key: &DedupeKey, day: i64) -> Entry {
+fn entry(key: &DedupeKey, day: i64) -> KeyEntry {
     let mut entry = [0; ENTRY];
     entry[..KEY].copy_from_slice(&key.as_bytes()[..KEY]);
     entry[KEY..].copy_from_slice(&stored_day(day));
@@ -155,12 +155,12 @@ fn stored_day(day: i64) -> [u8; 2] {
     u16::try_from(day.max(0)).unwrap_or(u16::MAX).to_le_bytes()
 }
 
-fn day_of(entry: &Entry) -> i64 {
+fn day_of(entry: &KeyEntry) -> i64 {
     u16::from_le_bytes([entry[KEY], entry[KEY + 1]]).into()
 }
 
 /// All of two sorted lists, sorted; of the same keys the first list's.
-fn merge(old: &[Entry], new: &[Entry]) -> Vec<Entry> {
+fn merge(old: &[KeyEntry], new: &[KeyEntry]) -> Vec<KeyEntry> {
     let mut all = Vec::with_capacity(old.len() + new.len());
     let mut rest = old;
     for entry in new {
@@ -194,7 +194,7 @@ impl KeyIndex {
         while let Some(row) = rows.next()? {
             let id = row.get::<_, i64>(0)? >> 8;
             if index.runs.last().is_none_or(|run| run.id != id) {
-                index.runs.push(Run::new(id));
+                index.runs.push(KeyRun::new(id));
             }
             if let Some(run) = index.runs.last_mut() {
                 for entry in entries(row.get_ref(1)?.as_blob()?) {
@@ -236,7 +236,7 @@ impl KeyIndex {
         let next = self.runs.last().map_or(1, |run| run.id + 1).max(below);
         let open = self.runs.last();
         if open.is_none_or(|run| run.keys >= RUN || run.id < below) {
-            self.runs.push(Run::new(next));
+            self.runs.push(KeyRun::new(next));
         }
         let Some(run) = self.runs.last_mut() else {
             return Ok(());
@@ -244,7 +244,7 @@ impl KeyIndex {
         let mut find = db.prepare_cached("SELECT keys FROM key_runs WHERE id = ?1")?;
         let mut put = db.prepare_cached("INSERT OR REPLACE INTO key_runs (id, keys) VALUES (?1, ?2)")?;
         for group in keys.chunk_by(|(one, _), (other, _)| one.as_bytes()[0] == other.as_bytes()[0]) {
-            let mut new: Vec<Entry> = group.iter().map(|(key, _)| entry(key, day)).collect();
+            let mut new: Vec<KeyEntry> = group.iter().map(|(key, _)| entry(key, day)).collect();
             for entry in &new {
                 run.add(&entry[..KEY]);
             }
@@ -289,7 +289,7 @@ impl KeyIndex {
             // The last step is committed: what the file has decides.
             let mut find =
                 db.prepare_cached("SELECT EXISTS (SELECT 1 FROM key_runs WHERE id >= ?1 AND id < ?2)")?;
-            let has_rows = |run: &Run| find.query_row([run.row(0), run.row(0) + 256], |row| row.get(0));
+            let has_rows = |run: &KeyRun| find.query_row([run.row(0), run.row(0) + 256], |row| row.get(0));
             let has_rows: Vec<bool> = self.runs.iter().map(has_rows).collect::<Result<_>>()?;
             let mut has_rows = has_rows.into_iter();
             let below = pass.below;
@@ -337,16 +337,16 @@ struct Rewritten {
 }
 
 /// Moves the entries of a first byte out of the runs into the blocks, without those that go by their day.
-fn rewrite(db: &Connection, byte: u8, runs: &[Run], days: EntryDays) -> Result<Rewritten> {
+fn rewrite(db: &Connection, byte: u8, runs: &[KeyRun], days: EntryDays) -> Result<Rewritten> {
     let (low, high) = (i64::from(byte) << 40, (i64::from(byte) + 1) << 40);
-    let mut old: Vec<Entry> = Vec::new();
+    let mut old: Vec<KeyEntry> = Vec::new();
     let mut find = db.prepare_cached("SELECT keys FROM key_blocks WHERE id >= ?1 AND id < ?2 ORDER BY id")?;
     let mut rows = find.query([low, high])?;
     while let Some(row) = rows.next()? {
         old.extend_from_slice(entries(row.get_ref(0)?.as_blob()?));
     }
     drop(rows);
-    let mut new: Vec<Entry> = Vec::new();
+    let mut new: Vec<KeyEntry> = Vec::new();
     let mut take = db.prepare_cached("DELETE FROM key_runs WHERE id = ?1 RETURNING keys")?;
     for run in runs {
         let mut rows = take.query([run.row(byte)])?;
@@ -380,7 +380,7 @@ fn rewrite(db: &Connection, byte: u8, runs: &[Run], days: EntryDays) -> Result<R
 }
 
 /// Writes the blocks of a first byte, about equally long. Keys that begin with the same six bytes are in the same block.
-fn write_blocks(db: &Connection, low: i64, all: &[Entry]) -> Result<()> {
+fn write_blocks(db: &Connection, low: i64, all: &[KeyEntry]) -> Result<()> {
     let mut put = db.prepare_cached("INSERT INTO key_blocks (id, keys) VALUES (?1, ?2)")?;
     let size = all.len().div_ceil(all.len().div_ceil(BLOCK).max(1));
     let (mut id, mut rest) = (low, all);

@@ -7,7 +7,7 @@ use super::super::completion::{
     ChatRow, InboxKind, InboxRow, InboxSeq, NewOp, OpRow, OpSeq, OpSeqs, OpState, RowState, WaitingRow,
 };
 use super::super::dedupe::DedupeKey;
-use super::super::finished::{self, Record};
+use super::super::finished::{self, FinishedRecord};
 use super::codec::LogWriter;
 use crate::collections::{IdMap, TextMap};
 use rusqlite::{Connection, Result, Statement, params};
@@ -96,8 +96,8 @@ fn append_batch(append: &mut Statement<'_>, batch: &LogWriter) -> Result<usize> 
 }
 
 impl LoggedEnd {
-    fn record(&self) -> Record<'_> {
-        Record {
+    fn record(&self) -> FinishedRecord<'_> {
+        FinishedRecord {
             seq: self.row.seq.0,
             kind: self.row.kind,
             session: &self.row.session,
@@ -489,7 +489,7 @@ impl Overlay {
             .iter()
             .filter_map(|ended| Some((ended.dedupe?, ended.row.seq.0)));
         finished::keep_keys(db, keyed)?;
-        let records: Vec<Record<'_>> = done.iter().map(|ended| ended.record()).collect();
+        let records: Vec<FinishedRecord<'_>> = done.iter().map(|ended| ended.record()).collect();
         finished::pack_between(db, &records)
     }
 

@@ -10,7 +10,7 @@ use super::super::command::Command;
 use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
 use super::super::cron::{CronCommand, CronFiles};
 use super::super::dedupe::DedupeKey;
-use super::super::finished::{self, Wanted};
+use super::super::finished::{self, PackedRange};
 use super::super::inspect::{Inspector, Section};
 use super::super::journal::{Durability, JournalSettings};
 use super::super::tests::open_held;
@@ -178,7 +178,7 @@ fn dump(db: &Connection, table: &str) -> Vec<Vec<Value>> {
                  UPDATE temp.log_done SET dedupe = NULL;",
             )
             .unwrap();
-            finished::unpack(db, Wanted::After(0, u32::MAX)).unwrap();
+            finished::unpack(db, PackedRange::After(0, u32::MAX)).unwrap();
             "temp.log_done"
         }
         table => table,
