@@ -40,9 +40,10 @@ impl SecretInput for Stdin {
             return Ok(None);
         }
         let mut stderr = super::format::stderr();
+        // Before the question: whoever pastes at once must not see it, nor lose it.
+        let no_echo = NoEcho::start(stdin.as_fd())?;
         write!(stderr, "{question}: ")?;
         stderr.flush()?;
-        let no_echo = NoEcho::start(stdin.as_fd())?;
         let answer = typed_line(stdin.lock());
         drop(no_echo);
         writeln!(stderr)?;

@@ -132,6 +132,13 @@ impl Terminal {
     /// Waits for a question, and types the answer: the lines above the answer.
     pub(crate) async fn reply(&mut self, question: &str, answer: &str) -> Vec<String> {
         let lines = self.shows(question).await;
+        if question.contains("not shown") {
+            let modes = tcgetattr(&self.keyboard).expect("a terminal").local_modes;
+            assert!(
+                !modes.contains(LocalModes::ECHO),
+                "an answer that comes at once is shown"
+            );
+        }
         self.keys(answer);
         self.keys(ENTER);
         lines
