@@ -1,4 +1,4 @@
-//! How fast the relay is, beside a bare client that keeps nothing: `cargo bench --bench relay [-- --quick] [--json FILE] [only]`.
+//! How fast the relay is, beside a bare client that keeps nothing: `cargo bench --features internals --bench relay [-- --quick] [--json FILE] [only]`.
 //!
 //! The real binary runs against a load generator on loopback, in turns with the bare client, several times; medians
 //! are printed with their ratio and the goal, and written to FILE as JSON. Figures are never a failure; a message that is lost,
