@@ -31,7 +31,7 @@ impl Author {
     /// The author of a message.
     pub fn from_source(source: &SessionSource, aliases: &dyn WhatsAppAliases) -> Self {
         let text = |field: &Option<Scalar>| {
-            let text = field.as_ref().map(Scalar::to_smol);
+            let text = field.as_ref().map(Scalar::to_smolstr);
             text.filter(|text| !text.is_empty())
         };
         let ids = [text(&source.user_id), text(&source.user_id_alt)];

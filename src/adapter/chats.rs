@@ -21,7 +21,11 @@ impl ChatId {
     pub fn from_source(source: &SessionSource) -> Self {
         Self {
             platform: source.platform.as_str().into(),
-            chat: source.chat_id.as_ref().map(Scalar::to_smol).unwrap_or_default(),
+            chat: source
+                .chat_id
+                .as_ref()
+                .map(Scalar::to_smolstr)
+                .unwrap_or_default(),
         }
     }
 
@@ -75,7 +79,7 @@ impl ChatFacts {
     /// The facts of a message's chat.
     pub fn from_source(source: &SessionSource) -> Self {
         let text = |field: &Option<Scalar>| {
-            let text = field.as_ref().map(Scalar::to_smol);
+            let text = field.as_ref().map(Scalar::to_smolstr);
             text.filter(|text| !text.is_empty())
         };
         Self {

@@ -83,7 +83,11 @@ impl TurnInput {
             }),
             _ => None,
         };
-        let short = |field: Option<Scalar>| field.map(|text| text.to_smol()).filter(|text| !text.is_empty());
+        let short = |field: Option<Scalar>| {
+            field
+                .map(|text| text.to_smolstr())
+                .filter(|text| !text.is_empty())
+        };
         let source = event.source;
         Self {
             text: text(event.text).unwrap_or_default(),

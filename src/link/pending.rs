@@ -125,7 +125,7 @@ impl PendingOps {
         entry.deadline = now.saturating_add(entry.timeout);
         self.deadlines.insert((entry.deadline, serial, id));
         let line = GatewayFrame::outbound_line(
-            id.write(&mut [0; 32]),
+            id.encode_lower(&mut [0; 32]),
             &action,
             platform.as_deref(),
             bot_id.as_deref(),

@@ -374,7 +374,7 @@ pub enum DialError {
     },
     /// No address of the connector accepts a connection.
     #[error(
-        "cannot connect to {host} port {port}: {cause}; check that the connector runs there and no firewall is in between"
+        "cannot connect to {host} port {port}: {cause}; check that something listens there and no firewall is in between"
     )]
     Connect {
         /// The connector's host.

@@ -179,7 +179,7 @@ impl DurableOp {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut digits = [0; 32];
         let mut text = self.body.action.beside(&[
-            ("id", Some(self.id.write(&mut digits))),
+            ("id", Some(self.id.encode_lower(&mut digits))),
             ("platform", self.body.platform.as_deref()),
             ("bot_id", self.body.bot_id.as_deref()),
             ("op", Some(&self.body.name)),

@@ -11,7 +11,7 @@
 //! Invariants:
 //!
 //! - A step moves the rows of its byte out of the runs and into the blocks in one transaction: a key is always in one of both.
-//! - What is here in memory may promise too much after a rollback (a filter, a count), and never too little: a run is given up only
+//! - What is here in memory may promise too much after a rollback (a filter, a count), and never too little: a run is forgotten only
 //!   when the file has none of its rows.
 //! - Keys of a journal from before are in the table `dedupe` until they are too old.
 
@@ -34,9 +34,10 @@ const BLOCK: usize = 288;
 const RUN: usize = MOVE_AT_KEYS + MOVE_AT_KEYS / 8;
 /// Fewest keys in runs that are moved into the blocks.
 const MERGE_AT: usize = 4 * MOVE_AT_KEYS;
-/// Most runs beside the blocks.
+/// Runs at which a pass begins, however few keys they have. While it lasts there may be more: then its steps are larger, so that
+/// it ends before there are many.
 const MAX_RUNS: usize = 16;
-/// Entries that one step of a pass looks at, at least.
+/// Entries that one step of a pass looks at, at least, for each [`MAX_RUNS`] runs.
 const STEP: usize = 4096;
 /// Bits of a run's filter: with its four bits a key, one of a hundred keys that are not there seems to be.
 const FILTER_BITS: usize = 1 << 18;
@@ -299,8 +300,9 @@ impl KeyIndex {
             self.pass = None;
             return Ok(());
         }
+        let enough = STEP * (self.runs.len() / MAX_RUNS).max(1);
         let mut looked_at = 0;
-        while looked_at < STEP && !pass.is_over {
+        while looked_at < enough && !pass.is_over {
             let done = rewrite(db, pass.next, &self.runs, EntryDays::ALL)?;
             looked_at += done.looked_at;
             pass.entries += done.kept;

@@ -33,7 +33,7 @@ impl OpId {
 
 impl OpId {
     /// The id as text, in `digits`: this runs several times per turn.
-    pub fn write(self, digits: &mut [u8; 32]) -> &str {
+    pub fn encode_lower(self, digits: &mut [u8; 32]) -> &str {
         const HEX: [u8; 16] = *b"0123456789abcdef";
         for (digits, byte) in digits.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
             digits[0] = HEX[usize::from(byte >> 4)];
@@ -45,7 +45,7 @@ impl OpId {
 
 impl fmt::Display for OpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.write(&mut [0; 32]))
+        f.write_str(self.encode_lower(&mut [0; 32]))
     }
 }
 

@@ -56,7 +56,7 @@ impl Scalar {
     }
 
     /// The value as a text of its own that is cheap to copy.
-    pub fn to_smol(&self) -> SmolStr {
+    pub fn to_smolstr(&self) -> SmolStr {
         match &self.0 {
             Form::Short(text) => text.clone(),
             _ => self.as_str().into(),

@@ -293,7 +293,7 @@ impl EventLoop {
         }
     }
 
-    /// Ends the turns that ended inline. What the next one needs is then where the last one had it.
+    /// Finishes the turns that ended inline. Their memory is free again before the next turn begins.
     pub(super) fn finish_inline(&mut self) {
         while let Some(finished) = self.turns.next_inline() {
             self.take_turn_requests();

@@ -555,11 +555,7 @@ impl GatewayLoop {
             (Err(end), _) => end.to_string(),
             (Ok(_), Some(code)) => format!("Discord closed the connection ({code} {why})"),
             (Ok(_), None) if was_live => format!("the connection to Discord was lost: {why}"),
-            (Ok(_), None) => {
-                format!(
-                    "cannot connect to Discord: {why}; check the network and the proxy (`hermes-relay doctor`)"
-                )
-            }
+            (Ok(_), None) => format!("cannot connect to Discord: {why} (`hermes-relay doctor` tells more)"),
         };
         let retry_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         tracing::warn!(retry_ms, "{why}");
