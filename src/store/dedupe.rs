@@ -4,24 +4,79 @@
 //! the index in slices, so that neighbours share pages. A key is never dropped before it is in the index.
 
 use super::completion::InboxSeq;
+use super::varint;
 use crate::collections::TextMap;
+use blake2::Blake2s256;
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
-/// Identifies a message across deliveries: 16 bytes of SHA-256 over length-prefixed parts.
+/// What a journal notes its [`KeyHash`] under.
+pub(super) const KEY_HASH: &str = "key_hash";
+
+/// How a journal makes its keys. It stays with the way that it began with, so that it knows its keys again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyHash {
+    /// Journals from before there was a choice.
+    #[default]
+    Sha256,
+    /// New journals: cheaper where the processor has no instructions for SHA-256.
+    Blake2s,
+}
+
+impl KeyHash {
+    /// The key of these parts. `["ab", "c"]` and `["a", "bc"]` differ.
+    pub fn key(self, parts: &[&str]) -> DedupeKey {
+        match self {
+            Self::Sha256 => {
+                let mut hash = Sha256::new();
+                for part in parts {
+                    hash.update((part.len() as u64).to_le_bytes());
+                    hash.update(part.as_bytes());
+                }
+                DedupeKey::truncated(&hash.finalize())
+            }
+            Self::Blake2s => {
+                // In one piece, which is one block for the ids of most messages.
+                let mut text = Vec::with_capacity(128);
+                for part in parts {
+                    varint::put(&mut text, part.len() as u64);
+                    text.extend_from_slice(part.as_bytes());
+                }
+                DedupeKey::truncated(&Blake2s256::digest(&text))
+            }
+        }
+    }
+}
+
+impl ToSql for KeyHash {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        let code = match self {
+            Self::Sha256 => 1_i64,
+            Self::Blake2s => 2,
+        };
+        Ok(code.into())
+    }
+}
+
+impl FromSql for KeyHash {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        match value.as_i64()? {
+            1 => Ok(Self::Sha256),
+            2 => Ok(Self::Blake2s),
+            other => Err(FromSqlError::OutOfRange(other)),
+        }
+    }
+}
+
+/// Identifies a message across deliveries: 16 bytes of a hash over its parts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupeKey([u8; 16]);
 
 impl DedupeKey {
-    /// The key of these parts. `["ab", "c"]` and `["a", "bc"]` differ.
-    pub fn new(parts: &[&str]) -> Self {
-        let mut hash = Sha256::new();
-        for part in parts {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part.as_bytes());
-        }
+    fn truncated(hash: &[u8]) -> Self {
         let mut key = [0; 16];
-        key.copy_from_slice(&hash.finalize()[..16]);
+        key.copy_from_slice(&hash[..16]);
         Self(key)
     }
 
@@ -151,7 +206,7 @@ mod tests {
     use super::*;
 
     fn key(n: usize) -> DedupeKey {
-        DedupeKey::new(&[&n.to_string()])
+        KeyHash::Blake2s.key(&[&n.to_string()])
     }
 
     fn seq(n: usize) -> InboxSeq {
@@ -191,11 +246,21 @@ mod tests {
 
     #[test]
     fn a_key_knows_where_its_parts_end() {
-        assert_ne!(DedupeKey::new(&["ab", "c"]), DedupeKey::new(&["a", "bc"]));
-        assert_ne!(DedupeKey::new(&["a"]), DedupeKey::new(&["a", ""]));
-        assert_eq!(
-            DedupeKey::new(&["discord", "1", "2"]),
-            DedupeKey::new(&["discord", "1", "2"])
-        );
+        for hash in [KeyHash::Sha256, KeyHash::Blake2s] {
+            assert_ne!(hash.key(&["ab", "c"]), hash.key(&["a", "bc"]));
+            assert_ne!(hash.key(&["a"]), hash.key(&["a", ""]));
+            let long = "a".repeat(200);
+            assert_ne!(hash.key(&[&long, "b"]), hash.key(&[&long, "c"]));
+            assert_eq!(hash.key(&["discord", "1", "2"]), hash.key(&["discord", "1", "2"]));
+        }
+    }
+
+    /// Another version of the program knows the messages of this one again.
+    #[test]
+    fn keys_stay_as_they_are() {
+        let parts = ["message", "discord", "1000000000000000001", "1000000000000000002"];
+        let text = |hash: KeyHash| format!("{:?}", hash.key(&parts));
+        assert_eq!(text(KeyHash::Sha256), "DedupeKey(449ec81a721e7d28b3d1cd3a46f715b7)");
+        assert_eq!(text(KeyHash::Blake2s), "DedupeKey(24a4ce4bd324403828fe42654e9d5fda)");
     }
 }

@@ -485,7 +485,7 @@ pub(super) fn unpack(db: &Connection, wanted: PackedRange) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{journal::JournalSettings, schema};
+    use crate::store::{KeyHash, journal::JournalSettings, schema};
 
     /// A record whose texts are like those of real ones, some of them odd.
     fn row(seq: i64) -> DoneRow {
@@ -632,7 +632,7 @@ mod tests {
     #[test]
     fn keys_are_kept_until_the_index_has_them() {
         let (_dir, db) = journal();
-        let key = |seq: i64| (DedupeKey::new(&[&seq.to_string()]), seq);
+        let key = |seq: i64| (KeyHash::Blake2s.key(&[&seq.to_string()]), seq);
         keep_keys(&db, [3, 4, 9].into_iter().map(key)).unwrap();
         keep_keys(&db, [70_000].into_iter().map(key)).unwrap();
         keep_keys(&db, std::iter::empty()).unwrap();

@@ -433,10 +433,10 @@ impl<'c> FindKey<'c> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{journal::JournalSettings, schema};
+    use crate::store::{KeyHash, journal::JournalSettings, schema};
 
     fn key(number: usize) -> DedupeKey {
-        DedupeKey::new(&[&number.to_string()])
+        KeyHash::Blake2s.key(&[&number.to_string()])
     }
 
     fn sorted(numbers: std::ops::Range<usize>) -> Vec<(DedupeKey, InboxSeq)> {

@@ -96,7 +96,7 @@ pub use cron::{
     MAX_LISTED_RUNS, RunRow, RunSource, UnreadableJob,
 };
 pub use data::SqliteDataStore;
-pub use dedupe::DedupeKey;
+pub use dedupe::{DedupeKey, KeyHash};
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 #[cfg(feature = "nats")]
 pub use follower::{FollowError, Follower, FollowerState, StreamContent, StreamRecord};

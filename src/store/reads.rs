@@ -7,8 +7,7 @@ use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState
 use super::completion::{InboxSeq, OpSeq};
 use super::cron;
 use super::days::Calendar;
-use super::dedupe::DedupeKey;
-use super::dedupe::RecentKeys;
+use super::dedupe::{DedupeKey, KEY_HASH, KeyHash, RecentKeys};
 use super::finished;
 use super::handed::{self, HandedCommand, HandedReply};
 use super::journal::JournalSettings;
@@ -252,6 +251,8 @@ pub struct Recovered {
     pub usage: Vec<UsageRow>,
     /// What was kept under [`LEFT_QUESTIONS`].
     pub questions: Option<Vec<u8>>,
+    /// How it makes the keys of messages.
+    pub key_hash: KeyHash,
 }
 
 /// Where the questions that are shown are kept, among what sessions resume with.
@@ -276,6 +277,10 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         access: access::rows(db)?,
         usage: access::latest_usage(db)?,
         questions: resume(db, LEFT_QUESTIONS)?,
+        key_hash: db
+            .query_row("SELECT value FROM meta WHERE name = ?1", [KEY_HASH], |row| row.get(0))
+            .optional()?
+            .unwrap_or_default(),
     };
     let writer_state = WriterState {
         recent: recent(db)?,

@@ -3,11 +3,12 @@
 //! A new journal is written beside its path and then renamed, so that it exists completely or not at all. Creating never
 //! touches a directory that contains any file of a journal.
 
+use super::dedupe::{KEY_HASH, KeyHash};
 use super::fault::{Fault, FaultKind, OpenError};
 use super::journal::{Durability, JournalSettings};
 use super::lock::{StateLock, database_files, private_file};
 use super::log;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, params};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -328,6 +329,9 @@ fn fill(path: &Path) -> Result<(), OpenError> {
         "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; PRAGMA auto_vacuum = INCREMENTAL;";
     db.execute_batch(without_sync).map_err(open_error)?;
     migrate(&db, path)?;
+    let key_hash = params![KEY_HASH, KeyHash::Blake2s];
+    db.execute("INSERT INTO meta (name, value) VALUES (?1, ?2)", key_hash)
+        .map_err(open_error)?;
     db.execute_batch("PRAGMA journal_mode = WAL")
         .map_err(open_error)?;
     db.close().map_err(|(_, error)| open_error(error))

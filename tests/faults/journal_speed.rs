@@ -1,7 +1,7 @@
 //! How fast the journal takes messages. Prints rates; run with `--ignored --nocapture`.
 
 use hermes_relay::store::{
-    Command, Completion, DedupeKey, Durability, InboxKind, Journal, JournalSettings, NewOp, RowState,
+    Command, Completion, Durability, InboxKind, Journal, JournalSettings, KeyHash, NewOp, RowState,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
         token: n,
         kind: InboxKind::Inbound,
         session: Arc::clone(&names[usize::try_from(n * 7919 % sessions).unwrap()]),
-        dedupe: Some(DedupeKey::new(&["discord", &n.to_string()])),
+        dedupe: Some(KeyHash::Blake2s.key(&["discord", &n.to_string()])),
         buffer_id: Some(format!("buffer-{n}")),
         line: line.clone(),
         start: true,

@@ -8,7 +8,7 @@ use hermes_relay::agent::{Agent, EchoAgent};
 use hermes_relay::cluster::WithoutServer;
 use hermes_relay::net::tls::{Tls, TlsSettings};
 use hermes_relay::relay::cluster::{ClusterMember, MemberSettings};
-use hermes_relay::store::{Command, DedupeKey, InboxKind, Journal, JournalSettings, Opened};
+use hermes_relay::store::{Command, InboxKind, Journal, JournalSettings, KeyHash, Opened};
 
 use crate::support::memory_relay::start_with;
 use crate::{Server, number};
@@ -67,7 +67,7 @@ async fn median_commit(mut opened: Opened) -> Duration {
             token: commit as u64,
             kind: InboxKind::Inbound,
             session: Arc::clone(&session),
-            dedupe: Some(DedupeKey::new(&["discord", &commit.to_string()])),
+            dedupe: Some(KeyHash::Blake2s.key(&["discord", &commit.to_string()])),
             buffer_id: Some(format!("buffer-{commit}")),
             line: vec![b'x'; 400],
             start: false,

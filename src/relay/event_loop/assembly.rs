@@ -154,7 +154,7 @@ impl EventLoop {
             adapters: adapters(&loop_settings, &LinkStatus::default()),
             chats: Chats::new(settings),
             access: AccessControl::new(settings, &recovered.access, &recovered.usage, clock.unix_ms()),
-            inbound: Inbound::new(settings),
+            inbound: Inbound::new(settings, recovered.key_hash),
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
             turn_requests,
             messages: Messages::new(),

@@ -10,7 +10,7 @@ use crate::config::Settings;
 use crate::link::Generation;
 use crate::relay::effects::{Accepting, Effect, Effects, Intent, NewMessage, Pending, Work};
 use crate::relay::transport::{InterruptRequest, InterruptTarget};
-use crate::store::{Command, Committed, DedupeKey, InboxKind};
+use crate::store::{Command, Committed, DedupeKey, InboxKind, KeyHash};
 use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, Undecodable};
 
 /// Interrupts that wait for the frames before them; further ones stop only what runs already.
@@ -35,6 +35,8 @@ pub struct InboundCounters {
 /// Accepts messages.
 #[derive(Debug)]
 pub struct Inbound {
+    /// How the journal makes the keys of messages.
+    key_hash: KeyHash,
     /// Platforms that this relay announces.
     announced: Vec<String>,
     /// Platforms of messages that are not among those, up to [`MAX_UNDECLARED`].
@@ -49,9 +51,10 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings, key_hash: KeyHash) -> Self {
         let announced = settings.identities();
         Self {
+            key_hash,
             announced: announced.map(|identity| identity.platform.clone()).collect(),
             undeclared: BTreeSet::new(),
             taken: None,
@@ -197,6 +200,16 @@ impl Inbound {
             .collect()
     }
 
+    /// The key of a message that came in a frame.
+    pub fn dedupe_key(&self, event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
+        dedupe_key(event, buffer_id, self.key_hash)
+    }
+
+    /// The key of a message that the relay makes, by what it is made from.
+    pub fn own_key(&self, parts: &[&str]) -> DedupeKey {
+        self.key_hash.key(parts)
+    }
+
     /// Whether every frame that came before an interrupt was taken.
     fn has_taken(&self, interrupt: &InterruptRequest) -> bool {
         match self.taken {
@@ -252,7 +265,7 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
 }
 
 /// What makes a message the same when it comes again: its id in its chat, else the frame's buffer id.
-pub fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
+fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>, hash: KeyHash) -> Option<DedupeKey> {
     fn text(field: Option<&Scalar>) -> Option<&str> {
         field.map(Scalar::as_str).filter(|text| !text.is_empty())
     }
@@ -271,11 +284,11 @@ pub fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<Dedup
             &press.prompt_id,
             &press.option_id,
         ];
-        return Some(DedupeKey::new(&parts));
+        return Some(hash.key(&parts));
     }
     if let (Some(chat), Some(message)) = (chat, message) {
         if event.is_deleted {
-            return Some(DedupeKey::new(&["deleted", platform, chat, message]));
+            return Some(hash.key(&["deleted", platform, chat, message]));
         }
         if event.is_edit {
             // The same text may come back with a later edit.
@@ -283,12 +296,12 @@ pub fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<Dedup
                 Some(buffer_id) => ("edit", buffer_id),
                 None => ("edit to", event.text()),
             };
-            return Some(DedupeKey::new(&[kind, platform, chat, message, which]));
+            return Some(hash.key(&[kind, platform, chat, message, which]));
         }
     }
     match (chat, message, buffer_id) {
-        (Some(chat), Some(message), _) => Some(DedupeKey::new(&["message", platform, chat, message])),
-        (_, _, Some(buffer_id)) => Some(DedupeKey::new(&["delivery", buffer_id])),
+        (Some(chat), Some(message), _) => Some(hash.key(&["message", platform, chat, message])),
+        (_, _, Some(buffer_id)) => Some(hash.key(&["delivery", buffer_id])),
         _ => None,
     }
 }
@@ -309,7 +322,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_that_passed_its_message_is_applied_once_more_when_that_is_taken() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
         inbound.interrupted(interrupt(2), false);
         assert!(inbound.taken(Generation::first()).is_empty(), "the first of two");
         assert_eq!(inbound.taken(Generation::first()), [SessionKey::from_text("s")]);
@@ -318,7 +331,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_that_stopped_a_turn_or_passed_nothing_is_not_kept() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
         inbound.interrupted(interrupt(2), true);
         inbound.interrupted(interrupt(0), false);
         for _ in 0..3 {
@@ -328,7 +341,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_that_names_a_draft_waits_for_no_later_turn() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
         let chat = ChatId {
             platform: "telegram".into(),
             chat: "1".into(),
@@ -347,7 +360,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_of_an_earlier_connection_does_not_wait_for_ever() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
         inbound.interrupted(interrupt(9), false);
         assert_eq!(
             inbound.taken(Generation::first().next()),

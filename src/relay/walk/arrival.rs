@@ -14,13 +14,13 @@ use crate::relay::effects::{
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
-use crate::relay::parts::inbound::{accept, dedupe_key};
+use crate::relay::parts::inbound::accept;
 use crate::relay::parts::messages::gist;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::{TurnOrigin, decode_line, message_span};
 use crate::relay::transport::{FrameBody, InboundFrame, InterruptRequest, InterruptTarget};
 use crate::session::{Admission, StopReason, TurnId};
-use crate::store::{DedupeKey, InboxKind, InboxSeq, RowState};
+use crate::store::{InboxKind, InboxSeq, RowState};
 use crate::text::truncate;
 use crate::wire::{MessageEvent, SessionKey};
 use crate::words::PhraseKey;
@@ -82,7 +82,7 @@ impl EventLoop {
         self.warn_if_undeclared(event.source.platform.as_str());
         let message = NewMessage {
             kind,
-            dedupe: dedupe_key(&event, buffer_id.as_deref()),
+            dedupe: self.inbound.dedupe_key(&event, buffer_id.as_deref()),
             buffer_id,
             line,
             start: false,
@@ -114,7 +114,7 @@ impl EventLoop {
         let session = self.chats.name(&mut event);
         let message = NewMessage {
             kind,
-            dedupe: Some(DedupeKey::new(&["approved", code])),
+            dedupe: Some(self.inbound.own_key(&["approved", code])),
             buffer_id: None,
             line,
             start: false,

@@ -9,7 +9,7 @@ use crate::relay::parts::approvals::QueueQuestion;
 use crate::relay::parts::messages::gist;
 use crate::relay::parts::turns::decode_line;
 use crate::session::{Admission, StopReason};
-use crate::store::{DedupeKey, InboxSeq, RowState};
+use crate::store::{InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
 use crate::words::ChatPhrase;
 
@@ -105,7 +105,7 @@ impl EventLoop {
         let message = NewMessage {
             kind: last.kind,
             // A command that is read again after a crash makes the same message.
-            dedupe: Some(DedupeKey::new(&["retry", session.as_str(), &row.0.to_string()])),
+            dedupe: Some(self.inbound.own_key(&["retry", session.as_str(), &row.0.to_string()])),
             buffer_id: None,
             line: last.line,
             start: false,

@@ -9,7 +9,7 @@ use super::super::apply::JournalDb;
 use super::super::command::Command;
 use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
 use super::super::cron::{CronCommand, CronFiles};
-use super::super::dedupe::DedupeKey;
+use super::super::dedupe::{DedupeKey, KeyHash};
 use super::super::finished::{self, PackedRange};
 use super::super::inspect::{Inspector, Section};
 use super::super::journal::{Durability, JournalSettings};
@@ -43,7 +43,7 @@ impl Dice {
 fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
     let now_ms = NOW + i64::try_from(token).unwrap();
     let session = || format!("session {}", token % 3).into();
-    let key = DedupeKey::new(&[&dice.below(200).to_string()]);
+    let key = KeyHash::Blake2s.key(&[&dice.below(200).to_string()]);
     let dedupe = (dice.below(4) > 0).then_some(key);
     let new_ops = |count: u64| -> Vec<NewOp> {
         let op = |number| NewOp {

@@ -18,7 +18,7 @@ fn accept(token: u64, session: &str, key: Option<&str>) -> Command {
         token,
         kind: InboxKind::Inbound,
         session: session.into(),
-        dedupe: key.map(|key| DedupeKey::new(&[key])),
+        dedupe: key.map(|key| KeyHash::Blake2s.key(&[key])),
         buffer_id: Some(format!("buffer-{token}")),
         line: vec![b'x'; 400],
         start: true,
@@ -362,13 +362,30 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
     });
 }
 
+#[tokio::test]
+async fn a_journal_keeps_making_keys_as_it_began() {
+    let hash_of = |dir: &Path| {
+        let opened = Journal::open(dir, JournalSettings::default(), NOW).unwrap();
+        (opened.recovered.key_hash, opened.journal)
+    };
+    let (new, old) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    drop(schema::make_as_of(&schema::path_in(old.path()), schema::WITH_LOG));
+    for _ in 0..2 {
+        for (dir, hash) in [(&new, KeyHash::Blake2s), (&old, KeyHash::Sha256)] {
+            let (found, journal) = hash_of(dir.path());
+            assert_eq!(found, hash);
+            journal.close().await.unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_journal_from_before_there_were_packs_keeps_its_records_and_its_keys() {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings::default();
     let db = schema::make_as_of(&schema::path_in(dir.path()), schema::WITH_LOG);
     for seq in 1..=100 {
-        let key = DedupeKey::new(&[&seq.to_string()]);
+        let key = KeyHash::Blake2s.key(&[&seq.to_string()]);
         let key = key.as_bytes().as_slice();
         // The last ten are not in the index yet.
         let state = if seq == 50 {

@@ -5,7 +5,7 @@ mod files;
 
 use crate::support::wait::SOON;
 use hermes_relay::store::{
-    ChatRow, Command, Completion, DedupeKey, InboxKind, Journal, JournalSettings, NewOp, Opened,
+    ChatRow, Command, Completion, InboxKind, Journal, JournalSettings, KeyHash, NewOp, Opened,
 };
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) fn accept(token: u64, session: &str, key: Option<&str>, start: bool) 
         token,
         kind: InboxKind::Inbound,
         session: session.into(),
-        dedupe: key.map(|key| DedupeKey::new(&["discord", "chat", key])),
+        dedupe: key.map(|key| KeyHash::Blake2s.key(&["discord", "chat", key])),
         buffer_id: Some(format!("buffer-{token}")),
         line: format!("line {token}").into_bytes(),
         start,
