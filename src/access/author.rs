@@ -1,5 +1,6 @@
 //! The author of an event: who they are by every id, and where they write.
 
+use smallvec::SmallVec;
 use smol_str::SmolStr;
 
 use super::identity::{PersonId, bare_whatsapp_id, canonical_id, canonical_platform, lid};
@@ -12,9 +13,9 @@ pub struct Author {
     pub platform: SmolStr,
     /// Every id that the person is known by there, the platform's own first, in its spelling; empty when the event names
     /// nobody.
-    pub ids: Vec<SmolStr>,
+    pub ids: SmallVec<[SmolStr; 1]>,
     /// The chat, and the one that it is a thread of.
-    pub chats: Vec<SmolStr>,
+    pub chats: SmallVec<[SmolStr; 1]>,
     /// Whether it is a direct message.
     pub direct: bool,
     /// Whether the event says that a bot wrote it.
@@ -22,9 +23,9 @@ pub struct Author {
     /// The ids of their roles in the server, where the event names them.
     pub roles: Vec<String>,
     /// The person by each of their ids.
-    pub(super) people: Vec<PersonId>,
+    pub(super) people: SmallVec<[PersonId; 1]>,
     /// People by an id that may be theirs: denials hold for these too.
-    pub(super) alike: Vec<PersonId>,
+    pub(super) alike: SmallVec<[PersonId; 1]>,
 }
 
 impl Author {
@@ -42,8 +43,8 @@ impl Author {
             roles: source.user_roles.clone(),
             ..Self::new(
                 &source.platform,
-                ids.into_iter().flatten().collect(),
-                chats.into_iter().flatten().collect(),
+                ids.into_iter().flatten(),
+                chats.into_iter().flatten(),
                 direct,
                 aliases,
             )
@@ -53,13 +54,15 @@ impl Author {
     /// Somebody with these ids, the platform's own first, in a chat and the one that it is a thread of.
     pub fn new(
         platform: &Platform,
-        mut ids: Vec<SmolStr>,
-        chats: Vec<SmolStr>,
+        ids: impl IntoIterator<Item = SmolStr>,
+        chats: impl IntoIterator<Item = SmolStr>,
         direct: bool,
         aliases: &dyn WhatsAppAliases,
     ) -> Self {
         let is_whatsapp = matches!(platform.as_str(), "whatsapp" | "whatsapp_cloud");
-        let (mut people, mut alike, mut known) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ids: SmallVec<[SmolStr; 1]> = ids.into_iter().collect();
+        let (mut people, mut alike, mut known) =
+            (SmallVec::new(), SmallVec::new(), SmallVec::<[SmolStr; 1]>::new());
         if is_whatsapp {
             for id in &ids {
                 known.push(id.clone());
@@ -89,7 +92,7 @@ impl Author {
         Self {
             platform: platform.as_str().into(),
             ids,
-            chats,
+            chats: chats.into_iter().collect(),
             direct,
             is_bot: false,
             roles: Vec::new(),
@@ -162,7 +165,7 @@ impl Author {
     }
 }
 
-fn add(people: &mut Vec<PersonId>, person: PersonId) {
+fn add(people: &mut SmallVec<[PersonId; 1]>, person: PersonId) {
     if !people.contains(&person) {
         people.push(person);
     }

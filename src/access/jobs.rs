@@ -114,7 +114,7 @@ mod tests {
     use crate::wire::{NoAliases, Platform};
 
     fn author(ids: &[&str], chat: &str) -> Author {
-        let ids = ids.iter().map(|id| (*id).into()).collect();
+        let ids = ids.iter().map(|id| (*id).into());
         Author::new(&Platform::WHATSAPP, ids, vec![chat.into()], true, &NoAliases)
     }
 

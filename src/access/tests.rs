@@ -865,7 +865,7 @@ proptest! {
 #[test]
 fn a_person_has_one_budget_whichever_id_they_write_with() {
     let by = |ids: &[&str]| {
-        let ids = ids.iter().map(|id| (*id).into()).collect();
+        let ids = ids.iter().map(|id| (*id).into());
         Author::new(&Platform::WHATSAPP, ids, vec!["c".into()], true, &NoAliases)
     };
     let settings = LimitSettings {

@@ -110,7 +110,7 @@ impl ActionBuilder {
     fn threaded(&self, anchor: Option<&SmolStr>) -> Metadata {
         let mut tags = self.facts.tags();
         if let Some(anchor) = anchor.filter(|_| is_slack(&self.chat) && self.facts.thread_id.is_none()) {
-            tags.insert("thread_id".to_owned(), anchor.as_str().into());
+            tags.insert("thread_id", anchor.as_str());
         }
         tags
     }
@@ -123,7 +123,7 @@ impl ActionBuilder {
             TextKind::Growing => "expect_edits",
             TextKind::Final => "notify",
         };
-        tags.insert(flag.to_owned(), true.into());
+        tags.insert(flag, true);
         tags
     }
 
@@ -153,7 +153,7 @@ impl ActionBuilder {
     pub(super) fn media_tags(&self) -> Metadata {
         let mut tags = self.tags();
         tags.extend(self.previews.clone());
-        tags.insert("notify".to_owned(), true.into());
+        tags.insert("notify", true);
         tags
     }
 
@@ -200,7 +200,7 @@ impl ActionBuilder {
 
     /// Whether links are to be previewed by all means.
     pub(super) fn forces_previews(&self) -> bool {
-        self.previews.values().any(|preview| *preview == true)
+        self.previews.iter().any(|(_, preview)| *preview == true)
     }
 
     /// Whether a message that was posted with another text has to be posted anew for its links to be previewed.
@@ -219,10 +219,10 @@ fn formats(settings: &StreamSettings, descriptor: Option<&CapabilityDescriptor>)
         ]
         .into_iter()
         .filter(|(_, enabled)| *enabled)
-        .map(|(key, _)| (key.to_owned(), true.into()))
+        .map(|(key, _)| (key, true))
         .collect();
         if !formats.is_empty() {
-            hints.insert("format_hints".to_owned(), formats.into());
+            hints.insert("format_hints", formats);
         }
     }
     hints
@@ -237,6 +237,6 @@ fn previews(settings: &StreamSettings, chat: &ChatId) -> Metadata {
     previews
         .into_iter()
         .filter(|_| is_slack(chat))
-        .filter_map(|(key, preview)| Some((key.to_owned(), preview?.into())))
+        .filter_map(|(key, preview)| Some((key, preview?)))
         .collect()
 }

@@ -101,10 +101,11 @@ impl ChatFacts {
             ("profile", &self.profile),
             ("thread_id", &self.thread_id),
         ];
-        let mut known = Metadata::new();
+        // Room for what an op adds.
+        let mut known = Metadata::with_capacity(4);
         for (key, value) in tags {
             if let Some(value) = value {
-                known.insert(key.to_owned(), value.as_str().into());
+                known.insert(key, value.as_str());
             }
         }
         known
@@ -244,7 +245,7 @@ mod tests {
             ..ChatFacts::default()
         };
         assert_eq!(
-            serde_json::Value::Object(facts.tags()),
+            serde_json::Value::from(facts.tags()),
             serde_json::json!({"scope_id": "g", "user_id": "u"})
         );
     }

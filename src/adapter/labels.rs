@@ -32,6 +32,21 @@ pub(super) struct ChannelLabels {
     pub(super) parent: Option<String>,
 }
 
+impl ChannelLabels {
+    fn learn(&mut self, source: &SessionSource) {
+        update(&mut self.topic, label(source.chat_topic.as_ref()));
+        let told = [
+            (&mut self.name, &source.chat_name),
+            (&mut self.parent, &source.parent_chat_id),
+        ];
+        for (known, told) in told {
+            if let Some(told) = label(told.as_ref()) {
+                update(known, Some(told));
+            }
+        }
+    }
+}
+
 impl Default for LabelMemory {
     fn default() -> Self {
         Self {
@@ -51,20 +66,12 @@ impl LabelMemory {
         let scope = label(source.scope_id.as_ref()).unwrap_or_default();
         if let Some(channel) = label(source.chat_id.as_ref()) {
             let key = key(scope, channel);
-            if self.channels.peek(&key).is_none() {
-                self.channels.insert(key.clone(), ChannelLabels::default());
-            }
             if let Some(labels) = self.channels.get_mut(&key) {
-                update(&mut labels.topic, label(source.chat_topic.as_ref()));
-                let told = [
-                    (&mut labels.name, &source.chat_name),
-                    (&mut labels.parent, &source.parent_chat_id),
-                ];
-                for (known, told) in told {
-                    if let Some(told) = label(told.as_ref()) {
-                        update(known, Some(told));
-                    }
-                }
+                labels.learn(source);
+            } else {
+                let mut labels = ChannelLabels::default();
+                labels.learn(source);
+                self.channels.insert(key, labels);
             }
         }
         if let (Some(person), Some(name)) = (label(source.user_id.as_ref()), label(source.user_name.as_ref()))

@@ -1,10 +1,12 @@
 //! Threads that the connector opened by itself. Only those are renamed, and only once: a thread that a person opened or
 //! named keeps its name.
 
+use serde_json::{Map, Value};
+
 use super::chats::{ChatFacts, ChatId};
 use crate::collections::BoundedCache;
 use crate::text::truncate;
-use crate::wire::{Action, MessageEvent, Metadata, Platform, Scalar, SessionSource};
+use crate::wire::{Action, MessageEvent, Platform, Scalar, SessionSource};
 
 /// Longest name of a thread, in characters.
 const MAX_THREAD_NAME: usize = 100;
@@ -102,7 +104,7 @@ pub(super) fn open_thread(event: &MessageEvent, project: Option<&str>, unnamed: 
     };
     let mut metadata = ChatFacts::from_source(&event.source).tags();
     // Where the platform opens threads under messages, it is this one.
-    metadata.insert("message_id".to_owned(), text(&event.message_id).into());
+    metadata.insert("message_id", text(&event.message_id));
     Action::ThreadCreate {
         chat_id: text(&event.source.chat_id).into(),
         thread_name: name,
@@ -111,7 +113,7 @@ pub(super) fn open_thread(event: &MessageEvent, project: Option<&str>, unnamed: 
 }
 
 /// Makes the source of a message in a group that of one in a thread of the group. On Discord a thread is a chat of its own.
-pub fn move_to_thread(source: &mut Metadata, platform: &Platform, thread: &str) {
+pub fn move_to_thread(source: &mut Map<String, Value>, platform: &Platform, thread: &str) {
     source.insert("thread_id".to_owned(), thread.into());
     if *platform == Platform::DISCORD {
         let group = source.insert("chat_id".to_owned(), thread.into());

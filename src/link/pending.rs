@@ -42,6 +42,7 @@ pub(super) struct PendingOps {
     last: Serial,
     ops: IdMap<OpId, Entry>,
     waiting: BTreeMap<Serial, OpId>,
+    /// When each op is looked at, at the latest: one that was written meanwhile has more time, and is put back then.
     deadlines: BTreeSet<(Duration, Serial, OpId)>,
 }
 
@@ -50,6 +51,8 @@ struct Entry {
     serial: Serial,
     timeout: Duration,
     deadline: Duration,
+    /// Where it is among the deadlines.
+    checked_at: Duration,
     state: SendState,
 }
 
@@ -104,6 +107,7 @@ impl PendingOps {
             serial,
             timeout,
             deadline,
+            checked_at: deadline,
             state,
         };
         self.ops.insert(op.id, entry);
@@ -111,7 +115,7 @@ impl PendingOps {
 
     /// The next line to write, and its op; from now on the op is in flight.
     pub(super) fn write_next(&mut self, now: Duration) -> Option<(OpId, String)> {
-        let (serial, id) = self.waiting.pop_first()?;
+        let (_, id) = self.waiting.pop_first()?;
         let entry = self.ops.get_mut(&id)?;
         let SendState::Waiting {
             action,
@@ -121,9 +125,7 @@ impl PendingOps {
         else {
             return None;
         };
-        self.deadlines.remove(&(entry.deadline, serial, id));
         entry.deadline = now.saturating_add(entry.timeout);
-        self.deadlines.insert((entry.deadline, serial, id));
         let line = GatewayFrame::outbound_line(
             id.encode_lower(&mut [0; 32]),
             &action,
@@ -148,13 +150,20 @@ impl PendingOps {
 
     /// Completes one op that has timed out.
     pub(super) fn expire_next(&mut self, now: Duration) -> Option<Completed> {
-        let (at, _, id) = *self.deadlines.first()?;
-        if at > now {
-            return None;
+        loop {
+            let (at, serial, id) = *self.deadlines.first()?;
+            if at > now {
+                return None;
+            }
+            let entry = self.ops.get_mut(&id)?;
+            if entry.deadline <= now {
+                let unknown = SendResult::Answered(Box::new(Outcome::Unknown));
+                return Some(self.remove(id)?.end(id, NotSent::Expired, unknown));
+            }
+            entry.checked_at = entry.deadline;
+            self.deadlines.pop_first();
+            self.deadlines.insert((entry.checked_at, serial, id));
         }
-        let unknown = SendResult::Answered(Box::new(Outcome::Unknown));
-        self.remove(id)
-            .map(|entry| entry.end(id, NotSent::Expired, unknown))
     }
 
     /// Completes everything, in request order.
@@ -170,8 +179,10 @@ impl PendingOps {
 
     fn remove(&mut self, id: OpId) -> Option<Entry> {
         let entry = self.ops.remove(&id)?;
-        self.deadlines.remove(&(entry.deadline, entry.serial, id));
-        self.waiting.remove(&entry.serial);
+        self.deadlines.remove(&(entry.checked_at, entry.serial, id));
+        if matches!(entry.state, SendState::Waiting { .. }) {
+            self.waiting.remove(&entry.serial);
+        }
         Some(entry)
     }
 }

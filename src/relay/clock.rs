@@ -75,6 +75,53 @@ impl Clock {
     }
 }
 
+/// The clocks as the event loop sees them: they stand still while it handles what has happened, so that a turn does not read
+/// them a dozen times.
+#[derive(Debug)]
+pub(crate) struct LoopClock {
+    clock: Clock,
+    now: Moment,
+}
+
+impl LoopClock {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            now: clock.now(),
+        }
+    }
+
+    /// Reads both clocks.
+    pub(crate) fn advance(&mut self) {
+        self.now = self.clock.now();
+    }
+
+    /// What both clocks said last.
+    pub(crate) fn now(&self) -> Moment {
+        self.now
+    }
+
+    /// What the monotonic one said last.
+    pub(crate) fn mono(&self) -> Duration {
+        self.now.mono
+    }
+
+    /// The time of day as it was last, in milliseconds since 1970.
+    pub(crate) fn unix_ms(&self) -> i64 {
+        self.now.unix_ms
+    }
+
+    /// A point of the monotonic clock, for a timer.
+    pub(crate) fn instant(&self, mono: Duration) -> tokio::time::Instant {
+        self.clock.instant(mono)
+    }
+
+    /// The clocks themselves, for a task.
+    pub(crate) fn live(&self) -> Clock {
+        self.clock
+    }
+}
+
 /// Milliseconds since 1970; zero for a clock that stands before it.
 pub(crate) fn unix_ms(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -324,7 +324,7 @@ pub(super) struct Submission {
 pub(super) struct NewMessage {
     pub(super) kind: InboxKind,
     pub(super) buffer_id: Option<String>,
-    pub(super) line: Vec<u8>,
+    pub(super) line: Arc<[u8]>,
     pub(super) dedupe: Option<DedupeKey>,
     /// Its turn starts as soon as it is committed.
     pub(super) start: bool,
@@ -428,6 +428,9 @@ impl SelectedAgent {
     }
 }
 
+/// Commands that there is room for between rounds.
+const KEPT_COMMANDS: usize = 512;
+
 impl Effects {
     /// Something for another part.
     pub(super) fn push(&mut self, effect: Effect) {
@@ -458,19 +461,27 @@ impl Effects {
         self.last_token
     }
 
+    /// The commands that the journal does not have yet, in order, to be taken out, and who waits for those with a token.
+    pub(super) fn outgoing(&mut self) -> (&mut Vec<Command>, std::vec::Drain<'_, (u64, Pending)>) {
+        (&mut self.commands, self.pending.drain(..))
+    }
+
+    /// The commands were taken: gives back the memory of an unusual number of them.
+    pub(super) fn shrink(&mut self) {
+        self.commands.shrink_to(KEPT_COMMANDS);
+        self.pending.shrink_to(KEPT_COMMANDS);
+    }
+
     /// The commands since the last call, in order, and who waits for those with a token.
     pub(super) fn take_commands(&mut self) -> (Vec<Command>, Vec<(u64, Pending)>) {
-        (take(&mut self.commands), take(&mut self.pending))
+        (
+            std::mem::take(&mut self.commands),
+            std::mem::take(&mut self.pending),
+        )
     }
 
     /// Commands that the journal does not have yet.
     pub(super) fn commands(&self) -> usize {
         self.commands.len()
     }
-}
-
-/// Takes a list and leaves one with room for as much again: the next round is often as long.
-fn take<T>(list: &mut Vec<T>) -> Vec<T> {
-    let room = Vec::with_capacity(list.len());
-    std::mem::replace(list, room)
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
+use smallvec::SmallVec;
 use smol_str::SmolStr;
 
 use crate::adapter::RelayAdapter;
@@ -80,6 +81,9 @@ pub(super) struct DurableOp {
     /// The turn that it answers, for whoever follows the log.
     pub(super) span: tracing::Span,
 }
+
+/// Ops that are journaled together: one for most answers.
+pub(super) type DurableOps = SmallVec<[Box<DurableOp>; 1]>;
 
 /// An op that is not journaled: a growing message, typing, a reaction, a question.
 #[derive(Debug)]

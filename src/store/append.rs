@@ -7,8 +7,9 @@ use super::completion::{InboxSeq, OpSeqs};
 #[cfg(test)]
 use super::days::Calendar;
 use super::fault::Fault;
-use super::log::Overlay;
+use super::log::{FreedPages, Overlay};
 use super::reads;
+use super::retention::{free_pages, vacuum};
 use rusqlite::Result;
 
 /// Where a command is applied.
@@ -190,15 +191,16 @@ impl JournalDb<'_> {
     }
 
     /// Shortens the log, in a transaction of its own: moves what is finished into the tables, and the rest unless it can stay.
-    pub(super) fn shorten_log(&mut self) -> std::result::Result<(), Fault> {
+    pub(super) fn shorten_log(&mut self, freed: FreedPages) -> std::result::Result<(), Fault> {
         if !self.overlay.can_carry() {
-            return self.materialise();
+            return self.move_all(freed);
         }
+        self.has_text_in_free_pages |= freed == FreedPages::AsTheyAre;
         let bytes = self.upkeep(|journal_db| {
             let JournalDb {
                 overlay, db, batch, ..
             } = journal_db;
-            overlay.move_finished(db, batch)
+            overlay.move_finished(db, batch, freed)
         })?;
         self.overlay.keep_unfinished(bytes, self.counters);
         Ok(())
@@ -206,10 +208,27 @@ impl JournalDb<'_> {
 
     /// Moves the log into the tables, in a transaction of its own.
     pub(super) fn materialise(&mut self) -> std::result::Result<(), Fault> {
+        self.move_all(FreedPages::Overwritten)
+    }
+
+    fn move_all(&mut self, freed: FreedPages) -> std::result::Result<(), Fault> {
         if self.has_overlay() {
-            self.upkeep(|journal_db| journal_db.overlay.materialise(journal_db.db))?;
+            self.has_text_in_free_pages |= freed == FreedPages::AsTheyAre;
+            self.upkeep(|journal_db| journal_db.overlay.materialise(journal_db.db, freed))?;
             self.overlay = Overlay::default();
         }
         Ok(())
+    }
+
+    /// Gives back some of the pages that nothing uses, if they may have text of messages; returns whether there are more.
+    pub(super) fn clear_free_pages(&mut self) -> std::result::Result<bool, Fault> {
+        if self.has_text_in_free_pages {
+            let give_back = || {
+                vacuum(self.db)?;
+                Ok(free_pages(self.db)? > 0)
+            };
+            self.has_text_in_free_pages = give_back().map_err(|error| Fault::from_error(&error))?;
+        }
+        Ok(self.has_text_in_free_pages)
     }
 }

@@ -17,12 +17,12 @@ use super::finished;
 use super::handed::{self, HandedBody, HandedCommand, HandedReply, NewHandedItem};
 use super::inspect::Item;
 use super::key_index::{FindKey, KeyIndex};
-use super::log::{LogWriter, Overlay};
+use super::log::{FreedPages, LogWriter, Overlay};
 use super::reads;
 use super::reads::WriterState;
 use super::repair::{self, Beside, Repaired};
 use super::replication::Replication;
-use super::retention::{Quarantine, ResumeStates};
+use super::retention::{Quarantine, ResumeStates, free_pages};
 use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 
 /// The database, its prepared statements, and state that follows its transactions.
@@ -39,6 +39,8 @@ pub(super) struct JournalDb<'c> {
     pub(super) batch: LogWriter,
     pub(super) replication: Option<Replication>,
     pub(super) index: KeyIndex,
+    /// Whether pages that nothing uses may have text of messages.
+    pub(super) has_text_in_free_pages: bool,
 }
 
 /// The next row ids.
@@ -80,6 +82,8 @@ impl<'c> JournalDb<'c> {
         } = writer_state;
         let index = KeyIndex::open(db)?;
         let statements = Statements::prepare(db)?;
+        // Those of a process that was killed.
+        let has_text_in_free_pages = free_pages(db)? > 0;
         Ok(Self {
             db,
             recent,
@@ -92,6 +96,7 @@ impl<'c> JournalDb<'c> {
             batch: LogWriter::default(),
             replication: None,
             index,
+            has_text_in_free_pages,
         })
     }
 
@@ -240,7 +245,7 @@ impl<'c> JournalDb<'c> {
     ) -> Result<Vec<CommandOutcome>> {
         self.statements.begin.execute([])?;
         if self.has_overlay() {
-            self.overlay.materialise(self.db)?;
+            self.overlay.materialise(self.db, FreedPages::Overwritten)?;
         }
         self.begin_replication();
         let mut outcomes = Vec::with_capacity(commands.len());

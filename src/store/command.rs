@@ -27,7 +27,7 @@ pub enum Command {
         /// The delivery's buffer id.
         buffer_id: Option<String>,
         /// The frame as received.
-        line: Vec<u8>,
+        line: Arc<[u8]>,
         /// Store it as running: its turn starts once it is committed.
         start: bool,
         /// Unix milliseconds.
@@ -333,7 +333,8 @@ impl Command {
     /// Size of its payload in bytes.
     pub(super) fn payload(&self) -> usize {
         match self {
-            Self::Accept { line, .. } | Self::Quarantine { line, .. } => line.len(),
+            Self::Accept { line, .. } => line.len(),
+            Self::Quarantine { line, .. } => line.len(),
             Self::End { ops, .. } | Self::AddOps { ops, .. } => ops.iter().map(|op| op.op.len()).sum(),
             Self::RememberChat(chat) => chat.memory.len(),
             Self::SetResume { blob, .. } => blob.len(),

@@ -289,7 +289,7 @@ pub struct InboxRow {
     /// The delivery's buffer id.
     pub buffer_id: Option<String>,
     /// The frame as received; `None` in a recovery that reached its byte limit (load it).
-    pub line: Option<Vec<u8>>,
+    pub line: Option<Arc<[u8]>>,
     /// Queued or running.
     pub state: RowState,
     /// Number of starts.

@@ -260,7 +260,13 @@ mod tests {
     fn keys_stay_as_they_are() {
         let parts = ["message", "discord", "1000000000000000001", "1000000000000000002"];
         let text = |hash: KeyHash| format!("{:?}", hash.key(&parts));
-        assert_eq!(text(KeyHash::Sha256), "DedupeKey(449ec81a721e7d28b3d1cd3a46f715b7)");
-        assert_eq!(text(KeyHash::Blake2s), "DedupeKey(24a4ce4bd324403828fe42654e9d5fda)");
+        assert_eq!(
+            text(KeyHash::Sha256),
+            "DedupeKey(449ec81a721e7d28b3d1cd3a46f715b7)"
+        );
+        assert_eq!(
+            text(KeyHash::Blake2s),
+            "DedupeKey(24a4ce4bd324403828fe42654e9d5fda)"
+        );
     }
 }

@@ -168,13 +168,10 @@ impl Journal {
         self.inner.queue.push(commands).await.map_err(QueueError::from)
     }
 
-    /// Queues all commands, or returns all of them if there is no room. More than the queue's capacity never fits: split
+    /// Takes all commands out of the list, or none if there is no room. More than the queue's capacity never fits: split
     /// them.
-    pub fn try_submit(&self, commands: Vec<Command>) -> Result<(), (QueueError, Vec<Command>)> {
-        self.inner
-            .queue
-            .try_push(commands)
-            .map_err(|(why, commands)| (why.into(), commands))
+    pub fn try_submit(&self, commands: &mut Vec<Command>) -> Result<(), QueueError> {
+        self.inner.queue.try_push(commands).map_err(QueueError::from)
     }
 
     /// Accepts no more commands, drains the queue, checkpoints and ends the thread. The batches must still be read, or their

@@ -83,28 +83,27 @@ impl Queue {
             } else {
                 commands.split_off(count)
             };
-            self.enqueue(commands).map_err(|_| QueueRefusal::Closed)?;
+            self.enqueue(&mut commands)?;
             room.forget();
             commands = rest;
         }
         Ok(())
     }
 
-    /// Queues all commands, or none if there is no room. More than the capacity never fits.
-    pub(super) fn try_push(&self, commands: Vec<Command>) -> Result<(), (QueueRefusal, Vec<Command>)> {
+    /// Takes all commands out of the list, or none if there is no room. More than the capacity never fits.
+    pub(super) fn try_push(&self, commands: &mut Vec<Command>) -> Result<(), QueueRefusal> {
         let units = commands
             .iter()
             .map(|command| self.units_of(command))
             .fold(0, u32::saturating_add);
         match self.room.try_acquire_many(units) {
             Ok(room) => {
-                self.enqueue(commands)
-                    .map_err(|back| (QueueRefusal::Closed, back))?;
+                self.enqueue(commands)?;
                 room.forget();
                 Ok(())
             }
-            Err(TryAcquireError::NoPermits) => Err((QueueRefusal::Full, commands)),
-            Err(TryAcquireError::Closed) => Err((QueueRefusal::Closed, commands)),
+            Err(TryAcquireError::NoPermits) => Err(QueueRefusal::Full),
+            Err(TryAcquireError::Closed) => Err(QueueRefusal::Closed),
         }
     }
 
@@ -193,17 +192,17 @@ impl Queue {
         (commands.len(), units)
     }
 
-    fn enqueue(&self, commands: Vec<Command>) -> Result<(), Vec<Command>> {
+    fn enqueue(&self, commands: &mut Vec<Command>) -> Result<(), QueueRefusal> {
         let urgent = commands.iter().filter(|command| !command.is_lazy()).count();
         let mut waiting = self.lock();
         if waiting.closed {
-            return Err(commands);
+            return Err(QueueRefusal::Closed);
         }
         if urgent < commands.len() && waiting.oldest_lazy.is_none() {
             waiting.oldest_lazy = Some(Instant::now());
         }
         waiting.urgent += urgent;
-        waiting.commands.extend(commands);
+        waiting.commands.extend(commands.drain(..));
         drop(waiting);
         self.notified.notify_one();
         #[cfg(feature = "internals")]
@@ -250,20 +249,24 @@ mod tests {
     #[test]
     fn a_full_queue_gives_everything_back_and_takes_it_after_a_release() {
         let queue = Queue::new(2);
-        queue.try_push(vec![urgent(), urgent()]).unwrap();
-        let (why, back) = queue.try_push(vec![urgent()]).unwrap_err();
+        queue.try_push(&mut vec![urgent(), urgent()]).unwrap();
+        let mut back = vec![urgent()];
+        let why = queue.try_push(&mut back).unwrap_err();
         assert_eq!((why, back.len()), (QueueRefusal::Full, 1));
         let mut taken = Vec::new();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Taken);
         assert_eq!(taken.len(), 2);
         queue.release(2);
-        queue.try_push(back).unwrap();
+        queue.try_push(&mut back).unwrap();
+        assert!(back.is_empty());
     }
 
     #[test]
     fn a_lazy_command_waits_for_company_but_not_for_ever() {
         let queue = Queue::new(8);
-        queue.try_push(vec![Command::OpSettled { op: OpSeq(1) }]).unwrap();
+        queue
+            .try_push(&mut vec![Command::OpSettled { op: OpSeq(1) }])
+            .unwrap();
         let mut taken = Vec::new();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Time);
         assert_eq!(
@@ -271,7 +274,7 @@ mod tests {
             Woken::Taken
         );
         queue
-            .try_push(vec![Command::OpSettled { op: OpSeq(2) }, urgent()])
+            .try_push(&mut vec![Command::OpSettled { op: OpSeq(2) }, urgent()])
             .unwrap();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Taken);
         assert_eq!(taken.len(), 3);
@@ -280,10 +283,12 @@ mod tests {
     #[test]
     fn a_share_is_bounded_and_a_closed_queue_is_worked_off() {
         let queue = Queue::new(4096);
-        queue.try_push((0..1500).map(|_| urgent()).collect()).unwrap();
+        queue
+            .try_push(&mut (0..1500).map(|_| urgent()).collect())
+            .unwrap();
         queue.close();
         assert_eq!(
-            queue.try_push(vec![urgent()]).unwrap_err().0,
+            queue.try_push(&mut vec![urgent()]).unwrap_err(),
             QueueRefusal::Closed
         );
         let mut taken = Vec::new();
@@ -304,7 +309,7 @@ mod tests {
             now_ms: 0,
         };
         assert_eq!(queue.units_of(&big), 4);
-        queue.try_push(vec![big]).unwrap();
-        assert!(queue.try_push(vec![urgent()]).is_err());
+        queue.try_push(&mut vec![big]).unwrap();
+        assert!(queue.try_push(&mut vec![urgent()]).is_err());
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn answer(db: &Connection, overlay: &Overlay, command: &Command) -> R
             token: *token,
             rows: {
                 let mut rows = queued(db, session, *after, *limit)?;
-                let size = |row: &InboxRow| row.line.as_ref().map_or(0, Vec::len);
+                let size = |row: &InboxRow| row.line.as_ref().map_or(0, |line| line.len());
                 append_newer(&mut rows, overlay.queued(session, *after), *limit, size);
                 rows
             },
@@ -155,7 +155,7 @@ pub(super) fn running(db: &Connection, limit: u32) -> Result<Vec<InboxRow>> {
     let mut bytes = 0;
     let rows = find.query_map([limit], |row| {
         let mut row = inbox_row(row)?;
-        bytes += row.line.as_ref().map_or(0, Vec::len);
+        bytes += row.line.as_ref().map_or(0, |line| line.len());
         if bytes > ANSWER_BYTES {
             row.line = None;
         }
@@ -176,7 +176,7 @@ fn queued(db: &Connection, session: &str, after: InboxSeq, limit: u32) -> Result
         "SELECT {INBOX} FROM inbox INDEXED BY inbox_queued
          WHERE state = 0 AND session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
     );
-    let size = |row: &InboxRow| row.line.as_ref().map_or(0, Vec::len);
+    let size = |row: &InboxRow| row.line.as_ref().map_or(0, |line| line.len());
     bounded(db, &sql, params![session, after.0, limit], inbox_row, size)
 }
 
@@ -278,7 +278,9 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         usage: access::latest_usage(db)?,
         questions: resume(db, LEFT_QUESTIONS)?,
         key_hash: db
-            .query_row("SELECT value FROM meta WHERE name = ?1", [KEY_HASH], |row| row.get(0))
+            .query_row("SELECT value FROM meta WHERE name = ?1", [KEY_HASH], |row| {
+                row.get(0)
+            })
             .optional()?
             .unwrap_or_default(),
     };

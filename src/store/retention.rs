@@ -184,12 +184,22 @@ fn set_swept_before(db: &Connection, day: i64) -> Result<()> {
 /// Vacuums a slice of free pages; returns whether there are more. Outside any transaction.
 pub(super) fn vacuum_slice(db: &Connection) -> Result<bool> {
     let pages = pragma(db, "page_count")?;
-    let free = pragma(db, "freelist_count")?;
+    let free = free_pages(db)?;
     if free < VACUUM_FLOOR || free * 4 < pages {
         return Ok(false);
     }
-    db.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_SLICE})"))?;
+    vacuum(db)?;
     Ok(true)
+}
+
+/// Gives a slice of free pages back to the file system. Outside any transaction.
+pub(super) fn vacuum(db: &Connection) -> Result<()> {
+    db.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_SLICE})"))
+}
+
+/// Pages that nothing uses.
+pub(super) fn free_pages(db: &Connection) -> Result<i64> {
+    pragma(db, "freelist_count")
 }
 
 /// The size of the pages in use.

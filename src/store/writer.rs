@@ -8,6 +8,7 @@ use super::command::{Command, FailurePolicy};
 use super::completion::{Batch, Commit, Completion, Failed};
 use super::fault::{Fault, FaultKind, Health};
 use super::journal::JournalSettings;
+use super::log::FreedPages;
 use super::pace::WriterPace;
 use super::queue::{Queue, Woken};
 use super::retention::{SliceContext, Upkeep, vacuum_slice};
@@ -23,6 +24,8 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(20);
 const UPKEEP_PAUSE: Duration = Duration::from_millis(20);
 /// How long the log may be ahead of the tables when nothing else moves it; twice as long with what is not finished.
 const MATERIALISE_AFTER: Duration = Duration::from_secs(1);
+/// Slices of free pages that are given back at the end; the rest is left to the next start.
+const MAX_LAST_SLICES: usize = 64;
 /// First delay between retries on a failing disk.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Maximum delay between retries.
@@ -128,6 +131,16 @@ impl JournalWriter {
         if let Err(fault) = work.journal_db.materialise() {
             tracing::warn!(%fault, "cannot bring the journal's tables up to date; the next start does");
         }
+        for _ in 0..MAX_LAST_SLICES {
+            match work.journal_db.clear_free_pages() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(fault) => {
+                    tracing::warn!(%fault, "cannot clear the journal's free pages; the next start does");
+                    break;
+                }
+            }
+        }
         checkpoint_fully(work.journal_db.db);
         work.kept.len()
     }
@@ -154,7 +167,12 @@ impl WriterTask<'_, '_> {
                     self.attempt(taken);
                 }
                 if self.materialise_at.is_some_and(|at| self.now() >= at) {
-                    self.materialise();
+                    // A busy journal needs the pages again.
+                    self.shorten_log(if idle {
+                        FreedPages::Overwritten
+                    } else {
+                        FreedPages::AsTheyAre
+                    });
                 }
                 if self.now() >= self.upkeep_at {
                     self.tidy(idle);
@@ -179,7 +197,7 @@ impl WriterTask<'_, '_> {
                 self.recovered();
                 self.deliver(completions);
                 if self.journal_db.is_log_full() {
-                    self.shorten_log();
+                    self.shorten_log(FreedPages::AsTheyAre);
                 }
                 self.materialise_at = if self.journal_db.has_overlay() {
                     self.materialise_at
@@ -289,14 +307,9 @@ impl WriterTask<'_, '_> {
         };
     }
 
-    /// Moves the log by the clock.
-    fn materialise(&mut self) {
-        self.shorten_log();
-    }
-
     /// Moves what is finished out of the log, and the rest unless it can stay until the next time.
-    fn shorten_log(&mut self) {
-        if let Err(fault) = self.journal_db.shorten_log() {
+    fn shorten_log(&mut self, freed: FreedPages) {
+        if let Err(fault) = self.journal_db.shorten_log(freed) {
             self.failed(&fault);
         }
         self.materialise_at = (self.journal_db.has_overlay()).then(|| self.now() + MATERIALISE_AFTER);
@@ -314,7 +327,8 @@ impl WriterTask<'_, '_> {
             .upkeep(|journal_db| upkeep.slice(journal_db, settings, now))
             .and_then(|more| {
                 Ok(more | vacuum_slice(self.journal_db.db).map_err(|error| Fault::from_error(&error))?)
-            });
+            })
+            .and_then(|more| Ok(more | (idle && self.journal_db.clear_free_pages()?)));
         let pause = match more {
             Ok(true) => UPKEEP_PAUSE,
             Ok(false) if !idle => UPKEEP_EVERY,

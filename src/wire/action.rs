@@ -1,11 +1,10 @@
 //! Actions: the ops that the relay sends to the connector.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use smol_str::SmolStr;
 
-/// Metadata of an op: tenant, thread, hints.
-pub type Metadata = Map<String, Value>;
+use super::metadata::Metadata;
 
 /// An op on a chat. Field names are the contract's; optional fields are left out when unset, except
 /// `reply_to`, which is `null`.
@@ -223,7 +222,7 @@ impl Action {
         | Self::Prompt { metadata, .. }
         | Self::FollowUp { metadata, .. } = self
         {
-            metadata.insert("notify".to_owned(), false.into());
+            metadata.insert("notify", false);
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::action::{Action, Metadata};
+use super::action::Action;
+use super::metadata::Metadata;
 
 /// An [`Action`] as JSON on one line. Clones share the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,14 +20,17 @@ impl ActionText {
     }
 
     /// A JSON object with these string fields, where set, and this action under `action`.
-    pub fn beside(&self, texts: &[(&str, Option<&str>)]) -> String {
+    ///
+    /// Keys are written as they are: they are names.
+    pub fn beside(&self, texts: &[(&'static str, Option<&str>)]) -> String {
         const ROOM: usize = 96;
         let mut out = String::with_capacity(self.0.len() + ROOM);
         out.push('{');
         for (key, text) in texts {
             if let Some(text) = text {
-                push_text(&mut out, key);
-                out.push(':');
+                out.push('"');
+                out.push_str(key);
+                out.push_str("\":");
                 push_text(&mut out, text);
                 out.push(',');
             }
@@ -99,11 +103,13 @@ fn push_value(out: &mut String, value: &Value) {
 
 /// Appends a JSON string, quotes included.
 pub(super) fn push_text(out: &mut String, text: &str) {
+    out.reserve(text.len() + 2);
     out.push('"');
-    let mut rest = text;
-    while let Some(at) = first_special(rest.as_bytes()) {
-        out.push_str(&rest[..at]);
-        match rest.as_bytes()[at] {
+    let mut written = 0;
+    let mut escape = |at: usize| {
+        out.push_str(&text[written..at]);
+        written = at + 1;
+        match text.as_bytes()[at] {
             b'"' => out.push_str("\\\""),
             b'\\' => out.push_str("\\\\"),
             b'\n' => out.push_str("\\n"),
@@ -115,29 +121,40 @@ pub(super) fn push_text(out: &mut String, text: &str) {
                 let _ = write!(out, "\\u{control:04x}");
             }
         }
-        rest = &rest[at + 1..];
+    };
+    let (words, tail) = text.as_bytes().as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let mut marks = marks(u64::from_le_bytes(*word));
+        while marks != 0 {
+            let at = marks.trailing_zeros() as usize / 8;
+            marks &= marks - 1;
+            // A byte above a hit may be marked wrongly.
+            if is_special(word[at]) {
+                escape(index * 8 + at);
+            }
+        }
     }
-    out.push_str(rest);
+    for (index, byte) in tail.iter().enumerate() {
+        if is_special(*byte) {
+            escape(words.len() * 8 + index);
+        }
+    }
+    out.push_str(&text[written..]);
     out.push('"');
 }
 
-/// Position of the first byte that must be escaped in JSON; checks eight at a time.
-fn first_special(bytes: &[u8]) -> Option<usize> {
+/// Whether JSON escapes a byte.
+fn is_special(byte: u8) -> bool {
+    byte < b' ' || byte == b'"' || byte == b'\\'
+}
+
+/// Marks the bytes of a word that JSON escapes, at least.
+fn marks(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;
     let below = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word & HIGHS;
     let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
-    let (words, tail) = bytes.as_chunks::<8>();
-    for (index, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        // A byte above a hit may be marked wrongly, the lowest mark never is.
-        let marks = below(word, b' ') | is(word, b'"') | is(word, b'\\');
-        if marks != 0 {
-            return Some(index * 8 + marks.trailing_zeros() as usize / 8);
-        }
-    }
-    let special = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
-    tail.iter().position(special).map(|at| words.len() * 8 + at)
+    below(word, b' ') | is(word, b'"') | is(word, b'\\')
 }
 
 #[cfg(test)]
@@ -170,7 +187,7 @@ mod tests {
                 chat_id: "c\\".into(),
                 content: "a \"b\"\n\u{1}😀".to_owned(),
                 reply_to: reply_to.map(Into::into),
-                metadata: metadata.as_object().unwrap().clone(),
+                metadata: metadata.as_object().unwrap().clone().into(),
             };
             assert_eq!(
                 ActionText::from(&action).as_str(),

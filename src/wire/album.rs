@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::action::{Action, Metadata};
+use super::action::Action;
+use super::metadata::Metadata;
 
 /// The most files of an album, on every platform that has them.
 pub const MAX_ALBUM: usize = 10;

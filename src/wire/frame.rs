@@ -148,15 +148,15 @@ object_parts! {
 impl FrameParts {
     fn assemble(self) -> Result<ConnectorFrame, Undecodable> {
         let kind = match self.kind {
-            Loose::Scalar(kind) if kind.is_text() => kind.into_string(),
+            Loose::Scalar(kind) if kind.is_text() => kind,
             _ => return Ok(ConnectorFrame::Unknown { kind: None }),
         };
         let buffer_id = match self.buffer_id {
             Value::String(id) if !id.is_empty() => Some(id),
             other => is_truthy(&other).then(|| text_of(&other)),
         };
-        let undecodable = |kind, buffer_id, error| Undecodable {
-            kind: Some(kind),
+        let undecodable = |kind: Scalar, buffer_id, error| Undecodable {
+            kind: Some(kind.into_string()),
             buffer_id,
             error,
         };
@@ -192,7 +192,11 @@ impl FrameParts {
             "descriptor" => CapabilityDescriptor::from_value(&self.descriptor)
                 .map(|descriptor| ConnectorFrame::Descriptor(Box::new(descriptor))),
             "going_idle_ack" => Ok(ConnectorFrame::GoingIdleAck),
-            _ => return Ok(ConnectorFrame::Unknown { kind: Some(kind) }),
+            _ => {
+                return Ok(ConnectorFrame::Unknown {
+                    kind: Some(kind.into_string()),
+                });
+            }
         };
         frame.map_err(|error| undecodable(kind, buffer_id, error))
     }
@@ -203,7 +207,7 @@ fn outbound_result(
     result: Option<Object<Box<OpResult>>>,
 ) -> Result<ConnectorFrame, DecodeError> {
     let request_id =
-        id_field(request_id, "requestId")?.ok_or(DecodeError::Missing("requestId".to_owned()))?;
+        id_field(request_id, "requestId")?.ok_or_else(|| DecodeError::Missing("requestId".to_owned()))?;
     let result = match result {
         Some(Object::Is(result)) => Some(result),
         None => Some(Box::default()),

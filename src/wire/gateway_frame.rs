@@ -151,8 +151,11 @@ impl GatewayFrame {
 
 /// The two most frequent frames are encoded by hand, in one allocation.
 fn outbound(id: &str, action: &str, platform: Option<&str>, bot_id: Option<&str>) -> String {
-    const ROOM: usize = 128;
-    let mut line = String::with_capacity(action.len() + ROOM);
+    // As much as it takes where nothing is escaped, and the line's end: a full text is sent as it is.
+    const ROOM: usize = r#"{"type":"outbound","requestId":"","action":}"#.len() + 1;
+    let room = |text: Option<&str>, key: usize| text.map_or(0, |text| text.len() + key);
+    let tags = room(platform, r#","platform":"""#.len()) + room(bot_id, r#","botId":"""#.len());
+    let mut line = String::with_capacity(ROOM + id.len() + action.len() + tags);
     line.push_str(r#"{"type":"outbound","requestId":"#);
     push_text(&mut line, id);
     line.push_str(r#","action":"#);
@@ -168,8 +171,8 @@ fn outbound(id: &str, action: &str, platform: Option<&str>, bot_id: Option<&str>
 }
 
 fn inbound_ack(buffer_id: &str) -> String {
-    const ROOM: usize = 48;
-    let mut line = String::with_capacity(buffer_id.len() + ROOM);
+    const ROOM: usize = r#"{"type":"inbound_ack","bufferId":""}"#.len() + 1;
+    let mut line = String::with_capacity(ROOM + buffer_id.len());
     line.push_str(r#"{"type":"inbound_ack","bufferId":"#);
     push_text(&mut line, buffer_id);
     line.push('}');
@@ -200,6 +203,14 @@ mod tests {
             ack("\u{1}\n\"\\ \u{7f}é😀"),
         ] {
             assert_eq!(frame.to_line(), serde_json::to_string(&frame).unwrap() + "\n");
+        }
+        for frame in [
+            outbound(Some("discord"), Some("bot")),
+            outbound(None, None),
+            ack("b-1"),
+        ] {
+            let line = frame.to_line();
+            assert_eq!(line.len(), line.capacity(), "nothing has to be moved");
         }
     }
 

@@ -23,14 +23,14 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
     let names: Vec<Arc<str>> = (0..sessions)
         .map(|n| format!("agent:main:discord:group:11000000000{n:06}:220000000{n:06}").into())
         .collect();
-    let line = vec![b'x'; 400];
+    let line = Arc::<[u8]>::from(vec![b'x'; 400]);
     let accept = |n: u64| Command::Accept {
         token: n,
         kind: InboxKind::Inbound,
         session: Arc::clone(&names[usize::try_from(n * 7919 % sessions).unwrap()]),
         dedupe: Some(KeyHash::Blake2s.key(&["discord", &n.to_string()])),
         buffer_id: Some(format!("buffer-{n}")),
-        line: line.clone(),
+        line: Arc::clone(&line),
         start: true,
         now_ms: NOW,
     };
@@ -57,7 +57,7 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
                         vec![NewOp {
                             session: Arc::clone(name),
                             chat: "c".into(),
-                            op: line.clone(),
+                            op: line.to_vec(),
                         }]
                     } else {
                         Vec::new()

@@ -62,7 +62,7 @@ fn accept(token: u64, start: bool) -> store::Command {
         session: "agent:main:discord:dm:c1".into(),
         dedupe: None,
         buffer_id: Some(format!("b{token}")),
-        line: line.to_string().into_bytes(),
+        line: line.to_string().into_bytes().into(),
         start,
         now_ms: NOW,
     }

@@ -69,7 +69,7 @@ async fn median_commit(mut opened: Opened) -> Duration {
             session: Arc::clone(&session),
             dedupe: Some(KeyHash::Blake2s.key(&["discord", &commit.to_string()])),
             buffer_id: Some(format!("buffer-{commit}")),
-            line: vec![b'x'; 400],
+            line: vec![b'x'; 400].into(),
             start: false,
             now_ms: NOW,
         };

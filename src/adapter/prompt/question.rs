@@ -319,7 +319,7 @@ impl PromptTarget {
             style: render::style(offer.meaning).map(str::to_owned),
         };
         let mut metadata = self.builder.tags();
-        metadata.insert("notify".to_owned(), true.into());
+        metadata.insert("notify", true);
         self.op(Action::Prompt {
             chat_id: self.chat().chat.clone(),
             content: content.to_owned(),

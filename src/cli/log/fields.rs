@@ -1,5 +1,6 @@
 //! The fields of a line of text and of its spans, as `name=value`.
 
+use std::cell::Cell;
 use std::fmt::{self, Write as _};
 
 use tracing::field::{Field, Visit};
@@ -36,17 +37,28 @@ pub(super) struct TextFields;
 
 impl<'writer> FormatFields<'writer> for TextFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
+        // A field that logs while it is formatted finds the text taken, and begins another.
         let mut visitor = TextVisitor {
-            text: String::with_capacity(ROOM),
+            text: FIELDS.take(),
             is_coloured: writer.has_ansi_escapes(),
         };
+        visitor.text.clear();
         fields.record(&mut visitor);
-        writer.write_str(&visitor.text)
+        let written = writer.write_str(&visitor.text);
+        if visitor.text.capacity() <= KEPT {
+            FIELDS.set(visitor.text);
+        }
+        written
     }
 }
 
-/// Bytes that the fields of most lines fit in.
-const ROOM: usize = 192;
+/// Most bytes of a text that is kept for the next fields.
+const KEPT: usize = 4096;
+
+thread_local! {
+    /// The text that fields are collected in.
+    static FIELDS: Cell<String> = const { Cell::new(String::new()) };
+}
 
 /// Collects the fields: a writer that is given piece after piece grows as often.
 struct TextVisitor {

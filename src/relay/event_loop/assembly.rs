@@ -11,7 +11,7 @@ use crate::adapter::{Adapters, ChatSettings, RateLimiter, SlackConfig};
 use crate::config::{BusyMode, Settings};
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
-use crate::relay::clock::Clock;
+use crate::relay::clock::{Clock, LoopClock};
 use crate::relay::effects::Effects;
 use crate::relay::handle::HandleRequest;
 use crate::relay::parts::access::AccessControl;
@@ -187,7 +187,7 @@ impl EventLoop {
             sleeper: Sleeper::new(settings, suspender, clock.now()),
             settings: loop_settings,
             link: RelayLink::new(transport, result_sender, settings, clock.unix_ms()),
-            clock,
+            clock: LoopClock::new(clock),
             media,
             voice,
             effects: Effects::default(),

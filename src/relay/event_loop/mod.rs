@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::clock::Clock;
+use super::clock::LoopClock;
 use super::effects::{Effects, Listing};
 use super::handle::{HandleRequest, MAX_REQUESTS};
 use super::parts::access::AccessControl;
@@ -78,7 +78,7 @@ pub enum ExitReason {
 
 /// The parts of a running relay.
 pub(super) struct EventLoop {
-    pub(super) clock: Clock,
+    pub(super) clock: LoopClock,
     pub(super) settings: LoopSettings,
     pub(super) link: RelayLink,
     /// One adapter for each identity, rebuilt at every handshake.
@@ -145,6 +145,7 @@ impl EventLoop {
         let (sender, mut inbound) = inbound_channel();
         let recovery = std::mem::take(&mut channels.recovery);
         self.recover_rest(recovery, &mut channels.batches).await;
+        self.clock.advance();
         self.scheduler.start(self.clock.now(), &mut self.effects);
         self.offer_commands();
         let transport = Arc::clone(self.link.transport());
@@ -190,6 +191,7 @@ impl EventLoop {
                 frames = inbound.frames.recv(), if takes_frames => Event::Frames(frames),
                 () = tokio::time::sleep_until(deadline) => Event::Deadline,
             };
+            self.clock.advance();
             match &event {
                 Event::Shutdown => {
                     // Whether it would have slept no longer matters.
@@ -296,6 +298,7 @@ impl EventLoop {
     /// Finishes the turns that ended inline. Their memory is free again before the next turn begins.
     pub(super) fn finish_inline(&mut self) {
         while let Some(finished) = self.turns.next_inline() {
+            self.clock.advance();
             self.take_turn_requests();
             self.finish_turn(finished);
             self.run_effects();
@@ -304,6 +307,7 @@ impl EventLoop {
 
     /// Everything that may go on goes on: rows are read, turns started, ops handed to the transport, writes submitted.
     fn advance(&mut self) {
+        self.clock.advance();
         let now = self.clock.now();
         self.step_lifecycle(now.mono);
         if self.lifecycle.is_serving() {

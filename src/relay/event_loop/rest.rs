@@ -147,6 +147,7 @@ impl EventLoop {
         if timeout(CLOSE_TIMEOUT, self.agents.shutdown()).await.is_err() {
             tracing::warn!("the agents did not shut down in time");
         }
+        self.clock.advance();
         let transport = self.link.transport();
         let now = self.clock.mono();
         self.outbox

@@ -112,7 +112,7 @@ impl Inbound {
         generation: Generation,
         first: Undecodable,
         lines: u64,
-        line: Vec<u8>,
+        line: &[u8],
         now_ms: i64,
         effects: &mut Effects,
     ) {
@@ -135,7 +135,7 @@ impl Inbound {
         generation: Generation,
         reason: String,
         buffer_id: Option<String>,
-        line: Vec<u8>,
+        line: &[u8],
         now_ms: i64,
         effects: &mut Effects,
     ) {
@@ -144,7 +144,7 @@ impl Inbound {
             token,
             reason,
             buffer_id,
-            line,
+            line: line.to_vec(),
             now_ms,
         });
     }

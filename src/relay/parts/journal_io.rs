@@ -51,15 +51,18 @@ impl JournalIo {
         if self.submission.is_some() || effects.commands() == 0 {
             return;
         }
-        let (commands, pending) = effects.take_commands();
+        let (commands, pending) = effects.outgoing();
         self.pending.extend(pending);
         match self.journal.try_submit(commands) {
-            Ok(()) => {}
-            Err((QueueError::Full, commands)) => {
-                let journal = self.journal.clone();
+            Ok(()) => effects.shrink(),
+            Err(QueueError::Full) => {
+                let (journal, commands) = (self.journal.clone(), std::mem::take(commands));
                 self.submission = Some(Box::pin(async move { journal.submit(commands).await }));
             }
-            Err((QueueError::Closed, _)) => self.closed = true,
+            Err(QueueError::Closed) => {
+                commands.clear();
+                self.closed = true;
+            }
         }
     }
 

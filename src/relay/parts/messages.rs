@@ -1,6 +1,8 @@
 //! Messages that wait or are being answered, for those that are edited or deleted and for `/queue`; and the last message of each
 //! person, for `/retry`. All of it is forgotten with the process.
 
+use std::sync::Arc;
+
 use std::hash::BuildHasher as _;
 
 use smol_str::SmolStr;
@@ -62,7 +64,7 @@ pub fn gist(event: &MessageEvent) -> String {
 #[derive(Clone, Debug)]
 pub struct LastMessage {
     pub kind: InboxKind,
-    pub line: Vec<u8>,
+    pub line: Arc<[u8]>,
 }
 
 /// The messages that came lately.
@@ -128,16 +130,16 @@ impl Messages {
     }
 
     /// Somebody wrote a message for the agent.
-    pub fn set_last(&mut self, session: &SessionKey, facts: &ChatFacts, kind: InboxKind, line: &[u8]) {
+    pub fn set_last(&mut self, session: &SessionKey, facts: &ChatFacts, kind: InboxKind, line: &Arc<[u8]>) {
         if line.len() > MAX_LAST_BYTES {
             return;
         }
         let person = person(session, facts);
         if let Some(last) = self.last.get_mut(&person) {
             last.kind = kind;
-            line.clone_into(&mut last.line);
+            last.line = Arc::clone(line);
         } else {
-            let line = line.to_vec();
+            let line = Arc::clone(line);
             self.last.insert(person, LastMessage { kind, line });
         }
     }
@@ -197,14 +199,17 @@ mod tests {
             user_id: Some(user.into()),
             ..ChatFacts::default()
         };
-        messages.set_last(&session, &facts("u"), InboxKind::Inbound, b"line");
+        messages.set_last(&session, &facts("u"), InboxKind::Inbound, &b"line"[..].into());
         messages.set_last(
             &session,
             &facts("u"),
             InboxKind::Inbound,
-            &vec![b'x'; MAX_LAST_BYTES + 1],
+            &vec![b'x'; MAX_LAST_BYTES + 1].into(),
         );
-        assert_eq!(messages.last(&session, &facts("u")).unwrap().line, b"line");
+        assert_eq!(
+            messages.last(&session, &facts("u")).unwrap().line[..],
+            b"line"[..]
+        );
         assert!(messages.last(&session, &facts("v")).is_none());
     }
 }

@@ -56,7 +56,7 @@ pub struct InboundFrame {
     /// What it is.
     pub body: FrameBody,
     /// The line exactly as it came; empty where the journal does not keep it.
-    pub line: Vec<u8>,
+    pub line: Arc<[u8]>,
 }
 
 /// What arrived.
@@ -200,9 +200,9 @@ impl FrameSorter {
     fn frame(&mut self, body: FrameBody, line: &[u8]) -> InboundFrame {
         self.frames += 1;
         let line = if body.keeps_line() {
-            line.to_vec()
+            line.into()
         } else {
-            Vec::new()
+            Arc::default()
         };
         InboundFrame {
             generation: self.generation,

@@ -12,7 +12,7 @@ use crate::relay::effects::{
     Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::OpGroup;
+use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::inbound::accept;
 use crate::relay::parts::messages::gist;
@@ -53,13 +53,13 @@ impl EventLoop {
                         let reason = "a forwarded request that has no use here".to_owned();
                         let effects = &mut self.effects;
                         self.inbound
-                            .quarantine(generation, reason, buffer_id, line, now.unix_ms, effects);
+                            .quarantine(generation, reason, buffer_id, &line, now.unix_ms, effects);
                     }
                 }
                 FrameBody::Undecodable { first, lines } => {
                     let effects = &mut self.effects;
                     self.inbound
-                        .undecodable(generation, first, lines, line, now.unix_ms, effects);
+                        .undecodable(generation, first, lines, &line, now.unix_ms, effects);
                 }
             }
             for session in self.inbound.taken(generation) {
@@ -74,7 +74,7 @@ impl EventLoop {
         kind: InboxKind,
         mut event: Box<MessageEvent>,
         buffer_id: Option<String>,
-        line: Vec<u8>,
+        line: Arc<[u8]>,
         now: Moment,
     ) {
         self.inbound.count(kind);
@@ -116,7 +116,7 @@ impl EventLoop {
             kind,
             dedupe: Some(self.inbound.own_key(&["approved", code])),
             buffer_id: None,
-            line,
+            line: line.into(),
             start: false,
             now_ms: now.unix_ms,
         };
@@ -366,7 +366,7 @@ impl EventLoop {
                     && self.steer(session, turn, *event)
                 {
                     self.turns.release(session, place);
-                    return self.end_row(row, RowState::Done, Vec::new(), None);
+                    return self.end_row(row, RowState::Done, DurableOps::new(), None);
                 }
                 if self.turns.enqueue(session, row)
                     && let Some(notice) = self.settings.overflow_notice.clone()
@@ -398,7 +398,7 @@ impl EventLoop {
                     Some(_) => RowState::Done,
                     None => RowState::Ignored,
                 };
-                self.end_row(row, outcome, Vec::new(), None);
+                self.end_row(row, outcome, DurableOps::new(), None);
             }
         }
     }
@@ -475,7 +475,7 @@ impl EventLoop {
         request: PairingRequest,
         (chat, facts): (&ChatId, &ChatFacts),
     ) -> Option<String> {
-        let (random, now_ms) = (self.clock.seed(), self.clock.unix_ms());
+        let (random, now_ms) = (self.clock.live().seed(), self.clock.unix_ms());
         let language = self.language(chat, facts);
         let effects = &mut self.effects;
         let reply = self

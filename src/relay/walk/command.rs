@@ -11,7 +11,7 @@ use crate::cron::chat::{self, HELP, JobCommand};
 use crate::cron::job::{JobError, NewJob};
 use crate::relay::effects::{AboutTurn, ChatJobRequest};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::OpGroup;
+use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::chats::job_origin;
 use crate::relay::parts::scheduler::{ArmWaiter, instant};
 use crate::relay::parts::slash_commands::SlashCommand;
@@ -82,11 +82,11 @@ impl EventLoop {
             },
             SlashCommand::Retry => match self.retry(session, row, (chat, facts)) {
                 Some(answer) => answer,
-                None => return self.end_row(row, RowState::Done, Vec::new(), None),
+                None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
             },
             SlashCommand::Queue => match self.show_queue(session, (chat, facts)) {
                 Some(answer) => answer,
-                None => return self.end_row(row, RowState::Done, Vec::new(), None),
+                None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
             },
             SlashCommand::Voice(on) => self.switch_voice(session, on, language),
             SlashCommand::Help => {

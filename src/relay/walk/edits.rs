@@ -5,6 +5,7 @@ use crate::adapter::{ChatFacts, ChatId};
 use crate::config::BusyMode;
 use crate::relay::effects::NewMessage;
 use crate::relay::event_loop::EventLoop;
+use crate::relay::ops::DurableOps;
 use crate::relay::parts::approvals::QueueQuestion;
 use crate::relay::parts::messages::gist;
 use crate::relay::parts::turns::decode_line;
@@ -29,26 +30,26 @@ impl EventLoop {
         let key = self.messages.key(&event);
         let known = self.messages.find(key).filter(|known| known.session == *session);
         let Some(original) = known.filter(|known| key.changes(known)).map(|known| known.row) else {
-            return self.end_row(row, RowState::Ignored, Vec::new(), None);
+            return self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         };
         let waits = self.turns.sessions().is_waiting(session, original.0);
         let running = self.turns.sessions().turn_of(session);
         let running = running.filter(|turn| self.turns.row_of(*turn) == Some(original));
         if !waits && running.is_none() {
-            return self.end_row(row, RowState::Ignored, Vec::new(), None);
+            return self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         }
         self.messages.learn(key, session, row, Some(gist(&event)));
         if waits {
             if !self.turns.replace_waiting(session, original, row) {
                 self.enqueue_committed(session, row);
             }
-            return self.end_row(original, RowState::Ignored, Vec::new(), None);
+            return self.end_row(original, RowState::Ignored, DurableOps::new(), None);
         }
         let has_files = self.media.is_some() && !event.media_urls.is_empty();
         if let Some(turn) = running.filter(|_| self.settings.busy_mode == BusyMode::Steer && !has_files)
             && self.steer(session, turn, *event)
         {
-            return self.end_row(row, RowState::Done, Vec::new(), None);
+            return self.end_row(row, RowState::Done, DurableOps::new(), None);
         }
         self.enqueue_committed(session, row);
         if self.settings.busy_mode == BusyMode::Interrupt && self.access.may_stop(author) {
@@ -71,7 +72,7 @@ impl EventLoop {
     pub fn drop_waiting(&mut self, session: &SessionKey, row: InboxSeq) {
         if self.turns.sessions().is_waiting(session, row.0) {
             self.turns.withdraw_waiting(session, row);
-            self.end_row(row, RowState::Ignored, Vec::new(), None);
+            self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         }
     }
 
@@ -105,7 +106,10 @@ impl EventLoop {
         let message = NewMessage {
             kind: last.kind,
             // A command that is read again after a crash makes the same message.
-            dedupe: Some(self.inbound.own_key(&["retry", session.as_str(), &row.0.to_string()])),
+            dedupe: Some(
+                self.inbound
+                    .own_key(&["retry", session.as_str(), &row.0.to_string()]),
+            ),
             buffer_id: None,
             line: last.line,
             start: false,

@@ -117,7 +117,7 @@ impl EventLoop {
             });
         if let Some((line, mut event)) = moved {
             held.session = self.chats.name(&mut event);
-            held.message.line = line;
+            held.message.line = line.into();
             held.event = event;
         }
         held

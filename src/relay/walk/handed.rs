@@ -15,7 +15,7 @@ use crate::agent_connector::DispatchRoute;
 use crate::agent_connector::contract::{AgentActivity, DeliveryKind, DeliveryReceipt};
 use crate::relay::effects::{Accepting, Effects, HandedTask, Pending, Place, Submission, Task, Work};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::OpGroup;
+use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::handed::{HandedItem, ResponseWaiter, SubmissionReply, SubmitError, activity};
 use crate::relay::parts::turn_task::TurnReport;
@@ -355,14 +355,14 @@ impl EventLoop {
         };
         let origin = &ended.origin;
         let ops = if shown.is_empty() {
-            Vec::new()
+            DurableOps::new()
         } else if origin.has_chat() {
             let group = OpGroup::Message(ended.row);
             self.plan_text(&shown, &origin.session, &origin.chat, &origin.facts, group)
         } else if let Some(deliver) = item.deliver.clone().filter(|_| !is_answered) {
             self.plan_deliver(&deliver, &origin.session, &shown)
         } else {
-            Vec::new()
+            DurableOps::new()
         };
         self.end_row(ended.row, ended.outcome, ops, None);
     }

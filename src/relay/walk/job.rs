@@ -15,7 +15,7 @@ use crate::cron::output::{self, OutputFile};
 use crate::cron::target::{self, Target};
 use crate::relay::effects::{Accepting, JobStep, JobTask, Pending, Place, QuietWaiter, RunSeq, Task, Work};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::DurableOp;
+use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::{MadeIn, Starter};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::job_files::JobPrompt;
@@ -83,7 +83,7 @@ impl EventLoop {
                 session: key,
                 dedupe: None,
                 buffer_id: None,
-                line,
+                line: line.into(),
                 start,
                 now_ms,
             });
@@ -352,7 +352,7 @@ impl EventLoop {
     /// A job's turn has ended: its answer goes to the job's targets, and its end into the journal, in one commit.
     pub fn finish_run(&mut self, run: RunSeq, ended: &EndedTurn, report: &TurnReport) {
         let Some(run) = self.scheduler.end(run) else {
-            return self.end_row(ended.row, ended.outcome, Vec::new(), None);
+            return self.end_row(ended.row, ended.outcome, DurableOps::new(), None);
         };
         let text = report.collected.trim();
         let error = match ended.outcome {
@@ -434,7 +434,7 @@ impl EventLoop {
     }
 
     /// Ops that deliver a text to every target of a job, and why it could not be delivered everywhere.
-    fn plan_answer(&mut self, job: &Job, text: Option<&str>) -> (Vec<DurableOp>, Option<String>) {
+    fn plan_answer(&mut self, job: &Job, text: Option<&str>) -> (DurableOps, Option<String>) {
         let (targets, error) = self.targets(job);
         let session = job_session(job.id());
         let ops = text.map(|text| self.plan_targets(&targets, &session, text));

@@ -14,7 +14,7 @@ use crate::link::SendResult;
 use crate::relay::effects::{Effect, Pending};
 use crate::relay::event_loop::{EventLoop, adapters};
 use crate::relay::handle::SendError;
-use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
+use crate::relay::ops::{DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::outbox::OpsCommit;
 use crate::relay::transport::LinkStatus;
@@ -36,7 +36,7 @@ impl EventLoop {
         chat: &ChatId,
         facts: &ChatFacts,
         group: OpGroup,
-    ) -> Vec<DurableOp> {
+    ) -> DurableOps {
         let adapter = self.adapters.get(&chat.platform);
         let mut actions = adapter.reply(text, chat, facts);
         self.hush(&mut actions, chat, facts);
@@ -53,7 +53,7 @@ impl EventLoop {
         chat: &ChatId,
         facts: &ChatFacts,
         group: OpGroup,
-    ) -> Vec<DurableOp> {
+    ) -> DurableOps {
         let text = self.language(chat, facts).reword(english);
         self.plan_text(&text, session, chat, facts, group)
     }
@@ -66,7 +66,7 @@ impl EventLoop {
         session: &SessionKey,
         known: &KnownChat,
         group: OpGroup,
-    ) -> Vec<DurableOp> {
+    ) -> DurableOps {
         let KnownChat { chat, facts } = known;
         let adapter = self.adapters.get(&chat.platform);
         let notice = notice.map(|notice| adapter.language(facts).reword(notice));
@@ -77,8 +77,8 @@ impl EventLoop {
     }
 
     /// Ops that deliver a text of a session to targets.
-    pub fn plan_targets(&mut self, targets: &[Target], session: &SessionKey, text: &str) -> Vec<DurableOp> {
-        let mut ops = Vec::new();
+    pub fn plan_targets(&mut self, targets: &[Target], session: &SessionKey, text: &str) -> DurableOps {
+        let mut ops = DurableOps::new();
         for target in targets {
             let KnownChat { chat, facts } = self.chats.of_target(target);
             let group = self.outbox.notice_group();
@@ -88,7 +88,7 @@ impl EventLoop {
     }
 
     /// Ops that deliver a text to the targets in the settings, for sessions without a chat.
-    pub fn plan_deliver(&mut self, deliver: &str, session: &SessionKey, text: &str) -> Vec<DurableOp> {
+    pub fn plan_deliver(&mut self, deliver: &str, session: &SessionKey, text: &str) -> DurableOps {
         let home_channels = &self.scheduler.settings().home_channels;
         let (targets, error) = target::targets(deliver, None, home_channels);
         if let Some(error) = error {
@@ -101,13 +101,13 @@ impl EventLoop {
     }
 
     /// Ops that tell people what became of a turn.
-    pub fn plan_reply(&mut self, place: &ReplyPlace, text: &str, group: OpGroup) -> Vec<DurableOp> {
+    pub fn plan_reply(&mut self, place: &ReplyPlace, text: &str, group: OpGroup) -> DurableOps {
         match place {
             ReplyPlace::Chat(session, KnownChat { chat, facts }) => {
                 self.plan_words(text, session, chat, facts, group)
             }
             ReplyPlace::Targets(session, deliver) => self.plan_deliver(deliver, session, text),
-            ReplyPlace::Nowhere => Vec::new(),
+            ReplyPlace::Nowhere => DurableOps::new(),
         }
     }
 
@@ -119,9 +119,9 @@ impl EventLoop {
     }
 
     /// Journals ops outside a turn's end; `reply` learns when they are committed.
-    pub fn add_ops(&mut self, ops: Vec<DurableOp>, reply: Option<oneshot::Sender<Result<(), SendError>>>) {
-        let inbox = ops.first().and_then(DurableOp::answers);
-        let rows = ops.iter().map(DurableOp::to_row).collect();
+    pub fn add_ops(&mut self, ops: DurableOps, reply: Option<oneshot::Sender<Result<(), SendError>>>) {
+        let inbox = ops.first().and_then(|op| op.answers());
+        let rows = ops.iter().map(|op| op.to_row()).collect();
         let now_ms = self.clock.unix_ms();
         let token = self
             .effects

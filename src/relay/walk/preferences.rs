@@ -27,7 +27,7 @@ impl EventLoop {
         {
             event.text = Some(Scalar::from(command));
             event.prompt_response = None;
-            message.line = line;
+            message.line = line.into();
         }
         if event.prompt_response.is_none() {
             self.pickers.passed(session);

@@ -173,7 +173,7 @@ impl EventLoop {
         session: &SessionKey,
         (chat, facts): (&ChatId, &ChatFacts),
         group: OpGroup,
-    ) -> Vec<crate::relay::ops::DurableOp> {
+    ) -> crate::relay::ops::DurableOps {
         let names: Vec<String> = self.agents.projects().cloned().collect();
         let lines: Vec<String> = (names.iter().zip(1..))
             .map(|(name, number)| format!("{number}. {name}"))

@@ -10,7 +10,7 @@ use crate::link::Moment;
 use crate::relay::effects::Pending;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::handle::{HandleRequest, SendError, SendTarget, StopOutcome, TurnAuthor};
-use crate::relay::ops::DurableOp;
+use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::chats::{KnownChat, job_origin};
 use crate::relay::parts::scheduler::ArmWaiter;
@@ -150,7 +150,7 @@ impl EventLoop {
             });
     }
 
-    fn plan_send(&mut self, target: &SendTarget, text: &str) -> Result<Vec<DurableOp>, SendError> {
+    fn plan_send(&mut self, target: &SendTarget, text: &str) -> Result<DurableOps, SendError> {
         if text.trim().is_empty() {
             return Err(SendError::Empty);
         }

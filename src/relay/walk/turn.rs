@@ -9,7 +9,7 @@ use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
 use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, QuietWaiter, Task, Work};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::OpGroup;
+use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::{Chats, KnownChat};
@@ -148,7 +148,7 @@ impl EventLoop {
         let key = self.messages.key(&event);
         self.messages.learn(key, &origin.session, row.seq, None);
         if command.is_none()
-            && let Some(line) = row.line.as_deref()
+            && let Some(line) = &row.line
         {
             self.messages
                 .set_last(&origin.session, &origin.facts, row.kind, line);
@@ -310,7 +310,7 @@ impl EventLoop {
             resumed,
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,
-            clock: self.clock,
+            clock: self.clock.live(),
             grace: self.settings.grace,
             max_output: self.settings.max_output,
             forgotten: self.agents.pending_forget(&conversation),
@@ -357,7 +357,7 @@ impl EventLoop {
         self.approvals.abandon_restored(row);
         let origin = self.turns.origin(turn);
         let task = self.turns.abandon(turn);
-        let mut ops = Vec::new();
+        let mut ops = DurableOps::new();
         match task {
             Some(Task::Message(_)) => {
                 if let (Some(notice), Some(origin)) = (notice, origin) {
@@ -382,7 +382,7 @@ impl EventLoop {
     pub fn turn_interrupted(&mut self, row: &InboxRow) {
         let left = match row.kind {
             // Its claim says what becomes of it.
-            InboxKind::Job => return self.end_row(row.seq, RowState::Interrupted, Vec::new(), None),
+            InboxKind::Job => return self.end_row(row.seq, RowState::Interrupted, DurableOps::new(), None),
             InboxKind::Inbound | InboxKind::Forward => self.left_message(row),
             InboxKind::Handed => self.left_item(row),
         };
@@ -424,7 +424,7 @@ impl EventLoop {
                 self.plan_half_written(&half, notice.as_deref(), session, known, group)
             }
             (place, _, Some(notice)) => self.plan_reply(place, &notice, group),
-            (_, _, None) => Vec::new(),
+            (_, _, None) => DurableOps::new(),
         };
         self.end_row(row.seq, RowState::Interrupted, ops, None);
     }
@@ -436,7 +436,7 @@ impl EventLoop {
             let session = self.chats.name(&mut event);
             let author = self.access.author(Starter::Message(&event.source));
             let origin = TurnOrigin::new(session, &event.source, false, author, tracing::Span::none());
-            if let Some(line) = row.line.as_deref() {
+            if let Some(line) = &row.line {
                 // Its author is told to ask again.
                 self.messages
                     .set_last(&origin.session, &origin.facts, row.kind, line);

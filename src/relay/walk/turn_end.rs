@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::relay::effects::Task;
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::{DurableOp, OpGroup};
+use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
@@ -55,7 +55,7 @@ impl EventLoop {
     /// The end of a turn whose answer was shown while it ran.
     pub fn show_end(&mut self, ended: EndedTurn, report: TurnReport) {
         if ended.declined {
-            return self.end_row(ended.row, ended.outcome, Vec::new(), None);
+            return self.end_row(ended.row, ended.outcome, DurableOps::new(), None);
         }
         let now = self.clock.mono();
         let language = self.language(&ended.origin.chat, &ended.origin.facts);
@@ -105,7 +105,9 @@ impl EventLoop {
         let ops = self
             .outbox
             .plan(&adapter, &session, lane, &last.durable, group, span);
-        origin.span.record("ops", ops.len());
+        if ended.is_described {
+            origin.span.record("ops", ops.len());
+        }
         let indicators = Some((Arc::clone(&origin.chat), last.indicators));
         self.end_row(ended.row, ended.outcome, ops, indicators);
     }
@@ -116,7 +118,7 @@ impl EventLoop {
         &mut self,
         row: InboxSeq,
         outcome: RowState,
-        ops: Vec<DurableOp>,
+        ops: DurableOps,
         indicators: Option<FinalIndicators>,
     ) {
         let mut indicators = indicators.filter(|(_, actions)| !actions.is_empty());

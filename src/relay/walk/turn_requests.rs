@@ -10,7 +10,7 @@ use crate::adapter::stream::{OpOutcome, Priority};
 use crate::agent::{PromptAnswer, Question};
 use crate::relay::effects::Pending;
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
+use crate::relay::ops::{DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::state_key;
 use crate::relay::parts::approvals::{Asker, Asking, Decider, KeptTurn, OwnerChat};
@@ -189,7 +189,7 @@ impl EventLoop {
         attachments: &[OutgoingAttachment],
         origin: &TurnOrigin,
         row: InboxSeq,
-    ) -> Vec<DurableOp> {
+    ) -> DurableOps {
         let adapter = self.adapters.get(&origin.chat.platform);
         let attachments: Vec<&OutgoingAttachment> = attachments.iter().collect();
         let mut actions = adapter.attachments(&attachments, &origin.chat, &origin.facts);

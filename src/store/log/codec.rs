@@ -389,7 +389,7 @@ impl<'b> LogReader<'b> {
                     dedupe,
                     buffer_id,
                     start: self.flag()?,
-                    line: self.blob()?.to_vec(),
+                    line: self.blob()?.into(),
                     now_ms,
                 }
             }

@@ -16,6 +16,8 @@
 //! - The overlay is what the log's rows come to: opening a journal replays them.
 //! - Of what is not finished, all stays in the log or nothing, so that the tables never have something newer.
 //! - The overlay is bounded ([`Overlay::is_full`]).
+//! - The text of what is finished is gone from the file when the journal is idle or closed: a log that is moved then is overwritten, and
+//!   pages of one that was moved under load ([`FreedPages`]) are given back if nothing has used them again.
 
 mod codec;
 mod overlay;
@@ -28,7 +30,7 @@ pub(super) use codec::LogWriter;
 pub(super) use codec::read as read_batch;
 #[cfg(feature = "internals")]
 pub use codec::{decode_batch, encode_batch};
-pub(super) use overlay::Overlay;
+pub(super) use overlay::{FreedPages, Overlay};
 pub(super) use shadow::{create as create_shadow, fill as fill_shadow};
 
 use rusqlite::{Connection, Result};
@@ -63,6 +65,6 @@ pub(super) fn recover(db: &mut Connection) -> Result<()> {
         return Ok(());
     }
     let transaction = db.transaction()?;
-    replay(&transaction)?.materialise(&transaction)?;
+    replay(&transaction)?.materialise(&transaction, FreedPages::Overwritten)?;
     transaction.commit()
 }

@@ -378,14 +378,37 @@ impl Overlay {
     }
 }
 
+/// What becomes of the pages of a log that is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::store) enum FreedPages {
+    /// They are overwritten, so that no text of a message that is over stays in the file.
+    Overwritten,
+    /// They stay as they are, because the next log takes them. Overwriting them would be a third of what a busy journal writes.
+    AsTheyAre,
+}
+
+fn empty_log(db: &Connection, freed: FreedPages) -> Result<()> {
+    let set = |mode: &str| -> Result<()> {
+        let mut set = db.prepare_cached(&format!("PRAGMA secure_delete = {mode}"))?;
+        set.query_row([], |_| Ok(()))
+    };
+    if freed == FreedPages::AsTheyAre {
+        set("FAST")?;
+    }
+    let emptied = db.prepare_cached("DELETE FROM main.log")?.execute([]);
+    if freed == FreedPages::AsTheyAre {
+        set("ON")?;
+    }
+    emptied.map(drop)
+}
+
 /// Moving into the tables.
 impl Overlay {
     /// Writes everything into the tables and empties the log. The caller's transaction makes both one step.
-    pub(in crate::store) fn materialise(&self, db: &Connection) -> Result<()> {
+    pub(in crate::store) fn materialise(&self, db: &Connection, freed: FreedPages) -> Result<()> {
         self.write_unfinished(db, "main.")?;
         self.move_done(db)?;
-        db.prepare_cached("DELETE FROM main.log")?.execute([])?;
-        Ok(())
+        empty_log(db, freed)
     }
 
     /// Whether what is not finished can stay in the log: it is little, and none of it did so before.
@@ -395,10 +418,10 @@ impl Overlay {
             let LoggedRow { row: message, .. } = logged;
             message.seq.0 >= row && message.attempt <= MAX_CARRIED_STARTS && message.line.is_some()
         };
-        let size = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len);
+        let size = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len);
         let messages = self.rows.values().map(|logged| &logged.row);
         let bytes = messages
-            .map(|row| size(&row.line) + size(&row.shown))
+            .map(|row| size(row.line.as_deref()) + size(row.shown.as_deref()))
             .sum::<usize>()
             + self.ops.values().map(|op| op.op.len()).sum::<usize>();
         bytes <= MAX_CARRIED
@@ -408,10 +431,15 @@ impl Overlay {
 
     /// Writes what is finished into the tables, and a new log of what is not; returns the bytes of that. The caller's transaction makes
     /// both one step.
-    pub(in crate::store) fn move_finished(&self, db: &Connection, batch: &mut LogWriter) -> Result<usize> {
+    pub(in crate::store) fn move_finished(
+        &self,
+        db: &Connection,
+        batch: &mut LogWriter,
+        freed: FreedPages,
+    ) -> Result<usize> {
         self.move_done(db)?;
         self.write_chats(db, "main.")?;
-        db.prepare_cached("DELETE FROM main.log")?.execute([])?;
+        empty_log(db, freed)?;
         let mut append = db.prepare_cached("INSERT INTO main.log (batch) VALUES (?1)")?;
         let mut bytes = 0;
         // A batch numbers its messages and ops one after the other.

@@ -15,6 +15,7 @@ use super::super::inspect::{Inspector, Section};
 use super::super::journal::{Durability, JournalSettings};
 use super::super::tests::open_held;
 use super::super::{reads, schema};
+use super::FreedPages;
 use super::codec::{self, BatchError};
 use rusqlite::Connection;
 use rusqlite::types::Value;
@@ -68,7 +69,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
             session: session(),
             dedupe,
             buffer_id: (token.is_multiple_of(2)).then(|| format!("buffer {token}")),
-            line: format!("line {token}").into_bytes(),
+            line: format!("line {token}").into_bytes().into(),
             start: dice.below(2) == 0,
             now_ms,
         },
@@ -243,7 +244,7 @@ fn walk(seed: u64) {
             );
             match dice.below(30) {
                 0 => journal.materialise().unwrap(),
-                2..5 => journal.shorten_log().unwrap(),
+                2..5 => journal.shorten_log(freed(&mut dice)).unwrap(),
                 1 => assert_eq!(listed(logged.path()), listed(plain.path()), "seed {seed}"),
                 _ => {}
             }
@@ -326,6 +327,13 @@ fn another_program_leaves_the_log_of_a_running_relay_alone() {
     assert_eq!((dump(&db, "log").len(), dump(&db, "inbox").len()), (0, 1));
 }
 
+fn freed(dice: &mut Dice) -> FreedPages {
+    match dice.below(2) {
+        0 => FreedPages::Overwritten,
+        _ => FreedPages::AsTheyAre,
+    }
+}
+
 #[test]
 fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
     const SECRET: &[u8] = b"a text that only the agent may keep";
@@ -340,19 +348,27 @@ fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
         session: "s".into(),
         dedupe: None,
         buffer_id: None,
-        line: SECRET.repeat(400),
+        line: SECRET.repeat(400).into(),
         start: true,
         now_ms: NOW,
     };
-    let end = Command::End {
-        seq: InboxSeq(1),
-        state: RowState::Done,
-        ops: Vec::new(),
-        now_ms: NOW,
-    };
-    journal.transact(&[accept], NOW).unwrap();
-    journal.transact(&[end], NOW).unwrap();
-    journal.materialise().unwrap();
+    // The first two as in a busy journal.
+    for (seq, freed) in (1..).zip([
+        FreedPages::AsTheyAre,
+        FreedPages::AsTheyAre,
+        FreedPages::Overwritten,
+    ]) {
+        let end = Command::End {
+            seq: InboxSeq(seq),
+            state: RowState::Done,
+            ops: Vec::new(),
+            now_ms: NOW,
+        };
+        journal.transact(std::slice::from_ref(&accept), NOW).unwrap();
+        journal.transact(&[end], NOW).unwrap();
+        journal.shorten_log(freed).unwrap();
+    }
+    while journal.clear_free_pages().unwrap() {}
     super::super::writer::checkpoint_fully(&db);
     drop(journal);
     drop(db);

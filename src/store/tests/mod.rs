@@ -20,7 +20,7 @@ fn accept(token: u64, session: &str, key: Option<&str>) -> Command {
         session: session.into(),
         dedupe: key.map(|key| KeyHash::Blake2s.key(&[key])),
         buffer_id: Some(format!("buffer-{token}")),
-        line: vec![b'x'; 400],
+        line: vec![b'x'; 400].into(),
         start: true,
         now_ms: NOW,
     }
@@ -360,6 +360,41 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
             "{outcome:?}"
         );
     });
+}
+
+#[tokio::test]
+async fn after_a_stop_the_text_of_a_busy_journal_is_nowhere_in_its_files() {
+    const BATCH: usize = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+    let mut seq = 0;
+    // More than a full log, several times.
+    for _ in 0..12 {
+        let messages: Vec<_> = (0..BATCH).map(|_| accept(1, "s", None)).collect();
+        opened.journal.submit(messages).await.unwrap();
+        let mut taken = 0;
+        while taken < BATCH {
+            taken += next(&mut opened).await.len();
+        }
+        let ends = (0..BATCH).map(|_| {
+            seq += 1;
+            end(seq, NOW)
+        });
+        opened.journal.submit(ends.collect()).await.unwrap();
+    }
+    let closing = opened.journal.clone();
+    let closed = tokio::spawn(async move { closing.close().await });
+    while opened.batches.recv().await.is_some() {}
+    closed.await.unwrap().unwrap();
+    let found: Vec<_> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let bytes = std::fs::read(path).unwrap();
+            bytes.windows(100).any(|window| window == [b'x'; 100])
+        })
+        .collect();
+    assert!(found.is_empty(), "{found:?}");
 }
 
 #[tokio::test]

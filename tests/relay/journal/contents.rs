@@ -74,7 +74,7 @@ async fn many_submissions_share_few_commits_and_keep_their_order() {
     for token in 0..5000 {
         opened
             .journal
-            .try_submit(vec![accept(token, "s", Some(&token.to_string()), false)])
+            .try_submit(&mut vec![accept(token, "s", Some(&token.to_string()), false)])
             .unwrap();
     }
     let (mut batches, mut tokens, mut seqs) = (0, Vec::new(), Vec::new());
@@ -204,7 +204,7 @@ async fn a_crash_leaves_waiting_running_and_pending_work_to_the_next_run() {
         .iter()
         .map(|row| (row.seq, row.line.clone().unwrap()))
         .collect();
-    assert_eq!(running, [(InboxSeq(1), b"line 1".to_vec())]);
+    assert_eq!(running, [(InboxSeq(1), b"line 1"[..].into())]);
     assert_eq!(recovered.waiting, 5);
     let ops: Vec<_> = recovered
         .ops
@@ -347,8 +347,8 @@ async fn submitters_wait_for_room_and_a_closed_journal_reports_it() {
         held += next(&mut opened).await.len();
     }
     submitter.await.unwrap();
-    let many: Vec<_> = (0..9).map(|token| accept(token, "s", None, true)).collect();
-    let (why, back) = opened.journal.try_submit(many).unwrap_err();
+    let mut back: Vec<_> = (0..9).map(|token| accept(token, "s", None, true)).collect();
+    let why = opened.journal.try_submit(&mut back).unwrap_err();
     assert_eq!((why, back.len()), (QueueError::Full, 9));
     opened.journal.close().await.unwrap();
     assert_eq!(opened.journal.submit(back).await, Err(QueueError::Closed));

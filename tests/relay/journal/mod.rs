@@ -20,7 +20,7 @@ pub(crate) fn accept(token: u64, session: &str, key: Option<&str>, start: bool) 
         session: session.into(),
         dedupe: key.map(|key| KeyHash::Blake2s.key(&["discord", "chat", key])),
         buffer_id: Some(format!("buffer-{token}")),
-        line: format!("line {token}").into_bytes(),
+        line: format!("line {token}").into_bytes().into(),
         start,
         now_ms: NOW,
     }

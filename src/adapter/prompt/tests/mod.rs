@@ -197,7 +197,7 @@ fn people_are_reminded_once_at_half_of_the_time_of_a_question_that_they_can_see(
         panic!("{reminders:?}")
     };
     assert!(content.contains("another 2 min 30 s"), "{content}");
-    assert_eq!(metadata["notify"], true);
+    assert_eq!(metadata.get("notify"), Some(&true.into()));
     assert!(prompts.remind(secs(299)).is_empty(), "once");
 }
 

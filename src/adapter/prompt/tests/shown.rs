@@ -126,7 +126,7 @@ fn a_numbered_list_explains_how_to_answer() {
     else {
         panic!("{opened:?}")
     };
-    assert!(reply_to.is_some() && metadata["notify"] == true);
+    assert!(reply_to.is_some() && metadata.get("notify") == Some(&true.into()));
     let mut unknown = request(1, "dm");
     unknown.detail = Some("a\n1. Deny".to_owned());
     let opened = prompts().open(unknown, &on(None), secs(0)).unwrap();

@@ -139,8 +139,8 @@ impl AccessControl {
                         let chats = std::iter::once(&origin.chat_id).chain(&origin.parent_chat_id);
                         let author = Author::new(
                             &origin.platform,
-                            ids.filter(|id| !id.is_empty()).map(SmolStr::from).collect(),
-                            chats.filter(|chat| !chat.is_empty()).map(SmolStr::from).collect(),
+                            ids.filter(|id| !id.is_empty()).map(SmolStr::from),
+                            chats.filter(|chat| !chat.is_empty()).map(SmolStr::from),
                             origin.chat_type.as_deref() == Some("dm"),
                             aliases,
                         );

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::smallvec;
+
 use super::{FinalIndicators, OpKind, OpPhase, OpsCommit, Outbox, QueuedOp, Uncommitted, queued_id};
 use crate::adapter::RelayAdapter;
 use crate::adapter::stream::DurableAction;
 use crate::link::Moment;
 use crate::relay::effects::Effects;
-use crate::relay::ops::{DurableOp, OpBody, OpGroup};
+use crate::relay::ops::{DurableOp, DurableOps, OpBody, OpGroup};
 use crate::store::{Command, OpRow, OpSeq, OpSeqs, OpState};
 
 impl Outbox {
@@ -21,17 +23,17 @@ impl Outbox {
         actions: &[DurableAction],
         group: OpGroup,
         span: &tracing::Span,
-    ) -> Vec<DurableOp> {
+    ) -> DurableOps {
         let mut plan = |action: &DurableAction| {
             let body = OpBody::new(adapter, Arc::clone(lane), &action.action);
-            DurableOp::new(
+            Box::new(DurableOp::new(
                 self.ids.next(),
                 Arc::clone(session),
                 body,
                 action,
                 group,
                 span.clone(),
-            )
+            ))
         };
         actions.iter().map(&mut plan).collect()
     }
@@ -40,7 +42,7 @@ impl Outbox {
     pub fn hold_uncommitted(
         &mut self,
         commit: OpsCommit,
-        ops: Vec<DurableOp>,
+        ops: DurableOps,
         indicators: Option<FinalIndicators>,
     ) {
         if !ops.is_empty() {
@@ -75,7 +77,7 @@ impl Outbox {
     pub(super) fn enqueue(
         &mut self,
         rows: impl Iterator<Item = OpSeq>,
-        ops: Vec<DurableOp>,
+        ops: DurableOps,
         declined: bool,
         effects: &mut Effects,
     ) {
@@ -88,7 +90,7 @@ impl Outbox {
             self.durable += 1;
             let queued = QueuedOp {
                 state: OpPhase::Waiting,
-                kind: OpKind::Durable(row, Box::new(op)),
+                kind: OpKind::Durable(row, op),
             };
             self.ops.insert(queued_id(&queued.kind), queued);
         }
@@ -105,11 +107,11 @@ impl Outbox {
         op.resend_until = Some(now.mono + self.retry.max_age.saturating_sub(age));
         if row.state == OpState::Pending {
             self.counters.recovered += 1;
-            return self.enqueue(std::iter::once(row.seq), vec![op], false, effects);
+            return self.enqueue(std::iter::once(row.seq), smallvec![Box::new(op)], false, effects);
         }
         op.attempts += 1;
         let (name, id) = (op.body.name.clone(), op.id);
-        self.enqueue(std::iter::once(row.seq), vec![op], false, effects);
+        self.enqueue(std::iter::once(row.seq), smallvec![Box::new(op)], false, effects);
         tracing::warn!(
             op = row.seq.0,
             kind = &*name,

@@ -48,7 +48,7 @@ use crate::config::{ResendUnknown, SessionsConfig};
 use crate::link::{Moment, Op};
 use crate::relay::effects::{Effect, Effects};
 use crate::relay::metrics::OpMetrics;
-use crate::relay::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
+use crate::relay::ops::{DurableOp, DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::status::RefusedOp;
 use crate::session::Lanes;
 use crate::store::{Command, InboxSeq, OpSeq};
@@ -112,7 +112,7 @@ pub type FinalIndicators = (Arc<ChatId>, Vec<Action>);
 /// Ops that wait for their commit.
 #[derive(Debug)]
 struct Uncommitted {
-    ops: Vec<DurableOp>,
+    ops: DurableOps,
     indicators: Option<FinalIndicators>,
     /// The connector declined another op of their group.
     declined: bool,

@@ -249,14 +249,14 @@ impl Turns {
         &mut self,
         row: InboxSeq,
         outcome: RowState,
-        ops: &[DurableOp],
+        ops: &[Box<DurableOp>],
         now_ms: i64,
         effects: &mut Effects,
     ) {
         effects.write(Command::End {
             seq: row,
             state: outcome,
-            ops: ops.iter().map(DurableOp::to_row).collect(),
+            ops: ops.iter().map(|op| op.to_row()).collect(),
             now_ms,
         });
         self.rows.insert(row, RowWait::Ending);

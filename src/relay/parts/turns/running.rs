@@ -37,10 +37,10 @@ impl Turns {
             return;
         };
         let inline = agent.agent.answers_inline();
-        // An agent that answers inline logs nothing: its turn has a span of its own for whoever debugs or traces.
-        let span = if inline && LevelFilter::current() < LevelFilter::DEBUG {
-            live.origin.span.clone()
-        } else {
+        // An agent that answers inline logs nothing: its turn has a span of its own, and is described there, for whoever debugs or
+        // traces.
+        let is_described = !inline || LevelFilter::current() >= LevelFilter::DEBUG;
+        let span = if is_described {
             tracing::info_span!(
                 parent: &live.origin.span,
                 "turn",
@@ -52,6 +52,8 @@ impl Turns {
                 input_tokens = Empty,
                 output_tokens = Empty,
             )
+        } else {
+            live.origin.span.clone()
         };
         live.state = TurnPhase::Running(Running {
             row,
@@ -59,6 +61,7 @@ impl Turns {
             conversation: conversation.clone(),
             started: Instant::now(),
             span: span.clone(),
+            is_described,
             steered: 0,
             ended: None,
             forgotten: false,
@@ -176,24 +179,29 @@ impl Turns {
         if let Some(ended) = running.ended {
             ended.cancel();
         }
-        self.metrics.ended(running.started.elapsed(), report.first_text);
+        let took = running.started.elapsed();
+        self.metrics.ended(took, report.first_text);
         self.counters.input_tokens += report.usage.input_tokens;
         self.counters.output_tokens += report.usage.output_tokens;
         let (outcome, result, notice) = self.conclude(report, live.stop);
         let span = &live.origin.span;
-        record_report(&running.span, report);
+        if running.is_described {
+            record_report(&running.span, report);
+        }
         let outcome_name = if running.declined {
             "declined"
         } else {
             outcome_label(outcome)
         };
-        tracing::record_all!(span, steered = running.steered, outcome = outcome_name);
+        if running.is_described {
+            tracing::record_all!(span, steered = running.steered, outcome = outcome_name);
+        }
         tracing::info!(
             parent: span,
             agent = &*running.agent.name,
             platform = live.origin.chat.platform.as_str(),
             outcome = outcome_name,
-            ms = u64::try_from(running.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             "turn ended"
         );
         Some(EndedTurn {
@@ -206,7 +214,8 @@ impl Turns {
             // A turn that was stopped before it said anything stays silent.
             notice: notice.filter(|_| outcome != RowState::Stopped || report.has_text),
             declined: running.declined,
-            took: running.started.elapsed(),
+            is_described: running.is_described,
+            took,
         })
     }
 

@@ -131,7 +131,7 @@ impl PowerWalk {
                 session: "long".into(),
                 dedupe: None,
                 buffer_id: None,
-                line: vec![token.to_le_bytes()[0]; 9000],
+                line: vec![token.to_le_bytes()[0]; 9000].into(),
                 start: false,
                 now_ms: NOW,
             }),
@@ -168,7 +168,7 @@ impl PowerWalk {
                     "moving the log"
                 }
                 5 => {
-                    journal.shorten_log().unwrap();
+                    journal.shorten_log(freed(&mut self.dice)).unwrap();
                     "shortening the log"
                 }
                 2 => {
@@ -183,6 +183,10 @@ impl PowerWalk {
                 4 => {
                     vacuum_slice(&db).unwrap();
                     "giving pages back"
+                }
+                6 => {
+                    journal.clear_free_pages().unwrap();
+                    "giving back pages with text"
                 }
                 _ => continue,
             };
