@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use smallvec::{SmallVec, smallvec};
 use smol_str::SmolStr;
 
 use super::chats::{ChatFacts, ChatId};
@@ -188,14 +189,14 @@ impl ActionBuilder {
     }
 
     /// The numbered parts of a whole text; none for a blank one.
-    pub(super) fn parts(&self, text: String) -> Vec<String> {
+    pub(super) fn parts(&self, text: String) -> SmallVec<[String; 1]> {
         if text.trim().is_empty() {
-            return Vec::new();
+            return SmallVec::new();
         }
         if fits(&text, self.limit, self.unit) {
-            return vec![text];
+            return smallvec![text];
         }
-        split(&text, self.limit, self.unit)
+        split(&text, self.limit, self.unit).into()
     }
 
     /// Whether links are to be previewed by all means.

@@ -305,7 +305,7 @@ impl From<Admission> for Place {
 #[derive(Debug)]
 pub(super) enum Work {
     /// A message, from the connection that brought it.
-    Message(Generation, Box<Arrival>),
+    Message(Generation, Arrival),
     /// A run of a job.
     Job(RunSeq),
     /// An item that a program handed over.

@@ -1,9 +1,10 @@
 //! Ops of one chat, sent in order, one at a time.
 //!
-//! Each chat is a lane; only its first op is sent, the next one when that has completed. An op that was not sent returns to
-//! the front of its lane. Lanes hold op ids only. Invariant: at most one op of a lane is in flight.
+//! Each chat is a lane; only its first op is sent, the next one when that has completed. An op that was not sent stays
+//! the first of its lane. Lanes hold op ids only. Invariant: at most one op of a lane is in flight.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use crate::collections::{IdMap, TextMap};
@@ -12,10 +13,31 @@ use crate::wire::OpId;
 /// Names a lane: platform and chat id.
 pub type LaneId = Arc<str>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane {
-    waiting: VecDeque<OpId>,
-    out: Option<OpId>,
+    /// Stays here until it has completed.
+    first: OpId,
+    /// Whether the first one is in flight.
+    is_out: bool,
+    others: VecDeque<OpId>,
+}
+
+impl Lane {
+    fn is_out(&self, op: OpId) -> bool {
+        self.is_out && self.first == op
+    }
+
+    /// Puts the next op in the place of the first; `false` if there is none.
+    fn advance(&mut self) -> bool {
+        self.is_out = false;
+        match self.others.pop_front() {
+            Some(next) => {
+                self.first = next;
+                true
+            }
+            None => false,
+        }
+    }
 }
 
 /// All lanes that are not empty.
@@ -35,10 +57,16 @@ impl Lanes {
     /// Adds an op to the end of its lane.
     pub fn push(&mut self, lane: impl Into<LaneId>, op: OpId) {
         let lane = lane.into();
-        let entry = self.by_chat.entry(Arc::clone(&lane)).or_default();
-        entry.waiting.push_back(op);
-        if entry.out.is_none() && entry.waiting.len() == 1 {
-            self.ready.push_back(Arc::clone(&lane));
+        match self.by_chat.entry(Arc::clone(&lane)) {
+            Entry::Occupied(mut entry) => entry.get_mut().others.push_back(op),
+            Entry::Vacant(entry) => {
+                entry.insert(Lane {
+                    first: op,
+                    is_out: false,
+                    others: VecDeque::new(),
+                });
+                self.ready.push_back(Arc::clone(&lane));
+            }
         }
         self.lane_of.insert(op, lane);
     }
@@ -47,15 +75,9 @@ impl Lanes {
     pub fn next_ready(&mut self) -> Option<OpId> {
         loop {
             let id = self.ready.pop_front()?;
-            let Some(lane) = self.by_chat.get_mut(&id) else {
-                continue;
-            };
-            if lane.out.is_some() {
-                continue;
-            }
-            if let Some(op) = lane.waiting.pop_front() {
-                lane.out = Some(op);
-                return Some(op);
+            if let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| !lane.is_out) {
+                lane.is_out = true;
+                return Some(lane.first);
             }
         }
     }
@@ -65,28 +87,24 @@ impl Lanes {
         let Some(id) = self.lane_of.get(&op).cloned() else {
             return false;
         };
-        let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| lane.out == Some(op)) else {
+        let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| lane.is_out(op)) else {
             return false;
         };
-        lane.out = None;
         self.lane_of.remove(&op);
-        if lane.waiting.is_empty() {
-            self.by_chat.remove(&id);
-        } else {
+        if lane.advance() {
             self.ready.push_back(id);
+        } else {
+            self.by_chat.remove(&id);
         }
         true
     }
 
-    /// The op was not sent: it goes back to the front of its lane, and the lane waits for
+    /// The op was not sent: it stays the first of its lane, and the lane waits for
     /// [`Self::retry_all`].
     pub fn put_back(&mut self, op: OpId) {
-        let Some(lane) = self.lane_of.get(&op).and_then(|id| self.by_chat.get_mut(id)) else {
-            return;
-        };
-        if lane.out == Some(op) {
-            lane.out = None;
-            lane.waiting.push_front(op);
+        let lane = self.lane_of.get(&op).and_then(|id| self.by_chat.get_mut(id));
+        if let Some(lane) = lane.filter(|lane| lane.is_out(op)) {
+            lane.is_out = false;
         }
     }
 
@@ -97,7 +115,7 @@ impl Lanes {
             return;
         };
         if let Some(lane) = self.by_chat.get_mut(&id) {
-            for waiting in &mut lane.waiting {
+            for waiting in std::iter::once(&mut lane.first).chain(&mut lane.others) {
                 if *waiting == op {
                     *waiting = with;
                 }
@@ -111,12 +129,13 @@ impl Lanes {
         let Some(id) = self.lane_of.get(&op).cloned() else {
             return false;
         };
-        let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| lane.out != Some(op)) else {
+        let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| !lane.is_out(op)) else {
             return false;
         };
-        lane.waiting.retain(|waiting| *waiting != op);
         self.lane_of.remove(&op);
-        if lane.waiting.is_empty() && lane.out.is_none() {
+        if lane.first != op {
+            lane.others.retain(|waiting| *waiting != op);
+        } else if !lane.advance() {
             self.by_chat.remove(&id);
         }
         true
@@ -124,7 +143,7 @@ impl Lanes {
 
     /// Makes a lane whose first op was put back ready again.
     pub fn retry(&mut self, lane: &LaneId) {
-        if self.by_chat.get(lane).is_some_and(|lane| lane.out.is_none()) {
+        if self.by_chat.get(lane).is_some_and(|lane| !lane.is_out) {
             self.ready.push_back(Arc::clone(lane));
         }
     }
@@ -133,7 +152,7 @@ impl Lanes {
     pub fn is_waiting(&self, lane: &LaneId) -> bool {
         self.by_chat
             .get(lane)
-            .is_some_and(|lane| !lane.waiting.is_empty())
+            .is_some_and(|lane| !lane.is_out || !lane.others.is_empty())
     }
 
     /// Makes every lane ready again, after a reconnect.
@@ -141,7 +160,7 @@ impl Lanes {
         self.ready = self
             .by_chat
             .iter()
-            .filter(|(_, lane)| lane.out.is_none())
+            .filter(|(_, lane)| !lane.is_out)
             .map(|(id, _)| Arc::clone(id))
             .collect();
     }

@@ -9,6 +9,7 @@ use crate::collections::TextMap;
 use blake2::Blake2s256;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
 use std::fmt;
 
 /// What a journal notes its [`KeyHash`] under.
@@ -38,7 +39,7 @@ impl KeyHash {
             }
             Self::Blake2s => {
                 // In one piece, which is one block for the ids of most messages.
-                let mut text = Vec::with_capacity(128);
+                let mut text = SmallVec::<[u8; 128]>::new();
                 for part in parts {
                     varint::put(&mut text, part.len() as u64);
                     text.extend_from_slice(part.as_bytes());

@@ -1,14 +1,14 @@
 //! Numbers as bytes: seven bits a byte, the lowest first; signed ones zigzag.
 
 /// Appends a number.
-pub(super) fn put(bytes: &mut Vec<u8>, mut number: u64) {
+pub(super) fn put(bytes: &mut impl Extend<u8>, mut number: u64) {
     while number >= 0x80 {
         #[expect(clippy::cast_possible_truncation, reason = "the lowest seven bits")]
-        bytes.push(number as u8 | 0x80);
+        bytes.extend([number as u8 | 0x80]);
         number >>= 7;
     }
     #[expect(clippy::cast_possible_truncation, reason = "fewer than eight bits are left")]
-    bytes.push(number as u8);
+    bytes.extend([number as u8]);
 }
 
 /// Appends a signed number.

@@ -90,12 +90,11 @@ fn complete(
             durable.extend(durable_sends(remainder(&segment, builder), builder));
         }
         Shown::Nothing | Shown::Stream { .. } | Shown::Unsure => {
-            let parts = if segment.is_whole() {
-                builder.parts(segment.into_text())
+            if segment.is_whole() {
+                durable.extend(durable_sends(builder.parts(segment.into_text()), builder));
             } else {
-                remainder(&segment, builder)
-            };
-            durable.extend(durable_sends(parts, builder));
+                durable.extend(durable_sends(remainder(&segment, builder), builder));
+            }
         }
     }
 }
@@ -132,10 +131,13 @@ fn continuation(shown: &str, whole: &str, builder: &ActionBuilder) -> Vec<String
     messages(&opening, rest, builder)
 }
 
-fn sends(parts: Vec<String>, builder: &ActionBuilder) -> impl Iterator<Item = Action> {
+fn sends(parts: impl IntoIterator<Item = String>, builder: &ActionBuilder) -> impl Iterator<Item = Action> {
     parts.into_iter().map(|part| builder.reply(part, TextKind::Final))
 }
 
-fn durable_sends(parts: Vec<String>, builder: &ActionBuilder) -> impl Iterator<Item = DurableAction> {
+fn durable_sends(
+    parts: impl IntoIterator<Item = String>,
+    builder: &ActionBuilder,
+) -> impl Iterator<Item = DurableAction> {
     sends(parts, builder).map(DurableAction::from)
 }

@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use smol_str::SmolStr;
+
 use super::draft_ids::DRAFT_IDS;
 use super::pending_text::{Boundary, PendingText, Shown, Trail};
 use super::settings::StreamSettings;
@@ -77,7 +79,7 @@ pub(super) struct TextStream {
     last_draft_id: u64,
     pub(super) pace: EditPace,
     pub(super) in_flight: Option<TextInFlight>,
-    cursor: String,
+    cursor: SmolStr,
     /// When the agent last did something, and how long it is idle when it pauses.
     active_at: Duration,
     pause: Duration,
@@ -122,7 +124,7 @@ impl TextStream {
             last_draft_id: draft_id.saturating_add(DRAFT_IDS - 1),
             pace: EditPace::new(settings.interval_ms, settings.max_interval_ms, now),
             in_flight: None,
-            cursor: cursor.to_owned(),
+            cursor: cursor.into(),
             active_at: now,
             pause: Duration::from_millis(settings.interval_ms.saturating_mul(2)),
             room: builder.limit - width.max(closing_room(builder.limit)),

@@ -168,7 +168,7 @@ impl EventLoop {
         let accepting = Accepting {
             session,
             place,
-            work: Work::Message(generation, Box::new(arrival)),
+            work: Work::Message(generation, arrival),
         };
         accept(accepting, message, &mut self.effects);
     }

@@ -53,7 +53,7 @@ impl EventLoop {
     pub fn work_accepted(&mut self, accepting: Accepting, row: InboxSeq) {
         let Accepting { session, place, work } = accepting;
         match work {
-            Work::Message(_, arrival) => self.act_on_message(&session, place, *arrival, row),
+            Work::Message(_, arrival) => self.act_on_message(&session, place, arrival, row),
             Work::Job(_) => match place {
                 Place::Turn(turn) => self.prepare_turn(turn, row),
                 Place::Queue(_) | Place::None => {
