@@ -9,15 +9,15 @@ use super::run::RunArgs;
 
 #[derive(Parser, Debug)]
 #[command(name = "hermes-relay")]
-struct Cli {
+struct RunCli {
     #[command(flatten)]
     global: GlobalArgs,
     #[command(subcommand)]
-    verb: Verb,
+    verb: RunVerb,
 }
 
 #[derive(Subcommand, Debug)]
-enum Verb {
+enum RunVerb {
     Run(RunArgs),
 }
 
@@ -27,8 +27,8 @@ pub(super) fn parse(words: &[OsString]) -> Option<RunArgs> {
     if !words.iter().any(|word| word == "run") {
         return None;
     }
-    let Cli { global, verb } = Cli::try_parse_from(words).ok()?;
-    let Verb::Run(args) = verb;
+    let RunCli { global, verb } = RunCli::try_parse_from(words).ok()?;
+    let RunVerb::Run(args) = verb;
     (!global.json).then_some(args)
 }
 
