@@ -51,27 +51,27 @@ pub struct BoundedCache<K, V> {
     capacity: usize,
     hashes: foldhash::fast::RandomState,
     /// Where the entries are, by the hashes of their keys, which are there only.
-    places: HashTable<Place>,
+    places: HashTable<CachePlace>,
     /// The entries, in a list by their last use. A place without one is among `free`.
     entries: Vec<Option<CacheEntry<K, V>>>,
-    free: Vec<Place>,
-    newest: Option<Place>,
-    oldest: Option<Place>,
+    free: Vec<CachePlace>,
+    newest: Option<CachePlace>,
+    oldest: Option<CachePlace>,
 }
 
 #[derive(Clone, Debug)]
 struct CacheEntry<K, V> {
     key: K,
     value: V,
-    newer: Option<Place>,
-    older: Option<Place>,
+    newer: Option<CachePlace>,
+    older: Option<CachePlace>,
 }
 
 /// The index of an entry and one more: so that none is no larger, and both take little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place(NonZeroU32);
+struct CachePlace(NonZeroU32);
 
-impl Place {
+impl CachePlace {
     /// The place after so many others.
     fn after(count: usize) -> Option<Self> {
         let next = u32::try_from(count).ok()?.checked_add(1)?;
@@ -129,7 +129,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
 
     /// All keys, the most recently used first.
     pub fn recent_keys(&self) -> impl Iterator<Item = &K> {
-        let entry = |place: Option<Place>| self.entries.get(place?.index())?.as_ref();
+        let entry = |place: Option<CachePlace>| self.entries.get(place?.index())?.as_ref();
         std::iter::successors(entry(self.newest), move |newer| entry(newer.older)).map(|entry| &entry.key)
     }
 
@@ -143,7 +143,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         {
             self.take(oldest);
         }
-        let next = Place::after(self.entries.len());
+        let next = CachePlace::after(self.entries.len());
         let place = self.free.pop().or(next)?;
         let hash = self.hashes.hash_one(&key);
         let entry = Some(CacheEntry {
@@ -185,26 +185,26 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         self.places.is_empty()
     }
 
-    fn place<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<Place>
+    fn place<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<CachePlace>
     where
         K: Borrow<Q>,
     {
         if self.places.is_empty() {
             return None;
         }
-        let is_it = |place: &Place| {
+        let is_it = |place: &CachePlace| {
             let entry = self.entries.get(place.index()).and_then(Option::as_ref);
             entry.is_some_and(|entry| entry.key.borrow() == key)
         };
         self.places.find(self.hashes.hash_one(key), is_it).copied()
     }
 
-    fn entry(&mut self, place: Place) -> Option<&mut CacheEntry<K, V>> {
+    fn entry(&mut self, place: CachePlace) -> Option<&mut CacheEntry<K, V>> {
         self.entries.get_mut(place.index())?.as_mut()
     }
 
     /// Takes an entry out of its place.
-    fn take(&mut self, place: Place) -> Option<CacheEntry<K, V>> {
+    fn take(&mut self, place: CachePlace) -> Option<CacheEntry<K, V>> {
         self.unlink(place);
         let entry = self.entries.get_mut(place.index())?.take()?;
         let hash = self.hashes.hash_one(&entry.key);
@@ -216,7 +216,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Takes an entry out of the list.
-    fn unlink(&mut self, place: Place) {
+    fn unlink(&mut self, place: CachePlace) {
         let Some(entry) = self.entry(place) else {
             return;
         };
@@ -232,7 +232,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Puts an entry that is not in the list at its newest end.
-    fn link_newest(&mut self, place: Place) {
+    fn link_newest(&mut self, place: CachePlace) {
         let older = self.newest.replace(place);
         if let Some(entry) = self.entry(place) {
             entry.older = older;
