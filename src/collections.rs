@@ -2,7 +2,10 @@
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
+use std::num::NonZeroU32;
+
+use hashbrown::HashTable;
 
 /// A map keyed by ids that this program assigns itself.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
@@ -46,29 +49,47 @@ impl Hasher for IdHasher {
 #[derive(Clone, Debug)]
 pub struct BoundedCache<K, V> {
     capacity: usize,
-    /// Where each key's entry is.
-    places: TextMap<K, usize>,
+    hashes: foldhash::fast::RandomState,
+    /// Where the entries are, by the hashes of their keys, which are there only.
+    places: HashTable<CachePlace>,
     /// The entries, in a list by their last use. A place without one is among `free`.
     entries: Vec<Option<CacheEntry<K, V>>>,
-    free: Vec<usize>,
-    newest: Option<usize>,
-    oldest: Option<usize>,
+    free: Vec<CachePlace>,
+    newest: Option<CachePlace>,
+    oldest: Option<CachePlace>,
 }
 
 #[derive(Clone, Debug)]
 struct CacheEntry<K, V> {
     key: K,
     value: V,
-    newer: Option<usize>,
-    older: Option<usize>,
+    newer: Option<CachePlace>,
+    older: Option<CachePlace>,
 }
 
-impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
+/// The index of an entry and one more: so that none is no larger, and both take little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CachePlace(NonZeroU32);
+
+impl CachePlace {
+    /// The place after so many others.
+    fn after(count: usize) -> Option<Self> {
+        let next = u32::try_from(count).ok()?.checked_add(1)?;
+        NonZeroU32::new(next).map(Self)
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+impl<K: Eq + Hash, V> BoundedCache<K, V> {
     /// An empty cache for at most `capacity` entries; at least one.
     pub fn new(capacity: usize) -> Self {
         Self {
-            capacity: capacity.max(1),
-            places: TextMap::default(),
+            capacity: capacity.clamp(1, u32::MAX as usize - 1),
+            hashes: foldhash::fast::RandomState::default(),
+            places: HashTable::new(),
             entries: Vec::new(),
             free: Vec::new(),
             newest: None,
@@ -89,7 +110,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     where
         K: Borrow<Q>,
     {
-        let place = *self.places.get(key)?;
+        let place = self.place(key)?;
         if self.newest != Some(place) {
             self.unlink(place);
             self.link_newest(place);
@@ -102,14 +123,13 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     where
         K: Borrow<Q>,
     {
-        let place = *self.places.get(key)?;
-        let entry = self.entries.get(place)?.as_ref();
+        let entry = self.entries.get(self.place(key)?.index())?.as_ref();
         entry.map(|entry| &entry.value)
     }
 
     /// All keys, the most recently used first.
     pub fn recent_keys(&self) -> impl Iterator<Item = &K> {
-        let entry = |place: Option<usize>| self.entries.get(place?)?.as_ref();
+        let entry = |place: Option<CachePlace>| self.entries.get(place?.index())?.as_ref();
         std::iter::successors(entry(self.newest), move |newer| entry(newer.older)).map(|entry| &entry.key)
     }
 
@@ -118,27 +138,30 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         if let Some(known) = self.get_mut(&key) {
             return Some(std::mem::replace(known, value));
         }
-        if self.places.len() >= self.capacity
+        if self.len() >= self.capacity
             && let Some(oldest) = self.oldest
-            && let Some(evicted) = self.take(oldest)
         {
-            self.places.remove(&evicted.key);
+            self.take(oldest);
         }
+        let next = CachePlace::after(self.entries.len());
+        let place = self.free.pop().or(next)?;
+        let hash = self.hashes.hash_one(&key);
         let entry = Some(CacheEntry {
-            key: key.clone(),
+            key,
             value,
             newer: None,
             older: None,
         });
-        let place = if let Some(place) = self.free.pop() {
-            self.entries[place] = entry;
-            place
-        } else {
-            self.entries.push(entry);
-            self.entries.len() - 1
-        };
+        match self.entries.get_mut(place.index()) {
+            Some(free) => *free = entry,
+            None => self.entries.push(entry),
+        }
         self.link_newest(place);
-        self.places.insert(key, place);
+        let (hashes, entries) = (&self.hashes, &self.entries);
+        self.places.insert_unique(hash, place, |place| {
+            let entry = entries.get(place.index()).and_then(Option::as_ref);
+            entry.map_or(0, |entry| hashes.hash_one(&entry.key))
+        });
         None
     }
 
@@ -147,7 +170,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     where
         K: Borrow<Q>,
     {
-        let place = self.places.remove(key)?;
+        let place = self.place(key)?;
         self.take(place).map(|entry| entry.value)
     }
 
@@ -162,20 +185,38 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         self.places.is_empty()
     }
 
-    fn entry(&mut self, place: usize) -> Option<&mut CacheEntry<K, V>> {
-        self.entries.get_mut(place)?.as_mut()
+    fn place<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<CachePlace>
+    where
+        K: Borrow<Q>,
+    {
+        if self.places.is_empty() {
+            return None;
+        }
+        let is_it = |place: &CachePlace| {
+            let entry = self.entries.get(place.index()).and_then(Option::as_ref);
+            entry.is_some_and(|entry| entry.key.borrow() == key)
+        };
+        self.places.find(self.hashes.hash_one(key), is_it).copied()
+    }
+
+    fn entry(&mut self, place: CachePlace) -> Option<&mut CacheEntry<K, V>> {
+        self.entries.get_mut(place.index())?.as_mut()
     }
 
     /// Takes an entry out of its place.
-    fn take(&mut self, place: usize) -> Option<CacheEntry<K, V>> {
+    fn take(&mut self, place: CachePlace) -> Option<CacheEntry<K, V>> {
         self.unlink(place);
-        let entry = self.entries.get_mut(place)?.take();
+        let entry = self.entries.get_mut(place.index())?.take()?;
+        let hash = self.hashes.hash_one(&entry.key);
+        if let Ok(found) = self.places.find_entry(hash, |found| *found == place) {
+            found.remove();
+        }
         self.free.push(place);
-        entry
+        Some(entry)
     }
 
     /// Takes an entry out of the list.
-    fn unlink(&mut self, place: usize) {
+    fn unlink(&mut self, place: CachePlace) {
         let Some(entry) = self.entry(place) else {
             return;
         };
@@ -191,7 +232,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Puts an entry that is not in the list at its newest end.
-    fn link_newest(&mut self, place: usize) {
+    fn link_newest(&mut self, place: CachePlace) {
         let older = self.newest.replace(place);
         if let Some(entry) = self.entry(place) {
             entry.older = older;

@@ -33,6 +33,7 @@ mod reload;
 mod remote;
 mod restart;
 mod run;
+mod run_alone;
 mod sd_notify;
 mod send;
 mod service;
@@ -341,30 +342,40 @@ fn words_without_json(typed: &ArgMatches) -> Option<String> {
     Some(words.join(" "))
 }
 
-/// Runs the program. `env` looks up a variable of the process environment; `vars` is all of it.
-pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
-    let vars: Vec<_> = vars.into_iter().collect();
-    if help::is_full_help(std::env::args_os().skip(1)) {
-        return help::print_all();
+/// The verb of these words, the program's name first; or the exit code, with what there is to say printed.
+fn parse(words: &[OsString]) -> Result<Verb, ExitCode> {
+    if help::is_full_help(words.iter().skip(1).cloned()) {
+        return Err(help::print_all());
     }
     // The help is made only when it is needed.
     let matches = Cli::command()
-        .try_get_matches()
-        .or_else(|_| help::command().try_get_matches());
+        .try_get_matches_from(words)
+        .or_else(|_| help::command().try_get_matches_from(words));
     let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let (Cli { global, verb }, matches) = match parsed {
-        Ok(parsed) => parsed,
-        Err(error) => return unknown_verb::report(&error),
-    };
+    let (Cli { global, verb }, matches) = parsed.map_err(|error| unknown_verb::report(&error))?;
     if global.json
         && let Some(words) = words_without_json(&matches)
     {
-        return exit::fail(
+        return Err(exit::fail(
             exit::USAGE,
             format!("`hermes-relay {words}` prints nothing as JSON"),
             Some("leave out --json"),
-        );
+        ));
     }
+    Ok(verb)
+}
+
+/// Runs the program. `env` looks up a variable of the process environment; `vars` is all of it.
+pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
+    let vars: Vec<_> = vars.into_iter().collect();
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let verb = match run_alone::parse(&words) {
+        Some(args) => Verb::Run(args),
+        None => match parse(&words) {
+            Ok(verb) => verb,
+            Err(code) => return code,
+        },
+    };
     if verb.is_server()
         && pid1::is_first()
         && let Some(code) = pid1::run(&vars)

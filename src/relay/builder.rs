@@ -125,7 +125,8 @@ pub struct RelayBuilder {
 /// # }
 /// ```
 pub struct Relay {
-    event_loop: EventLoop,
+    /// Boxed: a future keeps a place for everything that is moved into it, and copies it there.
+    event_loop: Box<EventLoop>,
     channels: Channels,
     handle: RelayHandle,
     arming: Option<ArmingTask>,
@@ -313,7 +314,7 @@ impl RelayBuilder {
         };
         let (event_loop, channels) = EventLoop::new(&self.settings, assembly);
         Ok(Relay {
-            event_loop,
+            event_loop: Box::new(event_loop),
             channels,
             handle: RelayHandle(requests),
             arming,

@@ -7,9 +7,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
+
+use tokio::sync::mpsc;
 
 /// The current file.
 const NAME: &str = "audit.jsonl";
@@ -26,7 +27,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Writes entries in the background.
 #[derive(Debug)]
 pub struct AuditLog {
-    lines: Option<SyncSender<String>>,
+    lines: Option<mpsc::Sender<String>>,
     thread: Option<JoinHandle<()>>,
     dropped: u64,
 }
@@ -34,11 +35,12 @@ pub struct AuditLog {
 impl AuditLog {
     /// Starts the thread. The file is created with the first entry.
     pub fn start(dir: &Path, keep_days: u64) -> io::Result<Self> {
-        let (lines, waiting) = sync_channel(MAX_WAITING);
+        // Takes memory for what waits only: that of the standard library would take it for all that may.
+        let (lines, waiting) = mpsc::channel(MAX_WAITING);
         let file = AuditFile::new(dir, keep_days);
         let thread = thread::Builder::new()
             .name("audit".to_owned())
-            .spawn(move || write_all(file, &waiting))?;
+            .spawn(move || write_all(file, waiting))?;
         Ok(Self {
             lines: Some(lines),
             thread: Some(thread),
@@ -53,14 +55,13 @@ impl AuditLog {
             0 => line,
             dropped => format!("{{\"event\":\"dropped\",\"entries\":{dropped}}}\n{line}"),
         };
-        match lines.try_send(line) {
-            Ok(()) => self.dropped = 0,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.dropped += 1;
-                if self.dropped == 1 {
-                    tracing::error!("the audit log cannot be written fast enough; entries are dropped");
-                }
-            }
+        if lines.try_send(line).is_ok() {
+            self.dropped = 0;
+            return;
+        }
+        self.dropped += 1;
+        if self.dropped == 1 {
+            tracing::error!("the audit log cannot be written fast enough; entries are dropped");
         }
     }
 }
@@ -74,9 +75,9 @@ impl Drop for AuditLog {
     }
 }
 
-fn write_all(mut file: AuditFile, waiting: &Receiver<String>) {
+fn write_all(mut file: AuditFile, mut waiting: mpsc::Receiver<String>) {
     let mut failing = false;
-    while let Ok(mut lines) = waiting.recv() {
+    while let Some(mut lines) = waiting.blocking_recv() {
         lines.push('\n');
         while let Ok(line) = waiting.try_recv() {
             lines.push_str(&line);
@@ -242,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_line_after_dropped_ones_says_how_many_they_were() {
-        let (lines, waiting) = sync_channel(1);
+        let (lines, mut waiting) = mpsc::channel(1);
         let mut log = AuditLog {
             lines: Some(lines),
             thread: None,
@@ -251,14 +252,14 @@ mod tests {
         for line in ["a", "b", "c", "d"] {
             log.write(line.to_owned());
         }
-        assert_eq!(waiting.recv().unwrap(), "a");
+        assert_eq!(waiting.blocking_recv().unwrap(), "a");
         log.write("e".to_owned());
         assert_eq!(
-            waiting.recv().unwrap(),
+            waiting.blocking_recv().unwrap(),
             "{\"event\":\"dropped\",\"entries\":3}\ne"
         );
         log.write("f".to_owned());
-        assert_eq!(waiting.recv().unwrap(), "f");
+        assert_eq!(waiting.blocking_recv().unwrap(), "f");
     }
 
     #[test]

@@ -155,7 +155,8 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
                     return fatal.fail(exit::CONFIGURATION, what, None);
                 }
             };
-            let serving = serve(args, loaded, url, process, &log, membership.as_ref());
+            // Boxed, so that it is not moved from one future into the next.
+            let serving = Box::pin(serve(args, loaded, url, process, &log, membership.as_ref()));
             let code = runtime.block_on(log.export_traces(&settings, env, serving));
             log.flush_suppressed();
             code
@@ -207,7 +208,7 @@ async fn serve(
     };
     // The agents are checked before, so that nothing delays a relay that becomes active.
     if let Some(membership) = membership
-        && let Err(code) = membership.stand_by(&settings, process, log).await
+        && let Err(code) = Box::pin(membership.stand_by(&settings, process, log)).await
     {
         return code;
     }
@@ -248,7 +249,7 @@ async fn serve(
             Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
         };
         let provisioned = provisioning::self_provision(&settings, url, env, enroll::hostname(), &http);
-        match before_serving(provisioned, &mut signals, &manager).await {
+        match before_serving(Box::pin(provisioned), &mut signals, &manager).await {
             Ok(provisioned) => use_credentials(&credentials, provisioned, log),
             Err(code) => return code,
         }

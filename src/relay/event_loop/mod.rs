@@ -137,7 +137,7 @@ enum Event {
 impl EventLoop {
     /// Serves until `shutdown` resolves, the gateway is revoked, or the journal is lost.
     pub(super) async fn run(
-        mut self,
+        mut self: Box<Self>,
         mut channels: Channels,
         shutdown: impl Future<Output = ()>,
     ) -> ExitReason {
