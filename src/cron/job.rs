@@ -644,3 +644,26 @@ pub fn find<'a>(jobs: impl Iterator<Item = &'a Job> + Clone, wanted: &str) -> Re
         named => Err(named.iter().map(|job| job.id().to_owned()).collect()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_job_is_found_by_its_id_first_and_by_a_name_that_only_it_has() {
+        let job = |id: &str, name: &str| Job::from_record(json!({"id": id, "name": name})).unwrap();
+        let jobs = [
+            job("a1", "Report"),
+            job("b2", "twice"),
+            job("c3", "Twice"),
+            job("d4", "a1"),
+        ];
+        let found = |wanted| find(jobs.iter(), wanted).map(Job::id);
+        assert_eq!(found(" a1 "), Ok("a1"));
+        assert_eq!(found("A1"), Ok("a1"));
+        assert_eq!(found("rEPORT"), Ok("a1"));
+        assert_eq!(found("twice"), Err(vec!["b2".to_owned(), "c3".to_owned()]));
+        assert_eq!(found("other"), Err(Vec::new()));
+    }
+}
