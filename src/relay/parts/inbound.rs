@@ -317,6 +317,19 @@ mod tests {
     }
 
     #[test]
+    fn a_platform_that_is_not_announced_is_noted_once_and_only_some_are() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
+        assert!(!inbound.note_undeclared(Platform::RELAY.as_str()));
+        for number in 0..MAX_UNDECLARED {
+            let name = format!("platform-{number}");
+            assert!(inbound.note_undeclared(&name), "{name}");
+            assert!(!inbound.note_undeclared(&name), "{name}");
+        }
+        assert!(!inbound.note_undeclared("one-too-many"));
+        assert_eq!(inbound.undeclared().count(), MAX_UNDECLARED);
+    }
+
+    #[test]
     fn an_interrupt_that_stopped_a_turn_or_passed_nothing_is_not_kept() {
         let mut inbound = Inbound::new(&Settings::embedded("/nowhere"));
         inbound.interrupted(interrupt(2), true);
