@@ -993,6 +993,35 @@ fn a_person_is_named_by_a_platform_and_an_id() {
 }
 
 #[test]
+fn rules_are_there_with_a_section_or_with_a_stored_one() {
+    let none = || serde_json::from_value::<AccessSettings>(json!({})).unwrap();
+    assert!(!Gate::new(none(), []).is_active());
+    assert!(gate(json!({})).is_active());
+    let rule = json!({"role": "user", "origin": "command", "at_ms": NOW}).to_string();
+    assert!(Gate::new(none(), [stored("slack", "ann", &rule)]).is_active());
+}
+
+#[test]
+fn a_role_of_a_server_is_a_number_above_zero() {
+    let violates = |role: &str| {
+        let rule = json!({"platform": "discord", "guild_role": role, "role": "user"});
+        let settings = settings(json!({"mode": "list", "people": [rule]}));
+        settings.violation(&|_| None).is_some()
+    };
+    for role in ["+5", "0", "five", "5x", "99999999999999999999"] {
+        assert!(violates(role), "{role}");
+    }
+    assert!(!violates("123456789012345678"));
+}
+
+#[test]
+fn an_author_has_a_person_and_is_in_a_direct_chat_or_not() {
+    assert_eq!(dm("ann").person(), Some(&person("ann")));
+    assert!(dm("ann").direct && !author("ann", "C1").direct);
+    assert_eq!(Author::operator().person(), None);
+}
+
+#[test]
 fn the_operator_is_let_through_whatever_the_rules_say() {
     assert!(Author::operator().is_operator() && !dm("ann").is_operator());
     let gate = gate(json!({"mode": "list", "deny": [{"platform": "slack", "user": "ann"}]}));

@@ -33,6 +33,7 @@ fn a_second_message_waits_for_the_first_turn_and_then_runs() {
     sessions.admit(&key("a"));
     sessions.enqueue(&key("a"), 3);
     assert_eq!((sessions.running(), sessions.queued()), (1, 2));
+    assert_eq!((sessions.waiting(&key("a")), sessions.waiting(&key("b"))), (2, 0));
     sessions.withdraw(&key("a"), 3);
     assert_eq!(sessions.next_start(), None);
     assert!(sessions.ended(&key("a"), first));
