@@ -172,6 +172,44 @@ async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_process_left_of_jobs_is_taken_in_when_the_disk_is_well_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        lock_wait_ms: 1,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    let other = Connection::open(schema::path_in(dir.path())).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let recover = Command::Cron {
+        token: 7,
+        command: Box::new(CronCommand::Recover {
+            owner: current_owner(1),
+            now: jiff::Timestamp::from_millisecond(NOW).unwrap(),
+        }),
+    };
+    let asked = vec![recover, accept(1, "s", None)];
+    opened.journal.submit(asked).await.unwrap();
+    let failed = next(&mut opened).await;
+    let [Completion::Failed(only)] = &failed[..] else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(only.subject, Subject::Token(1), "the message comes again");
+    other.execute_batch("ROLLBACK").unwrap();
+    let done = next(&mut opened).await;
+    assert!(
+        matches!(
+            &done[..],
+            [Completion::Cron {
+                token: 7,
+                reply: CronReply::Recovered { .. }
+            }]
+        ),
+        "{done:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_sick_disk_is_probed_even_when_nobody_asks() {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings {
