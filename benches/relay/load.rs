@@ -238,7 +238,13 @@ pub(crate) struct Latency {
     pub(crate) p99_ms: f64,
 }
 
-pub(crate) fn reply_latency(subject: &mut Subject, text: usize, time: Duration) -> Latency {
+/// The messages are numbered from `first` on; also returns how many there were.
+pub(crate) fn reply_latency(
+    subject: &mut Subject,
+    text: usize,
+    time: Duration,
+    first: u32,
+) -> (Latency, u32) {
     let template = Template::of_text_length(text);
     let count = PACE * u32::try_from(time.as_millis()).unwrap() / 1000;
     let sent_at = Arc::new(Mutex::new(Vec::with_capacity(count as usize)));
@@ -251,7 +257,7 @@ pub(crate) fn reply_latency(subject: &mut Subject, text: usize, time: Duration) 
         for number in 0..count {
             let due = begun + Duration::from_secs(1) * number / PACE;
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            message.push(&mut out, number, number % SESSIONS, number % SESSIONS);
+            message.push(&mut out, first + number, number % SESSIONS, number % SESSIONS);
             times.lock().unwrap().push(Instant::now());
             pen.lock().unwrap().write_all(&out).unwrap();
             out.clear();
@@ -269,6 +275,7 @@ pub(crate) fn reply_latency(subject: &mut Subject, text: usize, time: Duration) 
                 return push_result(&mut out, frame);
             }
             let (number, _) = template.echoed(frame);
+            let number = number - first;
             answered.note(number, "answered");
             waits.push(sent_at.lock().unwrap()[number as usize].elapsed());
             push_result(&mut out, frame);
@@ -280,8 +287,9 @@ pub(crate) fn reply_latency(subject: &mut Subject, text: usize, time: Duration) 
     answered.check_all(count, "answered");
     waits.sort_unstable();
     let at = |part: usize| waits[(waits.len() * part / 100).min(waits.len() - 1)].as_secs_f64() * 1000.0;
-    Latency {
+    let latency = Latency {
         p50_ms: at(50),
         p99_ms: at(99),
-    }
+    };
+    (latency, count)
 }

@@ -4,12 +4,14 @@
 //! are printed with their ratio and the goal, and written to FILE as JSON. Figures are never a failure; a message that is lost,
 //! changed or handled twice is. The floor's numbers move with the machine: only ratios within one run mean anything.
 //! `RELAY_BIN` names another build of the binary to measure instead of this one. docs/performance.md explains the table.
+//! `--messages N` lets one relay live through N messages instead, and prints what a turn costs then, for each 500,000.
 
 #![expect(clippy::disallowed_methods, reason = "a load has a pace of its own")]
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed run")]
 
 mod floor;
 mod frames;
+mod life;
 mod load;
 mod subject;
 mod table;
@@ -75,6 +77,10 @@ fn main() {
     while let Some(argument) = given.next() {
         match argument.as_str() {
             "--quick" => plan = QUICK,
+            "--messages" => {
+                let messages = given.next().and_then(|number| number.parse().ok());
+                return life::run(messages.expect("--messages has a number"), TEXT);
+            }
             "--json" => json = Some(given.next().expect("--json names a file").clone()),
             other if other.starts_with('-') => {}
             other => only.push(other.to_owned()),
@@ -237,7 +243,7 @@ fn bytes_each(mib: f64, count: u32) -> f64 {
 
 fn paced(contender: Contender, plan: Plan, results: &mut Results) {
     let mut subject = Subject::start(contender, Agent::Echo);
-    let latency = load::reply_latency(&mut subject, TEXT, plan.paced);
+    let (latency, _) = load::reply_latency(&mut subject, TEXT, plan.paced, 0);
     results.add(Measure::ReplyP50, contender, latency.p50_ms);
     results.add(Measure::ReplyP99, contender, latency.p99_ms);
 }

@@ -112,6 +112,20 @@ impl Subject {
         ticks.map(|field| field.parse::<f64>().unwrap()).sum::<f64>() / TICKS_PER_SECOND
     }
 
+    /// Bytes of the journal, with the part that is not yet in its tables.
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        let file =
+            |name| fs::metadata(self.home.path().join("state").join(name)).map_or(0, |file| file.len());
+        file("journal.db") + file("journal.db-wal")
+    }
+
+    /// Bytes that the process made the system write to a disk so far.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        let io = self.read("io");
+        let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
+        line.unwrap().parse().unwrap()
+    }
+
     fn read(&self, file: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }

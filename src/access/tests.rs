@@ -274,6 +274,9 @@ const SAME: &[(&str, &str, &str, &str)] = &[
 const OTHERS: &[(&str, &str, &str, &str)] = &[
     ("whatsapp", "9000", "whatsapp", "9000@lid"),
     ("whatsapp", "9000@lid", "whatsapp", "9000@s.whatsapp.net"),
+    ("whatsapp", "ann_1", "whatsapp", "ann_2"),
+    ("whatsapp", "ann@s.whatsapp.net", "whatsapp", "bob@s.whatsapp.net"),
+    ("whatsapp", "@ann", "whatsapp", "@bob"),
     ("whatsapp", "4915112345", "whatsapp_cloud", "4915112345"),
     ("whatsapp", "4915112345", "signal", "4915112345"),
     ("discord", "77", "telegram", "77"),
@@ -487,6 +490,49 @@ fn there_is_an_owner_while_somebody_may_be_one() {
     assert!(gate.has_owner() && gate.owner_warning().is_none());
     gate.handle(deny("slack:u"), NOW).unwrap();
     assert!(!gate.has_owner());
+}
+
+#[test]
+fn an_owner_of_the_settings_is_one_alone_unless_denied() {
+    let owns = |value| gate(value).has_owner();
+    let person = |user: &str, role: &str| json!({"platform": "slack", "user": user, "role": role});
+    let chat = |role: &str| json!([{"platform": "slack", "chat": "C1", "role": role}]);
+    assert!(owns(json!({"people": [person("ann", "owner")]})));
+    assert!(owns(
+        json!({"people": [person("bob", "user"), person("ann", "owner")]})
+    ));
+    assert!(owns(json!({"chats": chat("owner")})));
+    assert!(!owns(
+        json!({"people": [person("ann", "user")], "chats": chat("user")})
+    ));
+    let denied = json!([{"platform": "slack", "user": "ann"}]);
+    assert!(!owns(
+        json!({"people": [person("ann", "owner")], "deny": denied.clone()})
+    ));
+    let rule = json!({"role": "owner", "origin": "command", "at_ms": NOW}).to_string();
+    let row = stored("slack", "ann", &rule);
+    assert!(Gate::new(settings(json!({})), [row.clone()]).has_owner());
+    assert!(!Gate::new(settings(json!({"deny": denied})), [row]).has_owner());
+}
+
+#[test]
+fn a_platform_may_be_open_to_everybody_while_the_others_have_a_list() {
+    for mode in ["list", "pair"] {
+        let mut settings = settings(json!({"mode": mode}));
+        assert!(!settings.lets_everybody_in());
+        settings.everybody_on = vec!["slack".to_owned()];
+        assert!(settings.lets_everybody_in());
+        let gate = Gate::new(settings, []);
+        let verdict = |platform| {
+            let verdict = gate.decide(&author_of(platform, "u", false), EventKind::Message, None);
+            (verdict.allowed, verdict.reason)
+        };
+        assert_eq!(verdict("slack"), (true, Reason::Open), "{mode}");
+        assert_eq!(verdict("telegram"), (false, Reason::Stranger), "{mode}");
+    }
+    for mode in ["open", "upstream"] {
+        assert!(settings(json!({"mode": mode})).lets_everybody_in(), "{mode}");
+    }
 }
 
 #[test]
@@ -900,6 +946,110 @@ fn a_person_has_one_budget_whichever_id_they_write_with() {
         "the day's limit"
     );
     assert_eq!(limits.person(&Author::operator()), None);
+}
+
+#[test]
+fn what_two_ids_of_a_person_used_is_added_on_the_same_day_and_else_the_later_day_counts() {
+    const DAY: i64 = 24 * HOUR;
+    let used = |first: i64, second: i64| {
+        let mut limits = limits(json!({}));
+        let mut use_some = |ids: &[&str], at: i64, tokens: u64| {
+            let ids = ids.iter().map(|id| (*id).into());
+            let author = Author::new(&Platform::WHATSAPP, ids, vec!["c".into()], true, &NoAliases);
+            let person = limits.person(&author).unwrap();
+            limits.turn_started(&person, NOW + at);
+            limits.turn_ended(&person, tokens, true, NOW + at);
+            person
+        };
+        use_some(&["1"], first, 100);
+        use_some(&["2"], second, 20);
+        let last = first.max(second);
+        let person = use_some(&["1", "2"], last, 3);
+        limits.today(&person, NOW + last)
+    };
+    assert_eq!(used(0, 1), (3, 123));
+    assert_eq!(used(0, DAY), (2, 23), "the first day is over");
+    assert_eq!(used(DAY, 0), (2, 103), "the first day is over");
+}
+
+#[test]
+fn a_person_is_named_by_a_platform_and_an_id() {
+    let long = format!("slack:{}", "u".repeat(513));
+    for wrong in [
+        "ann",
+        "slack:",
+        "slack: ",
+        "slack:a\u{7}b",
+        &long,
+        "slack:*",
+        ":ann",
+    ] {
+        assert!(PersonId::parse(wrong).is_err(), "{wrong}");
+    }
+    let longest = format!("slack:{}", "u".repeat(512));
+    for right in ["slack:U1", "slack: U1 ", &longest] {
+        assert!(PersonId::parse(right).is_ok(), "{right}");
+    }
+}
+
+#[test]
+fn rules_are_there_with_a_section_or_with_a_stored_one() {
+    let none = || serde_json::from_value::<AccessSettings>(json!({})).unwrap();
+    assert!(!Gate::new(none(), []).is_active());
+    assert!(gate(json!({})).is_active());
+    let rule = json!({"role": "user", "origin": "command", "at_ms": NOW}).to_string();
+    assert!(Gate::new(none(), [stored("slack", "ann", &rule)]).is_active());
+}
+
+#[test]
+fn a_role_of_a_server_is_a_number_above_zero() {
+    let violates = |role: &str| {
+        let rule = json!({"platform": "discord", "guild_role": role, "role": "user"});
+        let settings = settings(json!({"mode": "list", "people": [rule]}));
+        settings.violation(&|_| None).is_some()
+    };
+    for role in ["+5", "0", "five", "5x", "99999999999999999999"] {
+        assert!(violates(role), "{role}");
+    }
+    assert!(!violates("123456789012345678"));
+}
+
+#[test]
+fn an_author_has_a_person_and_is_in_a_direct_chat_or_not() {
+    assert_eq!(dm("ann").person(), Some(&person("ann")));
+    assert!(dm("ann").direct && !author("ann", "C1").direct);
+    assert_eq!(Author::operator().person(), None);
+}
+
+#[test]
+fn the_operator_is_let_through_whatever_the_rules_say() {
+    assert!(Author::operator().is_operator() && !dm("ann").is_operator());
+    let gate = gate(json!({"mode": "list", "deny": [{"platform": "slack", "user": "ann"}]}));
+    let verdict = gate.decide(&Author::operator(), EventKind::Message, None);
+    assert_eq!((verdict.allowed, verdict.reason), (true, Reason::Operator));
+}
+
+#[test]
+fn what_two_ids_of_a_person_wrote_counts_together_within_a_minute() {
+    let left = |first: i64, second: i64| {
+        let mut limits = limits(json!({"per_user_per_minute": 4}));
+        let mut write = |ids: &[&str], at: i64| {
+            let ids = ids.iter().map(|id| (*id).into());
+            let author = Author::new(&Platform::WHATSAPP, ids, vec!["c".into()], true, &NoAliases);
+            let person = limits.person(&author).unwrap();
+            limits.check(&person, Role::User, EventKind::Message, NOW + at)
+        };
+        for (id, at) in [("1", first), ("1", first), ("2", second), ("2", second)] {
+            assert_eq!(write(&[id], at), None);
+        }
+        let both = |_: &i32| write(&["1", "2"], first.max(second)).is_none();
+        (0..9).take_while(both).count()
+    };
+    assert_eq!(left(0, 0), 0);
+    assert_eq!(left(0, 59_999), 0);
+    assert_eq!(left(59_999, 0), 0);
+    assert_eq!(left(0, 60_000), 2, "the earlier minute is over");
+    assert_eq!(left(60_000, 0), 2, "the earlier minute is over");
 }
 
 #[test]

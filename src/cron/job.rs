@@ -644,3 +644,41 @@ pub fn find<'a>(jobs: impl Iterator<Item = &'a Job> + Clone, wanted: &str) -> Re
         named => Err(named.iter().map(|job| job.id().to_owned()).collect()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_error_is_added_once_and_an_empty_name_is_no_agent() {
+        assert_eq!(joined(None, "a"), "a");
+        assert_eq!(joined(Some(""), "a"), "a");
+        assert_eq!(joined(Some("a; b"), "b"), "a; b");
+        assert_eq!(joined(Some("a; b"), "c"), "a; b; c");
+        let job = |record| Job::from_record(record).unwrap();
+        assert_eq!(job(json!({"id": "a1", "agent": "llm"})).agent(), Some("llm"));
+        assert_eq!(job(json!({"id": "a1", "agent": ""})).agent(), None);
+        let paused = job(json!({"id": "a1", "state": "paused", "paused_reason": "why"}));
+        assert_eq!(paused.paused_reason(), Some("why"));
+        let goes_on = job(json!({"id": "a1", "state": "scheduled", "paused_reason": "why"}));
+        assert_eq!(goes_on.paused_reason(), None);
+    }
+
+    #[test]
+    fn a_job_is_found_by_its_id_first_and_by_a_name_that_only_it_has() {
+        let job = |id: &str, name: &str| Job::from_record(json!({"id": id, "name": name})).unwrap();
+        let jobs = [
+            job("a1", "Report"),
+            job("b2", "twice"),
+            job("c3", "Twice"),
+            job("d4", "a1"),
+        ];
+        let found = |wanted| find(jobs.iter(), wanted).map(Job::id);
+        assert_eq!(found(" a1 "), Ok("a1"));
+        assert_eq!(found("A1"), Ok("a1"));
+        assert_eq!(found("rEPORT"), Ok("a1"));
+        assert_eq!(found("twice"), Err(vec!["b2".to_owned(), "c3".to_owned()]));
+        assert_eq!(found("other"), Err(Vec::new()));
+    }
+}

@@ -261,9 +261,9 @@ mod tests {
 
     #[test]
     fn raw_control_characters_are_read() {
-        let text = "[{\"id\": \"a1\", \"prompt\": \"one\ntwo\t\\\"three\\\\\", \"x\": \"\\n\"}]";
+        let text = "[{\"id\": \"a1\", \"prompt\": \"one\ntwo\t\\\"th\nree\\\\\", \"x\": \"\\n\"}]";
         let file = parse(text.as_bytes()).unwrap();
-        assert_eq!(file.jobs[0].prompt(), "one\ntwo\t\"three\\");
+        assert_eq!(file.jobs[0].prompt(), "one\ntwo\t\"th\nree\\");
     }
 
     #[test]

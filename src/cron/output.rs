@@ -200,7 +200,7 @@ mod tests {
             (OutputLimits::new(50, BUDGET), 0),
             (OutputLimits::new(0, BUDGET), 100),
         ] {
-            for second in from..from + 40 {
+            for second in from..from + 47 {
                 let job = Job::from_record(json!({"id": format!("a{}", second % 3), "prompt": "p"})).unwrap();
                 let file = OutputFile::new(&job, Timestamp::from_second(second).unwrap(), &TimeZone::UTC);
                 file.save(dir.path(), &"x".repeat(1_000), &limits).unwrap();
@@ -219,7 +219,7 @@ mod tests {
                 .duration_since(SystemTime::UNIX_EPOCH)
                 .unwrap()
                 .as_secs();
-            assert_eq!(i64::try_from(oldest).unwrap(), from + 30, "the newest ones");
+            assert_eq!(i64::try_from(oldest).unwrap(), from + 37, "the newest ones");
         }
         // One that is larger than the budget is kept alone.
         let job = Job::from_record(json!({"id": "b", "prompt": "p"})).unwrap();

@@ -236,6 +236,11 @@ mod tests {
         let (found, error) = names("slack,discord:1", None);
         assert_eq!(found, ["discord:1"]);
         assert!(error.unwrap().contains("`slack` has no home channel"));
+        for nobody in [":1", "discord:", ":"] {
+            let (found, error) = names(&format!("{nobody},telegram:1"), None);
+            assert_eq!(found, ["telegram:1"], "{nobody}");
+            assert_eq!(error.unwrap(), format!("`{nobody}` names no chat"));
+        }
     }
 
     #[test]

@@ -29,6 +29,12 @@ fn a_second_message_waits_for_the_first_turn_and_then_runs() {
     };
     assert_eq!(sessions.admit(&key("a")), Admission::Wait { behind: Some(first) });
     sessions.enqueue(&key("a"), 2);
+    assert_eq!((sessions.running(), sessions.queued()), (1, 1));
+    sessions.admit(&key("a"));
+    sessions.enqueue(&key("a"), 3);
+    assert_eq!((sessions.running(), sessions.queued()), (1, 2));
+    assert_eq!((sessions.waiting(&key("a")), sessions.waiting(&key("b"))), (2, 0));
+    sessions.withdraw(&key("a"), 3);
     assert_eq!(sessions.next_start(), None);
     assert!(sessions.ended(&key("a"), first));
     let (who, row, second) = sessions.next_start().unwrap();
@@ -644,6 +650,26 @@ fn a_row_waits_if_it_is_queued_or_comes_after_what_is_queued() {
         [1, 2, 3].map(|row| sessions.is_waiting(&a, row)),
         [false, true, true]
     );
+}
+
+#[test]
+fn a_lane_waits_while_an_op_is_behind_another_or_was_put_back() {
+    let mut lanes = Lanes::new();
+    let a: LaneId = "a".into();
+    assert!(!lanes.is_waiting(&a));
+    lanes.push("a", OpId(1));
+    assert!(lanes.is_waiting(&a) && !lanes.is_waiting(&"b".into()));
+    assert_eq!(lanes.next_ready(), Some(OpId(1)));
+    assert!(!lanes.is_waiting(&a), "it is in flight");
+    lanes.put_back(OpId(1));
+    assert!(lanes.is_waiting(&a));
+    lanes.retry(&a);
+    lanes.push("a", OpId(2));
+    assert_eq!(lanes.next_ready(), Some(OpId(1)));
+    assert_eq!(lanes.next_ready(), None, "one at a time");
+    lanes.retry(&a);
+    assert_eq!(lanes.next_ready(), None, "one at a time");
+    assert!(lanes.complete(OpId(1)) && lanes.is_waiting(&a));
 }
 
 #[test]

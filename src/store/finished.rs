@@ -9,6 +9,8 @@
 //! - A record is in `done` or in one pack. The packs do not overlap: each has all packed records from its first to its last.
 //! - The record of an interrupted message stays in `done`, because a repair takes it back.
 //! - A pack has no dedupe keys. Those that the index does not have yet are in `recent_keys` until it has.
+//! - A pack that cannot be read, because the disk changed it, stays as it is until all of it is too old; it stops nothing else. Records
+//!   that would lie in it get a pack of their own.
 
 use super::completion::{InboxKind, InboxSeq, RowState};
 use super::dedupe::DedupeKey;
@@ -59,9 +61,10 @@ struct Before {
     buffer_id: Vec<u8>,
 }
 
-/// Writes packs, in the order of their records.
+/// Makes packs, in the order of their records.
 #[derive(Debug, Default)]
 struct Packer {
+    packs: Vec<Pack>,
     bytes: Vec<u8>,
     before: Before,
     first: i64,
@@ -70,11 +73,22 @@ struct Packer {
     newest_end: i64,
 }
 
+/// A row of `done_packs`.
+#[derive(Debug)]
+struct Pack {
+    last: i64,
+    first: i64,
+    count: u32,
+    oldest_end: i64,
+    newest_end: i64,
+    records: Vec<u8>,
+}
+
 impl Packer {
     /// Adds a record; its number is higher than all before it.
-    fn push(&mut self, db: &Connection, record: &FinishedRecord<'_>) -> Result<()> {
+    fn push(&mut self, record: &FinishedRecord<'_>) {
         if self.count >= MAX_RECORDS {
-            self.finish(db)?;
+            self.finish();
         }
         if self.count == 0 {
             self.first = record.seq;
@@ -99,28 +113,41 @@ impl Packer {
         }
         varint::put_signed(bytes, record.ended_at.wrapping_sub(record.received_at));
         (before.seq, before.received_at) = (record.seq, record.received_at);
-        Ok(())
     }
 
-    /// Stores what was added as a pack.
-    fn finish(&mut self, db: &Connection) -> Result<()> {
+    /// What was added becomes a pack.
+    fn finish(&mut self) {
         if self.count == 0 {
-            return Ok(());
+            return;
         }
-        db.prepare_cached(
+        self.packs.push(Pack {
+            last: self.before.seq,
+            first: self.first,
+            count: self.count,
+            oldest_end: self.oldest_end,
+            newest_end: self.newest_end,
+            records: std::mem::take(&mut self.bytes),
+        });
+        (self.before, self.count) = (Before::default(), 0);
+    }
+
+    /// Stores all packs.
+    fn store(mut self, db: &Connection) -> Result<()> {
+        self.finish();
+        let mut insert = db.prepare_cached(
             "INSERT INTO main.done_packs (last, first, count, oldest_end, newest_end, records)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )?
-        .execute(params![
-            self.before.seq,
-            self.first,
-            self.count,
-            self.oldest_end,
-            self.newest_end,
-            self.bytes
-        ])?;
-        self.bytes.clear();
-        (self.before, self.count) = (Before::default(), 0);
+        )?;
+        for pack in &self.packs {
+            insert.execute(params![
+                pack.last,
+                pack.first,
+                pack.count,
+                pack.oldest_end,
+                pack.newest_end,
+                pack.records
+            ])?;
+        }
         Ok(())
     }
 }
@@ -162,21 +189,44 @@ fn take_text(rest: &mut &[u8], before: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Passes the records of a pack on, in order, until one is refused.
-fn each(bytes: &[u8], mut to: impl FnMut(&FinishedRecord<'_>) -> Result<bool>) -> Result<()> {
-    let damaged = || {
-        let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-        let why = "a record of a finished message is damaged".to_owned();
-        rusqlite::Error::SqliteFailure(corrupt, Some(why))
-    };
-    let (mut rest, mut before) = (bytes, Before::default());
+/// What was found in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PackState {
+    Readable,
+    /// After the records that were passed on comes something else.
+    Damaged,
+}
+
+/// Passes the records of a pack on, in order, until one is refused or cannot be read. They have these numbers.
+fn each(
+    bytes: &[u8],
+    (first, last): (i64, i64),
+    mut to: impl FnMut(&FinishedRecord<'_>) -> Result<bool>,
+) -> Result<PackState> {
+    let (mut rest, mut before, mut latest) = (bytes, Before::default(), None);
     while !rest.is_empty() {
-        let record = next(&mut rest, &mut before).ok_or_else(damaged)?;
+        let is_next = |seq| latest.map_or(seq == first, |latest| latest < seq && seq <= last);
+        let Some(record) = next(&mut rest, &mut before).filter(|record| is_next(record.seq)) else {
+            return Ok(PackState::Damaged);
+        };
+        latest = Some(record.seq);
         if !to(&record)? {
-            break;
+            return Ok(PackState::Readable);
         }
     }
-    Ok(())
+    Ok(if latest == Some(last) {
+        PackState::Readable
+    } else {
+        PackState::Damaged
+    })
+}
+
+fn warn_of_damage(last: i64) {
+    tracing::warn!(
+        last,
+        "records of finished messages up to this one are damaged on the disk and cannot be read; nothing else is affected, and they are \
+         deleted when they are too old. Check the disk"
+    );
 }
 
 fn next<'b>(rest: &mut &[u8], before: &'b mut Before) -> Option<FinishedRecord<'b>> {
@@ -215,13 +265,13 @@ fn next<'b>(rest: &mut &[u8], before: &'b mut Before) -> Option<FinishedRecord<'
     })
 }
 
-/// Packs records that are newer than all that are packed, in order.
-fn pack_newest(db: &Connection, records: &[FinishedRecord<'_>]) -> Result<()> {
+/// Makes new packs of records, in order.
+fn pack_alone(db: &Connection, records: &[FinishedRecord<'_>]) -> Result<()> {
     let mut packer = Packer::default();
     for record in records {
-        packer.push(db, record)?;
+        packer.push(record);
     }
-    packer.finish(db)
+    packer.store(db)
 }
 
 /// Keeps keys of packed messages, in order, until the index has them.
@@ -351,28 +401,36 @@ fn pack_into_next<'s, 'r>(
     first: i64,
     new: &'s [FinishedRecord<'r>],
 ) -> Result<&'s [FinishedRecord<'r>]> {
-    let pack: Option<(i64, Vec<u8>)> = db
-        .prepare_cached("SELECT last, records FROM done_packs WHERE last > ?1 ORDER BY last LIMIT 1")?
-        .query_row([first], |row| Ok((row.get(0)?, row.get(1)?)))
+    let pack: Option<((i64, i64), Vec<u8>)> = db
+        .prepare_cached("SELECT first, last, records FROM done_packs WHERE last > ?1 ORDER BY last LIMIT 1")?
+        .query_row([first], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))
         .optional()?;
-    let Some((last, old)) = pack else {
-        pack_newest(db, new)?;
+    let Some((numbers @ (_, last), old)) = pack else {
+        pack_alone(db, new)?;
         return Ok(&[]);
     };
-    delete(db, last)?;
-    let (mut new, rest) = new.split_at(new.partition_point(|record| record.seq < last));
-    let mut packer = Packer::default();
-    each(&old, |record| {
-        while let Some((earlier, later)) = new.split_first()
+    let (new, rest) = new.split_at(new.partition_point(|record| record.seq < last));
+    let (mut packer, mut left) = (Packer::default(), new);
+    let state = each(&old, numbers, |record| {
+        while let Some((earlier, later)) = left.split_first()
             && earlier.seq < record.seq
         {
-            packer.push(db, earlier)?;
-            new = later;
+            packer.push(earlier);
+            left = later;
         }
-        packer.push(db, record)?;
+        packer.push(record);
         Ok(true)
     })?;
-    packer.finish(db)?;
+    match state {
+        PackState::Readable => {
+            delete(db, last)?;
+            packer.store(db)?;
+        }
+        PackState::Damaged => {
+            warn_of_damage(last);
+            pack_alone(db, new)?;
+        }
+    }
     Ok(rest)
 }
 
@@ -385,32 +443,40 @@ fn delete(db: &Connection, last: i64) -> Result<()> {
 /// Deletes packed records of the oldest packs that ended before `older_than` or after `latest`, but never that of `newest`; returns how
 /// many.
 pub(super) fn forget(db: &Connection, older_than: i64, latest: i64, newest: i64) -> Result<usize> {
-    let packs: Vec<(i64, bool)> = db
+    let packs: Vec<(i64, bool, bool)> = db
         .prepare_cached(
-            "SELECT last, oldest_end < ?2 OR newest_end > ?3 FROM done_packs ORDER BY last LIMIT ?1",
+            "SELECT last, oldest_end < ?2 OR newest_end > ?3, newest_end < ?2 OR oldest_end > ?3
+             FROM done_packs ORDER BY last LIMIT ?1",
         )?
         .query_map(params![FORGET_SLICE, older_than, latest], |row| {
-            Ok((row.get(0)?, row.get(1)?))
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
         })?
         .collect::<Result<_>>()?;
     let mut forgotten = 0;
-    for (last, _) in packs.into_iter().filter(|(_, has_some)| *has_some) {
-        let records: Vec<u8> = db
-            .prepare_cached("SELECT records FROM done_packs WHERE last = ?1")?
-            .query_row([last], |row| row.get(0))?;
+    for (last, _, is_over) in packs.into_iter().filter(|(_, has_some, _)| *has_some) {
+        let (first, count, records): (i64, u32, Vec<u8>) = db
+            .prepare_cached("SELECT first, count, records FROM done_packs WHERE last = ?1")?
+            .query_row([last], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let (mut kept, mut gone) = (Packer::default(), 0);
-        each(&records, |record| {
+        let state = each(&records, (first, last), |record| {
             if record.seq != newest && (record.ended_at < older_than || record.ended_at > latest) {
                 gone += 1;
             } else {
-                kept.push(db, record)?;
+                kept.push(record);
             }
             Ok(true)
         })?;
-        if gone > 0 {
-            delete(db, last)?;
-            kept.finish(db)?;
-            forgotten += gone;
+        match state {
+            PackState::Readable if gone > 0 => {
+                delete(db, last)?;
+                kept.store(db)?;
+                forgotten += gone;
+            }
+            PackState::Damaged if is_over && last != newest => {
+                delete(db, last)?;
+                forgotten += count as usize;
+            }
+            PackState::Readable | PackState::Damaged => {}
         }
     }
     Ok(forgotten)
@@ -447,7 +513,7 @@ pub(super) fn unpack(db: &Connection, wanted: PackedRange) -> Result<()> {
         PackedRange::One(seq) => (seq, "ASC", 1),
     };
     let mut find = db.prepare_cached(&format!(
-        "SELECT records FROM main.done_packs WHERE last >= ?1 ORDER BY last {order}"
+        "SELECT first, last, records FROM main.done_packs WHERE last >= ?1 ORDER BY last {order}"
     ))?;
     let mut insert = db.prepare_cached(
         "INSERT INTO temp.log_done
@@ -458,8 +524,9 @@ pub(super) fn unpack(db: &Connection, wanted: PackedRange) -> Result<()> {
     while missing > 0
         && let Some(pack) = packs.next()?
     {
-        let records = pack.get_ref(0)?.as_blob()?;
-        each(records, |record| {
+        let (numbers, records) = ((pack.get(0)?, pack.get(1)?), pack.get_ref(2)?.as_blob()?);
+        let wanted_here = missing;
+        let state = each(records, numbers, |record| {
             if record.seq < from {
                 return Ok(true);
             }
@@ -478,6 +545,11 @@ pub(super) fn unpack(db: &Connection, wanted: PackedRange) -> Result<()> {
             // The newest ones are at the end of their pack.
             Ok(missing > 0 || matches!(wanted, PackedRange::Latest(_)))
         })?;
+        if state == PackState::Damaged {
+            warn_of_damage(numbers.1);
+            // Its last ones are missing, and others may lie between them.
+            missing = wanted_here;
+        }
     }
     Ok(())
 }
@@ -508,13 +580,13 @@ mod tests {
         }
     }
 
-    fn numbers(bytes: &[u8]) -> Vec<i64> {
+    fn numbers(bytes: &[u8], first: i64, last: i64) -> Vec<i64> {
         let mut numbers = Vec::new();
-        each(bytes, |record| {
+        let state = each(bytes, (first, last), |record| {
             numbers.push(record.seq);
             Ok(true)
-        })
-        .unwrap();
+        });
+        assert_eq!(state, Ok(PackState::Readable));
         numbers
     }
 
@@ -529,8 +601,8 @@ mod tests {
             .prepare("SELECT first, last, count, records FROM done_packs ORDER BY last")
             .unwrap();
         let packs = find.query_map([], |row| {
-            let records: Vec<u8> = row.get(3)?;
-            Ok((row.get(0)?, row.get(1)?, row.get(2)?, numbers(&records)))
+            let (first, last, records): (i64, i64, Vec<u8>) = (row.get(0)?, row.get(1)?, row.get(3)?);
+            Ok((first, last, row.get(2)?, numbers(&records, first, last)))
         });
         packs.unwrap().map(Result::unwrap).collect()
     }
@@ -555,27 +627,87 @@ mod tests {
 
     #[test]
     fn records_are_read_as_they_were_written_and_damage_is_noticed() {
-        let (_dir, db) = journal();
         let rows: Vec<DoneRow> = (1..3000).step_by(3).map(row).collect();
         let mut packer = Packer::default();
         for row in &rows {
-            packer.push(&db, &row.record()).unwrap();
+            packer.push(&row.record());
         }
+        let (bytes, last) = (packer.bytes, (1, 2998));
         let mut wanted = rows.iter().map(DoneRow::record);
-        each(&packer.bytes, |record| {
+        let state = each(&bytes, last, |record| {
             assert_eq!(Some(*record), wanted.next());
             Ok(true)
-        })
-        .unwrap();
+        });
+        assert_eq!(state, Ok(PackState::Readable));
         assert!(wanted.next().is_none());
-        assert!(packer.bytes.len() < rows.len() * 32, "{}", packer.bytes.len());
+        assert!(bytes.len() < rows.len() * 32, "{}", bytes.len());
         for cut in 0..2000 {
-            let _ = each(&packer.bytes[..cut], |_| Ok(true));
-            let mut changed = packer.bytes.clone();
+            let state = each(&bytes[..cut], last, |_| Ok(true));
+            assert_eq!(state, Ok(PackState::Damaged), "{cut}");
+            let mut changed = bytes.clone();
             changed[cut] ^= 0x55;
-            let _ = each(&changed, |_| Ok(true));
+            let mut before = 0;
+            let _ = each(&changed, last, |record| {
+                assert!(before < record.seq && record.seq <= last.1, "they stay in order");
+                before = record.seq;
+                Ok(true)
+            });
         }
-        assert!(each(&packer.bytes[..packer.bytes.len() - 1], |_| Ok(true)).is_err());
+        let state = each(&bytes[..bytes.len() - 1], last, |_| Ok(true));
+        assert_eq!(state, Ok(PackState::Damaged));
+    }
+
+    #[test]
+    fn a_damaged_pack_stays_until_it_is_old_and_stops_nothing_else() {
+        let (_dir, db) = journal();
+        let pack = |seqs: Vec<i64>| {
+            let rows: Vec<DoneRow> = seqs.into_iter().map(row).collect();
+            let records: Vec<_> = rows.iter().map(DoneRow::record).collect();
+            pack_between(&db, &records).unwrap();
+        };
+        let even = |from: i64, to: i64| (from..to).filter(|seq| seq % 2 == 0).collect();
+        pack(even(100, 200));
+        pack(even(300, 400));
+        let damaged = "UPDATE done_packs SET records = CAST(substr(records, 1, 90) || x'ff' || substr(records, 92) AS BLOB) WHERE last = 198";
+        assert_eq!(db.execute(damaged, []), Ok(1));
+        let bytes = |last: i64| -> Option<Vec<u8>> {
+            db.query_row("SELECT records FROM done_packs WHERE last = ?1", [last], |row| {
+                row.get(0)
+            })
+            .optional()
+            .unwrap()
+        };
+        let before = bytes(198);
+        // Messages that took longer than their neighbours.
+        pack((1..500).filter(|seq| seq % 2 == 1).collect());
+        assert_eq!(bytes(198), before, "it is as it was");
+        let unpacked = |wanted| {
+            db.execute_batch(
+                "DROP TABLE IF EXISTS temp.log_done; CREATE TEMP TABLE log_done AS SELECT * FROM done",
+            )
+            .unwrap();
+            unpack(&db, wanted).unwrap();
+            let mut all = db.prepare("SELECT seq FROM temp.log_done ORDER BY seq").unwrap();
+            let all = all.query_map([], |row| row.get::<_, i64>(0)).unwrap();
+            all.map(Result::unwrap).collect::<Vec<_>>()
+        };
+        let all = unpacked(PackedRange::After(0, u32::MAX));
+        let is_there = |seq: &i64| all.binary_search(seq).is_ok();
+        assert!((1..500).filter(|seq| seq % 2 == 1).all(|seq| is_there(&seq)));
+        assert!((300..400).all(|seq| is_there(&seq)));
+        assert!(
+            is_there(&100) && !is_there(&198),
+            "what comes before the damage is read"
+        );
+        assert!(unpacked(PackedRange::One(301)).contains(&301));
+        // A message ended at a thousand times its number.
+        forget(&db, 150_000, 1_000_000, 499).unwrap();
+        assert_eq!(bytes(198), before, "some of it is not too old");
+        assert_eq!(unpacked(PackedRange::After(0, u32::MAX)).first(), Some(&100));
+        assert!(forget(&db, 200_000, 1_000_000, 499).unwrap() >= 50);
+        assert_eq!(bytes(198), None);
+        assert_eq!(unpacked(PackedRange::After(0, u32::MAX)).first(), Some(&201));
+        assert_eq!(newest(&db), Ok(499));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! A block is a row that fills a page with keys. Keys that leave memory are first written into a run, which has one row for each
 //! first byte of its keys, so that adding 24,576 keys writes a hundred pages and not one page for each key, however large the index is. When
-//! the runs hold a sixteenth of what the blocks hold, a pass moves them into the blocks, one first byte after the other: a few steps
-//! with each commit. So a key is written more than once, but in large pieces and not in a page of its own.
+//! there are enough runs, a pass moves them into the blocks, one first byte after the other: a few steps with each commit. So a key is
+//! written more than once, but in large pieces and not in a page of its own. A pass rewrites all blocks; so the larger the index is, the
+//! more runs it waits for. With five million keys these are 26, and a key was written six times.
 //!
 //! An entry has 12 bytes of the key (whoever has a million messages a month waits for 10¹⁵ years for two that are the same) and the
 //! day of its message. A look into the index reads one block; a filter in memory says in which runs it need not look.
@@ -32,12 +33,10 @@ const ENTRY: usize = KEY + 2;
 const BLOCK: usize = 288;
 /// Keys of a run.
 const RUN: usize = MOVE_AT_KEYS + MOVE_AT_KEYS / 8;
-/// Fewest keys in runs that are moved into the blocks.
-const MERGE_AT: usize = 4 * MOVE_AT_KEYS;
-/// Runs at which a pass begins, however few keys they have. While it lasts there may be more: then its steps are larger, so that
+/// Fewest runs at which a pass begins, however few keys they have. While it lasts there may be more: then its steps are larger, so that
 /// it ends before there are many.
-const MAX_RUNS: usize = 16;
-/// Entries that one step of a pass looks at, at least, for each [`MAX_RUNS`] runs.
+const MIN_RUNS: usize = 4;
+/// Entries that one step of a pass looks at, at least; more when there are too many runs.
 const STEP: usize = 4096;
 /// Bits of a run's filter: with its four bits a key, one of a hundred keys that are not there seems to be.
 const FILTER_BITS: usize = 1 << 18;
@@ -259,14 +258,17 @@ impl KeyIndex {
         Ok(())
     }
 
-    /// Begins to move the runs into the blocks, if they have enough keys.
+    /// Begins to move the runs into the blocks, if there are enough of them.
     pub(super) fn begin_pass_if_due(&mut self) {
-        let in_runs: usize = self.runs.iter().map(|run| run.keys).sum();
-        if self.pass.is_none()
-            && (in_runs >= MERGE_AT.max(self.in_blocks / 16) || self.runs.len() >= MAX_RUNS)
-        {
+        if self.pass.is_none() && self.runs.len() >= self.due_runs() {
             self.begin_pass();
         }
+    }
+
+    /// The runs at which a pass begins. Each run costs every look into the index and 32 KiB of memory; a pass costs as much as
+    /// the index has keys: twice the root of how many runs would make up the index is where both cost about the same.
+    fn due_runs(&self) -> usize {
+        MIN_RUNS.max(2 * (self.in_blocks / RUN).isqrt())
     }
 
     fn begin_pass(&mut self) {
@@ -285,6 +287,7 @@ impl KeyIndex {
 
     /// Moves some of the runs into the blocks.
     pub(super) fn step(&mut self, db: &Connection) -> Result<()> {
+        let enough = STEP * (self.runs.len() / self.due_runs()).max(1);
         let Some(pass) = &mut self.pass else { return Ok(()) };
         if pass.is_over {
             // The last step is committed: what the file has decides.
@@ -300,7 +303,6 @@ impl KeyIndex {
             self.pass = None;
             return Ok(());
         }
-        let enough = STEP * (self.runs.len() / MAX_RUNS).max(1);
         let mut looked_at = 0;
         while looked_at < enough && !pass.is_over {
             let done = rewrite(db, pass.next, &self.runs, EntryDays::ALL)?;
@@ -502,6 +504,79 @@ mod tests {
         assert!(pages < i64::try_from(total / 200).unwrap(), "{pages} blocks");
     }
 
+    /// `INDEX_KEYS=5000000` makes a larger index.
+    #[test]
+    fn a_key_is_rewritten_a_bounded_number_of_times_and_runs_stay_few() {
+        const PRINT: usize = 500_000;
+        let total = std::env::var("INDEX_KEYS").map_or(600_000, |number| number.parse().unwrap());
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        db.execute_batch("CREATE TABLE dedupe (key BLOB)").unwrap();
+        let mut index = KeyIndex::open(&db).unwrap();
+        // Numbers that are spread as hashes are.
+        let key = |number: usize| {
+            let low = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let high = (low ^ low >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            DedupeKey::from_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
+        };
+        let (mut next, mut rows) = (0, 0);
+        while next < total {
+            let round = next..total.min(next + MOVE_AT_KEYS);
+            next = round.end;
+            let mut keys: Vec<_> = round.map(|number| (key(number), InboxSeq(1))).collect();
+            keys.sort_unstable();
+            // A commit for each hundred messages.
+            for some in keys.chunks(200) {
+                index.add(&db, some, 20_000).unwrap();
+            }
+            index.begin_pass_if_due();
+            let before = db.total_changes();
+            for _ in 0..MOVE_AT_KEYS / 100 {
+                index.step(&db).unwrap();
+            }
+            rows += db.total_changes() - before;
+            assert!(
+                index.runs.len() <= index.due_runs() + 2,
+                "{} runs",
+                index.runs.len()
+            );
+            if next % PRINT < MOVE_AT_KEYS {
+                println!("{next} keys: {rows} rows, {} runs", index.runs.len());
+            }
+        }
+        // A row of a step is a block that is deleted or written, or a row of a run, which has about 100 keys. Each key is deleted once from a
+        // run, and each pass deletes and writes every block.
+        let (per_key, keys) = (rows * 288 / total as u64, index.in_blocks);
+        let most = 3 + 2 * (keys / (RUN * index.due_runs())) as u64;
+        assert!(per_key <= most, "{per_key} entries for each key");
+        let mut find = FindKey::prepare(&db).unwrap();
+        for number in (0..total).step_by(997) {
+            assert!(index.contains(&db, &mut find, &key(number)).unwrap(), "{number}");
+        }
+        assert_eq!(count(&db).unwrap(), i64::try_from(total).unwrap());
+    }
+
+    #[test]
+    fn a_large_index_has_more_runs_and_their_filters_stay_small() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = journal(dir.path());
+        let mut index = KeyIndex::open(&db).unwrap();
+        // Few keys in each run, as after many quiet hours.
+        let mut runs_until_due = |in_blocks| {
+            (index.in_blocks, index.pass) = (in_blocks, None);
+            index.runs.clear();
+            while !index.is_passing() {
+                index.runs.push(KeyRun::new(1));
+                index.begin_pass_if_due();
+            }
+            let filters = index.runs.iter().map(|run| run.filter.len() * 8);
+            (index.runs.len(), filters.sum::<usize>() >> 10)
+        };
+        assert_eq!(runs_until_due(0), (4, 128));
+        assert_eq!(runs_until_due(5_000_000), (26, 832));
+        assert_eq!(runs_until_due(50_000_000), (84, 2688));
+    }
+
     #[test]
     fn a_rollback_in_the_middle_of_a_pass_loses_no_key() {
         let dir = tempfile::tempdir().unwrap();
@@ -528,6 +603,25 @@ mod tests {
         assert!(index.runs.is_empty());
         assert!((0..9000).step_by(7).all(|number| knows(&index, &db, number)));
         assert_eq!(count(&db).unwrap(), 9000);
+    }
+
+    #[test]
+    fn the_table_of_a_journal_from_before_is_asked_until_it_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = journal(dir.path());
+        assert!(!KeyIndex::open(&db).unwrap().has_old);
+        let old = key(1);
+        db.execute(
+            "INSERT INTO dedupe VALUES (?1, 1, 20000)",
+            [old.as_bytes().as_slice()],
+        )
+        .unwrap();
+        let mut index = KeyIndex::open(&db).unwrap();
+        index.look_for_old(&db).unwrap();
+        assert!(index.has_old && knows(&index, &db, 1) && !knows(&index, &db, 2));
+        db.execute("DELETE FROM dedupe", []).unwrap();
+        index.look_for_old(&db).unwrap();
+        assert!(!index.has_old && !knows(&index, &db, 1));
     }
 
     #[test]

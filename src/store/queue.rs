@@ -281,6 +281,26 @@ mod tests {
     }
 
     #[test]
+    fn a_lazy_command_that_was_left_behind_keeps_its_time_and_one_that_was_taken_has_none() {
+        let lazy = || Command::OpSettled { op: OpSeq(1) };
+        let queue = Queue::new(4096);
+        let mut many: Vec<Command> = (0..TAKE_COMMANDS).map(|_| urgent()).collect();
+        many.push(lazy());
+        queue.try_push(&mut many).unwrap();
+        let mut taken = Vec::new();
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Taken);
+        assert_eq!(taken.len(), TAKE_COMMANDS);
+        assert!(queue.lock().oldest_lazy.is_some(), "one is left");
+        taken.clear();
+        let later = Instant::now() + Duration::from_secs(60);
+        assert_eq!(queue.take(&mut taken, later), Woken::Taken);
+        assert!(queue.lock().oldest_lazy.is_none(), "none is left");
+        // So the next one waits for company as long as any other.
+        queue.try_push(&mut vec![lazy()]).unwrap();
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Time);
+    }
+
+    #[test]
     fn a_share_is_bounded_and_a_closed_queue_is_worked_off() {
         let queue = Queue::new(4096);
         queue

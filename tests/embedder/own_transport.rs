@@ -37,7 +37,7 @@ impl RelayTransport for OneMessage {
                 event: Box::new(MessageEvent::from_value(&self.event).unwrap()),
                 buffer_id: Some("b1".to_owned()),
             },
-            line: line.to_string().into_bytes(),
+            line: line.to_string().into_bytes().into(),
         };
         tokio::spawn(async move { inbound.forward(vec![frame]).await });
     }

@@ -200,6 +200,40 @@ fn an_occurrence_never_runs_twice() {
 }
 
 #[test]
+fn a_fire_may_differ_from_its_occurrence_by_a_fraction_and_may_come_for_a_later_one() {
+    let mut job = daily();
+    job.set_next_run(Some(at("2026-06-18T09:00:00.4Z")), &TimeZone::UTC);
+    let claims = |job: &Job, fire_at, now| {
+        let verdict = decided(job, None, Some(fire_at), now);
+        matches!(verdict, ClaimVerdict::Claim { .. })
+    };
+    assert!(claims(&job, "2026-06-18T09:00:00Z", "2026-06-18T09:00:05Z"));
+    assert!(!claims(&job, "2026-06-18T08:59:50Z", "2026-06-18T09:00:05Z"));
+    // The run of the 18th was missed: whatever fires first makes up for it.
+    let late = decided(
+        &daily(),
+        None,
+        Some("2026-06-19T09:00:00Z"),
+        "2026-06-19T09:00:00Z",
+    );
+    let (occurrence, next) = (at("2026-06-18T09:00:00Z"), Some(at("2026-06-20T09:00:00Z")));
+    assert_eq!(late, ClaimVerdict::Claim { occurrence, next });
+}
+
+#[test]
+fn a_one_shot_without_a_stored_run_gets_its_time_within_its_grace_and_once() {
+    let run_at = at("2026-06-18T09:00:00Z");
+    let once = json!({"id": "a1", "schedule": {"kind": "once", "run_at": "2026-06-18T09:00:00+00:00"}});
+    let job = Job::from_record(once).unwrap();
+    let next = |consumed: Option<&str>, now| next_run(&job, consumed.map(at), at(now), &TimeZone::UTC);
+    assert_eq!(next(None, "2026-06-18T08:00:00Z"), NextRun::Repair(run_at));
+    assert_eq!(next(None, "2026-06-18T09:02:00Z"), NextRun::Repair(run_at));
+    assert_eq!(next(None, "2026-06-18T09:02:01Z"), NextRun::Never);
+    let consumed = Some("2026-06-18T09:00:00Z");
+    assert_eq!(next(consumed, "2026-06-18T09:01:00Z"), NextRun::Never);
+}
+
+#[test]
 fn an_early_run_is_not_followed_by_itself() {
     let mut job = daily();
     let minutely = JobEdit {

@@ -192,3 +192,41 @@ fn with_other(mended: &str) -> Vec<String> {
     }
     texts
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_mended_where_a_time_stands() {
+        for (word, is_time, wanted) in [
+            ("25", true, Some("23")),
+            ("25", false, None),
+            ("9:75", false, Some("9:59")),
+            ("13pm", false, Some("1pm")),
+            ("0am", false, Some("12am")),
+            ("24", true, Some("0")),
+            ("9xm", true, None),
+            ("9:75", true, Some("9:59")),
+        ] {
+            assert_eq!(mended_clock(word, is_time).as_deref(), wanted, "{word} {is_time}");
+        }
+    }
+
+    #[test]
+    fn an_example_has_the_form_of_the_text() {
+        for (text, wanted) in [
+            ("later today", "today at 18:00"),
+            ("perhaps tonight", "today at 18:00"),
+            ("each month or so", "first of the month at 9"),
+            ("every other week", "every 2 weeks"),
+            ("in a bit", "in 30m"),
+            ("+ a bit", "in 30m"),
+            ("* *", "0 9 * * 1-5"),
+            ("every so often", "every day at 9"),
+            ("each evening", "every day at 9"),
+        ] {
+            assert_eq!(example(text), Some(wanted), "{text}");
+        }
+    }
+}

@@ -112,6 +112,14 @@ fn the_next_run_is_what_the_vectors_say() {
 }
 
 #[test]
+fn a_star_in_a_prompt_is_no_column_of_a_schedule() {
+    assert!(Schedule::is_continued_by("*/5 look"));
+    assert!(Schedule::is_continued_by("* look"));
+    assert!(!Schedule::is_continued_by("*important* look"));
+    assert!(!Schedule::is_continued_by("look at 5"));
+}
+
+#[test]
 fn phrases_are_understood() {
     let now = at("2026-06-18T10:00:00Z"); // a Thursday
     for (text, next) in [
@@ -125,6 +133,8 @@ fn phrases_are_understood() {
         ("Saturdays noon", "2026-06-20T12:00:00"),
         ("weekends at 08:05", "2026-06-20T08:05:00"),
         ("mon, wed, fri 7pm", "2026-06-19T19:00:00"),
+        ("every day at 9 a.m.", "2026-06-19T09:00:00"),
+        ("every day at 9:30 p.m.", "2026-06-18T21:30:00"),
         ("every hour", "2026-06-18T11:00:00"),
         ("in 90s", "2026-06-18T10:01:30"),
         ("+ 2 hours", "2026-06-18T12:00:00"),

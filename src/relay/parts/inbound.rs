@@ -312,6 +312,20 @@ mod tests {
     use crate::adapter::ChatId;
     use crate::adapter::stream::ShownDraft;
 
+    #[test]
+    fn a_message_has_the_key_that_its_journal_makes() {
+        let wire = serde_json::json!({
+            "text": "hi", "message_id": "m", "source": {"platform": "discord", "chat_id": "c"}
+        });
+        let event = MessageEvent::from_value(&wire).unwrap();
+        for hash in [KeyHash::Sha256, KeyHash::Blake2s] {
+            let inbound = Inbound::new(&Settings::embedded("/nowhere"), hash);
+            let key = hash.key(&["message", "discord", "c", "m"]);
+            assert_eq!(inbound.dedupe_key(&event, Some("b")), Some(key));
+            assert_eq!(inbound.own_key(&["approved", "x"]), hash.key(&["approved", "x"]));
+        }
+    }
+
     fn interrupt(after: u64) -> InterruptRequest {
         InterruptRequest {
             generation: Generation::first(),
@@ -327,6 +341,19 @@ mod tests {
         assert!(inbound.taken(Generation::first()).is_empty(), "the first of two");
         assert_eq!(inbound.taken(Generation::first()), [SessionKey::from_text("s")]);
         assert!(inbound.taken(Generation::first()).is_empty(), "once");
+    }
+
+    #[test]
+    fn a_platform_that_is_not_announced_is_noted_once_and_only_some_are() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        assert!(!inbound.note_undeclared(Platform::RELAY.as_str()));
+        for number in 0..MAX_UNDECLARED {
+            let name = format!("platform-{number}");
+            assert!(inbound.note_undeclared(&name), "{name}");
+            assert!(!inbound.note_undeclared(&name), "{name}");
+        }
+        assert!(!inbound.note_undeclared("one-too-many"));
+        assert_eq!(inbound.undeclared().count(), MAX_UNDECLARED);
     }
 
     #[test]

@@ -389,9 +389,12 @@ impl CronCommand {
         )
     }
 
-    /// Whether it must not be lost when the disk fails.
+    /// Whether it must not be lost when the disk fails. What an earlier process left is taken in once, and before anything is claimed.
     pub(super) fn must_last(&self) -> bool {
-        matches!(self, Self::Finish { .. } | Self::Interrupted { .. })
+        matches!(
+            self,
+            Self::Finish { .. } | Self::Interrupted { .. } | Self::Recover { .. }
+        )
     }
 }
 

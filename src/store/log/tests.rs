@@ -335,6 +335,40 @@ fn freed(dice: &mut Dice) -> FreedPages {
 }
 
 #[test]
+fn what_is_young_and_small_stays_in_a_log_that_is_shortened_once() {
+    let accept = |token, bytes| Command::Accept {
+        token,
+        kind: InboxKind::Inbound,
+        session: format!("s{token}").into(),
+        dedupe: None,
+        buffer_id: None,
+        line: vec![b'x'; bytes].into(),
+        start: true,
+        now_ms: NOW,
+    };
+    // Whether what is not finished goes on in the log, each time that it is shortened.
+    let carried = |commands: Vec<Vec<Command>>| {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = JournalSettings::default();
+        let db = open_held(dir.path(), &settings);
+        let (_, state) = reads::recover(&db, &settings).unwrap();
+        let mut journal = JournalDb::new(&db, state).unwrap();
+        let step = |commands: Vec<Command>| {
+            if !commands.is_empty() {
+                journal.transact(&commands, NOW).unwrap();
+            }
+            journal.shorten_log(FreedPages::Overwritten).unwrap();
+            dump(&db, "inbox").is_empty() && !dump(&db, "log").is_empty()
+        };
+        commands.into_iter().map(step).collect::<Vec<bool>>()
+    };
+    assert_eq!(carried(vec![vec![accept(1, 100)], vec![]]), [true, false]);
+    assert_eq!(carried(vec![vec![accept(1, 300 << 10)]]), [false], "it is large");
+    let both = vec![vec![accept(1, 100)], vec![accept(2, 100)]];
+    assert_eq!(carried(both), [true, false], "one of them is old");
+}
+
+#[test]
 fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
     const SECRET: &[u8] = b"a text that only the agent may keep";
     let dir = tempfile::tempdir().unwrap();

@@ -73,6 +73,127 @@ fn quarantine_is_bounded_by_count_and_by_bytes() {
 }
 
 #[test]
+fn quarantine_is_counted_right_after_a_rollback() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        quarantine_rows: 5,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let put = |reason: &str| Command::Quarantine {
+            token: 1,
+            reason: reason.into(),
+            buffer_id: None,
+            line: b"x".to_vec(),
+            now_ms: NOW,
+        };
+        journal_db
+            .db
+            .execute_batch(
+                "CREATE TRIGGER no BEFORE INSERT ON quarantine WHEN new.reason = 'bad'
+                 BEGIN SELECT raise(ABORT, 'no'); END",
+            )
+            .unwrap();
+        for _ in 0..4 {
+            journal_db.transact(&[put("good")], NOW).unwrap();
+        }
+        assert!(journal_db.transact(&[put("good"), put("bad")], NOW).is_err());
+        assert_eq!(count(journal_db.db, "quarantine"), 4);
+        for _ in 0..3 {
+            journal_db.transact(&[put("good")], NOW).unwrap();
+            assert_eq!(count(journal_db.db, "quarantine"), 5);
+        }
+    });
+}
+
+#[test]
+fn upkeep_goes_on_while_there_are_too_many_chats() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        chat_memory: 10,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let chat = |n: i64| {
+            Command::RememberChat(ChatRow {
+                platform: "discord".into(),
+                chat_id: n.to_string().into(),
+                memory: b"{}".to_vec(),
+                last_used: NOW + n,
+            })
+        };
+        let chats: Vec<_> = (0..5000).map(chat).collect();
+        journal_db.transact(&chats, NOW).unwrap();
+        journal_db.materialise().unwrap();
+        Days::new(&settings).tidy(journal_db);
+        assert_eq!(count(journal_db.db, "chats"), 10);
+    });
+}
+
+#[test]
+fn upkeep_notes_a_new_day_at_once_and_writes_nothing_when_there_is_nothing_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let mut days = Days::new(&settings);
+        days.tidy(journal_db);
+        for day in 1..4 {
+            days.pass(journal_db, 1);
+            let noted = "SELECT value FROM meta WHERE name = 'day'";
+            let noted: i64 = journal_db.db.query_row(noted, [], |row| row.get(0)).unwrap();
+            assert_eq!(noted, NOW / DAY_MS + day);
+            days.tidy(journal_db);
+            let before = journal_db.db.total_changes();
+            days.tidy(journal_db);
+            assert_eq!(journal_db.db.total_changes(), before);
+        }
+    });
+}
+
+#[test]
+fn running_messages_beyond_what_an_answer_holds_come_without_their_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let long = |token| Command::Accept {
+            token,
+            kind: InboxKind::Inbound,
+            session: "s".into(),
+            dedupe: None,
+            buffer_id: None,
+            line: vec![b'x'; 1 << 20].into(),
+            start: true,
+            now_ms: NOW,
+        };
+        for token in 0..6 {
+            journal_db.transact(&[long(token)], NOW).unwrap();
+        }
+        journal_db.materialise().unwrap();
+        let running = reads::running(journal_db.db, 10).unwrap();
+        let with_line: Vec<bool> = running.iter().map(|row| row.line.is_some()).collect();
+        assert_eq!(with_line, [true, true, true, true, false, false]);
+        assert_eq!(reads::running(journal_db.db, 3).unwrap().len(), 3);
+    });
+}
+
+#[test]
+fn a_checkpoint_brings_the_write_ahead_log_into_the_database() {
+    let dir = tempfile::tempdir().unwrap();
+    with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
+        let waiting = |db: &Connection| -> (i64, i64) {
+            let log = |row: &rusqlite::Row<'_>| Ok((row.get(1)?, row.get(2)?));
+            db.query_row("PRAGMA wal_checkpoint(NOOP)", [], log).unwrap()
+        };
+        journal_db.transact(&[accept(1, "s", Some("a"))], NOW).unwrap();
+        let (pages, checkpointed) = waiting(journal_db.db);
+        assert!(pages > checkpointed, "{checkpointed} of {pages}");
+        writer::checkpoint_now(journal_db.db);
+        let (pages, checkpointed) = waiting(journal_db.db);
+        assert_eq!(checkpointed, pages);
+    });
+}
+
+#[test]
 fn a_newer_format_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {

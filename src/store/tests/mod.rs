@@ -172,6 +172,44 @@ async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
 }
 
 #[tokio::test]
+async fn what_an_earlier_process_left_of_jobs_is_taken_in_when_the_disk_is_well_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        lock_wait_ms: 1,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    let other = Connection::open(schema::path_in(dir.path())).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let recover = Command::Cron {
+        token: 7,
+        command: Box::new(CronCommand::Recover {
+            owner: current_owner(1),
+            now: jiff::Timestamp::from_millisecond(NOW).unwrap(),
+        }),
+    };
+    let asked = vec![recover, accept(1, "s", None)];
+    opened.journal.submit(asked).await.unwrap();
+    let failed = next(&mut opened).await;
+    let [Completion::Failed(only)] = &failed[..] else {
+        panic!("{failed:?}")
+    };
+    assert_eq!(only.subject, Subject::Token(1), "the message comes again");
+    other.execute_batch("ROLLBACK").unwrap();
+    let done = next(&mut opened).await;
+    assert!(
+        matches!(
+            &done[..],
+            [Completion::Cron {
+                token: 7,
+                reply: CronReply::Recovered { .. }
+            }]
+        ),
+        "{done:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_sick_disk_is_probed_even_when_nobody_asks() {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings {
@@ -492,6 +530,113 @@ fn a_journal_from_before_there_were_packs_keeps_its_records_and_its_keys() {
             matches!(outcome, Some(CommandOutcome::Accepted(InboxSeq(101)))),
             "{outcome:?}"
         );
+    });
+}
+
+#[test]
+fn unfinished_work_of_every_earlier_format_goes_on() {
+    for version in 1..=schema::WITH_PACKS {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = JournalSettings::default();
+        let db = schema::make_as_of(&schema::path_in(dir.path()), version);
+        let key = |name: &str| KeyHash::Blake2s.key(&[name]).as_bytes().to_vec();
+        for (seq, name, state) in [(2, "running", 1), (3, "queued", 0)] {
+            db.execute(
+                "INSERT INTO inbox (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, line)
+                 VALUES (?1, 0, 's', ?2, ?3, ?4, ?4, ?5, ?5, CAST(?3 AS BLOB))",
+                rusqlite::params![seq, key(name), name, state, NOW],
+            )
+            .unwrap();
+        }
+        db.execute(
+            "INSERT INTO done VALUES (1, 0, 's', ?1, 'done', 2, 1, ?2, ?2, ?2)",
+            rusqlite::params![key("done"), NOW],
+        )
+        .unwrap();
+        for (seq, state) in [(1, 1), (2, 0)] {
+            db.execute(
+                "INSERT INTO outbox VALUES (?1, 's', 'c', x'7b7d', 1, ?2, ?3)",
+                rusqlite::params![seq, state, NOW],
+            )
+            .unwrap();
+        }
+        drop(db);
+        let db = open_held(dir.path(), &settings);
+        let (recovered, state) = reads::recover(&db, &settings).unwrap();
+        let running: Vec<_> = recovered
+            .running
+            .iter()
+            .map(|row| (row.seq, row.line.clone()))
+            .collect();
+        assert_eq!(running, [(InboxSeq(2), Some(b"running"[..].into()))], "{version}");
+        assert_eq!(recovered.waiting, 1, "{version}");
+        assert_eq!(recovered.key_hash, KeyHash::Sha256, "{version}");
+        let ops: Vec<_> = recovered.ops.iter().map(|op| (op.seq, op.state)).collect();
+        let wanted = [(OpSeq(1), OpState::Sent), (OpSeq(2), OpState::Pending)];
+        assert_eq!(ops, wanted, "{version}");
+        let mut journal_db = JournalDb::new(&db, state).unwrap();
+        for name in ["done", "running", "queued"] {
+            let again = journal_db.transact(&[accept(9, "s", Some(name))], NOW).unwrap();
+            assert!(
+                matches!(again[..], [CommandOutcome::Duplicate]),
+                "{version} {name}"
+            );
+        }
+        journal_db.transact(&[end(2, NOW)], NOW).unwrap();
+        let new = journal_db.transact(&[accept(9, "s", Some("new"))], NOW).unwrap();
+        assert!(
+            matches!(new[..], [CommandOutcome::Accepted(InboxSeq(4))]),
+            "{version}"
+        );
+        journal_db.materialise().unwrap();
+        assert_eq!((count(&db, "inbox"), count(&db, "done")), (2, 2), "{version}");
+    }
+}
+
+#[test]
+fn damaged_records_of_finished_messages_stop_neither_a_start_nor_what_is_unfinished() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let all: Vec<_> = (1..=900).map(|n| accept(n, "s", Some(&n.to_string()))).collect();
+        journal_db.transact(&all, NOW).unwrap();
+        let ends: Vec<_> = (1..=900)
+            .filter(|seq| seq % 9 > 0)
+            .map(|seq| end(seq, NOW))
+            .collect();
+        journal_db.transact(&ends, NOW).unwrap();
+        journal_db.materialise().unwrap();
+        Days::new(&settings).tidy(journal_db);
+        assert!(finished::count(journal_db.db).unwrap() >= 700, "they are packed");
+        let damage = "UPDATE done_packs SET records = zeroblob(length(records))";
+        assert!(journal_db.db.execute(damage, []).unwrap() > 0);
+    });
+    for _ in 0..2 {
+        with_ledger(dir.path(), &settings, |journal_db| {
+            let again = journal_db.transact(&[accept(9, "s", Some("8"))], NOW).unwrap();
+            assert!(matches!(again[..], [CommandOutcome::Duplicate]), "{again:?}");
+            // Their numbers are among those of the damaged records.
+            let ends: Vec<_> = (1..=90).map(|turn| end(turn * 9, NOW)).collect();
+            journal_db.transact(&ends, NOW).unwrap();
+            journal_db.materialise().unwrap();
+            Days::new(&settings).tidy(journal_db);
+        });
+    }
+    let inspector = Inspector::open(dir.path()).unwrap();
+    let listed = inspector.list(Section::Finished, 0, 1000).unwrap();
+    assert_eq!(listed.len(), 90, "those that can be read");
+    with_ledger(dir.path(), &settings, |journal_db| {
+        assert_eq!(count(journal_db.db, "inbox"), 10);
+        let new = journal_db.transact(&[accept(9, "s", Some("new"))], NOW).unwrap();
+        assert!(
+            matches!(new[..], [CommandOutcome::Accepted(InboxSeq(901))]),
+            "{new:?}"
+        );
+        journal_db.transact(&[end(901, NOW)], NOW).unwrap();
+        journal_db.materialise().unwrap();
+        Days::new(&settings).pass(journal_db, settings.keep_days + 1);
+        let packed = finished::count(journal_db.db).unwrap();
+        assert_eq!(packed, 0, "what is damaged grows old, too");
     });
 }
 
