@@ -195,7 +195,7 @@ impl JournalDb<'_> {
         if !self.overlay.can_carry() {
             return self.move_all(freed);
         }
-        self.has_text_in_free_pages |= freed == FreedPages::AsTheyAre;
+        self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
         let bytes = self.upkeep(|journal_db| {
             let JournalDb {
                 overlay, db, batch, ..
@@ -213,15 +213,15 @@ impl JournalDb<'_> {
 
     fn move_all(&mut self, freed: FreedPages) -> std::result::Result<(), Fault> {
         if self.has_overlay() {
-            self.has_text_in_free_pages |= freed == FreedPages::AsTheyAre;
+            self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
             self.upkeep(|journal_db| journal_db.overlay.materialise(journal_db.db, freed))?;
             self.overlay = Overlay::default();
         }
         Ok(())
     }
 
-    /// Gives back some of the pages that nothing uses, if they may have text of messages; returns whether there are more.
-    pub(super) fn clear_free_pages(&mut self) -> std::result::Result<bool, Fault> {
+    /// Vacuums a slice of the pages that nothing uses, if they may have text of messages; returns whether there are more.
+    pub(super) fn vacuum_free_pages(&mut self) -> std::result::Result<bool, Fault> {
         if self.has_text_in_free_pages {
             let give_back = || {
                 vacuum(self.db)?;

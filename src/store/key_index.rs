@@ -4,7 +4,7 @@
 //! first byte of its keys, so that adding 24,576 keys writes a hundred pages and not one page for each key, however large the index is. When
 //! there are enough runs, a pass moves them into the blocks, one first byte after the other: a few steps with each commit. So a key is
 //! written more than once, but in large pieces and not in a page of its own. A pass rewrites all blocks; so the larger the index is, the
-//! more runs it waits for. With five million keys these are 26, and a key was written six times.
+//! more runs it waits for. With five million keys these are 26, and each key is written into a block about five times.
 //!
 //! An entry has 12 bytes of the key (whoever has a million messages a month waits for 10¹⁵ years for two that are the same) and the
 //! day of its message. A look into the index reads one block; a filter in memory says in which runs it need not look.

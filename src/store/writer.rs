@@ -132,11 +132,11 @@ impl JournalWriter {
             tracing::warn!(%fault, "cannot bring the journal's tables up to date; the next start does");
         }
         for _ in 0..MAX_LAST_SLICES {
-            match work.journal_db.clear_free_pages() {
+            match work.journal_db.vacuum_free_pages() {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(fault) => {
-                    tracing::warn!(%fault, "cannot clear the journal's free pages; the next start does");
+                    tracing::warn!(%fault, "cannot vacuum the journal's free pages, which may have text of messages; the next start tries again");
                     break;
                 }
             }
@@ -171,7 +171,7 @@ impl WriterTask<'_, '_> {
                     self.shorten_log(if idle {
                         FreedPages::Overwritten
                     } else {
-                        FreedPages::AsTheyAre
+                        FreedPages::NotOverwritten
                     });
                 }
                 if self.now() >= self.upkeep_at {
@@ -197,7 +197,7 @@ impl WriterTask<'_, '_> {
                 self.recovered();
                 self.deliver(completions);
                 if self.journal_db.is_log_full() {
-                    self.shorten_log(FreedPages::AsTheyAre);
+                    self.shorten_log(FreedPages::NotOverwritten);
                 }
                 self.materialise_at = if self.journal_db.has_overlay() {
                     self.materialise_at
@@ -328,7 +328,7 @@ impl WriterTask<'_, '_> {
             .and_then(|more| {
                 Ok(more | vacuum_slice(self.journal_db.db).map_err(|error| Fault::from_error(&error))?)
             })
-            .and_then(|more| Ok(more | (idle && self.journal_db.clear_free_pages()?)));
+            .and_then(|more| Ok(more | (idle && self.journal_db.vacuum_free_pages()?)));
         let pause = match more {
             Ok(true) => UPKEEP_PAUSE,
             Ok(false) if !idle => UPKEEP_EVERY,

@@ -77,11 +77,20 @@ impl<K: Into<SmolStr>, V: Into<Value>> Extend<(K, V)> for Metadata {
     }
 }
 
+/// The last of equal keys stays. Sorts once: whoever writes the entries may have written very many.
 impl<K: Into<SmolStr>, V: Into<Value>> FromIterator<(K, V)> for Metadata {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
-        let mut metadata = Self::new();
-        metadata.extend(entries);
-        metadata
+        let entries = entries.into_iter().map(|(key, value)| (key.into(), value.into()));
+        let mut entries: Vec<(SmolStr, Value)> = entries.collect();
+        entries.sort_by(|(one, _), (other, _)| one.cmp(other));
+        entries.dedup_by(|later, kept| {
+            let is_same = later.0 == kept.0;
+            if is_same {
+                std::mem::swap(later, kept);
+            }
+            is_same
+        });
+        Self(entries)
     }
 }
 
@@ -125,11 +134,8 @@ impl<'de> Deserialize<'de> for Metadata {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                let mut metadata = Metadata::new();
-                while let Some((key, value)) = map.next_entry::<SmolStr, Value>()? {
-                    metadata.insert(key, value);
-                }
-                Ok(metadata)
+                let entries = std::iter::from_fn(|| map.next_entry::<SmolStr, Value>().transpose());
+                entries.collect()
             }
         }
 
@@ -157,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_last_of_equal_keys_stays() {
-        let mut metadata: Metadata = serde_json::from_str(r#"{"a": 1, "b": 2, "a": 3}"#).unwrap();
+        let mut metadata: Metadata = serde_json::from_str(r#"{"a": 1, "b": 2, "a": 4, "a": 3}"#).unwrap();
         assert_eq!(metadata.get("a"), Some(&3.into()));
         assert_eq!(metadata.insert("a", "x"), Some(3.into()));
         assert_eq!(metadata.remove("b"), Some(2.into()));

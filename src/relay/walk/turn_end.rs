@@ -105,7 +105,7 @@ impl EventLoop {
         let ops = self
             .outbox
             .plan(&adapter, &session, lane, &last.durable, group, span);
-        if ended.is_described {
+        if ended.is_traced {
             origin.span.record("ops", ops.len());
         }
         let indicators = Some((Arc::clone(&origin.chat), last.indicators));

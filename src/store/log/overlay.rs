@@ -383,8 +383,8 @@ impl Overlay {
 pub(in crate::store) enum FreedPages {
     /// They are overwritten, so that no text of a message that is over stays in the file.
     Overwritten,
-    /// They stay as they are, because the next log takes them. Overwriting them would be a third of what a busy journal writes.
-    AsTheyAre,
+    /// The next log takes them. Overwriting them would be a third of what a busy journal writes.
+    NotOverwritten,
 }
 
 fn empty_log(db: &Connection, freed: FreedPages) -> Result<()> {
@@ -392,11 +392,11 @@ fn empty_log(db: &Connection, freed: FreedPages) -> Result<()> {
         let mut set = db.prepare_cached(&format!("PRAGMA secure_delete = {mode}"))?;
         set.query_row([], |_| Ok(()))
     };
-    if freed == FreedPages::AsTheyAre {
+    if freed == FreedPages::NotOverwritten {
         set("FAST")?;
     }
     let emptied = db.prepare_cached("DELETE FROM main.log")?.execute([]);
-    if freed == FreedPages::AsTheyAre {
+    if freed == FreedPages::NotOverwritten {
         set("ON")?;
     }
     emptied.map(drop)

@@ -330,7 +330,7 @@ fn another_program_leaves_the_log_of_a_running_relay_alone() {
 fn freed(dice: &mut Dice) -> FreedPages {
     match dice.below(2) {
         0 => FreedPages::Overwritten,
-        _ => FreedPages::AsTheyAre,
+        _ => FreedPages::NotOverwritten,
     }
 }
 
@@ -388,8 +388,8 @@ fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
     };
     // The first two as in a busy journal.
     for (seq, freed) in (1..).zip([
-        FreedPages::AsTheyAre,
-        FreedPages::AsTheyAre,
+        FreedPages::NotOverwritten,
+        FreedPages::NotOverwritten,
         FreedPages::Overwritten,
     ]) {
         let end = Command::End {
@@ -402,7 +402,7 @@ fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
         journal.transact(&[end], NOW).unwrap();
         journal.shorten_log(freed).unwrap();
     }
-    while journal.clear_free_pages().unwrap() {}
+    while journal.vacuum_free_pages().unwrap() {}
     super::super::writer::checkpoint_fully(&db);
     drop(journal);
     drop(db);

@@ -171,16 +171,22 @@ async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
     assert_eq!(count(&other, "outbox"), 1);
 }
 
-#[tokio::test]
-async fn what_an_earlier_process_left_of_jobs_is_taken_in_when_the_disk_is_well_again() {
+/// A journal that cannot be written until the other connection ends its transaction.
+fn open_locked() -> (tempfile::TempDir, Opened, Connection) {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings {
         lock_wait_ms: 1,
         ..JournalSettings::default()
     };
-    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    let opened = Journal::open(dir.path(), settings, NOW).unwrap();
     let other = Connection::open(schema::path_in(dir.path())).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    (dir, opened, other)
+}
+
+#[tokio::test]
+async fn what_an_earlier_process_left_of_jobs_is_taken_in_when_the_disk_is_well_again() {
+    let (_dir, mut opened, other) = open_locked();
     let recover = Command::Cron {
         token: 7,
         command: Box::new(CronCommand::Recover {
@@ -211,14 +217,7 @@ async fn what_an_earlier_process_left_of_jobs_is_taken_in_when_the_disk_is_well_
 
 #[tokio::test]
 async fn a_sick_disk_is_probed_even_when_nobody_asks() {
-    let dir = tempfile::tempdir().unwrap();
-    let settings = JournalSettings {
-        lock_wait_ms: 1,
-        ..JournalSettings::default()
-    };
-    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
-    let other = Connection::open(schema::path_in(dir.path())).unwrap();
-    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (_dir, mut opened, other) = open_locked();
     opened.journal.submit(vec![accept(1, "s", None)]).await.unwrap();
     assert!(matches!(next(&mut opened).await[..], [Completion::Failed(_)]));
     other.execute_batch("ROLLBACK").unwrap();

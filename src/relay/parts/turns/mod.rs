@@ -139,8 +139,8 @@ struct Running {
     started: Instant,
     /// Follows the agent's run.
     span: tracing::Span,
-    /// Whether spans tell how it went.
-    is_described: bool,
+    /// Whether its outcome is recorded in spans.
+    is_traced: bool,
     /// Messages that it was handed while it ran.
     steered: u64,
     /// Cancelled when the turn is over; made when somebody waits for that.
@@ -192,8 +192,8 @@ pub struct EndedTurn {
     /// The last text of the turn, if any.
     pub notice: Option<String>,
     pub declined: bool,
-    /// Whether spans tell how it went.
-    pub is_described: bool,
+    /// Whether its outcome is recorded in spans.
+    pub is_traced: bool,
     /// How long it ran.
     pub took: Duration,
 }

@@ -37,10 +37,9 @@ impl Turns {
             return;
         };
         let inline = agent.agent.answers_inline();
-        // An agent that answers inline logs nothing: its turn has a span of its own, and is described there, for whoever debugs or
-        // traces.
-        let is_described = !inline || LevelFilter::current() >= LevelFilter::DEBUG;
-        let span = if is_described {
+        // An agent that answers inline logs nothing: its turn has a span of its own, with its outcome, for whoever debugs or traces.
+        let is_traced = !inline || LevelFilter::current() >= LevelFilter::DEBUG;
+        let span = if is_traced {
             tracing::info_span!(
                 parent: &live.origin.span,
                 "turn",
@@ -61,7 +60,7 @@ impl Turns {
             conversation: conversation.clone(),
             started: Instant::now(),
             span: span.clone(),
-            is_described,
+            is_traced,
             steered: 0,
             ended: None,
             forgotten: false,
@@ -185,7 +184,7 @@ impl Turns {
         self.counters.output_tokens += report.usage.output_tokens;
         let (outcome, result, notice) = self.conclude(report, live.stop);
         let span = &live.origin.span;
-        if running.is_described {
+        if running.is_traced {
             record_report(&running.span, report);
         }
         let outcome_name = if running.declined {
@@ -193,7 +192,7 @@ impl Turns {
         } else {
             outcome_label(outcome)
         };
-        if running.is_described {
+        if running.is_traced {
             tracing::record_all!(span, steered = running.steered, outcome = outcome_name);
         }
         tracing::info!(
@@ -214,7 +213,7 @@ impl Turns {
             // A turn that was stopped before it said anything stays silent.
             notice: notice.filter(|_| outcome != RowState::Stopped || report.has_text),
             declined: running.declined,
-            is_described: running.is_described,
+            is_traced: running.is_traced,
             took,
         })
     }

@@ -185,7 +185,7 @@ impl PowerWalk {
                     "giving pages back"
                 }
                 6 => {
-                    journal.clear_free_pages().unwrap();
+                    journal.vacuum_free_pages().unwrap();
                     "giving back pages with text"
                 }
                 _ => continue,
