@@ -44,6 +44,7 @@ mod ops;
 mod parts;
 pub mod provisioning;
 mod reports;
+mod spans;
 mod status;
 mod transport;
 mod voice;

@@ -11,11 +11,13 @@ use tokio::sync::mpsc;
 
 use smallvec::SmallVec;
 use smol_str::SmolStr;
+use tracing::field::Empty;
 
 use crate::adapter::RelayAdapter;
 use crate::adapter::prompt::{PromptId, QuestionId};
 use crate::adapter::stream::{DurableAction, OpOutcome, Priority};
 use crate::config::ResendUnknown;
+use crate::relay::spans::message_span;
 use crate::session::TurnId;
 use crate::store::{InboxSeq, NewOp, OpRow};
 use crate::wire::{Action, ActionText, OpId};
@@ -78,8 +80,8 @@ pub(super) struct DurableOp {
     pub(super) deferrals: u32,
     /// Times that the connector refused it.
     pub(super) refusals: u32,
-    /// The turn that it answers, for whoever follows the log.
-    pub(super) span: tracing::Span,
+    /// The message that it answers, for whoever follows the log.
+    span: tracing::Span,
 }
 
 /// Ops that are journaled together: one for most answers.
@@ -169,6 +171,21 @@ impl DurableOp {
             chat: Arc::clone(&self.body.lane),
             op: self.encode(),
         }
+    }
+
+    /// The span to log in what becomes of it.
+    pub(super) fn span(&self) -> tracing::Span {
+        if self.span.is_none() {
+            message_span(&self.session)
+        } else {
+            self.span.clone()
+        }
+    }
+
+    /// The span of the op itself, for whoever follows the message that it answers.
+    pub(super) fn send_span(&self) -> tracing::Span {
+        let (kind, attempt) = (&*self.body.name, self.attempts + 1);
+        tracing::debug_span!(parent: &self.span, "op", kind, attempt, outcome = Empty)
     }
 
     /// The message that it answers.

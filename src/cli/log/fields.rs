@@ -33,7 +33,18 @@ impl<'writer, F: FormatFields<'writer>, const COLOUR: bool> FormatFields<'writer
 
 /// Writes the fields of a line of text, with everything escaped that came from outside. Every turn has spans whether or not
 /// somebody reads a line of it, so what needs no escapes is written without a copy.
-pub(super) struct TextFields;
+pub(super) struct TextFields {
+    /// The field that is left out.
+    hidden: Option<&'static str>,
+}
+
+impl TextFields {
+    pub(super) const ALL: Self = Self { hidden: None };
+    /// For people, who know their session.
+    pub(super) const WITHOUT_SESSION: Self = Self {
+        hidden: Some("session"),
+    };
+}
 
 impl<'writer> FormatFields<'writer> for TextFields {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
@@ -41,6 +52,7 @@ impl<'writer> FormatFields<'writer> for TextFields {
         let mut visitor = TextVisitor {
             text: FIELDS.take(),
             is_coloured: writer.has_ansi_escapes(),
+            hidden: self.hidden,
         };
         visitor.text.clear();
         fields.record(&mut visitor);
@@ -64,11 +76,15 @@ thread_local! {
 struct TextVisitor {
     text: String,
     is_coloured: bool,
+    hidden: Option<&'static str>,
 }
 
 impl TextVisitor {
-    /// Begins a field.
-    fn name(&mut self, field: &Field) {
+    /// Begins a field; `false` for one that is left out.
+    fn begin(&mut self, field: &Field) -> bool {
+        if self.hidden == Some(field.name()) {
+            return false;
+        }
         if !self.text.is_empty() {
             self.text.push(' ');
         }
@@ -82,6 +98,7 @@ impl TextVisitor {
                 self.text.push('=');
             }
         }
+        true
     }
 }
 
@@ -92,21 +109,24 @@ impl Visit for TextVisitor {
         if !value.bytes().all(is_plain) {
             return self.record_debug(field, &value);
         }
-        self.name(field);
-        self.text.push('"');
-        self.text.push_str(value);
-        self.text.push('"');
+        if self.begin(field) {
+            self.text.push('"');
+            self.text.push_str(value);
+            self.text.push('"');
+        }
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.name(field);
-        let _ = write!(self.text, "{value}");
+        if self.begin(field) {
+            let _ = write!(self.text, "{value}");
+        }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.name(field);
-        let value = format!("{value:?}");
-        self.text.push_str(&escape(&value));
+        if self.begin(field) {
+            let value = format!("{value:?}");
+            self.text.push_str(&escape(&value));
+        }
     }
 }
 
@@ -148,7 +168,7 @@ mod tests {
             tracing::info!(text = "say \"hi\" \\ there", shown = %"as is", "quoted");
             tracing::info!(empty = "", umlaut = "ü");
         };
-        let lines = formatted(TextFields, log);
+        let lines = formatted(TextFields::ALL, log);
         assert_eq!(
             lines,
             formatted(DefaultFields::new(), log),
@@ -158,8 +178,21 @@ mod tests {
     }
 
     #[test]
+    fn people_read_no_session() {
+        let log = || tracing::info!(session = "agent:main", agent = "echo", "turn ended");
+        assert_eq!(
+            formatted(TextFields::ALL, log),
+            [r#"turn ended session="agent:main" agent="echo""#]
+        );
+        assert_eq!(
+            formatted(TextFields::WITHOUT_SESSION, log),
+            [r#"turn ended agent="echo""#]
+        );
+    }
+
+    #[test]
     fn what_a_terminal_would_act_on_is_escaped() {
-        let lines = formatted(TextFields, || {
+        let lines = formatted(TextFields::ALL, || {
             tracing::info!(text = "a\u{1b}[2Jb\nc", shown = %"d\u{202e}e");
         });
         assert!(

@@ -295,7 +295,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let fields = InitialFields::<_, true>(TextFields);
+    let fields = InitialFields::<_, true>(TextFields::WITHOUT_SESSION);
     tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .fmt_fields(fields)
@@ -331,7 +331,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let fields = InitialFields::<_, COLOUR>(TextFields);
+    let fields = InitialFields::<_, COLOUR>(TextFields::ALL);
     tracing_subscriber::fmt::layer()
         .with_writer(writer)
         .fmt_fields(fields)

@@ -17,7 +17,8 @@ use crate::relay::parts::access::Starter;
 use crate::relay::parts::inbound::accept;
 use crate::relay::parts::messages::gist;
 use crate::relay::parts::slash_commands::SlashCommand;
-use crate::relay::parts::turns::{TurnOrigin, decode_line, message_span};
+use crate::relay::parts::turns::{TurnOrigin, decode_line};
+use crate::relay::spans::MessageSpan;
 use crate::relay::transport::{FrameBody, InboundFrame, InterruptRequest, InterruptTarget};
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{InboxKind, InboxSeq, RowState};
@@ -304,7 +305,7 @@ impl EventLoop {
         let intent = match admission {
             Admission::Start(turn) => {
                 let personal = self.chats.is_personal(&event.source);
-                let (span, author) = (message_span(session), Arc::clone(author));
+                let (span, author) = (MessageSpan::new(session.as_str()), Arc::clone(author));
                 let chat = (Arc::clone(chat), Arc::clone(facts));
                 let origin = TurnOrigin::in_chat(session.clone(), chat, personal, author, span);
                 self.turns.hold_place(turn, origin, Task::Message(Some(event)));

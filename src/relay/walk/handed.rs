@@ -19,7 +19,8 @@ use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::handed::{HandedItem, ResponseWaiter, SubmissionReply, SubmitError, activity};
 use crate::relay::parts::turn_task::TurnReport;
-use crate::relay::parts::turns::{EndedTurn, TurnOrigin, message_span};
+use crate::relay::parts::turns::{EndedTurn, TurnOrigin};
+use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{
     Command, HandedBody, HandedCommand, HandedReply, InboxRow, InboxSeq, MAX_CONTEXT_BYTES, NewHandedItem,
@@ -109,7 +110,7 @@ impl EventLoop {
             let body = HandedBody::Turn(serde_json::to_vec(&line).unwrap_or_default());
             let admission = self.turns.admit(&session);
             if let Admission::Start(turn) = admission {
-                let origin = self.item_origin(session.clone(), message_span(&session));
+                let origin = self.item_origin(session.clone(), MessageSpan::new(session.as_str()));
                 self.turns.hold_place(turn, origin, line.into_task());
             }
             (body, admission.into())
@@ -145,7 +146,7 @@ impl EventLoop {
     }
 
     /// Where an item belongs: to the operator, in the chat that its session has.
-    fn item_origin(&self, session: SessionKey, span: tracing::Span) -> TurnOrigin {
+    fn item_origin(&self, session: SessionKey, span: MessageSpan) -> TurnOrigin {
         let source = self.chats.of_session(&session).map(|known| {
             let facts = ChatFacts {
                 user_id: None,
@@ -168,7 +169,8 @@ impl EventLoop {
             return None;
         };
         let session = SessionKey::from_text(Arc::clone(&row.session));
-        let origin = self.item_origin(session, self.turns.span(turn));
+        let span = self.turns.span(turn, &session);
+        let origin = self.item_origin(session, span);
         Some((origin, line.into_task()))
     }
 

@@ -21,7 +21,8 @@ use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::job_files::JobPrompt;
 use crate::relay::parts::scheduler::{JobRun, instant, job_session};
 use crate::relay::parts::turn_task::TurnReport;
-use crate::relay::parts::turns::{EndedTurn, TurnOrigin, message_span};
+use crate::relay::parts::turns::{EndedTurn, TurnOrigin};
+use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxRow, InboxSeq, RowState, RunRow};
 use crate::wire::{Scalar, SessionKey, SessionSource};
@@ -60,7 +61,7 @@ impl EventLoop {
         let session = job_session(run.job.id());
         let admission = self.turns.admit(&session);
         if let Admission::Start(turn) = admission {
-            let origin = self.run_origin(&run.job, session.clone(), message_span(&session));
+            let origin = self.run_origin(&run.job, session.clone(), MessageSpan::new(session.as_str()));
             self.turns.hold_place(turn, origin, job_task(run.seq));
         }
         let line = RunLine {
@@ -129,7 +130,7 @@ impl EventLoop {
     }
 
     /// Where a run belongs: to whoever made the job, in the session of the job, in the chat of its first target.
-    fn run_origin(&self, job: &Job, session: SessionKey, span: tracing::Span) -> TurnOrigin {
+    fn run_origin(&self, job: &Job, session: SessionKey, span: MessageSpan) -> TurnOrigin {
         let origin = self.made_in(job);
         let author = self.access.author(Starter::Job(origin.as_ref()));
         let source = match self.targets(job).0.first() {
@@ -163,7 +164,8 @@ impl EventLoop {
             return None;
         };
         let session = job_session(run.job.id());
-        let origin = self.run_origin(&run.job, session, self.turns.span(turn));
+        let span = self.turns.span(turn, &session);
+        let origin = self.run_origin(&run.job, session, span);
         Some((origin, job_task(run.seq)))
     }
 

@@ -16,6 +16,7 @@ use crate::relay::parts::chats::{Chats, KnownChat};
 use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
+use crate::relay::spans::MessageSpan;
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
@@ -136,7 +137,7 @@ impl EventLoop {
             self.end_unstarted(turn, row.seq, RowState::Ignored, "", None);
             return None;
         }
-        let span = self.turns.span(turn);
+        let span = self.turns.span(turn, &session);
         let personal = self.chats.is_personal(&event.source);
         let origin = TurnOrigin::new(session, &event.source, personal, author, span);
         if let Some(command) = command.clone().filter(|command| !command.is_for_agent()) {
@@ -435,7 +436,7 @@ impl EventLoop {
         let reply_to = event.and_then(|mut event| {
             let session = self.chats.name(&mut event);
             let author = self.access.author(Starter::Message(&event.source));
-            let origin = TurnOrigin::new(session, &event.source, false, author, tracing::Span::none());
+            let origin = TurnOrigin::new(session, &event.source, false, author, MessageSpan::default());
             if let Some(line) = &row.line {
                 // Its author is told to ask again.
                 self.messages

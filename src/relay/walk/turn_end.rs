@@ -101,12 +101,12 @@ impl EventLoop {
         self.hush(&mut last.durable, &origin.chat, &origin.facts);
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();
-        let (lane, span) = (&origin.lane, &origin.span);
+        let (lane, span) = (&origin.lane, origin.span.get());
         let ops = self
             .outbox
-            .plan(&adapter, &session, lane, &last.durable, group, span);
+            .plan(&adapter, &session, lane, &last.durable, group, &span);
         if ended.is_traced {
-            origin.span.record("ops", ops.len());
+            span.record("ops", ops.len());
         }
         let indicators = Some((Arc::clone(&origin.chat), last.indicators));
         self.end_row(ended.row, ended.outcome, ops, indicators);

@@ -196,8 +196,14 @@ impl EventLoop {
         self.hush(&mut actions, &origin.chat, &origin.facts);
         let group = OpGroup::Message(row);
         let session = origin.session.shared();
-        self.outbox
-            .plan(&adapter, &session, &origin.lane, &actions, group, &origin.span)
+        self.outbox.plan(
+            &adapter,
+            &session,
+            &origin.lane,
+            &actions,
+            group,
+            &origin.span.get(),
+        )
     }
 
     fn save_state(&mut self, turn: TurnId, state: Vec<u8>) {

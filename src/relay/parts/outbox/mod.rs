@@ -171,21 +171,6 @@ impl OpKind {
             Self::Ephemeral { op, .. } => &op.body,
         }
     }
-
-    /// How often it has been sent, this time included.
-    fn attempt(&self) -> u32 {
-        match self {
-            Self::Durable(_, op) => op.attempts + 1,
-            Self::Ephemeral { .. } => 1,
-        }
-    }
-
-    fn span(&self) -> Option<&tracing::Span> {
-        match self {
-            Self::Durable(_, op) => Some(&op.span),
-            Self::Ephemeral { .. } => None,
-        }
-    }
 }
 
 impl Outbox {
@@ -373,14 +358,9 @@ impl Outbox {
             self.held.remove(&(until, id));
         }
         let body = queued.kind.body();
-        let span = queued.kind.span().map_or_else(tracing::Span::none, |turn| {
-            let kind = &*body.name;
-            let attempt = queued.kind.attempt();
-            tracing::debug_span!(parent: turn, "op", kind, attempt, outcome = tracing::field::Empty)
-        });
-        let timeout = match &queued.kind {
-            OpKind::Ephemeral { op, .. } => op.timeout,
-            OpKind::Durable(..) => None,
+        let (span, timeout) = match &queued.kind {
+            OpKind::Ephemeral { op, .. } => (tracing::Span::none(), op.timeout),
+            OpKind::Durable(_, op) => (op.send_span(), None),
         };
         effects.push(Effect::Send(Op {
             id,

@@ -102,9 +102,9 @@ impl Outbox {
                 let (kind, peer) = (&*op.body.name, self.peer);
                 if result.is_final {
                     // The transport has reported the chat, once.
-                    tracing::debug!(parent: &op.span, op = row.0, kind, error, "{peer} refused an op for good");
+                    tracing::debug!(parent: op.span(), op = row.0, kind, error, "{peer} refused an op for good");
                 } else {
-                    tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "{peer} refused an op");
+                    tracing::warn!(parent: op.span(), op = row.0, kind, declined, error, "{peer} refused an op");
                 }
                 self.last_refusal = Some(RefusedOp {
                     op: kind.to_owned(),
@@ -115,7 +115,7 @@ impl Outbox {
                     return self.settle(id, effects);
                 }
                 if declined {
-                    op.span.record("outcome", "declined");
+                    op.span().record("outcome", "declined");
                     let group = op.group;
                     self.settle(id, effects);
                     return effects.push(Effect::Declined(group));
@@ -146,7 +146,7 @@ impl Outbox {
         if may_resend && op.attempts < retry.max_attempts && op.timeouts < MAX_TIMEOUTS {
             self.counters.resent += 1;
             let kind = &*op.body.name;
-            tracing::info!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; sending it again");
+            tracing::info!(parent: op.span(), op = row.0, kind, "outcome of an op unknown; sending it again");
             effects.write(Command::OpChanged {
                 op: row,
                 body: op.encode(),
@@ -155,7 +155,7 @@ impl Outbox {
         }
         self.counters.unknown += 1;
         let kind = &*op.body.name;
-        tracing::warn!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; not sent again");
+        tracing::warn!(parent: op.span(), op = row.0, kind, "outcome of an op unknown; not sent again");
         if op.is_cleanup() {
             self.settle(id, effects);
         } else if may_resend {
@@ -254,9 +254,9 @@ impl Outbox {
             self.counters.dropped += 1;
             let (row_id, kind) = (row.0, &*op.body.name);
             if is_closed {
-                tracing::debug!(parent: &op.span, op = row_id, kind, reason, "dropped an op");
+                tracing::debug!(parent: op.span(), op = row_id, kind, reason, "dropped an op");
             } else {
-                tracing::warn!(parent: &op.span, op = row_id, kind, reason, "dropped an op");
+                tracing::warn!(parent: op.span(), op = row_id, kind, reason, "dropped an op");
             }
             op.attempts = 0;
             effects.write(Command::OpDropped {

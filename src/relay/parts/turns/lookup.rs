@@ -7,6 +7,7 @@ use crate::access::Author;
 use crate::adapter::ChatId;
 use crate::adapter::stream::ShownDraft;
 use crate::relay::effects::{RunSeq, Task};
+use crate::relay::spans::MessageSpan;
 use crate::session::TurnId;
 use crate::store::InboxSeq;
 use crate::wire::SessionKey;
@@ -66,11 +67,12 @@ impl Turns {
             .then(|| Arc::clone(first))
     }
 
-    /// The span of a turn that holds its place.
-    pub fn span(&self, turn: TurnId) -> tracing::Span {
-        self.live
-            .get(&turn)
-            .map_or_else(tracing::Span::none, |live| live.origin.span.clone())
+    /// The span of the message of a turn that holds its place.
+    pub fn span(&self, turn: TurnId, session: &SessionKey) -> MessageSpan {
+        self.live.get(&turn).map_or_else(
+            || MessageSpan::new(session.as_str()),
+            |live| live.origin.span.clone(),
+        )
     }
 
     /// Whether a turn of this agent runs.

@@ -29,7 +29,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
-use tracing::field::Empty;
 
 use super::turn_task::{TurnReport, TurnRequest};
 use crate::access::Author;
@@ -39,6 +38,7 @@ use crate::agent::TurnInput;
 use crate::collections::IdMap;
 use crate::relay::effects::{Effects, Place, SelectedAgent, Task};
 use crate::relay::metrics::TurnMetrics;
+use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
 use crate::store::{Command, InboxKind, InboxRow, InboxSeq, RowState};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey, SessionSource};
@@ -70,7 +70,7 @@ pub struct TurnOrigin {
     /// The chat's key: its ops go out in order.
     pub lane: Arc<str>,
     /// Follows the message through the log.
-    pub span: tracing::Span,
+    pub span: MessageSpan,
 }
 
 impl TurnOrigin {
@@ -79,7 +79,7 @@ impl TurnOrigin {
         source: &SessionSource,
         personal: bool,
         author: Arc<Author>,
-        span: tracing::Span,
+        span: MessageSpan,
     ) -> Self {
         let chat = Arc::new(ChatId::from_source(source));
         let facts = Arc::new(ChatFacts::from_source(source));
@@ -91,7 +91,7 @@ impl TurnOrigin {
         (chat, facts): (Arc<ChatId>, Arc<ChatFacts>),
         personal: bool,
         author: Arc<Author>,
-        span: tracing::Span,
+        span: MessageSpan,
     ) -> Self {
         Self {
             session,
@@ -336,10 +336,8 @@ impl Turns {
     /// The row of a turn was read back: its task, and where it belongs.
     pub fn assign(&mut self, turn: TurnId, row: &InboxRow, origin: TurnOrigin, task: Task, now_ms: i64) {
         if let Some(live) = self.live.get_mut(&turn) {
-            origin.span.record("attempt", row.attempt);
-            origin
-                .span
-                .record("waited_ms", now_ms.saturating_sub(row.received_at));
+            let (span, waited_ms) = (origin.span.get(), now_ms.saturating_sub(row.received_at));
+            tracing::record_all!(span, attempt = row.attempt, waited_ms = waited_ms);
             live.origin = Arc::new(origin);
             live.task = Some(task);
         }
@@ -457,19 +455,6 @@ impl Turns {
         }
         None
     }
-}
-
-/// The span that follows one message through the log.
-pub fn message_span(session: &SessionKey) -> tracing::Span {
-    tracing::info_span!(
-        "session",
-        session = session.as_str(),
-        attempt = Empty,
-        waited_ms = Empty,
-        steered = Empty,
-        ops = Empty,
-        outcome = Empty,
-    )
 }
 
 /// Reads a journaled line back.

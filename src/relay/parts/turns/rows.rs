@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Loaded, RowWait, TurnOrigin, TurnPhase, Turns, Unread, message_span};
+use super::{Loaded, RowWait, TurnOrigin, TurnPhase, Turns, Unread};
 use crate::access::Author;
 use crate::relay::effects::{Effects, Pending};
 use crate::relay::ops::DurableOp;
+use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, TurnId};
 use crate::store::{Command, InboxRow, InboxSeq, RowState, WaitingRow};
 use crate::wire::{SessionKey, SessionSource};
@@ -131,7 +132,7 @@ impl Turns {
         now_ms: i64,
         effects: &mut Effects,
     ) {
-        let span = message_span(&session);
+        let span = MessageSpan::new(session.as_str());
         let nowhere = SessionSource::default();
         let origin = TurnOrigin::new(session, &nowhere, false, Arc::new(Author::operator()), span);
         self.insert(turn, origin, None, TurnPhase::Loading);

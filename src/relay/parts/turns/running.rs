@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use tokio_util::sync::ReusableBoxFuture;
 use tracing::Instrument as _;
 use tracing::field::Empty;
-use tracing::level_filters::LevelFilter;
 
 use super::{EndedTurn, Finished, Running, TurnPhase, Turns};
 use crate::adapter::stream::TurnResult;
 use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput, Usage};
 use crate::relay::effects::{SelectedAgent, Task};
 use crate::relay::parts::turn_task::{TurnContext, TurnReport, run_turn};
+use crate::relay::spans::is_observed;
 use crate::session::{StopReason, TurnId};
 use crate::store::{InboxSeq, RowState};
 use crate::wire::SessionKey;
@@ -37,11 +37,11 @@ impl Turns {
             return;
         };
         let inline = agent.agent.answers_inline();
-        // An agent that answers inline logs nothing: its turn has a span of its own, with its outcome, for whoever debugs or traces.
-        let is_traced = !inline || LevelFilter::current() >= LevelFilter::DEBUG;
+        // An agent that answers inline logs nothing: its turn has spans, with its outcome, for whoever debugs or traces.
+        let is_traced = !inline || is_observed();
         let span = if is_traced {
             tracing::info_span!(
-                parent: &live.origin.span,
+                parent: live.origin.span.open(live.origin.session.as_str()),
                 "turn",
                 turn = id.0,
                 agent = &*agent.name,
@@ -52,7 +52,7 @@ impl Turns {
                 output_tokens = Empty,
             )
         } else {
-            live.origin.span.clone()
+            tracing::Span::none()
         };
         live.state = TurnPhase::Running(Running {
             row,
@@ -183,20 +183,20 @@ impl Turns {
         self.counters.input_tokens += report.usage.input_tokens;
         self.counters.output_tokens += report.usage.output_tokens;
         let (outcome, result, notice) = self.conclude(report, live.stop);
-        let span = &live.origin.span;
-        if running.is_traced {
-            record_report(&running.span, report);
-        }
+        let span = live.origin.span.get();
         let outcome_name = if running.declined {
             "declined"
         } else {
             outcome_label(outcome)
         };
         if running.is_traced {
+            record_report(&running.span, report);
             tracing::record_all!(span, steered = running.steered, outcome = outcome_name);
         }
         tracing::info!(
-            parent: span,
+            parent: &span,
+            // Else its span names it.
+            session = span.is_none().then_some(live.origin.session.as_str()),
             agent = &*running.agent.name,
             platform = live.origin.chat.platform.as_str(),
             outcome = outcome_name,
