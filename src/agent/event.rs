@@ -183,6 +183,38 @@ impl SignalReceiver {
     }
 }
 
+/// A sink and its receiver, for one turn and then for another: making a channel costs more than what a short turn sends
+/// through it.
+#[derive(Debug)]
+pub(crate) struct SignalChannel {
+    sink: EventSink,
+    pub(crate) signals: SignalReceiver,
+}
+
+impl SignalChannel {
+    pub(crate) fn new() -> Self {
+        let (sink, signals) = EventSink::new();
+        Self { sink, signals }
+    }
+
+    /// A sink for the next turn.
+    pub(crate) fn sink(&self) -> EventSink {
+        self.sink.clone()
+    }
+
+    /// The turn is over. Takes no more signals if a sink of it is still there, whose signals another turn must not get.
+    pub(crate) fn end_turn(&mut self) {
+        if self.signals.0.sender_strong_count() > 1 {
+            self.signals.close();
+        }
+    }
+
+    /// Whether another turn may use it: nobody can send anything, and nothing is left.
+    pub(crate) fn is_reusable(&self) -> bool {
+        !self.signals.is_closed() && self.signals.0.is_empty()
+    }
+}
+
 impl EventSink {
     /// Creates a sink and its receiver.
     pub fn new() -> (Self, SignalReceiver) {

@@ -28,6 +28,7 @@ pub(crate) mod worker;
 
 pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind, ResumedTurn};
 pub use builtin::{EchoAgent, UnknownAgent};
+pub(crate) use event::SignalChannel;
 pub use event::{
     AgentEvent, AgentSignal, EventSink, FileChange, Media, MediaLocation, PlanStep, SignalReceiver,
     StepState, ToolCall, ToolKind, Usage,

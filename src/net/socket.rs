@@ -38,7 +38,7 @@ use super::{connect, http as client, tunnel};
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// Bytes read at a time. The WebSocket crate clears that much before every read.
-const READ_BUFFER_BYTES: usize = 8 * 1024;
+const READ_BUFFER_BYTES: usize = 4 * 1024;
 
 /// A connection that carries a WebSocket: plain TCP, or TLS over it.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

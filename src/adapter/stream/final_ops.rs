@@ -1,24 +1,26 @@
 //! The text that a turn still has to deliver when it ends: everything not known to be shown.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::pending_text::{Segment, Shown, Trail, after_prefix};
 use super::strategy::{Drafts, Strategy};
 use super::text_stream::TextStream;
-use super::types::DurableAction;
+use super::types::{DurableAction, DurableActions};
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::split::{first_message, reopening_after, trim_leading_space};
 use crate::wire::Action;
 
 impl TextStream {
     /// The pending notices and the rest of the answer, with the number of breaks before each op, and how many are notices.
-    pub(super) fn into_durable(self, builder: &ActionBuilder) -> (Vec<DurableAction>, Vec<u64>, usize) {
+    pub(super) fn into_durable(self, builder: &ActionBuilder) -> (DurableActions, SmallVec<[u64; 2]>, usize) {
         if self.strategy == Strategy::Silent {
-            return (Vec::new(), Vec::new(), 0);
+            return Default::default();
         }
         let notices = self.notices.into_iter();
         let notices = notices.map(|notice| builder.message(notice, TextKind::Final).into());
-        let mut durable: Vec<DurableAction> = notices.collect();
+        let mut durable: DurableActions = notices.collect();
         let notices = durable.len();
-        let mut breaks = vec![0; notices];
+        let mut breaks = smallvec![0; notices];
         // The draft id is that of the first segment, the only one that may be a stream.
         for segment in self.pending.into_rest(self.strategies.whole) {
             let before = segment.breaks;
@@ -44,7 +46,7 @@ fn complete(
     edits: bool,
     draft_id: u64,
     builder: &ActionBuilder,
-    durable: &mut Vec<DurableAction>,
+    durable: &mut DurableActions,
 ) {
     let edits = edits && matches!(strategy, Strategy::Edits | Strategy::Drafts(_));
     match segment.shown.clone() {

@@ -26,8 +26,8 @@ mod types;
 pub use draft_ids::{ShownDraft, first_draft_id};
 pub use settings::{StreamMode, StreamSettings};
 pub use types::{
-    DurableAction, FinalOps, HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, Priority, StepState,
-    StreamTarget, ToolLine, TurnResult,
+    DurableAction, DurableActions, FinalOps, HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, Priority,
+    StepState, StreamTarget, ToolLine, TurnResult,
 };
 
 use std::sync::Arc;

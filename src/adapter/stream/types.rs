@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::wire::{Action, CapabilityDescriptor, OpId};
@@ -147,11 +148,11 @@ pub enum TurnResult {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct FinalOps {
     /// The ops that must reach the chat, in order.
-    pub durable: Vec<DurableAction>,
+    pub durable: DurableActions,
     /// The last indicators, in order, to send after everything durable.
     pub indicators: Vec<Action>,
     /// For each durable op, the number of breaks before its text.
-    pub(super) breaks: Vec<u64>,
+    pub(super) breaks: SmallVec<[u64; 2]>,
 }
 
 impl FinalOps {
@@ -161,10 +162,13 @@ impl FinalOps {
         let at = later.unwrap_or(self.durable.len()).min(self.durable.len());
         // Counted to the text before, so that whatever has a later position is inserted after it.
         let breaks = position.0.saturating_sub(1);
-        self.breaks.splice(at..at, actions.iter().map(|_| breaks));
-        self.durable.splice(at..at, actions);
+        self.breaks.insert_many(at, actions.iter().map(|_| breaks));
+        self.durable.insert_many(at, actions);
     }
 }
+
+/// Ops that must reach the chat: one for most answers.
+pub type DurableActions = SmallVec<[DurableAction; 1]>;
 
 /// An op that must reach the chat.
 #[derive(Debug, Clone, PartialEq)]

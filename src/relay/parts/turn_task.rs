@@ -17,8 +17,8 @@ use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Positi
 use crate::adapter::{AnswerShaper, CodeFile, TurnChanges, TurnDiff};
 use crate::agent::{
     Agent, AgentEvent, AgentSignal, Failure, FailureClass, Media, MediaLocation, PlanStep, Preference,
-    PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, ResumedTurn, SignalReceiver, Turn, TurnEnd,
-    Usage,
+    PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, ResumedTurn, SignalChannel, SignalReceiver,
+    Turn, TurnEnd, Usage,
 };
 use crate::net::media::MediaClient;
 use crate::relay::clock::Clock;
@@ -165,14 +165,15 @@ impl TurnContext {
     }
 }
 
-/// Runs the agent until it ends, or until it has not stopped within the grace period after being cancelled.
+/// Runs the agent until it ends, or until it has not stopped within the grace period after being cancelled. Returns the channel
+/// as well, so that another turn can have it.
 pub async fn run_turn(
     agent: Arc<dyn Agent>,
     mut turn: Turn,
-    mut signals: SignalReceiver,
+    mut channel: SignalChannel,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     context: TurnContext,
-) -> TurnReport {
+) -> (TurnReport, SignalChannel) {
     let (cancel, grace) = (turn.cancel.clone(), context.grace);
     let (forgotten, transcriber) = (context.forgotten.clone(), context.voice.transcriber.clone());
     let (speaker, instead) = (context.speaker(), context.instead.clone());
@@ -230,13 +231,13 @@ pub async fn run_turn(
                 () = &mut overdue => break TurnEnd::Cancelled { confirmed: false },
                 // Cancel-safe: nothing is taken out unless the branch is chosen.
                 () = output.progress() => {}
-                Some(signal) = signals.recv() => output.handle_batch(signal, &mut signals),
+                Some(signal) = channel.signals.recv() => output.handle_batch(signal, &mut channel.signals),
                 () = until(next_poll) => {}
             }
         }
     };
-    signals.close();
-    while let Some(signal) = signals.recv().await {
+    channel.end_turn();
+    while let Ok(signal) = channel.signals.try_recv() {
         output.handle(signal);
     }
     output.end_text(output.clock.mono());
@@ -263,7 +264,7 @@ pub async fn run_turn(
     if let Some(files) = Arc::into_inner(files) {
         files.clear().await;
     }
-    report
+    (report, channel)
 }
 
 /// Asks an agent about its model or its mode, within a time limit.
@@ -477,7 +478,7 @@ impl TurnOutput {
     fn handle_event(&mut self, event: AgentEvent) {
         let now = self.clock.mono();
         match event {
-            AgentEvent::Text(text) => self.push_text(&text, now),
+            AgentEvent::Text(text) => self.push_text(text, now),
             AgentEvent::Replace(text) => {
                 // It replaces the text since the last break.
                 self.collected.truncate(self.last_break);
@@ -529,22 +530,22 @@ impl TurnOutput {
         }
     }
 
-    fn push_text(&mut self, text: &str, now: Duration) {
-        let text = self.fit(text);
+    fn push_text(&mut self, mut text: String, now: Duration) {
+        text.truncate(self.fit(&text).len());
         self.file_place = self.file_place.filter(|_| text.trim().is_empty());
-        self.gist.push(text);
         if self.collect || self.speaks {
-            self.collected.push_str(text);
+            self.collected.push_str(&text);
         }
         if !self.collect {
-            self.stream.push_text(&self.shaper.push(text), now);
+            self.stream.push_text(&self.shaper.push(&text), now);
         }
+        self.gist.push(text);
     }
 
     /// Says something of the relay's own, and sends a file.
     fn show(&mut self, text: &str, file: Option<CodeFile>) {
         let now = self.clock.mono();
-        self.push_text(text, now);
+        self.push_text(text.to_owned(), now);
         if let Some(file) = file {
             let position = self.file_place(now);
             // It is the first one, so there is room.
@@ -597,7 +598,7 @@ impl TurnOutput {
         self.release_text(now);
         let position = self.file_place(now);
         if let Some(text) = self.uploads.add(FileToSend::Media(media), position) {
-            self.push_text(&text, now);
+            self.push_text(text, now);
             self.break_message(now);
         }
     }
@@ -723,13 +724,18 @@ struct Gist {
 }
 
 impl Gist {
-    fn push(&mut self, text: &str) {
-        if self.is_over && !text.trim().is_empty() {
+    fn push(&mut self, text: impl AsRef<str> + Into<String>) {
+        let more = text.as_ref();
+        if self.is_over && !more.trim().is_empty() {
             self.is_over = false;
             self.text.clear();
         }
         let room = MAX_GIST_BYTES.saturating_sub(self.text.len());
-        self.text.push_str(truncate_bytes(text, room));
+        if self.text.is_empty() && more.len() <= room {
+            self.text = text.into();
+        } else {
+            self.text.push_str(truncate_bytes(more, room));
+        }
     }
 
     fn end(&mut self) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use smol_str::SmolStr;
 
-use crate::adapter::stream::{DurableAction, TurnResult};
+use crate::adapter::stream::{DurableAction, DurableActions, TurnResult};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::relay::effects::{Pending, QuietWaiter};
 use crate::relay::event_loop::EventLoop;
@@ -56,7 +56,7 @@ impl EventLoop {
     }
 
     /// Adds the message that says how a turn ended. One message rings: where it follows, the answer before it does not.
-    pub fn sum_up(&self, summary: &TurnSummary<'_>, ops: &mut Vec<DurableAction>, origin: &TurnOrigin) {
+    pub fn sum_up(&self, summary: &TurnSummary<'_>, ops: &mut DurableActions, origin: &TurnOrigin) {
         let message = self.plan_summary(summary, ops, origin);
         if !message.is_empty() {
             silence(ops);

@@ -34,7 +34,7 @@ use super::turn_task::{TurnReport, TurnRequest};
 use crate::access::Author;
 use crate::adapter::stream::TurnResult;
 use crate::adapter::{ChatFacts, ChatId, LabelMemory, labelled_interaction};
-use crate::agent::TurnInput;
+use crate::agent::{SignalChannel, TurnInput};
 use crate::collections::IdMap;
 use crate::relay::effects::{Effects, Place, SelectedAgent, Task};
 use crate::relay::metrics::TurnMetrics;
@@ -223,7 +223,9 @@ pub struct Turns {
     /// Turns that ended inline.
     inline: VecDeque<Finished>,
     /// Where the last turn that ended inline ran; the next one runs there, too.
-    inline_task: Option<ReusableBoxFuture<'static, TurnReport>>,
+    inline_task: Option<ReusableBoxFuture<'static, (TurnReport, SignalChannel)>>,
+    /// The channel of the last turn that ended inline.
+    idle_channel: Option<SignalChannel>,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     interrupted_notice: Option<String>,
     counters: TurnCounters,
@@ -255,6 +257,7 @@ impl Turns {
             by_task: IdMap::default(),
             inline: VecDeque::new(),
             inline_task: None,
+            idle_channel: None,
             requests,
             interrupted_notice,
             counters: TurnCounters::default(),

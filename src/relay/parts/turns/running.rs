@@ -13,7 +13,9 @@ use tracing::field::Empty;
 
 use super::{EndedTurn, Finished, Running, TurnPhase, Turns};
 use crate::adapter::stream::TurnResult;
-use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput, Usage};
+use crate::agent::{
+    Approver, Failure, FailureClass, SignalChannel, Truncation, Turn, TurnEnd, TurnInput, Usage,
+};
 use crate::relay::effects::{SelectedAgent, Task};
 use crate::relay::parts::turn_task::{TurnContext, TurnReport, run_turn};
 use crate::relay::spans::is_observed;
@@ -72,7 +74,8 @@ impl Turns {
                 .push_back(Ok(TurnReport::without_text(id, context.stream, end)));
             return;
         }
-        let (mut events, signals) = EventSink::new();
+        let channel = self.idle_channel.take().unwrap_or_else(SignalChannel::new);
+        let mut events = channel.sink();
         if let Some(mark) = context.start_mark.take() {
             events = events.with_start_mark(move || mark.note());
         }
@@ -87,11 +90,11 @@ impl Turns {
             resumed: context.resumed.take(),
         };
         self.counters.started += 1;
-        let running = run_turn(agent.agent, turn, signals, self.requests.clone(), context);
+        let running = run_turn(agent.agent, turn, channel, self.requests.clone(), context);
         if inline {
             self.run_inline(id, running, span);
         } else {
-            self.spawn(id, running.instrument(span));
+            self.spawn(id, running.map(|(report, _)| report).instrument(span));
         }
     }
 
@@ -99,7 +102,7 @@ impl Turns {
     pub(super) fn run_inline(
         &mut self,
         turn: TurnId,
-        running: impl Future<Output = TurnReport> + Send + 'static,
+        running: impl Future<Output = (TurnReport, SignalChannel)> + Send + 'static,
         span: tracing::Span,
     ) {
         let mut task = match self.inline_task.take() {
@@ -112,11 +115,12 @@ impl Turns {
         // However many turns begin together, the event loop's budget must not make one of them wait.
         let poll_once = || span.in_scope(|| unconstrained(&mut task).now_or_never());
         match catch_unwind(AssertUnwindSafe(poll_once)) {
-            Ok(Some(report)) => {
+            Ok(Some((report, channel))) => {
                 self.inline.push_back(Ok(report));
                 self.inline_task = Some(task);
+                self.idle_channel = Some(channel).filter(SignalChannel::is_reusable);
             }
-            Ok(None) => self.spawn(turn, task.instrument(span)),
+            Ok(None) => self.spawn(turn, task.map(|(report, _)| report).instrument(span)),
             Err(_) => self.inline.push_back(Err(turn)),
         }
     }
