@@ -90,6 +90,9 @@ impl fmt::Display for PersonId {
 
 /// The name of a platform in the form that rules are compared in.
 pub(super) fn canonical_platform(name: &str) -> SmolStr {
+    if name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+        return name.into();
+    }
     name.trim().to_lowercase_smolstr()
 }
 
@@ -100,6 +103,7 @@ pub(super) fn canonical_id(platform: &str, id: &str) -> SmolStr {
     let found = match platform {
         "whatsapp" | "whatsapp_cloud" => return whatsapp_id(id).into(),
         "signal" | "sms" | "bluebubbles" | "email" => digits(id).or_else(|| Some(id.to_lowercase())),
+        _ if id.bytes().all(|byte| byte.is_ascii_digit()) => None,
         known if Platform::names().contains(&known) => international(),
         _ => international().or_else(|| is_address(id).then(|| id.to_lowercase())),
     };

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use smallvec::SmallVec;
 use unicode_width::UnicodeWidthStr as _;
 
 /// Longest table that is held back, in bytes; a longer one passes as it is.
@@ -15,7 +16,7 @@ pub struct TableShaper {
     /// Lines that may be a table, the last one perhaps incomplete.
     held: String,
     /// The current line, as far as it decides whether it is a fence.
-    line: String,
+    line: SmallVec<[char; 8]>,
     in_fence: bool,
 }
 
@@ -25,7 +26,7 @@ impl TableShaper {
         Self {
             width,
             held: String::new(),
-            line: String::new(),
+            line: SmallVec::new(),
             in_fence: false,
         }
     }
@@ -74,7 +75,8 @@ impl TableShaper {
     fn take(&mut self, piece: &str, ready: &mut String) {
         let ends = piece.ends_with('\n');
         let is_held = self.held.ends_with(|last| last != '\n') && !self.held.is_empty();
-        let starts_row = self.line.trim().is_empty() && piece.trim_start().starts_with('|');
+        let starts_row =
+            self.line.iter().all(|point| point.is_whitespace()) && piece.trim_start().starts_with('|');
         if !self.in_fence && (is_held || starts_row) && self.held.len() + piece.len() <= MAX_TABLE_BYTES {
             self.held.push_str(piece);
             if ends {
@@ -95,7 +97,7 @@ impl TableShaper {
 
     /// Keeps the beginning of the current line.
     fn begin_line(&mut self, piece: &str) {
-        let room = 8_usize.saturating_sub(self.line.len());
+        let room = self.line.inline_size().saturating_sub(self.line.len());
         self.line.extend(piece.chars().take(room));
     }
 
@@ -113,9 +115,10 @@ impl TableShaper {
 }
 
 /// Whether a line begins or ends a block of code.
-fn is_fence(line: &str) -> bool {
-    let line = line.trim_start();
-    line.starts_with("```") || line.starts_with("~~~")
+fn is_fence(line: &[char]) -> bool {
+    let start = line.iter().position(|point| !point.is_whitespace());
+    let line = &line[start.unwrap_or(line.len())..];
+    line.starts_with(&['`'; 3]) || line.starts_with(&['~'; 3])
 }
 
 /// A table's cells.

@@ -4,7 +4,7 @@
 //! text that grows and is cut into messages as they fill up. Adding text costs what is added; cutting costs one
 //! message. Text is kept until it is delivered.
 
-use std::collections::VecDeque;
+use smallvec::SmallVec;
 
 use crate::adapter::split::{FirstMessage, first_message, trim_leading_space};
 use crate::wire::LenUnit;
@@ -23,10 +23,13 @@ pub(super) enum Boundary {
     Break,
 }
 
+/// Segments in their order: one for most answers.
+type Segments = SmallVec<[Segment; 1]>;
+
 /// The text that is not delivered yet.
 #[derive(Debug)]
 pub(super) struct PendingText {
-    segments: VecDeque<Segment>,
+    segments: Segments,
     /// Text delivered since the last break, to recognize it in a replacement.
     delivered: String,
     /// Number of breaks so far.
@@ -39,7 +42,7 @@ pub(super) struct PendingText {
 impl PendingText {
     pub(super) fn new(unit: LenUnit) -> Self {
         Self {
-            segments: VecDeque::new(),
+            segments: Segments::new(),
             delivered: String::new(),
             breaks: 0,
             begun: false,
@@ -48,11 +51,11 @@ impl PendingText {
     }
 
     pub(super) fn front(&self) -> Option<&Segment> {
-        self.segments.front()
+        self.segments.first()
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut Segment> {
-        self.segments.front_mut()
+        self.segments.first_mut()
     }
 
     /// Number of breaks so far.
@@ -63,13 +66,13 @@ impl PendingText {
     fn open(&mut self) -> &mut Segment {
         let open = self
             .segments
-            .back()
+            .last()
             .is_some_and(|last| last.state == SegmentState::Open);
         if !open {
             self.segments
-                .push_back(Segment::new(self.breaks, self.begun, self.unit));
+                .push(Segment::new(self.breaks, self.begun, self.unit));
         }
-        self.segments.back_mut().expect("one was pushed")
+        self.segments.last_mut().expect("one was pushed")
     }
 
     pub(super) fn push(&mut self, text: &str) {
@@ -102,13 +105,13 @@ impl PendingText {
 
     /// Ends the segment that is being written.
     pub(super) fn close(&mut self, boundary: Boundary) {
-        if let Some(last) = self.segments.back_mut()
+        if let Some(last) = self.segments.last_mut()
             && last.state == SegmentState::Open
         {
             self.begun |= last.touched || !last.is_blank();
             last.state = SegmentState::Closed;
             if last.is_blank() && !last.touched {
-                self.segments.pop_back();
+                self.segments.pop();
             }
         }
         if boundary == Boundary::Break {
@@ -121,22 +124,22 @@ impl PendingText {
     }
 
     fn join_last(&mut self) {
-        let Some(last) = self.segments.pop_back() else {
+        let Some(last) = self.segments.pop() else {
             return;
         };
-        match self.segments.back_mut() {
+        match self.segments.last_mut() {
             Some(before) if before.is_untouched() && last.is_untouched() => {
                 before.push(GAP);
                 before.push(last.rest());
                 before.breaks = last.breaks;
             }
-            _ => self.segments.push_back(last),
+            _ => self.segments.push(last),
         }
     }
 
     /// The first segment's complete message is delivered.
     pub(super) fn advance(&mut self) {
-        let Some(front) = self.segments.front_mut() else {
+        let Some(front) = self.segments.first_mut() else {
             return;
         };
         let behind = front.advance();
@@ -144,7 +147,7 @@ impl PendingText {
             self.delivered.push_str(&behind);
         }
         if front.state == SegmentState::Closed && front.is_blank() {
-            self.segments.pop_front();
+            self.segments.remove(0);
         }
     }
 
@@ -155,11 +158,11 @@ impl PendingText {
     }
 
     /// All remaining segments, closed. `whole` merges those between two breaks.
-    pub(super) fn into_rest(mut self, whole: bool) -> VecDeque<Segment> {
+    pub(super) fn into_rest(mut self, whole: bool) -> Segments {
         self.close(Boundary::Break);
         let mut rest = self.segments;
         if whole && rest.len() > 1 {
-            rest = rest.into_iter().fold(VecDeque::new(), merged);
+            rest = rest.into_iter().fold(Segments::new(), merged);
         }
         rest.retain(|segment| !segment.is_blank() || matches!(segment.shown, Shown::Message { .. }));
         rest
@@ -167,13 +170,13 @@ impl PendingText {
 }
 
 /// Adds a segment to those before it: to the last one, if no break is between them and neither was sent.
-fn merged(mut before: VecDeque<Segment>, segment: Segment) -> VecDeque<Segment> {
-    match before.back_mut() {
+fn merged(mut before: Segments, segment: Segment) -> Segments {
+    match before.last_mut() {
         Some(last) if last.breaks == segment.breaks && last.is_untouched() && segment.is_untouched() => {
             last.push(GAP);
             last.push(segment.rest());
         }
-        _ => before.push_back(segment),
+        _ => before.push(segment),
     }
     before
 }
