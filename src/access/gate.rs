@@ -171,6 +171,8 @@ pub struct Gate {
     pub(super) settings: AccessSettings,
     /// Whether the settings have rules.
     has_settings: bool,
+    /// Whether the settings have the section at all.
+    has_section: bool,
     pub(super) stored: BTreeMap<PersonId, StoredRule>,
     pub(super) pairings: Pairings,
     /// Brings rows that an earlier version stored into their canonical form; written with the next change.
@@ -185,6 +187,7 @@ impl Gate {
         let settings = settings.normalized();
         let mut gate = Self {
             has_settings: settings.is_active(),
+            has_section: settings.has_section(),
             settings,
             stored: BTreeMap::new(),
             pairings: Pairings::default(),
@@ -284,6 +287,11 @@ impl Gate {
     /// Whether anybody wrote rules. Without any, everything is as the connector decides.
     pub fn is_active(&self) -> bool {
         self.has_settings || !self.stored.is_empty()
+    }
+
+    /// Whether limits hold: see [`AccessSettings::has_section`].
+    pub fn has_section(&self) -> bool {
+        self.has_section
     }
 
     /// The settings.

@@ -15,7 +15,8 @@ use super::websocket::{Credentials, DriverCommand, USER_AGENT, WebSocketSettings
 use super::{FrameCounters, InboundSender, LinkStatus, ResultSender};
 use crate::collections::IdMap;
 use crate::link::{
-    DialFailure, End, Generation, Keyring, Link, LinkAction, LinkEvent, LinkState, Loss, NotSent, SendResult,
+    DialFailure, End, Generation, Keyring, Link, LinkAction, LinkEvent, LinkState, Loss, Moment, NotSent,
+    SendResult,
 };
 use crate::net::socket::{DialError, DialRequest, Dialed};
 use crate::relay::clock::{Clock, unix_ms};
@@ -156,7 +157,12 @@ impl Driving {
                     self.perform();
                     return self.finish().await;
                 }
-                DriverWakeup::Commands(_) => batch.drain(..).for_each(|command| self.handle_command(command)),
+                DriverWakeup::Commands(_) => {
+                    let now = self.clock.now();
+                    batch
+                        .drain(..)
+                        .for_each(|command| self.handle_command(command, now));
+                }
                 DriverWakeup::Credentials(true) => {
                     self.keys.rotate(credentials.borrow_and_update().clone());
                     self.link.note_secret_rotated(self.clock.now());
@@ -234,8 +240,7 @@ impl Driving {
         }
     }
 
-    fn handle_command(&mut self, command: DriverCommand) {
-        let now = self.clock.now();
+    fn handle_command(&mut self, command: DriverCommand, now: Moment) {
         match command {
             DriverCommand::Submit(op, results) if self.waiting.contains_key(&op.id) => {
                 let refused = SendResult::NotSent(NotSent::AlreadyInFlight);

@@ -180,7 +180,7 @@ impl AccessControl {
             verdict = self.gate.decide(author, kind, None);
         }
         if verdict.allowed
-            && self.gate.settings().has_section()
+            && self.gate.has_section()
             && let Some(exceeded) = self.exceeded(author, verdict.role, kind, now_ms)
         {
             (verdict.allowed, verdict.reason) = (false, exceeded.reason);
@@ -232,7 +232,7 @@ impl AccessControl {
         let mut verdict = self.gate.decide(author, EventKind::Message, Some(agent));
         let mut notice = None;
         if verdict.allowed
-            && self.gate.settings().has_section()
+            && self.gate.has_section()
             && let (Some(person), Some(role)) = (self.limits.person(author), verdict.role)
             && let Some(exceeded) = self.limits.check_day(&person, role, now_ms)
         {
