@@ -7,15 +7,15 @@ use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use super::socket::ConnectorSocket;
 
 /// An event of the reading half.
 #[derive(Debug)]
 pub enum ReadEvent {
-    /// Bytes of a text or binary message.
-    Data(Bytes),
+    /// A text or binary message.
+    Data(Payload),
     /// A ping or pong.
     Alive,
     /// The peer closed the connection, with code and reason if it sent any.
@@ -24,6 +24,45 @@ pub enum ReadEvent {
     TooLarge(usize),
     /// The connection failed with this error.
     Failed(String),
+}
+
+/// What is in a message: bytes, which are known to be text in a text message.
+#[derive(Debug)]
+pub enum Payload {
+    /// Of a text message.
+    Text(Utf8Bytes),
+    /// Of a binary message, or the rest of any.
+    Binary(Bytes),
+}
+
+impl Payload {
+    /// The text, where it is known to be that.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Binary(_) => None,
+        }
+    }
+
+    /// All but the first bytes, if there are more.
+    pub fn after(self, taken: usize) -> Option<Self> {
+        let mut bytes = match self {
+            Self::Text(text) => Bytes::from(text),
+            Self::Binary(bytes) => bytes,
+        };
+        (taken < bytes.len()).then(|| Self::Binary(bytes.split_off(taken)))
+    }
+}
+
+impl std::ops::Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
 }
 
 /// Reading half.
@@ -59,8 +98,8 @@ impl SocketReader {
     /// Reads the next event. Cancel-safe.
     pub async fn read(&mut self) -> ReadEvent {
         match self.0.next().await {
-            Some(Ok(Message::Text(text))) => ReadEvent::Data(text.into()),
-            Some(Ok(Message::Binary(bytes))) => ReadEvent::Data(bytes),
+            Some(Ok(Message::Text(text))) => ReadEvent::Data(Payload::Text(text)),
+            Some(Ok(Message::Binary(bytes))) => ReadEvent::Data(Payload::Binary(bytes)),
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => ReadEvent::Alive,
             Some(Ok(Message::Close(frame))) => {
                 ReadEvent::Closed(frame.map(|frame| (frame.code.into(), frame.reason.as_str().to_owned())))

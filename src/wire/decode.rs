@@ -3,9 +3,8 @@
 //! Unknown keys are skipped, the last of equal keys wins, and a value of the wrong type is reported by field name instead
 //! of ending the parse.
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-use std::marker::PhantomData;
 
 /// Why a frame cannot be decoded. Never contains message text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -118,23 +117,36 @@ pub(super) enum Object<T> {
 
 impl<'de, T: ObjectParts> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ObjectVisitor(PhantomData))
+        let mut parts = T::default();
+        Ok(match Filled(&mut parts).deserialize(deserializer)? {
+            Object::Is(()) => Self::Is(parts),
+            Object::Null => Self::Null,
+            Object::Not(what) => Self::Not(what),
+        })
     }
 }
 
-struct ObjectVisitor<T>(PhantomData<T>);
+/// Reads an object into fresh parts, where they are.
+pub(super) struct Filled<'a, T>(pub(super) &'a mut T);
 
-impl<'de, T: ObjectParts> Visitor<'de> for ObjectVisitor<T> {
-    type Value = Object<T>;
+impl<'de, T: ObjectParts> DeserializeSeed<'de> for Filled<'_, T> {
+    type Value = Object<()>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: ObjectParts> Visitor<'de> for Filled<'_, T> {
+    type Value = Object<()>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("any value")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        let mut parts = T::default();
-        parts.read(map)?;
-        Ok(Object::Is(parts))
+        self.0.read(map)?;
+        Ok(Object::Is(()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {

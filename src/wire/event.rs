@@ -104,6 +104,7 @@ impl MessageEvent {
         Object::<Box<EventParts>>::deserialize(value)
             .map_err(|error| DecodeError::json(&error))
             .and_then(Object::assemble)
+            .map(|event| *event)
     }
 
     /// Whether there is nothing to act on: no text, no attachment and no answer to a prompt. One whose body is encrypted for
@@ -146,7 +147,7 @@ object_parts! {
 }
 
 impl Object<Box<EventParts>> {
-    pub(super) fn assemble(self) -> Result<MessageEvent, DecodeError> {
+    pub(super) fn assemble(self) -> Result<Box<MessageEvent>, DecodeError> {
         match self {
             Self::Is(parts) => parts.assemble(),
             Self::Null | Self::Not(_) => Err(DecodeError::WrongType {
@@ -159,7 +160,7 @@ impl Object<Box<EventParts>> {
 
 impl EventParts {
     /// Applies the contract's rules; a missing `source` is empty, a `reply_to` that is no object is ignored.
-    pub(super) fn assemble(self: Box<Self>) -> Result<MessageEvent, DecodeError> {
+    pub(super) fn assemble(self: Box<Self>) -> Result<Box<MessageEvent>, DecodeError> {
         let message_id = id_field(self.message_id, "event.message_id")?;
         let source = match self.source {
             None | Some(Object::Null) => Box::default(),
@@ -177,7 +178,7 @@ impl EventParts {
         };
         let (media_urls, media_types) = media(self.media_urls, &self.media);
         let source = source.assemble(message_id.as_ref())?;
-        Ok(MessageEvent {
+        Ok(Box::new(MessageEvent {
             is_edit: self.message_is_edit.is_truthy() || source.message_is_edit,
             is_deleted: self.message_is_deleted.is_truthy() || source.message_is_deleted,
             text: match self.text {
@@ -202,7 +203,7 @@ impl EventParts {
                 _ => None,
             },
             metadata: Map::new(),
-        })
+        }))
     }
 }
 

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::action_text::{ActionText, push_text};
+use super::action_text::ActionText;
 use super::decode::DecodeError;
+use super::json_text::push_text;
 
 /// A frame to the connector. Written as one line, one WebSocket message.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -54,27 +54,38 @@ impl LineFramer {
 
     /// Like [`Self::feed`], until `on_line` returns `false`; returns how many bytes of the chunk were consumed.
     pub fn feed_while(&mut self, whole: &[u8], mut on_line: impl FnMut(Line<'_>) -> bool) -> usize {
+        self.feed_places(whole, |line, _| on_line(line))
+    }
+
+    /// Like [`Self::feed_while`], with the place in the chunk of each line that is all in it.
+    pub fn feed_places(
+        &mut self,
+        whole: &[u8],
+        mut on_line: impl FnMut(Line<'_>, Option<usize>) -> bool,
+    ) -> usize {
         let mut chunk = whole;
         let mut wants_more = true;
         while let Some(end) = memchr(b'\n', chunk) {
             if !wants_more {
                 return whole.len() - chunk.len();
             }
+            let place = whole.len() - chunk.len();
             let (piece, rest) = (&chunk[..end], &chunk[end + 1..]);
             chunk = rest;
             if self.discarding.is_some() || self.partial.len() + piece.len() > self.max_line {
                 self.discard(piece);
                 let start = self.discarding.take().unwrap_or_default();
-                wants_more = on_line(Line::TooLong {
+                let line = Line::TooLong {
                     start: &start,
                     end: &self.partial,
-                });
+                };
+                wants_more = on_line(line, None);
                 self.partial.clear();
             } else if self.partial.is_empty() {
-                wants_more = emit(piece, &mut on_line);
+                wants_more = emit(piece, Some(place), &mut on_line);
             } else {
                 self.partial.extend_from_slice(piece);
-                wants_more = emit(&self.partial, &mut on_line);
+                wants_more = emit(&self.partial, None, &mut on_line);
                 self.partial.clear();
             }
         }
@@ -116,9 +127,15 @@ impl LineFramer {
 }
 
 /// Passes on a line unless it is blank; returns whether another is wanted.
-fn emit(line: &[u8], on_line: &mut impl FnMut(Line<'_>) -> bool) -> bool {
-    let line = line.trim_ascii();
-    line.is_empty() || on_line(Line::Whole(line))
+fn emit(
+    line: &[u8],
+    place: Option<usize>,
+    on_line: &mut impl FnMut(Line<'_>, Option<usize>) -> bool,
+) -> bool {
+    let from_start = line.trim_ascii_start();
+    let place = place.map(|place| place + line.len() - from_start.len());
+    let line = from_start.trim_ascii_end();
+    line.is_empty() || on_line(Line::Whole(line), place)
 }
 
 #[cfg(test)]
@@ -144,6 +161,22 @@ mod tests {
 
     fn framer() -> LineFramer {
         LineFramer::new(16)
+    }
+
+    #[test]
+    fn a_line_that_is_all_in_a_chunk_has_its_place_there() {
+        let mut framer = framer();
+        let mut places = Vec::new();
+        for chunk in [&b"ab\r\n \n  cd \nef"[..], b"gh\nij\n"] {
+            framer.feed_places(chunk, |line, place| {
+                if let (Line::Whole(line), Some(place)) = (&line, place) {
+                    assert_eq!(&chunk[place..place + line.len()], *line);
+                }
+                places.push(place);
+                true
+            });
+        }
+        assert_eq!(places, [Some(0), Some(8), None, Some(3)]);
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod descriptor;
 mod event;
 mod frame;
 mod gateway_frame;
+mod json_reader;
+mod json_text;
 mod lines;
 mod metadata;
 mod op;

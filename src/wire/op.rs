@@ -13,31 +13,43 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpId(pub u128);
 
+/// The value of each byte as a digit; all bits are set where it is none.
+const DIGITS: [u8; 256] = {
+    let mut digits = [u8::MAX; 256];
+    let mut value = 0_u8;
+    while value < 16 {
+        digits[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
+    }
+    digits
+};
+
 impl OpId {
     /// Reads exactly what [`fmt::Display`] writes.
     pub fn parse(text: &str) -> Option<Self> {
-        let (high, low) = text.split_at_checked(16).filter(|(_, low)| low.len() == 16)?;
-        let half = |text: &str| {
-            text.bytes().try_fold(0_u64, |value, byte| {
-                let digit = match byte {
-                    b'0'..=b'9' => byte - b'0',
-                    b'a'..=b'f' => byte - b'a' + 10,
-                    _ => return None,
-                };
-                Some(value << 4 | u64::from(digit))
-            })
-        };
-        Some(Self(u128::from(half(high)?) << 64 | u128::from(half(low)?)))
+        let digits: &[u8; 32] = text.as_bytes().try_into().ok()?;
+        let (mut id, mut all) = ([0_u8; 16], 0);
+        for (byte, [high, low]) in id.iter_mut().zip(digits.as_chunks().0) {
+            let (high, low) = (DIGITS[usize::from(*high)], DIGITS[usize::from(*low)]);
+            all |= high | low;
+            *byte = high << 4 | low;
+        }
+        (all <= 0xf).then_some(Self(u128::from_be_bytes(id)))
     }
-}
 
-impl OpId {
     /// The id as text, in `digits`: this runs several times per turn.
     pub fn encode_lower(self, digits: &mut [u8; 32]) -> &str {
-        const HEX: [u8; 16] = *b"0123456789abcdef";
-        for (digits, byte) in digits.chunks_exact_mut(2).zip(self.0.to_be_bytes()) {
-            digits[0] = HEX[usize::from(byte >> 4)];
-            digits[1] = HEX[usize::from(byte & 0xf)];
+        const ONES: u64 = 0x0101_0101_0101_0101;
+        let words = digits.as_chunks_mut().0.iter_mut();
+        for (word, bytes) in words.zip(self.0.to_be_bytes().as_chunks().0) {
+            // Eight digits at a time: one into each byte, then the characters.
+            let mut spread = u64::from(u32::from_be_bytes(*bytes));
+            spread = (spread << 16 | spread) & 0x0000_ffff_0000_ffff;
+            spread = (spread << 8 | spread) & 0x00ff_00ff_00ff_00ff;
+            spread = (spread << 4 | spread) & (ONES * 0x0f);
+            let letters = (spread + ONES * 6) >> 4 & ONES;
+            let gap = u64::from(b'a' - b'0' - 10);
+            *word = (spread + ONES * u64::from(b'0') + letters * gap).to_be_bytes();
         }
         str::from_utf8(digits).unwrap_or_default()
     }

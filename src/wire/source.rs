@@ -234,13 +234,25 @@ pub struct Platform {
     mapped: Option<Box<str>>,
 }
 
-#[rustfmt::skip]
-const KNOWN: &[&str] = &[
-    "api_server", "bluebubbles", "dingtalk", "discord", "email", "feishu", "google_chat", "homeassistant",
-    "irc", "line", "local", "matrix", "mattermost", "msgraph_webhook", "ntfy", "photon", "qqbot", "raft",
-    "relay", "signal", "simplex", "slack", "sms", "teams", "telegram", "webhook", "wecom",
-    "wecom_callback", "weixin", "whatsapp", "whatsapp_cloud", "yuanbao",
-];
+/// Lists names, and finds one of them.
+macro_rules! known {
+    ($($name:literal)*) => {
+        const KNOWN: &[&str] = &[$($name),*];
+
+        fn find_exactly(name: &str) -> Option<&'static str> {
+            match name {
+                $($name => Some($name),)*
+                _ => None,
+            }
+        }
+    };
+}
+
+known! {
+    "api_server" "bluebubbles" "dingtalk" "discord" "email" "feishu" "google_chat" "homeassistant" "irc" "line" "local" "matrix"
+    "mattermost" "msgraph_webhook" "ntfy" "photon" "qqbot" "raft" "relay" "signal" "simplex" "slack" "sms" "teams" "telegram"
+    "webhook" "wecom" "wecom_callback" "weixin" "whatsapp" "whatsapp_cloud" "yuanbao"
+}
 
 impl Platform {
     /// The placeholder for "no platform that we know".
@@ -308,8 +320,7 @@ impl Platform {
 
 /// The name of the contract's that this is, whatever its case.
 fn find_known(name: &str) -> Option<&'static str> {
-    let find = |name: &str| KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
-    find(name).or_else(|| find(&name.trim().to_lowercase()))
+    find_exactly(name).or_else(|| find_exactly(&name.trim().to_lowercase()))
 }
 
 /// Whether a platform can have this name: it is a part of keys that `:` separates.

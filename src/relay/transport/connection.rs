@@ -21,7 +21,7 @@ use crate::collections::IdMap;
 use crate::link::{ControlFrame, Generation};
 use crate::net::metered::WriteMeter;
 use crate::net::socket::ConnectorSocket;
-use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, WriteFailed, frame_bytes, split};
+use crate::net::ws_io::{Payload, ReadEvent, SocketReader, SocketWriter, WriteFailed, frame_bytes, split};
 use crate::wire::{ConnectorFrame, Line, LineFramer, OpId, Undecodable};
 
 /// Lines handled before what they brought is handed on.
@@ -275,9 +275,9 @@ impl Reader {
             let mut slice = Slice::default();
             let closed = loop {
                 match event {
-                    ReadEvent::Data(mut bytes) => {
-                        let taken = self.handle_lines(&bytes, &mut slice);
-                        rest = (taken < bytes.len()).then(|| bytes.split_off(taken));
+                    ReadEvent::Data(message) => {
+                        let taken = self.handle_lines(&message, &mut slice);
+                        rest = message.after(taken);
                     }
                     ReadEvent::Alive => {}
                     ReadEvent::Closed(close) => break Some(ReaderEvent::Closed(close)),
@@ -392,7 +392,7 @@ impl Reader {
     }
 
     /// Handles the lines of a message while the slice has room; returns how many bytes of it those were.
-    fn handle_lines(&mut self, bytes: &[u8], slice: &mut Slice) -> usize {
+    fn handle_lines(&mut self, message: &Payload, slice: &mut Slice) -> usize {
         let Self {
             framer,
             max_line,
@@ -402,11 +402,19 @@ impl Reader {
             backlog_bytes,
             ..
         } = self;
-        let bytes = &bytes[..bytes.len().min(BATCH_BYTES.saturating_sub(slice.bytes))];
-        let taken = framer.feed_while(bytes, |line| {
+        let bytes = &message[..message.len().min(BATCH_BYTES.saturating_sub(slice.bytes))];
+        let taken = framer.feed_places(bytes, |line, place| {
             slice.lines += 1;
             let (decoded, line) = match line {
-                Line::Whole(line) => (ConnectorFrame::decode(line), line),
+                Line::Whole(line) => {
+                    let place = place.map(|start| start..start + line.len());
+                    let text = place.and_then(|place| message.text()?.get(place));
+                    let decoded = match text {
+                        Some(text) => ConnectorFrame::decode_text(text),
+                        None => ConnectorFrame::decode(line),
+                    };
+                    (decoded, line)
+                }
                 Line::TooLong { start, end } => (Err(Undecodable::too_long(*max_line, start, end)), &[][..]),
             };
             frames.received(decoded.as_ref().ok());
