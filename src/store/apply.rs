@@ -553,35 +553,37 @@ struct NewRow<'r> {
     now_ms: i64,
 }
 
-/// The completion of a command whose transaction committed.
-pub(super) fn complete(command: Command, outcome: CommandOutcome) -> Option<Completion> {
+/// The completion of a command whose transaction committed. It takes what it needs of the command.
+pub(super) fn complete(command: &mut Command, outcome: CommandOutcome) -> Option<Completion> {
     Some(match (command, outcome) {
         (
             Command::Accept { token, buffer_id, .. } | Command::Ignore { token, buffer_id, .. },
             CommandOutcome::Accepted(seq),
         ) => Completion::Accepted {
-            token,
+            token: *token,
             seq,
-            receipt: Committed::new(buffer_id),
+            receipt: Committed::new(buffer_id.take()),
         },
         (
             Command::Accept { token, buffer_id, .. } | Command::Ignore { token, buffer_id, .. },
             CommandOutcome::Duplicate,
         ) => Completion::Duplicate {
-            token,
-            receipt: Committed::new(buffer_id),
+            token: *token,
+            receipt: Committed::new(buffer_id.take()),
         },
         (Command::Quarantine { token, buffer_id, .. }, CommandOutcome::Quarantined) => {
             Completion::Quarantined {
-                token,
-                receipt: Committed::new(buffer_id),
+                token: *token,
+                receipt: Committed::new(buffer_id.take()),
             }
         }
         (Command::Start { seq, .. }, CommandOutcome::Started(attempt)) => {
-            Completion::Started { seq, attempt }
+            Completion::Started { seq: *seq, attempt }
         }
-        (Command::End { seq, .. }, CommandOutcome::Ended(ops)) => Completion::Ended { seq, ops },
-        (Command::AddOps { token, .. }, CommandOutcome::OpsAdded(ops)) => Completion::OpsAdded { token, ops },
+        (Command::End { seq, .. }, CommandOutcome::Ended(ops)) => Completion::Ended { seq: *seq, ops },
+        (Command::AddOps { token, .. }, CommandOutcome::OpsAdded(ops)) => {
+            Completion::OpsAdded { token: *token, ops }
+        }
         (_, CommandOutcome::Missing(seq)) => Completion::Missing { seq },
         (_, CommandOutcome::Read(done)) => done,
         (_, _) => return None,
