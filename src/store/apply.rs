@@ -100,10 +100,10 @@ impl<'c> JournalDb<'c> {
         })
     }
 
-    /// Runs all commands in one transaction and commits, or rolls everything back.
-    pub(super) fn transact(
+    /// Runs all commands in one transaction and commits, or rolls everything back. The bytes of committed ops are taken out of them.
+    pub(super) fn commit_commands(
         &mut self,
-        commands: &[Command],
+        commands: &mut [Command],
         now_ms: i64,
     ) -> std::result::Result<Vec<CommandOutcome>, TransactionError> {
         let before = self.counters;
@@ -131,6 +131,16 @@ impl<'c> JournalDb<'c> {
             fault: Fault::from_error(&error),
             at,
         })
+    }
+
+    /// The same with commands that are needed again.
+    #[cfg(test)]
+    pub(super) fn transact(
+        &mut self,
+        commands: &[Command],
+        now_ms: i64,
+    ) -> std::result::Result<Vec<CommandOutcome>, TransactionError> {
+        self.commit_commands(&mut commands.to_vec(), now_ms)
     }
 
     /// Moves the log into the tables and applies the commands to them, in one transaction.

@@ -237,10 +237,11 @@ impl WriterTask<'_, '_> {
                 .map_err(|fault| (fault, commands));
         }
         loop {
-            match self.journal_db.transact(&commands, now_ms) {
+            let units = self.units(&commands);
+            match self.journal_db.commit_commands(&mut commands, now_ms) {
                 Ok(outcomes) => {
                     let count = commands.len();
-                    self.release(&commands);
+                    self.writer.queue.release(units);
                     let committed = commands.iter_mut().zip(outcomes);
                     completions.extend(committed.filter_map(|(command, outcome)| complete(command, outcome)));
                     commands.clear();
@@ -252,7 +253,7 @@ impl WriterTask<'_, '_> {
                 Err(error) => match error.at {
                     Some(at) if !error.fault.fails_commit() => {
                         let command = commands.remove(at);
-                        self.release(std::slice::from_ref(&command));
+                        self.release(&command);
                         completions.push(Completion::Failed(Failed {
                             subject: command.subject(),
                             fault: error.fault,
@@ -281,7 +282,7 @@ impl WriterTask<'_, '_> {
                     }));
                 }
             }
-            self.release(std::slice::from_ref(&command));
+            self.release(&command);
         }
         self.deliver(completions);
     }
@@ -354,14 +355,16 @@ impl WriterTask<'_, '_> {
         self.upkeep_at = self.now() + pause;
     }
 
-    fn release(&self, commands: &[Command]) {
+    fn release(&self, command: &Command) {
         let queue = &self.writer.queue;
-        queue.release(
-            commands
-                .iter()
-                .map(|command| queue.units_of(command) as usize)
-                .sum(),
-        );
+        queue.release(queue.units_of(command) as usize);
+    }
+
+    /// The units of all commands, which are known only while they have the bytes of their ops.
+    fn units(&self, commands: &[Command]) -> usize {
+        let queue = &self.writer.queue;
+        let units = commands.iter().map(|command| queue.units_of(command) as usize);
+        units.sum()
     }
 
     fn deliver(&mut self, completions: Vec<Completion>) {
