@@ -147,16 +147,16 @@ impl JournalDb<'_> {
         Ok(outcomes)
     }
 
-    /// What the commands of a committed transaction come to; `changes` are those of the tables.
+    /// What the commands of a committed transaction come to; `changes` are those of the tables. The bytes of ops move into the overlay.
     pub(super) fn apply_logged(
         &mut self,
-        commands: &[Command],
+        commands: &mut [Command],
         routes: Vec<CommandRoute>,
         changes: Vec<CommandOutcome>,
     ) -> Vec<CommandOutcome> {
         self.overlay.logged(self.batch.bytes().map_or(0, <[u8]>::len));
         let mut changes = changes.into_iter();
-        let outcome = |(command, route): (&Command, CommandRoute)| match route {
+        let outcome = |(command, route): (&mut Command, CommandRoute)| match route {
             CommandRoute::Duplicate => CommandOutcome::Duplicate,
             CommandRoute::Read => self
                 .read(command)
@@ -170,7 +170,7 @@ impl JournalDb<'_> {
                 (change, _) => change,
             },
         };
-        commands.iter().zip(routes).map(outcome).collect()
+        commands.iter_mut().zip(routes).map(outcome).collect()
     }
 
     /// The same in the tables alone, to compare with.

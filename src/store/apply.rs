@@ -100,10 +100,10 @@ impl<'c> JournalDb<'c> {
         })
     }
 
-    /// Runs all commands in one transaction and commits, or rolls everything back.
-    pub(super) fn transact(
+    /// Runs all commands in one transaction and commits, or rolls everything back. The bytes of committed ops are taken out of them.
+    pub(super) fn commit_commands(
         &mut self,
-        commands: &[Command],
+        commands: &mut [Command],
         now_ms: i64,
     ) -> std::result::Result<Vec<CommandOutcome>, TransactionError> {
         let before = self.counters;
@@ -131,6 +131,16 @@ impl<'c> JournalDb<'c> {
             fault: Fault::from_error(&error),
             at,
         })
+    }
+
+    /// The same with commands that are needed again.
+    #[cfg(test)]
+    pub(super) fn transact(
+        &mut self,
+        commands: &[Command],
+        now_ms: i64,
+    ) -> std::result::Result<Vec<CommandOutcome>, TransactionError> {
+        self.commit_commands(&mut commands.to_vec(), now_ms)
     }
 
     /// Moves the log into the tables and applies the commands to them, in one transaction.
@@ -553,35 +563,37 @@ struct NewRow<'r> {
     now_ms: i64,
 }
 
-/// The completion of a command whose transaction committed.
-pub(super) fn complete(command: Command, outcome: CommandOutcome) -> Option<Completion> {
+/// The completion of a command whose transaction committed. It takes what it needs of the command.
+pub(super) fn complete(command: &mut Command, outcome: CommandOutcome) -> Option<Completion> {
     Some(match (command, outcome) {
         (
             Command::Accept { token, buffer_id, .. } | Command::Ignore { token, buffer_id, .. },
             CommandOutcome::Accepted(seq),
         ) => Completion::Accepted {
-            token,
+            token: *token,
             seq,
-            receipt: Committed::new(buffer_id),
+            receipt: Committed::new(buffer_id.take()),
         },
         (
             Command::Accept { token, buffer_id, .. } | Command::Ignore { token, buffer_id, .. },
             CommandOutcome::Duplicate,
         ) => Completion::Duplicate {
-            token,
-            receipt: Committed::new(buffer_id),
+            token: *token,
+            receipt: Committed::new(buffer_id.take()),
         },
         (Command::Quarantine { token, buffer_id, .. }, CommandOutcome::Quarantined) => {
             Completion::Quarantined {
-                token,
-                receipt: Committed::new(buffer_id),
+                token: *token,
+                receipt: Committed::new(buffer_id.take()),
             }
         }
         (Command::Start { seq, .. }, CommandOutcome::Started(attempt)) => {
-            Completion::Started { seq, attempt }
+            Completion::Started { seq: *seq, attempt }
         }
-        (Command::End { seq, .. }, CommandOutcome::Ended(ops)) => Completion::Ended { seq, ops },
-        (Command::AddOps { token, .. }, CommandOutcome::OpsAdded(ops)) => Completion::OpsAdded { token, ops },
+        (Command::End { seq, .. }, CommandOutcome::Ended(ops)) => Completion::Ended { seq: *seq, ops },
+        (Command::AddOps { token, .. }, CommandOutcome::OpsAdded(ops)) => {
+            Completion::OpsAdded { token: *token, ops }
+        }
         (_, CommandOutcome::Missing(seq)) => Completion::Missing { seq },
         (_, CommandOutcome::Read(done)) => done,
         (_, _) => return None,

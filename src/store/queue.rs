@@ -34,6 +34,10 @@ struct QueueState {
     urgent: usize,
     oldest_lazy: Option<Instant>,
     closed: bool,
+    /// When the writer looks again by itself; none while it works, which it does not end without looking.
+    looks_at: Option<Instant>,
+    /// Something was taken since the writer last slept.
+    is_busy: bool,
 }
 
 /// Why the writer woke.
@@ -147,8 +151,7 @@ impl Queue {
         let mut waiting = self.lock();
         loop {
             let now = Instant::now();
-            let lazy_due = waiting.oldest_lazy.map(|since| since + LAZY);
-            if waiting.urgent > 0 || waiting.closed || lazy_due.is_some_and(|due| due <= now) {
+            if waiting.is_due(now) {
                 if waiting.commands.is_empty() {
                     return Woken::Closed;
                 }
@@ -158,12 +161,13 @@ impl Queue {
             if until <= now {
                 return Woken::Time;
             }
-            let wait = lazy_due.map_or(until, |due| due.min(until)) - now;
+            let wait = waiting.sleep(now, until) - now;
             waiting = self
                 .notified
                 .wait_timeout(waiting, wait)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+            waiting.looks_at = None;
         }
     }
 
@@ -203,8 +207,11 @@ impl Queue {
         }
         waiting.urgent += urgent;
         waiting.commands.extend(commands.drain(..));
+        let wakes = waiting.wakes_writer();
         drop(waiting);
-        self.notified.notify_one();
+        if wakes {
+            self.notified.notify_one();
+        }
         #[cfg(feature = "internals")]
         self.simulated.notify_one();
         Ok(())
@@ -216,6 +223,40 @@ impl Queue {
 }
 
 impl QueueState {
+    /// When the oldest lazy command no longer waits for company.
+    fn lazy_due(&self) -> Option<Instant> {
+        self.oldest_lazy.map(|since| since + LAZY)
+    }
+
+    /// Whether the writer has something to take, or nothing more to wait for.
+    fn is_due(&self, now: Instant) -> bool {
+        self.urgent > 0 || self.closed || self.lazy_due().is_some_and(|due| due <= now)
+    }
+
+    /// The writer sleeps until the time that is returned. After a commit it looks again once, no later than a lazy command that comes
+    /// now would have to be taken: so none of those that usually follow has to wake it.
+    fn sleep(&mut self, now: Instant, until: Instant) -> Instant {
+        let soon = std::mem::take(&mut self.is_busy).then(|| now + LAZY);
+        let at = [self.lazy_due(), soon]
+            .into_iter()
+            .flatten()
+            .fold(until, Instant::min);
+        self.looks_at = Some(at);
+        at
+    }
+
+    /// Whether the writer has to be woken for what was queued: it sleeps, and not only as long as everything here may wait.
+    fn wakes_writer(&mut self) -> bool {
+        let Some(looks_at) = self.looks_at else {
+            return false;
+        };
+        let wakes = self.urgent > 0 || self.lazy_due().is_some_and(|due| due < looks_at);
+        if wakes {
+            self.looks_at = None;
+        }
+        wakes
+    }
+
     fn drain_share(&mut self, into: &mut Vec<Command>) {
         let mut bytes = 0;
         let mut lazy_left = self.commands.len() - self.urgent;
@@ -234,6 +275,7 @@ impl QueueState {
         if lazy_left == 0 {
             self.oldest_lazy = None;
         }
+        self.is_busy = true;
     }
 }
 
@@ -298,6 +340,43 @@ mod tests {
         // So the next one waits for company as long as any other.
         queue.try_push(&mut vec![lazy()]).unwrap();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Time);
+    }
+
+    #[test]
+    fn a_writer_that_has_worked_is_woken_for_what_is_urgent_only() {
+        let begun = Instant::now();
+        let after = |ms| begun + Duration::from_millis(ms);
+        let mut state = QueueState {
+            is_busy: true,
+            ..QueueState::default()
+        };
+        assert!(!state.wakes_writer(), "it works, and looks before it sleeps");
+        assert_eq!(state.sleep(begun, after(20_000)), after(50));
+        state.oldest_lazy = Some(after(1));
+        assert!(!state.wakes_writer(), "it looks before that is due");
+        // It looked, and found nothing that is due.
+        assert!(!state.is_due(after(50)));
+        assert_eq!(state.sleep(after(50), after(20_000)), after(51));
+        assert!(!state.wakes_writer(), "it sleeps no longer than the lazy one may");
+        assert!(state.is_due(after(51)));
+        state.urgent = 1;
+        assert!(state.wakes_writer());
+        assert!(!state.wakes_writer(), "once is enough");
+    }
+
+    #[test]
+    fn a_writer_that_sleeps_long_is_woken_for_a_lazy_command_too() {
+        let begun = Instant::now();
+        let long = begun + Duration::from_secs(20);
+        let mut state = QueueState::default();
+        assert_eq!(
+            state.sleep(begun, long),
+            long,
+            "nothing was taken since it last slept"
+        );
+        assert!(!state.wakes_writer(), "there is nothing to do");
+        state.oldest_lazy = Some(begun);
+        assert!(state.wakes_writer());
     }
 
     #[test]

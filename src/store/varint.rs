@@ -1,14 +1,26 @@
 //! Numbers as bytes: seven bits a byte, the lowest first; signed ones zigzag.
 
+/// Maximum bytes of a number.
+const MAX_BYTES: usize = 10;
+
 /// Appends a number.
 pub(super) fn put(bytes: &mut impl Extend<u8>, mut number: u64) {
-    while number >= 0x80 {
-        #[expect(clippy::cast_possible_truncation, reason = "the lowest seven bits")]
-        bytes.extend([number as u8 | 0x80]);
-        number >>= 7;
+    if let Ok(small @ 0..0x80) = u8::try_from(number) {
+        return bytes.extend([small]);
     }
-    #[expect(clippy::cast_possible_truncation, reason = "fewer than eight bits are left")]
-    bytes.extend([number as u8]);
+    // Collected first, so that there is one check for room.
+    let mut digits = [0; MAX_BYTES];
+    let mut count = 0;
+    for digit in &mut digits {
+        #[expect(clippy::cast_possible_truncation, reason = "the lowest seven bits")]
+        let low = number as u8 | 0x80;
+        (*digit, number, count) = (low, number >> 7, count + 1);
+        if number == 0 {
+            *digit &= 0x7f;
+            break;
+        }
+    }
+    bytes.extend(digits[..count].iter().copied());
 }
 
 /// Appends a signed number.
@@ -38,4 +50,23 @@ pub(super) fn take(rest: &mut &[u8]) -> Option<u64> {
 pub(super) fn take_signed(rest: &mut &[u8]) -> Option<i64> {
     let number = take(rest)?;
     Some((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_takes_as_many_bytes_as_it_needs_and_comes_back() {
+        let powers = (0..u64::BITS).map(|bit| 1 << bit);
+        for number in powers.flat_map(|power: u64| [power - 1, power]).chain([u64::MAX]) {
+            let mut bytes = Vec::new();
+            put(&mut bytes, number);
+            let bits = (u64::BITS - number.leading_zeros()).max(1);
+            assert_eq!(bytes.len(), bits.div_ceil(7) as usize, "{number}");
+            let mut rest = bytes.as_slice();
+            assert_eq!(take(&mut rest), Some(number));
+            assert!(rest.is_empty());
+        }
+    }
 }

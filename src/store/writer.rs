@@ -34,6 +34,9 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 /// Maximum commits waiting to be reported; more are not measured.
 const MAX_UNREPORTED: usize = 256;
 
+/// Maximum commands whose room is kept for the next commit.
+const MAX_ROOM: usize = 256;
+
 /// What the thread needs besides its database.
 pub(super) struct JournalWriter {
     pub(super) queue: Arc<Queue>,
@@ -82,6 +85,8 @@ struct WriterTask<'a, 'c> {
     disk: Disk,
     /// Commands to retry, in order.
     kept: Vec<Command>,
+    /// Room for the commands of the next commit.
+    room: Vec<Command>,
     /// Commits not reported yet.
     commits: Vec<Commit>,
     checkpoint: Checkpoint,
@@ -101,6 +106,7 @@ impl JournalWriter {
             journal_db,
             disk: Disk::Healthy,
             kept: Vec::new(),
+            room: Vec::new(),
             commits: Vec::new(),
             checkpoint: Checkpoint::default(),
             upkeep: Upkeep::default(),
@@ -109,7 +115,7 @@ impl JournalWriter {
             began: now,
         };
         loop {
-            let mut taken = Vec::new();
+            let mut taken = std::mem::take(&mut work.room);
             let until = match work.disk {
                 Disk::Healthy => work
                     .materialise_at
@@ -183,8 +189,10 @@ impl WriterTask<'_, '_> {
 
     /// Commits kept and new commands; without any, probes the failing disk.
     fn attempt(&mut self, taken: Vec<Command>) {
-        let mut commands = std::mem::take(&mut self.kept);
-        commands.extend(taken);
+        let mut commands = taken;
+        if !self.kept.is_empty() {
+            commands.splice(0..0, self.kept.drain(..));
+        }
         let bytes = commands.iter().map(Command::payload).sum();
         let mut completions = Vec::with_capacity(commands.len());
         let began = self.now();
@@ -229,22 +237,23 @@ impl WriterTask<'_, '_> {
                 .map_err(|fault| (fault, commands));
         }
         loop {
-            match self.journal_db.transact(&commands, now_ms) {
+            let units = self.units(&commands);
+            match self.journal_db.commit_commands(&mut commands, now_ms) {
                 Ok(outcomes) => {
                     let count = commands.len();
-                    self.release(&commands);
-                    completions.extend(
-                        commands
-                            .into_iter()
-                            .zip(outcomes)
-                            .filter_map(|(w, o)| complete(w, o)),
-                    );
+                    self.writer.queue.release(units);
+                    let committed = commands.iter_mut().zip(outcomes);
+                    completions.extend(committed.filter_map(|(command, outcome)| complete(command, outcome)));
+                    commands.clear();
+                    if commands.capacity() <= MAX_ROOM {
+                        self.room = commands;
+                    }
                     return Ok(count);
                 }
                 Err(error) => match error.at {
                     Some(at) if !error.fault.fails_commit() => {
                         let command = commands.remove(at);
-                        self.release(std::slice::from_ref(&command));
+                        self.release(&command);
                         completions.push(Completion::Failed(Failed {
                             subject: command.subject(),
                             fault: error.fault,
@@ -273,7 +282,7 @@ impl WriterTask<'_, '_> {
                     }));
                 }
             }
-            self.release(std::slice::from_ref(&command));
+            self.release(&command);
         }
         self.deliver(completions);
     }
@@ -346,14 +355,16 @@ impl WriterTask<'_, '_> {
         self.upkeep_at = self.now() + pause;
     }
 
-    fn release(&self, commands: &[Command]) {
+    fn release(&self, command: &Command) {
         let queue = &self.writer.queue;
-        queue.release(
-            commands
-                .iter()
-                .map(|command| queue.units_of(command) as usize)
-                .sum(),
-        );
+        queue.release(queue.units_of(command) as usize);
+    }
+
+    /// The units of all commands, which are known only while they have the bytes of their ops.
+    fn units(&self, commands: &[Command]) -> usize {
+        let queue = &self.writer.queue;
+        let units = commands.iter().map(|command| queue.units_of(command) as usize);
+        units.sum()
     }
 
     fn deliver(&mut self, completions: Vec<Completion>) {

@@ -30,7 +30,7 @@ const TURNS: [u64; 2] = [10, 80];
 /// Chats that the messages are spread over.
 const CHATS: usize = 4;
 /// What the journal does once a second, and every 20: how often that is for a turn depends on how busy the machine is.
-const BY_THE_CLOCK: [&str; 2] = ["WriterTask::materialise", "WriterTask::tidy"];
+const BY_THE_CLOCK: [&str; 2] = ["WriterTask::shorten_log", "WriterTask::tidy"];
 /// How much above the figure is a failure, in percent.
 const TOLERANCE: u64 = 5;
 const UPDATE: &str = "UPDATE_INSTRUCTIONS";

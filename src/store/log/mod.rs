@@ -46,12 +46,12 @@ fn replay(db: &Connection) -> Result<Overlay> {
     let mut rows = batches.query([])?;
     while let Some(row) = rows.next()? {
         let bytes = row.get_ref(0)?.as_blob()?;
-        let (mut ids, commands) = codec::read(bytes).map_err(|error| {
+        let (mut ids, mut commands) = codec::read(bytes).map_err(|error| {
             let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
             rusqlite::Error::SqliteFailure(corrupt, Some(error.to_string()))
         })?;
         overlay.logged(bytes.len());
-        for command in &commands {
+        for command in &mut commands {
             overlay.apply(command, &mut ids);
         }
     }

@@ -150,8 +150,8 @@ impl Overlay {
         }
     }
 
-    /// Applies a logged command. A command about what is not here has no effect.
-    pub(in crate::store) fn apply(&mut self, command: &Command, ids: &mut NextIds) -> CommandOutcome {
+    /// Applies a logged command, and takes the bytes of its ops. A command about what is not here has no effect.
+    pub(in crate::store) fn apply(&mut self, command: &mut Command, ids: &mut NextIds) -> CommandOutcome {
         match command {
             Command::Accept {
                 kind,
@@ -305,15 +305,15 @@ impl Overlay {
         }
     }
 
-    /// Adds ops.
+    /// Adds ops, and takes their bytes.
     pub(in crate::store) fn add_ops(
         &mut self,
         inbox: Option<InboxSeq>,
-        ops: &[NewOp],
+        ops: &mut [NewOp],
         created_at: i64,
         ids: &mut NextIds,
     ) -> OpSeqs {
-        let first = ids.op;
+        let (first, count) = (ids.op, u32::try_from(ops.len()).unwrap_or(u32::MAX));
         for op in ops {
             let seq = OpSeq(ids.op);
             ids.op += 1;
@@ -321,14 +321,14 @@ impl Overlay {
                 seq,
                 session: Arc::clone(&op.session),
                 chat: Arc::clone(&op.chat),
-                op: op.op.clone(),
+                op: std::mem::take(&mut op.op),
                 inbox,
                 state: OpState::Pending,
                 created_at,
             };
             self.ops.insert(seq, row);
         }
-        OpSeqs::new(first, u32::try_from(ops.len()).unwrap_or(u32::MAX))
+        OpSeqs::new(first, count)
     }
 }
 
