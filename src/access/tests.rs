@@ -284,6 +284,10 @@ const OTHERS: &[(&str, &str, &str, &str)] = &[
     ("matrix", "@Bob:example.org", "matrix", "@bob:example.org"),
     ("acme-chat", "Bob", "Acme-Chat", "bob"),
     ("telegram", "+", "telegram", ""),
+    ("acme-chat", "Bob@host", "acme-chat", "bob@host"),
+    ("acme-chat", "@Host.example", "acme-chat", "@host.example"),
+    ("acme-chat", "Bob@a@b.example", "acme-chat", "bob@a@b.example"),
+    ("acme-chat", "Bob.example", "acme-chat", "bob.example"),
 ];
 
 /// An author whose platform the connector has declared, or not.
@@ -1138,4 +1142,16 @@ fn a_rule_may_name_a_role_of_the_server() {
     assert!(gate.settings().names_guild_roles());
     let by_name = json!({"people": [{"platform": "discord", "user": "ann"}]});
     assert!(!settings(by_name).names_guild_roles());
+}
+
+#[test]
+fn what_an_earlier_run_left_of_a_day_is_added_up() {
+    let day = NOW.div_euclid(24 * HOUR);
+    let mut limits = limits(json!({}));
+    let ann = person("ann");
+    for (day, turns, tokens) in [(day - 1, 50, 500), (day, 2, 20), (day, 3, 30)] {
+        limits.restore(&ann, day, turns, tokens);
+    }
+    assert_eq!(limits.today(&ann, NOW), (5, 50));
+    assert_eq!(limits.today(&ann, NOW + 24 * HOUR), (0, 0));
 }
