@@ -206,6 +206,8 @@ fn phrases_become_the_shortest_expression() {
         "every day at 13pm",
         "0th of the month at 9",
         "2nd at 9",
+        "30 parrots",
+        "Tea or so",
     ] {
         let read = Schedule::parse(wrong, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
         assert!(matches!(read, Err(ScheduleError::Unknown { .. })), "{wrong}");
