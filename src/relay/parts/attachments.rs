@@ -534,7 +534,7 @@ mod tests {
                 caption,
                 ..
             } => Some((kind, is_public, caption)),
-            _ => None,
+            OutgoingAttachment::Text(_) => None,
         };
         let see = || "see".to_owned();
         let hosted = stays("relay-media:1", Some(MediaKind::Document), true);

@@ -159,10 +159,10 @@ fn a_turn_begins_with_an_agent_of_its_author_within_the_day() {
         &[earlier, other],
     );
     let begin = |world: &mut World, agent: &str| {
-        let begun = world
+        let role = world
             .access
             .begin(&ann(), (TurnId(1), agent), NOW, &mut world.effects);
-        begun.map_err(|refusal| (refusal.reason, refusal.notice.is_some()))
+        role.map_err(|refusal| (refusal.reason, refusal.notice.is_some()))
     };
     assert_eq!(begin(&mut world, "shell"), Err((Reason::Agent, true)));
     assert_eq!(world.usage(), []);
@@ -180,10 +180,10 @@ fn a_turn_begins_with_an_agent_of_its_author_within_the_day() {
     assert!(used.contains("3 of 3") && used.contains("17"), "{used}");
     assert_eq!(world.access.agents(&ann()), Some(vec!["llm".to_owned()]));
     let operator = Author::operator();
-    let begun = world
+    let role = world
         .access
         .begin(&operator, (TurnId(2), "shell"), NOW, &mut world.effects);
-    assert_eq!(begun.unwrap(), Some(Role::Owner));
+    assert_eq!(role.unwrap(), Some(Role::Owner));
     assert_eq!(world.usage(), [], "nobody counts the operator");
 }
 
@@ -285,4 +285,44 @@ fn a_stranger_gets_a_code_that_an_owner_may_ignore() {
     assert!(!list.stored);
     let reply = world.stranger("joe", "dm", NOW).unwrap();
     assert!(!reply.text.contains("--role owner"), "{}", reply.text);
+}
+
+#[test]
+fn decisions_are_written_to_the_audit_log_where_there_are_rules() {
+    let mut world = World::new(json!({"mode": "list", "people": people()}), &[]);
+    world.admit(&author("eve", "dm"), EventKind::Message);
+    world.admit(&ann(), EventKind::Press);
+    world.admit(&ann(), EventKind::Message);
+    world.admit(&Author::operator(), EventKind::Command);
+    world
+        .access
+        .record_question(&ann(), "decided", "Run it?", "once", NOW);
+    let World {
+        access, _dir: dir, ..
+    } = world;
+    drop(access);
+    let mut events = Vec::new();
+    let each = |line: &str| {
+        let entry: serde_json::Value = serde_json::from_str(line).unwrap();
+        let word = |name: &str| entry[name].as_str().unwrap().to_owned();
+        events.push([word("event"), word("person"), word("decision")].join(" "));
+    };
+    crate::store::AuditFile::read(dir.path(), each).unwrap();
+    let wanted = [
+        "settings  started",
+        "message slack:eve refused",
+        "press slack:ann allowed",
+        "question slack:ann decided",
+    ];
+    assert_eq!(events, wanted, "a message is written with its turn");
+    let mut silent = World::new(serde_json::Value::Null, &[]);
+    silent.admit(&ann(), EventKind::Press);
+    silent
+        .access
+        .record_question(&ann(), "decided", "Run it?", "once", NOW);
+    let World {
+        access, _dir: dir, ..
+    } = silent;
+    drop(access);
+    crate::store::AuditFile::read(dir.path(), |line| panic!("{line}")).unwrap();
 }
