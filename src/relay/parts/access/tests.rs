@@ -304,8 +304,8 @@ fn decisions_are_written_to_the_audit_log_where_there_are_rules() {
     let mut events = Vec::new();
     let each = |line: &str| {
         let entry: serde_json::Value = serde_json::from_str(line).unwrap();
-        let word = |name: &str| entry[name].as_str().unwrap().to_owned();
-        events.push([word("event"), word("person"), word("decision")].join(" "));
+        let field = |name: &str| entry[name].as_str().unwrap().to_owned();
+        events.push([field("event"), field("person"), field("decision")].join(" "));
     };
     crate::store::AuditFile::read(dir.path(), each).unwrap();
     let wanted = [
