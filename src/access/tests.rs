@@ -281,9 +281,14 @@ const OTHERS: &[(&str, &str, &str, &str)] = &[
     ("whatsapp", "4915112345", "signal", "4915112345"),
     ("discord", "77", "telegram", "77"),
     ("slack", "U1", "slack", "u1"),
+    ("slack", "Ann@example.org", "slack", "ann@example.org"),
     ("matrix", "@Bob:example.org", "matrix", "@bob:example.org"),
     ("acme-chat", "Bob", "Acme-Chat", "bob"),
     ("telegram", "+", "telegram", ""),
+    ("acme-chat", "Bob@host", "acme-chat", "bob@host"),
+    ("acme-chat", "@Host.example", "acme-chat", "@host.example"),
+    ("acme-chat", "Bob@a@b.example", "acme-chat", "bob@a@b.example"),
+    ("acme-chat", "Bob.example", "acme-chat", "bob.example"),
 ];
 
 /// An author whose platform the connector has declared, or not.
@@ -1138,4 +1143,34 @@ fn a_rule_may_name_a_role_of_the_server() {
     assert!(gate.settings().names_guild_roles());
     let by_name = json!({"people": [{"platform": "discord", "user": "ann"}]});
     assert!(!settings(by_name).names_guild_roles());
+}
+
+#[test]
+fn what_an_earlier_run_left_of_a_day_is_added_up() {
+    let day = NOW.div_euclid(24 * HOUR);
+    let mut limits = limits(json!({}));
+    let ann = person("ann");
+    for (day, turns, tokens) in [(day - 1, 50, 500), (day, 2, 20), (day, 3, 30)] {
+        limits.restore(&ann, day, turns, tokens);
+    }
+    assert_eq!(limits.today(&ann, NOW), (5, 50));
+    assert_eq!(limits.today(&ann, NOW + 24 * HOUR), (0, 0));
+}
+
+#[test]
+fn the_tokens_of_a_day_are_limited_by_role() {
+    let mut limits = limits(json!({"tokens_per_day": {"user": 100, "guest": 10}}));
+    let ann = person("ann");
+    let mut after = |tokens: u64, role: Role| {
+        limits.turn_ended(&ann, tokens, true, NOW);
+        limits
+            .check_day(&ann, role, NOW)
+            .map(|exceeded| exceeded.notice.is_some())
+    };
+    assert_eq!(after(9, Role::Guest), None);
+    assert_eq!(after(1, Role::Guest), Some(true));
+    assert_eq!(after(0, Role::Guest), Some(false), "told once");
+    assert_eq!(after(89, Role::User), None);
+    assert_eq!(after(1, Role::User), Some(false));
+    assert_eq!(after(1_000, Role::Owner), None, "owners have no limit here");
 }

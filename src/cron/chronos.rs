@@ -575,6 +575,51 @@ mod tests {
     }
 
     #[test]
+    fn a_chat_reads_nothing_that_only_an_operator_can_mend() {
+        let why = || "invalid_client".to_owned();
+        let states = [
+            (ArmState::Armed, "will run", None),
+            (ArmState::Pending, "not confirmed", None),
+            (
+                ArmState::NotArmed {
+                    why: why(),
+                    retry_at_ms: 1,
+                },
+                "will retry",
+                Some("invalid_client"),
+            ),
+            (
+                ArmState::Unavailable { why: why() },
+                "at its time",
+                Some("invalid_client"),
+            ),
+        ];
+        for (state, said, error) in states {
+            assert!(state.for_chat().contains(said), "{}", state.for_chat());
+            assert!(!state.for_chat().contains("invalid_client"));
+            assert_eq!(
+                (state.error(), state.summary().contains("invalid_client")),
+                (error, error.is_some())
+            );
+        }
+    }
+
+    #[test]
+    fn a_job_whose_time_changed_does_not_wait_for_its_last_failure() {
+        let mut plan = wanting(&[("a", "2026-06-19T09:00:00Z"), ("b", "2026-06-19T09:00:00Z")]);
+        run(&mut plan, 0, |call| match call {
+            PortalCall::List => CallOutcome::Listed(Vec::new()),
+            _ => refused("no"),
+        });
+        let failed = |plan: &ArmPlan| plan.failures.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(failed(&plan), ["a", "b"]);
+        plan.set_desired([job("a", "2026-06-19T10:00:00Z"), job("b", "2026-06-19T09:00:00Z")]);
+        assert_eq!(failed(&plan), ["b"]);
+        plan.set_desired([job("a", "2026-06-19T10:00:00Z")]);
+        assert_eq!(failed(&plan), [""; 0]);
+    }
+
+    #[test]
     fn a_lost_arm_is_found_when_asked_for() {
         let mut plan = wanting(&[("a", AT)]);
         run(&mut plan, 0, listing(&[("a", AT)]));

@@ -254,3 +254,106 @@ fn object(segment: &str) -> Result<Map<String, Value>, TokenRefusal> {
 fn without_slashes(url: &str) -> &str {
     url.trim().trim_end_matches('/')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn token(header: &Value, claims: &Value) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        format!("{}.{}.c2ln", part(header), part(claims))
+    }
+
+    fn header() -> Value {
+        json!({"alg": "RS256", "kid": "k1"})
+    }
+
+    fn claims() -> Value {
+        json!({"iss": "https://portal.example/", "aud": "me", "exp": NOW + 60})
+    }
+
+    fn with(mut object: Value, name: &str, value: Value) -> Value {
+        object[name] = value;
+        object
+    }
+
+    #[test]
+    fn a_token_has_a_shape_and_a_length() {
+        let read = |token: &str| FireToken::parse(token).map(|token| token.kid().map(str::to_owned));
+        assert_eq!(read(&token(&header(), &claims())), Ok(Some("k1".to_owned())));
+        assert_eq!(read(&token(&json!({"alg": "ES384"}), &claims())), Ok(None));
+        assert_eq!(read(""), Err(TokenRefusal::Missing));
+        assert_eq!(read("a.b"), Err(TokenRefusal::Malformed));
+        assert_eq!(read(&token(&json!([]), &claims())), Err(TokenRefusal::Malformed));
+        let critical = with(header(), "crit", json!([]));
+        assert_eq!(read(&token(&critical, &claims())), Err(TokenRefusal::Critical));
+        for algorithm in ["none", "HS256", "rs256"] {
+            let other = with(header(), "alg", json!(algorithm));
+            assert_eq!(read(&token(&other, &claims())), Err(TokenRefusal::Algorithm));
+        }
+        let kid = |kid: Value| read(&token(&with(header(), "kid", kid), &claims())).is_ok();
+        assert!(kid(json!("k".repeat(MAX_KID_BYTES))));
+        assert!(!kid(json!("k".repeat(MAX_KID_BYTES + 1))) && !kid(json!("")) && !kid(json!(1)));
+        let short = token(&header(), &claims());
+        let long = |length: usize| format!("{short}{}", "A".repeat(length - short.len()));
+        assert!(read(&long(MAX_TOKEN_BYTES)).is_ok());
+        assert_eq!(read(&long(MAX_TOKEN_BYTES + 1)), Err(TokenRefusal::TooLong));
+    }
+
+    #[test]
+    fn the_times_of_a_token_have_their_bounds() {
+        let check = |name: &str, value: Value| {
+            let text = token(&header(), &with(claims(), name, value));
+            FireToken::parse(&text).unwrap().check_times(NOW)
+        };
+        assert_eq!(check("exp", json!(NOW - LEEWAY_SECS + 1)), Ok(()));
+        assert_eq!(check("exp", json!(NOW - LEEWAY_SECS)), Err(TokenRefusal::Expired));
+        assert_eq!(check("exp", json!(NOW + MAX_LIFETIME_SECS)), Ok(()));
+        let long = check("exp", json!(NOW + MAX_LIFETIME_SECS + 1));
+        assert_eq!(long, Err(TokenRefusal::LongLived));
+        assert_eq!(check("exp", json!("soon")), Err(TokenRefusal::Claim("exp")));
+        assert_eq!(check("exp", json!(1_800_000_030.5)), Ok(()));
+        for name in ["iat", "nbf"] {
+            assert_eq!(check(name, json!(NOW + LEEWAY_SECS)), Ok(()));
+            assert!(matches!(
+                check(name, json!(NOW + LEEWAY_SECS + 1)),
+                Err(TokenRefusal::Future(_))
+            ));
+            assert!(matches!(check(name, Value::Null), Err(TokenRefusal::Claim(_))));
+        }
+    }
+
+    #[test]
+    fn a_token_names_its_issuer_and_its_audience() {
+        let rules = FireTokenRules::new("https://portal.example", "me");
+        assert_eq!(rules.check(), Ok(()));
+        for wrong in [
+            FireTokenRules::new("/", "me"),
+            FireTokenRules::new("https://portal.example", ""),
+        ] {
+            assert_eq!(wrong.check(), Err(TokenRefusal::NotConfigured));
+        }
+        let check = |name: &str, value: Value| {
+            let text = token(&header(), &with(claims(), name, value));
+            FireToken::parse(&text).unwrap().check_parties(&rules)
+        };
+        assert_eq!(check("sub", json!("anybody")), Ok(()));
+        assert_eq!(
+            check("iss", json!("https://other.example")),
+            Err(TokenRefusal::Issuer)
+        );
+        assert_eq!(check("iss", json!(5)), Err(TokenRefusal::Claim("iss")));
+        assert_eq!(check("aud", json!(["you", "me"])), Ok(()));
+        for other in [json!("you"), json!(["you"])] {
+            assert_eq!(check("aud", other), Err(TokenRefusal::Audience));
+        }
+        for wrong in [json!(""), json!([]), json!(["me", 5]), json!(5)] {
+            assert_eq!(check("aud", wrong), Err(TokenRefusal::Claim("aud")));
+        }
+        assert_eq!(check("sub", json!(5)), Err(TokenRefusal::Claim("sub")));
+        assert_eq!(check("jti", json!(5)), Err(TokenRefusal::Claim("jti")));
+    }
+}

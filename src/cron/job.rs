@@ -681,4 +681,279 @@ mod tests {
         assert_eq!(found("twice"), Err(vec!["b2".to_owned(), "c3".to_owned()]));
         assert_eq!(found("other"), Err(Vec::new()));
     }
+
+    /// A Thursday.
+    fn now() -> Timestamp {
+        parse_instant("2026-06-18T10:00:00Z", &TimeZone::UTC).unwrap()
+    }
+
+    fn create(new: &NewJob) -> Result<Job, JobError> {
+        Job::create(new, "a1", now(), &TimeZone::UTC)
+    }
+
+    fn new(schedule: &str) -> NewJob {
+        NewJob {
+            schedule: schedule.to_owned(),
+            prompt: " Look around\nand tell ".to_owned(),
+            ..NewJob::default()
+        }
+    }
+
+    fn next(job: &Job) -> Option<String> {
+        job.next_run_at(&TimeZone::UTC)
+            .map(|at| format(at, &TimeZone::UTC))
+    }
+
+    #[test]
+    fn a_new_job_has_what_was_asked_for_and_defaults_for_the_rest() {
+        let job = create(&new("every 1h")).unwrap();
+        assert_eq!((job.id(), job.name()), ("a1", "Look around"));
+        assert_eq!(job.prompt(), "Look around\nand tell");
+        assert_eq!((job.deliver(), job.agent()), ("local".to_owned(), None));
+        assert_eq!(
+            (job.times(), job.timeout_secs(), job.skills()),
+            ((None, 0), None, vec![])
+        );
+        assert!(job.is_active() && job.state() == JobState::Scheduled);
+        assert_eq!(next(&job).as_deref(), Some("2026-06-18T11:00:00+00:00"));
+        assert_eq!(create(&new("in 1h")).unwrap().times(), (Some(1), 0), "once");
+        let full = NewJob {
+            name: Some(" Walk ".to_owned()),
+            deliver: Some(" slack:C1 ".to_owned()),
+            repeat: Some(3),
+            agent: Some(" llm ".to_owned()),
+            timezone: Some("Asia/Tokyo".to_owned()),
+            timeout_secs: Some(90),
+            skill: Some(" tidy ".to_owned()),
+            prompt: String::new(),
+            origin: Some(JobOrigin {
+                platform: "slack".to_owned(),
+                chat_id: "C1".to_owned(),
+                user_id: Some("ann".to_owned()),
+                ..JobOrigin::default()
+            }),
+            ..new("every day at 9")
+        };
+        let job = create(&full).unwrap();
+        assert_eq!((job.name(), job.deliver()), ("Walk", "slack:C1".to_owned()));
+        assert_eq!((job.times(), job.timeout_secs()), ((Some(3), 0), Some(90)));
+        assert_eq!((job.agent(), job.skills()), (Some("llm"), vec!["tidy"]));
+        assert_eq!(next(&job).as_deref(), Some("2026-06-19T00:00:00+00:00"));
+        let unnamed = NewJob { name: None, ..full };
+        assert_eq!(create(&unnamed).unwrap().name(), "tidy");
+        let zero = NewJob {
+            deliver: Some(" ".to_owned()),
+            timeout_secs: Some(0),
+            repeat: Some(0),
+            ..unnamed
+        };
+        let job = create(&zero).unwrap();
+        assert_eq!(
+            (job.deliver().as_str(), job.timeout_secs(), job.times()),
+            ("origin", None, (None, 0))
+        );
+    }
+
+    #[test]
+    fn a_prompt_is_needed_without_a_skill_and_has_its_limit() {
+        let prompt = |prompt: String| {
+            create(&NewJob {
+                prompt,
+                ..new("every 1h")
+            })
+            .map(|_| ())
+        };
+        assert_eq!(prompt(" ".to_owned()), Err(JobError::NoPrompt));
+        assert_eq!(prompt("x".repeat(MAX_PROMPT_BYTES)), Ok(()));
+        let too_long = Err(JobError::TooLong("prompt", 64));
+        assert_eq!(prompt("x".repeat(MAX_PROMPT_BYTES + 1)), too_long);
+        for (id, is_one) in [("a-Z_9", true), ("", false), ("a/b", false), ("a.b", false)] {
+            assert_eq!(is_id(id), is_one, "{id}");
+        }
+        assert!(is_id(&"x".repeat(64)) && !is_id(&"x".repeat(65)));
+        assert_eq!(new_id(u64::MAX), "ffffffffffff");
+        assert_eq!(new_id(255), "0000000000ff");
+        assert_eq!(name_of(Some(&"n".repeat(200)), "").len(), MAX_NAME_CHARS);
+        assert_eq!(name_of(Some(" "), &"p".repeat(200)).len(), NAME_FROM_PROMPT);
+        assert_eq!(Job::from_record(json!([])), Err(JobError::NotAnObject));
+        assert_eq!(Job::from_record(json!({"id": "../x"})), Err(JobError::BadId));
+    }
+
+    #[test]
+    fn a_record_of_hermes_is_read_with_what_it_leaves_out() {
+        let job = |mut record: Value| {
+            record["id"] = json!("a1");
+            Job::from_record(record).unwrap()
+        };
+        assert_eq!(job(json!({})).name(), "cron job");
+        let skills = job(json!({"skills": ["a", " ", "b", "a", 5], "skill": "b"}));
+        assert_eq!(skills.skills(), ["a", "b"]);
+        assert_eq!(job(json!({"skills": [], "skill": "c"})).skills(), ["c"]);
+        assert_eq!(
+            job(json!({"deliver": ["slack", 5, "local"]})).deliver(),
+            "slack,local"
+        );
+        assert_eq!(job(json!({"deliver": " "})).deliver(), "local");
+        let origin = json!({"platform": "slack", "chat_id": "C1"});
+        assert_eq!(job(json!({"origin": origin})).deliver(), "origin");
+        for nowhere in [
+            json!({"platform": "", "chat_id": "C1"}),
+            json!({"platform": "slack"}),
+        ] {
+            assert_eq!(job(json!({"origin": nowhere})).origin(), None);
+        }
+        for (schedule, shown) in [
+            (json!({"minutes": 5}), "every 5m"),
+            (json!({"run_at": "2026-06-19"}), "once at 2026-06-19"),
+            (json!({"display": " ", "expr": "0 9 * * *"}), "0 9 * * *"),
+            (json!("every 2h"), "every 2h"),
+            (json!({}), ""),
+        ] {
+            let job = job(json!({"schedule_display": "", "schedule": schedule}));
+            assert_eq!(job.schedule_display(), shown);
+        }
+        assert!(job(json!({})).is_active());
+        assert!(!job(json!({"enabled": "yes"})).is_active());
+        assert!(!job(json!({"enabled": true, "state": "paused"})).is_active());
+        assert_eq!(job(json!({"next_run_at": ""})).next_run_text(), None);
+        assert_eq!(job(json!({"timeout_secs": 0})).timeout_secs(), None);
+        let tokyo = job(json!({"timezone": "Asia/Tokyo"})).zone(&TimeZone::UTC);
+        assert_eq!(tokyo.iana_name(), Some("Asia/Tokyo"));
+        for unknown in [" ", "Nowhere/Else"] {
+            assert_eq!(
+                job(json!({"timezone": unknown})).zone(&TimeZone::UTC),
+                TimeZone::UTC
+            );
+        }
+    }
+
+    #[test]
+    fn an_edit_changes_what_it_names_and_the_next_run_only_with_the_time() {
+        let mut job = create(&new("every 1h")).unwrap();
+        let edit = |job: &mut Job, edit: &JobEdit| job.edit(edit, now(), &TimeZone::UTC);
+        let before = job.clone();
+        edit(&mut job, &JobEdit::default()).unwrap();
+        assert_eq!(job, before);
+        let nothing = JobEdit {
+            prompt: Some(" ".to_owned()),
+            ..JobEdit::default()
+        };
+        assert_eq!(edit(&mut job, &nothing), Err(JobError::NoPrompt));
+        assert_eq!(job, before, "as it was");
+        let other = JobEdit {
+            prompt: Some("Rest".to_owned()),
+            name: Some("Pause".to_owned()),
+            deliver: Some(" slack ".to_owned()),
+            repeat: Some(4),
+            agent: Some("llm".to_owned()),
+            timeout_secs: Some(5),
+            ..JobEdit::default()
+        };
+        edit(&mut job, &other).unwrap();
+        assert_eq!((job.prompt(), job.name()), ("Rest", "Pause"));
+        assert_eq!((job.deliver().as_str(), job.agent()), ("slack", Some("llm")));
+        assert_eq!((job.times(), job.timeout_secs()), ((Some(4), 0), Some(5)));
+        assert_eq!(next(&job), next(&before));
+        let blank = JobEdit {
+            name: Some(" ".to_owned()),
+            agent: Some(" ".to_owned()),
+            repeat: Some(0),
+            ..JobEdit::default()
+        };
+        edit(&mut job, &blank).unwrap();
+        assert_eq!((job.name(), job.agent(), job.times()), ("Pause", None, (None, 0)));
+        let skill = |name: &str, prompt: Option<&str>| JobEdit {
+            skill: Some(name.to_owned()),
+            prompt: prompt.map(str::to_owned),
+            ..JobEdit::default()
+        };
+        edit(&mut job, &skill("tidy", Some(""))).unwrap();
+        assert_eq!((job.skills(), job.prompt()), (vec!["tidy"], ""));
+        assert_eq!(edit(&mut job, &skill("", None)), Err(JobError::NoPrompt));
+        let daily = JobEdit {
+            schedule: Some("every day at 9".to_owned()),
+            timezone: Some("Asia/Tokyo".to_owned()),
+            ..JobEdit::default()
+        };
+        edit(&mut job, &daily).unwrap();
+        assert_eq!(next(&job).as_deref(), Some("2026-06-19T00:00:00+00:00"));
+        let zone = JobEdit {
+            timezone: Some("UTC".to_owned()),
+            ..JobEdit::default()
+        };
+        edit(&mut job, &zone).unwrap();
+        assert_eq!(next(&job).as_deref(), Some("2026-06-19T09:00:00+00:00"));
+        job.pause(Some("why"), now(), &TimeZone::UTC);
+        assert_eq!((job.is_active(), job.paused_reason()), (false, Some("why")));
+        edit(&mut job, &daily).unwrap();
+        assert!(!job.is_active(), "a paused job stays so");
+        assert_eq!(next(&job).as_deref(), Some("2026-06-19T09:00:00+00:00"));
+        job.resume(now(), &TimeZone::UTC).unwrap();
+        assert!(job.is_active());
+        assert_eq!(next(&job).as_deref(), Some("2026-06-19T00:00:00+00:00"));
+    }
+
+    #[test]
+    fn a_run_that_counts_ends_a_job_or_leads_to_the_next() {
+        let mut job = create(&NewJob {
+            repeat: Some(2),
+            ..new("every 1h")
+        })
+        .unwrap();
+        job.set("run_claim", "held");
+        let failed = RunOutcome {
+            error: Some("no".to_owned()),
+            delivery_error: Some("gone".to_owned()),
+            ..RunOutcome::default()
+        };
+        let later = schedule::plus_secs(now(), 600);
+        job.finish(&failed, false, None, later, &TimeZone::UTC);
+        assert_eq!((job.last_status(), job.last_error()), (Some("error"), Some("no")));
+        assert_eq!(job.text("last_delivery_error"), Some("gone"));
+        assert_eq!(job.record["run_claim"], Value::Null);
+        assert_eq!(
+            (job.times(), next(&job).as_deref()),
+            ((Some(2), 0), Some("2026-06-18T11:00:00+00:00"))
+        );
+        job.note_undelivered("late");
+        job.note_undelivered("late");
+        assert_eq!(job.text("last_delivery_error"), Some("gone; late"));
+        let well = RunOutcome::default();
+        job.finish(&well, true, Some(now()), later, &TimeZone::UTC);
+        assert_eq!((job.last_status(), job.last_error()), (Some("ok"), None));
+        assert_eq!(
+            (job.times(), next(&job).as_deref()),
+            ((Some(2), 1), Some("2026-06-18T11:10:00+00:00"))
+        );
+        assert_eq!(job.state(), JobState::Scheduled);
+        job.finish(
+            &well,
+            true,
+            Some(schedule::plus_secs(later, 60)),
+            later,
+            &TimeZone::UTC,
+        );
+        assert_eq!(
+            (job.times(), next(&job), job.state()),
+            ((Some(2), 2), None, JobState::Completed)
+        );
+        assert!(!job.is_active());
+        let mut once = create(&NewJob {
+            repeat: Some(9),
+            ..new("in 1h")
+        })
+        .unwrap();
+        once.finish(&well, true, None, later, &TimeZone::UTC);
+        assert_eq!(once.state(), JobState::Completed);
+        let mut broken = create(&new("every 1h")).unwrap();
+        broken.set("schedule", "whenever");
+        broken.finish(&well, true, None, later, &TimeZone::UTC);
+        assert_eq!((broken.state(), next(&broken)), (JobState::Error, None));
+        assert!(
+            broken
+                .last_error()
+                .is_some_and(|error| error.contains("no further match"))
+        );
+        assert_eq!(broken.resume(now(), &TimeZone::UTC), Err(JobError::BadSchedule));
+    }
 }

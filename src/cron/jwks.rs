@@ -317,3 +317,151 @@ fn bits(number: &[u8]) -> usize {
     let first = rest.next().map_or(0, |byte| 8 - byte.leading_zeros() as usize);
     first + rest.count() * 8
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn encoded(bytes: &[u8]) -> String {
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    fn rsa(kid: &str, modulus: &[u8]) -> Value {
+        json!({"kid": kid, "kty": "RSA", "n": encoded(modulus), "e": "AQAB"})
+    }
+
+    fn ec(kid: &str, curve: &str, x: usize, y: usize) -> Value {
+        json!({"kid": kid, "kty": "EC", "crv": curve, "x": encoded(&vec![1; x]), "y": encoded(&vec![1; y])})
+    }
+
+    fn set(keys: &[Value]) -> KeySet {
+        KeySet::parse(json!({ "keys": keys }).to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_key_has_a_size_and_a_name_of_its_bounds() {
+        let long = "k".repeat(MAX_KID_BYTES);
+        let of = |bits: usize| {
+            let mut modulus = vec![0xff; bits.div_ceil(8)];
+            modulus[0] >>= modulus.len() * 8 - bits;
+            modulus
+        };
+        let padded = [&[0, 0][..], &of(2048)].concat();
+        for right in [
+            rsa("a", &of(2048)),
+            rsa("a", &padded),
+            rsa("a", &of(8192)),
+            rsa(&long, &of(2048)),
+            ec("a", "P-256", 32, 32),
+            ec("a", "P-384", 48, 48),
+        ] {
+            assert_eq!(set(std::slice::from_ref(&right)).len(), 1, "{right}");
+        }
+        let with = |name: &str, value: Value| {
+            let mut key = rsa("a", &of(2048));
+            key[name] = value;
+            key
+        };
+        for wrong in [
+            rsa("a", &of(2047)),
+            rsa("a", &of(8193)),
+            rsa("", &of(2048)),
+            rsa(&format!("{long}k"), &of(2048)),
+            with("e", json!("")),
+            with("use", json!("enc")),
+            with("alg", json!(5)),
+            with("kty", json!("oct")),
+            ec("a", "P-256", 31, 32),
+            ec("a", "P-256", 32, 33),
+            ec("a", "P-384", 32, 32),
+            ec("a", "P-521", 66, 66),
+        ] {
+            assert!(set(std::slice::from_ref(&wrong)).is_empty(), "{wrong}");
+        }
+        assert_eq!(
+            (bits(&[]), bits(&[0, 1]), bits(&[0x80]), bits(&[3, 0])),
+            (0, 1, 8, 10)
+        );
+        let many: Vec<Value> = (0..=MAX_KEYS)
+            .map(|at| ec(&at.to_string(), "P-256", 32, 32))
+            .collect();
+        let many = set(&many);
+        assert_eq!(
+            (many.len(), many.find("63").is_some(), many.find("64").is_some()),
+            (64, true, false)
+        );
+        let key = |key: &Value| set(std::slice::from_ref(key)).find("a").unwrap();
+        let any = key(&rsa("a", &of(2048)));
+        assert!(any.fits(Algorithm::RS256) && any.fits(Algorithm::RS512) && !any.fits(Algorithm::ES256));
+        let one = key(&with("alg", json!("RS256")));
+        assert!(one.fits(Algorithm::RS256) && !one.fits(Algorithm::RS384) && !one.fits(Algorithm::HS256));
+    }
+
+    /// What is done about a key, in one word.
+    fn lookup(cache: &JwksCache, kid: Option<&str>, now: i64) -> String {
+        match cache.look_up(kid, now) {
+            KeyLookup::Found(_) => "found".to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn keys_are_fetched_when_they_are_due_and_seldom_for_an_unknown_name() {
+        let known = || set(&[ec("a", "P-256", 32, 32)]);
+        let mut cache = JwksCache::default();
+        assert_eq!(lookup(&cache, None, 0), "Refuse(NoKid)");
+        assert_eq!(lookup(&cache, Some("a"), 0), "Fetch(Due)");
+        cache.on_failed(0);
+        assert_eq!(
+            lookup(&cache, Some("a"), FAILED_FETCH_PAUSE_SECS - 1),
+            "Refuse(NoKeys)"
+        );
+        assert_eq!(lookup(&cache, Some("a"), FAILED_FETCH_PAUSE_SECS), "Fetch(Due)");
+        cache.on_fetched(FetchReason::Due, known(), 100);
+        assert_eq!(lookup(&cache, Some("a"), 100 + TTL_SECS - 1), "found");
+        assert_eq!(lookup(&cache, Some("a"), 100 + TTL_SECS), "Fetch(Due)");
+        assert_eq!(
+            lookup(&cache, Some("a"), 99),
+            "Fetch(Due)",
+            "the clock was set back"
+        );
+        assert_eq!(lookup(&cache, Some("b"), 101), "Fetch(UnknownKid)");
+        cache.on_fetched(FetchReason::UnknownKid, known(), 101);
+        let forced = 101 + FORCED_FETCH_PAUSE_SECS;
+        assert_eq!(lookup(&cache, Some("b"), forced - 1), "Refuse(UnknownKid)");
+        assert_eq!(lookup(&cache, Some("b"), forced), "Fetch(UnknownKid)");
+        cache.on_failed(forced);
+        assert_eq!(lookup(&cache, Some("b"), forced + 1), "Refuse(UnknownKid)");
+        let over = 101 + TTL_SECS;
+        cache.on_failed(over);
+        assert_eq!(
+            lookup(&cache, Some("a"), over + STALE_FETCH_PAUSE_SECS - 1),
+            "found"
+        );
+        assert_eq!(
+            lookup(&cache, Some("a"), over + STALE_FETCH_PAUSE_SECS),
+            "Fetch(Due)"
+        );
+        assert_eq!(lookup(&cache, Some("b"), over + 1), "Refuse(NoKeys)");
+        assert_eq!(
+            lookup(&cache, Some("b"), over + FAILED_FETCH_PAUSE_SECS),
+            "Fetch(Due)"
+        );
+        let stale = 101 + MAX_STALE_SECS;
+        cache.on_failed(stale - 1);
+        assert_eq!(lookup(&cache, Some("a"), stale - 1), "found");
+        assert_eq!(lookup(&cache, Some("a"), stale), "Refuse(NoKeys)");
+    }
+
+    #[test]
+    fn keys_come_from_a_safe_address() {
+        let read = |setting: &str| KeySource::parse(setting).map(|_| ());
+        assert_eq!(read(" "), Err(KeySourceError::Empty));
+        assert_eq!(read("https://portal.example/keys"), Ok(()));
+        assert_eq!(read("http://127.0.0.1:1/keys"), Ok(()));
+        assert_eq!(read("http://portal.example/keys"), Err(KeySourceError::Plaintext));
+        assert_eq!(read("ftp://portal.example/keys"), Err(KeySourceError::Unusable));
+        assert_eq!(read("keys"), Err(KeySourceError::Unusable));
+    }
+}

@@ -162,6 +162,12 @@ mod tests {
         assert!(ring.refused(), "a is still there");
         let mut ring = worked();
         ring.sign();
+        ring.rotate(Some("b"));
+        assert!(!ring.refused());
+        assert_eq!(ring.sign(), Some(&"b"));
+        assert!(!ring.refused(), "a was refused before");
+        let mut ring = worked();
+        ring.sign();
         ring.rotate(None);
         assert_eq!(ring.sign(), None);
     }

@@ -690,3 +690,20 @@ fn an_op_takes_the_place_of_another_whether_that_waits_or_is_in_flight() {
     });
     assert_eq!(order.collect::<Vec<_>>(), [10, 20, 3].map(OpId));
 }
+
+#[test]
+fn a_session_waits_for_rows_in_memory_and_in_the_journal() {
+    let mut sessions = sessions(1, 1);
+    let (a, b) = (key("a"), key("b"));
+    let Admission::Start(turn) = sessions.admit(&a) else {
+        panic!("there is room")
+    };
+    assert!(!sessions.has_waiting(&a) && !sessions.has_waiting(&b));
+    assert_eq!(sessions.admit(&a), Admission::Wait { behind: Some(turn) });
+    sessions.enqueue(&a, 1);
+    assert!(sessions.has_waiting(&a) && !sessions.has_waiting(&b));
+    assert!(matches!(sessions.admit(&a), Admission::Wait { .. }));
+    assert!(sessions.enqueue(&a, 2), "it does not fit");
+    sessions.withdraw(&a, 1);
+    assert!(sessions.has_waiting(&a), "the journal has another");
+}

@@ -277,6 +277,11 @@ mod tests {
             };
             insert(&db, &new).unwrap();
         }
+        let waiting = contexts(&db).unwrap();
+        let waiting: Vec<_> = (waiting.iter())
+            .map(|one| (&*one.dispatch_id, &*one.text))
+            .collect();
+        assert_eq!(waiting, [("d1", "wait")]);
         let is_known = |number: i64| find(&db, &format!("d{number}")).unwrap().is_some();
         assert_eq!(forget_oldest(&db, 9, 2).unwrap(), 0, "the limit");
         assert_eq!(forget_oldest(&db, 4, 2).unwrap(), 2, "in slices");

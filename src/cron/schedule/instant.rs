@@ -215,6 +215,49 @@ mod tests {
     }
 
     #[test]
+    fn every_part_of_a_text_has_its_length_and_its_bounds() {
+        for (text, wanted) in [
+            ("2026-06-19T14:00:59+23:59", "2026-06-18T14:01:59+00:00"),
+            ("2026-06-19T14:00-23:59", "2026-06-20T13:59:00+00:00"),
+            ("2026-06-19T14+02", "2026-06-19T12:00:00+00:00"),
+            ("20260619t140001,5Z", "2026-06-19T14:00:01.500000+00:00"),
+            ("2026W255T09", "2026-06-19T09:00:00+00:00"),
+            (
+                "2026-06-19T14:00:00.123456789Z",
+                "2026-06-19T14:00:00.123456+00:00",
+            ),
+        ] {
+            let read = parse(text, &TimeZone::UTC).map(|at| format(at, &TimeZone::UTC));
+            assert_eq!(read.as_deref(), Some(wanted), "{text}");
+        }
+        for wrong in [
+            "2026-06-19T14:00+00:60",
+            "2026-06-19T14:00+2:00",
+            "2026-06-19T14:00+002",
+            "2026-06-19T14:00.5",
+            "2026-06-19T14:000",
+            "2026-06-19T014:00",
+            "2026-06-19T14:00:00:00",
+            "2026-06-19T14000",
+            "2026-06-19T14:60",
+            "2026-06-19T14:00:00.x",
+            "2026-06-19T",
+            "2026-W25T09",
+            "2026-00-10",
+            "+026-06-19",
+            "2026-06-19T14:00:00.\u{663}",
+        ] {
+            assert_eq!(parse(wrong, &TimeZone::UTC), None, "{wrong}");
+        }
+        let long = |zeros: usize| format!("2026-06-19T14:00:00.{}", "0".repeat(zeros));
+        assert!(parse(&long(64 - 20), &TimeZone::UTC).is_some());
+        assert!(parse(&long(64 - 19), &TimeZone::UTC).is_none());
+        let most = Timestamp::MAX;
+        assert_eq!(plus_secs(most, 1), most);
+        assert_eq!(plus_secs(Timestamp::UNIX_EPOCH, 61).as_second(), 61);
+    }
+
+    #[test]
     fn zones_are_spelled_exactly() {
         assert!(zone("").is_ok() && zone("UTC").is_ok() && zone("Etc/GMT+5").is_ok());
         for wrong in ["Not/AZone", "+05:30", "../etc/passwd"] {

@@ -120,6 +120,128 @@ fn a_star_in_a_prompt_is_no_column_of_a_schedule() {
 }
 
 #[test]
+fn a_text_after_a_schedule_goes_on_with_it_or_is_a_prompt() {
+    for more in [
+        "& 5pm",
+        "+ 30m",
+        ", 5pm",
+        "; 5pm",
+        "(utc) look",
+        "/ 5 look",
+        "and 5pm look",
+        "every monday look",
+        "until friday look",
+        "and the evening look",
+        "in january look",
+        "30m look",
+        "9:30 look",
+        "17 look",
+        "٣ look",
+        "+02:00 look",
+        "-5h look",
+        "UTC look",
+        "europe/berlin look",
+        "pm look",
+        "p.m. look",
+        "twice look",
+        "noon, look",
+        "Mondays: look",
+        "10s look",
+    ] {
+        assert!(Schedule::is_continued_by(more), "{more}");
+    }
+    for prompt in [
+        "",
+        "look",
+        "/status",
+        "and look",
+        "and the weather",
+        "the evening news",
+        "january report",
+        "src/main look",
+        "a/b look",
+        "- look",
+        "5x look",
+        "look at 5pm",
+        "and or to for 5pm",
+    ] {
+        assert!(!Schedule::is_continued_by(prompt), "{prompt}");
+    }
+}
+
+#[test]
+fn a_schedule_has_at_most_256_characters() {
+    let spaced = |length: usize| {
+        let gap = " ".repeat(length - "every30m".len());
+        Schedule::parse(&format!("every{gap}30m"), Timestamp::UNIX_EPOCH, &TimeZone::UTC)
+    };
+    assert_eq!(spaced(256).map(|schedule| schedule.kind()), Ok("interval"));
+    assert_eq!(spaced(257), Err(ScheduleError::TooLong));
+}
+
+#[test]
+fn phrases_become_the_shortest_expression() {
+    for (text, expression) in [
+        ("weekdays at 9", "0 9 * * 1-5"),
+        ("mon, tue, wed, thu, fri at 9", "0 9 * * 1-5"),
+        ("mon, tue, wed, thu, sat at 9", "0 9 * * 1,2,3,4,6"),
+        ("fri and mon and mon 9:05", "5 9 * * 1,5"),
+        ("weekdays and weekends at 23", "0 23 * * *"),
+        ("12pm", "0 12 * * *"),
+        ("12:59am", "59 0 * * *"),
+        ("31st of a month at 0", "0 0 31 * *"),
+        ("monthly on the 2nd day at 9", "0 9 2 * *"),
+    ] {
+        let schedule = Schedule::parse(text, Timestamp::UNIX_EPOCH, &TimeZone::UTC).unwrap();
+        let Timing::Cron { expression: read, .. } = schedule.timing() else {
+            panic!("{text}")
+        };
+        assert_eq!(read, expression, "{text}");
+    }
+    for wrong in [
+        "every day at 24",
+        "every day at 9:60",
+        "every day at 24:00",
+        "every day at 9:5",
+        "every day at 13pm",
+        "0th of the month at 9",
+        "2nd at 9",
+        "30 parrots",
+        "Tea or so",
+    ] {
+        let read = Schedule::parse(wrong, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+        assert!(matches!(read, Err(ScheduleError::Unknown { .. })), "{wrong}");
+    }
+}
+
+#[test]
+fn a_record_holds_a_hundred_years_at_most_and_a_text_only_what_repeats() {
+    let read = |record: Value| Schedule::from_record(&record, &TimeZone::UTC);
+    let interval = |minutes: u64| read(json!({"kind": "interval", "minutes": minutes}));
+    assert!(interval(0).is_none() && interval(1).is_some());
+    assert!(interval(36_525 * 24 * 60).is_some() && interval(36_525 * 24 * 60 + 1).is_none());
+    assert!(read(json!("every 5m")).is_some_and(|schedule| !schedule.is_once()));
+    assert!(read(json!("in 5m")).is_none());
+    assert!(read(json!({"kind": "once", "run_at": "2026-06-19"})).is_some_and(|schedule| schedule.is_once()));
+    assert!(read(json!({"kind": "sometimes"})).is_none());
+}
+
+#[test]
+fn a_time_may_be_over_for_two_minutes() {
+    let now = at("2026-06-18T10:00:00Z");
+    let first = |text: &str| {
+        let schedule = Schedule::parse(text, now, &TimeZone::UTC).unwrap();
+        schedule.first_run(now, &TimeZone::UTC).is_ok()
+    };
+    assert!(first("2026-06-18T09:58:00Z"));
+    assert!(!first("2026-06-18T09:57:59Z"));
+    assert_eq!(
+        Schedule::parse("2026-06-18T25:00", now, &TimeZone::UTC),
+        Err(ScheduleError::Timestamp("2026-06-18T25:00".to_owned()))
+    );
+}
+
+#[test]
 fn phrases_are_understood() {
     let now = at("2026-06-18T10:00:00Z"); // a Thursday
     for (text, next) in [
@@ -251,6 +373,22 @@ fn the_nearest_right_schedule_is_named() {
         ("shortly before noon tomorrow", "Write it like `tomorrow at 8am`"),
         ("every evening at 7", "Write it like `every day at 9`"),
         ("whenever", "Write `every 30m`"),
+        ("every day at 12:60pm", "Did you mean `every day at 12:59pm`?"),
+        ("every dey at 9", "Did you mean `every day at 9`?"),
+        ("each evening", "Did you mean `every day at 18`?"),
+        ("mornings", "Did you mean `every day at 8`?"),
+        ("monday afternoons", "Did you mean `monday at 14`?"),
+        ("every second hour", "Did you mean `every 2 hours`?"),
+        ("every other day", "Did you mean `every 2 days`?"),
+        ("every week", "Did you mean `every monday at 9`?"),
+        ("wenesdy at 9", "Did you mean `wednesday at 9`?"),
+        ("30 minuts", "Did you mean `30 minute`?"),
+        ("day 9", "Did you mean `day at 9`?"),
+        ("2nd monthh at 9", "Write it like `first of the month at 9`"),
+        ("a week from now", "Write it like `every 2 weeks`"),
+        ("a weekday or so", "Write it like `every day at 9`"),
+        ("a weekend or so", "Write it like `every day at 9`"),
+        ("every a b c d e f g h i j k", "Write it like `every day at 9`"),
     ] {
         let error = Schedule::parse(wrong, now, &TimeZone::UTC)
             .unwrap_err()

@@ -161,3 +161,28 @@ fn a_closed_link_never_comes_back() {
     world.link.request(op(1), world.now);
     assert_eq!(world.settled(), [(1, SendResult::NotSent(NotSent::Closing))]);
 }
+
+#[test]
+fn every_loss_has_one_of_the_kinds_that_are_counted() {
+    let reason = String::new;
+    let losses = [
+        Loss::DialFailed,
+        Loss::DialTimeout,
+        Loss::Refused { status: 500 },
+        Loss::Unauthorized { reason: reason() },
+        Loss::Expired,
+        Loss::Doubted { reason: reason() },
+        Loss::HandshakeTimeout,
+        Loss::Closed {
+            code: 1000,
+            reason: reason(),
+        },
+        Loss::Silent,
+        Loss::SocketError,
+        Loss::TooLarge { bytes: 1 },
+        Loss::Renewed,
+    ];
+    let kinds = losses.map(|loss| loss.kind());
+    assert_eq!(kinds, Loss::KINDS[..12], "and an end is the last one");
+    assert_eq!(Loss::UnauthorizedHttp { status: 401 }.kind(), "unauthorized");
+}

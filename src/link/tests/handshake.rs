@@ -26,6 +26,19 @@ fn one_hello_per_identity_is_written_in_order_before_any_answer() {
 }
 
 #[test]
+fn commands_are_offered_on_their_platform_from_the_next_handshake_on() {
+    let identities = vec![identity("discord", "b1"), identity("telegram", "")];
+    let mut world = World::with(LinkSettings::default(), identities);
+    let stop = json!({"name": "stop"});
+    world.link.offer_commands("discord", std::slice::from_ref(&stop));
+    let generation = world.dialing();
+    world.link.handle_dialed(generation, None, world.now);
+    let lines = world.lines();
+    let offered: Vec<&Value> = lines.iter().map(|line| &line["command_manifest"]).collect();
+    assert_eq!(offered, [&json!([stop]), &Value::Null]);
+}
+
+#[test]
 fn without_identities_the_default_one_is_announced() {
     let mut world = World::with(LinkSettings::default(), vec![]);
     let generation = world.dialing();

@@ -676,4 +676,134 @@ mod tests {
             assert_eq!(&*agents.current(&session(), &in_chat("C1")), "root");
         }
     }
+
+    #[test]
+    fn whoever_may_use_some_agents_is_answered_by_one_of_them() {
+        let mut agents = registry(Vec::new());
+        let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let unknown = agents.select(&session(), &message("C1", "hi"), None);
+        assert!(unknown.is_none(), "the choice is not known yet");
+        agents.learn_choice(&session(), Some(b"OPS".to_vec()));
+        agents.learn_choice(&session(), Some(b"code".to_vec()));
+        let mut answers = |text: &str, allowed: Option<&[String]>| {
+            let selected = agents.select(&session(), &message("C1", text), allowed).unwrap();
+            (selected.agent.name.to_string(), selected.text)
+        };
+        let ops = ("ops".to_owned(), None);
+        assert_eq!(answers("hi", None), ops, "what was known first holds");
+        assert_eq!(answers("hi", Some(&own(&["code"]))).0, "code");
+        assert_eq!(answers("hi", Some(&own(&["gone", "root"]))).0, "root");
+        assert_eq!(answers("hi", Some(&own(&["ops"]))), ops);
+        assert_eq!(
+            answers("@code hi", None),
+            ("code".to_owned(), Some("hi".to_owned()))
+        );
+        assert_eq!(
+            answers("@code hi", Some(&own(&["ops"]))),
+            ops,
+            "they may not use it"
+        );
+        assert_eq!(answers("@root hi", None), ops, "nobody may choose it");
+        let mut answering = |allowed: Option<&[String]>| {
+            let selected = agents.answering(&session(), &in_chat("C1"), allowed);
+            selected.agent.name.to_string()
+        };
+        assert_eq!(answering(None), "ops");
+        assert_eq!(answering(Some(&own(&["ops", "code"]))), "ops");
+        assert_eq!(answering(Some(&own(&["code", "root"]))), "code");
+        let list = agents.choosable(Some(&own(&["ops", "root"])), Language::En);
+        assert_eq!(list, "ops");
+        assert!(
+            !agents
+                .choosable(Some(&own(&["root"])), Language::En)
+                .contains("root")
+        );
+    }
+
+    #[test]
+    fn a_job_runs_with_the_agent_that_it_names_unless_its_chat_has_one() {
+        let routes = vec![route("ops", |route| {
+            route.chat = Some("C1".to_owned());
+            route.permission = Some(Permission::Deny);
+        })];
+        let agents = registry(routes);
+        let named = |name: Option<&str>, chat: Option<&str>| {
+            let selected = agents.named(name, chat.map(in_chat).as_ref())?;
+            Some((selected.agent.name.to_string(), selected.agent.permission))
+        };
+        let ask = |name: &str| Some((name.to_owned(), Permission::Ask));
+        assert_eq!(named(None, None), ask("code"));
+        assert_eq!(named(Some("root"), Some("C2")), ask("root"));
+        assert_eq!(
+            named(Some("root"), Some("C1")),
+            Some(("ops".to_owned(), Permission::Deny))
+        );
+        assert_eq!(named(Some("gone"), None), None);
+        assert!(!agents.resumes("code") && !agents.resumes("gone"));
+        assert_eq!(agents.agents().count(), 3);
+        assert!(agents.is_routed(&in_chat("C1")) && !agents.is_routed(&in_chat("C2")));
+    }
+
+    #[test]
+    fn a_project_holds_in_its_chat_and_a_thread_may_have_another() {
+        let mut settings = Settings::embedded("/nowhere");
+        for (name, workdir) in [("Site", "/srv/site"), ("shop", "/srv/shop")] {
+            let project = Project {
+                workdir: Some(workdir.into()),
+                ..Project::default()
+            };
+            settings.projects.insert(name.to_owned(), project);
+        }
+        let slot = ("code".to_owned(), AgentSlot::new(Arc::new(EchoAgent)));
+        let mut agents = AgentRegistry::new(&settings, vec![slot]).unwrap();
+        let mut effects = Effects::default();
+        let thread = RouteInput {
+            thread: "t",
+            ..in_chat("C1")
+        };
+        let chat = in_chat("C1");
+        let keys: Vec<PlaceKey> = places(&thread).collect();
+        assert_eq!((keys.len(), places(&chat).count()), (2, 1));
+        assert_eq!(agents.unknown_place(&thread), Some(Arc::clone(&keys[0])));
+        assert!(agents.select(&session(), &message("C1", "hi"), None).is_none());
+        agents.learn_project(&keys[0], None);
+        agents.learn_project(&keys[1], Some(b"Site".to_vec()));
+        agents.learn_project(&keys[1], Some(b"shop".to_vec()));
+        assert_eq!(agents.unknown_place(&thread), None);
+        assert_eq!(agents.project(&thread), Some(("Site".to_owned(), false)));
+        agents.bind(Arc::clone(&keys[0]), Some("shop".to_owned()), 1, &mut effects);
+        assert_eq!(effects.commands(), 1);
+        assert_eq!(agents.project(&thread), Some(("shop".to_owned(), false)));
+        assert_eq!(agents.shown_project(&chat).as_deref(), Some("Site"));
+        let selected = agents.select(&session(), &message("C1", "hi"), None).unwrap();
+        assert_eq!(selected.agent.workdir, Some("/srv/site".into()));
+        assert_eq!(agents.find_project("SITE").as_deref(), Some("Site"));
+        assert_eq!(agents.find_project("other"), None);
+        assert_eq!(agents.projects().count(), 2);
+        agents.bind(Arc::clone(&keys[1]), None, 1, &mut effects);
+        assert_eq!(agents.project(&chat), None);
+        assert!(
+            registry(Vec::new()).unknown_place(&chat).is_none(),
+            "there are none"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_session_is_forgotten_after_its_turn_and_before_the_next() {
+        let (mut agents, mut effects) = (registry(Vec::new()), Effects::default());
+        let running = CancellationToken::new();
+        agents.forget(&session(), Some(running.clone()), &mut effects);
+        assert_eq!((effects.commands(), agents.forgetting()), (3, 1), "of each agent");
+        let forgotten = agents.forgetting[&session()].clone();
+        tokio::task::yield_now().await;
+        assert!(!forgotten.is_cancelled(), "its turn runs");
+        running.cancel();
+        forgotten.cancelled().await;
+        assert_eq!(agents.forgetting(), 0);
+        agents.forget(&session(), None, &mut effects);
+        assert!(agents.pending_forget(&session()).is_some());
+        assert!(agents.pending_forget(&session()).is_none(), "once");
+        assert_eq!(&*state_key(&session(), "code"), "s#memory:code");
+        assert_eq!(&*choice_key(&session()), "s#agent");
+    }
 }

@@ -520,3 +520,35 @@ fn by_reference(
         instead: None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hosted_file_and_a_public_picture_stay_where_they_are() {
+        let stays = |url: &str, kind, hosted| match by_reference(url, kind, "see".to_owned(), None, hosted)? {
+            OutgoingAttachment::File {
+                kind,
+                is_public,
+                caption,
+                ..
+            } => Some((kind, is_public, caption)),
+            OutgoingAttachment::Text(_) => None,
+        };
+        let see = || "see".to_owned();
+        let hosted = stays("relay-media:1", Some(MediaKind::Document), true);
+        assert_eq!(hosted, Some((MediaKind::Document, false, see())));
+        let picture = "https://pictures.example.com/a%20cat.png";
+        assert_eq!(stays(picture, None, false), Some((MediaKind::Image, true, see())));
+        let chosen = stays(picture, Some(MediaKind::Document), false);
+        assert_eq!(chosen, None, "it is sent as a file");
+        for elsewhere in [
+            "https://files.example.com/a.pdf",
+            "http://127.0.0.1/a.png",
+            "file:///a.png",
+        ] {
+            assert_eq!(stays(elsewhere, None, false), None, "{elsewhere}");
+        }
+    }
+}

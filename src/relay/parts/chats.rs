@@ -278,3 +278,91 @@ pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<J
     };
     (!origin.platform.is_empty() && !origin.chat_id.is_empty()).then_some(origin)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const NOW: i64 = 1_790_000_000_000;
+
+    fn source(user: &str, chat: &str, chat_type: &str) -> SessionSource {
+        let source = json!({
+            "platform": "slack", "user_id": user, "chat_id": chat, "chat_type": chat_type, "message_id": "m1",
+        });
+        SessionSource::from_value(&source).unwrap()
+    }
+
+    fn parts(source: &SessionSource) -> (ChatId, ChatFacts) {
+        (ChatId::from_source(source), ChatFacts::from_source(source))
+    }
+
+    #[test]
+    fn a_chat_is_remembered_found_and_restored() {
+        let settings = Settings::embedded("/nowhere");
+        let (mut chats, mut effects) = (Chats::new(&settings), Effects::default());
+        assert_eq!((chats.len(), chats.find("D1")), (0, None));
+        for (user, chat, kind) in [("ann", "D1", "dm"), ("bob", "C1", "channel")] {
+            let (chat, facts) = parts(&source(user, chat, kind));
+            chats.learn(&chat, &facts, NOW, &mut effects);
+        }
+        let (commands, _) = effects.take_commands();
+        assert_eq!((chats.len(), commands.len()), (2, 2));
+        let (chat, facts) = parts(&source("ann", "D1", "dm"));
+        chats.learn(&chat, &facts, NOW, &mut effects);
+        assert_eq!(effects.commands(), 0, "that is known");
+        let known = chats.known(chats.find("D1").unwrap()).unwrap();
+        assert_eq!((known.chat.chat.as_str(), known.facts.message_id), ("D1", None));
+        let direct: Vec<_> = chats.direct(|_| true).collect();
+        assert_eq!((direct.len(), direct[0].chat.chat.as_str()), (1, "D1"));
+        let is_bob = |source: &SessionSource| source.user_id.as_ref().map(Scalar::as_str) == Some("bob");
+        assert_eq!(chats.direct(is_bob).count(), 0);
+        let session = chats.session(&chat, &facts);
+        assert_eq!(chats.of_session(&session).unwrap().chat.chat, "D1");
+        assert!(chats.of_session(&SessionKey::from_text("elsewhere")).is_none());
+        let mut next = Chats::new(&settings);
+        let people: Vec<_> = (commands.into_iter())
+            .filter_map(|command| match command {
+                Command::RememberChat(row) => next.restore(&row),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(people, ["ann", "bob"].map(|user| PersonId::new("slack", user)));
+        assert_eq!((next.len(), next.find("C1").is_some()), (2, true));
+        let target = |thread: Option<&str>| Target {
+            platform: "slack".to_owned(),
+            chat: "C1".to_owned(),
+            thread: thread.map(str::to_owned),
+        };
+        let found = next.of_target(&target(Some("t")));
+        assert_eq!(found.facts.thread_id.as_deref(), Some("t"));
+        assert_eq!(found.facts.user_id.as_deref(), Some("bob"), "what is known of it");
+        assert_eq!(next.of_target(&target(None)).facts.thread_id, None);
+    }
+
+    #[test]
+    fn a_job_is_made_in_the_chat_of_its_author_or_of_the_operators_turn() {
+        let (chat, mut facts) = parts(&source("ann", "C1", "channel"));
+        facts.thread_id = Some("t".into());
+        let author = |chat: &str, kind: &str| Author::from_source(&source("ann", chat, kind), &NoAliases);
+        let here = job_origin(&author("C1", "channel"), &chat, &facts).unwrap();
+        assert_eq!(
+            (here.chat_id.as_str(), here.thread_id.as_deref()),
+            ("C1", Some("t"))
+        );
+        assert_eq!(
+            (here.user_id.as_deref(), here.chat_type.as_deref()),
+            (Some("ann"), Some("group"))
+        );
+        let away = job_origin(&author("D1", "dm"), &chat, &facts).unwrap();
+        assert_eq!((away.chat_id.as_str(), away.thread_id), ("D1", None));
+        assert_eq!(away.chat_type.as_deref(), Some("dm"));
+        let operator = job_origin(&Author::operator(), &chat, &facts).unwrap();
+        assert_eq!((operator.chat_id.as_str(), operator.user_id), ("C1", None));
+        let nowhere = ChatId {
+            chat: "".into(),
+            ..chat
+        };
+        assert_eq!(job_origin(&Author::operator(), &nowhere, &facts), None);
+    }
+}

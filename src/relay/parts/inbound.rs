@@ -344,6 +344,31 @@ mod tests {
     }
 
     #[test]
+    fn everything_that_arrives_is_counted_by_what_it_is() {
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        for kind in [
+            InboxKind::Inbound,
+            InboxKind::Forward,
+            InboxKind::Forward,
+            InboxKind::Job,
+        ] {
+            inbound.count(kind);
+        }
+        inbound.count_duplicate();
+        inbound.count_rejected();
+        assert!(inbound.count_empty() && !inbound.count_empty(), "the first time");
+        let counters = inbound.counters();
+        assert_eq!((counters.messages, counters.forwards), (1, 2));
+        assert_eq!(
+            (counters.duplicates, counters.rejected, counters.empty),
+            (1, 1, 2)
+        );
+        assert!(!inbound.has_waiting());
+        inbound.set_waiting(true);
+        assert!(inbound.has_waiting());
+    }
+
+    #[test]
     fn a_platform_that_is_not_announced_is_noted_once_and_only_some_are() {
         let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
         assert!(!inbound.note_undeclared(Platform::RELAY.as_str()));

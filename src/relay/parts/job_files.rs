@@ -123,3 +123,46 @@ fn with_skills(skills: &dyn SkillStore, names: &[String], own: String) -> JobPro
     parts.extend(Some(own).filter(|own| !own.is_empty()));
     Ok(parts.join("\n\n"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cron::output;
+    use jiff::Timestamp;
+    use jiff::tz::TimeZone;
+    use serde_json::json;
+
+    fn job(record: serde_json::Value) -> Job {
+        Job::from_record(record).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_output_is_written_when_all_are_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = JobFiles::new(&Settings::embedded(dir.path()));
+        let job = job(json!({"id": "a1", "prompt": "look"}));
+        let file = OutputFile::new(&job, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+        let path = files.save(file, output::page(&job, "done", None));
+        files.flush(Duration::from_secs(20)).await;
+        assert!(files.writes.is_empty());
+        let page = std::fs::read_to_string(dir.path().join(path)).unwrap();
+        assert!(page.contains("look") && page.contains("done"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn a_prompt_is_there_at_once_unless_skills_are_read_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = JobFiles::new(&Settings::embedded(dir.path()));
+        let own = files.prompt(TurnId(1), &job(json!({"id": "a1", "prompt": "look"})));
+        assert_eq!(own, Some(Ok("look".to_owned())));
+        let none = files.prompt(TurnId(1), &job(json!({"id": "a1"})));
+        assert!(none.unwrap().unwrap_err().contains("no prompt"));
+        assert_eq!(files.outstanding(), 0);
+        let skilled = job(json!({"id": "a1", "skill": "tidy"}));
+        assert_eq!(files.prompt(TurnId(2), &skilled), None);
+        assert_eq!(files.outstanding(), 1);
+        let (turn, prompt) = files.next_prompt().await;
+        assert_eq!((turn, files.outstanding()), (TurnId(2), 0));
+        assert!(prompt.unwrap_err().contains("tidy"), "there is no such skill");
+    }
+}

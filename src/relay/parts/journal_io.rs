@@ -222,3 +222,74 @@ impl JournalIo {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Generation;
+    use crate::store::{InboxSeq, JournalSettings};
+    use crate::wire::SessionKey;
+
+    const NOW: i64 = 1_790_000_000_000;
+
+    fn failing(reason: &str) -> Health {
+        Health::Failing {
+            reason: reason.into(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failing_journal_is_unwell_until_it_works_and_what_it_rejected_comes_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+        let (_, health) = watch::channel(Health::Ok);
+        let mut io = JournalIo::new(opened.journal, health);
+        assert!(io.failing().is_none() && !io.is_unwell() && !io.is_lost());
+        assert!(!io.on_health(failing("no room")));
+        assert!(io.is_unwell());
+        assert_eq!(io.failing().map(String::as_str), Some("no room"));
+        assert!(!io.on_health(Health::Ok), "nothing was rejected");
+        assert!(io.failing().is_none() && !io.is_unwell());
+        io.rejected();
+        assert!(io.is_unwell());
+        assert!(io.on_health(Health::Ok) && !io.on_health(Health::Ok), "once");
+        assert!(!io.is_unwell());
+        assert_eq!(io.health(), Health::Ok);
+        io.lost();
+        assert!(io.is_lost());
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_is_counted_by_what_they_wait_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+        let (_, health) = watch::channel(Health::Ok);
+        let mut io = JournalIo::new(opened.journal, health);
+        let mut effects = Effects::default();
+        io.submit(&mut effects);
+        assert_eq!((io.outstanding(), io.has_room()), (0, true));
+        let load = |token| Command::NextQueued {
+            token,
+            session: "s".into(),
+            after: InboxSeq(0),
+            limit: 1,
+        };
+        let ops = effects.request(Pending::Ops(None), load);
+        effects.request(Pending::SessionRows(SessionKey::from_text("s")), load);
+        effects.request(Pending::Quarantine(Generation::first()), load);
+        io.submit(&mut effects);
+        assert_eq!(effects.commands(), 0);
+        assert_eq!((io.outstanding(), io.uncommitted()), (3, 2));
+        assert_eq!((io.accepting(), io.adding()), (1, 1));
+        assert!(matches!(io.take(ops), Some(Pending::Ops(None))));
+        assert!(io.take(ops).is_none());
+        assert_eq!((io.outstanding(), io.uncommitted(), io.adding()), (2, 1, 0));
+        let read = opened.batches.recv().await.unwrap();
+        assert!(!read.completions.is_empty(), "the journal has the commands");
+        let waiting = (10..).map(|token| (token, Pending::Handed));
+        io.pending.extend(waiting.take(MAX_UNCOMMITTED - 3));
+        assert!(io.has_room());
+        io.pending.insert(9, Pending::Handed);
+        assert!(!io.has_room());
+    }
+}

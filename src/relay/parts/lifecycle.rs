@@ -302,8 +302,24 @@ mod tests {
         lifecycle.begin_shutdown(secs(0));
         lifecycle.step(secs(0), true, true);
         assert!(!lifecycle.is_over(), "messages may still come");
+        assert!(lifecycle.takes_frames());
         lifecycle.idle_answered();
+        lifecycle.step(secs(0), true, false);
+        assert!(!lifecycle.is_over(), "something is on its way");
         lifecycle.step(secs(0), true, true);
-        assert!(lifecycle.is_over());
+        assert!(lifecycle.is_over() && !lifecycle.takes_frames());
+    }
+
+    #[test]
+    fn no_frames_are_taken_from_a_transport_that_has_none() {
+        let mut lifecycle = lifecycle();
+        assert!(lifecycle.is_serving() && lifecycle.takes_frames());
+        lifecycle.frames_closed();
+        assert!(lifecycle.is_serving() && !lifecycle.takes_frames());
+        assert!(!lifecycle.is_reconnecting() && !lifecycle.is_reconnect_due(secs(1), 0));
+        lifecycle.plan_reconnect(secs(0));
+        assert!(!lifecycle.is_reconnect_due(IN_FLIGHT_GRACE, 1));
+        assert!(lifecycle.is_reconnect_due(FIRST_RECONNECT + IN_FLIGHT_GRACE, 1));
+        assert!(!lifecycle.is_reconnecting());
     }
 }

@@ -142,3 +142,104 @@ impl RelayLink {
         self.transport.disconnect(within).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::DormancyRefused;
+    use crate::relay::transport::{InboundSender, ResultSender, TransportFuture};
+    use std::sync::Mutex;
+
+    /// Notes what it is asked.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Notes {
+        fn note(&self, what: &str) {
+            self.0.lock().unwrap().push(what.to_owned());
+        }
+    }
+
+    impl RelayTransport for Notes {
+        fn connect(&self, _: InboundSender) {}
+        fn status(&self) -> watch::Receiver<LinkStatus> {
+            watch::channel(LinkStatus::default()).1
+        }
+        fn submit(&self, op: Op, _: ResultSender) {
+            self.note(&format!("op {}", op.id.0));
+        }
+        fn acknowledge(&self, generation: Generation, buffer_id: String) {
+            self.note(&format!("acknowledge {generation} {buffer_id}"));
+        }
+        fn send_interrupt(&self, session_key: String, _: Option<String>) {
+            self.note(&format!("interrupt {session_key}"));
+        }
+        fn leave_unanswered(&self, platform: &str, message_id: &str) {
+            self.note(&format!("unanswered {platform} {message_id}"));
+        }
+        fn answer_privately(&self, platform: &str, message_id: &str) {
+            self.note(&format!("privately {platform} {message_id}"));
+        }
+        fn go_idle(&self, _: Duration) -> TransportFuture<'_, bool> {
+            Box::pin(async { false })
+        }
+        fn go_dormant(&self) -> TransportFuture<'_, Result<(), DormancyRefused>> {
+            Box::pin(async { Ok(()) })
+        }
+        fn wake(&self) {
+            self.note("wake");
+        }
+        fn reconnect(&self) {
+            self.note("reconnect");
+        }
+        fn disconnect(&self, _: Duration) -> TransportFuture<'_, ()> {
+            Box::pin(async { self.note("disconnect") })
+        }
+    }
+
+    #[tokio::test]
+    async fn the_transport_is_asked_and_what_it_reports_is_compared() {
+        let notes = Arc::new(Notes::default());
+        let asked = || std::mem::take(&mut *notes.0.lock().unwrap());
+        let (results, _) = mpsc::channel(1);
+        let transport: Arc<dyn RelayTransport> = Arc::clone(&notes) as _;
+        let settings = Settings::embedded("/nowhere");
+        let mut link = RelayLink::new(transport, results, &settings, 5);
+        assert!(!link.is_live() && link.revoked().is_none() && link.since_ms() == 5);
+        assert!(!link.stop_elsewhere("s", None), "there is no connection");
+        let first = Generation::first();
+        let live = LinkStatus {
+            live: Some(first),
+            state: "live".to_owned(),
+            ..LinkStatus::default()
+        };
+        let change = link.changed(live.clone(), 9);
+        assert!(change.connection && !change.descriptors && link.is_live());
+        assert_eq!((link.since_ms(), link.status().state.as_str()), (9, "live"));
+        let change = link.changed(live.clone(), 10);
+        assert!(!change.connection && link.since_ms() == 9);
+        assert!(!link.describes("discord"));
+        assert_eq!(link.stop_elsewhere("s", Some("slack")), settings.has_connector());
+        let stops = usize::from(settings.has_connector());
+        assert_eq!(asked(), vec!["interrupt s"; stops]);
+        link.acknowledge(first, "b".to_owned());
+        link.leave_unanswered("slack", "m");
+        link.answer_privately("slack", "n");
+        link.reconnect();
+        link.wake();
+        link.disconnect(Duration::ZERO).await;
+        let wanted = [
+            "acknowledge 1 b",
+            "unanswered slack m",
+            "privately slack n",
+            "reconnect",
+            "wake",
+            "disconnect",
+        ];
+        assert_eq!(asked(), wanted);
+        let reason = "gone".to_owned();
+        let ended = Some(End::Revoked { reason });
+        link.changed(LinkStatus { ended, ..live }, 11);
+        assert_eq!(link.revoked(), Some("gone"));
+    }
+}

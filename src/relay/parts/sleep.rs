@@ -506,4 +506,143 @@ mod tests {
         let mut state = dormant(at(0, 0));
         assert!(state.check(at(1000, 6100)), "frozen for five seconds");
     }
+
+    fn secs(secs: u64) -> Moment {
+        let ms = secs * 1_000;
+        at(ms, HOUR + i64::try_from(ms).unwrap())
+    }
+
+    const NONE: OutstandingWork = OutstandingWork {
+        turns: 0,
+        queued: 0,
+        ops: 0,
+        uncommitted: 0,
+        prompts: 0,
+        unseen: false,
+        next_due: None,
+    };
+    const SOME: OutstandingWork = OutstandingWork { turns: 1, ..NONE };
+
+    /// A relay that was idle for long enough: the connector is asked to buffer. Also since when, in seconds.
+    fn going_idle(action: SleepAction) -> (Sleeper, u64) {
+        let mut settings = Settings::embedded("/nowhere");
+        settings.sleep.enabled = true;
+        settings.sleep.action = action;
+        settings.connector.wake_url = Some("https://wake.example".to_owned());
+        let suspender = Suspender::new(|| std::future::ready(Ok(())));
+        let mut sleeper = Sleeper::new(&settings, Some(suspender), secs(0)).unwrap();
+        assert_eq!(sleeper.step(secs(0), true, &NONE), SleepStep::Nothing);
+        assert!(!sleeper.task_due && sleeper.deadline(Duration::ZERO, false).is_none());
+        let idle = settings.sleep.idle_secs;
+        assert_eq!(sleeper.deadline(Duration::ZERO, true), Some(secs(idle).mono));
+        assert_eq!(sleeper.step(secs(idle), true, &NONE), SleepStep::Nothing);
+        assert!(matches!(sleeper.state, SleepState::GoingIdle) && sleeper.task_due);
+        (sleeper, idle)
+    }
+
+    /// The same with its socket closed.
+    fn closed(action: SleepAction) -> (Sleeper, u64) {
+        let (mut sleeper, now) = going_idle(action);
+        let buffers = SleepEvent::IdleAnswered(true);
+        assert_eq!(sleeper.task_ended(buffers, secs(now), &NONE), SleepStep::Nothing);
+        assert!(matches!(sleeper.state, SleepState::Closing) && sleeper.task_due);
+        let closed = SleepEvent::SocketClosed(Ok(()));
+        assert_eq!(sleeper.task_ended(closed, secs(now), &NONE), SleepStep::Nothing);
+        assert_eq!(sleeper.counters().sleeps, 1);
+        (sleeper, now)
+    }
+
+    #[test]
+    fn work_or_a_wake_on_the_way_to_sleep_calls_it_off() {
+        for (answer, work, wakes) in [(true, &SOME, false), (false, &NONE, false), (true, &NONE, true)] {
+            let (mut sleeper, now) = going_idle(SleepAction::Wait);
+            if wakes {
+                assert_eq!(sleeper.wake(secs(now)), SleepStep::Wake);
+            }
+            let answered = SleepEvent::IdleAnswered(answer);
+            assert_eq!(sleeper.task_ended(answered, secs(now), work), SleepStep::CallOff);
+            assert!(matches!(sleeper.state, SleepState::Awake) && !sleeper.task_due);
+            assert_eq!((sleeper.counters().refused, sleeper.counters().sleeps), (1, 0));
+        }
+        let (mut sleeper, now) = going_idle(SleepAction::Wait);
+        sleeper.task_ended(SleepEvent::IdleAnswered(true), secs(now), &NONE);
+        sleeper.wake(secs(now));
+        let closed = SleepEvent::SocketClosed(Ok(()));
+        assert_eq!(sleeper.task_ended(closed, secs(now), &NONE), SleepStep::Wake);
+        assert!(matches!(sleeper.state, SleepState::Waking));
+    }
+
+    #[test]
+    fn a_relay_without_a_socket_wakes_for_work_and_notes_how_long_that_took() {
+        let (mut sleeper, now) = closed(SleepAction::Wait);
+        assert!(matches!(sleeper.state, SleepState::Dormant { .. }) && !sleeper.task_due);
+        let next = sleeper.deadline(secs(now).mono, false);
+        assert_eq!(next, Some(secs(now).mono + SLEEP_CHECK));
+        let status = |state: &str, is_live: bool| LinkStatus {
+            state: state.to_owned(),
+            live: is_live.then(crate::link::Generation::first),
+            ..LinkStatus::default()
+        };
+        sleeper.on_link(&status(DORMANT, false), secs(now));
+        assert_eq!(sleeper.step(secs(now + 1), false, &NONE), SleepStep::Nothing);
+        assert_eq!(sleeper.step(secs(now + 2), false, &SOME), SleepStep::Wake);
+        sleeper.on_link(&status("dialing", false), secs(now + 3));
+        assert_eq!(sleeper.counters().wakes, 0);
+        sleeper.on_link(&status("live", true), secs(now + 4));
+        assert_eq!(sleeper.counters().wakes, 1);
+        sleeper.on_link(&status("live", true), secs(now + 5));
+        assert_eq!(sleeper.counters().wakes, 1, "it is awake");
+        sleeper.acknowledged(secs(now + 7));
+        sleeper.acknowledged(secs(now + 9));
+        assert_eq!(sleeper.last_wake(), Some(Duration::from_secs(5)));
+        let (mut slow, now) = closed(SleepAction::Wait);
+        assert_eq!(slow.wake(secs(now)), SleepStep::Wake);
+        slow.acknowledged(secs(now + 61));
+        assert_eq!(slow.last_wake(), None, "that was something else");
+    }
+
+    #[test]
+    fn a_process_that_exits_to_sleep_is_over() {
+        let (going, _) = going_idle(SleepAction::Exit);
+        assert!(!going.is_over());
+        let (sleeper, now) = closed(SleepAction::Exit);
+        assert!(sleeper.is_over() && !sleeper.task_due);
+        assert_eq!(sleeper.deadline(secs(now).mono, true), None);
+    }
+
+    #[test]
+    fn a_machine_is_suspended_and_comes_back_whatever_the_answer_was() {
+        let (mut sleeper, now) = closed(SleepAction::Suspend);
+        assert!(matches!(sleeper.state, SleepState::Suspending { .. }) && sleeper.task_due);
+        assert_eq!(
+            sleeper.wake(secs(now)),
+            SleepStep::Nothing,
+            "it may freeze at any moment"
+        );
+        let refused = SleepEvent::Suspended(Err("no".to_owned()));
+        assert_eq!(sleeper.task_ended(refused, secs(now), &NONE), SleepStep::Wake);
+        assert_eq!(sleeper.counters().refused, 1);
+        let (mut sleeper, now) = closed(SleepAction::Suspend);
+        let agreed = || SleepEvent::Suspended(Ok(()));
+        assert_eq!(sleeper.task_ended(agreed(), secs(now), &NONE), SleepStep::Nothing);
+        assert!(matches!(sleeper.state, SleepState::Freezing { .. }));
+        assert_eq!(
+            sleeper.deadline(secs(now).mono, false),
+            Some(secs(now).mono + FREEZE_CHECK)
+        );
+        assert_eq!(
+            sleeper.task_ended(agreed(), secs(now), &NONE),
+            SleepStep::Nothing,
+            "late"
+        );
+        assert_eq!(sleeper.step(secs(now + 14), false, &SOME), SleepStep::Nothing);
+        assert_eq!(sleeper.step(secs(now + 15), false, &NONE), SleepStep::Wake);
+        let (mut sleeper, now) = closed(SleepAction::Suspend);
+        let back = at(now * 1_000, 3 * HOUR + HOUR);
+        assert_eq!(
+            sleeper.task_ended(agreed(), back, &NONE),
+            SleepStep::Wake,
+            "it was frozen"
+        );
+    }
 }

@@ -621,3 +621,6 @@ fn instant(micros: i64) -> Timestamp {
 fn clip(text: &str) -> String {
     text.chars().take(MAX_ERROR_CHARS).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,7 @@
 //! The journal's inside: faults made by a second connection, upkeep on a made-up clock.
 
 mod bounds;
+mod inspecting;
 
 use super::apply::{CommandOutcome, JournalDb};
 use super::retention::{SliceContext, Upkeep, used_bytes, vacuum_slice};

@@ -487,3 +487,6 @@ fn usage_row(
 fn decision(allowed: bool) -> &'static str {
     if allowed { "allowed" } else { "refused" }
 }
+
+#[cfg(test)]
+mod tests;

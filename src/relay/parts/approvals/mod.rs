@@ -498,3 +498,6 @@ impl Approvals {
         }));
     }
 }
+
+#[cfg(test)]
+mod tests;

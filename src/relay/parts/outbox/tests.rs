@@ -5,7 +5,8 @@ use serde_json::json;
 use super::results::RETRY_AFTER;
 use super::*;
 use crate::adapter::RateLimitSettings;
-use crate::link::SendResult;
+use crate::adapter::prompt::QuestionId;
+use crate::link::{NotSent, SendResult};
 use crate::store::{InboxSeq, OpRow, OpState};
 use crate::wire::{ConnectorFrame, OpResult, Outcome};
 
@@ -340,5 +341,145 @@ fn a_rate_limited_lane_is_held_once_however_often_it_is_retried() {
         }
         assert_eq!(world.outbox.held.len(), 1);
         world.skip(Duration::from_secs(2));
+    }
+}
+
+/// An op that is not journaled.
+fn ephemeral(world: &mut World, priority: Priority, owner: OpOwner, text: &str) -> OpId {
+    let id = world.outbox.next_id();
+    let action = json!({"op": "send", "chat_id": "c", "content": text}).to_string();
+    let raw = serde_json::value::RawValue::from_string(action).unwrap();
+    let op = EphemeralOp {
+        id,
+        body: OpBody {
+            lane: CHAT.into(),
+            platform: None,
+            bot_id: None,
+            name: "send".into(),
+            action: raw.into(),
+        },
+        priority,
+        timeout: None,
+        owner,
+    };
+    world.outbox.queue(op, true, world.now.mono, &mut world.effects);
+    id
+}
+
+fn question() -> OpOwner {
+    let prompt = serde_json::from_value(json!("n.1")).unwrap();
+    OpOwner::Question(QuestionId(1), prompt)
+}
+
+#[test]
+fn a_question_waits_for_a_rate_limit_a_few_times_and_a_thread_never() {
+    let limited = answered(&json!({"success": false, "code": "rate_limited", "retry_after": 1}));
+    let sent = |owner: OpOwner| {
+        let mut world = World::new(ResendUnknown::Answers);
+        ephemeral(&mut world, Priority::Text, owner, "?");
+        let mut sent = 0;
+        while let Some((id, _)) = world.advance().sent.pop() {
+            sent += 1;
+            world.result(id, limited.clone());
+            world.skip(Duration::from_secs(3));
+        }
+        let limits = world.outbox.counters().rate_limited;
+        (sent, limits, world.outbox.outstanding())
+    };
+    assert_eq!(sent(question()), (6, 5, 0));
+    assert_eq!(sent(OpOwner::GroupThread("k".into())), (1, 0, 0));
+}
+
+#[test]
+fn what_could_not_be_sent_keeps_its_place_for_a_question_and_is_over_for_others() {
+    for (owner, is_kept) in [
+        (question(), true),
+        (OpOwner::GroupThread("k".into()), true),
+        (OpOwner::Nobody, false),
+    ] {
+        let mut world = World::new(ResendUnknown::Answers);
+        ephemeral(&mut world, Priority::Text, owner, "?");
+        let (id, _) = world.sent();
+        assert_eq!((world.outbox.ephemeral(), world.outbox.in_flight()), (1, 1));
+        world.result(id, SendResult::NotSent(NotSent::NotLive));
+        assert_eq!(world.outbox.in_flight(), 0);
+        world.outbox.disconnected();
+        assert_eq!(world.outbox.ephemeral(), usize::from(is_kept));
+        world.outbox.connected();
+        assert_eq!(world.advance().sent.len(), usize::from(is_kept));
+        world.result(id, SendResult::NotSent(NotSent::Closing));
+        assert_eq!(world.outbox.ephemeral(), 0, "nothing waits at the end");
+    }
+}
+
+#[test]
+fn an_indicator_goes_beside_the_texts_of_a_chat_or_not_at_all() {
+    let mut world = World::new(ResendUnknown::Answers);
+    let id = ephemeral(&mut world, Priority::Indicator, OpOwner::Nobody, "...");
+    assert_eq!(world.advance().texts(), ["..."]);
+    world.apply(id);
+    let counters = world.outbox.counters();
+    assert_eq!((counters.applied, counters.indicators_failed), (1, 0));
+    let id = ephemeral(&mut world, Priority::Indicator, OpOwner::Nobody, "...");
+    world.refuse(id);
+    let counters = world.outbox.counters();
+    assert_eq!((counters.refused, counters.indicators_failed), (1, 1));
+    let text = ephemeral(&mut world, Priority::Text, OpOwner::Nobody, "one");
+    ephemeral(&mut world, Priority::Text, OpOwner::Nobody, "two");
+    ephemeral(&mut world, Priority::Indicator, OpOwner::Nobody, "...");
+    assert_eq!(world.outbox.counters().indicators_dropped, 1, "texts wait");
+    assert_eq!(world.advance().texts(), ["one"]);
+    assert_eq!(world.refuse(text).texts(), ["two"]);
+    assert_eq!(world.outbox.counters().indicators_failed, 1, "a text is none");
+}
+
+#[test]
+fn a_row_is_marked_when_its_op_is_on_its_way_for_a_while() {
+    let mut world = World::new(ResendUnknown::Answers);
+    world.add(1, "send", "one");
+    world.sent();
+    let since = world.now.mono;
+    assert_eq!(world.outbox.deadline(), Some(since + MARK_AFTER));
+    let mark = |world: &mut World, after: Duration, all, has_left| {
+        let now = since + after;
+        world.outbox.mark_sent(now, all, |_| has_left, &mut world.effects);
+        let (commands, _) = world.effects.take_commands();
+        commands.len()
+    };
+    let before = MARK_AFTER.checked_sub(Duration::from_millis(1)).unwrap();
+    assert_eq!(mark(&mut world, before, false, true), 0);
+    assert_eq!(mark(&mut world, MARK_AFTER, false, false), 0, "it has not left");
+    assert_eq!(world.outbox.deadline(), Some(since + MARK_AFTER * 2));
+    assert_eq!(world.outbox.outstanding(), 2, "the op, and its mark");
+    assert_eq!(mark(&mut world, MARK_AFTER, true, true), 1);
+    assert_eq!((world.outbox.deadline(), world.outbox.outstanding()), (None, 1));
+}
+
+#[test]
+fn what_follows_in_the_place_of_an_op_goes_out_next() {
+    let mut world = World::new(ResendUnknown::Answers);
+    let mut row = world.row(1, "send", "one", OpState::Pending);
+    let mut body: serde_json::Value = serde_json::from_slice(&row.op).unwrap();
+    body["then"] = json!([{"op": "send", "chat_id": "c", "content": "two"}]);
+    body["fallback"] = json!([{"op": "send", "chat_id": "c", "content": "instead"}]);
+    row.op = body.to_string().into_bytes();
+    for (applied, texts) in [(true, ["one", "two", ""]), (false, ["one", "instead", "two"])] {
+        let mut world = World::new(ResendUnknown::Answers);
+        world.outbox.recover(&row, world.now, &mut world.effects);
+        let mut next = Some(world.sent());
+        for (number, text) in texts.into_iter().enumerate() {
+            let Some((id, sent)) = next.take() else {
+                assert_eq!(text, "");
+                continue;
+            };
+            assert_eq!(sent, text);
+            let mut seen = if number == 0 && !applied {
+                world.refuse(id)
+            } else {
+                world.apply(id)
+            };
+            next = seen.sent.pop();
+        }
+        assert_eq!((world.outbox.durable(), world.outbox.in_flight()), (0, 0));
     }
 }

@@ -288,3 +288,17 @@ fn a_clock_that_was_ahead_makes_the_jobs_be_repaired() {
     scheduler.step(at(50), true, &mut effects);
     assert_eq!(repairs(&mut effects), 0, "once");
 }
+
+#[test]
+fn a_run_that_ended_has_its_job_replaced_and_the_jobs_read_again() {
+    let mut scheduler = scheduler(CronProvider::Builtin, None);
+    let mut effects = Effects::default();
+    scheduler.step(at(10), true, &mut effects);
+    effects.take_commands();
+    let mut later = hourly("aaaaaaaaaaaa");
+    let next = schedule::plus_secs(instant(at(0)), 7_200);
+    later.job.set_next_run(Some(next), &TimeZone::UTC);
+    scheduler.finished(Some(later));
+    assert_eq!(scheduler.next_due(at(20)), Some(Duration::from_secs(7_200)));
+    assert!(scheduler.reads.stale);
+}

@@ -476,3 +476,6 @@ pub fn decode_line(kind: InboxKind, line: &[u8], labels: &LabelMemory) -> Option
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

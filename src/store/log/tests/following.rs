@@ -311,3 +311,32 @@ fn a_journal_knows_what_it_has_alone_and_a_copy_of_it_is_not_alone() {
     let marks = stream_marks(other.path()).unwrap();
     assert_eq!((marks.position, marks.alone, marks.member), (Some(7), None, None));
 }
+
+#[tokio::test]
+async fn a_standby_applies_what_it_is_given_and_knows_whether_it_holds_anything() {
+    use super::super::super::follower::Follower;
+    let (active, standby) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let settings = JournalSettings::default;
+    let db = open_held(active.path(), &settings());
+    let (_, state) = reads::recover(&db, &settings()).unwrap();
+    let mut journal = JournalDb::new(&db, state).unwrap();
+    let stream = Stream::default();
+    journal.replicate_to(Box::new(stream.clone())).unwrap();
+    let change = Command::SetAccess(AccessRow {
+        kind: "rule".to_owned(),
+        platform: "p".to_owned(),
+        person: "u".to_owned(),
+        value: Some("x".to_owned()),
+    });
+    journal.transact(&[change], NOW).unwrap();
+    let records = stream.records.lock().unwrap().clone();
+    let (follower, state) = Follower::open(standby.path(), settings(), NOW).unwrap();
+    assert!(state.is_empty && state.marks.position.is_none());
+    follower.apply(records, NOW).await.unwrap();
+    follower.close();
+    let (follower, state) = Follower::open(standby.path(), settings(), NOW).unwrap();
+    assert_eq!((state.is_empty, state.marks.position), (false, Some(1)));
+    follower.close();
+    let held = open_held(standby.path(), &settings());
+    assert_eq!(dump(&held, "access"), dump(&db, "access"));
+}

@@ -1,0 +1,455 @@
+//! Questions of agents on a made-up clock.
+
+use serde_json::json;
+
+use super::*;
+use crate::agent::{Choice, Meaning, Question, QuestionKind};
+use crate::link::{Moment, NotSent};
+use crate::wire::{CapabilityDescriptor, OpResult, SessionSource};
+
+struct World {
+    approvals: Approvals,
+    adapters: Adapters,
+    effects: Effects,
+    now: Duration,
+}
+
+/// A question that is asked.
+struct Asked {
+    answer: oneshot::Receiver<PromptAnswer>,
+    question: QuestionId,
+    prompt: PromptId,
+    op: OpId,
+}
+
+const OWNER: Asker = Asker {
+    is_owner: true,
+    is_direct: true,
+    has_rules: true,
+};
+
+impl World {
+    fn new(settings: &PromptSettings) -> Self {
+        let mut descriptor = CapabilityDescriptor::placeholder("discord");
+        descriptor.supported_ops = ["send", "edit", "prompt"].map(str::to_owned).into();
+        let descriptors = [("discord".to_owned(), Arc::new(descriptor))];
+        let identities = [("discord".to_owned(), "b".to_owned())];
+        Self {
+            approvals: Approvals::new(settings, 7, OpIds::new(1), "the connector"),
+            adapters: Adapters::new(
+                identities.into_iter(),
+                descriptors.into_iter(),
+                Arc::default(),
+                Arc::default(),
+                Arc::default(),
+            ),
+            effects: Effects::default(),
+            now: Duration::from_secs(1_000),
+        }
+    }
+
+    fn effects(&mut self) -> Vec<Effect> {
+        std::iter::from_fn(|| self.effects.next()).collect()
+    }
+
+    /// The op that shows a question.
+    fn shown(&mut self) -> (QuestionId, PromptId, OpId) {
+        let effects = self.effects();
+        let shown = effects.into_iter().find_map(|effect| match effect {
+            Effect::Queue(EphemeralOp {
+                id,
+                owner: OpOwner::Question(question, prompt),
+                ..
+            }) => Some((question, prompt, id)),
+            _ => None,
+        });
+        shown.expect("a question is shown")
+    }
+
+    fn ask(&mut self, turn: u64, asker: Asker) -> Asked {
+        let (reply, answer) = oneshot::channel();
+        let adapter = self.adapters.get("discord");
+        let asking = asking(turn);
+        self.approvals.ask(
+            &asking,
+            asker,
+            question(),
+            reply,
+            &adapter,
+            self.now,
+            &mut self.effects,
+        );
+        let (question, prompt, op) = self.shown();
+        Asked {
+            answer,
+            question,
+            prompt,
+            op,
+        }
+    }
+
+    fn finish(&mut self, asked: &Asked, result: &SendResult) -> Vec<Effect> {
+        let prompt = asked.prompt.clone();
+        self.approvals.op_finished(
+            asked.question,
+            prompt,
+            result,
+            &self.adapters,
+            self.now,
+            &mut self.effects,
+        );
+        self.effects()
+    }
+
+    /// Ann presses a button.
+    fn press(&mut self, asked: &Asked, option: &str) -> Option<DecidedQuestion> {
+        let press = QuestionResponse::Press(ButtonPress {
+            prompt_id: asked.prompt.as_str().to_owned(),
+            option_id: option.to_owned(),
+            message_id: None,
+            private_reply: None,
+            chat: chat().0,
+            by: Person {
+                id: Some("ann".to_owned()),
+                name: None,
+            },
+        });
+        self.approvals
+            .respond(&press, &self.adapters, self.now, &mut self.effects)
+    }
+}
+
+fn session() -> SessionKey {
+    SessionKey::from_text("s")
+}
+
+fn chat() -> (ChatId, ChatFacts) {
+    let source = json!({"platform": "discord", "chat_id": "c", "chat_type": "dm", "user_id": "ann"});
+    let source = SessionSource::from_value(&source).unwrap();
+    (ChatId::from_source(&source), ChatFacts::from_source(&source))
+}
+
+fn asking(turn: u64) -> Asking {
+    let (chat, facts) = chat();
+    Asking {
+        turn: TurnId(turn),
+        session: session(),
+        chat: Arc::new(chat),
+        facts: Arc::new(facts),
+        personal: true,
+        is_quiet: false,
+        kept: None,
+    }
+}
+
+fn question() -> Question {
+    let choice = |id: &str, meaning| Choice {
+        id: id.to_owned(),
+        label: id.to_owned(),
+        meaning,
+    };
+    Question {
+        kind: QuestionKind::Approval,
+        text: "Run it?".to_owned(),
+        detail: None,
+        options: vec![
+            choice("once", Meaning::AllowOnce),
+            choice("always", Meaning::AllowAlways),
+            choice("no", Meaning::Deny),
+        ],
+        timeout: None,
+        resume: None,
+    }
+}
+
+fn applied() -> SendResult {
+    let result = OpResult {
+        success: true,
+        message_id: Some("m1".into()),
+        ..OpResult::default()
+    };
+    SendResult::Answered(Box::new(result.into()))
+}
+
+#[test]
+fn the_agent_gets_what_a_person_decides() {
+    let mut world = World::new(&PromptSettings::default());
+    let mut asked = world.ask(1, OWNER);
+    assert_eq!(
+        (world.approvals.count(), world.approvals.counters().opened),
+        (1, 1)
+    );
+    world.finish(&asked, &applied());
+    let decided = world.press(&asked, "o1").unwrap();
+    assert_eq!(
+        (decided.title.as_str(), decided.answer.as_str()),
+        ("Run it?", "always")
+    );
+    assert_eq!(
+        asked.answer.try_recv(),
+        Ok(PromptAnswer::Chosen("always".to_owned()))
+    );
+    assert_eq!(
+        (world.approvals.count(), world.approvals.counters().answered),
+        (0, 1)
+    );
+    let effects = world.effects();
+    assert!(
+        matches!(effects[..], [Effect::Deliver(_)]),
+        "its end is shown: {effects:?}"
+    );
+    assert!(world.press(&asked, "o0").is_none(), "it is decided");
+}
+
+#[test]
+fn only_an_owner_who_alone_may_answer_allows_for_ever() {
+    let group = PromptSettings {
+        anyone_in_group: true,
+        ..PromptSettings::default()
+    };
+    let asker = |is_owner, is_direct, has_rules| Asker {
+        is_owner,
+        is_direct,
+        has_rules,
+    };
+    for (settings, asker, offers) in [
+        (&PromptSettings::default(), asker(true, true, true), true),
+        (&PromptSettings::default(), asker(true, false, true), true),
+        (&PromptSettings::default(), asker(false, true, true), false),
+        (&PromptSettings::default(), asker(false, true, false), true),
+        (&group, asker(true, false, true), false),
+        (&group, asker(true, true, true), true),
+        (&group, asker(true, false, false), true),
+    ] {
+        let mut world = World::new(settings);
+        let question = world.ask(1, asker).question;
+        let waiting = &world.approvals.waiting[&question];
+        let Recipient::Agent { choices, .. } = &waiting.recipient else {
+            panic!("an agent waits")
+        };
+        assert_eq!(
+            choices.iter().any(|choice| choice == "always"),
+            offers,
+            "{asker:?}"
+        );
+    }
+}
+
+#[test]
+fn the_setting_says_who_decides() {
+    let owners = PromptSettings {
+        approvers: Approvers::Owners,
+        ..PromptSettings::default()
+    };
+    let other = Asker {
+        is_owner: false,
+        ..OWNER
+    };
+    let decider = |settings, asker| World::new(settings).approvals.decider(asker);
+    assert_eq!(decider(&owners, other), Decider::Owner);
+    assert_eq!(decider(&owners, OWNER), Decider::Author);
+    assert_eq!(decider(&PromptSettings::default(), other), Decider::Author);
+    let chat = |platform: &str| {
+        let (chat, facts) = chat();
+        let platform = platform.into();
+        (ChatId { platform, ..chat }, facts)
+    };
+    let best = |platforms: &[&str]| {
+        let best = OwnerChat::best(platforms.iter().map(|name| chat(name)), "slack");
+        best.map(|(chat, _)| chat.platform.to_string())
+    };
+    assert_eq!(best(&["discord", "slack", "signal"]).as_deref(), Some("slack"));
+    assert_eq!(best(&["discord", "signal"]).as_deref(), Some("discord"));
+    assert_eq!(best(&[]), None);
+}
+
+#[test]
+fn a_question_without_an_owner_is_denied() {
+    let mut world = World::new(&PromptSettings::default());
+    let author = crate::access::Author::operator();
+    for (question, wanted) in [
+        (question(), PromptAnswer::Chosen("no".to_owned())),
+        (
+            Question {
+                options: Vec::new(),
+                ..question()
+            },
+            PromptAnswer::Cancelled,
+        ),
+    ] {
+        let (reply, mut answer) = oneshot::channel();
+        let asked = world.approvals.ask_owner(
+            &asking(1),
+            (&author, None),
+            question,
+            reply,
+            &world.adapters,
+            world.now,
+            &mut world.effects,
+        );
+        assert_eq!(asked.recorded, ("denied", "no_owner"));
+        assert_eq!(answer.try_recv(), Ok(wanted));
+    }
+    assert_eq!(world.approvals.count(), 0);
+    let (chat, facts) = chat();
+    let owner = OwnerChat {
+        session: session(),
+        chat,
+        facts,
+        is_quiet: false,
+    };
+    let (reply, mut answer) = oneshot::channel();
+    let asked = world.approvals.ask_owner(
+        &asking(1),
+        (&author, Some(owner)),
+        question(),
+        reply,
+        &world.adapters,
+        world.now,
+        &mut world.effects,
+    );
+    assert_eq!((asked.recorded, world.approvals.count()), (("asked", "owner"), 1));
+    world.effects();
+    world
+        .approvals
+        .withdraw_from_owners(|_, _| false, &mut world.effects);
+    assert!(answer.try_recv().is_err(), "the owner is still one");
+    world
+        .approvals
+        .withdraw_from_owners(|_, _| true, &mut world.effects);
+    assert_eq!(answer.try_recv(), Ok(PromptAnswer::Cancelled));
+    assert_eq!(world.approvals.count(), 0);
+}
+
+#[test]
+fn the_questions_of_a_turn_end_with_it_and_no_others() {
+    let mut world = World::new(&PromptSettings::default());
+    let (mut first, mut second) = (world.ask(1, OWNER), world.ask(2, OWNER));
+    world.approvals.withdraw_turn(TurnId(1), &mut world.effects);
+    assert_eq!(first.answer.try_recv(), Ok(PromptAnswer::Cancelled));
+    assert!(second.answer.try_recv().is_err());
+    let effects = world.effects();
+    assert!(
+        effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Withdraw(op) if *op == first.op))
+    );
+    world.approvals.op_renamed(second.question, first.op);
+    world.approvals.withdraw_turn(TurnId(2), &mut world.effects);
+    let effects = world.effects();
+    assert!(
+        effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Withdraw(op) if *op == first.op))
+    );
+}
+
+#[test]
+fn a_question_expires_and_one_that_no_agent_waits_for_ends_soon() {
+    let settings = PromptSettings {
+        timeout_secs: 100,
+        ..PromptSettings::default()
+    };
+    let mut world = World::new(&settings);
+    assert_eq!(world.approvals.deadline(), None);
+    let mut asked = world.ask(1, OWNER);
+    let gone = world.ask(2, OWNER);
+    world.finish(&asked, &applied());
+    world.finish(&gone, &applied());
+    world.approvals.expire(world.now, &mut world.effects);
+    assert_eq!(world.approvals.count(), 2);
+    assert_eq!(world.approvals.deadline(), Some(world.now + CHECK_INTERVAL));
+    drop(gone.answer);
+    let early = world.now + CHECK_INTERVAL * 9 / 10;
+    world.approvals.expire(early, &mut world.effects);
+    assert_eq!(world.approvals.count(), 2, "looked for from time to time");
+    world
+        .approvals
+        .expire(world.now + CHECK_INTERVAL, &mut world.effects);
+    assert_eq!(world.approvals.count(), 1);
+    world
+        .approvals
+        .expire(world.now + Duration::from_secs(99), &mut world.effects);
+    assert!(asked.answer.try_recv().is_err());
+    world
+        .approvals
+        .expire(world.now + Duration::from_secs(100), &mut world.effects);
+    assert_eq!(asked.answer.try_recv(), Ok(PromptAnswer::TimedOut));
+    assert_eq!(
+        (world.approvals.count(), world.approvals.counters().expired),
+        (0, 1)
+    );
+}
+
+#[test]
+fn a_question_that_cannot_be_shown_is_cancelled() {
+    let mut world = World::new(&PromptSettings::default());
+    let mut asked = world.ask(1, OWNER);
+    world.finish(&asked, &SendResult::NotSent(NotSent::Closing));
+    assert_eq!(asked.answer.try_recv(), Ok(PromptAnswer::Cancelled));
+    let mut asked = world.ask(1, OWNER);
+    world.finish(&asked, &SendResult::Lost);
+    assert!(asked.answer.try_recv().is_err(), "somebody may have seen it");
+    let refused = |code: Option<&str>| {
+        let result = OpResult {
+            code: code.map(Into::into),
+            ..OpResult::default()
+        };
+        SendResult::Answered(Box::new(result.into()))
+    };
+    let mut limited = world.ask(1, OWNER);
+    world.finish(&limited, &refused(Some("rate_limited")));
+    assert_eq!(limited.answer.try_recv(), Ok(PromptAnswer::Cancelled));
+    let mut again = world.ask(1, OWNER);
+    let effects = world.finish(&again, &refused(None));
+    assert!(
+        matches!(effects[..], [Effect::Queue(_)]),
+        "once more as text: {effects:?}"
+    );
+    assert!(again.answer.try_recv().is_err());
+}
+
+#[test]
+fn what_is_kept_of_questions_is_asked_for_when_it_changed() {
+    let mut world = World::new(&PromptSettings::default());
+    let now = Moment {
+        mono: world.now,
+        unix_ms: 1_790_000_000_000,
+    };
+    assert!(world.approvals.take_changed(now).is_none());
+    let asked = world.ask(1, OWNER);
+    world.finish(&asked, &applied());
+    let left = world.approvals.take_changed(now).unwrap();
+    assert_eq!((left.len(), left[0].kept.is_some()), (1, false));
+    assert!(world.approvals.take_changed(now).is_none());
+    world.approvals.mark_changed();
+    assert!(world.approvals.take_changed(now).is_some());
+    let kept = KeptTurn {
+        row: 5,
+        agent: "llm".to_owned(),
+        state: "there".to_owned(),
+    };
+    let waiting = world.approvals.waiting.get_mut(&asked.question).unwrap();
+    waiting.kept = Some(kept);
+    world.approvals.mark_changed();
+    let mut left = world.approvals.take_changed(now).unwrap();
+    let kept = left.remove(0).kept.unwrap();
+    assert_eq!(world.approvals.leave(), [TurnId(1)]);
+    assert!(
+        world.press(&asked, "o0").is_none(),
+        "the next process goes on with it"
+    );
+    let mut next = World::new(&PromptSettings::default());
+    assert!(next.approvals.restore(kept, now).is_some());
+    assert_eq!(
+        (next.approvals.count(), next.approvals.is_restored(InboxSeq(5))),
+        (1, true)
+    );
+    assert!(!next.approvals.is_restored(InboxSeq(6)));
+    assert_eq!(next.approvals.restored_rows().collect::<Vec<_>>(), [InboxSeq(5)]);
+    next.approvals.abandon_restored(InboxSeq(5));
+    assert!(!next.approvals.is_restored(InboxSeq(5)));
+    next.approvals
+        .expire(next.now + CHECK_INTERVAL, &mut next.effects);
+    assert_eq!(next.approvals.count(), 0, "nobody waits for it");
+}

@@ -1,0 +1,298 @@
+//! Turns and their rows, without agents.
+
+use serde_json::json;
+
+use super::*;
+use crate::relay::effects::{JobTask, Pending, RunSeq};
+use crate::wire::NoAliases;
+
+const NOW: i64 = 1_790_000_000_000;
+
+fn turns(running: usize) -> Turns {
+    let (requests, _) = mpsc::channel(1);
+    let limits = SessionLimits {
+        running,
+        queued: 4,
+        waiting: 8,
+    };
+    Turns::new(limits, requests, None)
+}
+
+fn key(name: &str) -> SessionKey {
+    SessionKey::from_text(name)
+}
+
+fn source(user: &str, chat: &str) -> SessionSource {
+    let source = json!({"platform": "slack", "user_id": user, "chat_id": chat, "chat_type": "group"});
+    SessionSource::from_value(&source).unwrap()
+}
+
+fn origin(session: &str, user: &str, chat: &str) -> TurnOrigin {
+    let source = source(user, chat);
+    let author = Author::from_source(&source, &NoAliases);
+    let span = MessageSpan::default();
+    TurnOrigin::new(key(session), &source, false, Arc::new(author), span)
+}
+
+/// A turn of this session that holds its place.
+fn hold(turns: &mut Turns, origin: TurnOrigin, task: Task) -> TurnId {
+    let Admission::Start(turn) = turns.admit(&origin.session) else {
+        panic!("there is room")
+    };
+    turns.hold_place(turn, origin, task);
+    turn
+}
+
+fn message() -> Task {
+    Task::Message(None)
+}
+
+fn row(seq: i64, session: &str, state: RowState) -> InboxRow {
+    InboxRow {
+        seq: InboxSeq(seq),
+        kind: InboxKind::Inbound,
+        session: session.into(),
+        buffer_id: None,
+        line: None,
+        state,
+        attempt: 1,
+        received_at: NOW,
+        started_at: None,
+        shown: None,
+    }
+}
+
+/// The rows that were asked to be read, and how many that were marked as running.
+fn reads(effects: &mut Effects) -> (Vec<i64>, usize) {
+    let (commands, _) = effects.take_commands();
+    let starts = commands.iter();
+    let starts = starts.filter(|command| matches!(command, Command::Start { .. }));
+    let starts = starts.count();
+    let loads = commands.iter().filter_map(|command| match command {
+        Command::Load { seq } => Some(seq.0),
+        _ => None,
+    });
+    (loads.collect(), starts)
+}
+
+#[test]
+fn a_turn_is_found_by_its_session_its_run_and_its_author() {
+    let mut turns = turns(8);
+    assert!(turns.is_empty() && turns.only_origin().is_none());
+    let ann = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    assert_eq!(turns.only_origin().unwrap().session, key("s1"));
+    let also_ann = hold(&mut turns, origin("s2", "ann", "C1"), message());
+    assert!(turns.only_origin().is_some(), "one author");
+    let bob = hold(&mut turns, origin("s3", "bob", "C2"), message());
+    assert!(turns.only_origin().is_none(), "two authors");
+    let run = Task::Job(JobTask {
+        run: RunSeq(7),
+        prompt: String::new(),
+    });
+    let of_job = TurnOrigin {
+        author: Arc::new(Author::operator()),
+        ..origin("s4", "", "C1")
+    };
+    let job = hold(&mut turns, of_job, run);
+    assert_eq!(turns.of_run(RunSeq(7)), Some((job, key("s4"))));
+    assert_eq!(turns.of_run(RunSeq(8)), None);
+    assert!(turns.is_message(bob) && !turns.is_message(job));
+    assert_eq!(turns.origin(bob).unwrap().session, key("s3"));
+    assert_eq!(turns.origin_of(&key("s2")).unwrap().session, key("s2"));
+    assert!(turns.origin_of(&key("s9")).is_none());
+    let mut people: Vec<TurnId> = turns.authors().map(|(turn, ..)| turn).collect();
+    people.sort_by_key(|turn| turn.0);
+    assert_eq!(people, [ann, also_ann, bob]);
+    let of_ann = Author::from_source(&source("ann", "C1"), &NoAliases);
+    let theirs = |chat: &str| {
+        let mut found = turns.started_by(&of_ann, &ChatId::from_source(&source("ann", chat)));
+        found.sort_by_key(|(turn, _)| turn.0);
+        found
+    };
+    assert_eq!(theirs("C1"), [(ann, key("s1")), (also_ann, key("s2"))]);
+    assert_eq!(theirs("C2"), []);
+    assert!(!turns.is_agent_running("llm"), "none has begun");
+    let states: Vec<&str> = turns.snapshot().map(|session| session.state).collect();
+    assert_eq!(states, ["starting"; 4]);
+}
+
+#[test]
+fn a_turn_that_stops_asks_nobody_and_a_stop_may_name_it() {
+    let mut turns = turns(8);
+    let first = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    let second = hold(&mut turns, origin("s2", "ann", "C1"), message());
+    assert!(turns.may_ask(first));
+    assert_eq!(turns.stop(&key("s1"), Some(second), StopReason::Asked), None);
+    assert_eq!(
+        turns.stop(&key("s1"), Some(first), StopReason::Asked),
+        Some(first)
+    );
+    assert!(!turns.may_ask(first) && turns.may_ask(second));
+    assert_eq!(
+        turns.stop_all(StopReason::Shutdown),
+        [second],
+        "the other one is stopping"
+    );
+    let states: Vec<&str> = turns.snapshot().map(|session| session.state).collect();
+    assert_eq!(states, ["stopping"; 2]);
+    assert!(turns.forget(&key("s1")).is_none(), "it does not run");
+    assert!(turns.abandon(first).is_some());
+    turns.leave(second);
+    assert!(turns.is_empty() && !turns.may_ask(second));
+}
+
+#[test]
+fn work_that_was_not_accepted_frees_its_place() {
+    let mut turns = turns(1);
+    let turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    assert_eq!(turns.admit(&key("s1")), Admission::Wait { behind: Some(turn) });
+    turns.release(&key("s1"), Place::Queue(Some(turn)));
+    turns.release(&key("s1"), Place::Turn(turn));
+    assert!(turns.is_empty() && turns.outstanding() == 0);
+    assert!(matches!(turns.admit(&key("s2")), Admission::Start(_)));
+}
+
+#[test]
+fn a_waiting_message_runs_when_it_is_marked_as_running_and_read_back() {
+    let (mut turns, mut effects) = (turns(1), Effects::default());
+    let first = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    assert!(!matches!(turns.admit(&key("s1")), Admission::Start(_)));
+    assert!(!turns.enqueue(&key("s1"), InboxSeq(5)));
+    assert!(turns.sessions().has_waiting(&key("s1")));
+    turns.start_waiting(NOW, &mut effects);
+    assert_eq!(reads(&mut effects), (vec![], 0), "it waits for its turn");
+    turns.abandon(first);
+    turns.start_waiting(NOW, &mut effects);
+    assert_eq!(reads(&mut effects), (vec![5], 1));
+    assert!(!turns.sessions().has_waiting(&key("s1")));
+    let queued = row(5, "s1", RowState::Queued);
+    assert!(
+        matches!(turns.loaded(&queued, &mut effects), Loaded::Nothing),
+        "too early"
+    );
+    turns.started(InboxSeq(5), &mut effects);
+    assert_eq!(reads(&mut effects), (vec![5], 0), "read again");
+    turns.started(InboxSeq(5), &mut effects);
+    assert_eq!(reads(&mut effects), (vec![], 0), "once");
+    let running = row(5, "s1", RowState::Running);
+    let Loaded::Turn(turn) = turns.loaded(&running, &mut effects) else {
+        panic!("its turn waits for it")
+    };
+    assert!(matches!(turns.loaded(&running, &mut effects), Loaded::Nothing));
+    assert!(turns.prepare(turn, InboxSeq(5)).is_none(), "it has no task yet");
+    turns.assign(turn, &running, origin("s1", "ann", "C1"), message(), NOW);
+    assert!(turns.prepare(turn, InboxSeq(5)).is_some());
+    assert!(turns.preparing(turn).is_some_and(|(row, ..)| row == InboxSeq(5)));
+    turns.leave_row(InboxSeq(6));
+    assert!(!turns.is_empty());
+    turns.leave_row(InboxSeq(5));
+    assert!(turns.is_empty());
+}
+
+#[test]
+fn what_the_journal_could_not_read_is_asked_for_again_after_a_while() {
+    let (mut turns, mut effects) = (turns(2), Effects::default());
+    let ms = Duration::from_millis;
+    turns.read_again(ms(0), &mut effects);
+    assert_eq!(turns.deadline(), None);
+    turns.run_again(&row(5, "s1", RowState::Interrupted), NOW, &mut effects);
+    assert_eq!(reads(&mut effects), (vec![5], 1));
+    assert!(!turns.row_failed(InboxSeq(5)));
+    turns.read_again(ms(1_000), &mut effects);
+    assert_eq!(turns.deadline(), Some(ms(1_200)));
+    turns.read_again(ms(1_199), &mut effects);
+    assert_eq!(reads(&mut effects), (vec![], 0));
+    turns.read_again(ms(1_200), &mut effects);
+    assert_eq!((reads(&mut effects), turns.deadline()), ((vec![5], 0), None));
+    assert!(!turns.row_failed(InboxSeq(9)), "nobody asked for it");
+    turns.missing(InboxSeq(5), &mut effects);
+    assert_eq!((turns.is_empty(), turns.outstanding()), (true, 0));
+}
+
+#[test]
+fn messages_that_an_earlier_process_left_are_read_one_at_a_time() {
+    let (mut turns, mut effects) = (turns(2), Effects::default());
+    for seq in 1..=3 {
+        turns.read_interrupted(InboxSeq(seq), &mut effects);
+    }
+    assert_eq!((reads(&mut effects), turns.outstanding()), ((vec![1], 0), 4));
+    let left = row(1, "s1", RowState::Running);
+    assert!(matches!(turns.loaded(&left, &mut effects), Loaded::Interrupted));
+    assert_eq!(reads(&mut effects).0, [2]);
+    turns.missing(InboxSeq(2), &mut effects);
+    assert_eq!(reads(&mut effects).0, [3]);
+    let last = row(3, "s1", RowState::Running);
+    assert!(matches!(turns.loaded(&last, &mut effects), Loaded::Interrupted));
+    assert_eq!((reads(&mut effects), turns.outstanding()), ((vec![], 0), 0));
+}
+
+#[test]
+fn an_end_is_under_way_until_it_is_committed_or_refused() {
+    let (mut turns, mut effects) = (turns(2), Effects::default());
+    for seq in [1, 2] {
+        turns.end_row(InboxSeq(seq), RowState::Done, &[], NOW, &mut effects);
+    }
+    turns.answer_later(InboxSeq(3));
+    assert_eq!((turns.ending(), turns.outstanding()), (2, 3));
+    let (commands, _) = effects.take_commands();
+    assert!(matches!(&commands[0], Command::End { seq, state, now_ms, .. }
+        if (*seq, *state, *now_ms) == (InboxSeq(1), RowState::Done, NOW)));
+    assert!(turns.committed(InboxSeq(1)) && !turns.committed(InboxSeq(1)));
+    assert!(turns.row_failed(InboxSeq(2)), "an end was refused");
+    assert!(!turns.committed(InboxSeq(3)) && !turns.row_failed(InboxSeq(3)));
+    assert_eq!((turns.ending(), turns.outstanding()), (0, 1));
+    turns.start_stored(TurnId(99), InboxSeq(4), NOW, &mut effects);
+    assert_eq!(reads(&mut effects), (vec![], 0), "there is no such turn");
+    let turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    turns.start_stored(turn, InboxSeq(4), NOW, &mut effects);
+    assert_eq!(reads(&mut effects), (vec![4], 1));
+}
+
+#[test]
+fn a_session_whose_rows_are_only_in_the_journal_is_read_from_there() {
+    let (mut turns, mut effects) = (turns(1), Effects::default());
+    turns.recover_waiting();
+    turns.refill(&mut effects);
+    let (commands, pending) = effects.take_commands();
+    assert!(matches!(
+        commands[..],
+        [Command::NextWaiting {
+            after: InboxSeq(0),
+            ..
+        }]
+    ));
+    assert!(matches!(pending[..], [(_, Pending::WaitingRows(InboxSeq(0)))]));
+    turns.reloaded(InboxSeq(0), None);
+    turns.read_again(Duration::ZERO, &mut effects);
+    turns.read_again(Duration::from_secs(1), &mut effects);
+    turns.refill(&mut effects);
+    assert_eq!(effects.take_commands().0.len(), 1, "again");
+    let waiting = crate::store::WaitingRow {
+        seq: InboxSeq(5),
+        session: "s1".into(),
+    };
+    turns.reloaded(InboxSeq(0), Some(&[waiting]));
+    turns.refill(&mut effects);
+    let (commands, pending) = effects.take_commands();
+    assert!(
+        matches!(commands[..], [Command::NextQueued { .. }]),
+        "{commands:?}"
+    );
+    assert!(matches!(&pending[..], [(_, Pending::SessionRows(session))] if *session == key("s1")));
+    turns.refilled(key("s1"), None);
+    turns.read_again(Duration::from_secs(2), &mut effects);
+    turns.read_again(Duration::from_secs(3), &mut effects);
+    turns.refill(&mut effects);
+    assert_eq!(effects.take_commands().0.len(), 1, "again");
+    turns.answer_later(InboxSeq(6));
+    let rows = [5, 6].map(|seq| row(seq, "s1", RowState::Queued));
+    turns.refilled(key("s1"), Some(&rows));
+    turns.start_waiting(NOW, &mut effects);
+    assert_eq!(reads(&mut effects), (vec![5], 1));
+    assert!(
+        !turns.sessions().has_waiting(&key("s1")),
+        "a command is never the agent's"
+    );
+    turns.refill(&mut effects);
+    assert_eq!(effects.take_commands().0.len(), 0, "those were all");
+}
