@@ -3,7 +3,7 @@
 use super::phrase::weekdays;
 
 /// Words of schedules, which people misspell.
-const WORDS: [&str; 34] = [
+const WORDS: [&str; 35] = [
     "every",
     "day",
     "days",
@@ -38,6 +38,7 @@ const WORDS: [&str; 34] = [
     "and",
     "on",
     "monthly",
+    "weekly",
 ];
 const NUMBERS: [&str; 12] = [
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",

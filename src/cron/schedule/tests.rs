@@ -353,6 +353,7 @@ fn the_nearest_right_schedule_is_named() {
         ("every day at 25", "Did you mean `every day at 23`?"),
         ("every day at 24:00", "Did you mean `every day at 0:00`?"),
         ("Tuesday at 9:75", "Did you mean `tuesday at 9:59`?"),
+        ("weekly", "Did you mean `every monday at 9`?"),
         ("every mnday at 9", "Did you mean `every monday at 9`?"),
         ("evry day at 7", "Did you mean `every day at 7`?"),
         ("every day 7", "Did you mean `every day at 7`?"),
