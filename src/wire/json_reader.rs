@@ -27,6 +27,7 @@ pub(super) fn read<'de, S: DeserializeSeed<'de>>(line: &'de str, seed: S) -> Opt
         line,
         at: 0,
         depth: 0,
+        unescaped: String::new(),
     };
     let value = seed.deserialize(&mut reader).ok()?;
     (reader.peek() == END && reader.at == line.len()).then_some(value)
@@ -57,6 +58,8 @@ struct JsonReader<'de> {
     line: &'de str,
     at: usize,
     depth: u8,
+    /// The last text with escapes, without them.
+    unescaped: String,
 }
 
 impl<'de> JsonReader<'de> {
@@ -108,21 +111,23 @@ impl<'de> JsonReader<'de> {
         self.line.get(start..stop)
     }
 
-    /// A text with escapes, whose opening quote is next.
+    /// A text with escapes, whose opening quote is next. The next one takes its place.
     #[cold]
-    fn escaped_text(&mut self) -> Result<String, GiveUp> {
+    fn escaped_text(&mut self) -> Result<&str, GiveUp> {
         self.at += 1;
-        let mut text = String::with_capacity(ROOM.min(self.line.len() - self.at));
+        self.unescaped.clear();
+        self.unescaped.reserve(ROOM.min(self.line.len() - self.at));
         loop {
             let stop = next_special(self.line.as_bytes(), self.at);
-            text.push_str(self.line.get(self.at..stop).ok_or(GiveUp)?);
+            let plain = self.line.get(self.at..stop).ok_or(GiveUp)?;
+            self.unescaped.push_str(plain);
             self.at = stop + 1;
             match self.byte(stop) {
-                b'"' => {
-                    text.shrink_to_fit();
-                    return Ok(text);
+                b'"' => return Ok(&self.unescaped),
+                b'\\' => {
+                    let character = self.escape()?;
+                    self.unescaped.push(character);
                 }
-                b'\\' => text.push(self.escape()?),
                 _ => return Err(GiveUp),
             }
         }
@@ -218,7 +223,7 @@ impl<'de> Deserializer<'de> for &mut JsonReader<'de> {
         match self.peek() {
             b'"' => match self.plain_text() {
                 Some(text) => visitor.visit_borrowed_str(text),
-                None => visitor.visit_string(self.escaped_text()?),
+                None => visitor.visit_str(self.escaped_text()?),
             },
             b'{' => self.within(b'}', |fields| visitor.visit_map(fields)),
             b'[' => self.within(b']', |items| visitor.visit_seq(items)),

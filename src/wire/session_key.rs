@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use super::scalar::Scalar;
 use super::source::Platform;
@@ -141,13 +142,13 @@ impl SessionKey {
         } else {
             chat_type
         };
-        let mut key = String::with_capacity(ROOM);
+        let mut key = SmallVec::<[u8; ROOM]>::new();
         for part in ["agent:", namespace, ":", source.platform.as_str(), ":", slot] {
-            key.push_str(part);
+            key.extend_from_slice(part.as_bytes());
         }
         let mut append = |part: &str| {
-            key.push(':');
-            key.push_str(part);
+            key.push(b':');
+            key.extend_from_slice(part.as_bytes());
         };
         scope.into_iter().for_each(&mut append);
         if is_dm {
@@ -163,7 +164,7 @@ impl SessionKey {
                 .into_iter()
                 .for_each(&mut append);
         }
-        Self(key.into())
+        Self(str::from_utf8(&key).expect("made of texts").into())
     }
 
     /// A complete key, from an interrupt frame, the journal or a person.

@@ -12,17 +12,20 @@ use crate::wire::Action;
 
 impl TextStream {
     /// The pending notices and the rest of the answer, with the number of breaks before each op, and how many are notices.
-    pub(super) fn into_durable(self, builder: &ActionBuilder) -> (DurableActions, SmallVec<[u64; 2]>, usize) {
+    pub(super) fn take_durable(
+        &mut self,
+        builder: &ActionBuilder,
+    ) -> (DurableActions, SmallVec<[u64; 2]>, usize) {
         if self.strategy == Strategy::Silent {
             return Default::default();
         }
-        let notices = self.notices.into_iter();
+        let notices = self.notices.drain(..);
         let notices = notices.map(|notice| builder.message(notice, TextKind::Final).into());
         let mut durable: DurableActions = notices.collect();
         let notices = durable.len();
         let mut breaks = smallvec![0; notices];
         // The draft id is that of the first segment, the only one that may be a stream.
-        for segment in self.pending.into_rest(self.strategies.whole) {
+        for segment in &mut self.pending.take_rest(self.strategies.whole) {
             let before = segment.breaks;
             let edits = self.strategies.edits;
             complete(
@@ -41,7 +44,7 @@ impl TextStream {
 
 /// Adds the ops that complete a segment.
 fn complete(
-    mut segment: Segment,
+    segment: &mut Segment,
     strategy: Strategy,
     edits: bool,
     draft_id: u64,
@@ -74,7 +77,7 @@ fn complete(
                     then: Vec::new(),
                 });
             }
-            durable.extend(durable_sends(remainder(&segment, builder), builder));
+            durable.extend(durable_sends(remainder(segment, builder), builder));
         }
         Shown::Message { text, .. } => {
             let parts = continuation(&text, &segment.body(), builder);
@@ -89,13 +92,13 @@ fn complete(
                 then: Vec::new(),
             };
             durable.push(seal);
-            durable.extend(durable_sends(remainder(&segment, builder), builder));
+            durable.extend(durable_sends(remainder(segment, builder), builder));
         }
         Shown::Nothing | Shown::Stream { .. } | Shown::Unsure => {
             if segment.is_whole() {
-                durable.extend(durable_sends(builder.parts(segment.into_text()), builder));
+                durable.extend(durable_sends(builder.parts(segment.take_text()), builder));
             } else {
-                durable.extend(durable_sends(remainder(&segment, builder), builder));
+                durable.extend(durable_sends(remainder(segment, builder), builder));
             }
         }
     }

@@ -24,7 +24,7 @@ pub(super) enum Boundary {
 }
 
 /// Segments in their order: one for most answers.
-type Segments = SmallVec<[Segment; 1]>;
+pub(super) type Segments = SmallVec<[Segment; 1]>;
 
 /// The text that is not delivered yet.
 #[derive(Debug)]
@@ -158,9 +158,9 @@ impl PendingText {
     }
 
     /// All remaining segments, closed. `whole` merges those between two breaks.
-    pub(super) fn into_rest(mut self, whole: bool) -> Segments {
+    pub(super) fn take_rest(&mut self, whole: bool) -> Segments {
         self.close(Boundary::Break);
-        let mut rest = self.segments;
+        let mut rest = std::mem::take(&mut self.segments);
         if whole && rest.len() > 1 {
             rest = rest.into_iter().fold(Segments::new(), merged);
         }
@@ -345,10 +345,10 @@ impl Segment {
         &self.text[self.start..]
     }
 
-    /// The text that is not delivered yet, without the segment.
-    pub(super) fn into_text(mut self) -> String {
+    /// The text that is not delivered yet, which the segment has no longer.
+    pub(super) fn take_text(&mut self) -> String {
         self.text.drain(..self.start);
-        self.text
+        std::mem::take(&mut self.text)
     }
 
     /// The start of the current message.

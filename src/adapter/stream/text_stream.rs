@@ -78,7 +78,8 @@ pub(super) struct TextStream {
     pub(super) draft_id: u64,
     last_draft_id: u64,
     pub(super) pace: EditPace,
-    pub(super) in_flight: Option<TextInFlight>,
+    /// Boxed: a short answer has none, and is smaller without the room for it.
+    pub(super) in_flight: Option<Box<TextInFlight>>,
     cursor: SmolStr,
     /// When the agent last did something, and how long it is idle when it pauses.
     active_at: Duration,
@@ -223,7 +224,7 @@ impl TextStream {
         let (purpose, text, action) = self.take_next(flow, builder)?;
         self.pace.sent(now);
         self.release();
-        self.in_flight = Some(TextInFlight { id, purpose, text });
+        self.in_flight = Some(Box::new(TextInFlight { id, purpose, text }));
         Some(action)
     }
 
@@ -332,7 +333,8 @@ impl TextStream {
 
     /// The outcome of the op in flight; `false` when that is another op.
     pub(super) fn op_finished(&mut self, id: OpId, outcome: &OpOutcome, now: Duration) -> bool {
-        let Some(TextInFlight { purpose, text, .. }) = self.in_flight.take_if(|op| op.id == id) else {
+        let Some(TextInFlight { purpose, text, .. }) = self.in_flight.take_if(|op| op.id == id).map(|op| *op)
+        else {
             return false;
         };
         match outcome {
