@@ -1,11 +1,10 @@
 //! Maps keyed by the program's own ids or by text, and a bounded cache. Pure: no I/O, no clock.
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, BuildHasherDefault, Hash, Hasher};
 use std::num::NonZeroU32;
 
-use hashbrown::HashTable;
+use hashbrown::{Equivalent, HashTable};
 
 /// A map keyed by ids that this program assigns itself.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
@@ -98,18 +97,12 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// The value of `key`, which counts as used now.
-    pub fn get<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-    {
+    pub fn get<Q: Hash + Equivalent<K> + ?Sized>(&mut self, key: &Q) -> Option<&V> {
         self.get_mut(key).map(|value| &*value)
     }
 
     /// The same, to change it.
-    pub fn get_mut<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
-    where
-        K: Borrow<Q>,
-    {
+    pub fn get_mut<Q: Hash + Equivalent<K> + ?Sized>(&mut self, key: &Q) -> Option<&mut V> {
         let place = self.place(key)?;
         if self.newest != Some(place) {
             self.unlink(place);
@@ -119,10 +112,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// The value of `key`, without counting as a use.
-    pub fn peek<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<&V>
-    where
-        K: Borrow<Q>,
-    {
+    pub fn peek<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<&V> {
         let entry = self.entries.get(self.place(key)?.index())?.as_ref();
         entry.map(|entry| &entry.value)
     }
@@ -166,10 +156,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Removes an entry and returns its value.
-    pub fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<V>
-    where
-        K: Borrow<Q>,
-    {
+    pub fn remove<Q: Hash + Equivalent<K> + ?Sized>(&mut self, key: &Q) -> Option<V> {
         let place = self.place(key)?;
         self.take(place).map(|entry| entry.value)
     }
@@ -185,16 +172,13 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         self.places.is_empty()
     }
 
-    fn place<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> Option<CachePlace>
-    where
-        K: Borrow<Q>,
-    {
+    fn place<Q: Hash + Equivalent<K> + ?Sized>(&self, key: &Q) -> Option<CachePlace> {
         if self.places.is_empty() {
             return None;
         }
         let is_it = |place: &CachePlace| {
             let entry = self.entries.get(place.index()).and_then(Option::as_ref);
-            entry.is_some_and(|entry| entry.key.borrow() == key)
+            entry.is_some_and(|entry| key.equivalent(&entry.key))
         };
         self.places.find(self.hashes.hash_one(key), is_it).copied()
     }

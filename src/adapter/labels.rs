@@ -2,6 +2,7 @@
 //!
 //! Kept in memory only: the next message brings it again.
 
+use hashbrown::Equivalent;
 use smol_str::SmolStr;
 
 use crate::collections::BoundedCache;
@@ -65,23 +66,23 @@ impl LabelMemory {
         }
         let scope = label(source.scope_id.as_ref()).unwrap_or_default();
         if let Some(channel) = label(source.chat_id.as_ref()) {
-            let key = key(scope, channel);
+            let key = LabelRef(scope, channel);
             if let Some(labels) = self.channels.get_mut(&key) {
                 labels.learn(source);
             } else {
                 let mut labels = ChannelLabels::default();
                 labels.learn(source);
-                self.channels.insert(key, labels);
+                self.channels.insert(key.into(), labels);
             }
         }
         if let (Some(person), Some(name)) = (label(source.user_id.as_ref()), label(source.user_name.as_ref()))
         {
-            let key = key(scope, person);
+            let key = LabelRef(scope, person);
             match self.people.get_mut(&key) {
                 Some(known) if known == name => {}
                 Some(known) => *known = name.into(),
                 None => {
-                    self.people.insert(key, name.into());
+                    self.people.insert(key.into(), name.into());
                 }
             }
         }
@@ -89,13 +90,13 @@ impl LabelMemory {
 
     /// What is known about a channel.
     pub(super) fn channel(&self, scope: &str, channel: &str) -> ChannelLabels {
-        let known = self.channels.peek(&key(scope, channel));
+        let known = self.channels.peek(&LabelRef(scope, channel));
         known.cloned().unwrap_or_default()
     }
 
     /// The name of a person in a guild.
     pub(super) fn person(&self, scope: &str, person: &str) -> Option<&str> {
-        let known = self.people.peek(&key(scope, person));
+        let known = self.people.peek(&LabelRef(scope, person));
         known.map(SmolStr::as_str)
     }
 }
@@ -112,6 +113,18 @@ fn update(known: &mut Option<String>, told: Option<&str>) {
     }
 }
 
-fn key(scope: &str, id: &str) -> LabelKey {
-    (scope.into(), id.into())
+/// A key that is looked for. It has the hash of the key that it is equal to.
+#[derive(Hash)]
+struct LabelRef<'a>(&'a str, &'a str);
+
+impl Equivalent<LabelKey> for LabelRef<'_> {
+    fn equivalent(&self, key: &LabelKey) -> bool {
+        key.0 == self.0 && key.1 == self.1
+    }
+}
+
+impl From<LabelRef<'_>> for LabelKey {
+    fn from(key: LabelRef<'_>) -> Self {
+        (key.0.into(), key.1.into())
+    }
 }

@@ -78,7 +78,7 @@ impl AppliedOps {
 fn rewrite(path: &Path, known: &BoundedCache<OpId, String>) -> io::Result<(File, usize)> {
     let ops: Vec<&OpId> = known.recent_keys().collect();
     let lines = ops.iter().rev().map(|op| {
-        let message = known.peek(op).map_or("", String::as_str);
+        let message = known.peek(*op).map_or("", String::as_str);
         format!("{op} {message}\n")
     });
     let text: String = lines.collect();

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::hash::{BuildHasher as _, Hash, Hasher as _};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -168,6 +168,7 @@ struct SuppressedLine {
 
 struct RateLimitState {
     limiter: Mutex<Limiter<Kind, SuppressedLine>>,
+    hashes: foldhash::fast::RandomState,
     started: Instant,
     /// A line was suppressed.
     suppressed: Notify,
@@ -182,6 +183,7 @@ impl RateLimit {
     pub(super) fn new(log: &LogConfig, filter: &Targets, counts: Arc<LogCounts>) -> Self {
         Self(Arc::new(RateLimitState {
             limiter: Mutex::new(Limiter::new(RepeatLimit::new(log, filter))),
+            hashes: foldhash::fast::RandomState::default(),
             started: Instant::now(),
             suppressed: Notify::new(),
             counts,
@@ -235,7 +237,7 @@ impl RateLimit {
         if *meta.level() > Level::INFO || is_unlimited(*meta.level(), meta.target()) {
             return true;
         }
-        let mut message = MessageVisitor(MessageHash::default());
+        let mut message = MessageVisitor(MessageHash(self.0.hashes.build_hasher()));
         event.record(&mut message);
         let kind = (meta.callsite(), message.0.0.finish());
         let now = self.0.started.elapsed();
@@ -297,10 +299,9 @@ impl<W: fmt::Write> Visit for MessageVisitor<W> {
 }
 
 /// The hash of what is written.
-#[derive(Default)]
-struct MessageHash(DefaultHasher);
+struct MessageHash<'s>(foldhash::fast::FoldHasher<'s>);
 
-impl fmt::Write for MessageHash {
+impl fmt::Write for MessageHash<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.write(text.as_bytes());
         Ok(())
