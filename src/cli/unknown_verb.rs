@@ -21,7 +21,11 @@ pub(super) fn report(error: &clap::Error) -> ExitCode {
             return print(format_args!("hermes-relay {}", *VERSION));
         }
         let is_service = above.is_some_and(|first| first == "service");
-        if let Some(hint) = meant(word, is_first, is_service) {
+        let hint = meant(word, is_first, is_service).or_else(|| {
+            let is_mended = error.get(ContextKind::SuggestedSubcommand).is_some();
+            near_verb(word).filter(|_| is_first && !is_mended)
+        });
+        if let Some(hint) = hint {
             return fail(exit::USAGE, format!("there is no command `{word}`"), Some(&hint));
         }
     }
@@ -86,6 +90,14 @@ fn meant(word: &str, is_first: bool, is_service: bool) -> Option<String> {
     }
 }
 
+/// The verb that a short word with a typo is near to: the parser suggests verbs for longer ones only.
+fn near_verb(word: &str) -> Option<String> {
+    let program = Cli::command();
+    let verbs = program.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let near = nearest(word, verbs.map(clap::Command::get_name))?;
+    Some(format!("did you mean `hermes-relay {near}`?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +116,17 @@ mod tests {
         ] {
             assert_eq!(meant(fine), None, "{fine}");
         }
+    }
+
+    #[test]
+    fn a_short_verb_with_a_typo_is_found() {
+        for (typed, verb) in [("dve", "dev"), ("rnu", "run"), ("sned", "send")] {
+            assert_eq!(
+                near_verb(typed),
+                Some(format!("did you mean `hermes-relay {verb}`?"))
+            );
+        }
+        assert_eq!(near_verb("xyz"), None);
     }
 
     #[test]
