@@ -6,8 +6,8 @@ use tracing::Span;
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;
 
-/// The span of one message. It is opened at once where somebody debugs or exports traces, else when its turn runs an agent that
-/// may log something: a span costs more than all that an agent which answers inline does.
+/// The span of one message. It is opened at once where somebody debugs or exports traces, else when its turn takes longer than one
+/// step of the event loop: a span costs more than all that an agent which answers inline does.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MessageSpan(OnceLock<Span>);
 

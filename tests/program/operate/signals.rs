@@ -67,6 +67,7 @@ async fn the_first_lines_name_what_is_used_and_every_turn_has_one() {
     answered(&connector, "m1", "hush now").await;
     let line = relay.wait_for_log("turn ended").await;
     for part in [
+        "session=\"agent:main:discord",
         "agent=\"echo\"",
         "platform=\"discord\"",
         "outcome=\"done\"",

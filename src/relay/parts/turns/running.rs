@@ -39,7 +39,7 @@ impl Turns {
             return;
         };
         let inline = agent.agent.answers_inline();
-        // An agent that answers inline logs nothing: its turn has spans, with its outcome, for whoever debugs or traces.
+        // A turn that is answered inline logs nothing: it has spans, with its outcome, for whoever debugs or traces.
         let is_traced = !inline || is_observed();
         let span = if is_traced {
             tracing::info_span!(
@@ -120,7 +120,16 @@ impl Turns {
                 self.inline_task = Some(task);
                 self.idle_channel = Some(channel).filter(SignalChannel::is_reusable);
             }
-            Ok(None) => self.spawn(turn, task.map(|(report, _)| report).instrument(span)),
+            Ok(None) => {
+                // It takes its time, and whatever goes wrong meanwhile is logged.
+                let span = match self.live.get(&turn) {
+                    Some(live) if span.is_none() => {
+                        live.origin.span.open(live.origin.session.as_str()).clone()
+                    }
+                    Some(_) | None => span,
+                };
+                self.spawn(turn, task.map(|(report, _)| report).instrument(span));
+            }
             Err(_) => self.inline.push_back(Err(turn)),
         }
     }
