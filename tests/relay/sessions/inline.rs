@@ -1,8 +1,10 @@
 //! Turns of an agent that answers inline end as any others do, also when one of them waits after all, or panics.
 
+use std::sync::{Arc, Mutex};
+
 use crate::support::memory_relay::start_with;
 use crate::support::scripted_agent::ScriptedAgent;
-use hermes_relay::agent::TurnEnd;
+use hermes_relay::agent::{EventSink, TurnEnd};
 
 /// Keeps what it is told, panics, or says what it kept.
 fn quick(inline: bool) -> ScriptedAgent {
@@ -47,4 +49,29 @@ async fn a_panic_ends_its_turn_alone() {
         assert_eq!(relay.replies("a", 2).await[1], "kept", "{inline}");
         relay.stop().await;
     }
+}
+
+#[tokio::test]
+async fn what_a_turn_kept_of_its_channel_says_nothing_in_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = Arc::new(Mutex::<Option<EventSink>>::default());
+    let agent = ScriptedAgent::sharing(&kept, |turn, kept| async move {
+        let before = kept.lock().unwrap().replace(turn.events.clone());
+        if let Some(before) = before {
+            before.text("too late, ").await;
+        }
+        turn.events.text(format!("to {}", turn.input.text)).await;
+        if turn.input.text == "third" {
+            *kept.lock().unwrap() = None;
+        }
+        TurnEnd::Completed
+    });
+    let relay = start_with(dir.path(), agent.inline(true), |_| {}).await;
+    let texts = ["first", "second", "third", "fourth", "fifth"];
+    for (number, text) in texts.into_iter().enumerate() {
+        relay.deliver("a", &number.to_string(), text).await;
+    }
+    let expected = texts.map(|text| format!("to {text}"));
+    assert_eq!(relay.replies("a", texts.len()).await, expected);
+    relay.stop().await;
 }
