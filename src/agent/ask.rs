@@ -163,10 +163,11 @@ impl Question {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn question() -> Question {
+    /// A question that tests ask.
+    pub(crate) fn question() -> Question {
         let choice = |id: &str, meaning| Choice {
             id: id.to_owned(),
             label: id.to_owned(),
@@ -177,8 +178,8 @@ mod tests {
             text: "Run it?".to_owned(),
             detail: None,
             options: vec![
-                choice("always", Meaning::AllowAlways),
                 choice("once", Meaning::AllowOnce),
+                choice("always", Meaning::AllowAlways),
                 choice("no", Meaning::Deny),
             ],
             timeout: None,

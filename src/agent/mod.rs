@@ -26,6 +26,8 @@ mod turn;
 #[cfg(feature = "nats")]
 pub(crate) mod worker;
 
+#[cfg(test)]
+pub(crate) use ask::tests::question;
 pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind, ResumedTurn};
 pub use builtin::{EchoAgent, UnknownAgent};
 pub(crate) use event::SignalChannel;

@@ -134,10 +134,7 @@ const NOT_FOR_CHATS: &[&str] = &[
 
 /// The string literals of a source, without its tests and comments.
 fn literals(source: &str) -> Vec<String> {
-    let source = source
-        .split("#[cfg(test)]\nmod tests {")
-        .next()
-        .unwrap_or_default();
+    let source = source.split("mod tests {").next().unwrap_or_default();
     let is_code = |line: &&str| !line.trim_start().starts_with("//") && !line.trim_start().starts_with("#[");
     let code: Vec<&str> = source.lines().filter(is_code).collect();
     let code = code.join("\n").replace("\\\"", "'").replace("'\"'", "' '");

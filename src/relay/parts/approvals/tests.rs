@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::agent::{Choice, Meaning, Question, QuestionKind};
+use crate::agent::{Question, question};
 use crate::link::{Moment, NotSent};
 use crate::wire::{CapabilityDescriptor, OpResult, SessionSource};
 
@@ -139,26 +139,6 @@ fn asking(turn: u64) -> Asking {
         personal: true,
         is_quiet: false,
         kept: None,
-    }
-}
-
-fn question() -> Question {
-    let choice = |id: &str, meaning| Choice {
-        id: id.to_owned(),
-        label: id.to_owned(),
-        meaning,
-    };
-    Question {
-        kind: QuestionKind::Approval,
-        text: "Run it?".to_owned(),
-        detail: None,
-        options: vec![
-            choice("once", Meaning::AllowOnce),
-            choice("always", Meaning::AllowAlways),
-            choice("no", Meaning::Deny),
-        ],
-        timeout: None,
-        resume: None,
     }
 }
 

@@ -276,13 +276,7 @@ fn a_journal_knows_what_it_has_alone_and_a_copy_of_it_is_not_alone() {
     journal.replicate_to(Box::new(stream.clone())).unwrap();
     let commit = |journal: &mut JournalDb<'_>, alone: bool| {
         *stream.is_alone.lock().unwrap() = alone;
-        let change = Command::SetAccess(AccessRow {
-            kind: "rule".to_owned(),
-            platform: "p".to_owned(),
-            person: "u".to_owned(),
-            value: Some("x".to_owned()),
-        });
-        journal.transact(&[change], NOW).unwrap();
+        journal.transact(&[a_rule()], NOW).unwrap();
         let marks = stream_marks::read(&db).unwrap();
         (marks.position, marks.alone)
     };
@@ -322,13 +316,7 @@ async fn a_standby_applies_what_it_is_given_and_knows_whether_it_holds_anything(
     let mut journal = JournalDb::new(&db, state).unwrap();
     let stream = Stream::default();
     journal.replicate_to(Box::new(stream.clone())).unwrap();
-    let change = Command::SetAccess(AccessRow {
-        kind: "rule".to_owned(),
-        platform: "p".to_owned(),
-        person: "u".to_owned(),
-        value: Some("x".to_owned()),
-    });
-    journal.transact(&[change], NOW).unwrap();
+    journal.transact(&[a_rule()], NOW).unwrap();
     let records = stream.records.lock().unwrap().clone();
     let (follower, state) = Follower::open(standby.path(), settings(), NOW).unwrap();
     assert!(state.is_empty && state.marks.position.is_none());
@@ -339,4 +327,13 @@ async fn a_standby_applies_what_it_is_given_and_knows_whether_it_holds_anything(
     follower.close();
     let held = open_held(standby.path(), &settings());
     assert_eq!(dump(&held, "access"), dump(&db, "access"));
+}
+
+fn a_rule() -> Command {
+    Command::SetAccess(AccessRow {
+        kind: "rule".to_owned(),
+        platform: "p".to_owned(),
+        person: "u".to_owned(),
+        value: Some("x".to_owned()),
+    })
 }
