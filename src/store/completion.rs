@@ -77,9 +77,9 @@ impl Committed {
         self.buffer_id.as_deref()
     }
 
-    /// The id to acknowledge; an empty buffer id is none.
-    pub fn into_ack_id(self) -> Option<String> {
-        self.buffer_id.filter(|id| !id.is_empty())
+    /// Takes the id to acknowledge, once; an empty buffer id is none.
+    pub fn take_ack_id(&mut self) -> Option<String> {
+        self.buffer_id.take().filter(|id| !id.is_empty())
     }
 
     /// The id to acknowledge; an empty buffer id is none.

@@ -170,7 +170,7 @@ impl EventLoop {
             let deadline = self.deadline();
             let serving = self.lifecycle.is_serving();
             let takes_frames = self.takes_frames();
-            let event = tokio::select! {
+            let mut event = tokio::select! {
                 biased;
                 () = &mut shutdown, if serving => Event::Shutdown,
                 // Cancel-safe, as all of these: nothing is taken out unless the branch is chosen.
@@ -192,6 +192,12 @@ impl EventLoop {
                 () = tokio::time::sleep_until(deadline) => Event::Deadline,
             };
             self.clock.advance();
+            if let Event::Committed(Some(batch)) = &mut event
+                && self.acknowledge_batch(batch)
+            {
+                // The connector reads them while the turns begin.
+                tokio::task::yield_now().await;
+            }
             match &event {
                 Event::Shutdown => {
                     // Whether it would have slept no longer matters.
@@ -253,7 +259,8 @@ impl EventLoop {
         while let Ok(interrupt) = inbound.interrupts.try_recv() {
             self.handle(Event::Interrupt(interrupt));
         }
-        while let Ok(batch) = channels.batches.try_recv() {
+        while let Ok(mut batch) = channels.batches.try_recv() {
+            self.acknowledge_batch(&mut batch);
             self.handle(Event::Committed(Some(batch)));
         }
         for _ in 0..MAX_IN_FLIGHT {

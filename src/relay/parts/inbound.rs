@@ -150,8 +150,13 @@ impl Inbound {
     }
 
     /// Acknowledges a frame; only the journal's receipt leads here. Returns whether the connector waits for it.
-    pub fn acknowledge(&mut self, generation: Generation, receipt: Committed, effects: &mut Effects) -> bool {
-        let Some(buffer_id) = receipt.into_ack_id() else {
+    pub fn acknowledge(
+        &mut self,
+        generation: Generation,
+        receipt: &mut Committed,
+        effects: &mut Effects,
+    ) -> bool {
+        let Some(buffer_id) = receipt.take_ack_id() else {
             return false;
         };
         self.counters.acks += 1;

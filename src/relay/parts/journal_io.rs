@@ -9,7 +9,8 @@ use std::pin::Pin;
 use tokio::sync::watch;
 
 use crate::collections::IdMap;
-use crate::relay::effects::{Effects, Pending};
+use crate::link::Generation;
+use crate::relay::effects::{Effects, Pending, Work};
 use crate::relay::metrics::CommitMetrics;
 use crate::store::{Command, Commit, Health, Journal, QueueError};
 
@@ -97,6 +98,18 @@ impl JournalIo {
     /// Who waits for the completion with this token.
     pub fn take(&mut self, token: u64) -> Option<Pending> {
         self.pending.remove(&token)
+    }
+
+    /// The connection whose frame waits for the completion with this token.
+    pub fn frame_from(&self, token: u64) -> Option<Generation> {
+        match self.pending.get(&token)? {
+            Pending::Accept(accepting) => match accepting.work {
+                Work::Message(generation, _) => Some(generation),
+                Work::Job(_) | Work::Handed(_) => None,
+            },
+            Pending::Quarantine(generation) => Some(*generation),
+            _ => None,
+        }
     }
 
     /// Whether frames may be taken.
@@ -226,7 +239,6 @@ impl JournalIo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Generation;
     use crate::store::{InboxSeq, JournalSettings};
     use crate::wire::SessionKey;
 

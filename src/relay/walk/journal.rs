@@ -9,6 +9,25 @@ use crate::relay::parts::outbox::OpsCommit;
 use crate::store::{Batch, Committed, Completion, Failed, Fault, Subject};
 
 impl EventLoop {
+    /// Acknowledges the frames of a commit. Whether there are any: they may leave before what they brought is acted on.
+    pub fn acknowledge_batch(&mut self, batch: &mut Batch) -> bool {
+        let mut is_any = false;
+        for completion in &mut batch.completions {
+            let (Completion::Accepted { token, receipt, .. }
+            | Completion::Duplicate { token, receipt, .. }
+            | Completion::Quarantined { token, receipt }) = completion
+            else {
+                continue;
+            };
+            if let Some(generation) = self.journal.frame_from(*token) {
+                is_any |= self.acknowledge(generation, receipt);
+            }
+        }
+        self.run_effects();
+        is_any
+    }
+
+    /// Acts on what a commit completed.
     pub fn handle_batch(&mut self, batch: Batch) {
         self.journal.committed(batch.commits);
         for completion in batch.completions {
@@ -43,18 +62,17 @@ impl EventLoop {
             return;
         };
         match (completion, waiter) {
-            (Completion::Accepted { seq, receipt, .. }, Pending::Accept(accepting)) => {
-                self.acknowledge_work(&accepting, receipt);
+            (Completion::Accepted { seq, .. }, Pending::Accept(accepting)) => {
+                if matches!(accepting.work, Work::Message(..)) {
+                    self.lifecycle.accepted();
+                }
                 self.work_accepted(*accepting, seq);
             }
-            (Completion::Duplicate { receipt, .. }, Pending::Accept(accepting)) => {
+            (Completion::Duplicate { .. }, Pending::Accept(accepting)) => {
                 self.inbound.count_duplicate();
-                self.acknowledge_duplicate(*accepting, receipt);
+                self.work_repeated(*accepting);
             }
-            (Completion::Quarantined { receipt, .. }, Pending::Quarantine(generation)) => {
-                self.lifecycle.accepted();
-                self.acknowledge(generation, receipt);
-            }
+            (Completion::Quarantined { .. }, Pending::Quarantine(_)) => self.lifecycle.accepted(),
             (Completion::Cron { reply, .. }, Pending::Job(step)) => self.handle_job_reply(step, reply),
             (Completion::Handed { reply, .. }, Pending::Accept(accepting)) => {
                 self.handle_submission_reply(*accepting, reply);
@@ -112,30 +130,21 @@ impl EventLoop {
         }
     }
 
-    /// Acknowledges the frame of work that is committed; jobs and handed-over items came in none.
-    fn acknowledge_work(&mut self, accepting: &Accepting, receipt: Committed) {
-        if let Work::Message(generation, _) = &accepting.work {
-            self.lifecycle.accepted();
-            self.acknowledge(*generation, receipt);
-        }
-    }
-
     /// A message came before: it is acknowledged again, and holds no place.
-    fn acknowledge_duplicate(&mut self, accepting: Accepting, receipt: Committed) {
-        let Work::Message(generation, _) = accepting.work else {
+    fn work_repeated(&mut self, accepting: Accepting) {
+        if !matches!(accepting.work, Work::Message(..)) {
             // Neither a run nor an item can be a duplicate by its row.
             return self.waiter_mismatched(Pending::Accept(Box::new(accepting)));
-        };
-        self.acknowledge(generation, receipt);
+        }
         self.turns.release(&accepting.session, accepting.place);
     }
 
-    fn acknowledge(&mut self, generation: Generation, receipt: Committed) {
-        if self.inbound.acknowledge(generation, receipt, &mut self.effects)
-            && let Some(sleeper) = &mut self.sleeper
-        {
+    fn acknowledge(&mut self, generation: Generation, receipt: &mut Committed) -> bool {
+        let is_acknowledged = self.inbound.acknowledge(generation, receipt, &mut self.effects);
+        if is_acknowledged && let Some(sleeper) = &mut self.sleeper {
             sleeper.acknowledged(self.clock.now());
         }
+        is_acknowledged
     }
 
     /// The journal completed a command in a way that its waiter cannot use: a fault of this program. The waiter is answered

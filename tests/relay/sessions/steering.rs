@@ -51,6 +51,9 @@ async fn what_the_agent_takes_joins_the_turn_and_what_it_does_not_take_waits_its
     relay
         .seen("five acknowledgements", |seen| seen.acks.len() == 5)
         .await;
+    // Messages are acknowledged before they are acted on, and that is done before anybody is answered.
+    let tally = relay.handle.status().await.unwrap().tally;
+    assert_eq!((tally.steered, tally.turns_started), (2, 1));
     assert_eq!(
         *told.steered.lock().unwrap(),
         ["left", "right"],
