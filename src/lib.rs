@@ -121,8 +121,8 @@
 //! 2. The loop asks in order: is it an answer to a question, a slash command, or a message for the agent, and may its author
 //!    do that? It goes to the journal's writer, which commits everything that waits with one fsync; a refused message goes
 //!    there without its text.
-//! 3. Committed: only now is it acknowledged. The acknowledgement needs a `store::Committed`, which only the store can make. A
-//!    duplicate is acknowledged again and not run again.
+//! 3. Committed: only now is it acknowledged, and then acted on. The acknowledgement needs a `store::Committed`, which only the
+//!    store can make. A duplicate is acknowledged again and not run again.
 //! 4. The turn runs in a task of its own, with the agent that a route, a person's choice or the settings name. An agent that
 //!    answers inline is polled once where it begins. Messages of the same session wait in the journal, by row.
 //! 5. What the agent emits goes to the turn's reply stream, which plans what the chat is shown and when: drafts, edits,

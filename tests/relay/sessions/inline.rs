@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use crate::support::memory_relay::start_with;
 use crate::support::scripted_agent::ScriptedAgent;
 use hermes_relay::agent::{EventSink, TurnEnd};
+use hermes_relay::relay::Record;
+use tokio::sync::watch;
 
 /// Keeps what it is told, panics, or says what it kept.
 fn quick(inline: bool) -> ScriptedAgent {
@@ -73,5 +75,22 @@ async fn what_a_turn_kept_of_its_channel_says_nothing_in_the_next_one() {
     }
     let expected = texts.map(|text| format!("to {text}"));
     assert_eq!(relay.replies("a", texts.len()).await, expected);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_is_acknowledged_before_it_is_acted_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let record = Arc::new(Mutex::<Option<watch::Receiver<Record>>>::default());
+    let agent = ScriptedAgent::sharing(&record, |turn, record| async move {
+        let record = record.lock().unwrap().clone().unwrap();
+        let is_acked = record.borrow().acks.contains(&turn.input.text);
+        turn.events.text(is_acked.to_string()).await;
+        TurnEnd::Completed
+    });
+    let relay = start_with(dir.path(), agent.inline(true), |_| {}).await;
+    *record.lock().unwrap() = Some(relay.connector.record());
+    relay.deliver("a", "1", "a-1").await;
+    assert_eq!(relay.replies("a", 1).await, ["true"]);
     relay.stop().await;
 }
