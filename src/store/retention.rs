@@ -194,7 +194,11 @@ pub(super) fn vacuum_slice(db: &Connection) -> Result<bool> {
 
 /// Gives a slice of free pages back to the file system. Outside any transaction.
 pub(super) fn vacuum(db: &Connection) -> Result<()> {
-    db.execute_batch(&format!("PRAGMA incremental_vacuum({VACUUM_SLICE})"))
+    let mut vacuum = db.prepare_cached(&format!("PRAGMA incremental_vacuum({VACUUM_SLICE})"))?;
+    let mut pages = vacuum.query([])?;
+    // Each row is a page that was given back.
+    while pages.next()?.is_some() {}
+    Ok(())
 }
 
 /// Pages that nothing uses.

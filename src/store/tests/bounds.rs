@@ -293,6 +293,21 @@ fn remember(session: &str, bytes: usize, now_ms: i64) -> Command {
 }
 
 #[test]
+fn a_slice_of_free_pages_is_given_back_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
+        journal_db
+            .transact(&[remember("s", 200 * 4096, NOW)], NOW)
+            .unwrap();
+        let forget = Command::DropResume { session: "s".into() };
+        journal_db.transact(&[forget], NOW).unwrap();
+        assert!((200..256).contains(&free_pages(journal_db.db).unwrap()));
+        vacuum(journal_db.db).unwrap();
+        assert_eq!(free_pages(journal_db.db).unwrap(), 0);
+    });
+}
+
+#[test]
 fn remembered_conversations_are_bounded_by_bytes_the_least_recent_go_first() {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings {

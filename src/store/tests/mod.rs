@@ -4,7 +4,7 @@ mod bounds;
 mod inspecting;
 
 use super::apply::{CommandOutcome, JournalDb};
-use super::retention::{SliceContext, Upkeep, used_bytes, vacuum_slice};
+use super::retention::{SliceContext, Upkeep, free_pages, used_bytes, vacuum, vacuum_slice};
 use super::*;
 use crate::store::days::DAY_MS;
 use rusqlite::Connection;
