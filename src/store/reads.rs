@@ -251,12 +251,20 @@ pub struct Recovered {
     pub usage: Vec<UsageRow>,
     /// What was kept under [`LEFT_QUESTIONS`].
     pub questions: Option<Vec<u8>>,
+    /// Everything kept under a name that ends with [`QUIET_HOURS`], by that name; `None` if there is too much to list it.
+    pub quiet_people: Option<Vec<Arc<str>>>,
     /// How it makes the keys of messages.
     pub key_hash: KeyHash,
 }
 
 /// Where the questions that are shown are kept, among what sessions resume with.
 pub const LEFT_QUESTIONS: &str = "#questions";
+
+/// How the names end under which the quiet hours of people are kept, among what sessions resume with.
+pub const QUIET_HOURS: &str = "#quiet";
+
+/// Maximum people with quiet hours that are listed when the journal opens.
+const MAX_QUIET_PEOPLE: u32 = if cfg!(test) { 8 } else { 10_000 };
 
 /// The state that the writer continues from.
 pub(super) struct WriterState {
@@ -277,6 +285,7 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         access: access::rows(db)?,
         usage: access::latest_usage(db)?,
         questions: resume(db, LEFT_QUESTIONS)?,
+        quiet_people: quiet_people(db)?,
         key_hash: db
             .query_row("SELECT value FROM meta WHERE name = ?1", [KEY_HASH], |row| {
                 row.get(0)
@@ -308,6 +317,14 @@ fn resume(db: &Connection, session: &str) -> Result<Option<Vec<u8>>> {
     db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?
         .query_row([session], |row| row.get(0))
         .optional()
+}
+
+/// Who has quiet hours, unless they are too many.
+fn quiet_people(db: &Connection) -> Result<Option<Vec<Arc<str>>>> {
+    let mut find = db.prepare("SELECT session FROM resume WHERE session GLOB '*' || ?1 LIMIT ?2")?;
+    let people = find.query_map(params![QUIET_HOURS, MAX_QUIET_PEOPLE + 1], |row| text(row, 0))?;
+    let people: Vec<_> = people.collect::<Result<_>>()?;
+    Ok((people.len() <= MAX_QUIET_PEOPLE as usize).then_some(people))
 }
 
 /// The calendar as it was noted last.

@@ -158,7 +158,7 @@ impl EventLoop {
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
             turn_requests,
             messages: Messages::new(),
-            quiet: Quiet::new(settings.chat.quiet_hours),
+            quiet: Quiet::new(settings.chat.quiet_hours, recovered.quiet_people.as_deref()),
             changes: Changes::new(),
             approvals: Approvals::new(&settings.prompts, clock.seed(), ids.split(), peer),
             outbox: Outbox::new(

@@ -293,6 +293,39 @@ fn remember(session: &str, bytes: usize, now_ms: i64) -> Command {
 }
 
 #[test]
+fn those_who_have_quiet_hours_are_listed_unless_they_are_too_many() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let listed = |journal_db: &mut JournalDb<'_>| {
+            let (recovered, _) = reads::recover(journal_db.db, &settings).unwrap();
+            let mut people = recovered.quiet_people?;
+            people.sort();
+            Some(people.join(" "))
+        };
+        assert_eq!(listed(journal_db).as_deref(), Some(""));
+        let kept = [
+            "s1",
+            "discord:2#quiet",
+            "discord:#quiet:3",
+            "discord:1#quiet",
+            "s2",
+        ];
+        let kept: Vec<_> = kept.iter().map(|name| remember(name, 1, NOW)).collect();
+        journal_db.transact(&kept, NOW).unwrap();
+        assert_eq!(
+            listed(journal_db).as_deref(),
+            Some("discord:1#quiet discord:2#quiet")
+        );
+        let many: Vec<_> = (0..9)
+            .map(|user| remember(&format!("slack:{user}#quiet"), 1, NOW))
+            .collect();
+        journal_db.transact(&many, NOW).unwrap();
+        assert_eq!(listed(journal_db), None);
+    });
+}
+
+#[test]
 fn a_slice_of_free_pages_is_given_back_at_once() {
     let dir = tempfile::tempdir().unwrap();
     with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
