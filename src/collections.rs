@@ -104,11 +104,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     /// The same, to change it.
     pub fn get_mut<Q: Hash + Equivalent<K> + ?Sized>(&mut self, key: &Q) -> Option<&mut V> {
         let place = self.place(key)?;
-        if self.newest != Some(place) {
-            self.unlink(place);
-            self.link_newest(place);
-        }
-        self.entry(place).map(|entry| &mut entry.value)
+        self.use_now(place)
     }
 
     /// The value of `key`, without counting as a use.
@@ -125,7 +121,9 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
 
     /// Stores a value and returns the one it replaces. Evicts the least recently used entry when the cache is full.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
-        if let Some(known) = self.get_mut(&key) {
+        let hash = self.hashes.hash_one(&key);
+        if let Some(place) = self.place_of(hash, &key) {
+            let known = self.use_now(place)?;
             return Some(std::mem::replace(known, value));
         }
         if self.len() >= self.capacity
@@ -135,7 +133,6 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         }
         let next = CachePlace::after(self.entries.len());
         let place = self.free.pop().or(next)?;
-        let hash = self.hashes.hash_one(&key);
         let entry = Some(CacheEntry {
             key,
             value,
@@ -176,11 +173,24 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         if self.places.is_empty() {
             return None;
         }
+        self.place_of(self.hashes.hash_one(key), key)
+    }
+
+    fn place_of<Q: Equivalent<K> + ?Sized>(&self, hash: u64, key: &Q) -> Option<CachePlace> {
         let is_it = |place: &CachePlace| {
             let entry = self.entries.get(place.index()).and_then(Option::as_ref);
             entry.is_some_and(|entry| key.equivalent(&entry.key))
         };
-        self.places.find(self.hashes.hash_one(key), is_it).copied()
+        self.places.find(hash, is_it).copied()
+    }
+
+    /// The value of an entry, which counts as used now.
+    fn use_now(&mut self, place: CachePlace) -> Option<&mut V> {
+        if self.newest != Some(place) {
+            self.unlink(place);
+            self.link_newest(place);
+        }
+        self.entry(place).map(|entry| &mut entry.value)
     }
 
     fn entry(&mut self, place: CachePlace) -> Option<&mut CacheEntry<K, V>> {
