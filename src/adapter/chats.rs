@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::{SmolStr, SmolStrBuilder};
 
 use crate::collections::BoundedCache;
-use crate::wire::{Metadata, Scalar, SessionSource};
+use crate::wire::{Metadata, Scalar, SessionSource, object_of_texts};
 
 /// A chat: platform and id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -91,6 +91,19 @@ impl ChatFacts {
             message_id: text(&source.message_id),
             language: text(&source.language_code),
         }
+    }
+
+    /// As JSON, the same as its serialisation.
+    pub fn to_json(&self) -> String {
+        object_of_texts(&[
+            ("scope_id", self.scope_id.as_deref()),
+            ("user_id", self.user_id.as_deref()),
+            ("chat_type", self.chat_type.as_deref()),
+            ("profile", self.profile.as_deref()),
+            ("thread_id", self.thread_id.as_deref()),
+            ("message_id", self.message_id.as_deref()),
+            ("language", self.language.as_deref()),
+        ])
     }
 
     /// The tags of an op to this chat: tenant, author, profile, thread.
@@ -235,6 +248,25 @@ mod tests {
         assert!(!memory.learn(&chat("a"), &facts("u", "2"), 1_000));
         assert!(memory.learn(&chat("a"), &facts("v", "3"), 2_000));
         assert!(memory.learn(&chat("a"), &facts("v", "4"), 62_000));
+    }
+
+    #[test]
+    fn what_is_written_is_what_serde_writes() {
+        let text = |text: &str| Some(SmolStr::from(text));
+        let full = ChatFacts {
+            scope_id: text("g \"1\""),
+            user_id: text("u\n\u{1}"),
+            chat_type: text("dm"),
+            profile: text("p\\"),
+            thread_id: text("\u{fc}\u{1f600}"),
+            message_id: text("9"),
+            language: text("de-AT"),
+        };
+        for facts in [full, facts("u", "1"), ChatFacts::default()] {
+            let written = facts.to_json();
+            assert_eq!(written, serde_json::to_string(&facts).unwrap());
+            assert_eq!(serde_json::from_str::<ChatFacts>(&written).unwrap(), facts);
+        }
     }
 
     #[test]

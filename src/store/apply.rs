@@ -5,9 +5,10 @@
 //! command, and never makes a completion for a transaction that did not commit.
 
 use super::access;
+use super::chats;
 use super::command::Command;
-use super::completion::{ChatRow, Completion, Failed, InboxKind, RowState};
 use super::completion::{Committed, InboxSeq, OpSeq, OpSeqs};
+use super::completion::{Completion, Failed, InboxKind, RowState};
 use super::cron;
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
@@ -345,7 +346,10 @@ impl<'c> JournalDb<'c> {
                 self.statements.op_settled.execute([op.0])?;
                 CommandOutcome::Silent
             }
-            Command::RememberChat(chat) => self.remember(chat)?,
+            Command::RememberChat(chat) => {
+                chats::write(self.db, "", &mut [chat])?;
+                CommandOutcome::Silent
+            }
             Command::SetResume {
                 session,
                 blob,
@@ -538,16 +542,6 @@ impl<'c> JournalDb<'c> {
         self.db
             .prepare_cached("UPDATE inbox SET shown = ?2 WHERE seq = ?1 AND state = 1")?
             .execute(params![seq.0, shown])?;
-        Ok(CommandOutcome::Silent)
-    }
-
-    fn remember(&mut self, chat: &ChatRow) -> Result<CommandOutcome> {
-        let mut upsert = self.db.prepare_cached(
-            "INSERT INTO chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
-             ON CONFLICT (platform, chat_id)
-             DO UPDATE SET memory = excluded.memory, last_used = max(last_used, excluded.last_used)",
-        )?;
-        upsert.execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
         Ok(CommandOutcome::Silent)
     }
 }

@@ -5,6 +5,7 @@ use super::fault::Fault;
 use super::handed::HandedReply;
 use super::repair::Repaired;
 use serde::{Deserialize, Serialize};
+use smol_str::SmolStr;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -334,9 +335,9 @@ pub struct OpRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatRow {
     /// The platform.
-    pub platform: Arc<str>,
+    pub platform: SmolStr,
     /// The chat on it.
-    pub chat_id: Arc<str>,
+    pub chat_id: SmolStr,
     /// Encoded by the caller.
     pub memory: Vec<u8>,
     /// Unix milliseconds.

@@ -46,6 +46,7 @@ mod applied_ops;
 mod apply;
 mod audit;
 mod bot_state;
+mod chats;
 mod command;
 mod completion;
 mod cron;

@@ -2,6 +2,7 @@
 
 use super::access::{self, AccessRow, UsageRow};
 use super::apply::NextIds;
+use super::chats;
 use super::command::{Command, FailurePolicy};
 use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, RowState, WaitingRow};
 use super::completion::{InboxSeq, OpSeq};
@@ -281,7 +282,7 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         waiting: count_waiting(db)?,
         running: running(db, rows)?,
         ops: ops(db, OpSeq(0), rows)?,
-        chats: chats(db, settings.chat_memory)?,
+        chats: chats::newest(db, settings.chat_memory)?,
         access: access::rows(db)?,
         usage: access::latest_usage(db)?,
         questions: resume(db, LEFT_QUESTIONS)?,
@@ -345,20 +346,6 @@ pub(super) fn indexed_upto(db: &Connection) -> Result<i64> {
         .query_row([], |row| row.get(0))
         .optional()?;
     Ok(found.unwrap_or(0))
-}
-
-fn chats(db: &Connection, limit: u32) -> Result<Vec<ChatRow>> {
-    let mut find = db
-        .prepare("SELECT platform, chat_id, memory, last_used FROM chats ORDER BY last_used DESC LIMIT ?1")?;
-    let rows = find.query_map([limit], |row| {
-        Ok(ChatRow {
-            platform: text(row, 0)?,
-            chat_id: text(row, 1)?,
-            memory: row.get(2)?,
-            last_used: row.get(3)?,
-        })
-    })?;
-    rows.collect()
 }
 
 pub(super) fn recent(db: &Connection) -> Result<RecentKeys> {

@@ -4,6 +4,7 @@
 //! is returned to the file system in slices (incremental vacuum).
 
 use super::apply::JournalDb;
+use super::chats;
 use super::completion::RowState;
 use super::days::Calendar;
 use super::finished;
@@ -81,7 +82,7 @@ impl Upkeep {
         }
         more |= self.sweep_keys(db, &mut journal_db.index, settings, today.day)?;
         more |= delete_dropped(db, older_than)? > 0;
-        more |= delete_chats(db, settings)? > 0;
+        more |= chats::forget_oldest(db, settings.chat_memory, DONE_SLICE)? > 0;
         more |= handed::forget_oldest(db, handed::MAX_KEPT, DONE_SLICE)? > 0;
         if settings.resume_days > 0 {
             let older_than = today.now_ms(now_ms) - i64::from(settings.resume_days) * DAY_MS;
@@ -253,21 +254,6 @@ fn delete_dropped(db: &Connection, older_than: i64) -> Result<usize> {
         "DELETE FROM dropped WHERE seq IN (SELECT seq FROM dropped ORDER BY seq LIMIT ?1) AND dropped_at < ?2",
     )?;
     delete.execute(params![DONE_SLICE, older_than])
-}
-
-fn delete_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {
-    let count: i64 = db
-        .prepare_cached("SELECT count(*) FROM chats")?
-        .query_row([], |row| row.get(0))?;
-    let over = (count - i64::from(settings.chat_memory)).min(DONE_SLICE);
-    if over <= 0 {
-        return Ok(0);
-    }
-    db.prepare_cached(
-        "DELETE FROM chats WHERE (platform, chat_id) IN
-         (SELECT platform, chat_id FROM chats ORDER BY last_used LIMIT ?1)",
-    )?
-    .execute([over])
 }
 
 /// What conversations are resumed with, and its size.

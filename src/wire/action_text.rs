@@ -7,7 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::action::Action;
-use super::json_text::push_text;
+use super::json_text::{push_fields, push_text};
 use super::metadata::Metadata;
 
 /// An [`Action`] as JSON on one line. Clones share the text.
@@ -27,15 +27,7 @@ impl ActionText {
         const ROOM: usize = 96;
         let mut out = String::with_capacity(self.0.len() + ROOM);
         out.push('{');
-        for (key, text) in texts {
-            if let Some(text) = text {
-                out.push('"');
-                out.push_str(key);
-                out.push_str("\":");
-                push_text(&mut out, text);
-                out.push(',');
-            }
-        }
+        push_fields(&mut out, texts);
         out.push_str(r#""action":"#);
         out.push_str(&self.0);
         out.push('}');

@@ -50,6 +50,34 @@ pub(super) fn push_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
+/// A JSON object with these texts, where set. Keys are written as they are: they are names.
+pub fn object_of_texts(texts: &[(&'static str, Option<&str>)]) -> String {
+    let room = texts
+        .iter()
+        .map(|(key, text)| key.len() + text.map_or(0, str::len) + 6);
+    let mut out = String::with_capacity(room.sum::<usize>() + 2);
+    out.push('{');
+    push_fields(&mut out, texts);
+    if out.ends_with(',') {
+        out.pop();
+    }
+    out.push('}');
+    out
+}
+
+/// Appends these fields, where set, each with a comma behind it.
+pub(super) fn push_fields(out: &mut String, texts: &[(&'static str, Option<&str>)]) {
+    for (key, text) in texts {
+        if let Some(text) = text {
+            out.push('"');
+            out.push_str(key);
+            out.push_str("\":");
+            push_text(out, text);
+            out.push(',');
+        }
+    }
+}
+
 fn push_escape(out: &mut String, byte: u8) {
     out.push_str(match byte {
         b'"' => "\\\"",

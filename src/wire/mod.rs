@@ -35,6 +35,7 @@ pub use descriptor::{CapabilityDescriptor, LEGACY_OPS, LenUnit, TABLES};
 pub use event::{MessageEvent, MessageType, render_context};
 pub use frame::{ConnectorFrame, PassthroughForward, Undecodable};
 pub use gateway_frame::GatewayFrame;
+pub use json_text::object_of_texts;
 pub use lines::{DEFAULT_MAX_LINE_BYTES, Line, LineFramer};
 pub use metadata::Metadata;
 pub(crate) use op::split_mix;

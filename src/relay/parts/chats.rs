@@ -197,13 +197,11 @@ impl Chats {
 
     /// Remembers what a message tells about its chat.
     pub fn learn(&mut self, chat: &ChatId, facts: &ChatFacts, now_ms: i64, effects: &mut Effects) {
-        if self.memory.learn(chat, facts, now_ms)
-            && let Ok(memory) = serde_json::to_vec(facts)
-        {
+        if self.memory.learn(chat, facts, now_ms) {
             effects.write(Command::RememberChat(ChatRow {
-                platform: chat.platform.as_str().into(),
-                chat_id: chat.chat.as_str().into(),
-                memory,
+                platform: chat.platform.clone(),
+                chat_id: chat.chat.clone(),
+                memory: facts.to_json().into_bytes(),
                 last_used: now_ms,
             }));
         }
@@ -217,8 +215,8 @@ impl Chats {
         let person = user.map(|user| PersonId::new(&row.platform, user));
         if let Some(facts) = facts {
             let chat = ChatId {
-                platform: (&*row.platform).into(),
-                chat: (&*row.chat_id).into(),
+                platform: row.platform.clone(),
+                chat: row.chat_id.clone(),
             };
             self.memory.restore(chat, facts, row.last_used);
         }

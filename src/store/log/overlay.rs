@@ -2,6 +2,7 @@
 
 use super::super::access::{UsageRow, add_usage};
 use super::super::apply::{CommandOutcome, NextIds};
+use super::super::chats;
 use super::super::command::Command;
 use super::super::completion::{
     ChatRow, InboxKind, InboxRow, InboxSeq, NewOp, OpRow, OpSeq, OpSeqs, OpState, RowState, WaitingRow,
@@ -9,7 +10,7 @@ use super::super::completion::{
 use super::super::dedupe::DedupeKey;
 use super::super::finished::{self, FinishedRecord};
 use super::codec::LogWriter;
-use crate::collections::{IdMap, TextMap};
+use crate::collections::IdMap;
 use rusqlite::{Connection, Result, Statement, params};
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ pub(in crate::store) struct Overlay {
     done: Vec<LoggedEnd>,
     /// Unsettled ops.
     ops: IdMap<OpSeq, OpRow>,
-    /// By platform and chat.
-    chats: TextMap<(Arc<str>, Arc<str>), ChatRow>,
+    /// What was told about chats, in order; a chat may be there more than once.
+    chats: Vec<ChatRow>,
     usage: Vec<UsageRow>,
     messages: usize,
     bytes: usize,
@@ -150,7 +151,7 @@ impl Overlay {
         }
     }
 
-    /// Applies a logged command, and takes the bytes of its ops. A command about what is not here has no effect.
+    /// Applies a logged command, and takes the bytes of its ops, or of what is known about its chat. A command about what is not here has no effect.
     pub(in crate::store) fn apply(&mut self, command: &mut Command, ids: &mut NextIds) -> CommandOutcome {
         match command {
             Command::Accept {
@@ -279,11 +280,13 @@ impl Overlay {
         true
     }
 
-    fn remember(&mut self, chat: &ChatRow) {
-        let key = (Arc::clone(&chat.platform), Arc::clone(&chat.chat_id));
-        let known = self.chats.entry(key).or_insert_with(|| chat.clone());
-        known.memory.clone_from(&chat.memory);
-        known.last_used = known.last_used.max(chat.last_used);
+    fn remember(&mut self, chat: &mut ChatRow) {
+        self.chats.push(ChatRow {
+            platform: chat.platform.clone(),
+            chat_id: chat.chat_id.clone(),
+            memory: std::mem::take(&mut chat.memory),
+            last_used: chat.last_used,
+        });
     }
 
     /// The row of a new message.
@@ -598,17 +601,7 @@ impl Overlay {
     }
 
     fn write_chats(&self, db: &Connection, prefix: &str) -> Result<()> {
-        if !self.chats.is_empty() {
-            let mut remember = db.prepare_cached(&format!(
-                "INSERT INTO {prefix}chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
-                 ON CONFLICT (platform, chat_id)
-                 DO UPDATE SET memory = excluded.memory, last_used = max(last_used, excluded.last_used)"
-            ))?;
-            for chat in self.chats.values() {
-                remember.execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
-            }
-        }
-        Ok(())
+        chats::write(db, prefix, &mut self.chats.iter().collect::<Vec<_>>())
     }
 
     /// What people used, as it was added.
