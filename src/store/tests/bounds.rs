@@ -330,11 +330,11 @@ fn a_slice_of_free_pages_is_given_back_at_once() {
     let dir = tempfile::tempdir().unwrap();
     with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
         journal_db
-            .transact(&[remember("s", 200 * 4096, NOW)], NOW)
+            .transact(&[remember("s", 100 * 4096, NOW)], NOW)
             .unwrap();
         let forget = Command::DropResume { session: "s".into() };
         journal_db.transact(&[forget], NOW).unwrap();
-        assert!((200..256).contains(&free_pages(journal_db.db).unwrap()));
+        assert!((100..128).contains(&free_pages(journal_db.db).unwrap()));
         vacuum(journal_db.db).unwrap();
         assert_eq!(free_pages(journal_db.db).unwrap(), 0);
     });
