@@ -39,8 +39,8 @@ impl LenUnit {
     /// The length of `text` in this unit.
     pub fn measure(self, text: &str) -> usize {
         match self {
+            _ if text.is_ascii() => text.len(),
             Self::Chars => text.chars().count(),
-            Self::Utf16 if text.is_ascii() => text.len(),
             Self::Utf16 => text.chars().map(char::len_utf16).sum(),
         }
     }

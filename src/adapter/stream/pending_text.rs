@@ -36,16 +36,19 @@ pub(super) struct PendingText {
     breaks: u64,
     /// Whether there was any text yet.
     begun: bool,
+    /// Visible characters that a message begins with.
+    first_chars: usize,
     unit: LenUnit,
 }
 
 impl PendingText {
-    pub(super) fn new(unit: LenUnit) -> Self {
+    pub(super) fn new(first_chars: usize, unit: LenUnit) -> Self {
         Self {
             segments: Segments::new(),
             delivered: String::new(),
             breaks: 0,
             begun: false,
+            first_chars: first_chars.max(1),
             unit,
         }
     }
@@ -69,8 +72,8 @@ impl PendingText {
             .last()
             .is_some_and(|last| last.state == SegmentState::Open);
         if !open {
-            self.segments
-                .push(Segment::new(self.breaks, self.begun, self.unit));
+            let segment = Segment::new(self.breaks, self.begun, self.first_chars, self.unit);
+            self.segments.push(segment);
         }
         self.segments.last_mut().expect("one was pushed")
     }
@@ -234,8 +237,6 @@ pub(super) enum SegmentState {
     Closed,
 }
 
-/// Visible characters are recounted at most this far ahead.
-const LOOK_AHEAD: usize = 4096;
 /// Delivered text is freed in pieces of at least this size.
 const FREE_BYTES: usize = 64 * 1024;
 
@@ -249,8 +250,9 @@ pub(super) struct Segment {
     opening: String,
     /// Length of the opening and of the text from `start` on.
     length: usize,
-    /// Visible characters from `start` on; exact while there are few.
+    /// Visible characters from `start` on, counted up to `first_chars`.
     visible: usize,
+    first_chars: usize,
     /// Length added since the last op.
     pub(super) fresh: usize,
     pub(super) state: SegmentState,
@@ -272,13 +274,14 @@ pub(super) struct Segment {
 
 impl Segment {
     /// `trims` is for every segment but the first, whose leading blank lines only separate.
-    pub(super) fn new(breaks: u64, trims: bool, unit: LenUnit) -> Self {
+    pub(super) fn new(breaks: u64, trims: bool, first_chars: usize, unit: LenUnit) -> Self {
         Self {
             text: String::new(),
             start: 0,
             opening: String::new(),
             length: 0,
             visible: 0,
+            first_chars,
             fresh: 0,
             state: SegmentState::Open,
             breaks,
@@ -295,7 +298,8 @@ impl Segment {
     /// Appends text.
     pub(super) fn push(&mut self, text: &str) {
         self.text.push_str(text);
-        let (length, visible) = (self.unit.measure(text), visible_in(text));
+        let length = self.unit.measure(text);
+        let visible = visible_in(text, self.first_chars - self.visible);
         let was_blank = self.visible == 0;
         self.length += length;
         self.fresh = self.fresh.saturating_add(length);
@@ -361,12 +365,13 @@ impl Segment {
         [&self.opening, self.rest()].concat()
     }
 
-    pub(super) fn visible(&self) -> usize {
-        self.visible
+    /// Whether there is enough of it for a message to begin with.
+    pub(super) fn begins(&self) -> bool {
+        self.visible == self.first_chars
     }
 
     pub(super) fn is_blank(&self) -> bool {
-        self.visible == 0 && self.rest().trim().is_empty()
+        self.visible == 0
     }
 
     /// Whether the current message cannot grow: the segment is closed, or the message is full.
@@ -426,8 +431,7 @@ impl Segment {
             self.text.drain(..self.start);
             self.start = 0;
         }
-        let ahead = self.rest().chars().take(LOOK_AHEAD);
-        self.visible = ahead.filter(|point| !point.is_whitespace()).count();
+        self.visible = visible_in(self.rest(), self.first_chars);
         self.shown = Shown::Nothing;
         self.posted.clear();
         self.fresh = self.length;
@@ -447,29 +451,8 @@ impl Segment {
     }
 }
 
-/// Number of characters that are not white space.
-fn visible_in(text: &str) -> usize {
-    if text.is_ascii() {
-        let is_visible = |byte: &u8| u8::from(!matches!(byte, b'\t'..=b'\r' | b' '));
-        // Counted in bytes, of which the processor adds many at once; as many as a byte can count.
-        let pieces = text.as_bytes().chunks(usize::from(u8::MAX));
-        let visible = pieces.map(|piece| piece.iter().map(is_visible).sum::<u8>());
-        return visible.map(usize::from).sum();
-    }
-    text.chars().filter(|point| !point.is_whitespace()).count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn white_space_is_the_same_in_plain_text() {
-        for byte in 0..0x80_u8 {
-            let point = char::from(byte);
-            let counted = visible_in(&format!("a{point}b{point}"));
-            assert_eq!(counted, 2 + 2 * usize::from(!point.is_whitespace()), "{byte:#x}");
-        }
-        assert_eq!(visible_in("\u{a0}é\u{3000}"), 1);
-    }
+/// Number of characters that are not white space, up to so many.
+fn visible_in(text: &str, most: usize) -> usize {
+    let visible = text.chars().filter(|point| !point.is_whitespace());
+    visible.take(most).count()
 }

@@ -86,7 +86,6 @@ pub(super) struct TextStream {
     pause: Duration,
     /// The longest text that leaves room for the cursor, and for the end of a fence.
     room: usize,
-    first_chars: usize,
     buffer_chars: usize,
     hold: FirstHold,
 }
@@ -117,7 +116,7 @@ impl TextStream {
             _ => (settings.cursor.as_str(), width),
         };
         Self {
-            pending: PendingText::new(builder.unit),
+            pending: PendingText::new(settings.first_chars, builder.unit),
             strategy: strategies.initial,
             strategies,
             notices: VecDeque::new(),
@@ -129,7 +128,6 @@ impl TextStream {
             active_at: now,
             pause: Duration::from_millis(settings.interval_ms.saturating_mul(2)),
             room: builder.limit - width.max(closing_room(builder.limit)),
-            first_chars: settings.first_chars.max(1),
             buffer_chars: settings.buffer_chars.max(1),
             hold: match settings.first_hold_ms {
                 0 => FirstHold::Over,
@@ -273,7 +271,7 @@ impl TextStream {
             (false, true) => Some(TextExtent::Growing),
             (false, false) => None,
         };
-        let begins = front.visible() >= self.first_chars;
+        let begins = front.begins();
         let grows = front.fresh
             >= match flow {
                 Flow::Writing => self.buffer_chars,
