@@ -3,7 +3,7 @@
 //! An op waits until there is room in flight, is written when the driver polls for actions, and completes exactly once:
 //! answered, timed out, or with its socket. Every step is a lookup, never a scan.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use smol_str::SmolStr;
@@ -41,7 +41,9 @@ type Serial = u64;
 pub(super) struct PendingOps {
     last: Serial,
     ops: IdMap<OpId, Entry>,
-    waiting: BTreeMap<Serial, OpId>,
+    /// Those that are not written yet, in order. One that ended before that is left out when it is first.
+    queue: VecDeque<(Serial, OpId)>,
+    waiting: usize,
     /// When each op is looked at, at the latest: one that was written meanwhile has more time, and is put back then.
     deadlines: BTreeSet<(Duration, Serial, OpId)>,
 }
@@ -73,12 +75,12 @@ impl PendingOps {
 
     /// Written and not answered.
     pub(super) fn in_flight(&self) -> usize {
-        self.ops.len() - self.waiting.len()
+        self.ops.len() - self.waiting
     }
 
     /// Not written yet.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.waiting
     }
 
     pub(super) fn contains(&self, id: OpId) -> bool {
@@ -96,7 +98,8 @@ impl PendingOps {
         let serial = self.last;
         let timeout = op.timeout.unwrap_or(default_timeout);
         let deadline = now.saturating_add(timeout);
-        self.waiting.insert(serial, op.id);
+        self.queue.push_back((serial, op.id));
+        self.waiting += 1;
         self.deadlines.insert((deadline, serial, op.id));
         let state = SendState::Waiting {
             action: op.action,
@@ -115,7 +118,7 @@ impl PendingOps {
 
     /// The next line to write, and its op; from now on the op is in flight.
     pub(super) fn write_next(&mut self, now: Duration) -> Option<(OpId, String)> {
-        let (_, id) = self.waiting.pop_first()?;
+        let (_, id) = self.queue.pop_front()?;
         let entry = self.ops.get_mut(&id)?;
         let SendState::Waiting {
             action,
@@ -125,6 +128,7 @@ impl PendingOps {
         else {
             return None;
         };
+        self.waiting -= 1;
         entry.deadline = now.saturating_add(entry.timeout);
         let line = GatewayFrame::outbound_line(
             id.encode_lower(&mut [0; 32]),
@@ -132,6 +136,7 @@ impl PendingOps {
             platform.as_deref(),
             bot_id.as_deref(),
         );
+        self.skip_ended();
         Some((id, line))
     }
 
@@ -168,7 +173,8 @@ impl PendingOps {
 
     /// Completes everything, in request order.
     pub(super) fn fail_all(&mut self, why: NotSent) -> Vec<Completed> {
-        self.waiting.clear();
+        self.queue.clear();
+        self.waiting = 0;
         self.deadlines.clear();
         let mut all: Vec<_> = self.ops.drain().collect();
         all.sort_unstable_by_key(|(_, entry)| entry.serial);
@@ -181,9 +187,16 @@ impl PendingOps {
         let entry = self.ops.remove(&id)?;
         self.deadlines.remove(&(entry.checked_at, entry.serial, id));
         if matches!(entry.state, SendState::Waiting { .. }) {
-            self.waiting.remove(&entry.serial);
+            self.waiting -= 1;
+            self.skip_ended();
         }
         Some(entry)
+    }
+
+    /// Makes the first of the queue one that waits.
+    fn skip_ended(&mut self) {
+        let waits = |(serial, id): &(Serial, OpId)| self.ops.get(id).is_some_and(|op| op.serial == *serial);
+        while self.queue.pop_front_if(|first| !waits(first)).is_some() {}
     }
 }
 
@@ -195,5 +208,40 @@ impl Entry {
             SendState::InFlight => in_flight,
         };
         Completed { id, result }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Action, OpIds};
+
+    #[test]
+    fn an_op_that_expires_among_those_that_wait_leaves_the_rest_in_order() {
+        let (mut pending, mut ids) = (PendingOps::default(), OpIds::new(1));
+        let secs = Duration::from_secs;
+        let chat_id = "c".into();
+        let action = ActionText::from(&Action::GetChatInfo { chat_id });
+        let ops = [9, 1, 9, 1].map(|timeout| {
+            let (id, action) = (ids.next(), action.clone());
+            let op = Op {
+                id,
+                action,
+                platform: None,
+                bot_id: None,
+                timeout: Some(secs(timeout)),
+            };
+            pending.push(op, secs(9), Duration::ZERO);
+            id
+        });
+        for expired in [ops[1], ops[3]] {
+            assert_eq!(pending.expire_next(secs(1)).map(|op| op.id), Some(expired));
+        }
+        assert_eq!((pending.waiting(), pending.in_flight()), (2, 0));
+        for written in [ops[0], ops[2]] {
+            assert_eq!(pending.write_next(secs(1)).map(|(id, _)| id), Some(written));
+        }
+        assert_eq!((pending.waiting(), pending.in_flight()), (0, 2));
+        assert!(pending.write_next(secs(1)).is_none() && pending.queue.is_empty());
     }
 }
