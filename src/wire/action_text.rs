@@ -12,7 +12,7 @@ use super::metadata::Metadata;
 
 /// An [`Action`] as JSON on one line. Clones share the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActionText(Arc<str>);
+pub struct ActionText(Arc<String>);
 
 impl ActionText {
     /// The JSON.
@@ -46,7 +46,7 @@ impl From<&Action> for ActionText {
             } => send(chat_id, content, reply_to.as_deref(), metadata),
             other => serde_json::to_string(other).expect("actions have text keys and no failing values"),
         };
-        Self(text.into())
+        Self(Arc::new(text))
     }
 }
 
@@ -55,9 +55,9 @@ impl From<Box<RawValue>> for ActionText {
     fn from(action: Box<RawValue>) -> Self {
         let text = action.get();
         if memchr::memchr2(b'\n', b'\r', text.as_bytes()).is_some() {
-            return Self(text.replace(['\n', '\r'], " ").into());
+            return Self(Arc::new(text.replace(['\n', '\r'], " ")));
         }
-        Self(text.into())
+        Self(Arc::new(text.to_owned()))
     }
 }
 
