@@ -93,6 +93,7 @@ impl AnswerShaper {
 
     fn release(&mut self, held: String) -> String {
         match &mut self.tables {
+            Some(tables) if held.is_empty() => tables.finish(),
             Some(tables) => {
                 let mut ready = tables.push(&held).into_owned();
                 ready.push_str(&tables.finish());

@@ -308,7 +308,7 @@ impl Indicators {
     }
 
     /// The indicators of the end.
-    pub(super) fn finish(self, result: TurnResult, builder: &ActionBuilder, now: Duration) -> Vec<Action> {
+    pub(super) fn finish(&self, result: TurnResult, builder: &ActionBuilder, now: Duration) -> Vec<Action> {
         let mut last = Vec::new();
         if self.reaction == Reaction::Added {
             last.extend(react(builder, RUNNING, true));

@@ -205,7 +205,7 @@ impl ReplyStream {
     }
 
     /// Ends the turn. The outcome of an op that is still in flight counts as unknown.
-    pub fn finish(mut self, result: TurnResult, now: Duration) -> FinalOps {
+    pub fn finish(&mut self, result: TurnResult, now: Duration) -> FinalOps {
         self.text.abandon(now);
         let (mut durable, breaks, notices) = self.text.take_durable(&self.builder);
         if let Some(first) = durable.get_mut(notices).filter(|_| self.target.uses_follow_up()) {

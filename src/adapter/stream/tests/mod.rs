@@ -172,7 +172,7 @@ impl Scene {
         self
     }
 
-    fn finish(self) -> FinalOps {
+    fn finish(mut self) -> FinalOps {
         self.stream.finish(TurnResult::Done, self.now)
     }
 }

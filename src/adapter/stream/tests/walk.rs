@@ -351,7 +351,7 @@ impl StreamWalk {
             self.seed
         );
         let now = self.scene.now;
-        let stream = std::mem::replace(&mut self.scene, Scene::on("discord")).stream;
+        let mut stream = std::mem::replace(&mut self.scene, Scene::on("discord")).stream;
         let final_ops = stream.finish(TurnResult::Done, now);
         for durable in &final_ops.durable {
             self.check(&durable.action);
