@@ -248,7 +248,7 @@ pub struct Uploads {
     albums: bool,
     count: usize,
     /// When the last one was added.
-    added: Instant,
+    added: Option<Instant>,
     waiting: VecDeque<(Position, FileToSend)>,
     current: Option<Upload>,
     ready: VecDeque<(Position, OutgoingAttachment)>,
@@ -264,7 +264,7 @@ impl Uploads {
             accepted,
             albums,
             count: 0,
-            added: Instant::now(),
+            added: None,
             waiting: VecDeque::new(),
             current: None,
             ready: VecDeque::new(),
@@ -278,7 +278,7 @@ impl Uploads {
             return Some(file.replacement());
         }
         self.count += 1;
-        self.added = Instant::now();
+        self.added = Some(Instant::now());
         self.waiting.push_back((position, file));
         self.start_next();
         None
@@ -343,7 +343,7 @@ impl Uploads {
 
     /// Until when files wait for others; `None` if none wait.
     pub fn wait_until(&self) -> Option<Instant> {
-        let until = self.added + ALBUM_WAIT;
+        let until = self.added? + ALBUM_WAIT;
         (self.albums && !self.ready.is_empty() && until > Instant::now()).then_some(until)
     }
 

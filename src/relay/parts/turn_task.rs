@@ -198,8 +198,9 @@ pub async fn run_turn(
             match transcriber {
                 // Its agent has had the message.
                 _ if turn.resumed.is_some() => {}
-                Some(transcriber) => transcriber.receive(&files, &mut turn).await,
-                None => files.download(&mut turn).await,
+                _ if turn.input.attachments.is_empty() => {}
+                Some(transcriber) => Box::pin(transcriber.receive(&files, &mut turn)).await,
+                None => Box::pin(files.download(&mut turn)).await,
             }
             if turn.cancel.is_cancelled() {
                 return TurnEnd::Cancelled { confirmed: true };
@@ -211,7 +212,7 @@ pub async fn run_turn(
                 Some(InsteadOfAnswer::Show(..)) => TurnEnd::Completed,
                 Some(InsteadOfAnswer::Prefer(request)) => {
                     let asked = request.preference;
-                    let (end, answer) = choose(&*agent, turn, request).await;
+                    let (end, answer) = Box::pin(choose(&*agent, turn, request)).await;
                     preference = answer.map(|answer| (asked, answer));
                     end
                 }
@@ -223,8 +224,8 @@ pub async fn run_turn(
             tokio::time::sleep(grace).await;
         };
         tokio::pin!(running, overdue);
+        let mut next_poll = output.flush_at(output.started);
         loop {
-            let next_poll = output.flush();
             tokio::select! {
                 biased;
                 end = &mut running => break end,
@@ -234,6 +235,7 @@ pub async fn run_turn(
                 Some(signal) = channel.signals.recv() => output.handle_batch(signal, &mut channel.signals),
                 () = until(next_poll) => {}
             }
+            next_poll = output.flush();
         }
     };
     channel.end_turn();
@@ -242,7 +244,7 @@ pub async fn run_turn(
     }
     output.end_text(output.clock.mono());
     if let Some(speaker) = speaker.filter(|_| end == TurnEnd::Completed) {
-        output.speak(&speaker, &files, &cancel).await;
+        Box::pin(output.speak(&speaker, &files, &cancel)).await;
     }
     output.finish_uploads(&cancel).await;
     output.flush_requests().await;
@@ -324,7 +326,8 @@ struct TurnOutput {
     has_text: bool,
     truncated: bool,
     usage: Usage,
-    started: Instant,
+    /// On the clock.
+    started: Duration,
     first_text: Option<Duration>,
 }
 
@@ -348,6 +351,7 @@ impl TurnOutput {
             file_place: None,
             changes: TurnChanges::default(),
             requests,
+            started: context.clock.mono(),
             clock: context.clock,
             outcomes: None,
             unsent: VecDeque::new(),
@@ -358,13 +362,16 @@ impl TurnOutput {
             has_text: false,
             truncated: false,
             usage: Usage::default(),
-            started: Instant::now(),
             first_text: None,
         }
     }
 
     /// Requests what is due now; returns when to look again although nothing happened.
     fn flush(&mut self) -> Option<Instant> {
+        self.flush_at(self.clock.mono())
+    }
+
+    fn flush_at(&mut self, now: Duration) -> Option<Instant> {
         for _ in 0..self.unsent.len() {
             if let Some(request) = self.unsent.pop_front()
                 && let Err(request) = self.try_request(request)
@@ -373,7 +380,6 @@ impl TurnOutput {
                 break;
             }
         }
-        let now = self.clock.mono();
         while !self.collect && self.unsent.is_empty() && !self.uploads.is_queueing() {
             let is_shown = |position| self.stream.is_shown(position);
             if let Some((attachments, queued)) = self.uploads.next_ready(is_shown, self.file_place) {
@@ -484,7 +490,7 @@ impl TurnOutput {
                 self.collected.truncate(self.last_break);
                 self.room += std::mem::take(&mut self.since_break);
                 self.truncated = false;
-                let text = self.fit(&text);
+                let text = self.fit(&text, now);
                 self.file_place = None;
                 self.gist.end();
                 self.gist.push(text);
@@ -531,7 +537,7 @@ impl TurnOutput {
     }
 
     fn push_text(&mut self, mut text: String, now: Duration) {
-        text.truncate(self.fit(&text).len());
+        text.truncate(self.fit(&text, now).len());
         self.file_place = self.file_place.filter(|_| text.trim().is_empty());
         if self.collect || self.speaks {
             self.collected.push_str(&text);
@@ -593,7 +599,7 @@ impl TurnOutput {
     }
 
     fn attach(&mut self, media: Media, now: Duration) {
-        let caption = self.fit(&media.caption).to_owned();
+        let caption = self.fit(&media.caption, now).to_owned();
         let media = Media { caption, ..media };
         self.release_text(now);
         let position = self.file_place(now);
@@ -609,10 +615,10 @@ impl TurnOutput {
     }
 
     /// As much of a text as there is room for.
-    fn fit<'t>(&mut self, text: &'t str) -> &'t str {
+    fn fit<'t>(&mut self, text: &'t str, now: Duration) -> &'t str {
         if !self.has_text && !text.trim().is_empty() {
             self.has_text = true;
-            self.first_text = Some(self.started.elapsed());
+            self.first_text = Some(now.saturating_sub(self.started));
         }
         let taken = text.len().min(self.room);
         self.room -= taken;

@@ -262,10 +262,10 @@ impl EventLoop {
         let (mut start_mark, mut is_interaction, mut command) = (None, false, None);
         let mut input = match task {
             Task::Message(event) => {
-                let event = event.take().map(|event| *event).unwrap_or_default();
+                let event = event.take().unwrap_or_default();
                 is_interaction = event.metadata.contains_key(INTERACTION);
                 command = self.commands.parse(event.text());
-                turn_input(event, selection.text, &adapter)
+                turn_input(*event, selection.text, &adapter)
             }
             Task::Job(job) => {
                 (collect, accepts_attachments) = (true, false);
