@@ -5,7 +5,6 @@
 //! waits; one byte of it is overwritten right before the agent gets the text. The file is not synced: what was written survives
 //! the end of the process, and after a loss of power (another boot) the file is ignored. An item without a place counts as begun.
 
-use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::completion::InboxSeq;
+use crate::collections::IdMap;
 
 /// Places in the file; an item beyond them counts as begun as soon as it runs.
 const MAX_PLACES: u64 = 65_536;
@@ -33,7 +33,7 @@ const GIVEN: u8 = 2;
 pub struct StartMarks {
     /// None if notes cannot be kept.
     notes: Option<Arc<Notes>>,
-    places: HashMap<InboxSeq, NotePlace>,
+    places: IdMap<InboxSeq, NotePlace>,
     free: Vec<u64>,
     /// Places that the file has.
     length: u64,
@@ -85,7 +85,7 @@ impl StartMarks {
             .mode(0o600);
         let file = options.open(path)?;
         let bytes = fs::read(path)?;
-        let mut places = HashMap::new();
+        let mut places = IdMap::default();
         let (mut free, mut length) = (Vec::new(), 0);
         if bytes.starts_with(&header) {
             let (whole, _) = bytes[HEADER..].as_chunks::<PLACE>();

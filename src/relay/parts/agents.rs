@@ -244,7 +244,8 @@ impl AgentRegistry {
             return None;
         }
         let terms = self.bound_terms(&input);
-        if let Some((name, rest)) = addressed(event.text()).filter(|_| self.slots.len() > 1)
+        if self.slots.len() > 1
+            && let Some((name, rest)) = addressed(event.text())
             && let Some(named) = self.find(name).filter(|name| may_use(name))
             && let Some(slot) = self.slots.get_key_value(&*named)
         {

@@ -244,7 +244,9 @@ impl Handed {
     /// A turn is over that may have been given context: the ids of what has reached the agent. If the agent has not said
     /// anything, the context waits for the session's next turn, a few times.
     pub fn settle(&mut self, turn: TurnId, has_answered: bool) -> Vec<String> {
-        let contexts = self.given.remove(&turn).unwrap_or_default();
+        let Some(contexts) = self.given.remove(&turn) else {
+            return Vec::new();
+        };
         let (back, done): (Vec<_>, Vec<_>) = contexts
             .into_iter()
             .partition(|given| !has_answered && given.given < MAX_GIVEN);

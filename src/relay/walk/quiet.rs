@@ -74,10 +74,10 @@ impl EventLoop {
     ) -> Vec<DurableAction> {
         let limit = self.settings.chat.notify_after_secs;
         let is_long = limit > 0 && summary.took > Duration::from_secs(limit);
-        let rings_already = ops.iter().any(|op| is_ringing(&op.action));
+        let rings_already = || ops.iter().any(|op| is_ringing(&op.action));
         let is_told = match summary.result {
             TurnResult::Done => is_long,
-            TurnResult::Failed => !ops.is_empty() && !rings_already,
+            TurnResult::Failed => !ops.is_empty() && !rings_already(),
             // Whoever stopped it looks at the chat.
             TurnResult::Stopped => false,
         };

@@ -21,7 +21,6 @@ mod keeping;
 use keeping::RestoredTurn;
 pub use keeping::{ClosingEdit, KeptTurn, LeftQuestion};
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +33,7 @@ use crate::adapter::prompt::{
 use crate::adapter::stream::Priority;
 use crate::adapter::{Adapters, ChatFacts, ChatId};
 use crate::agent::PromptAnswer;
+use crate::collections::IdMap;
 use crate::link::SendResult;
 use crate::relay::effects::{Effect, Effects, QuestionResponse};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
@@ -146,7 +146,7 @@ pub struct Approvals {
     prompts: Prompts,
     approvers: Approvers,
     anyone_in_group: bool,
-    waiting: HashMap<QuestionId, Waiting>,
+    waiting: IdMap<QuestionId, Waiting>,
     last_question: u64,
     /// When closed questions of agents are looked for next.
     check_at: Duration,
@@ -157,7 +157,7 @@ pub struct Approvals {
     /// Whether other questions are shown than those that were last kept.
     is_changed: bool,
     /// Turns whose questions were restored and that have yet to begin.
-    restored: HashMap<InboxSeq, RestoredTurn>,
+    restored: IdMap<InboxSeq, RestoredTurn>,
     /// Whether this process ends.
     is_leaving: bool,
 }
@@ -221,14 +221,14 @@ impl Approvals {
             prompts: Prompts::new(settings.clone(), [first, second, third], number),
             approvers: settings.approvers,
             anyone_in_group: settings.anyone_in_group,
-            waiting: HashMap::new(),
+            waiting: IdMap::default(),
             last_question: 0,
             check_at: Duration::ZERO,
             ids,
             peer,
             counters: ApprovalCounters::default(),
             is_changed: false,
-            restored: HashMap::new(),
+            restored: IdMap::default(),
             is_leaving: false,
         }
     }
