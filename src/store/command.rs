@@ -1,7 +1,7 @@
 //! The journal's commands.
 
 use super::access::{AccessRow, UsageRow};
-use super::completion::{ChatRow, InboxKind, NewOp, RowState, Subject};
+use super::completion::{ChatRow, InboxKind, NewOps, RowState, Subject};
 use super::completion::{InboxSeq, OpSeq};
 use super::cron::CronCommand;
 use super::dedupe::DedupeKey;
@@ -136,7 +136,7 @@ pub enum Command {
         /// How it ended.
         state: RowState,
         /// The ops to send.
-        ops: Vec<NewOp>,
+        ops: NewOps,
         /// Unix milliseconds.
         now_ms: i64,
     },
@@ -147,7 +147,7 @@ pub enum Command {
         /// The turn they belong to, if any.
         inbox: Option<InboxSeq>,
         /// The ops.
-        ops: Vec<NewOp>,
+        ops: NewOps,
         /// Unix milliseconds.
         now_ms: i64,
     },

@@ -5,6 +5,7 @@ use super::fault::Fault;
 use super::handed::HandedReply;
 use super::repair::Repaired;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use smol_str::SmolStr;
 use std::fmt;
 use std::sync::Arc;
@@ -141,6 +142,9 @@ pub struct NewOp {
     /// The encoded action and its tags.
     pub op: Vec<u8>,
 }
+
+/// Ops that are written together: one for most answers.
+pub type NewOps = SmallVec<[NewOp; 1]>;
 
 /// The completion of one command.
 #[derive(Debug, PartialEq, Eq)]
@@ -288,7 +292,7 @@ pub struct InboxRow {
     /// Its session.
     pub session: Arc<str>,
     /// The delivery's buffer id.
-    pub buffer_id: Option<String>,
+    pub buffer_id: Option<SmolStr>,
     /// The frame as received; `None` in a recovery that reached its byte limit (load it).
     pub line: Option<Arc<[u8]>>,
     /// Queued or running.

@@ -89,8 +89,8 @@ pub use audit::{AuditFile, AuditLog};
 pub use bot_state::{read_bot_state, write_bot_state};
 pub use command::Command;
 pub use completion::{
-    Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, OpRow,
-    OpSeq, OpSeqs, OpState, RowState, Subject, WaitingRow,
+    Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, NewOps,
+    OpRow, OpSeq, OpSeqs, OpState, RowState, Subject, WaitingRow,
 };
 pub use cron::{
     ChangeRefusal, ClaimReply, CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus,

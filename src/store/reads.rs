@@ -15,6 +15,7 @@ use super::journal::JournalSettings;
 use super::log::Overlay;
 use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
+use smol_str::SmolStr;
 use std::sync::Arc;
 
 /// The newest op, delivered ones aside. Ops that were dropped keep their row ids, so that they can be retried.
@@ -206,7 +207,7 @@ fn inbox_row(row: &Row<'_>) -> Result<InboxRow> {
         seq: InboxSeq(row.get(0)?),
         kind: InboxKind::from_code(row.get(1)?),
         session: text(row, 2)?,
-        buffer_id: row.get(3)?,
+        buffer_id: row.get::<_, Option<String>>(3)?.map(SmolStr::from),
         state: RowState::from_code(row.get(4)?),
         attempt: row.get(5)?,
         received_at: row.get(6)?,

@@ -1,7 +1,7 @@
 //! How fast the journal takes messages. Prints rates; run with `--ignored --nocapture`.
 
 use hermes_relay::store::{
-    Command, Completion, Durability, InboxKind, Journal, JournalSettings, KeyHash, NewOp, RowState,
+    Command, Completion, Durability, InboxKind, Journal, JournalSettings, KeyHash, NewOp, NewOps, RowState,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,13 +54,13 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
                 Completion::Accepted { seq, token, .. } => {
                     let name = &names[usize::try_from(token * 7919 % sessions).unwrap()];
                     let ops = if answer {
-                        vec![NewOp {
+                        smallvec::smallvec![NewOp {
                             session: Arc::clone(name),
                             chat: "c".into(),
                             op: line.to_vec(),
                         }]
                     } else {
-                        Vec::new()
+                        NewOps::new()
                     };
                     next.push(Command::End {
                         seq,

@@ -2,7 +2,7 @@
 
 use crate::support::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::store::{
-    self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, RowState,
+    self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, NewOps, OpSeq, Opened, RowState,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -87,7 +87,7 @@ async fn filled(dir: &Path) -> Opened {
         store::Command::AddOps {
             token: 6,
             inbox: None,
-            ops: vec![NewOp {
+            ops: smallvec::smallvec![NewOp {
                 session: "s".into(),
                 chat: "discord:c1".into(),
                 op: op.to_string().into_bytes(),
@@ -98,7 +98,7 @@ async fn filled(dir: &Path) -> Opened {
         store::Command::End {
             seq: InboxSeq(3),
             state: RowState::Failed,
-            ops: vec![],
+            ops: NewOps::new(),
             now_ms: NOW,
         },
     ];

@@ -18,7 +18,7 @@ use crate::relay::parts::sleep::SleepStep;
 use crate::relay::reports;
 use crate::relay::status::HealthCheck;
 use crate::session::StopReason;
-use crate::store::Command;
+use crate::store::{Command, NewOps};
 use crate::wire::SessionKey;
 use crate::words::PhraseKey;
 
@@ -145,7 +145,7 @@ impl EventLoop {
             .request(Pending::Access(reply, answer), |token| Command::AddOps {
                 token,
                 inbox: None,
-                ops: Vec::new(),
+                ops: NewOps::new(),
                 now_ms,
             });
     }

@@ -6,7 +6,7 @@
 use super::super::access::{AccessRow, UsageRow};
 use super::super::apply::NextIds;
 use super::super::command::Command;
-use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
+use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, NewOps, OpSeq, RowState};
 use super::super::dedupe::DedupeKey;
 use super::super::handed::{HandedBody, HandedCommand, NewHandedItem};
 use super::super::inspect::Item;
@@ -556,7 +556,7 @@ impl<'b> LogReader<'b> {
         Ok((kind, session, dedupe, buffer_id, self.signed()?))
     }
 
-    fn ops(&mut self) -> Result<Vec<NewOp>, BatchError> {
+    fn ops(&mut self) -> Result<NewOps, BatchError> {
         let count = self.length()?;
         // Each takes three bytes at least.
         if count > self.rest.len() {

@@ -12,6 +12,7 @@ use super::super::finished::{self, FinishedRecord};
 use super::codec::LogWriter;
 use crate::collections::IdMap;
 use rusqlite::{Connection, Result, Statement, params};
+use smol_str::SmolStr;
 use std::sync::Arc;
 
 /// Messages at which the overlay is moved into the tables: few enough to delay one commit by a few milliseconds.
@@ -68,7 +69,7 @@ impl LoggedRow {
             kind: row.kind,
             session: Arc::clone(&row.session),
             dedupe: self.dedupe,
-            buffer_id: row.buffer_id.clone(),
+            buffer_id: row.buffer_id.clone().map(String::from),
             line: row.line.clone().unwrap_or_default(),
             start: starts_at_once,
             now_ms: row.received_at,
@@ -298,7 +299,7 @@ impl Overlay {
             seq,
             kind: message.kind,
             session: Arc::clone(message.session),
-            buffer_id: message.buffer_id.map(str::to_owned),
+            buffer_id: message.buffer_id.map(SmolStr::from),
             line: None,
             state: RowState::Queued,
             attempt: 0,
@@ -544,7 +545,7 @@ impl Overlay {
                 row.kind.code(),
                 row.session,
                 dedupe.as_ref().map(|key| key.as_bytes().as_slice()),
-                row.buffer_id,
+                row.buffer_id.as_deref(),
                 row.state.code(),
                 row.attempt,
                 row.received_at,
@@ -570,7 +571,7 @@ impl Overlay {
                     row.kind.code(),
                     row.session,
                     dedupe.as_ref().map(|key| key.as_bytes().as_slice()),
-                    row.buffer_id,
+                    row.buffer_id.as_deref(),
                     row.state.code(),
                     row.attempt,
                     row.received_at,

@@ -7,7 +7,7 @@ mod power_cut;
 use super::super::access::UsageRow;
 use super::super::apply::JournalDb;
 use super::super::command::Command;
-use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, OpSeq, RowState};
+use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, NewOps, OpSeq, RowState};
 use super::super::cron::{CronCommand, CronFiles};
 use super::super::dedupe::{DedupeKey, KeyHash};
 use super::super::finished::{self, PackedRange};
@@ -46,7 +46,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
     let session = || format!("session {}", token % 3).into();
     let key = KeyHash::Blake2s.key(&[&dice.below(200).to_string()]);
     let dedupe = (dice.below(4) > 0).then_some(key);
-    let new_ops = |count: u64| -> Vec<NewOp> {
+    let new_ops = |count: u64| -> NewOps {
         let op = |number| NewOp {
             session: session(),
             chat: "chat".into(),
@@ -395,7 +395,7 @@ fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
         let end = Command::End {
             seq: InboxSeq(seq),
             state: RowState::Done,
-            ops: Vec::new(),
+            ops: NewOps::new(),
             now_ms: NOW,
         };
         journal.transact(std::slice::from_ref(&accept), NOW).unwrap();

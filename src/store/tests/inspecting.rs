@@ -21,13 +21,13 @@ fn commands() -> Vec<Command> {
     let interrupted = Command::End {
         seq: InboxSeq(4),
         state: RowState::Interrupted,
-        ops: Vec::new(),
+        ops: NewOps::new(),
         now_ms: NOW + 50,
     };
     let answered = Command::End {
         seq: InboxSeq(5),
         state: RowState::Done,
-        ops: vec![op("one"), op("two"), op("three")],
+        ops: [op("one"), op("two"), op("three")].into_iter().collect(),
         now_ms: NOW + 60,
     };
     let start = |now_ms| Command::Start {

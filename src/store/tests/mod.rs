@@ -8,6 +8,7 @@ use super::retention::{SliceContext, Upkeep, free_pages, used_bytes, vacuum, vac
 use super::*;
 use crate::store::days::DAY_MS;
 use rusqlite::Connection;
+use smallvec::smallvec;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -31,7 +32,7 @@ fn end(seq: i64, now_ms: i64) -> Command {
     Command::End {
         seq: InboxSeq(seq),
         state: RowState::Done,
-        ops: Vec::new(),
+        ops: NewOps::new(),
         now_ms,
     }
 }
@@ -89,7 +90,7 @@ async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
 
     let other = Connection::open(schema::path_in(dir.path())).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let ops = vec![NewOp {
+    let ops = smallvec![NewOp {
         session: "s".into(),
         chat: "c".into(),
         op: b"{}".to_vec(),
@@ -653,7 +654,7 @@ fn the_line_of_an_interrupted_message_is_kept_as_long_as_its_record() {
         let interrupted = |seq| Command::End {
             seq: InboxSeq(seq),
             state: RowState::Interrupted,
-            ops: Vec::new(),
+            ops: NewOps::new(),
             now_ms: NOW,
         };
         journal_db

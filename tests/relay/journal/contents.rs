@@ -3,9 +3,10 @@
 use super::{NOW, accept, ask, chat, copy, next, op, open};
 use crate::support::wait::eventually;
 use hermes_relay::store::{
-    Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, QueueError,
-    RowState,
+    Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, NewOps, OpSeq, OpState,
+    QueueError, RowState,
 };
+use smallvec::smallvec;
 use std::fs;
 
 #[tokio::test]
@@ -40,7 +41,7 @@ async fn a_message_is_held_once_and_recognised_after_reopening() {
     let end = Command::End {
         seq: *seq,
         state: RowState::Stopped,
-        ops: vec![],
+        ops: NewOps::new(),
         now_ms: NOW,
     };
     ask(&mut opened, vec![end], 1).await;
@@ -110,7 +111,7 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
     };
     let done = ask(
         &mut opened,
-        vec![end(vec![op("a"), op("b")]), end(vec![op("again")])],
+        vec![end(smallvec![op("a"), op("b")]), end(smallvec![op("again")])],
         2,
     )
     .await;
@@ -179,7 +180,7 @@ async fn a_crash_leaves_waiting_running_and_pending_work_to_the_next_run() {
         Command::End {
             seq: InboxSeq(2),
             state: RowState::Done,
-            ops: vec![op("one"), op("two"), op("three")],
+            ops: smallvec![op("one"), op("two"), op("three")],
             now_ms: NOW,
         },
     ];
@@ -265,7 +266,7 @@ async fn lazy_commands_are_held_soon_without_company() {
         vec![Command::AddOps {
             token: 1,
             inbox: None,
-            ops: vec![op("x")],
+            ops: smallvec![op("x")],
             now_ms: NOW,
         }],
         1,
@@ -298,7 +299,7 @@ async fn the_depth_counts_what_is_not_through_and_each_commit_is_measured() {
         Command::AddOps {
             token: 3,
             inbox: None,
-            ops: vec![op("x"), op("y")],
+            ops: smallvec![op("x"), op("y")],
             now_ms: NOW + 7,
         },
     ];

@@ -5,7 +5,7 @@ use crate::support::small_disk::SmallDisk;
 use crate::support::wait::SOON;
 use hermes_relay::store::{
     Command, Completion, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp,
-    OpSeq, OpState, OpenError, RowState, Section,
+    NewOps, OpSeq, OpState, OpenError, RowState, Section,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -97,7 +97,7 @@ async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
         Command::AddOps {
             token: 5,
             inbox: None,
-            ops: vec![op("x")],
+            ops: smallvec::smallvec![op("x")],
             now_ms: NOW,
         },
     ];
@@ -105,7 +105,7 @@ async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
     let end = Command::End {
         seq: InboxSeq(3),
         state: RowState::Failed,
-        ops: vec![],
+        ops: NewOps::new(),
         now_ms: NOW,
     };
     ask(&mut opened, vec![Command::OpSent { op: OpSeq(1) }, end], 1).await;
@@ -179,7 +179,7 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
     let ended = Command::End {
         seq: InboxSeq(1),
         state: RowState::Done,
-        ops: vec![NewOp {
+        ops: smallvec::smallvec![NewOp {
             session: "s".into(),
             chat: "c".into(),
             op: vec![b'x'; 100_000],
@@ -235,7 +235,7 @@ async fn cut_short(dir: &Path) -> Vec<i64> {
     let ends = running.iter().map(|seq| Command::End {
         seq: *seq,
         state: RowState::Interrupted,
-        ops: vec![op("cut short")],
+        ops: smallvec::smallvec![op("cut short")],
         now_ms: NOW,
     });
     let ends: Vec<_> = ends.collect();
@@ -269,7 +269,7 @@ async fn the_number_of_a_message_is_not_given_again_while_something_is_pending_f
     let end = Command::End {
         seq: InboxSeq(1),
         state: RowState::Done,
-        ops: vec![op("owed")],
+        ops: smallvec::smallvec![op("owed")],
         now_ms: NOW,
     };
     ask(&mut opened, vec![end], 1).await;

@@ -40,7 +40,7 @@ use crate::relay::effects::{Effects, Place, SelectedAgent, Task};
 use crate::relay::metrics::TurnMetrics;
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
-use crate::store::{Command, InboxKind, InboxRow, InboxSeq, RowState};
+use crate::store::{Command, InboxKind, InboxRow, InboxSeq, NewOps, RowState};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey, SessionSource};
 
 /// What has happened to turns so far.
@@ -449,7 +449,7 @@ impl Turns {
                     effects.write(Command::End {
                         seq: row,
                         state: RowState::Ignored,
-                        ops: Vec::new(),
+                        ops: NewOps::new(),
                         now_ms,
                     });
                 }
