@@ -60,6 +60,8 @@ pub struct BoundedCache<K, V> {
 
 #[derive(Clone, Debug)]
 struct CacheEntry<K, V> {
+    /// Of the key, which is not hashed again when the cache grows.
+    hash: u64,
     key: K,
     value: V,
     newer: Option<CachePlace>,
@@ -134,6 +136,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
         let next = CachePlace::after(self.entries.len());
         let place = self.free.pop().or(next)?;
         let entry = Some(CacheEntry {
+            hash,
             key,
             value,
             newer: None,
@@ -144,10 +147,10 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
             None => self.entries.push(entry),
         }
         self.link_newest(place);
-        let (hashes, entries) = (&self.hashes, &self.entries);
+        let entries = &self.entries;
         self.places.insert_unique(hash, place, |place| {
             let entry = entries.get(place.index()).and_then(Option::as_ref);
-            entry.map_or(0, |entry| hashes.hash_one(&entry.key))
+            entry.map_or(0, |entry| entry.hash)
         });
         None
     }
@@ -201,8 +204,7 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     fn take(&mut self, place: CachePlace) -> Option<CacheEntry<K, V>> {
         self.unlink(place);
         let entry = self.entries.get_mut(place.index())?.take()?;
-        let hash = self.hashes.hash_one(&entry.key);
-        if let Ok(found) = self.places.find_entry(hash, |found| *found == place) {
+        if let Ok(found) = self.places.find_entry(entry.hash, |found| *found == place) {
             found.remove();
         }
         self.free.push(place);

@@ -118,7 +118,7 @@ impl ChatFacts {
         let mut known = Metadata::with_capacity(4);
         for (key, value) in tags {
             if let Some(value) = value {
-                known.insert(key, value.as_str());
+                known.insert(SmolStr::new_static(key), value.as_str());
             }
         }
         known
