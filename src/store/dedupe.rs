@@ -6,7 +6,7 @@
 use super::completion::InboxSeq;
 use super::varint;
 use crate::collections::TextMap;
-use blake2::Blake2s256;
+use blake2s_simd::blake2s;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -44,7 +44,7 @@ impl KeyHash {
                     varint::put(&mut text, part.len() as u64);
                     text.extend_from_slice(part.as_bytes());
                 }
-                DedupeKey::truncated(&Blake2s256::digest(&text))
+                DedupeKey::truncated(blake2s(&text).as_bytes())
             }
         }
     }
