@@ -16,6 +16,8 @@ use crate::store::{Command, Commit, Health, Journal, QueueError};
 
 /// Messages that may wait for their commit; no frames are taken beyond it.
 const MAX_UNCOMMITTED: usize = 4096;
+/// Commands that are enough for a commit.
+const ENOUGH_COMMANDS: usize = 32;
 
 type Submitting = Pin<Box<dyn Future<Output = Result<(), QueueError>> + Send>>;
 
@@ -64,6 +66,14 @@ impl JournalIo {
                 commands.clear();
                 self.closed = true;
             }
+        }
+    }
+
+    /// Submits what the parts want written once that is enough for a commit: the journal syncs it while the event loop goes
+    /// on with the rest of a round.
+    pub fn submit_early(&mut self, effects: &mut Effects) {
+        if effects.commands() >= ENOUGH_COMMANDS {
+            self.submit(effects);
         }
     }
 
@@ -303,5 +313,26 @@ mod tests {
         assert!(io.has_room());
         io.pending.insert(9, Pending::Handed);
         assert!(!io.has_room());
+    }
+
+    #[tokio::test]
+    async fn commands_wait_for_the_end_of_a_round_until_they_are_enough_for_a_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+        let (_, health) = watch::channel(Health::Ok);
+        let mut io = JournalIo::new(opened.journal, health);
+        let mut effects = Effects::default();
+        for number in 1..=ENOUGH_COMMANDS {
+            effects.request(Pending::Handed, |token| Command::NextQueued {
+                token,
+                session: "s".into(),
+                after: InboxSeq(0),
+                limit: 1,
+            });
+            io.submit_early(&mut effects);
+            let is_enough = number == ENOUGH_COMMANDS;
+            assert_eq!(effects.commands(), if is_enough { 0 } else { number });
+            assert_eq!(io.outstanding(), if is_enough { number } else { 0 });
+        }
     }
 }

@@ -66,6 +66,7 @@ impl EventLoop {
             for session in self.inbound.taken(generation) {
                 self.stop_turn(&session, None, StopReason::Asked);
             }
+            self.journal.submit_early(&mut self.effects);
         }
     }
 

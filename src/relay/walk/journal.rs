@@ -34,6 +34,7 @@ impl EventLoop {
             self.handle_completion(completion);
             self.run_effects();
             self.finish_inline();
+            self.journal.submit_early(&mut self.effects);
         }
     }
 
