@@ -1,7 +1,10 @@
 //! The bare client that the relay is measured against: parses, acknowledges, echoes, and keeps nothing.
 //!
 //! It is what the WebSocket and JSON crates cost by themselves; nothing that connects to a connector the same way can
-//! be much faster. It never writes a file.
+//! be much faster. It writes a file only where it is told to sync.
+
+use std::fs::File;
+use std::io::Write as _;
 
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
 use serde::Serialize;
@@ -14,6 +17,8 @@ use tokio_tungstenite::tungstenite::Message;
 enum Mode {
     Echo,
     Noop,
+    /// Appends 4 KiB to a file in its directory, and waits for the disk, before it acknowledges what came together.
+    Sync,
 }
 
 #[derive(Serialize)]
@@ -43,7 +48,11 @@ struct Send<'a> {
 
 /// Runs until the connector closes. `address` is `host:port`.
 pub(crate) fn run(address: &str, mode: &str) {
-    let mode = if mode == "echo" { Mode::Echo } else { Mode::Noop };
+    let mode = match mode {
+        "echo" => Mode::Echo,
+        "sync" => Mode::Sync,
+        _ => Mode::Noop,
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -59,6 +68,7 @@ async fn serve(address: &str, mode: Mode) {
     let hello = "{\"type\":\"hello\",\"platform\":\"discord\",\"botId\":\"bot\"}\n";
     socket.send(Message::text(hello)).await.unwrap();
     let mut requests = 0u128;
+    let mut file = (mode == Mode::Sync).then(|| File::create("synced").unwrap());
     while let Some(Ok(first)) = socket.next().await {
         let mut next = Some(first);
         while let Some(message) = next {
@@ -74,8 +84,17 @@ async fn serve(address: &str, mode: Mode) {
                 None => None,
             };
         }
+        if let Some(file) = &mut file {
+            append_synced(file);
+        }
         socket.flush().await.unwrap();
     }
+}
+
+/// Appends 4 KiB, and waits for the disk.
+pub(crate) fn append_synced(file: &mut File) {
+    file.write_all(&[0x5a; 4096]).unwrap();
+    file.sync_data().unwrap();
 }
 
 fn answers(frame: &Value, mode: Mode, requests: &mut u128) -> impl Iterator<Item = String> + use<> {

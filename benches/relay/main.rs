@@ -16,7 +16,6 @@ mod load;
 mod subject;
 mod table;
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use frames::Platform;
@@ -116,6 +115,13 @@ fn main() {
 type Load = fn(Contender, Plan, &mut Results);
 
 const ALL: &[Contender] = &[Contender::Floor, Contender::Full, Contender::Process];
+/// Where each message waits for the disk.
+const SYNCED: &[Contender] = &[
+    Contender::Floor,
+    Contender::Synced,
+    Contender::Full,
+    Contender::Process,
+];
 /// Where the disk decides nothing.
 const TWO: &[Contender] = &[Contender::Floor, Contender::Full];
 /// What the bare client cannot do.
@@ -124,7 +130,7 @@ const RELAY: &[Contender] = &[Contender::Full];
 const LOADS: &[(&str, &[Contender], Load)] = &[
     ("idle", ALL, idle),
     ("drain", ALL, windowed_drain),
-    ("single", ALL, single_drain),
+    ("single", SYNCED, single_drain),
     ("echo", ALL, echo),
     ("reactions", RELAY, reactions),
     ("long", ALL, echo_long),
@@ -254,8 +260,7 @@ fn fdatasync_ms() -> f64 {
     let mut file = tempfile::tempfile_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let begun = Instant::now();
     for _ in 0..APPENDS {
-        file.write_all(&[0x5a; 4096]).unwrap();
-        file.sync_data().unwrap();
+        floor::append_synced(&mut file);
     }
     begun.elapsed().as_secs_f64() * 1000.0 / f64::from(APPENDS)
 }

@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum Contender {
     /// The bare client.
     Floor,
+    /// The bare client, which also writes 4 KiB and waits for the disk before it acknowledges.
+    Synced,
     /// The relay as it is shipped: acknowledges after the disk has it.
     Full,
     /// The relay with `durability: process`.
@@ -152,19 +154,25 @@ fn command(contender: Contender, agent: Agent, address: &str, home: &Path) -> Co
         Agent::Echo => "echo",
         Agent::Noop => "noop",
     };
-    let mut command = if contender == Contender::Floor {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--floor-client", address, agent]);
-        command
-    } else {
+    let is_relay = matches!(contender, Contender::Full | Contender::Process);
+    let mut command = if is_relay {
         Command::new(binary())
+    } else {
+        let mode = if contender == Contender::Synced {
+            "sync"
+        } else {
+            agent
+        };
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--floor-client", address, mode]).current_dir(home);
+        command
     };
     command
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(fs::File::create(home.join("stderr")).unwrap());
-    if contender != Contender::Floor {
+    if is_relay {
         if contender == Contender::Process {
             let settings = "journal:\n  durability: process\n";
             fs::write(home.join("relay.yaml"), settings).unwrap();

@@ -96,6 +96,7 @@ impl Results {
             .map(|row| {
                 let floor = match row.floor {
                     Beside::Client(measure) => self.median(measure, Contender::Floor),
+                    Beside::SyncedClient => self.median(Measure::SingleDrain, Contender::Synced),
                     Beside::Disk => 1000.0 / self.median(Measure::DiskMs, Contender::Full),
                 };
                 Line {
@@ -240,6 +241,8 @@ impl Goal {
 #[derive(Clone, Copy)]
 enum Beside {
     Client(Measure),
+    /// The bare client that waits for the disk.
+    SyncedClient,
     /// As many as the disk alone does of an append and its fdatasync.
     Disk,
 }
@@ -281,6 +284,7 @@ const ROWS: &[Row] = &[
     row("drain, window 256, acks/s", Measure::WindowedDrain, FullOverFloor, AtLeast(0.3, 0.5)),
     row("drain, one at a time, acks/s", Measure::SingleDrain, ProcessOverFloor, AtLeast(0.6, 0.6)),
     beside(Beside::Disk, "the same beside an fdatasync, /s", Measure::SingleDrain, FloorOverFull, AtMost(1.5, 1.2)),
+    beside(Beside::SyncedClient, "the same beside a client that syncs", Measure::SingleDrain, FloorOverFull, Goal::None),
     row("CPU s per 100,000 turns", Measure::Cpu, Full, AtMost(2.0, 1.2)),
     beside(CPU, "the same with reactions", Measure::CpuReactions, Full, Goal::None),
     row("the same, 4 KiB", Measure::CpuLong, Full, Goal::None),

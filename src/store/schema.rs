@@ -8,6 +8,7 @@ use super::fault::{Fault, FaultKind, OpenError};
 use super::journal::{Durability, JournalSettings};
 use super::lock::{StateLock, database_files, private_file};
 use super::log;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 use std::fs::{self, File};
 use std::io;
@@ -225,6 +226,8 @@ fn prepare(db: &Connection, settings: &JournalSettings) -> rusqlite::Result<()> 
         cache = settings.cache_kib.max(256),
     ))?;
     db.set_prepared_statement_cache_capacity(48);
+    // No plan depends on what is bound: a statement is not prepared again because that is another value.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
