@@ -764,3 +764,109 @@ async fn until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+pub mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
+    use crate::agent::{AgentFuture, AgentInfo, Approver, Permission, TurnInput};
+    use crate::wire::{OpIds, SessionKey};
+
+    /// The context of a turn that is shown in a chat without anything else.
+    pub fn context() -> TurnContext {
+        let adapter = RelayAdapter::new("slack", None, None, Arc::default());
+        let chat = ChatId {
+            platform: "slack".into(),
+            chat: "C1".into(),
+        };
+        let (facts, ids) = (Arc::new(ChatFacts::default()), OpIds::new(7));
+        let clock = Clock::start();
+        let stream = adapter.stream(Arc::new(chat), facts, "s1".into(), None, 1, ids, clock.mono());
+        TurnContext {
+            stream: Box::new(stream),
+            collect: false,
+            clock,
+            grace: Duration::from_secs(5),
+            max_output: 4096,
+            forgotten: None,
+            media: None,
+            voice: Voice::default(),
+            accepts_attachments: false,
+            has_albums: false,
+            start_mark: None,
+            instead: None,
+            resumed: None,
+            shaper: AnswerShaper::default(),
+        }
+    }
+
+    /// Answers with the number of start marks before it runs, and marks its start if it says so.
+    struct CountingAgent {
+        marks: Arc<AtomicUsize>,
+        marks_start: bool,
+    }
+
+    impl Agent for CountingAgent {
+        fn info(&self) -> AgentInfo {
+            AgentInfo {
+                marks_start: self.marks_start,
+                ..AgentInfo::default()
+            }
+        }
+
+        fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+            Box::pin(async move {
+                let before = self.marks.load(Ordering::SeqCst);
+                turn.events.text(before.to_string()).await;
+                if self.marks_start {
+                    turn.events.mark_started();
+                }
+                TurnEnd::Completed
+            })
+        }
+    }
+
+    /// What a turn answered, and its start marks.
+    async fn answer(marks_start: bool, is_marked: bool, cancel: CancellationToken) -> (String, usize) {
+        let marks = Arc::new(AtomicUsize::new(0));
+        let channel = SignalChannel::new();
+        let mut events = channel.sink();
+        if is_marked {
+            let marks = Arc::clone(&marks);
+            events = events.with_start_mark(move || {
+                marks.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        let turn = Turn {
+            id: TurnId(1),
+            session: SessionKey::from_text("s1"),
+            input: TurnInput::default(),
+            approver: Approver::new(&events, Permission::Ask),
+            events,
+            cancel,
+            workdir: None,
+            resumed: None,
+        };
+        let agent = CountingAgent {
+            marks: Arc::clone(&marks),
+            marks_start,
+        };
+        let (requests, _requested) = mpsc::channel(8);
+        let (report, _) = run_turn(Arc::new(agent), turn, channel, requests, context()).await;
+        (report.gist, marks.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test]
+    async fn a_start_is_marked_once_before_the_agent_runs_or_by_the_agent() {
+        let answer_to = |marks_start, is_marked| answer(marks_start, is_marked, CancellationToken::new());
+        assert_eq!(answer_to(false, true).await, ("1".to_owned(), 1));
+        assert_eq!(answer_to(true, true).await, ("0".to_owned(), 1));
+        assert_eq!(answer_to(false, false).await, ("0".to_owned(), 0));
+        let stopped = CancellationToken::new();
+        stopped.cancel();
+        let stopped = answer(false, true, stopped).await;
+        assert_eq!(stopped, (String::new(), 0), "its agent never ran");
+    }
+}
