@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::relay::effects::{JobTask, Pending, RunSeq};
+use crate::agent::{EchoAgent, Permission, TurnInput};
+use crate::relay::effects::{JobTask, Pending, RunSeq, SelectedAgent};
+use crate::relay::parts::turn_task::tests::context;
 use crate::wire::NoAliases;
 
 const NOW: i64 = 1_790_000_000_000;
@@ -139,6 +141,33 @@ fn a_turn_that_stops_asks_nobody_and_a_stop_may_name_it() {
     assert!(turns.abandon(first).is_some());
     turns.leave(second);
     assert!(turns.is_empty() && !turns.may_ask(second));
+}
+
+#[tokio::test]
+async fn what_a_turn_saves_is_kept_until_its_session_starts_a_new_conversation() {
+    let mut turns = turns(8);
+    let first = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    let second = hold(&mut turns, origin("s2", "bob", "C2"), message());
+    assert!(!turns.keeps_state(first), "it does not run");
+    for (turn, row, session) in [(first, 5, "s1"), (second, 6, "s2")] {
+        let agent = SelectedAgent {
+            name: "llm".into(),
+            agent: Arc::new(EchoAgent),
+            permission: Permission::Ask,
+            workdir: None,
+        };
+        let input = TurnInput::default();
+        turns.begin(turn, InboxSeq(row), agent, input, key(session), context());
+    }
+    assert!(turns.keeps_state(first) && turns.keeps_state(second));
+    let ended = turns.forget(&key("s1")).unwrap();
+    assert!(!turns.keeps_state(first) && turns.keeps_state(second));
+    let Some(Ok(report)) = turns.next_inline() else {
+        panic!("its agent answers inline")
+    };
+    assert!(report.turn == first && !ended.is_cancelled());
+    assert!(turns.end(&report).is_some() && ended.is_cancelled());
+    assert!(!turns.keeps_state(first), "it is over");
 }
 
 #[test]
