@@ -524,6 +524,7 @@ fn by_reference(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::parts::turn_task::tests::context;
 
     #[test]
     fn a_hosted_file_and_a_public_picture_stay_where_they_are() {
@@ -550,5 +551,88 @@ mod tests {
         ] {
             assert_eq!(stays(elsewhere, None, false), None, "{elsewhere}");
         }
+    }
+
+    fn file(name: &str) -> FileToSend {
+        FileToSend::Media(Media {
+            location: MediaLocation::File(name.into()),
+            caption: String::new(),
+            kind: None,
+            name: None,
+        })
+    }
+
+    fn picture(name: &str) -> FileToSend {
+        FileToSend::Media(Media {
+            location: MediaLocation::Url(format!("https://pictures.example.com/{name}.png")),
+            caption: name.to_owned(),
+            kind: None,
+            name: None,
+        })
+    }
+
+    fn code() -> FileToSend {
+        FileToSend::Code(CodeFile::of_changes("+1".to_owned()))
+    }
+
+    /// Files at places of their own, the first of them uploaded.
+    async fn uploads(files: impl IntoIterator<Item = FileToSend>) -> (Uploads, Vec<Position>) {
+        let turn_files = TurnFiles::new(None, "slack".into(), None);
+        let mut uploads = Uploads::new(TurnId(1), Arc::new(turn_files), true, false);
+        let (mut stream, mut places) = (context().stream, Vec::new());
+        for file in files {
+            stream.push_text("here:", Duration::ZERO);
+            places.push(stream.position(Duration::ZERO));
+            assert_eq!(uploads.add(file, places[places.len() - 1]), None);
+        }
+        uploads.progress().await;
+        (uploads, places)
+    }
+
+    /// What was not handed over, as its place and its text or caption.
+    fn rest(uploads: Uploads) -> Vec<(Position, String)> {
+        let text = |attachment| match attachment {
+            OutgoingAttachment::File { caption, .. } => format!("file: {caption}"),
+            OutgoingAttachment::Text(text) => text,
+        };
+        let rest = uploads.into_rest().into_iter();
+        rest.map(|(place, attachment)| (place, text(attachment)))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn files_that_take_too_long_are_left_as_text_in_their_order() {
+        let (mut uploads, places) = uploads([picture("cat"), file("a.pdf"), code(), file("b.pdf")]).await;
+        assert!(uploads.is_uploading());
+        uploads.time_out();
+        assert!(!uploads.is_uploading());
+        let texts = [
+            "file: cat",
+            "(could not deliver a.pdf)",
+            "~~~diff\n+1\n~~~",
+            "(could not deliver b.pdf)",
+        ];
+        let wanted: Vec<_> = places.into_iter().zip(texts.map(str::to_owned)).collect();
+        assert_eq!(rest(uploads), wanted);
+    }
+
+    #[tokio::test]
+    async fn after_a_stop_only_what_is_uploaded_and_code_is_left() {
+        let (mut under_way, places) = uploads([picture("cat"), file("a.pdf"), code(), picture("dog")]).await;
+        under_way.cancel();
+        assert!(!under_way.is_uploading());
+        let diff = || "~~~diff\n+1\n~~~".to_owned();
+        let wanted = [(places[0], "file: cat".to_owned()), (places[2], diff())];
+        assert_eq!(rest(under_way), wanted);
+
+        let (mut code_first, places) = uploads([picture("cat"), code(), file("a.pdf")]).await;
+        let (together, _queued) = code_first.next_ready(|_| true, None).unwrap();
+        assert_eq!(together.len(), 1);
+        code_first.cancel();
+        assert_eq!(
+            rest(code_first),
+            [(places[1], diff())],
+            "the first was handed over"
+        );
     }
 }
