@@ -433,3 +433,56 @@ fn a_conversation_that_nobody_continues_is_forgotten_after_its_days() {
         assert_eq!(count(journal_db.db, "resume"), 0);
     });
 }
+
+#[test]
+fn a_full_journal_without_finished_records_forgets_keys_a_day_earlier_each_round() {
+    // So many are moved to the index together.
+    const KEYS: i64 = 1024;
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        dedupe_days: 5,
+        ..JournalSettings::default()
+    };
+    let full = JournalSettings {
+        max_bytes: 0,
+        ..settings.clone()
+    };
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let days_with_keys = |db: &Connection| count(db, "dedupe") / KEYS;
+        let mut days = Days::new(&settings);
+        for day in 0..8 {
+            let messages = (0..KEYS).map(|n| accept(1, "s", Some(&format!("{day}-{n}"))));
+            let messages: Vec<_> = messages.collect();
+            journal_db.transact(&messages, days.wall_ms).unwrap();
+            days.pass(journal_db, 1);
+        }
+        assert_eq!(
+            days_with_keys(journal_db.db),
+            6,
+            "today and the five days before it"
+        );
+        let ends: Vec<_> = (1..=4).map(|seq| end(seq, days.wall_ms)).collect();
+        journal_db.transact(&ends, days.wall_ms).unwrap();
+        journal_db.materialise().unwrap();
+
+        days.settings = &full;
+        assert!(days.slice(journal_db), "there is more to do");
+        assert_eq!(
+            (count(journal_db.db, "done"), days_with_keys(journal_db.db)),
+            (1, 6),
+            "finished records go first"
+        );
+        for left in [5, 4, 3] {
+            days.tidy(journal_db);
+            assert_eq!(days_with_keys(journal_db.db), left);
+        }
+        days.settings = &settings;
+        days.pass(journal_db, 1);
+        assert_eq!(days_with_keys(journal_db.db), 3, "there is room again");
+        days.settings = &full;
+        for left in [3, 3, 2, 1, 1] {
+            days.tidy(journal_db);
+            assert_eq!(days_with_keys(journal_db.db), left);
+        }
+    });
+}

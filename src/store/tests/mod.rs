@@ -343,19 +343,23 @@ impl<'s> Days<'s> {
     }
 
     fn tidy(&mut self, journal_db: &mut JournalDb<'_>) {
+        let mut slices = 0;
+        while self.slice(journal_db) {
+            slices += 1;
+            assert!(slices < 100, "upkeep comes to an end");
+        }
+    }
+
+    /// One slice of upkeep; returns whether there is more.
+    fn slice(&mut self, journal_db: &mut JournalDb<'_>) -> bool {
         let now = SliceContext {
             now_ms: self.wall_ms,
             mono: self.mono,
             idle: true,
         };
-        let mut slices = 0;
-        while journal_db
+        journal_db
             .upkeep(|journal_db| self.upkeep.slice(journal_db, self.settings, now))
             .unwrap()
-        {
-            slices += 1;
-            assert!(slices < 100, "upkeep comes to an end");
-        }
     }
 }
 
