@@ -469,3 +469,33 @@ fn version_of(row: &Row<'_>) -> rusqlite::Result<SkillVersion> {
 fn status_of(text: &str) -> SkillStatus {
     text.parse().unwrap_or(SkillStatus::Draft)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_text_keeps_when_its_skill_was_created_and_when_its_status_changed() {
+        let next = |before: Option<&SkillMeta>, text: &str, status, now| {
+            let write = SkillWrite {
+                status: Some(status),
+                ..SkillWrite::default()
+            };
+            let body = SkillBody::new(text, &write, ApprovalMode::Unsecured).unwrap();
+            next_meta(NAME, "a", before, &body, &write, now).unwrap()
+        };
+        let times = |meta: &SkillMeta| (meta.created_at, meta.updated_at, meta.status_changed_at);
+        let first = next(None, "one", SkillStatus::Draft, 10);
+        assert_eq!(times(&first), (10, 10, Some(10)));
+        let edited = next(Some(&first), "two", SkillStatus::Draft, 20);
+        assert_eq!(times(&edited), (10, 20, Some(10)));
+        let approved = next(Some(&edited), "two", SkillStatus::Approved, 30);
+        assert_eq!(times(&approved), (10, 30, Some(30)));
+        let unknown = SkillMeta {
+            status_changed_at: None,
+            ..approved
+        };
+        let edited = next(Some(&unknown), "three", SkillStatus::Approved, 40);
+        assert_eq!(times(&edited), (10, 40, None));
+    }
+}
