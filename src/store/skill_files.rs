@@ -195,6 +195,22 @@ impl FileSkillStore {
         Ok(version)
     }
 
+    /// Deletes text and history as far as they are there. The lock is held.
+    fn remove(&self, name: &str) -> Result<(), SkillError> {
+        // The history first: a text without one is a skill, a history without a text is nothing.
+        for suffix in [HISTORY, TEXT] {
+            let path = self.path(name, suffix);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(unavailable("delete", &path, &error));
+                }
+                _ => {}
+            }
+        }
+        let synced = File::open(&self.dir).and_then(|dir| dir.sync_all());
+        synced.map_err(|error| unavailable("write", &self.dir, &error))
+    }
+
     /// Puts a file in place of another one, or of a link, as a whole.
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut temporary = tempfile::Builder::new()
@@ -308,19 +324,9 @@ impl SkillStore for FileSkillStore {
         self.find(name)?;
         let lock = self.lock()?;
         self.find(name)?;
-        // The history first: a text without one is a skill, a history without a text is nothing.
-        for suffix in [HISTORY, TEXT] {
-            let path = self.path(name, suffix);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(unavailable("delete", &path, &error));
-                }
-                _ => {}
-            }
-        }
-        let synced = File::open(&self.dir).and_then(|dir| dir.sync_all());
+        let removed = self.remove(name);
         drop(lock);
-        synced.map_err(|error| unavailable("write", &self.dir, &error))
+        removed
     }
 
     fn update_status(&self, name: &str, status: SkillStatus) -> Result<SkillVersion, SkillError> {
@@ -448,4 +454,40 @@ fn not_found(name: &str) -> SkillError {
 fn unavailable(action: &str, path: &Path, error: &io::Error) -> SkillError {
     let why = format!("cannot {action} {}: {error}", path.display());
     fail(SkillErrorReason::Unavailable(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_history_that_cannot_be_deleted_keeps_its_text_and_a_missing_file_is_no_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileSkillStore::new(dir.path(), ApprovalMode::Unsecured);
+        let write = SkillWrite::default();
+        let (text, history) = (store.path("a", TEXT), store.path("a", HISTORY));
+        let why = |removed: Result<(), SkillError>| match removed.unwrap_err().reason {
+            SkillErrorReason::Unavailable(why) => why,
+            reason => panic!("{reason}"),
+        };
+        store.store("a", "one", &write).unwrap();
+        fs::remove_file(&history).unwrap();
+        fs::create_dir(&history).unwrap();
+        assert!(why(store.remove("a")).contains("a.versions.jsonl"));
+        assert!(text.exists());
+        fs::remove_dir(&history).unwrap();
+        store.delete("a").unwrap();
+        assert!(!text.exists());
+
+        store.store("a", "two", &write).unwrap();
+        fs::remove_file(&text).unwrap();
+        store.remove("a").unwrap();
+        assert!(!history.exists());
+
+        store.store("a", "three", &write).unwrap();
+        fs::remove_file(&text).unwrap();
+        fs::create_dir(&text).unwrap();
+        assert!(why(store.remove("a")).contains("a.skill.md"));
+        assert!(!history.exists(), "it was first");
+    }
 }
