@@ -399,7 +399,7 @@ impl Checkpoint {
             return;
         }
         self.written = 0;
-        let max_pages = if is_disk_low(db) { 0 } else { CHECKPOINT_PAGES };
+        let max_pages = max_pages(free_bytes(db));
         if log(db, "NOOP").is_some_and(|log| log.pages - log.checkpointed > max_pages) {
             log(db, "PASSIVE");
         }
@@ -423,11 +423,20 @@ pub(super) fn checkpoint_now(db: &Connection) {
     log(db, "PASSIVE");
 }
 
-fn is_disk_low(db: &Connection) -> bool {
-    let disk = db.path().and_then(|path| rustix::fs::statvfs(path).ok());
-    disk.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < LOW_DISK_BYTES)
+/// Pages that the log may have on a disk with this much space, as far as that is known.
+fn max_pages(free_bytes: Option<u64>) -> i64 {
+    match free_bytes {
+        Some(free) if free < LOW_DISK_BYTES => 0,
+        Some(_) | None => CHECKPOINT_PAGES,
+    }
 }
 
+fn free_bytes(db: &Connection) -> Option<u64> {
+    let disk = rustix::fs::statvfs(db.path()?).ok()?;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[derive(Debug)]
 struct WalSize {
     pages: i64,
     checkpointed: i64,
@@ -447,4 +456,106 @@ fn log(db: &Connection, mode: &str) -> Option<WalSize> {
     result
         .inspect_err(|error| tracing::warn!(%error, mode, "journal checkpoint failed"))
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A database whose log nobody else checkpoints, and its directory.
+    fn open() -> (Connection, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Connection::open(dir.path().join("test.db")).unwrap();
+        let setup = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA synchronous = OFF;
+                     CREATE TABLE counts (count INTEGER); INSERT INTO counts VALUES (0);
+                     CREATE TABLE blobs (blob BLOB);";
+        db.execute_batch(setup).unwrap();
+        (db, dir)
+    }
+
+    /// Adds a page to the log.
+    fn write_page(db: &Connection) {
+        db.execute("UPDATE counts SET count = count + 1", []).unwrap();
+    }
+
+    fn checkpointed(db: &Connection) -> i64 {
+        log(db, "NOOP").unwrap().checkpointed
+    }
+
+    #[test]
+    fn a_log_is_checked_after_enough_bytes_and_checkpointed_when_it_is_long() {
+        let (db, dir) = open();
+        let blob = (CHECKPOINT_PAGES - 100) * 4096;
+        db.execute("INSERT INTO blobs VALUES (zeroblob(?1))", [blob])
+            .unwrap();
+        while log(&db, "NOOP").unwrap().pages < CHECKPOINT_PAGES {
+            write_page(&db);
+        }
+        let mut checkpoint = Checkpoint::default();
+        checkpoint.after(&db, 1, CHECK_EVERY_BYTES);
+        assert_eq!(
+            (checkpointed(&db), checkpoint.written),
+            (0, 0),
+            "it is not too long yet"
+        );
+
+        write_page(&db);
+        // Two commits, each with a page besides its commands and its bytes.
+        let written = |last_bytes| {
+            let mut checkpoint = Checkpoint::default();
+            checkpoint.after(&db, 10, 200 << 10);
+            checkpoint.after(&db, 0, last_bytes);
+            checkpoint.written
+        };
+        let enough = CHECK_EVERY_BYTES - (200 << 10) - 10 * COMMAND_OVERHEAD_BYTES - 2 * 4096;
+        assert_eq!(
+            (written(enough - 1), checkpointed(&db)),
+            (CHECK_EVERY_BYTES - 1, 0)
+        );
+        // While it reads, the log is not begun anew.
+        let reader = Connection::open(dir.path().join("test.db")).unwrap();
+        reader.execute_batch("BEGIN").unwrap();
+        let count = reader.query_row("SELECT count FROM counts", [], |row| row.get::<_, i64>(0));
+        assert!(count.is_ok_and(|count| count > 0));
+        assert_eq!((written(enough), checkpointed(&db)), (0, CHECKPOINT_PAGES + 1));
+
+        write_page(&db);
+        reader.execute_batch("COMMIT").unwrap();
+        checkpoint.after(&db, 0, CHECK_EVERY_BYTES);
+        let size = log(&db, "NOOP").unwrap();
+        assert_eq!(
+            (size.pages, size.checkpointed),
+            (CHECKPOINT_PAGES + 2, CHECKPOINT_PAGES + 1),
+            "what is checkpointed does not count"
+        );
+    }
+
+    #[test]
+    fn an_idle_journal_is_checkpointed_if_anything_was_written() {
+        let (db, _dir) = open();
+        let mut checkpoint = Checkpoint::default();
+        checkpoint.idle(&db);
+        assert_eq!(checkpointed(&db), 0);
+        checkpoint.after(&db, 1, 0);
+        assert_eq!(checkpointed(&db), 0);
+        checkpoint.idle(&db);
+        assert!(checkpointed(&db) > 0);
+        write_page(&db);
+        checkpoint.idle(&db);
+        assert_eq!(checkpointed(&db), 0, "nothing was noted");
+    }
+
+    #[test]
+    fn on_a_low_disk_any_log_is_too_long() {
+        for (free, wanted) in [
+            (Some(LOW_DISK_BYTES - 1), 0),
+            (Some(LOW_DISK_BYTES), CHECKPOINT_PAGES),
+            (None, CHECKPOINT_PAGES),
+        ] {
+            assert_eq!(max_pages(free), wanted, "{free:?}");
+        }
+        let (db, _dir) = open();
+        assert!(free_bytes(&db).is_some());
+        assert_eq!(free_bytes(&Connection::open_in_memory().unwrap()), None);
+    }
 }
