@@ -215,6 +215,15 @@ mod tests {
     }
 
     #[test]
+    fn a_text_with_more_words_than_a_schedule_has_is_not_mended() {
+        let is_mended = |text: &str| text.split(' ').all(|word| word == "every");
+        let mended = |words| nearest(&vec!["evry"; words].join(" "), is_mended);
+        assert_eq!(mended(12), Some(["every"; 12].join(" ")));
+        assert_eq!(mended(13), None);
+        assert_eq!(nearest(" ", |_| true), None);
+    }
+
+    #[test]
     fn an_example_has_the_form_of_the_text() {
         for (text, wanted) in [
             ("later today", "today at 18:00"),
