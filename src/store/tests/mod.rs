@@ -405,6 +405,48 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
     });
 }
 
+#[test]
+fn days_and_ids_go_on_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let next_ids = || {
+        let db = open_held(dir.path(), &settings);
+        let (_, state) = reads::recover(&db, &settings).unwrap();
+        (state.counters.inbox, state.counters.op, state.calendar)
+    };
+    assert_eq!(next_ids(), (1, 1, None));
+    let ops = smallvec![NewOp {
+        session: "s".into(),
+        chat: "c".into(),
+        op: b"{}".to_vec(),
+    }];
+    let ending = Command::End {
+        seq: InboxSeq(1),
+        state: RowState::Done,
+        ops,
+        now_ms: NOW,
+    };
+    let day = NOW / DAY_MS;
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let messages: Vec<_> = (1..=2000).map(|n| accept(n, "s", Some(&n.to_string()))).collect();
+        journal_db.transact(&messages, NOW).unwrap();
+        journal_db.transact(&[ending], NOW).unwrap();
+        journal_db.materialise().unwrap();
+        let mut days = Days::new(&settings);
+        days.tidy(journal_db);
+        days.wall_ms += 400 * DAY_MS;
+        days.tidy(journal_db);
+    });
+    let calendar = days::Calendar::restore(day + 1, day + 400);
+    assert_eq!(next_ids(), (2001, 2, Some(calendar)));
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let mut days = Days::new(&settings);
+        days.wall_ms += 800 * DAY_MS;
+        days.tidy(journal_db);
+        assert_eq!(count(journal_db.db, "dedupe"), 2000, "only two days went by");
+    });
+}
+
 #[tokio::test]
 async fn after_a_stop_the_text_of_a_busy_journal_is_nowhere_in_its_files() {
     const BATCH: usize = 300;
