@@ -149,7 +149,13 @@ impl Limits {
             });
         }
         match kind {
-            EventKind::Message | EventKind::Interaction => self.check_day(person, role, now_ms),
+            EventKind::Message | EventKind::Interaction => {
+                let used_up = self.is_day_used_up(person, role, now_ms);
+                used_up.then(|| Exceeded {
+                    reason: Reason::Limit,
+                    notice: self.day_notice(person),
+                })
+            }
             EventKind::Press
             | EventKind::TypedAnswer
             | EventKind::Stop
@@ -159,7 +165,7 @@ impl Limits {
     }
 
     /// A turn of theirs is about to begin: whether they have used up a limit of the day.
-    pub fn check_day(&mut self, person: &PersonId, role: Role, now_ms: i64) -> Option<Exceeded> {
+    pub fn is_day_used_up(&mut self, person: &PersonId, role: Role, now_ms: i64) -> bool {
         let limit = |limit: &Option<ByRole>| limit.as_ref().and_then(|limit| limit.of(role));
         let (turns, tokens) = (
             limit(&self.settings.turns_per_day),
@@ -167,13 +173,13 @@ impl Limits {
         );
         let state = self.state(person);
         state.roll(now_ms);
-        let used_up =
-            turns.is_some_and(|most| state.turns >= most) || tokens.is_some_and(|most| state.tokens >= most);
-        used_up.then(|| Exceeded {
-            reason: Reason::Limit,
-            notice: (!std::mem::replace(&mut state.day_notified, true))
-                .then_some(PhraseKey::DailyLimit.english()),
-        })
+        turns.is_some_and(|most| state.turns >= most) || tokens.is_some_and(|most| state.tokens >= most)
+    }
+
+    /// What somebody who has used up a limit of the day gets to read; nothing when they were notified before.
+    pub fn day_notice(&mut self, person: &PersonId) -> Option<&'static str> {
+        let first = !std::mem::replace(&mut self.state(person).day_notified, true);
+        first.then_some(PhraseKey::DailyLimit.english())
     }
 
     /// Somebody wrote in a chat: a person, or a bot that may do so only so often without one.

@@ -1163,9 +1163,8 @@ fn the_tokens_of_a_day_are_limited_by_role() {
     let ann = person("ann");
     let mut after = |tokens: u64, role: Role| {
         limits.turn_ended(&ann, tokens, true, NOW);
-        limits
-            .check_day(&ann, role, NOW)
-            .map(|exceeded| exceeded.notice.is_some())
+        let used_up = limits.is_day_used_up(&ann, role, NOW);
+        used_up.then(|| limits.day_notice(&ann).is_some())
     };
     assert_eq!(after(9, Role::Guest), None);
     assert_eq!(after(1, Role::Guest), Some(true));

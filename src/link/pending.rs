@@ -34,6 +34,9 @@ pub(super) struct Completed {
     pub(super) result: SendResult,
 }
 
+/// Ops that ended and may stay in the queue, beside as many as wait.
+const MAX_ENDED: usize = 64;
+
 /// Counts ops in request order.
 type Serial = u64;
 
@@ -41,7 +44,7 @@ type Serial = u64;
 pub(super) struct PendingOps {
     last: Serial,
     ops: IdMap<OpId, Entry>,
-    /// Those that are not written yet, in order. One that ended before that is left out when it is first.
+    /// Those that are not written yet, in order. One that ended before that is left out when it is first, or when most have ended.
     queue: VecDeque<(Serial, OpId)>,
     waiting: usize,
     /// When each op is looked at, at the latest: one that was written meanwhile has more time, and is put back then.
@@ -193,10 +196,13 @@ impl PendingOps {
         Some(entry)
     }
 
-    /// Makes the first of the queue one that waits.
+    /// Makes the first of the queue one that waits, and keeps the queue about as long as what waits.
     fn skip_ended(&mut self) {
         let waits = |(serial, id): &(Serial, OpId)| self.ops.get(id).is_some_and(|op| op.serial == *serial);
         while self.queue.pop_front_if(|first| !waits(first)).is_some() {}
+        if self.queue.len() > 2 * self.waiting + MAX_ENDED {
+            self.queue.retain(waits);
+        }
     }
 }
 
@@ -243,5 +249,37 @@ mod tests {
         }
         assert_eq!((pending.waiting(), pending.in_flight()), (0, 2));
         assert!(pending.write_next(secs(1)).is_none() && pending.queue.is_empty());
+    }
+
+    #[test]
+    fn ops_that_expire_behind_one_that_waits_do_not_stay_in_the_queue() {
+        let (mut pending, mut ids) = (PendingOps::default(), OpIds::new(1));
+        let chat_id = "c".into();
+        let action = ActionText::from(&Action::GetChatInfo { chat_id });
+        let mut push = |pending: &mut PendingOps, secs, now| {
+            let op = Op {
+                id: ids.next(),
+                action: action.clone(),
+                platform: None,
+                bot_id: None,
+                timeout: Some(Duration::from_secs(secs)),
+            };
+            let id = op.id;
+            pending.push(op, Duration::ZERO, now);
+            id
+        };
+        let first = push(&mut pending, 60, Duration::ZERO);
+        for second in 0..50 {
+            let now = Duration::from_secs(second);
+            for _ in 0..100 {
+                push(&mut pending, 1, now);
+            }
+            while pending.expire_next(now + Duration::from_secs(1)).is_some() {}
+            assert!(pending.queue.len() <= MAX_ENDED + 2, "{}", pending.queue.len());
+        }
+        let last = push(&mut pending, 60, Duration::ZERO);
+        let written = [(); 2].map(|()| pending.write_next(Duration::from_secs(50)).unwrap().0);
+        assert_eq!(written, [first, last]);
+        assert!(pending.write_next(Duration::from_secs(50)).is_none());
     }
 }

@@ -60,16 +60,22 @@ async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknow
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_unknown_outcomes_are_repeated() {
     let _shared = loading().await;
-    let seed = env_number("CHAOS_SEED", 1) as u64 + 1000;
-    let (connector, relay, _home) = run(seed, "").await;
-    let totals = account(&connector, &relay);
-    println!("repeated, seed {seed}: {totals:?}");
-    assert_eq!(
-        (totals.missing, totals.unknown_to_the_relay),
-        (0, 0),
-        "{totals:?}"
-    );
-    assert!(totals.repeated > 0, "nothing had to be repeated: {totals:?}");
+    let first = env_number("CHAOS_SEED", 1) as u64 + 1000;
+    // On a busy machine every cut may fall between two answers.
+    for seed in first..first + 5 {
+        let (connector, relay, _home) = run(seed, "").await;
+        let totals = account(&connector, &relay);
+        println!("repeated, seed {seed}: {totals:?}");
+        assert_eq!(
+            (totals.missing, totals.unknown_to_the_relay),
+            (0, 0),
+            "{totals:?}"
+        );
+        if totals.repeated > 0 {
+            return;
+        }
+    }
+    panic!("nothing had to be repeated");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,9 +31,10 @@ const CHATS: usize = 40;
 const NOTICE: &str = "I was restarted";
 const SETTINGS: &str = "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 50\n  max_in_flight: 24\n\
                         log:\n  level: info\n";
-const NEVER: &str = "sessions:\n  resend_unknown: never\n";
+/// A busy machine fills the queue of a chat, and nothing is to be said about that here.
+const NEVER: &str = "sessions:\n  overflow_notice: ''\n  resend_unknown: never\n";
 /// However often the process dies while an answer is under way.
-const ALWAYS: &str = "sessions:\n  resend_max_attempts: 1000\n";
+const ALWAYS: &str = "sessions:\n  overflow_notice: ''\n  resend_max_attempts: 1000\n";
 
 /// The unsettled ops in a journal, by the message that they answer.
 #[derive(Debug, Default)]

@@ -238,12 +238,13 @@ impl EventLoop {
             .begin(&origin.author, (turn, &agent), now_ms, &mut self.effects);
         match begun {
             Ok(role) => selection.agent.restrict(role),
-            Err(refusal) => {
+            Err(reason) => {
                 if let Task::Job(job) = task {
                     let run = job.run;
-                    return self.refuse_run(turn, row, (run, &origin.author), (refusal.reason, &agent));
+                    return self.refuse_run(turn, row, (run, &origin.author), (reason, &agent));
                 }
-                return self.end_unstarted(turn, row, RowState::Ignored, "", refusal.notice);
+                let notice = self.access.refusal_notice(&origin.author, reason, &agent);
+                return self.end_unstarted(turn, row, RowState::Ignored, "", notice);
             }
         }
         let adapter = self.adapters.get(&origin.chat.platform);

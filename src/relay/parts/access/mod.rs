@@ -71,14 +71,6 @@ pub struct MadeIn {
     pub roles: Vec<String>,
 }
 
-/// Why a turn may not begin.
-#[derive(Debug)]
-pub struct BeginRefusal {
-    pub reason: Reason,
-    /// What the author gets to read.
-    pub notice: Option<String>,
-}
-
 impl AccessControl {
     /// The rules of the settings and of the journal.
     pub fn new(settings: &Settings, rows: &[AccessRow], usage: &[UsageRow], now_ms: i64) -> Self {
@@ -228,29 +220,33 @@ impl AccessControl {
         (turn, agent): (TurnId, &str),
         now_ms: i64,
         effects: &mut Effects,
-    ) -> Result<Option<Role>, BeginRefusal> {
+    ) -> Result<Option<Role>, Reason> {
         let mut verdict = self.gate.decide(author, EventKind::Message, Some(agent));
-        let mut notice = None;
         if verdict.allowed
             && self.gate.has_section()
             && let (Some(person), Some(role)) = (self.limits.person(author), verdict.role)
-            && let Some(exceeded) = self.limits.check_day(&person, role, now_ms)
+            && self.limits.is_day_used_up(&person, role, now_ms)
         {
-            (verdict.allowed, verdict.reason) = (false, exceeded.reason);
-            notice = exceeded.notice.map(str::to_owned);
+            (verdict.allowed, verdict.reason) = (false, Reason::Limit);
         }
         if verdict.allowed {
             self.turn_started(author, verdict, (turn.0, agent), now_ms, effects);
             return Ok(verdict.role);
         }
         self.record(author, EventKind::Message, verdict, Some(agent), now_ms);
-        if verdict.reason == Reason::Agent {
-            notice = Some(format!("You may not use {agent} here."));
+        Err(verdict.reason)
+    }
+
+    /// What the author of a message gets to read whose turn may not begin with this agent.
+    pub fn refusal_notice(&mut self, author: &Author, reason: Reason, agent: &str) -> Option<String> {
+        match reason {
+            Reason::Limit => {
+                let person = self.limits.person(author)?;
+                self.limits.day_notice(&person).map(str::to_owned)
+            }
+            Reason::Agent => Some(format!("You may not use {agent} here.")),
+            _ => None,
         }
-        Err(BeginRefusal {
-            reason: verdict.reason,
-            notice,
-        })
     }
 
     fn turn_started(

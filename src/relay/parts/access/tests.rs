@@ -162,12 +162,22 @@ fn a_turn_begins_with_an_agent_of_its_author_within_the_day() {
         let role = world
             .access
             .begin(&ann(), (TurnId(1), agent), NOW, &mut world.effects);
-        role.map_err(|refusal| (refusal.reason, refusal.notice.is_some()))
+        role.map_err(|reason| {
+            let notice = world.access.refusal_notice(&ann(), reason, agent);
+            (reason, notice.is_some())
+        })
     };
     assert_eq!(begin(&mut world, "shell"), Err((Reason::Agent, true)));
     assert_eq!(world.usage(), []);
     assert_eq!(begin(&mut world, "llm"), Ok(Some(Role::Owner)));
     assert_eq!(world.usage(), [("llm".to_owned(), 1, 0)]);
+    let job = (TurnId(3), "llm");
+    let refused = world.access.begin(&ann(), job, NOW, &mut world.effects);
+    assert_eq!(
+        refused,
+        Err(Reason::Limit),
+        "a job, which nobody reads a notice of"
+    );
     assert_eq!(begin(&mut world, "llm"), Err((Reason::Limit, true)));
     assert_eq!(begin(&mut world, "llm"), Err((Reason::Limit, false)), "told once");
     for tokens in [7, 0] {
