@@ -38,6 +38,9 @@ pub struct PendingPairing {
     /// An owner does not want to be asked: the code waits no more, and its person gets no other before its time is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_ignored: bool,
+    /// Approved while no relay ran: the next start welcomes its person, and answers what they wrote.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_approved: bool,
 }
 
 /// A stranger's message, as it came.
@@ -119,6 +122,7 @@ impl Pairings {
             message: request.message,
             asked_ms: now_ms,
             is_ignored: false,
+            is_approved: false,
         };
         rows.push(row(person, Some(&pairing)));
         self.0.insert(person.clone(), pairing);
@@ -127,7 +131,9 @@ impl Pairings {
 
     /// The codes that can be approved.
     pub fn pending(&self, now_ms: i64) -> impl Iterator<Item = (&PersonId, &PendingPairing)> {
-        let waits = move |pending: &PendingPairing| !pending.is_ignored && pending.is_valid(now_ms);
+        let waits = move |pending: &PendingPairing| {
+            !pending.is_ignored && !pending.is_approved && pending.is_valid(now_ms)
+        };
         self.0.iter().filter(move |(_, pending)| waits(pending))
     }
 
@@ -136,6 +142,11 @@ impl Pairings {
         let person = self.find(code, now_ms)?;
         let pending = self.0.remove(&person)?;
         Some((person, pending))
+    }
+
+    /// The people whose codes were approved while no relay ran.
+    pub fn approved(&self) -> impl Iterator<Item = (&PersonId, &PendingPairing)> {
+        self.0.iter().filter(|(_, pending)| pending.is_approved)
     }
 
     /// An owner ignores this code, so that another may wait in its place; returns the row to store.
@@ -167,7 +178,8 @@ impl Pairings {
 
     /// Forgets the codes whose time is over; returns the rows to delete.
     pub(super) fn expire(&mut self, now_ms: i64) -> Vec<StoredRow> {
-        let over = self.0.iter().filter(|(_, pending)| !pending.is_valid(now_ms));
+        let is_over = |pending: &PendingPairing| !pending.is_approved && !pending.is_valid(now_ms);
+        let over = self.0.iter().filter(|(_, pending)| is_over(pending));
         let over: Vec<PersonId> = over.map(|(person, _)| person.clone()).collect();
         over.iter()
             .filter_map(|person| self.drop_person(person))
@@ -175,7 +187,8 @@ impl Pairings {
     }
 }
 
-fn row(person: &PersonId, pending: Option<&PendingPairing>) -> StoredRow {
+/// What is stored about a person who has a code, or had one.
+pub(super) fn row(person: &PersonId, pending: Option<&PendingPairing>) -> StoredRow {
     let value = pending.and_then(|pending| serde_json::to_string(pending).ok());
     StoredRow::new(PAIRING, person, value)
 }

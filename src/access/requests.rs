@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::gate::{Gate, PAIRING, RULE, StoredRow, StoredRule, USAGE};
 use super::identity::PersonId;
-use super::pairing::{CODE_LIFETIME_MS, PendingPairing};
+use super::pairing::{self, CODE_LIFETIME_MS, PendingPairing};
 use super::settings::Role;
 
 /// What a verb wants.
@@ -99,6 +99,16 @@ pub struct Handled {
     pub change: Option<AccessChange>,
     /// A code that was approved, and whose it was.
     pub paired: Option<(PersonId, PendingPairing)>,
+}
+
+impl Handled {
+    /// No relay runs that could welcome whose code was approved: its next start does.
+    pub fn leave_to_next_start(&mut self) {
+        if let Some((person, mut pending)) = self.paired.take() {
+            pending.is_approved = true;
+            self.rows.push(pairing::row(&person, Some(&pending)));
+        }
+    }
 }
 
 /// A change of the rules.

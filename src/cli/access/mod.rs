@@ -381,9 +381,10 @@ fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCo
     for (platform, user) in files.people().map_err(failed)? {
         gate.saw(&PersonId::new(&platform, &user));
     }
-    let handled = gate
+    let mut handled = gate
         .handle(request, now_ms)
         .map_err(|error| relay.fail(exit::FAILED, error, None))?;
+    handled.leave_to_next_start();
     let rows: Vec<AccessRow> = handled.rows.into_iter().map(row).collect();
     files.write(&rows).map_err(failed)?;
     if let Some(change) = handled.change {

@@ -148,6 +148,7 @@ impl EventLoop {
         self.clock.advance();
         self.scheduler.start(self.clock.now(), &mut self.effects);
         self.offer_commands();
+        self.welcome_approved();
         let transport = Arc::clone(self.link.transport());
         transport.connect(sender);
         let mut shutdown = std::pin::pin!(shutdown);

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::access::{AccessError, AccessRequest};
+use crate::access::{AccessError, AccessRequest, PendingPairing, PersonId};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::cron::fire::FireAdmission;
 use crate::link::Moment;
@@ -124,18 +124,31 @@ impl EventLoop {
         self.approvals.withdraw_from_owners(is_gone, &mut self.effects);
         self.pause_denied_jobs();
         if let Some((person, pending)) = handled.paired {
-            let chat = ChatId {
-                platform: self.chats.platform(person.platform()).as_str().into(),
-                chat: pending.chat.into(),
-            };
-            let facts: ChatFacts = serde_json::from_value(pending.facts).unwrap_or_default();
-            let welcome = WELCOME[usize::from(pending.message.is_some())];
-            self.notify(welcome, &SessionKey::from_text(""), &chat, &facts);
-            if let Some(message) = pending.message {
-                self.accept_kept(message, &pending.code);
-            }
+            self.welcome(&person, pending);
         }
         Ok((handled.answer, handled.stored))
+    }
+
+    /// Welcomes the people whose codes were approved while no relay ran.
+    pub fn welcome_approved(&mut self) {
+        for (person, pending) in self.access.approved() {
+            self.welcome(&person, pending);
+            self.access.welcomed(&person, &mut self.effects);
+        }
+    }
+
+    /// Somebody's code was approved: tells them, and takes what they wrote.
+    fn welcome(&mut self, person: &PersonId, pending: PendingPairing) {
+        let chat = ChatId {
+            platform: self.chats.platform(person.platform()).as_str().into(),
+            chat: pending.chat.into(),
+        };
+        let facts: ChatFacts = serde_json::from_value(pending.facts).unwrap_or_default();
+        let welcome = WELCOME[usize::from(pending.message.is_some())];
+        self.notify(welcome, &SessionKey::from_text(""), &chat, &facts);
+        if let Some(message) = pending.message {
+            self.accept_kept(message, &pending.code);
+        }
     }
 
     /// Answers once everything that was written before is stored.

@@ -125,6 +125,30 @@ async fn a_stranger_is_paired_end_to_end() {
 }
 
 #[tokio::test]
+async fn a_code_that_is_approved_while_no_relay_runs_is_answered_at_the_next_start() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector).setting("access.mode", "pair");
+    let relay = connected(&setup).await;
+    connector.deliver(&message("c1", "m1", "hello")).unwrap();
+    replies(&connector, "c1", 1).await;
+    relay.stop().await;
+    let pending = access(&setup, &["pending"]).await.json();
+    let code = pending["pending"][0]["code"].as_str().unwrap();
+    let approved = access(&setup, &["approve", code]).await.json();
+    assert_eq!(approved["approved"], "discord:u-c1");
+    assert_eq!(access(&setup, &["approve", code]).await.code, 1, "it works once");
+    let pending = access(&setup, &["pending"]).await.json();
+    assert_eq!(pending["pending"], json!([]));
+    for _ in 0..2 {
+        let relay = connected(&setup).await;
+        replies(&connector, "c1", 3).await;
+        relay.stop().await;
+    }
+    let texts = texts(&connector, "c1");
+    assert_eq!(&texts[1..], ["You have access now.", "echo: hello"], "once");
+}
+
+#[tokio::test]
 async fn a_revocation_holds_during_a_turn_and_across_a_restart() {
     let connector = connector().await;
     let people = "[{platform: discord, user: u-c1}, {platform: discord, user: u-c2}]";

@@ -18,7 +18,7 @@ use smol_str::SmolStr;
 
 use crate::access::{
     AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, JobMaker, Limits,
-    PersonId, Reason, Role, StoredRow, Verdict,
+    PendingPairing, PersonId, Reason, Role, StoredRow, Verdict,
 };
 use crate::adapter::ChatId;
 use crate::config::{AliasFiles, Settings};
@@ -421,6 +421,20 @@ impl AccessControl {
             self.write(person, "", role, change.what, "command", now_ms);
         }
         Ok(handled)
+    }
+
+    /// The people whose codes were approved while no relay ran, with what they wrote.
+    pub fn approved(&mut self) -> Vec<(PersonId, PendingPairing)> {
+        let approved = self.gate.pairings().approved();
+        approved
+            .map(|(person, pending)| (person.clone(), pending.clone()))
+            .collect()
+    }
+
+    /// Somebody was welcomed, and what they wrote is taken: nothing of their code is kept.
+    pub fn welcomed(&mut self, person: &PersonId, effects: &mut Effects) {
+        let row = self.gate.pairings().drop_person(person);
+        write_rows(row.into_iter().collect(), effects);
     }
 
     /// What the relay reports about access.
