@@ -193,6 +193,11 @@ pub(super) fn row(person: &PersonId, pending: Option<&PendingPairing>) -> Stored
     StoredRow::new(PAIRING, person, value)
 }
 
+/// Whether this could be a code.
+pub(crate) fn has_code_form(text: &str) -> bool {
+    text.len() == CODE_LENGTH && text.bytes().all(|byte| LETTERS.contains(&byte))
+}
+
 /// A code out of forty random bits.
 fn code(random: u64) -> String {
     let letter = |at: usize| {

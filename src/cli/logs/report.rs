@@ -218,6 +218,7 @@ fn json_name(kind: MatchKind) -> &'static str {
         MatchKind::Login => "login",
         MatchKind::Query => "query",
         MatchKind::KeyFormat => "form",
+        MatchKind::Code => "code",
         MatchKind::Id => "id",
     }
 }
@@ -236,6 +237,7 @@ fn description(kind: MatchKind, secrets: &[KnownSecret]) -> String {
         MatchKind::Login => "a login in a URL".to_owned(),
         MatchKind::Query => "a secret in the query of a URL".to_owned(),
         MatchKind::KeyFormat => "a key in a well-known format".to_owned(),
-        MatchKind::Id => "ids of chats and people".to_owned(),
+        MatchKind::Code => "a pairing code".to_owned(),
+        MatchKind::Id => "ids and names of chats and people".to_owned(),
     }
 }

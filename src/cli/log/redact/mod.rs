@@ -66,7 +66,9 @@ pub(crate) enum MatchKind {
     Query,
     /// A key in a well-known format.
     KeyFormat,
-    /// The id of a chat or a person.
+    /// A pairing code.
+    Code,
+    /// The id or the name of a chat or a person.
     Id,
 }
 
@@ -113,7 +115,7 @@ impl Redactor {
         }
     }
 
-    /// Also finds what looks like a secret and, unless they are kept, the ids of chats and people.
+    /// Also finds what looks like a secret and, unless they are kept, the ids and names of chats and people.
     pub(crate) fn thorough(secrets: Vec<KnownSecret>, keep_ids: bool) -> Self {
         Self {
             heuristics: true,

@@ -6,6 +6,10 @@ use memchr::memchr2_iter;
 
 /// Maximum length of a name.
 const MAX_NAME: usize = 128;
+/// What begins a colour, before its numbers and an `m`.
+const COLOUR: &[u8] = b"\x1b[";
+/// Maximum length of the numbers of a colour.
+const MAX_COLOUR: usize = 16;
 
 /// What separates a name from its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +39,41 @@ impl Pair<'_> {
     pub(super) fn value(&self) -> Range<usize> {
         value(self.line, self.from, self.separator)
     }
+
+    /// Whether the value is a list.
+    pub(super) fn is_list(&self) -> bool {
+        self.line[self.from..].starts_with(b"[")
+    }
+
+    /// The ranges of the values of a list, or of the only value.
+    pub(super) fn values(&self) -> Vec<Range<usize>> {
+        let first = self.value();
+        if !self.is_list() {
+            return vec![first];
+        }
+        let mut found = Vec::new();
+        let mut next = Some((self.from + 1, first));
+        while let Some((from, range)) = next {
+            let is_quoted = range.start > from;
+            let end = range.end + if is_quoted { range.start - from } else { 0 };
+            if is_quoted {
+                found.push(range);
+            } else {
+                let mut from = range.start;
+                for item in self.line[range].split(|byte| *byte == b',') {
+                    found.push(from..from + item.len());
+                    from += item.len() + 1;
+                }
+            }
+            let rest = self.line.get(end..).unwrap_or_default();
+            next = rest.strip_prefix(b",").map(|rest| {
+                let spaces = rest.iter().take_while(|byte| **byte == b' ').count();
+                let from = end + 1 + spaces;
+                (from, value(self.line, from, self.separator))
+            });
+        }
+        found
+    }
 }
 
 /// All pairs.
@@ -43,7 +82,7 @@ pub(super) fn pairs(line: &[u8]) -> impl Iterator<Item = Pair<'_>> {
 }
 
 fn pair(line: &[u8], at: usize) -> Option<Pair<'_>> {
-    let before = &line[..at];
+    let before = without_colour(&line[..at]);
     let unquoted = before
         .strip_suffix(br#"\""#)
         .or_else(|| before.strip_suffix(b"\""))
@@ -52,7 +91,11 @@ fn pair(line: &[u8], at: usize) -> Option<Pair<'_>> {
     let before = unquoted.unwrap_or(before);
     let name_byte = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
     let length = before.iter().rev().take(MAX_NAME).take_while(name_byte).count();
-    let start = before.len() - length;
+    let mut start = before.len() - length;
+    // The end of a colour is no part of the name.
+    if before[..start].ends_with(COLOUR) {
+        start += 1 + before[start..].iter().position(|byte| *byte == b'm')?;
+    }
     let name = std::str::from_utf8(&before[start..])
         .ok()
         .filter(|name| !name.is_empty())?;
@@ -71,8 +114,46 @@ fn pair(line: &[u8], at: usize) -> Option<Pair<'_>> {
         separator,
         at,
         line,
-        from: at + 1 + skipped,
+        from: at + 1 + skipped + colour_length(&line[at + 1 + skipped..]),
     })
+}
+
+/// The text before the colours at its end.
+fn without_colour(mut text: &[u8]) -> &[u8] {
+    while let Some(rest) = text.strip_suffix(b"m") {
+        let digits = rest
+            .iter()
+            .rev()
+            .take(MAX_COLOUR)
+            .take_while(|byte| is_colour(**byte))
+            .count();
+        match rest[..rest.len() - digits].strip_suffix(COLOUR) {
+            Some(before) => text = before,
+            None => break,
+        }
+    }
+    text
+}
+
+/// The length of the colour that a text begins with.
+fn colour_length(text: &[u8]) -> usize {
+    let Some(rest) = text.strip_prefix(COLOUR) else {
+        return 0;
+    };
+    let digits = rest
+        .iter()
+        .take(MAX_COLOUR)
+        .take_while(|byte| is_colour(**byte))
+        .count();
+    if rest.get(digits) == Some(&b'm') {
+        COLOUR.len() + digits + 1
+    } else {
+        0
+    }
+}
+
+fn is_colour(byte: u8) -> bool {
+    byte.is_ascii_digit() || byte == b';'
 }
 
 fn value(line: &[u8], mut from: usize, separator: Separator) -> Range<usize> {
@@ -150,6 +231,10 @@ mod tests {
             (r#"name: ["value"]"#, ("name", "value")),
             ("(name=value),", ("name", "value")),
             ("a=?x b", ("a", "?x")),
+            (
+                "a \x1b[3mname\x1b[0m\x1b[2m=\x1b[0m\"two words\" b",
+                ("name", "two words"),
+            ),
             ("name=\"not closed", ("name", "not closed")),
             ("name=\"ends in \\", ("name", "ends in \\")),
         ] {

@@ -1,5 +1,5 @@
 //! Secrets by their looks: tokens in the relay's own format, values after `Bearer`, bot tokens in paths of Telegram's Bot API,
-//! values of names that sound like a secret, logins and queries of URLs, keys in well-known formats.
+//! pairing codes, values of names that sound like a secret, logins and queries of URLs, keys in well-known formats.
 
 use std::ops::Range;
 
@@ -8,6 +8,7 @@ use memchr::{memchr2_iter, memmem};
 use super::names::{is_secret_name, words};
 use super::pairs::{Separator, pairs};
 use super::{Match, MatchKind, run};
+use crate::access::has_code_form;
 use crate::config::settings::HIDDEN;
 use crate::wire::UpgradeToken;
 
@@ -57,6 +58,8 @@ const JWT: (&str, usize) = ("eyJ", 40);
 const BOT_TOKEN: usize = 35;
 /// What precedes the token in a path of the Bot API.
 const BOT_PATH: &[u8] = b"/bot";
+/// Words before a pairing code: of the commands that take one, and its name.
+const BEFORE_CODE: &[&[u8]] = &[b"approve", b"code", b"ignore"];
 /// Names that are secrets in a query only.
 const QUERY_SECRETS: &[&str] = &["KEY", "SIG", "SIGNATURE", "CODE", "AUTH", "PASS", "PWD"];
 
@@ -73,6 +76,7 @@ pub(super) fn likely_secrets(line: &[u8], found: &mut Vec<Match>) {
     let to_match = |kind| move |range| Match { range, kind };
     found.extend(logins(line).map(to_match(MatchKind::Login)));
     found.extend(keys(line).into_iter().map(to_match(MatchKind::KeyFormat)));
+    found.extend(codes(line).map(to_match(MatchKind::Code)));
     let mut done = 0;
     for pair in pairs(line).filter(|pair| sounds_secret(pair.name, pair.separator)) {
         if pair.at < done {
@@ -167,6 +171,28 @@ fn is_plausible(value: &[u8], separator: Separator) -> bool {
         Separator::Field | Separator::Query => value.len() >= MIN_VALUE,
     };
     is_long_enough && !is_number && !is_constant && !is_hidden
+}
+
+/// Pairing codes. Words of capitals have their form too, so what precedes them decides.
+fn codes(line: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    let mut at = 0;
+    let mut follows = false;
+    std::iter::from_fn(move || {
+        while at < line.len() {
+            let word = run(line, at, |byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            at = word.end + 1;
+            if word.is_empty() {
+                continue;
+            }
+            let text = &line[word.clone()];
+            let is_code = follows && std::str::from_utf8(text).is_ok_and(has_code_form);
+            follows = BEFORE_CODE.iter().any(|before| text.eq_ignore_ascii_case(before));
+            if is_code {
+                return Some(word);
+            }
+        }
+        None
+    })
 }
 
 /// Logins before the host of a URL.
@@ -300,6 +326,12 @@ mod tests {
             (format!("POST /bot{bot}/send"), MatchKind::KeyFormat, &bot),
             (format!("with {bot}"), MatchKind::KeyFormat, &bot),
             (format!("to bot{bot}/x"), MatchKind::KeyFormat, &bot),
+            (
+                "let them in: hermes-relay access approve 7CT682DX --role owner".into(),
+                MatchKind::Code,
+                "7CT682DX",
+            ),
+            ("{\"code\":\"WXYZABCD\"}".into(), MatchKind::Code, "WXYZABCD"),
             ("GET /bot7:Ab_-9/getMe".into(), MatchKind::KeyFormat, "7:Ab_-9"),
             (
                 "https://a/file/bot123%3Ax/p".into(),
@@ -334,6 +366,7 @@ mod tests {
             "session_key=agent:main key=connector.secret",
             "hermes_relay::wire::token: 3 tests",
             "see /bot, /bots/1:2 and /bot7: none",
+            "access approve CODE --role owner; close code 4000, code=Some(\"forbidden\") and STRANGER",
             &no_token,
         ] {
             assert!(found(line).is_empty(), "{line}: {:?}", found(line));

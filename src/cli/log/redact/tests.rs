@@ -1,5 +1,9 @@
 //! What the engine finds and what is left of a line.
 
+use std::sync::Arc;
+
+use tracing_subscriber::layer::SubscriberExt as _;
+
 use super::*;
 
 const SECRET: &str = "the-gateways-secret";
@@ -102,6 +106,59 @@ fn ids_are_kept_on_request() {
         Redactor::thorough(Vec::new(), false).redact_str(text),
         "session=agent:main:discord:dm:<id-1>"
     );
+}
+
+/// With the same layers as the program.
+#[test]
+fn a_shared_log_names_nobody_in_any_format() {
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    for (json, colour) in [(false, false), (false, true), (true, false)] {
+        let page = Page::default();
+        let writer = page.clone();
+        let layer = crate::cli::log::line_layer(move || writer.clone(), json, colour);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let _turn = tracing::info_span!("turn", session = "agent:main:slack:dm:D0AB12CD3").entered();
+            let (person, name) = ("telegram:555666777", "Some \"One\" Zoë");
+            tracing::info!(person, chat = "room-4711", "refused a message");
+            tracing::info!(person = %person, name, "to let them in: hermes-relay access approve 7CT682DX");
+            tracing::info!(person = %"irc:ann", chat = -1_001_234_567_890_i64, "paused a job");
+        });
+        let log = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let redactor = Redactor::thorough(Vec::new(), false);
+        let shown: String = log.lines().map(|line| redactor.redact_str(line) + "\n").collect();
+        for private in [
+            "555666777",
+            "Some",
+            "One",
+            "room-4711",
+            "D0AB12CD3",
+            "7CT682DX",
+            "ann",
+            "1001234567890",
+        ] {
+            assert!(log.contains(private), "{log}");
+            assert!(!shown.contains(private), "{private}: {shown}");
+        }
+        assert_eq!(shown.matches("telegram:<id-").count(), 2, "{shown}");
+        assert!(shown.contains("approve <hidden>"), "{shown}");
+        let again = Redactor::thorough(Vec::new(), false).find(shown.as_bytes());
+        assert!(again.is_empty(), "{shown}: {again:?}");
+        let kept = Redactor::thorough(Vec::new(), true);
+        let kept = kept.redact_str(&log);
+        assert!(kept.contains("555666777") && !kept.contains("7CT682DX"), "{kept}");
+    }
 }
 
 proptest::proptest! {
