@@ -12,11 +12,11 @@ use std::process::ExitCode;
 use serde::Deserialize;
 
 use super::Environment;
-use super::exit;
 use super::remote::RemoteRelay;
 use crate::access::{AccessRequest, JobMaker};
 use crate::cron::job::JobOrigin;
-use crate::serve::ControlRequest;
+use crate::serve::client::ClientError;
+use crate::serve::{ControlError, ControlRequest, Need};
 use crate::store::{Holder, held_by};
 
 /// The variable with the session of a turn.
@@ -50,15 +50,138 @@ enum Standing {
     Agent(Option<String>),
 }
 
+/// What the environment says of the turn that started this process.
+#[derive(Debug, Default)]
+pub(super) struct TurnVariables {
+    session: Option<String>,
+    platform: Option<String>,
+    chat: Option<String>,
+    thread: Option<String>,
+    user: Option<String>,
+}
+
+impl TurnVariables {
+    pub(super) fn read(env: Environment<'_>) -> Self {
+        let text = |name: &str| env(name).filter(|value| !value.trim().is_empty());
+        Self {
+            session: text(SESSION),
+            platform: text("RELAY_PLATFORM"),
+            chat: text("RELAY_CHAT_ID"),
+            thread: text("RELAY_THREAD_ID"),
+            user: text("RELAY_USER_ID"),
+        }
+    }
+}
+
+/// Why an agent may not make a request for its person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    NoOwner,
+    OtherSession,
+    OtherChat,
+    TurnOver,
+    SeveralPeople,
+}
+
+impl Refusal {
+    const ALL: [Self; 5] = [
+        Self::NoOwner,
+        Self::OtherSession,
+        Self::OtherChat,
+        Self::TurnOver,
+        Self::SeveralPeople,
+    ];
+
+    /// The refusal that an error is.
+    pub(super) fn of(error: &ControlError) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.code() == error.code)
+    }
+
+    fn code(self) -> &'static str {
+        match self {
+            Self::NoOwner => "no_owner",
+            Self::OtherSession => "other_session",
+            Self::OtherChat => "other_chat",
+            Self::TurnOver => "turn_over",
+            Self::SeveralPeople => "several_people",
+        }
+    }
+
+    fn why(self) -> &'static str {
+        match self {
+            Self::NoOwner => "the person whose turn runs this is no owner",
+            Self::OtherSession => {
+                "the person whose turn runs this is no owner, and no turn of theirs runs in that session"
+            }
+            Self::OtherChat => {
+                "the person whose turn runs this is no owner, and the turn is not in this chat"
+            }
+            Self::TurnOver => "cannot tell for whom this is done: the turn of this process is over",
+            Self::SeveralPeople => {
+                "cannot tell for whom this is done: this process belongs to an agent that works for several people, or for nobody now"
+            }
+        }
+    }
+
+    /// What to do instead.
+    pub(super) fn hint(self) -> &'static str {
+        match self {
+            Self::NoOwner => "an owner or the operator may do this",
+            Self::OtherSession => "an owner or the operator may stop the turns of others",
+            Self::OtherChat => "send to the chat of the turn; an owner or the operator may send to others",
+            Self::TurnOver | Self::SeveralPeople => {
+                "do it while the turn runs; jobs can be changed in the chat with /cron"
+            }
+        }
+    }
+}
+
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(ControlError {
+            code: refusal.code().to_owned(),
+            message: refusal.why().to_owned(),
+        })
+    }
+}
+
+/// Fails for a request that an agent may not make for its person.
+pub(super) fn permit(relay: &RemoteRelay, request: &ControlRequest) -> Result<(), ClientError> {
+    let need = request.need();
+    if need == Need::Anybody {
+        return Ok(());
+    }
+    let author_in = |session: &str| {
+        let author = turn_author(relay, Some(session.to_owned())).ok().flatten();
+        author.and_then(|author| author.maker)
+    };
+    Ok(Caller::identify(relay)?.may(need, author_in)?)
+}
+
+/// Whose turn a session has; without one, whoever all running turns belong to.
+fn turn_author(relay: &RemoteRelay, session: Option<String>) -> Result<Option<Caller>, ClientError> {
+    let answer = relay.call(&ControlRequest::TurnAuthor { session });
+    let author = answer.ok().map(|mut answer| answer["author"].take());
+    let Some(author) = author.filter(|author| !author.is_null()) else {
+        return Ok(None);
+    };
+    let unreadable = |_| ClientError::InvalidResponse(relay.settings().state_dir.clone());
+    serde_json::from_value(author).map(Some).map_err(unreadable)
+}
+
 impl Caller {
     /// Whoever runs this command. Fails for an agent's process whose person cannot be told, while rules hold.
-    pub(super) fn find(relay: &RemoteRelay, env: Environment<'_>) -> Result<Self, ExitCode> {
-        let text = |name: &str| env(name).filter(|value| !value.trim().is_empty());
+    pub(super) fn find(relay: &RemoteRelay) -> Result<Self, ExitCode> {
+        Self::identify(relay).map_err(|error| relay.report(&error, None))
+    }
+
+    fn identify(relay: &RemoteRelay) -> Result<Self, ClientError> {
+        let variables = relay.turn_variables();
         let dir = &relay.settings().state_dir;
         let holder = held_by(dir).ok().flatten().and_then(Holder::pid);
         let holder = holder.filter(|id| is_here(*id, &dir.join("lock")));
         let chain = ancestors(std::process::id(), process);
-        let standing = standing(&chain, holder, text(SESSION));
+        let standing = standing(&chain, holder, variables.session.clone());
         let Standing::Agent(session) = standing else {
             return Ok(Self::default());
         };
@@ -66,39 +189,47 @@ impl Caller {
         if !is_known && !has_rules(relay) {
             return Ok(Self::default());
         }
-        let answer = relay.call(&ControlRequest::TurnAuthor { session });
-        let author = answer.ok().map(|mut answer| answer["author"].take());
-        if let Some(author) = author.filter(|author| !author.is_null()) {
-            return serde_json::from_value(author).map_err(|error| {
-                let what = format!("the relay's answer cannot be read: {error}");
-                relay.fail(exit::INTERNAL, what, None)
-            });
+        if let Some(author) = turn_author(relay, session)? {
+            return Ok(author);
         }
         // The environment has not all that is known of the person, and none of it in a job: without the turn, rules about that
         // person might not hold.
         if has_rules(relay) {
-            let why = if is_known {
-                "cannot tell for whom this is done: the turn of this process is over"
+            let refusal = if is_known {
+                Refusal::TurnOver
             } else {
-                "cannot tell for whom this is done: this process belongs to an agent that works for several people, or for nobody now"
+                Refusal::SeveralPeople
             };
-            let hint = "do it while the turn runs; jobs can be changed in the chat with /cron";
-            return Err(relay.fail(exit::FAILED, why, Some(hint)));
+            return Err(refusal.into());
         }
         Ok(Self {
-            origin: from_environment(&text),
+            origin: from_environment(variables),
             maker: None,
         })
     }
 
-    /// Fails where only the operator and owners may do this.
-    pub(super) fn require_owner(&self, relay: &RemoteRelay) -> Result<(), ExitCode> {
+    /// Whether a request that needs this may be made. `author_in` tells whose turn a session has.
+    fn may(&self, need: Need<'_>, author_in: impl Fn(&str) -> Option<JobMaker>) -> Result<(), Refusal> {
         if self.is_owner() {
             return Ok(());
         }
-        let why = "the person whose turn runs this is no owner";
-        let hint = "an owner or the operator may do this";
-        Err(relay.fail(exit::FAILED, why, Some(hint)))
+        let refusal = match need {
+            Need::Anybody => return Ok(()),
+            Need::Session(session) if author_in(session) == self.maker => return Ok(()),
+            Need::Session(_) => Refusal::OtherSession,
+            Need::Chat { chat, platform } if platform.is_some() && self.is_in(chat, platform) => {
+                return Ok(());
+            }
+            Need::Chat { .. } => Refusal::OtherChat,
+            Need::Owner => Refusal::NoOwner,
+        };
+        Err(refusal)
+    }
+
+    /// Fails where only the operator and owners may do this.
+    pub(super) fn require_owner(&self, relay: &RemoteRelay) -> Result<(), ExitCode> {
+        let allowed = self.may(Need::Owner, |_| None);
+        allowed.map_err(|refusal| relay.report(&refusal.into(), None))
     }
 
     /// Whether this is the operator, or the agent of an owner.
@@ -106,38 +237,31 @@ impl Caller {
         self.maker.as_ref().is_none_or(JobMaker::is_owner)
     }
 
-    /// The platform of a chat that is written to. Only the operator and owners write to another chat than that of the turn.
-    pub(super) fn require_chat(
-        &self,
-        relay: &RemoteRelay,
-        chat: &str,
-        platform: Option<&str>,
-    ) -> Result<Option<String>, ExitCode> {
-        if self.is_owner() {
-            return Ok(platform.map(str::to_owned));
-        }
-        let is_here = |origin: &&JobOrigin| {
+    /// The platform of a chat that is written to: that of the turn, for those who write to no other chat.
+    pub(super) fn platform_of(&self, chat: &str, platform: Option<&str>) -> Option<String> {
+        let own = self.origin.as_ref().map(|origin| origin.platform.as_str());
+        let own = own.filter(|_| !self.is_owner() && self.is_in(chat, platform));
+        own.or(platform).map(str::to_owned)
+    }
+
+    /// Whether the turn is in this chat.
+    fn is_in(&self, chat: &str, platform: Option<&str>) -> bool {
+        self.origin.as_ref().is_some_and(|origin| {
             origin.chat_id == chat && platform.is_none_or(|name| name.eq_ignore_ascii_case(&origin.platform))
-        };
-        if let Some(own) = self.origin.as_ref().filter(is_here) {
-            return Ok(Some(own.platform.clone()));
-        }
-        let why = "the person whose turn runs this is no owner, and the turn is not in this chat";
-        let hint = "send to the chat of the turn; an owner or the operator may send to others";
-        Err(relay.fail(exit::FAILED, why, Some(hint)))
+        })
     }
 }
 
 /// The chat of the turn that started this process, where the relay does not know it any more.
-fn from_environment(text: &dyn Fn(&str) -> Option<String>) -> Option<JobOrigin> {
-    let (platform, chat_id) = (text("RELAY_PLATFORM")?, text("RELAY_CHAT_ID")?);
-    let user_id = text("RELAY_USER_ID");
+fn from_environment(variables: &TurnVariables) -> Option<JobOrigin> {
+    let (platform, chat_id) = (variables.platform.clone()?, variables.chat.clone()?);
+    let user_id = variables.user.clone();
     let is_hidden = |id: &str| is_pseudonym(id, "chat_") || is_pseudonym(id, "user_");
     let is_usable = !is_hidden(&chat_id) && !user_id.as_deref().is_some_and(is_hidden);
     is_usable.then(|| JobOrigin {
         platform,
         chat_id,
-        thread_id: text("RELAY_THREAD_ID"),
+        thread_id: variables.thread.clone(),
         user_id,
         ..JobOrigin::default()
     })
@@ -239,6 +363,76 @@ mod tests {
 
     fn agent(session: Option<&str>) -> Standing {
         Standing::Agent(session.map(str::to_owned))
+    }
+
+    /// The agent of a turn of this person in the chat `c`.
+    fn agent_of(user: &str, role: &str) -> Caller {
+        let maker = serde_json::json!({
+            "platform": "discord", "chat": "c", "ids": [user], "role": role, "is_everywhere": role == "owner",
+        });
+        Caller {
+            origin: Some(JobOrigin {
+                platform: "discord".to_owned(),
+                chat_id: "c".to_owned(),
+                ..JobOrigin::default()
+            }),
+            maker: Some(serde_json::from_value(maker).unwrap()),
+        }
+    }
+
+    #[test]
+    fn an_agent_may_do_for_its_person_what_is_theirs_and_for_an_owner_everything() {
+        let in_chat = |chat, platform| Need::Chat { chat, platform };
+        let needs = [
+            (Need::Anybody, None),
+            (Need::Session("own"), None),
+            (Need::Session("anns"), Some(Refusal::OtherSession)),
+            (Need::Session("idle"), Some(Refusal::OtherSession)),
+            (in_chat("c", Some("Discord")), None),
+            (in_chat("c", Some("slack")), Some(Refusal::OtherChat)),
+            (in_chat("c", None), Some(Refusal::OtherChat)),
+            (in_chat("d", Some("discord")), Some(Refusal::OtherChat)),
+            (Need::Owner, Some(Refusal::NoOwner)),
+        ];
+        let author_in = |session: &str| match session {
+            "own" => agent_of("mallory", "guest").maker,
+            "anns" => agent_of("ann", "guest").maker,
+            _ => None,
+        };
+        let guest = agent_of("mallory", "guest");
+        for (need, refusal) in needs {
+            assert_eq!(guest.may(need, author_in).err(), refusal, "{need:?}");
+            for caller in [agent_of("olga", "owner"), Caller::default()] {
+                assert_eq!(caller.may(need, author_in), Ok(()), "{need:?}");
+            }
+        }
+        // A user is no owner either.
+        let user = agent_of("ann", "user");
+        assert_eq!(user.may(Need::Owner, author_in), Err(Refusal::NoOwner));
+    }
+
+    #[test]
+    fn an_agent_of_no_owner_writes_to_the_platform_of_its_turn() {
+        let guest = agent_of("mallory", "guest");
+        assert_eq!(guest.platform_of("c", None).as_deref(), Some("discord"));
+        assert_eq!(guest.platform_of("c", Some("slack")).as_deref(), Some("slack"));
+        assert_eq!(guest.platform_of("d", None), None);
+        assert_eq!(agent_of("olga", "owner").platform_of("c", None), None);
+    }
+
+    #[test]
+    fn a_refusal_is_known_by_its_code() {
+        for refusal in Refusal::ALL {
+            let ClientError::Refused(error) = ClientError::from(refusal) else {
+                panic!("{refusal:?}");
+            };
+            assert_eq!(Refusal::of(&error), Some(refusal));
+        }
+        let other = ControlError {
+            code: "no_turn".to_owned(),
+            message: String::new(),
+        };
+        assert_eq!(Refusal::of(&other), None);
     }
 
     #[test]

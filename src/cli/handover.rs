@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::Environment;
+use super::caller::Refusal;
 use super::exit::{self, errln};
 use super::format::printable;
 use super::remote::{RemoteArgs, RemoteRelay};
@@ -57,7 +58,7 @@ pub(super) fn run(args: &HandoverArgs, env: Environment<'_>) -> ExitCode {
     }
     let to = match relay.call(&ControlRequest::HandOver) {
         Ok(response) => response["to"].as_str().unwrap_or_default().to_owned(),
-        Err(ClientError::Refused(refused)) => {
+        Err(ClientError::Refused(refused)) if Refusal::of(&refused).is_none() => {
             let hint = "`hermes-relay status` shows the members; docs/scaling.md explains them";
             return relay.fail(exit::TRY_AGAIN, printable(&refused.message), Some(hint));
         }
@@ -104,11 +105,15 @@ fn take(args: &HandoverArgs, relay: &RemoteRelay) -> ExitCode {
             }
         }
     }
-    if let Err(ClientError::Refused(refused)) = relay.call(&ControlRequest::TakeOver) {
-        let hint = "`hermes-relay status` shows the members; if the active relay is there, run `hermes-relay handover` at it";
-        return relay.fail(exit::TRY_AGAIN, printable(&refused.message), Some(hint));
+    match relay.call(&ControlRequest::TakeOver) {
+        Err(ClientError::Refused(refused)) if Refusal::of(&refused).is_none() => {
+            let hint = "`hermes-relay status` shows the members; if the active relay is there, run `hermes-relay handover` at it";
+            return relay.fail(exit::TRY_AGAIN, printable(&refused.message), Some(hint));
+        }
+        Err(error @ ClientError::Refused(_)) => return relay.report(&error, None),
+        // A standby that becomes active may close the connection before it has answered.
+        Ok(_) | Err(_) => {}
     }
-    // A standby that becomes active may close the connection before it has answered.
     let is_active = |status: &Value| status["role"] == "active";
     match wait(relay, args.wait_secs, |status| is_active(status).then_some(())) {
         Some(()) => args

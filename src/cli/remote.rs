@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Environment;
+use super::caller::{self, Refusal, TurnVariables};
 use super::exit::{self, ErrorFormat};
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::relay::STATE_DIR;
@@ -35,6 +36,7 @@ pub(super) struct RemoteArgs {
 pub(super) struct RemoteRelay {
     loaded: LoadedConfig,
     errors: ErrorFormat,
+    turn: TurnVariables,
 }
 
 impl RemoteArgs {
@@ -68,7 +70,7 @@ impl RemoteArgs {
         };
         let loaded = config::load(&Sources { flags, env })?;
         let errors = ErrorFormat::new(self.json);
-        Ok(RemoteRelay { loaded, errors })
+        Ok(RemoteRelay::new(loaded, errors, env))
     }
 
     /// Finds the relay; reports an error and returns its exit code.
@@ -95,12 +97,30 @@ impl RemoteArgs {
 }
 
 impl RemoteRelay {
+    /// The relay with these settings.
+    pub(super) fn new(loaded: LoadedConfig, errors: ErrorFormat, env: Environment<'_>) -> Self {
+        let turn = TurnVariables::read(env);
+        Self { loaded, errors, turn }
+    }
+
+    /// Its settings and where they come from.
+    pub(super) fn loaded(&self) -> &LoadedConfig {
+        &self.loaded
+    }
+
     /// Its settings.
     pub(super) fn settings(&self) -> &Settings {
         &self.loaded.settings
     }
 
+    /// What the environment says of the turn that started this process.
+    pub(super) fn turn_variables(&self) -> &TurnVariables {
+        &self.turn
+    }
+
+    /// Makes a request, if whoever runs this may.
     pub(super) fn call(&self, request: &ControlRequest) -> Result<Value, ClientError> {
+        caller::permit(self, request)?;
         client::call(&self.loaded.settings.state_dir, request)
     }
 
@@ -138,6 +158,9 @@ impl RemoteRelay {
             ),
             ClientError::Refused(refused) if refused.code == "silent" => {
                 self.fail(exit::UNAVAILABLE, error, Some("check its log and try again"))
+            }
+            ClientError::Refused(refused) if Refusal::of(refused).is_some() => {
+                self.fail(exit::FAILED, error, Refusal::of(refused).map(Refusal::hint))
             }
             ClientError::InvalidResponse(_) | ClientError::TooLong(..) | ClientError::Refused(_) => {
                 self.fail(exit::FAILED, error, hint)

@@ -47,12 +47,10 @@ pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    let caller = Caller::find(&relay, env);
-    let platform =
-        match caller.and_then(|caller| caller.require_chat(&relay, &args.chat, args.platform.as_deref())) {
-            Ok(platform) => platform,
-            Err(code) => return code,
-        };
+    let platform = match Caller::find(&relay) {
+        Ok(caller) => caller.platform_of(&args.chat, args.platform.as_deref()),
+        Err(code) => return code,
+    };
     let text = match read_text(&args.text) {
         Ok(text) => text,
         Err(error) => {

@@ -372,7 +372,7 @@ fn show(
 
 fn add(args: &SkillsAddArgs, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let catalog = Catalog::new(&args.remote, env)?;
-    let caller = Caller::find(&catalog.relay, env)?;
+    let caller = Caller::find(&catalog.relay)?;
     let is_approved = |skill: SkillMeta| skill.status == SkillStatus::Approved;
     if catalog.store.metadata(&args.name).is_ok_and(is_approved) {
         // Jobs run it: another text would change or fail them.
@@ -439,7 +439,7 @@ fn read_text(relay: &RemoteRelay, path: &Path) -> Result<String, ExitCode> {
 
 fn set_status(args: &SkillNameArgs, status: SkillStatus, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let catalog = Catalog::new(&args.remote, env)?;
-    Caller::find(&catalog.relay, env)?.require_owner(&catalog.relay)?;
+    Caller::find(&catalog.relay)?.require_owner(&catalog.relay)?;
     let changed = catalog.check(catalog.store.update_status(&args.name, status))?;
     let before = changed.previous_status.map_or("new", SkillStatus::as_str);
     let mut text = format!(
@@ -467,7 +467,7 @@ fn delete(
 ) -> Result<ExitCode, ExitCode> {
     let catalog = Catalog::new(remote, env)?;
     let relay = &catalog.relay;
-    Caller::find(relay, env)?.require_owner(relay)?;
+    Caller::find(relay)?.require_owner(relay)?;
     let meta = catalog.check(catalog.store.metadata(name))?;
     let jobs = jobs_with_skill(relay, name)?;
     if !jobs.is_empty() && !force {

@@ -34,7 +34,7 @@ use crate::config::ServeConfig;
 use crate::config::secret::SecretError;
 
 pub use self::fire::{FIRE_PATH, FireCounts, FireEndpoint};
-pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
+pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES, Need};
 #[cfg(feature = "nats")]
 pub use self::service::TakeOverReply;
 pub use self::service::{ClusterReport, ControlService, HandOver, LogCounts, Reload, TraceCounts};

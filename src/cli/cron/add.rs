@@ -154,7 +154,7 @@ pub(super) fn add(args: &CronAddArgs, env: Environment<'_>) -> Result<ExitCode, 
     let mut warnings = Vec::new();
     check_agent(&relay, args.agent.as_deref())?;
     check_skill(&relay, args.skill.as_deref())?;
-    let caller = Caller::find(&relay, env)?;
+    let caller = Caller::find(&relay)?;
     let origin = caller.origin.clone();
     let deliver = args.deliver.clone().or_else(|| match &origin {
         Some(_) => None,
@@ -217,7 +217,7 @@ pub(super) fn edit(args: &CronEditArgs, env: Environment<'_>) -> Result<ExitCode
         timeout_secs: changes.timeout,
         skill: changes.skill.clone(),
     });
-    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
+    let store = JobStore::new(&relay, Caller::find(&relay)?);
     let job = args.job.clone();
     let row = store.change_one(JobChange::Edit { job, edit })?;
     Ok(report(&args.remote, &store, &row, "changed", warnings))

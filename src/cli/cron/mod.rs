@@ -181,7 +181,7 @@ enum Changing {
 
 fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = args.remote.relay(env)?;
-    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
+    let store = JobStore::new(&relay, Caller::find(&relay)?);
     let job = args.job.clone();
     let row = store.change_one(match what {
         Changing::Pause => JobChange::Pause { job, reason: None },
@@ -229,7 +229,7 @@ fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<Ex
 
 fn list(remote: &RemoteArgs, all: bool, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
+    let store = JobStore::new(&relay, Caller::find(&relay)?);
     let (rows, unreadable) = store.all_jobs()?;
     let is_shown = |row: &&JobRow| all || row.job.state() != JobState::Completed;
     let mut views: Vec<JobView<'_>> = (rows.iter().filter(is_shown))
@@ -265,7 +265,7 @@ fn runs(
     env: Environment<'_>,
 ) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
+    let store = JobStore::new(&relay, Caller::find(&relay)?);
     let id = wanted.map(|wanted| store.run_id(wanted)).transpose()?;
     let runs = store.runs(id, limit)?;
     let views: Vec<RunView<'_>> = runs.iter().map(|run| RunView::new(run, store.zone())).collect();
@@ -282,7 +282,7 @@ fn runs(
 
 fn status(remote: &RemoteArgs, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
+    let store = JobStore::new(&relay, Caller::find(&relay)?);
     let rows = store.jobs()?;
     let answer = relay.call(&ControlRequest::Status).ok();
     let live = answer.as_ref().map(|status| &status["cron"]);

@@ -33,7 +33,7 @@ struct LastOutput {
 /// Runs `cron show`.
 pub(super) fn show(args: &CronJobArgs, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = args.remote.relay(env)?;
-    let store = JobStore::new(&relay, Caller::find(&relay, env)?);
+    let store = JobStore::new(&relay, Caller::find(&relay)?);
     let row = store.find(&args.job)?;
     let runs = store.runs(Some(row.job.id().to_owned()), LOOKED_AT)?;
     let output = last_output(&relay.settings().state_dir, &runs);

@@ -20,7 +20,7 @@ use crate::store::{CronReply, JobChange};
 /// Runs `cron import`.
 pub(super) fn import(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let caller = Caller::find(&relay, env)?;
+    let caller = Caller::find(&relay)?;
     caller.require_owner(&relay)?;
     let store = JobStore::new(&relay, caller);
     let bytes = read(file).map_err(|error| {
@@ -97,7 +97,7 @@ fn printed(printing: ExitCode, code: ExitCode) -> ExitCode {
 /// Runs `cron export`.
 pub(super) fn export(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> Result<ExitCode, ExitCode> {
     let relay = remote.relay(env)?;
-    let caller = Caller::find(&relay, env)?;
+    let caller = Caller::find(&relay)?;
     caller.require_owner(&relay)?;
     let store = JobStore::new(&relay, caller);
     let jobs: Vec<_> = store.jobs()?.into_iter().map(|row| row.job).collect();

@@ -16,11 +16,13 @@ use serde_json::json;
 
 use self::entry::{JournalEntry, parse_item};
 use super::Environment;
+use super::caller::Caller;
 use super::exit::{self, ErrorFormat};
 use super::format::{printable, stderr, stdout};
+use super::remote::RemoteRelay;
 use crate::config::{self, Flags, LoadedConfig, Sources};
 use crate::serve::ControlRequest;
-use crate::serve::client::{self, ClientError};
+use crate::serve::client::ClientError;
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Repair, Section};
 
 /// Inspect the journal of a relay, running or not; retry or drop an entry.
@@ -111,6 +113,17 @@ enum JournalCommand {
     },
 }
 
+impl JournalCommand {
+    /// Whether an agent may do it for an owner only: it changes the journal, or shows what people wrote.
+    fn is_for_owners(&self) -> bool {
+        match self {
+            Self::List { .. } => false,
+            Self::Show { text, .. } | Self::Export { text, .. } => *text,
+            Self::Retry { .. } | Self::Drop { .. } => true,
+        }
+    }
+}
+
 /// A section of the journal, as typed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum SectionArg {
@@ -195,13 +208,19 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return errors.fail(exit::CONFIGURATION, error, None),
     };
-    let dir = &loaded.settings.state_dir;
+    let relay = RemoteRelay::new(loaded, errors, env);
+    if args.action.is_for_owners()
+        && let Err(code) = Caller::find(&relay).and_then(|caller| caller.require_owner(&relay))
+    {
+        return code;
+    }
+    let dir = &relay.settings().state_dir;
     let mut out = stdout();
     let done = match &args.action {
         JournalCommand::List { section, limit } => list(dir, *section, *limit, args.json, &mut out),
         JournalCommand::Show { id, text } => show(dir, *id, *text, args.json, &mut out),
-        JournalCommand::Retry { id } => retry(dir, *id, args.json, &mut out),
-        JournalCommand::Drop { id, yes } => drop_entry(dir, *id, *yes, args.json, &mut out),
+        JournalCommand::Retry { id } => retry(&relay, *id, args.json, &mut out),
+        JournalCommand::Drop { id, yes } => drop_entry(&relay, *id, *yes, args.json, &mut out),
         JournalCommand::Export {
             section,
             output,
@@ -216,7 +235,7 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report_error(error, &loaded, errors),
+        Err(error) => report_error(error, relay.loaded(), errors),
     }
 }
 
@@ -275,9 +294,9 @@ fn show(dir: &Path, id: Item, text: bool, as_json: bool, out: &mut impl Write) -
     Ok(())
 }
 
-fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<(), JournalError> {
-    let (listed, _) = read_entry(dir, id)?;
-    let repaired = repair(dir, Repair::Retry, id).map_err(|error| match error {
+fn retry(relay: &RemoteRelay, id: Item, as_json: bool, out: &mut impl Write) -> Result<(), JournalError> {
+    let (listed, _) = read_entry(&relay.settings().state_dir, id)?;
+    let repaired = repair(relay, Repair::Retry, id).map_err(|error| match error {
         RepairFailure::WrongState => JournalError::new(
             exit::FAILED,
             format!(
@@ -306,13 +325,13 @@ fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<()
 }
 
 fn drop_entry(
-    dir: &Path,
+    relay: &RemoteRelay,
     id: Item,
     yes: bool,
     as_json: bool,
     out: &mut impl Write,
 ) -> Result<(), JournalError> {
-    let (listed, _) = read_entry(dir, id)?;
+    let (listed, _) = read_entry(&relay.settings().state_dir, id)?;
     if SectionArg::from_entry(&listed) == SectionArg::Done {
         return Err(JournalError::new(
             exit::FAILED,
@@ -343,7 +362,7 @@ fn drop_entry(
             });
         }
     }
-    repair(dir, Repair::Drop, id).map_err(|error| match error {
+    repair(relay, Repair::Drop, id).map_err(|error| match error {
         RepairFailure::WrongState => JournalError::Message {
             code: exit::FAILED,
             message: format!("{} is {} now; it is kept", JournalEntry::name(id), listed.state),
@@ -379,7 +398,8 @@ enum RepairFailure {
 }
 
 /// Makes a repair, or has the running relay make it.
-fn repair(dir: &Path, repair: Repair, item: Item) -> Result<RepairedBy, RepairFailure> {
+fn repair(relay: &RemoteRelay, repair: Repair, item: Item) -> Result<RepairedBy, RepairFailure> {
+    let dir = &relay.settings().state_dir;
     let repaired = match repair {
         Repair::Retry => Inspector::retry(dir, item, now_ms()),
         Repair::Drop => Inspector::discard(dir, item, now_ms()),
@@ -390,7 +410,7 @@ fn repair(dir: &Path, repair: Repair, item: Item) -> Result<RepairedBy, RepairFa
         Err(InspectError::NotRetryable) => return Err(RepairFailure::WrongState),
         Err(other) => return Err(RepairFailure::Other(other.into())),
     };
-    match client::call(dir, &ControlRequest::Repair { repair, item }) {
+    match relay.call(&ControlRequest::Repair { repair, item }) {
         Ok(_) => Ok(RepairedBy::Relay),
         Err(ClientError::NotRunning(_)) => Err(RepairFailure::Other(in_use.into())),
         Err(ClientError::Refused(refused)) if refused.code == "wrong_state" => Err(RepairFailure::WrongState),

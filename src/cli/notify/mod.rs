@@ -138,7 +138,7 @@ fn hand_over(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Err(error) => return refused(args, exit::CONFIGURATION, &error.to_string(), None),
     };
     // What is handed over has the operator's rights.
-    let caller = Caller::find(&relay, process.env);
+    let caller = Caller::find(&relay);
     if let Err(code) = caller.and_then(|caller| caller.require_owner(&relay)) {
         return code;
     }

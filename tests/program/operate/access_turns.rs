@@ -280,7 +280,7 @@ async fn a_job_keeps_its_person_wherever_its_answer_goes_and_whoever_runs_the_co
 }
 
 /// What a guest's agent tries, and what it reads.
-const ATTEMPTS: [(&str, &str); 11] = [
+const ATTEMPTS: [(&str, &str); 18] = [
     ("cron edit secret --prompt x", "there is no job `secret`"),
     ("cron edit anns --prompt x", "somebody else made this job"),
     ("cron run anns", "somebody else made this job"),
@@ -292,6 +292,25 @@ const ATTEMPTS: [(&str, &str); 11] = [
     ("skills disable playbook", "is no owner"),
     ("skills delete playbook --yes", "is no owner"),
     ("send --chat o hello", "the turn is not in this chat"),
+    (
+        "sessions stop agent:main:discord:dm:o",
+        "no turn of theirs runs in that session",
+    ),
+    ("stop", "is no owner"),
+    ("reload", "is no owner"),
+    ("handover", "is no owner"),
+    (
+        "journal drop message:1 --yes --state-dir $RELAY_STATE_DIR",
+        "is no owner",
+    ),
+    (
+        "journal retry message:1 --state-dir $RELAY_STATE_DIR",
+        "is no owner",
+    ),
+    (
+        "journal show message:1 --text --state-dir $RELAY_STATE_DIR",
+        "is no owner",
+    ),
 ];
 
 /// A relay's files for a guest, a user and an owner, whose agent does what they name.
