@@ -169,8 +169,7 @@ impl ValueKind {
             ["NAME"] => return Some(Self::Name),
             ["GUILD", "ROLE" | "ROLES"] => return Some(Self::Id),
             [.., part, "NAME"] if NAME_PARTS.contains(part) => return Some(Self::Id),
-            [.., owner, "ID" | "IDS" | "KEY" | "NAME"] => owner,
-            [.., owner] => owner,
+            [.., owner, "ID" | "IDS" | "KEY" | "NAME"] | [.., owner] => owner,
             [] => return None,
         };
         let is_plural = |owner: &str| owner.strip_suffix('S').is_some_and(|one| OWNERS.contains(&one));
