@@ -470,6 +470,23 @@ mod tests {
     }
 
     #[test]
+    fn a_long_line_takes_no_long_time() {
+        let began = std::time::Instant::now();
+        for part in [
+            "user=",
+            "user=1 ",
+            "user: ",
+            "chats=[",
+            "chat=[\"a\",",
+            "chat={",
+            "telegram:",
+        ] {
+            Pseudonyms::default().find(part.repeat(400_000 / part.len()).as_bytes());
+        }
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    }
+
+    #[test]
     fn pseudonyms_are_bounded() {
         let mut names = Pseudonyms::default();
         for id in 0..MAX_PSEUDONYMS + 5 {
