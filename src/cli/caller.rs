@@ -158,6 +158,29 @@ pub(super) fn permit(relay: &RemoteRelay, request: &ControlRequest) -> Result<()
     Ok(Caller::identify(relay)?.may(need, author_in)?)
 }
 
+/// Fails for an agent that works for no owner, if a relay answers that could tell for whom.
+pub(super) fn require_owner_if_told(relay: &RemoteRelay) -> Result<(), ExitCode> {
+    if own_standing(relay) == Standing::Operator || !is_served(relay) {
+        return Ok(());
+    }
+    Caller::find(relay)?.require_owner(relay)
+}
+
+/// Whether somebody listens on the control socket.
+pub(super) fn is_served(relay: &RemoteRelay) -> bool {
+    let answer = relay.call(&ControlRequest::Health);
+    !matches!(answer, Err(ClientError::NotRunning(_)))
+}
+
+/// Who this process is.
+fn own_standing(relay: &RemoteRelay) -> Standing {
+    let dir = &relay.settings().state_dir;
+    let holder = held_by(dir).ok().flatten().and_then(Holder::pid);
+    let holder = holder.filter(|id| is_here(*id, &dir.join("lock")));
+    let chain = ancestors(std::process::id(), process);
+    standing(&chain, holder, relay.turn_variables().session.clone())
+}
+
 /// Whose turn a session has; without one, whoever all running turns belong to.
 fn turn_author(relay: &RemoteRelay, session: Option<String>) -> Result<Option<Caller>, ClientError> {
     let answer = relay.call(&ControlRequest::TurnAuthor { session });
@@ -176,13 +199,7 @@ impl Caller {
     }
 
     fn identify(relay: &RemoteRelay) -> Result<Self, ClientError> {
-        let variables = relay.turn_variables();
-        let dir = &relay.settings().state_dir;
-        let holder = held_by(dir).ok().flatten().and_then(Holder::pid);
-        let holder = holder.filter(|id| is_here(*id, &dir.join("lock")));
-        let chain = ancestors(std::process::id(), process);
-        let standing = standing(&chain, holder, variables.session.clone());
-        let Standing::Agent(session) = standing else {
+        let Standing::Agent(session) = own_standing(relay) else {
             return Ok(Self::default());
         };
         let is_known = session.is_some();
@@ -203,7 +220,7 @@ impl Caller {
             return Err(refusal.into());
         }
         Ok(Self {
-            origin: from_environment(variables),
+            origin: from_environment(relay.turn_variables()),
             maker: None,
         })
     }

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use self::entry::{JournalEntry, parse_item};
 use super::Environment;
-use super::caller::Caller;
+use super::caller;
 use super::exit::{self, ErrorFormat};
 use super::format::{printable, stderr, stdout};
 use super::remote::RemoteRelay;
@@ -210,7 +210,7 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
     };
     let relay = RemoteRelay::new(loaded, errors, env);
     if args.action.is_for_owners()
-        && let Err(code) = Caller::find(&relay).and_then(|caller| caller.require_owner(&relay))
+        && let Err(code) = caller::require_owner_if_told(&relay)
     {
         return code;
     }
@@ -410,6 +410,9 @@ fn repair(relay: &RemoteRelay, repair: Repair, item: Item) -> Result<RepairedBy,
         Err(InspectError::NotRetryable) => return Err(RepairFailure::WrongState),
         Err(other) => return Err(RepairFailure::Other(other.into())),
     };
+    if !caller::is_served(relay) {
+        return Err(RepairFailure::Other(in_use.into()));
+    }
     match relay.call(&ControlRequest::Repair { repair, item }) {
         Ok(_) => Ok(RepairedBy::Relay),
         Err(ClientError::NotRunning(_)) => Err(RepairFailure::Other(in_use.into())),
