@@ -101,7 +101,7 @@ impl Pseudonyms {
         found.extend(by_format(line));
         let mut done = 0;
         for pair in pairs(line) {
-            let Some(kind) = ValueKind::of(&pair).filter(|_| pair.at >= done) else {
+            let Some(kind) = IdContext::of(&pair).filter(|_| pair.at >= done) else {
                 continue;
             };
             for value in pair.values() {
@@ -137,7 +137,7 @@ fn bare(id: &[u8]) -> &[u8] {
 
 /// What a name says about its value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ValueKind {
+enum IdContext {
     /// An id or a name.
     Id,
     /// A person, as `PLATFORM:ID`.
@@ -150,7 +150,7 @@ enum ValueKind {
     Likely,
 }
 
-impl ValueKind {
+impl IdContext {
     fn of(pair: &Pair<'_>) -> Option<Self> {
         let mut parts = pair.name.rsplit('.');
         let (last, before) = (parts.next()?, parts.next());
