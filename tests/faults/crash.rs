@@ -100,8 +100,14 @@ struct Totals {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
-    let totals = die_again_and_again(NEVER, env_number("CRASH_ROUNDS", 50)).await;
-    assert!(totals.unknown > 0, "{totals:?}");
+    // On a busy machine every kill may fall between two answers.
+    for _ in 0..4 {
+        let totals = die_again_and_again(NEVER, env_number("CRASH_ROUNDS", 50)).await;
+        if totals.unknown > 0 {
+            return;
+        }
+    }
+    panic!("no outcome was unknown");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
