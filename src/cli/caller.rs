@@ -158,8 +158,8 @@ pub(super) fn permit(relay: &RemoteRelay, request: &ControlRequest) -> Result<()
     Ok(Caller::identify(relay)?.may(need, author_in)?)
 }
 
-/// Fails for an agent that works for no owner, if a relay answers that could tell for whom.
-pub(super) fn require_owner_if_told(relay: &RemoteRelay) -> Result<(), ExitCode> {
+/// Fails for an agent that works for no owner, where a relay answers that knows its turns.
+pub(super) fn require_owner_where_served(relay: &RemoteRelay) -> Result<(), ExitCode> {
     if own_standing(relay) == Standing::Operator || !is_served(relay) {
         return Ok(());
     }
@@ -225,7 +225,7 @@ impl Caller {
         })
     }
 
-    /// Whether a request that needs this may be made. `author_in` tells whose turn a session has.
+    /// Whether a request that needs this may be made. `author_in` is whose turn a session has.
     fn may(&self, need: Need<'_>, author_in: impl Fn(&str) -> Option<JobMaker>) -> Result<(), Refusal> {
         if self.is_owner() {
             return Ok(());

@@ -436,7 +436,6 @@ fn free_bytes(db: &Connection) -> Option<u64> {
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-#[derive(Debug)]
 struct WalSize {
     pages: i64,
     checkpointed: i64,

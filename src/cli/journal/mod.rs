@@ -210,7 +210,7 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
     };
     let relay = RemoteRelay::new(loaded, errors, env);
     if args.action.is_for_owners()
-        && let Err(code) = caller::require_owner_if_told(&relay)
+        && let Err(code) = caller::require_owner_where_served(&relay)
     {
         return code;
     }

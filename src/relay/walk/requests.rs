@@ -1,5 +1,6 @@
 //! Requests of handles: the status, changes of the rules, messages to send, items for agents.
 
+use serde::Deserialize as _;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -129,26 +130,39 @@ impl EventLoop {
         Ok((handled.answer, handled.stored))
     }
 
-    /// Welcomes the people whose codes were approved while no relay ran.
+    /// Welcomes the people whose codes were approved while no relay ran, unless the settings deny them by now.
     pub fn welcome_approved(&mut self) {
         for (person, pending) in self.access.approved() {
-            self.welcome(&person, pending);
+            let (chat, facts) = self.chat_of(&person, &pending);
+            let source = self.chats.source(&chat, &facts);
+            if self
+                .access
+                .may_talk(&self.access.author(Starter::Message(&source)))
+            {
+                self.welcome(&person, pending);
+            }
             self.access.welcomed(&person, &mut self.effects);
         }
     }
 
-    /// Somebody's code was approved: tells them, and takes what they wrote.
+    /// Somebody's code was approved: says so in their chat, and takes what they wrote.
     fn welcome(&mut self, person: &PersonId, pending: PendingPairing) {
-        let chat = ChatId {
-            platform: self.chats.platform(person.platform()).as_str().into(),
-            chat: pending.chat.into(),
-        };
-        let facts: ChatFacts = serde_json::from_value(pending.facts).unwrap_or_default();
+        let (chat, facts) = self.chat_of(person, &pending);
         let welcome = WELCOME[usize::from(pending.message.is_some())];
         self.notify(welcome, &SessionKey::from_text(""), &chat, &facts);
         if let Some(message) = pending.message {
             self.accept_kept(message, &pending.code);
         }
+    }
+
+    /// The direct message in which somebody got their code.
+    fn chat_of(&self, person: &PersonId, pending: &PendingPairing) -> (ChatId, ChatFacts) {
+        let chat = ChatId {
+            platform: self.chats.platform(person.platform()).as_str().into(),
+            chat: pending.chat.as_str().into(),
+        };
+        let facts = ChatFacts::deserialize(&pending.facts).unwrap_or_default();
+        (chat, facts)
     }
 
     /// Answers once everything that was written before is stored.
