@@ -328,6 +328,8 @@ pub(super) struct NewMessage {
     pub(super) dedupe: Option<DedupeKey>,
     /// Its turn starts as soon as it is committed.
     pub(super) start: bool,
+    /// Whether its turn can be run again after a crash, whichever agent it starts.
+    pub(super) repeatable: bool,
     pub(super) now_ms: i64,
 }
 

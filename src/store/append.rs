@@ -71,7 +71,10 @@ impl JournalDb<'_> {
     /// Whether a command that the log does not cover is about the tables alone.
     fn is_in_tables(&self, command: &Command) -> bool {
         match command {
-            Command::Start { seq, .. } | Command::End { seq, .. } | Command::SetShown { seq, .. } => {
+            Command::Start { seq, .. }
+            | Command::End { seq, .. }
+            | Command::SetRepeatable { seq }
+            | Command::SetShown { seq, .. } => {
                 seq.0 < self.counters.inbox && self.overlay.row(*seq).is_none()
             }
             Command::OpSent { op }

@@ -308,14 +308,12 @@ impl<'c> JournalDb<'c> {
                     .put(self.db, reason, buffer_id.as_deref(), line, *now_ms)?;
                 CommandOutcome::Quarantined
             }
-            Command::Start { seq, now_ms } => {
-                let attempt = self
-                    .statements
-                    .start
-                    .query_row(params![seq.0, now_ms], |row| row.get(0))
-                    .optional()?;
-                attempt.map_or(CommandOutcome::Missing(*seq), CommandOutcome::Started)
-            }
+            Command::Start {
+                seq,
+                repeatable,
+                now_ms,
+            } => self.start(*seq, *repeatable, *now_ms)?,
+            Command::SetRepeatable { seq } => self.set_repeatable(*seq)?,
             Command::SetShown { seq, shown } => self.set_shown(*seq, shown.as_deref())?,
             Command::End { .. } => self.end(command)?,
             Command::AddOps {
@@ -420,6 +418,7 @@ impl<'c> JournalDb<'c> {
             buffer_id,
             line,
             start,
+            repeatable,
             now_ms,
             ..
         } = command
@@ -433,6 +432,7 @@ impl<'c> JournalDb<'c> {
             buffer_id: buffer_id.as_deref(),
             line,
             start: *start,
+            repeatable: *repeatable,
             now_ms: *now_ms,
         };
         Ok(CommandOutcome::Accepted(self.insert(&row)?))
@@ -450,7 +450,8 @@ impl<'c> JournalDb<'c> {
             i64::from(row.start),
             row.now_ms,
             row.start.then_some(row.now_ms),
-            row.line
+            row.line,
+            row.repeatable
         ])?;
         self.counters.inbox += 1;
         if let Some(key) = row.dedupe {
@@ -494,6 +495,7 @@ impl<'c> JournalDb<'c> {
                 buffer_id: None,
                 line,
                 start: false,
+                repeatable: false,
                 now_ms: new.now_ms,
             })?),
         };
@@ -538,6 +540,22 @@ impl<'c> JournalDb<'c> {
         Ok(CommandOutcome::Accepted(seq))
     }
 
+    fn start(&mut self, seq: InboxSeq, repeatable: bool, now_ms: i64) -> Result<CommandOutcome> {
+        let attempt = self
+            .statements
+            .start
+            .query_row(params![seq.0, now_ms, repeatable], |row| row.get(0))
+            .optional()?;
+        Ok(attempt.map_or(CommandOutcome::Missing(seq), CommandOutcome::Started))
+    }
+
+    fn set_repeatable(&mut self, seq: InboxSeq) -> Result<CommandOutcome> {
+        self.db
+            .prepare_cached("UPDATE inbox SET repeatable = 1 WHERE seq = ?1 AND state = 1")?
+            .execute([seq.0])?;
+        Ok(CommandOutcome::Silent)
+    }
+
     fn set_shown(&mut self, seq: InboxSeq, shown: Option<&[u8]>) -> Result<CommandOutcome> {
         self.db
             .prepare_cached("UPDATE inbox SET shown = ?2 WHERE seq = ?1 AND state = 1")?
@@ -554,6 +572,7 @@ struct NewRow<'r> {
     buffer_id: Option<&'r str>,
     line: &'r [u8],
     start: bool,
+    repeatable: bool,
     now_ms: i64,
 }
 
@@ -618,11 +637,11 @@ impl<'c> Statements<'c> {
             append: db.prepare("INSERT INTO log (batch) VALUES (?1)")?,
             find_key: FindKey::prepare(db)?,
             accept: db.prepare(
-                "INSERT INTO inbox (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, line)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9)",
+                "INSERT INTO inbox (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, line, repeatable)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9, ?10)",
             )?,
             start: db.prepare(
-                "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2, shown = NULL
+                "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2, shown = NULL, repeatable = ?3
                  WHERE seq = ?1 AND state < 2 RETURNING attempt",
             )?,
             finish: db.prepare(

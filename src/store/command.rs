@@ -30,6 +30,8 @@ pub enum Command {
         line: Arc<[u8]>,
         /// Store it as running: its turn starts once it is committed.
         start: bool,
+        /// Whether its turn can be run again after a crash, whichever agent it starts.
+        repeatable: bool,
         /// Unix milliseconds.
         now_ms: i64,
     },
@@ -83,8 +85,16 @@ pub enum Command {
     Start {
         /// The message.
         seq: InboxSeq,
+        /// Whether it can be run again after a crash, whichever agent it starts.
+        repeatable: bool,
         /// Unix milliseconds.
         now_ms: i64,
+    },
+    /// Note that the running turn can be run again after a crash: the agent that it starts does nothing but answer. Gone with the
+    /// next start. No completion.
+    SetRepeatable {
+        /// The message.
+        seq: InboxSeq,
     },
     /// Store what the chat shows of the running turn's answer, for whoever has to report that it was interrupted. Gone with the
     /// turn's end. No completion.
@@ -255,6 +265,7 @@ impl Command {
             | Self::LoadResume { .. }
             | Self::FindResume { .. } => FailurePolicy::Read,
             Self::Start { .. }
+            | Self::SetRepeatable { .. }
             | Self::SetShown { .. }
             | Self::End { .. }
             | Self::AddOps { .. }
@@ -291,6 +302,7 @@ impl Command {
             | Self::SetAccess(_)
             | Self::Quarantine { .. }
             | Self::Start { .. }
+            | Self::SetRepeatable { .. }
             | Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
@@ -324,6 +336,7 @@ impl Command {
             Self::RememberChat(_)
             | Self::SetAccess(_)
             | Self::AddUsage(_)
+            | Self::SetRepeatable { .. }
             | Self::SetShown { .. }
             | Self::SetResume { .. }
             | Self::DropResume { .. } => Subject::None,
@@ -353,6 +366,7 @@ impl Command {
             | Self::AddUsage(_)
             | Self::Repair { .. }
             | Self::Start { .. }
+            | Self::SetRepeatable { .. }
             | Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
@@ -379,6 +393,7 @@ impl Command {
             | Self::SetResume { now_ms, .. } => Some(*now_ms),
             Self::RememberChat(chat) => Some(chat.last_used),
             Self::SetAccess(_)
+            | Self::SetRepeatable { .. }
             | Self::SetShown { .. }
             | Self::Cron { .. }
             | Self::Handed { .. }

@@ -305,6 +305,8 @@ pub struct InboxRow {
     pub started_at: Option<i64>,
     /// What the chat shows of its answer, as [`Command::SetShown`](super::Command::SetShown) stored it.
     pub shown: Option<Vec<u8>>,
+    /// Whether its turn can be run again after a crash.
+    pub repeatable: bool,
 }
 
 /// A waiting message.

@@ -25,7 +25,8 @@ const NEWEST_OP: &str =
 /// Maximum bytes of lines or ops in one completion; at least one row is always returned.
 const ANSWER_BYTES: usize = 4 << 20;
 
-const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line, shown";
+const INBOX: &str =
+    "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line, shown, repeatable";
 
 /// Whether [`answer`] has a completion for the command.
 pub(super) fn answers(command: &Command) -> bool {
@@ -214,6 +215,7 @@ fn inbox_row(row: &Row<'_>) -> Result<InboxRow> {
         started_at: row.get(7)?,
         line: row.get(8)?,
         shown: row.get(9)?,
+        repeatable: row.get(10)?,
     })
 }
 

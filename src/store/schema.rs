@@ -86,7 +86,9 @@ const MIGRATIONS: &[&str] = &["
     ) STRICT;
 ", ACCESS, super::cron::SCHEMA, super::handed::SCHEMA, super::handed::META, "
     ALTER TABLE inbox ADD COLUMN shown BLOB;
-", log::SCHEMA, super::finished::SCHEMA, super::key_index::SCHEMA];
+", log::SCHEMA, super::finished::SCHEMA, super::key_index::SCHEMA, "
+    ALTER TABLE inbox ADD COLUMN repeatable INTEGER NOT NULL DEFAULT 0;
+"];
 
 /// Who may drive an agent, by verbs and pairings, and how much people have used by day.
 const ACCESS: &str = "

@@ -32,6 +32,7 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
         buffer_id: Some(format!("buffer-{n}")),
         line: Arc::clone(&line),
         start: true,
+        repeatable: false,
         now_ms: NOW,
     };
     let (mut sent, mut ended, mut batches) = (0, 0, 0);

@@ -64,6 +64,7 @@ fn accept(token: u64, start: bool) -> store::Command {
         buffer_id: Some(format!("b{token}")),
         line: line.to_string().into_bytes().into(),
         start,
+        repeatable: false,
         now_ms: NOW,
     }
 }

@@ -263,6 +263,58 @@ async fn a_turn_of_an_agent_that_a_person_chose_is_not_repeated_after_a_crash_be
 }
 
 #[tokio::test]
+async fn a_turn_of_an_agent_that_only_answers_is_asked_again_after_a_crash_beside_one_that_acts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    send(&connector, "1", HANG).await;
+    until_asked(&safe, 1).await;
+    running.abort();
+    let _ = running.await;
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    until_asked(&safe, 2).await;
+    // Whoever is chosen meanwhile gets what is asked again, and once only.
+    send(&connector, "2", "/agent acting").await;
+    replies(&connector, 1).await;
+    running.abort();
+    let _ = running.await;
+    let (_connector, running) = start(dir.path(), &safe, &acting).await;
+    until_asked(&acting, 1).await;
+    running.abort();
+    let _ = running.await;
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    assert_eq!(replies(&connector, 1).await, ["cut short"]);
+    assert_eq!(
+        (safe.asked(), acting.asked()),
+        (vec![HANG.to_owned(); 2], vec![HANG.to_owned()])
+    );
+    running.abort();
+}
+
+#[tokio::test]
+async fn what_an_agent_was_when_its_turn_began_decides_after_a_crash_whatever_the_settings_say_then() {
+    for (acts, acts_later) in [(true, false), (false, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let agents = |acts: bool| (Named::new("safe", true), Named::new("acting", !acts));
+        let (safe, acting) = agents(acts);
+        let (connector, running) = start(dir.path(), &safe, &acting).await;
+        send(&connector, "1", &format!("!act {HANG}")).await;
+        until_asked(&acting, 1).await;
+        running.abort();
+        let _ = running.await;
+        let (safe, acting) = agents(acts_later);
+        let (connector, running) = start(dir.path(), &safe, &acting).await;
+        if acts {
+            assert_eq!(replies(&connector, 1).await, ["cut short"]);
+            assert!(acting.asked().is_empty());
+        } else {
+            until_asked(&acting, 1).await;
+        }
+        running.abort();
+    }
+}
+
+#[tokio::test]
 async fn a_choice_that_comes_with_the_first_message_holds() {
     let dir = tempfile::tempdir().unwrap();
     let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));

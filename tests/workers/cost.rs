@@ -71,6 +71,7 @@ async fn median_commit(mut opened: Opened) -> Duration {
             buffer_id: Some(format!("buffer-{commit}")),
             line: vec![b'x'; 400].into(),
             start: false,
+            repeatable: false,
             now_ms: NOW,
         };
         let began = Instant::now();

@@ -155,7 +155,12 @@ impl EventLoop {
             chats: Chats::new(settings),
             access: AccessControl::new(settings, &recovered.access, &recovered.usage, clock.unix_ms()),
             inbound: Inbound::new(settings, recovered.key_hash),
-            turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
+            turns: Turns::new(
+                limits,
+                turn_sender,
+                loop_settings.interrupted_notice.clone(),
+                agents.are_repeatable(),
+            ),
             turn_requests,
             messages: Messages::new(),
             quiet: Quiet::new(settings.chat.quiet_hours, recovered.quiet_people.as_deref()),

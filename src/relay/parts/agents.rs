@@ -94,6 +94,8 @@ pub struct AgentRegistry {
     /// Sessions that the agents are about to forget; each token is cancelled once they have.
     forgetting: TextMap<SessionKey, CancellationToken>,
     forget_tasks: JoinSet<()>,
+    /// Whether no agent does anything but answer.
+    are_repeatable: bool,
 }
 
 impl AgentRegistry {
@@ -136,6 +138,7 @@ impl AgentRegistry {
             .collect();
         slots.insert(Arc::clone(&default.0), default.1.clone());
         Ok(Self {
+            are_repeatable: slots.values().all(|slot| slot.agent.info().repeatable),
             slots,
             default,
             routes,
@@ -172,7 +175,7 @@ impl AgentRegistry {
 
     /// Whether running any turn twice does no harm.
     pub fn are_repeatable(&self) -> bool {
-        self.agents().all(|(_, agent)| agent.info().repeatable)
+        self.are_repeatable
     }
 
     /// Whether there is an agent of this name that takes up turns again which an earlier process left with an open question.

@@ -234,6 +234,7 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
         line,
         dedupe,
         start,
+        repeatable,
         now_ms,
     } = message;
     let ignored = match &accepting.work {
@@ -264,6 +265,7 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
             buffer_id,
             line,
             start,
+            repeatable,
             now_ms,
         }
     });

@@ -88,6 +88,7 @@ impl EventLoop {
             buffer_id,
             line,
             start: false,
+            repeatable: false,
             now_ms: now.unix_ms,
         };
         let held = HeldMessage {
@@ -120,6 +121,7 @@ impl EventLoop {
             buffer_id: None,
             line: line.into(),
             start: false,
+            repeatable: false,
             now_ms: now.unix_ms,
         };
         self.take_own_message(session, event, message, now);
@@ -156,6 +158,7 @@ impl EventLoop {
         } = held;
         let (place, arrival) = self.arrive(&session, message.kind, event, &message.line, now);
         message.start = matches!(place, Place::Turn(_));
+        message.repeatable = self.agents.are_repeatable();
         if matches!(
             arrival.intent,
             Intent::Start { .. } | Intent::Wait { .. } | Intent::Edit(_)

@@ -113,6 +113,7 @@ impl EventLoop {
             buffer_id: None,
             line: last.line,
             start: false,
+            repeatable: false,
             now_ms: now.unix_ms,
         };
         self.take_own_message(session, event, message, now);

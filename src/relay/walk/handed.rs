@@ -307,11 +307,8 @@ impl EventLoop {
     pub fn left_item(&mut self, row: &InboxRow) -> LeftTurn {
         let session = SessionKey::from_text(Arc::clone(&row.session));
         let line = ItemLine::decode(row);
-        let agent = line.as_ref().map(|line| line.agent.as_str());
-        let agent = agent.and_then(|agent| self.agents.named(Some(agent), None));
-        let is_harmless = agent.is_some_and(|selection| selection.agent.agent.info().repeatable);
         LeftTurn {
-            is_repeatable: line.is_some() && (is_harmless || self.handed.is_left(row.seq)),
+            is_repeatable: line.is_some() && (row.repeatable || self.handed.is_left(row.seq)),
             reply_to: match (
                 self.chats.of_session(&session),
                 line.and_then(|line| line.deliver),

@@ -86,6 +86,7 @@ impl EventLoop {
                 buffer_id: None,
                 line: line.into(),
                 start,
+                repeatable: false,
                 now_ms,
             });
     }

@@ -7,7 +7,7 @@ use crate::adapter::RelayAdapter;
 use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
-use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, QuietWaiter, Task, Work};
+use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, QuietWaiter, SelectedAgent, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
@@ -297,6 +297,7 @@ impl EventLoop {
             self.enter_conversation(&origin, &selection.agent, said)
         };
         if !is_job && resumed.is_none() {
+            self.note_repeatable(row, &selection.agent);
             // Context waits for the conversation, which a job is not part of.
             let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
             if !texts.is_empty() {
@@ -326,6 +327,14 @@ impl EventLoop {
         };
         self.turns
             .begin(turn, row, selection.agent, input, conversation, context);
+    }
+
+    /// Notes that a turn can be run again after a crash: its agent does nothing but answer. Where that holds for every agent, its start
+    /// says so.
+    fn note_repeatable(&mut self, row: InboxSeq, agent: &SelectedAgent) {
+        if !self.agents.are_repeatable() && agent.agent.info().repeatable {
+            self.effects.write(Command::SetRepeatable { seq: row });
+        }
     }
 
     /// How a turn's answer is shown in its chat.
@@ -433,7 +442,7 @@ impl EventLoop {
 
     fn left_message(&mut self, row: &InboxRow) -> LeftTurn {
         let event = decode_row(row, self.chats.labels());
-        let is_repeatable = event.is_some() && self.agents.are_repeatable();
+        let is_repeatable = event.is_some() && row.repeatable;
         let reply_to = event.and_then(|mut event| {
             let session = self.chats.name(&mut event);
             let author = self.access.author(Starter::Message(&event.source));

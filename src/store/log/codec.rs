@@ -52,6 +52,9 @@ mod tag {
     pub(super) const DROP_RESUME: u8 = 19;
     pub(super) const REPAIR: u8 = 20;
     pub(super) const OP_DROPPED: u8 = 21;
+    // These are in the log, too.
+    pub(super) const START_REPEATABLE: u8 = 22;
+    pub(super) const SET_REPEATABLE: u8 = 23;
 }
 
 /// Writes a batch. It is used again for the next one, so that its memory is.
@@ -86,6 +89,7 @@ impl LogWriter {
                 buffer_id,
                 line,
                 start,
+                repeatable,
                 now_ms,
                 ..
             } => {
@@ -97,7 +101,7 @@ impl LogWriter {
                     buffer_id.as_deref(),
                     *now_ms,
                 );
-                self.bytes.push(u8::from(*start));
+                self.bytes.push(u8::from(*start) | u8::from(*repeatable) << 1);
                 self.blob(line);
             }
             Command::Ignore {
@@ -115,9 +119,13 @@ impl LogWriter {
                 buffer_id.as_deref(),
                 *now_ms,
             ),
-            Command::Start { seq, now_ms } => {
-                self.bytes.push(tag::START);
-                self.signed(seq.0);
+            Command::Start {
+                seq,
+                repeatable,
+                now_ms,
+            } => {
+                let tags = [tag::START, tag::START_REPEATABLE];
+                self.row(tags[usize::from(*repeatable)], *seq);
                 self.signed(*now_ms);
             }
             Command::End {
@@ -126,8 +134,7 @@ impl LogWriter {
                 ops,
                 now_ms,
             } => {
-                self.bytes.push(tag::END);
-                self.signed(seq.0);
+                self.row(tag::END, *seq);
                 self.signed(state.code());
                 self.signed(*now_ms);
                 self.ops(ops);
@@ -158,10 +165,10 @@ impl LogWriter {
                 }
             }
             Command::SetShown { seq, shown } => {
-                self.bytes.push(tag::SET_SHOWN);
-                self.signed(seq.0);
+                self.row(tag::SET_SHOWN, *seq);
                 self.optional(shown.as_deref());
             }
+            Command::SetRepeatable { seq } => self.row(tag::SET_REPEATABLE, *seq),
             other => {
                 if !self.push_change(other) {
                     return;
@@ -190,10 +197,7 @@ impl LogWriter {
                         self.text(id);
                     }
                 }
-                HandedCommand::PutBack(seq) => {
-                    self.bytes.push(tag::PUT_BACK);
-                    self.signed(seq.0);
-                }
+                HandedCommand::PutBack(seq) => self.row(tag::PUT_BACK, *seq),
                 HandedCommand::Contexts => return false,
             },
             Command::Quarantine {
@@ -308,6 +312,11 @@ impl LogWriter {
         }
     }
 
+    fn row(&mut self, tag: u8, seq: InboxSeq) {
+        self.bytes.push(tag);
+        self.signed(seq.0);
+    }
+
     fn op(&mut self, tag: u8, op: OpSeq) {
         self.bytes.push(tag);
         self.signed(op.0);
@@ -382,13 +391,18 @@ impl<'b> LogReader<'b> {
         Ok(match self.byte()? {
             tag::ACCEPT => {
                 let (kind, session, dedupe, buffer_id, now_ms) = self.message()?;
+                let flags = self.byte()?;
+                if flags > 3 {
+                    return Err(BatchError::Damaged);
+                }
                 Command::Accept {
                     token: 0,
                     kind,
                     session,
                     dedupe,
                     buffer_id,
-                    start: self.flag()?,
+                    start: flags & 1 != 0,
+                    repeatable: flags & 2 != 0,
                     line: self.blob()?.into(),
                     now_ms,
                 }
@@ -404,8 +418,9 @@ impl<'b> LogReader<'b> {
                     now_ms,
                 }
             }
-            tag::START => Command::Start {
+            tag @ (tag::START | tag::START_REPEATABLE) => Command::Start {
                 seq: InboxSeq(self.signed()?),
+                repeatable: tag == tag::START_REPEATABLE,
                 now_ms: self.signed()?,
             },
             tag::END => {
@@ -451,6 +466,9 @@ impl<'b> LogReader<'b> {
                 turns: self.signed()?,
                 tokens: self.signed()?,
             }),
+            tag::SET_REPEATABLE => Command::SetRepeatable {
+                seq: InboxSeq(self.signed()?),
+            },
             tag::SET_SHOWN => Command::SetShown {
                 seq: InboxSeq(self.signed()?),
                 shown: self.optional()?.map(<[u8]>::to_vec),

@@ -72,13 +72,18 @@ impl LoggedRow {
             buffer_id: row.buffer_id.clone().map(String::from),
             line: row.line.clone().unwrap_or_default(),
             start: starts_at_once,
+            repeatable: row.repeatable,
             now_ms: row.received_at,
         });
         if let Some(now_ms) = row.started_at
             && !starts_at_once
         {
             for _ in 0..row.attempt {
-                batch.push(&Command::Start { seq: row.seq, now_ms });
+                batch.push(&Command::Start {
+                    seq: row.seq,
+                    repeatable: row.repeatable,
+                    now_ms,
+                });
             }
         }
         if row.shown.is_some() {
@@ -137,9 +142,10 @@ impl Overlay {
                 state: RowState::Interrupted,
                 ..
             } => false,
-            Command::Start { seq, .. } | Command::End { seq, .. } | Command::SetShown { seq, .. } => {
-                self.rows.contains_key(seq)
-            }
+            Command::Start { seq, .. }
+            | Command::End { seq, .. }
+            | Command::SetRepeatable { seq }
+            | Command::SetShown { seq, .. } => self.rows.contains_key(seq),
             Command::OpSent { op } | Command::OpChanged { op, .. } | Command::OpSettled { op } => {
                 self.ops.contains_key(op)
             }
@@ -155,31 +161,7 @@ impl Overlay {
     /// Applies a logged command, and takes the bytes of its ops, or of what is known about its chat. A command about what is not here has no effect.
     pub(in crate::store) fn apply(&mut self, command: &mut Command, ids: &mut NextIds) -> CommandOutcome {
         match command {
-            Command::Accept {
-                kind,
-                session,
-                dedupe,
-                buffer_id,
-                line,
-                start,
-                now_ms,
-                ..
-            } => {
-                let message = LoggedMessage {
-                    kind: *kind,
-                    session,
-                    buffer_id: buffer_id.as_deref(),
-                    received_at: *now_ms,
-                };
-                let mut row = self.message(&message, ids);
-                row.line = Some(line.clone());
-                if *start {
-                    (row.state, row.attempt, row.started_at) = (RowState::Running, 1, Some(*now_ms));
-                }
-                let seq = row.seq;
-                self.rows.insert(seq, LoggedRow { row, dedupe: *dedupe });
-                CommandOutcome::Accepted(seq)
-            }
+            Command::Accept { .. } => self.accept(command, ids),
             Command::Ignore {
                 kind,
                 session,
@@ -204,7 +186,17 @@ impl Overlay {
                 });
                 CommandOutcome::Accepted(seq)
             }
-            Command::Start { seq, now_ms } => self.start(*seq, *now_ms),
+            Command::Start {
+                seq,
+                repeatable,
+                now_ms,
+            } => self.start(*seq, *repeatable, *now_ms),
+            Command::SetRepeatable { seq } => {
+                if let Some(LoggedRow { row, .. }) = self.rows.get_mut(seq) {
+                    row.repeatable |= row.state == RowState::Running;
+                }
+                CommandOutcome::Silent
+            }
             Command::SetShown { seq, shown } => {
                 if let Some(LoggedRow { row, .. }) = self.rows.get_mut(seq)
                     && row.state == RowState::Running
@@ -256,7 +248,39 @@ impl Overlay {
         }
     }
 
-    fn start(&mut self, seq: InboxSeq, now_ms: i64) -> CommandOutcome {
+    fn accept(&mut self, command: &Command, ids: &mut NextIds) -> CommandOutcome {
+        let Command::Accept {
+            kind,
+            session,
+            dedupe,
+            buffer_id,
+            line,
+            start,
+            repeatable,
+            now_ms,
+            ..
+        } = command
+        else {
+            return CommandOutcome::Silent;
+        };
+        let message = LoggedMessage {
+            kind: *kind,
+            session,
+            buffer_id: buffer_id.as_deref(),
+            received_at: *now_ms,
+        };
+        let mut row = self.message(&message, ids);
+        row.line = Some(line.clone());
+        row.repeatable = *repeatable;
+        if *start {
+            (row.state, row.attempt, row.started_at) = (RowState::Running, 1, Some(*now_ms));
+        }
+        let seq = row.seq;
+        self.rows.insert(seq, LoggedRow { row, dedupe: *dedupe });
+        CommandOutcome::Accepted(seq)
+    }
+
+    fn start(&mut self, seq: InboxSeq, repeatable: bool, now_ms: i64) -> CommandOutcome {
         let Some(LoggedRow { row, .. }) = self.rows.get_mut(&seq) else {
             return CommandOutcome::Missing(seq);
         };
@@ -264,6 +288,7 @@ impl Overlay {
         row.attempt += 1;
         row.started_at = Some(now_ms);
         row.shown = None;
+        row.repeatable = repeatable;
         CommandOutcome::Started(row.attempt)
     }
 
@@ -306,6 +331,7 @@ impl Overlay {
             received_at: message.received_at,
             started_at: None,
             shown: None,
+            repeatable: false,
         }
     }
 
@@ -565,7 +591,7 @@ impl Overlay {
                  (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, line, shown)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
             ))?;
-            for LoggedRow { row, dedupe } in rows {
+            for LoggedRow { row, dedupe } in &rows {
                 insert.execute(params![
                     row.seq.0,
                     row.kind.code(),
@@ -579,6 +605,11 @@ impl Overlay {
                     row.line,
                     row.shown
                 ])?;
+            }
+            // A reader of a journal of an earlier version has no such column, and no such rows.
+            for LoggedRow { row, .. } in rows.iter().filter(|logged| logged.row.repeatable) {
+                db.prepare_cached(&format!("UPDATE {prefix}inbox SET repeatable = 1 WHERE seq = ?1"))?
+                    .execute([row.seq.0])?;
             }
         }
         if !self.ops.is_empty() {

@@ -71,6 +71,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
             buffer_id: (token.is_multiple_of(2)).then(|| format!("buffer {token}")),
             line: format!("line {token}").into_bytes().into(),
             start: dice.below(2) == 0,
+            repeatable: token.is_multiple_of(3),
             now_ms,
         },
         8 => Command::Ignore {
@@ -81,7 +82,11 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
             buffer_id: None,
             now_ms,
         },
-        9..12 => Command::Start { seq, now_ms },
+        9..12 => Command::Start {
+            seq,
+            repeatable: token.is_multiple_of(3),
+            now_ms,
+        },
         12..19 => Command::End {
             seq,
             state: RowState::from_code(dice.number(5) + 1),
@@ -119,6 +124,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
             seq,
             shown: (!token.is_multiple_of(3)).then(|| token.to_string().into_bytes()),
         },
+        29 if token.is_multiple_of(2) => Command::SetRepeatable { seq },
         29 => Command::Load { seq },
         30 => Command::NextQueued {
             token,
@@ -344,6 +350,7 @@ fn what_is_young_and_small_stays_in_a_log_that_is_shortened_once() {
         buffer_id: None,
         line: vec![b'x'; bytes].into(),
         start: true,
+        repeatable: false,
         now_ms: NOW,
     };
     // Whether what is not finished goes on in the log, each time that it is shortened.
@@ -384,6 +391,7 @@ fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
         buffer_id: None,
         line: SECRET.repeat(400).into(),
         start: true,
+        repeatable: false,
         now_ms: NOW,
     };
     // The first two as in a busy journal.

@@ -165,6 +165,7 @@ fn running_messages_beyond_what_an_answer_holds_come_without_their_line() {
             buffer_id: None,
             line: vec![b'x'; 1 << 20].into(),
             start: true,
+            repeatable: false,
             now_ms: NOW,
         };
         for token in 0..6 {
@@ -381,6 +382,7 @@ fn remembered_conversations_are_bounded_by_bytes_the_least_recent_go_first() {
         // A rollback is counted back, and what is dropped makes room.
         let refused = Command::Start {
             seq: InboxSeq(i64::MAX),
+            repeatable: false,
             now_ms: NOW,
         };
         let _ = journal_db.transact(&[refused], NOW);

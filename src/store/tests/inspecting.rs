@@ -32,6 +32,7 @@ fn commands() -> Vec<Command> {
     };
     let start = |now_ms| Command::Start {
         seq: InboxSeq(3),
+        repeatable: false,
         now_ms,
     };
     vec![

@@ -24,6 +24,7 @@ fn accept(token: u64, session: &str, key: Option<&str>) -> Command {
         buffer_id: Some(format!("buffer-{token}")),
         line: vec![b'x'; 400].into(),
         start: true,
+        repeatable: false,
         now_ms: NOW,
     }
 }
@@ -616,6 +617,7 @@ fn unfinished_work_of_every_earlier_format_goes_on() {
             .map(|row| (row.seq, row.line.clone()))
             .collect();
         assert_eq!(running, [(InboxSeq(2), Some(b"running"[..].into()))], "{version}");
+        assert!(!recovered.running[0].repeatable, "{version}: nobody noted that");
         assert_eq!(recovered.waiting, 1, "{version}");
         assert_eq!(recovered.key_hash, KeyHash::Sha256, "{version}");
         let ops: Vec<_> = recovered.ops.iter().map(|op| (op.seq, op.state)).collect();

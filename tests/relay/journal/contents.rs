@@ -131,6 +131,7 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
         Command::Load { seq: InboxSeq(2) },
         Command::Start {
             seq: InboxSeq(3),
+            repeatable: false,
             now_ms: NOW + 5,
         },
         Command::NextOps {

@@ -22,6 +22,7 @@ pub(crate) fn accept(token: u64, session: &str, key: Option<&str>, start: bool) 
         buffer_id: Some(format!("buffer-{token}")),
         line: format!("line {token}").into_bytes().into(),
         start,
+        repeatable: false,
         now_ms: NOW,
     }
 }

@@ -278,7 +278,7 @@ impl Walk {
         let agent = |name, inline| Scripted {
             name,
             inline,
-            repeatable,
+            repeatable: repeatable.contains(&name),
             steers,
             log: Arc::clone(&log),
         };

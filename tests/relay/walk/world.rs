@@ -66,7 +66,8 @@ pub(super) struct Plan {
     busy_mode: BusyMode,
     approvers: Approvers,
     pub(super) streams: bool,
-    pub(super) repeatable: bool,
+    /// The agents that do nothing but answer.
+    pub(super) repeatable: &'static [&'static str],
     pub(super) steers: bool,
     max_turns: usize,
     max_queue: usize,
@@ -94,7 +95,12 @@ impl Plan {
             busy_mode: rng.weighted(&busy),
             approvers: rng.weighted(&[(4, Approvers::Author), (1, Approvers::Owners)]),
             streams: rng.percent(25),
-            repeatable: rng.percent(25),
+            repeatable: rng.weighted(&[
+                (5, &[][..]),
+                (1, &["alpha"]),
+                (1, &["beta"]),
+                (2, &["alpha", "beta"]),
+            ]),
             steers: rng.percent(50),
             max_turns: rng.weighted(&[(4, 512), (1, 2)]),
             max_queue: rng.weighted(&[(3, 64), (1, 1)]),

@@ -228,6 +228,8 @@ pub struct Turns {
     idle_channel: Option<SignalChannel>,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     interrupted_notice: Option<String>,
+    /// Whether running any turn twice does no harm.
+    are_repeatable: bool,
     counters: TurnCounters,
     metrics: TurnMetrics,
 }
@@ -245,6 +247,7 @@ impl Turns {
         limits: SessionLimits,
         requests: mpsc::Sender<(TurnId, TurnRequest)>,
         interrupted_notice: Option<String>,
+        are_repeatable: bool,
     ) -> Self {
         Self {
             sessions: Sessions::new(limits),
@@ -260,6 +263,7 @@ impl Turns {
             idle_channel: None,
             requests,
             interrupted_notice,
+            are_repeatable,
             counters: TurnCounters::default(),
             metrics: TurnMetrics::default(),
         }

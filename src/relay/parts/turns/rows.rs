@@ -119,9 +119,7 @@ impl Turns {
             return;
         };
         live.state = TurnPhase::Loading;
-        self.rows.insert(row, RowWait::Loading { turn, early: false });
-        effects.write(Command::Start { seq: row, now_ms });
-        effects.write(Command::Load { seq: row });
+        self.load_started(turn, row, now_ms, effects);
     }
 
     pub(super) fn load(
@@ -136,8 +134,16 @@ impl Turns {
         let nowhere = SessionSource::default();
         let origin = TurnOrigin::new(session, &nowhere, false, Arc::new(Author::operator()), span);
         self.insert(turn, origin, None, TurnPhase::Loading);
+        self.load_started(turn, row, now_ms, effects);
+    }
+
+    fn load_started(&mut self, turn: TurnId, row: InboxSeq, now_ms: i64, effects: &mut Effects) {
         self.rows.insert(row, RowWait::Loading { turn, early: false });
-        effects.write(Command::Start { seq: row, now_ms });
+        effects.write(Command::Start {
+            seq: row,
+            repeatable: self.are_repeatable,
+            now_ms,
+        });
         effects.write(Command::Load { seq: row });
     }
 
@@ -161,8 +167,8 @@ impl Turns {
         self.read_next_interrupted(effects);
     }
 
-    /// A row was read back. One that is not marked as running yet is waited for: a disk that cannot be written still reads,
-    /// and an agent must not act on a message that would run again after a restart.
+    /// A row was read back. One that is not marked as running yet, or still as an earlier run marked it, is waited for: a disk
+    /// that cannot be written still reads, and an agent must not act on a message that would run again after a restart.
     pub fn loaded(&mut self, row: &InboxRow, effects: &mut Effects) -> Loaded {
         match self.rows.get_mut(&row.seq) {
             Some(RowWait::Interrupted) => {
@@ -170,7 +176,9 @@ impl Turns {
                 self.interrupted_read(effects);
                 Loaded::Interrupted
             }
-            Some(RowWait::Loading { early, .. }) if row.state != RowState::Running => {
+            Some(RowWait::Loading { early, .. })
+                if row.state != RowState::Running || (row.repeatable && !self.are_repeatable) =>
+            {
                 *early = true;
                 Loaded::Nothing
             }

@@ -17,7 +17,7 @@ fn turns(running: usize) -> Turns {
         queued: 4,
         waiting: 8,
     };
-    Turns::new(limits, requests, None)
+    Turns::new(limits, requests, None, false)
 }
 
 fn key(name: &str) -> SessionKey {
@@ -61,6 +61,7 @@ fn row(seq: i64, session: &str, state: RowState) -> InboxRow {
         received_at: NOW,
         started_at: None,
         shown: None,
+        repeatable: false,
     }
 }
 
@@ -324,4 +325,27 @@ fn a_session_whose_rows_are_only_in_the_journal_is_read_from_there() {
     );
     turns.refill(&mut effects);
     assert_eq!(effects.take_commands().0.len(), 0, "those were all");
+}
+
+#[test]
+fn a_row_is_read_again_until_what_an_earlier_run_noted_of_its_agent_is_gone() {
+    for are_repeatable in [false, true] {
+        let (mut turns, mut effects) = (turns(8), Effects::default());
+        turns.are_repeatable = are_repeatable;
+        let mut left = InboxRow {
+            repeatable: true,
+            ..row(1, "s1", RowState::Running)
+        };
+        turns.run_again(&left, NOW, &mut effects);
+        let (commands, _) = effects.take_commands();
+        let starts = |command: &Command| matches!(command, Command::Start { repeatable, .. } if *repeatable == are_repeatable);
+        assert!(commands.iter().any(starts), "{commands:?}");
+        if !are_repeatable {
+            assert!(matches!(turns.loaded(&left, &mut effects), Loaded::Nothing));
+            turns.started(left.seq, &mut effects);
+            assert_eq!(reads(&mut effects), (vec![1], 0));
+            left.repeatable = false;
+        }
+        assert!(matches!(turns.loaded(&left, &mut effects), Loaded::Turn(_)));
+    }
 }

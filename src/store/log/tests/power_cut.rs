@@ -133,6 +133,7 @@ impl PowerWalk {
                 buffer_id: None,
                 line: vec![token.to_le_bytes()[0]; 9000].into(),
                 start: false,
+                repeatable: false,
                 now_ms: NOW,
             }),
             _ => {}
