@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
-use super::parts::messages::MessageKey;
+use super::parts::messages::{MessageKey, MessageLine};
 use super::parts::quiet::QuietPerson;
 use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
@@ -352,6 +352,8 @@ pub(super) struct Arrival {
     pub(super) command: Option<&'static str>,
     /// What the rules said when it came; limits are looked at once it is committed.
     pub(super) verdict: Verdict,
+    /// As it came.
+    pub(super) message: MessageLine,
     pub(super) intent: Intent,
 }
 

@@ -1,5 +1,5 @@
 //! Messages that wait or are being answered, for those that are edited or deleted and for `/queue`; and the last message of each
-//! person, for `/retry`. All of it is forgotten with the process.
+//! person that had its turn, for `/retry`. All of it is forgotten with the process.
 
 use std::sync::Arc;
 
@@ -60,11 +60,21 @@ pub fn gist(event: &MessageEvent) -> String {
     one_line(event.text(), GIST_CHARS)
 }
 
-/// The last message of a person.
+/// A message as it came.
 #[derive(Clone, Debug)]
-pub struct LastMessage {
+pub struct MessageLine {
     pub kind: InboxKind,
     pub line: Arc<[u8]>,
+}
+
+/// The last message of a person that had its turn.
+#[derive(Debug)]
+struct LastMessage {
+    /// None if it is too long to be remembered.
+    message: Option<MessageLine>,
+    id: Option<u64>,
+    /// The newest row of their messages that had their turns.
+    row: InboxSeq,
 }
 
 /// The messages that came lately.
@@ -129,25 +139,53 @@ impl Messages {
         self.rows.peek(&row)?.gist.as_deref()
     }
 
-    /// Somebody wrote a message for the agent.
-    pub fn set_last(&mut self, session: &SessionKey, facts: &ChatFacts, kind: InboxKind, line: &Arc<[u8]>) {
-        if line.len() > MAX_LAST_BYTES {
+    /// A message has its turn, or was handed to the one that runs: it is the last of its author, unless it had its turn before and a
+    /// later one had it since.
+    pub fn set_last(
+        &mut self,
+        session: &SessionKey,
+        facts: &ChatFacts,
+        key: MessageKey,
+        (row, attempt): (InboxSeq, u32),
+        message: MessageLine,
+    ) {
+        let person = person(session, facts);
+        let newest = self.last.peek(&person).map(|last| last.row);
+        if attempt > 1 && newest.is_some_and(|newest| newest >= row) {
             return;
         }
-        let person = person(session, facts);
-        if let Some(last) = self.last.get_mut(&person) {
-            last.kind = kind;
-            last.line = Arc::clone(line);
-        } else {
-            let line = Arc::clone(line);
-            self.last.insert(person, LastMessage { kind, line });
+        let last = LastMessage {
+            message: remembered(message),
+            id: key.id,
+            row: newest.map_or(row, |newest| newest.max(row)),
+        };
+        self.last.insert(person, last);
+    }
+
+    /// A message was edited: it is the last one as it says now, if it was that before.
+    pub fn edit_last(
+        &mut self,
+        session: &SessionKey,
+        facts: &ChatFacts,
+        key: MessageKey,
+        message: MessageLine,
+    ) {
+        if let Some(last) = self.last.get_mut(&person(session, facts))
+            && last.id.is_some()
+            && last.id == key.id
+        {
+            last.message = remembered(message);
         }
     }
 
     /// The last message of the person who wrote last in a chat.
-    pub fn last(&mut self, session: &SessionKey, facts: &ChatFacts) -> Option<LastMessage> {
-        self.last.get(&person(session, facts)).cloned()
+    pub fn last(&mut self, session: &SessionKey, facts: &ChatFacts) -> Option<MessageLine> {
+        self.last.get(&person(session, facts))?.message.clone()
     }
+}
+
+fn remembered(message: MessageLine) -> Option<MessageLine> {
+    (message.line.len() <= MAX_LAST_BYTES).then_some(message)
 }
 
 fn person(session: &SessionKey, facts: &ChatFacts) -> (SessionKey, SmolStr) {
@@ -191,25 +229,81 @@ mod tests {
         assert!(messages.known.is_empty() && messages.rows.is_empty());
     }
 
-    #[test]
-    fn the_last_message_is_that_of_the_person() {
-        let mut messages = Messages::new();
-        let session = SessionKey::from_text("s");
-        let facts = |user: &str| ChatFacts {
+    fn facts(user: &str) -> ChatFacts {
+        ChatFacts {
             user_id: Some(user.into()),
             ..ChatFacts::default()
-        };
-        messages.set_last(&session, &facts("u"), InboxKind::Inbound, &b"line"[..].into());
-        messages.set_last(
-            &session,
-            &facts("u"),
-            InboxKind::Inbound,
-            &vec![b'x'; MAX_LAST_BYTES + 1].into(),
-        );
-        assert_eq!(
-            messages.last(&session, &facts("u")).unwrap().line[..],
-            b"line"[..]
-        );
+        }
+    }
+
+    fn line(text: &str) -> MessageLine {
+        MessageLine {
+            kind: InboxKind::Inbound,
+            line: text.as_bytes().into(),
+        }
+    }
+
+    #[test]
+    fn the_last_message_is_that_of_the_person_unless_it_is_too_long() {
+        let mut messages = Messages::new();
+        let session = SessionKey::from_text("s");
+        let key = messages.key(&event("1", "a"));
+        let long = "x".repeat(MAX_LAST_BYTES + 1);
+        for (row, text, last) in [
+            (1, "line", Some("line")),
+            (2, &long, None),
+            (3, "more", Some("more")),
+        ] {
+            messages.set_last(&session, &facts("u"), key, (InboxSeq(row), 1), line(text));
+            let found = messages.last(&session, &facts("u")).map(|last| last.line);
+            assert_eq!(found.as_deref(), last.map(str::as_bytes));
+        }
         assert!(messages.last(&session, &facts("v")).is_none());
+        assert!(messages.last(&SessionKey::from_text("t"), &facts("u")).is_none());
+    }
+
+    #[test]
+    fn an_older_message_that_has_its_turn_again_is_not_the_last_and_one_that_waited_longer_is() {
+        let mut messages = Messages::new();
+        let session = SessionKey::from_text("s");
+        let keys = ["1", "2", "3"].map(|id| messages.key(&event(id, "a")));
+        // Rows, how often each had its turn, and the last message after that.
+        for (id, row, attempt, last) in [
+            (0, 1, 2, 0),
+            (1, 5, 1, 1),
+            (0, 1, 3, 1),
+            (2, 4, 1, 2),
+            (1, 5, 2, 2),
+            (0, 9, 2, 0),
+        ] {
+            let text = id.to_string();
+            messages.set_last(
+                &session,
+                &facts("u"),
+                keys[id],
+                (InboxSeq(row), attempt),
+                line(&text),
+            );
+            let found = messages.last(&session, &facts("u")).unwrap().line;
+            assert_eq!(*found, *last.to_string().as_bytes(), "{id} {row} {attempt}");
+        }
+    }
+
+    #[test]
+    fn an_edit_changes_the_last_message_and_makes_no_other_the_last() {
+        let mut messages = Messages::new();
+        let (session, nameless) = (SessionKey::from_text("s"), messages.key(&event("", "a")));
+        let key = messages.key(&event("2", "a"));
+        for (last, edited, is_changed) in [
+            (key, messages.key(&event("2", "b")), true),
+            (key, messages.key(&event("1", "b")), false),
+            (nameless, nameless, false),
+        ] {
+            messages.set_last(&session, &facts("u"), last, (InboxSeq(1), 1), line("a"));
+            messages.edit_last(&session, &facts("v"), edited, line("c"));
+            messages.edit_last(&session, &facts("u"), edited, line("b"));
+            let found = messages.last(&session, &facts("u")).unwrap().line;
+            assert_eq!(*found, *(if is_changed { b"b" } else { b"a" }));
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::inbound::accept;
-use crate::relay::parts::messages::gist;
+use crate::relay::parts::messages::{MessageLine, gist};
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::{TurnOrigin, decode_line};
 use crate::relay::spans::MessageSpan;
@@ -163,8 +163,6 @@ impl EventLoop {
             arrival.intent,
             Intent::Start { .. } | Intent::Wait { .. } | Intent::Edit(_)
         ) {
-            self.messages
-                .set_last(&session, &arrival.facts, message.kind, &message.line);
             // Read together with the commit of the message, so that its turn need not wait.
             if let Some(person) = self.quiet.ask(&arrival.chat, &arrival.facts) {
                 self.load_quiet_hours(person, QuietWaiter::Message);
@@ -205,7 +203,7 @@ impl EventLoop {
         session: &SessionKey,
         inbox_kind: InboxKind,
         event: Box<MessageEvent>,
-        line: &[u8],
+        line: &Arc<[u8]>,
         now: Moment,
     ) -> (Place, Arrival) {
         // A message that is changed or gone is neither an answer nor a command.
@@ -249,14 +247,14 @@ impl EventLoop {
                 && verdict.reason == Reason::Stranger
                 && line.len() <= KeptMessage::MAX_BYTES
                 && self.access.keeps_message(&author);
-            let line = is_kept.then(|| String::from_utf8(line.to_vec()).ok()).flatten();
+            let kept = is_kept.then(|| String::from_utf8(line.to_vec()).ok()).flatten();
             let intent = Intent::Refused {
                 name: event
                     .source
                     .user_name
                     .as_ref()
                     .map(|name| name.as_str().to_owned()),
-                message: line.map(|line| KeptMessage {
+                message: kept.map(|line| KeptMessage {
                     line,
                     is_forward: inbox_kind == InboxKind::Forward,
                 }),
@@ -270,6 +268,10 @@ impl EventLoop {
             kind,
             command: name,
             verdict,
+            message: MessageLine {
+                kind: inbox_kind,
+                line: Arc::clone(line),
+            },
             intent,
         };
         (place, arrival)
@@ -346,11 +348,19 @@ impl EventLoop {
             return self.refuse_message(session, place, arrival, (verdict, notice), row);
         }
         let Arrival {
-            author, chat, facts, ..
+            author,
+            chat,
+            facts,
+            message,
+            ..
         } = arrival;
+        let is_command = arrival.command.is_some();
         match arrival.intent {
             Intent::Start { key } => {
                 self.messages.learn(key, session, row, None);
+                if !is_command {
+                    self.messages.set_last(session, &facts, key, (row, 1), message);
+                }
                 if let Place::Turn(turn) = place {
                     self.learn_chat(&chat, &facts);
                     self.prepare_turn(turn, row);
@@ -358,6 +368,8 @@ impl EventLoop {
             }
             Intent::Edit(event) => {
                 self.learn_chat(&chat, &facts);
+                let key = self.messages.key(&event);
+                self.messages.edit_last(session, &facts, key, message);
                 self.apply_edit(session, row, event, &author);
             }
             Intent::Wait { key, gist, steer } => {
@@ -371,6 +383,7 @@ impl EventLoop {
                     && self.steer(session, turn, *event)
                 {
                     self.turns.release(session, place);
+                    self.messages.set_last(session, &facts, key, (row, 1), message);
                     return self.end_row(row, RowState::Done, DurableOps::new(), None);
                 }
                 if self.turns.enqueue(session, row)
@@ -378,9 +391,8 @@ impl EventLoop {
                 {
                     self.notify(&notice, session, &chat, &facts);
                 }
-                let is_message = arrival.command.is_none();
                 let interrupts =
-                    self.settings.busy_mode == BusyMode::Interrupt && behind.is_some() && is_message;
+                    self.settings.busy_mode == BusyMode::Interrupt && behind.is_some() && !is_command;
                 if interrupts && self.access.may_stop(&author) {
                     self.stop_turn(session, behind, StopReason::Superseded);
                 }

@@ -85,7 +85,7 @@ impl EventLoop {
         self.turns.enqueue(session, row);
     }
 
-    /// `/retry`: runs the last message of its author again. Returns what is answered instead.
+    /// `/retry`: runs again the last message of its author that had its turn. Returns what is answered instead.
     pub fn retry(
         &mut self,
         session: &SessionKey,

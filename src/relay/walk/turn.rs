@@ -14,6 +14,7 @@ use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, choice_key};
 use crate::relay::parts::chats::{Chats, KnownChat};
 use crate::relay::parts::handed::SubmitError;
+use crate::relay::parts::messages::{MessageKey, MessageLine};
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::relay::spans::MessageSpan;
@@ -148,15 +149,22 @@ impl EventLoop {
         }
         let key = self.messages.key(&event);
         self.messages.learn(key, &origin.session, row.seq, None);
-        if command.is_none()
-            && let Some(line) = &row.line
-        {
-            self.messages
-                .set_last(&origin.session, &origin.facts, row.kind, line);
+        if command.is_none() {
+            self.set_last(&origin, key, row);
         }
         // A kill may have come between the message and what it tells about its chat.
         self.learn_chat(&origin.chat, &origin.facts);
         Some((origin, Task::Message(Some(Box::new(event)))))
+    }
+
+    /// The message of a row has its turn, or had it.
+    fn set_last(&mut self, origin: &TurnOrigin, key: MessageKey, row: &InboxRow) {
+        if let Some(line) = row.line.clone() {
+            let message = MessageLine { kind: row.kind, line };
+            let turn = (row.seq, row.attempt);
+            self.messages
+                .set_last(&origin.session, &origin.facts, key, turn, message);
+        }
     }
 
     /// A row does not exist: somebody dropped it, or it had ended.
@@ -447,10 +455,9 @@ impl EventLoop {
             let session = self.chats.name(&mut event);
             let author = self.access.author(Starter::Message(&event.source));
             let origin = TurnOrigin::new(session, &event.source, false, author, MessageSpan::default());
-            if let Some(line) = &row.line {
+            if event.is_edit || self.commands.parse(event.text()).is_none() {
                 // Its author is told to ask again.
-                self.messages
-                    .set_last(&origin.session, &origin.facts, row.kind, line);
+                self.set_last(&origin, self.messages.key(&event), row);
             }
             let chat = KnownChat {
                 chat: (*origin.chat).clone(),

@@ -1,11 +1,14 @@
 //! Messages that are edited or deleted after they came, `/retry` and `/queue`.
 
 use super::{platform, terse, text};
+use crate::sessions::pending_ops::repair;
 use crate::support::memory_relay::{Running, event, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 use hermes_relay::agent::{Turn, TurnEnd};
-use hermes_relay::config::{BusyMode, Settings};
+use hermes_relay::config::{BusyMode, ServeConfig, Settings};
+use hermes_relay::serve::{ControlService, Serving};
+use hermes_relay::store::{InboxSeq, Item, Repair};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -69,15 +72,17 @@ async fn change(relay: &Running, buffer_id: &str, id: &str, text: &str, mark: &s
 
 /// One message runs, and these wait.
 async fn hold(relay: &Running, asked: &Asked, waiting: &[(&str, &str)]) {
+    hold_next(relay, asked, 0, waiting).await;
+}
+
+/// The same after so many others.
+async fn hold_next(relay: &Running, asked: &Asked, others: usize, waiting: &[(&str, &str)]) {
     relay.deliver("a", "1", "hold").await;
-    eventually("the agent is asked", async || {
-        (!asked.texts().is_empty()).then_some(())
-    })
-    .await;
+    eventually("the agent is asked", async || asked.texts().len() > others).await;
     for (id, text) in waiting {
         relay.deliver("a", id, text).await;
     }
-    let acks = waiting.len() + 1;
+    let acks = others + waiting.len() + 1;
     relay
         .seen("acknowledgements", |seen| seen.acks.len() == acks)
         .await;
@@ -181,6 +186,56 @@ async fn retry_runs_the_last_message_again() {
     relay.replies("a", 4).await;
     relay.stop().await;
     assert_eq!(asked.texts(), ["one", "one", "one"]);
+}
+
+#[tokio::test]
+async fn retry_runs_the_last_message_that_had_its_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    relay.deliver("a", "0", "first").await;
+    relay.replies("a", 1).await;
+    hold_next(&relay, &asked, 1, &[("2", "second")]).await;
+    change(&relay, "d2", "2", "", "message_is_deleted").await;
+    let again = event("a", "0", "first");
+    relay.connector.deliver_buffered("again", again).await.unwrap();
+    relay
+        .seen("an acknowledgement", |seen| seen.acked("again") == 1)
+        .await;
+    change(&relay, "e0", "0", "first of all", "message_is_edit").await;
+    asked.go_on.notify_one();
+    relay.replies("a", 2).await;
+    relay.deliver("a", "3", "/retry").await;
+    eventually("it is asked again", async || asked.texts().len() == 3).await;
+    asked.go_on.notify_one();
+    relay.replies("a", 3).await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["first", "hold", "hold"]);
+}
+
+#[tokio::test]
+async fn retry_does_not_run_what_the_operator_ran_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[]).await;
+    relay.crash().await;
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    relay.replies("a", 1).await;
+    relay.deliver("a", "2", "second").await;
+    relay.replies("a", 2).await;
+    let service = ControlService::new(relay.handle.clone(), dir.path());
+    let _serving = Serving::start(&ServeConfig::default(), service, None).unwrap();
+    let item = Item::Message(InboxSeq(1));
+    repair(dir.path(), Repair::Retry, item).await.unwrap();
+    eventually("it is asked again", async || asked.texts().len() == 3).await;
+    // A turn of the relay before may still be there.
+    asked.go_on.notify_waiters();
+    relay.replies("a", 3).await;
+    relay.deliver("a", "3", "/retry").await;
+    assert_eq!(relay.replies("a", 4).await[3], "echo: second");
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold", "second", "hold", "second"]);
 }
 
 #[tokio::test]

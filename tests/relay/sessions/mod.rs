@@ -7,7 +7,7 @@ mod half_written;
 mod inline;
 mod interrupt;
 mod memory_transport;
-mod pending_ops;
+pub(crate) mod pending_ops;
 mod queue;
 mod shutdown;
 mod steering;

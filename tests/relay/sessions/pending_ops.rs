@@ -70,7 +70,7 @@ async fn an_answer_that_is_refused_for_good_is_reported_and_kept_for_a_retry() {
 }
 
 /// What the control socket answers to a repair.
-async fn repair(dir: &Path, repair: Repair, item: Item) -> Result<Value, ClientError> {
+pub(crate) async fn repair(dir: &Path, repair: Repair, item: Item) -> Result<Value, ClientError> {
     let dir = dir.to_owned();
     let call = move || client::call(&dir, &ControlRequest::Repair { repair, item });
     tokio::task::spawn_blocking(call).await.unwrap()
