@@ -325,8 +325,11 @@ fn resume(db: &Connection, session: &str) -> Result<Option<Vec<u8>>> {
 
 /// Who has quiet hours, unless they are too many.
 fn quiet_people(db: &Connection) -> Result<Option<Vec<Arc<str>>>> {
-    let mut find = db.prepare("SELECT session FROM resume WHERE session GLOB '*' || ?1 LIMIT ?2")?;
-    let people = find.query_map(params![QUIET_HOURS, MAX_QUIET_PEOPLE + 1], |row| text(row, 0))?;
+    // As bytes: as a text it would end at a NUL.
+    let sql = "SELECT session FROM resume WHERE substr(CAST(session AS BLOB), -length(?1)) = ?1 LIMIT ?2";
+    let (end, most) = (QUIET_HOURS.as_bytes(), MAX_QUIET_PEOPLE + 1);
+    let mut find = db.prepare(sql)?;
+    let people = find.query_map(params![end, most], |row| text(row, 0))?;
     let people: Vec<_> = people.collect::<Result<_>>()?;
     Ok((people.len() <= MAX_QUIET_PEOPLE as usize).then_some(people))
 }

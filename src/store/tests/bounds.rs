@@ -312,13 +312,16 @@ fn those_who_have_quiet_hours_are_listed_unless_they_are_too_many() {
             "discord:2#quiet",
             "discord:#quiet:3",
             "discord:1#quiet",
+            "discord:3\0[*]?#quiet",
+            "discord:4#quiet\0",
+            "quiet",
             "s2",
         ];
         let kept: Vec<_> = kept.iter().map(|name| remember(name, 1, NOW)).collect();
         journal_db.transact(&kept, NOW).unwrap();
         assert_eq!(
             listed(journal_db).as_deref(),
-            Some("discord:1#quiet discord:2#quiet")
+            Some("discord:1#quiet discord:2#quiet discord:3\0[*]?#quiet")
         );
         let many: Vec<_> = (0..9)
             .map(|user| remember(&format!("slack:{user}#quiet"), 1, NOW))

@@ -227,6 +227,14 @@ fn what_people_use_is_added_up_by_the_day_and_forgotten_with_them() {
         person: person.to_owned(),
         value: value.map(str::to_owned),
     };
+    let chat = |id: &str, memory: &str| {
+        Command::RememberChat(ChatRow {
+            platform: "slack".into(),
+            chat_id: id.into(),
+            memory: memory.as_bytes().to_vec(),
+            last_used: NOW,
+        })
+    };
     with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
         let commands = [
             used(10, "ann", 1),
@@ -236,6 +244,9 @@ fn what_people_use_is_added_up_by_the_day_and_forgotten_with_them() {
             Command::SetAccess(set("rule", "ann", Some("{}"))),
             Command::SetAccess(set("rule", "bob", Some("{}"))),
             Command::SetAccess(set("rule", "bob", None)),
+            chat("c1", r#"{"user_id":"a\u0000b"}"#),
+            chat("c2", r#"{"user_id":"bob"}"#),
+            chat("c3", "{"),
         ];
         for command in commands {
             journal_db.transact(&[command], NOW).unwrap();
@@ -255,7 +266,7 @@ fn what_people_use_is_added_up_by_the_day_and_forgotten_with_them() {
     assert_eq!(inspector.access().unwrap(), [set("rule", "ann", Some("{}"))]);
     drop(inspector);
     let mut files = AccessFiles::open(dir.path(), false, NOW).unwrap();
-    let people = ["ann", "bob"].map(|person| ("slack".to_owned(), person.to_owned()));
+    let people = ["a\0b", "ann", "bob"].map(|person| ("slack".to_owned(), person.to_owned()));
     assert_eq!(files.people().unwrap(), people);
     files
         .write(&[set("usage", "ann", None), set("rule", "eve", Some("{}"))])
