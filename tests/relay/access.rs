@@ -4,12 +4,17 @@ use hermes_relay::access::{AccessRequest, Mode, PersonRule, Role, Strangers};
 use hermes_relay::adapter::prompt::Approvers;
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::Settings;
-use hermes_relay::relay::SeenOp;
-use hermes_relay::store::{AuditFile, Inspector, Section};
+use hermes_relay::relay::{MemoryTransport, Relay, SeenOp};
+use hermes_relay::store::{AccessFiles, AuditFile, Inspector, Journal, JournalSettings, Section};
+use hermes_relay::wire::CapabilityDescriptor;
 use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
 
 use crate::prompts::{BUTTONS, ask, press, start as start_asking};
 use crate::support::memory_relay::{Running, event, start_with};
+use crate::support::torn_disk::DiskImage;
 
 fn rule(user: &str, role: Role) -> PersonRule {
     PersonRule {
@@ -276,6 +281,52 @@ async fn a_stranger_is_paired_by_a_code_in_a_direct_message_only() {
     assert_eq!(relay.replies("a", 5).await[4], "Your role does not allow that.");
     let seen = relay.stop().await;
     assert!(seen.texts("g").is_empty());
+}
+
+#[tokio::test]
+async fn a_welcome_at_the_start_and_the_end_of_its_code_are_one_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let pair = |settings: &mut Settings| settings.access.mode = Mode::Pair;
+    let relay = start_with(dir.path(), EchoAgent, pair).await;
+    relay.deliver("a", "1", "hello").await;
+    relay.replies("a", 1).await;
+    relay.stop().await;
+    let now_ms = 1_790_000_000_000;
+    let rows = |dir: &Path| AccessFiles::open(dir, false, now_ms).unwrap().rows().unwrap();
+    // Somebody approved the code while no relay ran, and the settings name the person by now.
+    let mut approved = rows(dir.path());
+    let mut pairing: Value = serde_json::from_str(approved[0].value.as_ref().unwrap()).unwrap();
+    pairing["is_approved"] = json!(true);
+    approved[0].value = Some(pairing.to_string());
+    let mut files = AccessFiles::open(dir.path(), false, now_ms).unwrap();
+    files.write(&approved).unwrap();
+    drop(files);
+    let mut settings = Settings::embedded(dir.path());
+    pair(&mut settings);
+    settings.access.people = vec![rule("user-of-a", Role::User)];
+    let (transport, _connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+    let (opened, mut steps) =
+        Journal::open_stepped(dir.path(), JournalSettings::default(), now_ms, Instant::now()).unwrap();
+    let relay = Relay::builder(settings)
+        .agent("tested", EchoAgent)
+        .transport(Arc::new(transport))
+        .simulated(now_ms, 1, opened);
+    let relay = tokio::spawn(relay.build().unwrap().run(std::future::pending()));
+    loop {
+        steps.ready().await;
+        steps.step(Instant::now());
+        let left = tempfile::tempdir().unwrap();
+        DiskImage::of(dir.path()).write_to(left.path());
+        let journal = Inspector::open(left.path()).unwrap();
+        let is_welcomed = !journal.list(Section::Ops, 0, 10).unwrap().is_empty();
+        drop(journal);
+        assert_eq!(rows(left.path()).is_empty(), is_welcomed);
+        if is_welcomed {
+            break;
+        }
+    }
+    relay.abort();
+    let _ = relay.await;
 }
 
 #[tokio::test]
