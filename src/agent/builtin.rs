@@ -350,10 +350,8 @@ mod tests {
     use futures_util::FutureExt as _;
     use tokio_util::sync::CancellationToken;
 
-    use super::super::{Approver, EventSink, Permission, TurnInput};
+    use super::super::{EventSink, TurnInput};
     use super::*;
-    use crate::session::TurnId;
-    use crate::wire::{Grouping, NoAliases, SessionKey, SessionSource};
 
     #[tokio::test]
     async fn only_what_is_little_work_is_done_at_once() {
@@ -364,19 +362,14 @@ mod tests {
             ("media=a.txt", false),
         ] {
             let (events, _signals) = EventSink::new();
-            let turn = Turn {
-                id: TurnId(1),
-                session: SessionKey::build(&SessionSource::default(), Grouping::default(), None, &NoAliases),
-                input: TurnInput {
+            let turn = Turn::alone(
+                TurnInput {
                     text: text.to_owned(),
                     ..TurnInput::default()
                 },
-                approver: Approver::new(&events, Permission::Ask),
                 events,
-                cancel: CancellationToken::new(),
-                workdir: None,
-                resumed: None,
-            };
+                CancellationToken::new(),
+            );
             let mut run = EchoAgent.run(turn);
             let first = run.as_mut().now_or_never();
             assert_eq!(first.is_some(), at_once, "{text}");

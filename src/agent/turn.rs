@@ -159,6 +159,23 @@ pub struct Turn {
     pub resumed: Option<ResumedTurn>,
 }
 
+#[cfg(test)]
+impl Turn {
+    /// A turn of a session on its own.
+    pub fn alone(input: TurnInput, events: EventSink, cancel: CancellationToken) -> Self {
+        Self {
+            id: TurnId(7),
+            session: SessionKey::from_text("s"),
+            input,
+            approver: Approver::new(&events, super::Permission::Ask),
+            events,
+            cancel,
+            workdir: None,
+            resumed: None,
+        }
+    }
+}
+
 /// How a turn ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TurnEnd {

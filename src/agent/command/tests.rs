@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::agent::{
-    AgentEvent, AgentSignal, Approver, EventSink, MediaLocation, Permission, PromptAnswer, TurnInput,
-};
-use crate::session::TurnId;
-use crate::wire::{Grouping, NoAliases, SessionKey, SessionSource};
+use crate::agent::{AgentEvent, AgentSignal, EventSink, MediaLocation, PromptAnswer, TurnInput};
 
 fn command(script: &str, change: impl FnOnce(&mut CommandSettings)) -> CommandAgent {
     let mut settings = CommandSettings {
@@ -38,16 +34,7 @@ struct TurnRecord {
 
 async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -> TurnRecord {
     let (events, mut signals) = EventSink::new();
-    let turn = Turn {
-        id: TurnId(7),
-        session: SessionKey::build(&SessionSource::default(), Grouping::default(), None, &NoAliases),
-        input,
-        approver: Approver::new(&events, Permission::Ask),
-        events,
-        cancel: CancellationToken::new(),
-        workdir: None,
-        resumed: None,
-    };
+    let turn = Turn::alone(input, events, CancellationToken::new());
     let mut record = TurnRecord {
         text: String::new(),
         events: Vec::new(),

@@ -9,11 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::agent::{
-    AgentEvent, AgentFuture, AgentHealth, AgentInfo, AgentSignal, Approver, Choice, EventSink, Failure,
-    FailureClass, Meaning, Permission, PromptAnswer, Question, QuestionKind, Turn, TurnEnd, TurnInput,
+    AgentEvent, AgentFuture, AgentHealth, AgentInfo, AgentSignal, Choice, EventSink, Failure, FailureClass,
+    Meaning, PromptAnswer, Question, QuestionKind, Turn, TurnEnd, TurnInput,
 };
-use crate::session::TurnId;
-use crate::wire::SessionKey;
 
 /// What it does next, one word per turn; the last for ever.
 struct Scripted {
@@ -118,16 +116,7 @@ impl Agent for Scripted {
 /// Runs a turn; questions are answered after a minute.
 async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd) {
     let (events, mut signals) = EventSink::new();
-    let turn = Turn {
-        id: TurnId(1),
-        session: SessionKey::from_text("s"),
-        input: TurnInput::default(),
-        approver: Approver::new(&events, Permission::Ask),
-        events,
-        cancel,
-        workdir: None,
-        resumed: None,
-    };
+    let turn = Turn::alone(TurnInput::default(), events, cancel);
     let mut reply = String::new();
     let run = agent.run(turn);
     tokio::pin!(run);

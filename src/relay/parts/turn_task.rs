@@ -771,8 +771,8 @@ pub mod tests {
 
     use super::*;
     use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
-    use crate::agent::{AgentFuture, AgentInfo, Approver, Permission, TurnInput};
-    use crate::wire::{OpIds, SessionKey};
+    use crate::agent::{AgentFuture, AgentInfo, TurnInput};
+    use crate::wire::OpIds;
 
     /// The context of a turn that is shown in a chat without anything else.
     pub fn context() -> TurnContext {
@@ -839,16 +839,7 @@ pub mod tests {
                 marks.fetch_add(1, Ordering::SeqCst);
             });
         }
-        let turn = Turn {
-            id: TurnId(1),
-            session: SessionKey::from_text("s1"),
-            input: TurnInput::default(),
-            approver: Approver::new(&events, Permission::Ask),
-            events,
-            cancel,
-            workdir: None,
-            resumed: None,
-        };
+        let turn = Turn::alone(TurnInput::default(), events, cancel);
         let agent = CountingAgent {
             marks: Arc::clone(&marks),
             marks_start,

@@ -8,7 +8,6 @@ use super::retention::{SliceContext, Upkeep, free_pages, used_bytes, vacuum, vac
 use super::*;
 use crate::store::days::DAY_MS;
 use rusqlite::Connection;
-use smallvec::smallvec;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -36,6 +35,18 @@ fn end(seq: i64, now_ms: i64) -> Command {
         ops: NewOps::new(),
         now_ms,
     }
+}
+
+fn end_with_op(seq: i64) -> Command {
+    let mut command = end(seq, NOW);
+    if let Command::End { ops, .. } = &mut command {
+        ops.push(NewOp {
+            session: "s".into(),
+            chat: "c".into(),
+            op: b"{}".to_vec(),
+        });
+    }
+    command
 }
 
 /// The journal of a directory, as its holder opens it.
@@ -91,20 +102,9 @@ async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
 
     let other = Connection::open(schema::path_in(dir.path())).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let ops = smallvec![NewOp {
-        session: "s".into(),
-        chat: "c".into(),
-        op: b"{}".to_vec(),
-    }];
-    let ending = Command::End {
-        seq: InboxSeq(1),
-        state: RowState::Done,
-        ops,
-        now_ms: NOW,
-    };
     let asked = vec![
         accept(2, "s", Some("b")),
-        ending,
+        end_with_op(1),
         Command::LoadResume {
             token: 3,
             session: "s".into(),
@@ -416,22 +416,11 @@ fn days_and_ids_go_on_after_a_restart() {
         (state.counters.inbox, state.counters.op, state.calendar)
     };
     assert_eq!(next_ids(), (1, 1, None));
-    let ops = smallvec![NewOp {
-        session: "s".into(),
-        chat: "c".into(),
-        op: b"{}".to_vec(),
-    }];
-    let ending = Command::End {
-        seq: InboxSeq(1),
-        state: RowState::Done,
-        ops,
-        now_ms: NOW,
-    };
     let day = NOW / DAY_MS;
     with_ledger(dir.path(), &settings, |journal_db| {
         let messages: Vec<_> = (1..=2000).map(|n| accept(n, "s", Some(&n.to_string()))).collect();
         journal_db.transact(&messages, NOW).unwrap();
-        journal_db.transact(&[ending], NOW).unwrap();
+        journal_db.transact(&[end_with_op(1)], NOW).unwrap();
         journal_db.materialise().unwrap();
         let mut days = Days::new(&settings);
         days.tidy(journal_db);
