@@ -104,20 +104,20 @@ impl EventLoop {
         })
     }
 
-    /// Pauses the jobs of people who are denied. Whoever else lost access keeps theirs until they are due: why they have none may
-    /// pass by itself.
-    pub fn pause_denied_jobs(&mut self) {
+    /// Pauses the jobs of people who may not talk to the agent: asked whenever the rules change and whenever jobs are read, which
+    /// is also how jobs meet the settings of a new start. An agent that its maker may not use is found when a job is due.
+    pub fn pause_refused_jobs(&mut self) {
         if !self.access.is_active() {
             return;
         }
-        let denied = self.scheduler.active().filter_map(|job| {
+        let refused = self.scheduler.active().filter_map(|job| {
             let made_in = self.made_in(job);
             let author = self.access.author(Starter::Job(made_in.as_ref()));
-            let is_denied = self.access.is_denied(&author);
-            is_denied.then(|| (job.id().to_owned(), author.name()))
+            let is_refused = !self.access.may_talk(&author);
+            is_refused.then(|| (job.id().to_owned(), author.name()))
         });
-        let denied: Vec<(String, String)> = denied.collect();
-        for (id, person) in denied {
+        let refused: Vec<(String, String)> = refused.collect();
+        for (id, person) in refused {
             self.pause_job(&id, &person, NO_ACCESS);
         }
     }
@@ -284,7 +284,7 @@ impl EventLoop {
             }
             (JobStep::Jobs, CronReply::Jobs(rows, unreadable)) => {
                 self.scheduler.loaded(rows);
-                self.pause_denied_jobs();
+                self.pause_refused_jobs();
                 self.scheduler.report_unreadable(&unreadable);
             }
             (JobStep::Requested, CronReply::Runs(runs)) => {

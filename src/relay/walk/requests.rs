@@ -123,7 +123,7 @@ impl EventLoop {
             !access.is_owner(&access.author(Starter::Message(&chats.source(chat, facts))))
         };
         self.approvals.withdraw_from_owners(is_gone, &mut self.effects);
-        self.pause_denied_jobs();
+        self.pause_refused_jobs();
         if let Some((person, pending)) = handled.paired {
             self.welcome(&person, pending);
         }

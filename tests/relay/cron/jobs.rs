@@ -1,9 +1,10 @@
 //! Scheduled jobs in a running relay: claimed once, run as turns of their own, delivered to their targets.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use hermes_relay::access::{ByRole, Mode, PersonRule, Role};
+use hermes_relay::access::{AccessRequest, ByRole, ChatRule, Mode, PersonRule, Role};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
@@ -743,6 +744,120 @@ async fn a_job_belongs_to_whoever_made_it_wherever_its_answer_goes() {
     }
     let record = relay.stop().await;
     assert!(record.texts("home").iter().any(|text| text.contains("of ann")));
+}
+
+/// The jobs by their prompts, each with why it is paused, if it is.
+fn paused(files: &mut CronFiles) -> BTreeMap<String, Option<String>> {
+    let Ok(CronReply::Jobs(rows, _)) = files.run(&CronCommand::Jobs) else {
+        panic!("no jobs")
+    };
+    let reason = |row: &JobRow| {
+        let is_paused = row.job.state() == JobState::Paused;
+        is_paused.then(|| row.job.paused_reason().unwrap_or_default().to_owned())
+    };
+    rows.iter()
+        .map(|row| (row.job.prompt().to_owned(), reason(row)))
+        .collect()
+}
+
+async fn change_rules(relay: &Running, request: AccessRequest) {
+    relay.handle.access(request).await.unwrap().unwrap();
+}
+
+fn allow(person: &str, role: Option<Role>) -> AccessRequest {
+    AccessRequest::Allow {
+        person: person.to_owned(),
+        role,
+        agents: None,
+        chats: None,
+    }
+}
+
+/// `bob`, and whoever writes in the chat `team`.
+fn bob_and_the_team(settings: &mut Settings) {
+    plain(settings);
+    settings.access.mode = Mode::List;
+    settings.access.people = vec![PersonRule {
+        platform: "discord".to_owned(),
+        user: "bob".to_owned(),
+        ..PersonRule::default()
+    }];
+    settings.access.chats = vec![ChatRule {
+        platform: "discord".to_owned(),
+        chat: "team".to_owned(),
+        role: Role::User,
+        agents: None,
+    }];
+}
+
+#[tokio::test]
+async fn whoever_is_forgotten_has_no_jobs_that_run_unless_another_rule_lets_them_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let relay = start_with(dir.path(), EchoAgent, bob_and_the_team).await;
+    for person in ["discord:ann", "discord:bob"] {
+        change_rules(&relay, allow(person, Some(Role::User))).await;
+    }
+    let made = |user: &str, chat: &str, prompt: &str| {
+        let mut job = job_of("discord", user, "local", prompt);
+        job.origin.as_mut().unwrap().chat_id = chat.to_owned();
+        job
+    };
+    add(&mut files, made("ann", "home", "of ann"));
+    add(&mut files, made("ann", "team", "of ann, in the team"));
+    add(&mut files, made("bob", "home", "of bob, who has another rule"));
+    add(&mut files, new_job("every 2h", "of nobody"));
+    let job = add(&mut files, made("ann", "home", "of ann, paused by hand"));
+    let reason = Some("by hand".to_owned());
+    change(&mut files, JobChange::Pause { job, reason });
+    assert!(relay.handle.jobs_changed().await.is_ok());
+    let expected = |of_ann: Option<&str>| {
+        let jobs = [
+            ("of ann", of_ann),
+            ("of ann, in the team", None),
+            ("of ann, paused by hand", Some("by hand")),
+            ("of bob, who has another rule", None),
+            ("of nobody", None),
+        ];
+        BTreeMap::from(jobs.map(|(prompt, reason)| (prompt.to_owned(), reason.map(str::to_owned))))
+    };
+    assert_eq!(paused(&mut files), expected(None));
+    for person in ["discord:bob", "discord:ann"] {
+        let person = person.to_owned();
+        change_rules(&relay, AccessRequest::Forget { person }).await;
+    }
+    let of_ann = expected(Some("discord:ann, who made it, has no access any more"));
+    eventually("the jobs of whoever was forgotten are paused", async || {
+        let paused = paused(&mut files);
+        if paused == of_ann { Ok(()) } else { Err(paused) }
+    })
+    .await;
+    // Nothing but a command resumes a job.
+    change_rules(&relay, allow("discord:ann", None)).await;
+    assert!(relay.handle.jobs_changed().await.is_ok());
+    assert_eq!(paused(&mut files), of_ann);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_with_rules_that_let_a_maker_in_no_more_pauses_their_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    add(&mut files, job_of("discord", "ann", "local", "of ann"));
+    add(&mut files, job_of("discord", "bob", "local", "of bob"));
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    assert!(relay.handle.jobs_changed().await.is_ok());
+    relay.stop().await;
+    assert!(paused(&mut files).values().all(Option::is_none));
+    let relay = start_with(dir.path(), EchoAgent, bob_and_the_team).await;
+    let reason = "discord:ann, who made it, has no access any more".to_owned();
+    let expected = BTreeMap::from([("of ann".to_owned(), Some(reason)), ("of bob".to_owned(), None)]);
+    eventually("the jobs of whoever is let in no more are paused", async || {
+        let paused = paused(&mut files);
+        if paused == expected { Ok(()) } else { Err(paused) }
+    })
+    .await;
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -363,11 +363,6 @@ impl AccessControl {
         JobMaker::in_chat(author, role, &chat.platform, &chat.chat)
     }
 
-    /// Whether a person is denied, whose jobs do not run then.
-    pub fn is_denied(&self, author: &Author) -> bool {
-        self.decide(author, EventKind::Message).reason == Reason::Denied
-    }
-
     /// Whether anybody wrote rules.
     pub fn is_active(&self) -> bool {
         self.gate.is_active()
