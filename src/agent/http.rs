@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::Value;
 use url::Url;
 
@@ -14,6 +14,7 @@ use super::completion::{Ended, error_text};
 use super::{Failure, FailureClass, PreferenceOption, TELL_OPERATOR, Truncation, TurnEnd};
 use crate::net::http::{
     Body, HttpClient, HttpEgress, HttpError, HttpPolicy, Request, ResponseStream, bearer, excerpt,
+    without_key,
 };
 use crate::net::proxy::is_loopback;
 
@@ -97,10 +98,7 @@ impl AgentHttp {
 
     /// Removes the key from text that came from outside.
     pub(super) fn redact(&self, text: &str) -> String {
-        match &self.key {
-            Some(key) if !key.expose_secret().is_empty() => text.replace(key.expose_secret(), "[key]"),
-            _ => text.to_owned(),
-        }
+        without_key(text, self.key.as_ref())
     }
 
     /// Sends `request` and waits up to `timeout` for the head of the response, whatever its status.

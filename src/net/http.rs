@@ -573,6 +573,22 @@ pub fn excerpt(text: &str) -> String {
     out.trim().to_owned()
 }
 
+/// Removes a key from text that came from outside, also where an [`excerpt`] ends within the key.
+pub fn without_key(text: &str, key: Option<&SecretString>) -> String {
+    const SHOWN: &str = "[key]";
+    let Some(key) = key.map(ExposeSecret::expose_secret).filter(|key| !key.is_empty()) else {
+        return text.to_owned();
+    };
+    let text = text.replace(key, SHOWN);
+    let Some(start) = text.strip_suffix('…') else {
+        return text;
+    };
+    let cut = (1..key.len())
+        .rev()
+        .find_map(|end| start.strip_suffix(key.get(..end)?));
+    cut.map_or_else(|| text.clone(), |before| format!("{before}{SHOWN}…"))
+}
+
 /// Whole seconds since 1970, negative before.
 pub(crate) fn unix_secs(time: SystemTime) -> i64 {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
@@ -666,6 +682,22 @@ mod tests {
         assert_eq!(excerpt("a\u{1b}[31mb\nc\u{202e}d"), "a [31mb c d");
         let long = excerpt(&"é".repeat(5000));
         assert_eq!(long.chars().count(), MAX_EXCERPT + 1);
+    }
+
+    #[test]
+    fn a_key_is_removed_from_what_a_server_reports_also_where_the_excerpt_cuts_it() {
+        let key = SecretString::from("sk-0123456789");
+        let without = |text: &str| without_key(&excerpt(text), Some(&key));
+        assert_eq!(without("bad sk-0123456789, bad"), "bad [key], bad");
+        for shown in 1..13 {
+            let before = "x".repeat(MAX_EXCERPT - shown);
+            let expected = format!("{before}[key]…");
+            assert_eq!(without(&format!("{before}sk-0123456789 is wrong")), expected);
+        }
+        assert_eq!(without("ends with s"), "ends with s");
+        assert_eq!(without_key("sk-0123456789", None), "sk-0123456789");
+        let empty = SecretString::from("");
+        assert_eq!(without_key("text", Some(&empty)), "text");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::http::{
     Body, HttpClient, HttpEgress, HttpError, HttpPolicy, HttpResponse, Request, ResponseStream, bearer,
-    excerpt,
+    excerpt, without_key,
 };
 
 /// Timeout for connecting.
@@ -139,7 +139,7 @@ impl SpeechApi {
             body,
             date: None,
         };
-        read_transcript(&response, is_json)
+        read_transcript(&response, is_json).map_err(|error| self.without_key(error))
     }
 
     /// A text as a recording, in Ogg Opus where the server has that.
@@ -151,10 +151,21 @@ impl SpeechApi {
         if response.is_success() {
             return Ok(response.body);
         }
-        Err(SpeechError::Status {
+        Err(self.without_key(SpeechError::Status {
             status: response.status,
             text: error_text(&response),
-        })
+        }))
+    }
+
+    /// The same error without the key, which the server may have quoted.
+    fn without_key(&self, error: SpeechError) -> SpeechError {
+        match error {
+            SpeechError::Status { status, text } => SpeechError::Status {
+                status,
+                text: without_key(&text, self.key.as_ref()),
+            },
+            other => other,
+        }
     }
 }
 
