@@ -139,7 +139,7 @@ impl JournalWriter {
         }
         for _ in 0..MAX_LAST_SLICES {
             match work.journal_db.vacuum_free_pages() {
-                Ok(true) => {}
+                Ok(true) => work.checkpoint.after(work.journal_db.db, 0, SLICE_BYTES),
                 Ok(false) => break,
                 Err(fault) => {
                     tracing::warn!(%fault, "cannot vacuum the journal's free pages, which may have text of messages; the next start tries again");
@@ -339,7 +339,10 @@ impl WriterTask<'_, '_> {
             })
             .and_then(|more| Ok(more | (idle && self.journal_db.vacuum_free_pages()?)));
         let pause = match more {
-            Ok(true) => UPKEEP_PAUSE,
+            Ok(true) => {
+                self.checkpoint.after(self.journal_db.db, 0, SLICE_BYTES);
+                UPKEEP_PAUSE
+            }
             Ok(false) if !idle => UPKEEP_EVERY,
             Ok(false) => {
                 self.checkpoint.idle(self.journal_db.db);
@@ -382,19 +385,25 @@ const CHECKPOINT_PAGES: i64 = 4000;
 const LOW_DISK_BYTES: u64 = 64 << 20;
 /// Approximate bytes written between checks of the log.
 const CHECK_EVERY_BYTES: usize = 512 << 10;
+/// Approximate bytes that a slice of upkeep writes.
+const SLICE_BYTES: usize = 512 << 10;
 /// Approximate bytes that a command writes besides its payload.
 const COMMAND_OVERHEAD_BYTES: usize = 512;
 
-/// Bytes written since the log was checked.
+/// What was written to the log.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
+    /// Bytes since it was checked.
     written: usize,
+    /// Whether there is anything since it was checkpointed.
+    is_due: bool,
 }
 
 impl Checkpoint {
-    /// Notes a committed batch and checkpoints a long log.
+    /// Notes a committed batch or a slice of upkeep, and checkpoints a long log.
     pub(super) fn after(&mut self, db: &Connection, commands: usize, bytes: usize) {
         self.written += commands * COMMAND_OVERHEAD_BYTES + bytes + 4096;
+        self.is_due = true;
         if self.written < CHECK_EVERY_BYTES {
             return;
         }
@@ -402,12 +411,14 @@ impl Checkpoint {
         let max_pages = max_pages(free_bytes(db));
         if log(db, "NOOP").is_some_and(|log| log.pages - log.checkpointed > max_pages) {
             log(db, "PASSIVE");
+            self.is_due = false;
         }
     }
 
     /// Checkpoints while idle, if anything was written since.
     pub(super) fn idle(&mut self, db: &Connection) {
-        if std::mem::take(&mut self.written) > 0 {
+        self.written = 0;
+        if std::mem::take(&mut self.is_due) {
             log(db, "PASSIVE");
         }
     }
@@ -542,6 +553,10 @@ mod tests {
         write_page(&db);
         checkpoint.idle(&db);
         assert_eq!(checkpointed(&db), 0, "nothing was noted");
+        checkpoint.after(&db, 0, CHECK_EVERY_BYTES);
+        assert_eq!(checkpointed(&db), 0, "it was checked, and is not long");
+        checkpoint.idle(&db);
+        assert!(checkpointed(&db) > 0);
     }
 
     #[test]

@@ -723,6 +723,39 @@ fn the_line_of_an_interrupted_message_is_kept_as_long_as_its_record() {
 }
 
 #[test]
+fn the_log_stays_short_while_an_idle_journal_gives_space_back() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let open = |now| Journal::open_stepped(dir.path(), JournalSettings::default(), NOW, now).unwrap();
+    let mut now = std::time::Instant::now();
+    drop(open(now));
+    let db = Connection::open(schema::path_in(dir.path())).unwrap();
+    // Half of it is free, and the pages behind that are moved there.
+    let fill = "INSERT INTO quarantine (reason, line, at) VALUES ('not json', zeroblob(1 << 20), 0)";
+    for _ in 0..80 {
+        db.execute(fill, []).unwrap();
+    }
+    db.execute("DELETE FROM quarantine WHERE seq <= 40", []).unwrap();
+    drop(db);
+    let (_opened, mut steps) = open(now);
+    let size = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().len();
+    let before = size("journal.db");
+    let mut longest = 0;
+    now += Duration::from_secs(20);
+    for _ in 0..200 {
+        now += Duration::from_millis(20);
+        assert!(steps.step(now));
+        longest = longest.max(size("journal.db-wal"));
+    }
+    assert!(
+        size("journal.db") < before * 3 / 5,
+        "{} of {before}",
+        size("journal.db")
+    );
+    assert!(longest < 20 * MIB, "{longest}");
+}
+
+#[test]
 fn a_full_journal_forgets_finished_records_early_and_gives_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings {
