@@ -25,6 +25,9 @@ const IDLE_TICK: Duration = Duration::from_secs(3600);
 /// Sessions that are looked at and stopped: the last ones that were written in.
 const MAX_SESSIONS: usize = 64;
 
+/// What a Ctrl-C reads that was meant for a turn which ended by itself before.
+const TOO_LATE: &str = "(the turn had ended)";
+
 /// The keys of the chat.
 const KEYS: &str = "Keys: Ctrl-C stops the running turn, and pressed twice at an empty prompt it exits. Ctrl-D or /quit exits. Up \
                     recalls earlier messages, Tab completes commands, and a number answers a question.";
@@ -90,6 +93,8 @@ struct TerminalChat<'c> {
     /// Turns that had been stopped when a stop was requested.
     stopping: Option<u64>,
     turn: TurnState,
+    /// Whether the relay has a turn that could be stopped: when it has ended, its answer may still be on its way.
+    has_turn: bool,
     /// Turns that were stopped so far.
     turns_stopped: u64,
     prompt: Option<OpenPrompt>,
@@ -115,6 +120,7 @@ impl<'c> TerminalChat<'c> {
             sent: 0,
             stopping: None,
             turn: TurnState::Over,
+            has_turn: false,
             turns_stopped: 0,
             prompt: None,
             pressed: None,
@@ -142,16 +148,18 @@ impl<'c> TerminalChat<'c> {
                 .stopping
                 .take_if(|before| self.turns_stopped > *before)
                 .is_some();
+        self.has_turn = waiting || state.as_ref().is_some_and(|state| state.has_turn);
+        let mut is_late = false;
         self.turn = match &state {
             None => TurnState::Unknown {
                 typing_at: self.connector.typing_at(CHAT),
             },
-            Some(state) if state.is_busy || waiting => match self.stopping {
+            Some(state) if self.has_turn || state.has_rest => match self.stopping {
                 Some(_) => TurnState::Stopping,
                 None => TurnState::Running,
             },
             Some(_) => {
-                self.stopping = None;
+                is_late = self.stopping.take().is_some();
                 TurnState::Over
             }
         };
@@ -182,6 +190,9 @@ impl<'c> TerminalChat<'c> {
         if is_stopped {
             update.lines.push("(turn stopped)".to_owned());
         }
+        if is_late {
+            update.lines.push(TOO_LATE.to_owned());
+        }
         self.screen.show(&update.lines, &update.live);
         let is_over = match self.turn {
             TurnState::Over => true,
@@ -195,7 +206,7 @@ impl<'c> TerminalChat<'c> {
     /// Whether there may be a turn that was not asked to stop yet.
     fn is_stoppable(&self) -> bool {
         match self.turn {
-            TurnState::Running => true,
+            TurnState::Running => self.has_turn,
             TurnState::Stopping | TurnState::Over => false,
             TurnState::Unknown { .. } => self.stopping.is_none() && self.sent > 0,
         }
@@ -214,10 +225,13 @@ impl<'c> TerminalChat<'c> {
             }
             Input::Interrupt { typed, stops } => {
                 self.screen.interrupted(&typed);
-                if !(stops && self.stop()) && typed.is_empty() {
+                let is_stopping = stops && self.stop();
+                if !is_stopping && typed.is_empty() {
                     // First, so that a press after the note counts.
                     input.warned();
                     self.screen.note("(press Ctrl-C again to exit)");
+                } else if stops && !is_stopping {
+                    self.screen.note(TOO_LATE);
                 }
             }
             Input::Line(line) => {

@@ -132,8 +132,10 @@ impl RelayPlan {
 /// The state of the terminal's session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ChatSession {
-    /// Whether it runs or waits, or the relay has something left to send.
-    pub(super) is_busy: bool,
+    /// Whether a turn of it runs or waits.
+    pub(super) has_turn: bool,
+    /// Whether the relay has something left to store or to send.
+    pub(super) has_rest: bool,
     /// Turns that were stopped so far.
     pub(super) turns_stopped: u64,
     /// Who answers, while a turn runs.
@@ -269,7 +271,8 @@ impl DevRelay {
         status.map_or_else(
             |_| ChatSession::default(),
             |status| ChatSession {
-                is_busy: listed.is_some() || status.ends_uncommitted + status.ops_durable > 0,
+                has_turn: listed.is_some(),
+                has_rest: status.ends_uncommitted + status.ops_durable > 0,
                 turns_stopped: status.tally.turns_stopped,
                 agent: listed.and_then(|listed| listed.agent),
             },
