@@ -75,12 +75,17 @@ impl ErrorFormat {
     /// Prints the error and the hint; returns the exit code.
     pub(super) fn fail(self, code: u8, error: impl Display, hint: Option<&str>) -> ExitCode {
         if self == Self::Json {
-            let json = json!({"error": {"exit_code": code, "message": error.to_string(), "hint": hint}});
-            // Ignore a closed standard output: the exit code still reports the failure.
-            let _ = writeln!(stdout(), "{json}");
+            print_error(code, &error.to_string(), hint);
         }
         fail(code, error, hint)
     }
+}
+
+/// Prints an error as the JSON document of a verb that failed.
+pub(super) fn print_error(code: u8, error: &str, hint: Option<&str>) {
+    let json = json!({"error": {"exit_code": code, "message": error, "hint": hint}});
+    // Ignore a closed standard output: the exit code still reports the failure.
+    let _ = writeln!(stdout(), "{json}");
 }
 
 /// Prints the error and the hint; returns the exit code.

@@ -352,7 +352,7 @@ fn parse(words: &[OsString]) -> Result<Verb, ExitCode> {
         .try_get_matches_from(words)
         .or_else(|_| help::command().try_get_matches_from(words));
     let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let (Cli { global, verb }, matches) = parsed.map_err(|error| unknown_verb::report(&error))?;
+    let (Cli { global, verb }, matches) = parsed.map_err(|error| unknown_verb::report(words, &error))?;
     if global.json
         && let Some(words) = words_without_json(&matches)
     {

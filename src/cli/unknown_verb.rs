@@ -1,5 +1,6 @@
 //! A command line that cannot be parsed: the verbs of other programs lead to ours.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
@@ -10,15 +11,55 @@ use super::notify;
 use super::{Cli, VERSION};
 use crate::config::nearest;
 
-/// Reports the error, or prints what was asked for: help and the version are errors of the parser, too.
-pub(super) fn report(error: &clap::Error) -> ExitCode {
+/// What to do about a mistake that has no hint of its own.
+const HELP: &str = "for more information, try `--help`";
+
+/// Reports the error of these words, the program's name first, or prints what was asked for: help and the version are errors of
+/// the parser, too.
+pub(super) fn report(words: &[OsString], error: &clap::Error) -> ExitCode {
+    let words: Vec<String> = (words.iter().skip(1))
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let mistake = match explain(&words, error) {
+        Explained::Version => return print(format_args!("hermes-relay {}", *VERSION)),
+        Explained::Asked => None,
+        Explained::Mistake(what, hint) => Some((what, hint)),
+    };
+    let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
+    if asks_for_json(&words) && error.use_stderr() && !notify::report_usage(&words, error) {
+        let tip = tip(error);
+        let (what, hint) = match &mistake {
+            Some((what, hint)) => (what.clone(), Some(hint.as_str())),
+            None => (message(error), Some(tip.as_deref().unwrap_or(HELP))),
+        };
+        exit::print_error(code, &what, hint);
+    }
+    if let Some((what, hint)) = mistake {
+        return fail(code, what, Some(&hint));
+    }
+    // Nothing can be done if the terminal is gone.
+    let _ = error.print();
+    ExitCode::from(code)
+}
+
+/// What a command line that cannot be parsed is.
+enum Explained {
+    /// It asks for the version, as other programs are asked.
+    Version,
+    /// The parser says it all.
+    Asked,
+    /// What is wrong, and what was meant.
+    Mistake(String, String),
+}
+
+fn explain(words: &[String], error: &clap::Error) -> Explained {
     if error.kind() == ErrorKind::InvalidSubcommand
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
     {
-        let above = std::env::args_os().nth(1);
-        let is_first = above.as_ref().is_some_and(|first| first == word.as_str());
+        let above = first_verb(words);
+        let is_first = above.is_some_and(|first| first == word);
         if is_first && word == "version" {
-            return print(format_args!("hermes-relay {}", *VERSION));
+            return Explained::Version;
         }
         let is_service = above.is_some_and(|first| first == "service");
         let hint = meant(word, is_first, is_service).or_else(|| {
@@ -26,20 +67,55 @@ pub(super) fn report(error: &clap::Error) -> ExitCode {
             near_verb(word).filter(|_| is_first && !is_mended)
         });
         if let Some(hint) = hint {
-            return fail(exit::USAGE, format!("there is no command `{word}`"), Some(&hint));
+            return Explained::Mistake(format!("there is no command `{word}`"), hint);
         }
     }
     if error.kind() == ErrorKind::UnknownArgument
-        && let Some((word, hint)) = mistyped_option(std::env::args().skip(1))
+        && let Some((word, hint)) = mistyped_option(words.iter().cloned())
     {
-        return fail(exit::USAGE, format!("there is no option `{word}`"), Some(&hint));
+        return Explained::Mistake(format!("there is no option `{word}`"), hint);
     }
-    if error.use_stderr() {
-        notify::report_usage(std::env::args_os().skip(1), error);
+    Explained::Asked
+}
+
+/// The verb of a command line, after the options that every verb has.
+fn first_verb(words: &[String]) -> Option<&String> {
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--config" | "--state-dir" | "--log-level" => drop(words.next()),
+            option if option.starts_with('-') => {}
+            _ => return Some(word),
+        }
     }
-    // Nothing can be done if the terminal is gone.
-    let _ = error.print();
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+    None
+}
+
+/// Whether a command line has `--json` outside of texts.
+fn asks_for_json(words: &[String]) -> bool {
+    words
+        .iter()
+        .take_while(|word| *word != "--")
+        .any(|word| word == "--json")
+}
+
+/// An error of the parser on one line, without the usage.
+pub(super) fn message(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing".to_owned();
+    }
+    // The usage follows an empty line.
+    let text = error.render().to_string();
+    let lines = text.lines().take_while(|line| !line.is_empty());
+    let what = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    what.strip_prefix("error: ").unwrap_or(&what).to_owned()
+}
+
+/// What the parser suggests instead.
+fn tip(error: &clap::Error) -> Option<String> {
+    let text = error.render().to_string();
+    let tips = text.lines().filter_map(|line| line.trim().strip_prefix("tip: "));
+    Some(tips.collect::<Vec<_>>().join("; ")).filter(|tips| !tips.is_empty())
 }
 
 /// A word that was taken for the text of a verb although it looks like one of its options, and what was meant.
@@ -116,6 +192,45 @@ mod tests {
         ] {
             assert_eq!(meant(fine), None, "{fine}");
         }
+    }
+
+    #[test]
+    fn an_error_is_one_line_with_the_hint_of_the_parser() {
+        let line = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let error = Cli::command().try_get_matches_from(&words).unwrap_err();
+            let is_json = asks_for_json(&words[1..]);
+            (message(&error), tip(&error), is_json)
+        };
+        let (what, hint, is_json) = line("hermes-relay status --jsn --json");
+        assert_eq!(what, "unexpected argument '--jsn' found");
+        assert!(hint.unwrap().contains("'--json'") && is_json);
+        let (what, hint, is_json) = line("hermes-relay --json journal show");
+        assert!(what.ends_with("were not provided: <ID>"), "{what}");
+        assert!(hint.is_none() && is_json);
+        let (what, _, is_json) = line("hermes-relay journal --json");
+        assert!(what.contains("requires a subcommand") && is_json, "{what}");
+        let (what, _, is_json) = line("hermes-relay");
+        assert!(what == "a command is missing" && !is_json, "{what}");
+        let (_, _, is_json) = line("hermes-relay send --bogus -- --json");
+        assert!(!is_json, "it is the text");
+    }
+
+    #[test]
+    fn the_verb_follows_the_options_of_every_verb() {
+        let first = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            first_verb(&words).cloned()
+        };
+        for line in [
+            "dve --json",
+            "--json dve",
+            "--config run dve",
+            "--state-dir=a --log-level info dve run",
+        ] {
+            assert_eq!(first(line).as_deref(), Some("dve"), "{line}");
+        }
+        assert_eq!(first("--json --config"), None);
     }
 
     #[test]

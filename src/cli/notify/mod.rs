@@ -2,7 +2,6 @@
 
 mod targets;
 
-use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use super::caller::Caller;
 use super::exit::{self, errln, outln};
 use super::remote::{RemoteArgs, RemoteRelay};
 use super::skills;
+use super::unknown_verb;
 use crate::agent_connector::contract::{
     AgentAddress, CauseKind, DeliveryFailure, DeliveryKind, DeliveryOrigin, TriggerKind,
 };
@@ -230,18 +230,14 @@ fn print_refusal(address: &str, what: &str) {
     let _ = exit::print(serde_json::to_value(&dispatched).unwrap_or_default());
 }
 
-/// The same for a command line that cannot be parsed, if it is one of `notify --json`. `words` are those after the program's name.
-pub(super) fn report_usage(words: impl IntoIterator<Item = OsString>, error: &clap::Error) {
-    let words: Vec<String> = (words.into_iter())
-        .map(|word| word.to_string_lossy().into_owned())
-        .collect();
-    if let Some(address) = address_of_json(&words) {
-        // The error without the usage, which follows an empty line.
-        let text = error.render().to_string();
-        let lines = text.lines().take_while(|line| !line.is_empty());
-        let what = lines.map(str::trim).collect::<Vec<_>>().join(" ");
-        print_refusal(address, what.strip_prefix("error: ").unwrap_or(&what));
+/// The same for a command line that cannot be parsed, if it is one of `notify --json`; returns whether it is. `words` are those after
+/// the program's name.
+pub(super) fn report_usage(words: &[String], error: &clap::Error) -> bool {
+    let address = address_of_json(words);
+    if let Some(address) = address {
+        print_refusal(address, &unknown_verb::message(error));
     }
+    address.is_some()
 }
 
 /// The address in a command line of `notify --json`, empty if it has none; `None` for other command lines.

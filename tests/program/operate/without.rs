@@ -2,6 +2,8 @@
 
 use std::os::unix::net::UnixListener;
 
+use serde_json::{Value, json};
+
 use crate::operate::{connected, connector, verb};
 use crate::support::relay_process::Setup;
 
@@ -452,13 +454,13 @@ async fn an_error_is_json_too_where_json_was_asked_for() {
     ] {
         let output = verb(&setup, args).await;
         assert_eq!(output.code, code, "{args:?}: {output:?}");
-        let document: serde_json::Value = serde_json::from_str(&output.out).expect("one JSON document");
+        let document: Value = serde_json::from_str(&output.out).expect("one JSON document");
         assert_eq!(document["error"]["exit_code"], code, "{args:?}: {document}");
         let message = document["error"]["message"].as_str().unwrap();
         assert!(output.err.contains(message), "{args:?}: {output:?}");
     }
     let health = verb(&setup, &["health", "--json", "--config", &wrong]).await;
-    let document: serde_json::Value = serde_json::from_str(&health.out).expect("one JSON document");
+    let document: Value = serde_json::from_str(&health.out).expect("one JSON document");
     assert!(health.code == 1 && document["ready"] == false, "{health:?}");
 }
 
@@ -547,5 +549,47 @@ async fn an_option_with_a_typo_is_named_and_not_taken_for_the_text() {
     assert!(
         typo.err.contains("there is no option `--silnt`") && typo.err.contains("`--silent`"),
         "{typo:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_invalid_command_line_with_json_is_one_error_object() {
+    let setup = Setup::new();
+    for (args, what) in [
+        (&["status", "--json", "--jsn"][..], "unexpected argument '--jsn'"),
+        (&["--json", "journal", "show"], "<ID>"),
+        (&["journal", "list", "--json", "--section", "inbx"], "'inbx'"),
+        (&["--json", "staus"], "'staus'"),
+        (&["--json", "dve"], "there is no command `dve`"),
+        (
+            &["send", "--json", "--chat", "c", "--silnt", "x"],
+            "there is no option `--silnt`",
+        ),
+        (&["journal", "--json"], "requires a subcommand"),
+        (&["--json"], "requires a subcommand"),
+        (&["completions", "tcsh", "--json"], "'tcsh'"),
+    ] {
+        let refused = verb(&setup, args).await;
+        assert_eq!(refused.out.lines().count(), 1, "{args:?}: {refused:?}");
+        let document: Value = serde_json::from_str(&refused.out).unwrap();
+        let error = &document["error"];
+        let message = error["message"].as_str().unwrap_or_default();
+        assert!(message.contains(what), "{args:?}: {refused:?}");
+        assert!(
+            !message.contains('\n') && error["hint"].is_string(),
+            "{refused:?}"
+        );
+        assert_eq!((refused.code, &error["exit_code"]), (2, &json!(2)), "{args:?}");
+        let without: Vec<&str> = args.iter().filter(|arg| **arg != "--json").copied().collect();
+        let text = verb(&setup, &without).await;
+        assert_eq!((text.code, text.out.as_str()), (2, ""), "{without:?}");
+    }
+    // A notice that nobody got has its own document.
+    let notice = verb(&setup, &["notify", "ops", "--json", "--kid", "x"]).await;
+    let document: Value = serde_json::from_str(&notice.out).unwrap();
+    assert_eq!(
+        (notice.code, &document["agent"]),
+        (2, &json!("ops")),
+        "{notice:?}"
     );
 }
