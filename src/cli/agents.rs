@@ -82,7 +82,7 @@ pub(super) fn run(args: &AgentsArgs, process: &ProcessEnv<'_>) -> ExitCode {
         AgentsVerb::Test { shared, .. } => (shared, ErrorFormat::Text),
     };
     let loaded = match config::load(&Sources {
-        flags: shared.flags(),
+        flags: shared.relay_flags(),
         env: process.env,
     }) {
         Ok(loaded) => loaded,

@@ -71,7 +71,7 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
             json,
             changed,
         } => match config::load(&Sources {
-            flags: shared.flags(),
+            flags: shared.relay_flags(),
             env,
         }) {
             Ok(loaded) => show(&loaded, *json, *changed),
@@ -81,10 +81,7 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
 }
 
 fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
-    let flags = Flags {
-        config: file.map(Path::to_owned),
-        ..Flags::default()
-    };
+    let flags = Flags::of_relay(file.map(Path::to_owned), None);
     let sources = Sources { flags, env };
     let Some(found) = config::settings_file(&sources) else {
         let hint = "name one, or write one with `hermes-relay init`";

@@ -57,6 +57,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::agent::child::BaseEnv;
+use crate::config::env::PARENT_CONFIG;
 use crate::config::{Flags, LogFormat, LogLevel, Settings};
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentBuildError, AgentEnvironment, build_agents};
@@ -278,6 +279,14 @@ impl SharedArgs {
             ..Flags::default()
         }
     }
+
+    /// The same for verbs about a relay that is there already.
+    fn relay_flags(&self) -> Flags {
+        Flags {
+            finds_relay: true,
+            ..self.flags()
+        }
+    }
 }
 
 /// The environment of the process.
@@ -294,7 +303,7 @@ impl ProcessEnv<'_> {
         Self {
             env: self.env,
             base: match file.map(std::path::absolute) {
-                Some(Ok(file)) => base.provide(remote::CONFIG, file),
+                Some(Ok(file)) => base.provide(PARENT_CONFIG, file),
                 _ => base,
             },
         }

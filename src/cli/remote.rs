@@ -11,12 +11,8 @@ use super::Environment;
 use super::caller::{self, Refusal, TurnVariables};
 use super::exit::{self, ErrorFormat};
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
-use crate::relay::STATE_DIR;
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
-
-/// The variable with the relay's settings file for its children.
-pub(super) const CONFIG: &str = "RELAY_CONFIG";
 
 /// Which relay to call.
 #[derive(Args, Debug, Clone)]
@@ -54,20 +50,9 @@ impl RemoteArgs {
         Self::new(config, None)
     }
 
-    /// Finds the relay with the same settings as `run`.
+    /// Finds the relay with the same settings as `run`; in an agent's shell, the one that started it.
     pub(super) fn load(&self, env: Environment<'_>) -> Result<RemoteRelay, ConfigError> {
-        // In an agent's shell: the relay that started it, unless another one is named.
-        let is_named = self.config.is_some() || self.state_dir.is_some();
-        let own = |name: &str| {
-            env(name)
-                .filter(|path| !is_named && !path.is_empty())
-                .map(PathBuf::from)
-        };
-        let flags = Flags {
-            config: self.config.clone().or_else(|| own(CONFIG)),
-            state_dir: self.state_dir.clone().or_else(|| own(STATE_DIR)),
-            ..Flags::default()
-        };
+        let flags = Flags::of_relay(self.config.clone(), self.state_dir.clone());
         let loaded = config::load(&Sources { flags, env })?;
         let errors = ErrorFormat::new(self.json);
         Ok(RemoteRelay::new(loaded, errors, env))

@@ -25,6 +25,10 @@ pub(super) const HERMES_HOME: &str = "HERMES_HOME";
 pub(super) const HOME: &str = "HOME";
 pub(super) const CONFIG: &str = "HERMES_RELAY_CONFIG";
 pub(super) const RELAY_STATE_DIR: &str = "HERMES_RELAY_STATE_DIR";
+/// What a relay tells its children: where its journal is, and its settings file. Nothing of it is secret.
+pub const PARENT_STATE_DIR: &str = "RELAY_STATE_DIR";
+/// See [`PARENT_STATE_DIR`].
+pub const PARENT_CONFIG: &str = "RELAY_CONFIG";
 pub(super) const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 pub(super) const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
@@ -32,7 +36,7 @@ pub(super) const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 const ALLOW_BOTS: &str = "_ALLOW_BOTS";
 
 /// The variables that set no setting directly.
-const OTHERS: [Variable; 4] = [
+const OTHERS: [Variable; 6] = [
     own(
         FLY_APP_NAME,
         "with FLY_MACHINE_ID: the machine that `sleep.action: suspend` suspends",
@@ -43,6 +47,11 @@ const OTHERS: [Variable; 4] = [
         CONFIG,
         "settings file; default relay.yaml in Hermes' home, then /etc/hermes-relay/config.yaml",
     ),
+    own(
+        PARENT_STATE_DIR,
+        "set by the relay for its agents' processes: its state directory, by which commands in their shells find it",
+    ),
+    own(PARENT_CONFIG, "the same for its settings file"),
 ];
 
 /// All variables except those of platforms, such as `<PLATFORM>_ALLOW_BOTS`, each with the dotted key of its setting.

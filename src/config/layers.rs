@@ -207,6 +207,7 @@ fn own_path(
 ) -> Option<PathBuf> {
     let named = sources.flags.config.clone();
     named
+        .or_else(|| sources.flags.in_parent(sources.env, env::PARENT_CONFIG))
         .or_else(|| (sources.env)(env::CONFIG).and_then(non_empty).map(PathBuf::from))
         .or_else(|| {
             let candidates = [home.map(|home| home.join("relay.yaml")), Some(system.to_owned())];

@@ -80,6 +80,28 @@ pub struct Flags {
     pub log_level: Option<LogLevel>,
     /// Log format.
     pub log_format: Option<LogFormat>,
+    /// Whether this looks for a relay that is there already: in an agent's shell, the one that started the agent, unless the
+    /// command line names a file or a directory.
+    pub finds_relay: bool,
+}
+
+impl Flags {
+    /// The relay with this settings file and this state directory; see [`Self::finds_relay`].
+    pub fn of_relay(config: Option<PathBuf>, state_dir: Option<PathBuf>) -> Self {
+        Self {
+            config,
+            state_dir,
+            finds_relay: true,
+            ..Self::default()
+        }
+    }
+
+    /// What the relay that started this process says in this variable, where that relay is looked for.
+    fn in_parent(&self, env: &dyn Fn(&str) -> Option<String>, name: &str) -> Option<PathBuf> {
+        let is_sought = self.finds_relay && self.config.is_none() && self.state_dir.is_none();
+        let value = is_sought.then(|| env(name)).flatten();
+        value.filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
 }
 
 /// The sources of settings, besides files.

@@ -15,15 +15,12 @@ use super::transport::USER_AGENT;
 use crate::agent::child::BaseEnv;
 use crate::agent::guard::{BreakerSettings, Guards, TimeLimits, WorkdirCheck};
 use crate::agent::{AcpAgent, Agent, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent};
-use crate::config::env::TELEGRAM_BOT_TOKEN;
+use crate::config::env::{PARENT_STATE_DIR, TELEGRAM_BOT_TOKEN};
 use crate::config::secret::{self, SecretError};
 use crate::config::{AgentEntry, Backend, Settings};
 use crate::net::http::HttpEgress;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
-
-/// The variable with the relay's state directory for its children, so that `hermes-relay` in their shells finds it.
-pub const STATE_DIR: &str = "RELAY_STATE_DIR";
 
 /// Where files of workers are kept until they are sent, below the state directory.
 const WORKER_FILES: &str = "from-workers";
@@ -79,7 +76,7 @@ pub fn build_agents(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
     let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
-    let base = without_keys(settings, &environment.base).provide(STATE_DIR, state_dir.clone());
+    let base = without_keys(settings, &environment.base).provide(PARENT_STATE_DIR, state_dir.clone());
     let base = Arc::new(base);
     let egress = HttpEgress {
         tls: environment.tls.clone(),

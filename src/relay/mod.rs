@@ -52,9 +52,7 @@ mod walk;
 
 #[cfg(feature = "nats")]
 pub use build_agents::nats_settings;
-pub use build_agents::{
-    AgentBuildError, AgentEnvironment, STATE_DIR, agent_keys, build_agents, without_keys,
-};
+pub use build_agents::{AgentBuildError, AgentEnvironment, agent_keys, build_agents, without_keys};
 #[cfg(feature = "nats")]
 pub(crate) use builder::journal_settings;
 pub use builder::{BuildError, Relay, RelayBuilder, bot_client, check_bot_tokens, discord_client};

@@ -67,7 +67,7 @@ pub(super) fn run(args: &ConformanceArgs, process: &ProcessEnv<'_>) -> ExitCode 
     };
     let flags = Flags {
         url: Some(args.url.clone()),
-        ..args.shared.flags()
+        ..args.shared.relay_flags()
     };
     let env = process.env;
     let loaded = match config::load(&Sources { flags, env }) {

@@ -80,7 +80,7 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
         url: args.url.clone(),
         state_dir: (args.state_dir.clone()).or_else(|| args.shared.state_dir.clone()),
         telegram: args.telegram,
-        ..args.shared.flags()
+        ..args.shared.relay_flags()
     };
     let consent = Consent {
         dial: args.dial,

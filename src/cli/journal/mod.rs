@@ -198,11 +198,7 @@ impl SectionArg {
 
 /// Runs the verb.
 pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
-    let flags = Flags {
-        config: args.config.clone(),
-        state_dir: args.state_dir.clone(),
-        ..Flags::default()
-    };
+    let flags = Flags::of_relay(args.config.clone(), args.state_dir.clone());
     let errors = ErrorFormat::new(args.json);
     let loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,

@@ -100,14 +100,10 @@ struct RedactArgs {
 
 /// Runs the verb.
 pub(super) fn run(args: &LogsArgs, process: &ProcessEnv<'_>) -> ExitCode {
-    if let Some(LogsCommand::Redact(args)) = &args.action {
-        return redact(args, process);
+    if let Some(LogsCommand::Redact(redacted)) = &args.action {
+        return redact(redacted, args.state_dir.as_deref(), process);
     }
-    let flags = Flags {
-        config: args.config.clone(),
-        state_dir: args.state_dir.clone(),
-        ..Flags::default()
-    };
+    let flags = Flags::of_relay(args.config.clone(), args.state_dir.clone());
     let env = process.env;
     match config::load(&Sources { flags, env }) {
         Ok(loaded) => show::run(&loaded.settings, args.lines, args.follow, env),
@@ -115,11 +111,8 @@ pub(super) fn run(args: &LogsArgs, process: &ProcessEnv<'_>) -> ExitCode {
     }
 }
 
-fn redact(args: &RedactArgs, process: &ProcessEnv<'_>) -> ExitCode {
-    let flags = Flags {
-        config: args.config.clone(),
-        ..Flags::default()
-    };
+fn redact(args: &RedactArgs, state_dir: Option<&Path>, process: &ProcessEnv<'_>) -> ExitCode {
+    let flags = Flags::of_relay(args.config.clone(), state_dir.map(Path::to_owned));
     let env = process.env;
     let loaded = config::load(&Sources { flags, env });
     let (secrets, coverage) = match &loaded {

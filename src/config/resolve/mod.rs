@@ -373,6 +373,9 @@ impl Layers<'_> {
         const KEY: &str = "state_dir";
         if let Some(path) = self.flags.state_dir.clone() {
             settings.state_dir = self.record(KEY, Origin::Flag, path);
+        } else if let Some(path) = self.flags.in_parent(self.process, env::PARENT_STATE_DIR) {
+            let origin = Origin::Env(env::PARENT_STATE_DIR.to_owned());
+            settings.state_dir = self.record(KEY, origin, path);
         } else if let Some((path, origin)) = self.in_process(env::RELAY_STATE_DIR) {
             settings.state_dir = self.record(KEY, origin, path.into());
         } else if let Some((list, origin)) = self.in_process(env::STATE_DIRECTORY)

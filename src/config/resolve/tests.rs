@@ -7,8 +7,8 @@ use secrecy::ExposeSecret as _;
 
 use super::*;
 use crate::adapter::SlackReplyMode;
-use crate::config::LogLevel;
 use crate::config::test_home::TestHome;
+use crate::config::{Flags, LogLevel};
 
 #[test]
 fn without_settings_everything_is_a_default() {
@@ -263,6 +263,37 @@ fn the_state_directory_has_its_own_order() {
     let user = bare.dir.path().to_str().unwrap().to_owned();
     let bare = bare.env("HOME", &user);
     assert_eq!(place(&bare), bare.path(".hermes/relay"));
+}
+
+#[test]
+fn a_command_in_an_agents_shell_finds_the_relay_that_started_it_unless_it_names_another() {
+    let home = TestHome::new()
+        .file("relay.yaml", "state_dir: own\nagent: noop\n")
+        .file("other.yaml", "state_dir: named-in-file\n");
+    let other = home.path("other.yaml").display().to_string();
+    let mut home = home
+        .env("RELAY_CONFIG", &other)
+        .env("RELAY_STATE_DIR", "/of-parent")
+        .env("HERMES_RELAY_STATE_DIR", "/variable");
+    let found = |home: &TestHome| {
+        let loaded = home.load();
+        let origin = loaded.origins.of("state_dir").clone();
+        (loaded.own_file, loaded.settings.state_dir, origin)
+    };
+    let (own, variable) = (
+        Some(home.path("relay.yaml")),
+        Origin::Env("HERMES_RELAY_STATE_DIR".into()),
+    );
+    // What starts a relay is not told by another one where.
+    assert_eq!(found(&home), (own.clone(), "/variable".into(), variable.clone()));
+    home.flags = Flags::of_relay(None, None);
+    let parent = Origin::Env("RELAY_STATE_DIR".into());
+    let other = Some(home.path("other.yaml"));
+    assert_eq!(found(&home), (other, "/of-parent".into(), parent));
+    home.flags = Flags::of_relay(own.clone(), None);
+    assert_eq!(found(&home), (own.clone(), "/variable".into(), variable));
+    home.flags = Flags::of_relay(None, Some("/flag".into()));
+    assert_eq!(found(&home), (own, "/flag".into(), Origin::Flag));
 }
 
 #[test]

@@ -299,18 +299,9 @@ const ATTEMPTS: [(&str, &str); 18] = [
     ("stop", "is no owner"),
     ("reload", "is no owner"),
     ("handover", "is no owner"),
-    (
-        "journal drop message:1 --yes --state-dir $RELAY_STATE_DIR",
-        "is no owner",
-    ),
-    (
-        "journal retry message:1 --state-dir $RELAY_STATE_DIR",
-        "is no owner",
-    ),
-    (
-        "journal show message:1 --text --state-dir $RELAY_STATE_DIR",
-        "is no owner",
-    ),
+    ("journal drop message:1 --yes", "is no owner"),
+    ("journal retry message:1", "is no owner"),
+    ("journal show message:1 --text", "is no owner"),
 ];
 
 /// A relay's files for a guest, a user and an owner, whose agent does what they name.

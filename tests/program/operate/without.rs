@@ -593,3 +593,48 @@ async fn an_invalid_command_line_with_json_is_one_error_object() {
         "{notice:?}"
     );
 }
+
+#[tokio::test]
+async fn a_command_in_an_agents_shell_is_about_the_relay_that_started_the_agent() {
+    let relay = Setup::new();
+    relay.write("noop.yaml", "agent: noop\n");
+    let (file, state) = (relay.home().join("noop.yaml"), relay.state_dir());
+    let [file, state] = [file, state].map(|path| path.display().to_string());
+    let shell = Setup::new()
+        .without_env("HERMES_RELAY_STATE_DIR")
+        .env("RELAY_CONFIG", &file)
+        .env("RELAY_STATE_DIR", &state);
+    let shown = verb(&shell, &["config", "show", "--changed", "--json"])
+        .await
+        .json();
+    let row = |key: &str| {
+        let mut rows = shown["settings"].as_array().unwrap().iter();
+        let row = rows.find(|row| row["key"] == key).unwrap();
+        (row["value"].clone(), row["origin"].clone())
+    };
+    assert_eq!(
+        row("state_dir"),
+        (json!(state), json!("environment RELAY_STATE_DIR"))
+    );
+    assert_eq!(row("agent"), (json!("noop"), json!(file)));
+    let checked = verb(&shell, &["config", "check"]).await;
+    assert!(checked.out.contains(&file), "{checked:?}");
+    let diagnosed = verb(&shell, &["doctor", "--verbose"]).await;
+    assert!(
+        diagnosed.out.contains(&file) && diagnosed.out.contains(&state),
+        "{diagnosed:?}"
+    );
+    let agents = verb(&shell, &["agents", "list", "--json"]).await.json();
+    let answers = |agent: &&Value| agent["answers"] == true;
+    let answers: Vec<_> = agents.as_array().unwrap().iter().filter(answers).collect();
+    assert!(answers.len() == 1 && answers[0]["name"] == "noop", "{agents}");
+    let journal = verb(&shell, &["journal", "list"]).await;
+    assert!(journal.code == 1 && journal.err.contains(&state), "{journal:?}");
+    // Another one, by its name.
+    let other = shell.home().join("other").display().to_string();
+    let journal = verb(&shell, &["journal", "list", "--state-dir", &other]).await;
+    assert!(
+        journal.err.contains(&other) && !journal.err.contains(&state),
+        "{journal:?}"
+    );
+}
