@@ -56,12 +56,12 @@ enum LogsCommand {
     Redact(RedactArgs),
 }
 
-/// Remove secrets and personal ids from a log before you share it.
+/// Remove secrets, and ids and names of people and chats, from a log before you share it.
 ///
 /// Reads standard input or files and writes to standard output. It removes the secrets of this installation, which it
 /// reads from the same settings, files and variables as `run` and from Hermes' `.env`, and whatever looks like a secret:
-/// bearers, tokens, keys in well-known formats, values named secret, token, key or password, and logins in URLs. Ids of
-/// chats and people become `<id-1>`, `<id-2>`; the same id always gets the same name, so the log stays readable.
+/// bearers, tokens, pairing codes, keys in well-known formats, values named secret, token, key or password, and logins in URLs. Ids and
+/// names of chats and people become `<id-1>`, `<id-2>`; the same one always becomes the same, so the log stays readable.
 ///
 /// Run it as the user that runs the relay: other users cannot read its secrets. It finds much, but not everything: read the
 /// result before you post it.
@@ -90,7 +90,7 @@ struct RedactArgs {
     /// Print the report of --check as JSON.
     #[arg(long, requires = "check")]
     json: bool,
-    /// Keep the ids of chats and people.
+    /// Keep the ids and names of chats and people; secrets and pairing codes are removed all the same.
     #[arg(long)]
     keep_ids: bool,
     /// Logs to read in order; `-` is standard input [default: -].
