@@ -163,6 +163,26 @@ mod tests {
     }
 
     #[test]
+    fn the_options_of_every_command_are_taken_behind_every_command() {
+        fn check(command: &Command, above: &str) {
+            let name = format!("{above} {}", command.get_name());
+            for below in command
+                .get_subcommands()
+                .filter(|below| below.get_name() != "help")
+            {
+                check(below, &name);
+            }
+            for option in ["config", "state_dir", "json", "log_level"] {
+                let is_known = command.get_arguments().any(|arg| arg.get_id() == option);
+                assert!(is_known, "{name} has no {option}");
+            }
+        }
+        let mut program = Cli::command();
+        program.build();
+        check(&program, "");
+    }
+
+    #[test]
     fn the_full_help_is_asked_for_in_two_ways() {
         let asks = |words: &[&str]| is_full_help(words.iter().map(OsString::from));
         assert!(asks(&["help", "--all"]) && asks(&["--help", "--all"]));

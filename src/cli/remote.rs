@@ -18,13 +18,13 @@ use crate::serve::client::{self, ClientError};
 #[derive(Args, Debug, Clone)]
 pub(super) struct RemoteArgs {
     /// Settings file, which may name the state directory.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// State directory of the relay [default: as for `run`].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
     /// Print JSON on one line, errors included.
-    #[arg(long)]
+    #[arg(long, global = true)]
     pub(super) json: bool,
 }
 

@@ -39,7 +39,7 @@ pub(super) struct LogsArgs {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// State directory of the relay [default: as for `run`].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
     /// Show new lines as they come, until Ctrl-C.
     #[arg(long, short)]
