@@ -640,3 +640,18 @@ async fn a_command_in_an_agents_shell_is_about_the_relay_that_started_the_agent(
         "{journal:?}"
     );
 }
+
+#[tokio::test]
+async fn a_look_at_the_rules_makes_no_files() {
+    let setup = Setup::new();
+    let rules = verb(&setup, &["access", "list"]).await;
+    assert!(
+        rules.code == 0 && rules.out.starts_with("mode upstream"),
+        "{rules:?}"
+    );
+    let pending = verb(&setup, &["access", "pending", "--json"]).await.json();
+    assert_eq!(pending, json!({"pending": [], "has_owner": false}));
+    let log = verb(&setup, &["access", "log"]).await;
+    assert_eq!((log.code, log.out.as_str()), (0, "no entries\n"), "{log:?}");
+    assert!(!setup.state_dir().exists());
+}
