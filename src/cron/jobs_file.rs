@@ -126,7 +126,7 @@ pub fn export(mut jobs: Vec<Job>, rest: Map<String, Value>, now: Timestamp, zone
 /// What is worth knowing about an imported job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportNote {
-    /// Its next run was past, and is then instead.
+    /// It had no next run, or one that was past; it is then.
     Moved(Timestamp),
     /// Its only run was past: it is paused.
     Late,
@@ -140,7 +140,7 @@ impl ImportNote {
     /// For people.
     pub fn text(&self, zone: &TimeZone) -> String {
         match self {
-            Self::Moved(next) => format!("its next run was past; it is {} now", format(*next, zone)),
+            Self::Moved(next) => format!("its next run is {}", format(*next, zone)),
             Self::Late => {
                 "its time is past, so it is paused; give it another schedule and resume it".to_owned()
             }

@@ -12,7 +12,9 @@ mod suggest;
 
 use std::fmt;
 
+use jiff::SignedDuration;
 pub use jiff::Timestamp;
+use jiff::civil::DateTime;
 pub use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
@@ -235,17 +237,13 @@ impl Schedule {
                 (next > base).then_some(next)
             }
             Timing::Cron { fields, .. } => {
-                let mut wall = zone.to_datetime(base);
-                // The second pass of a repeated hour can need a second look, no more.
-                for _ in 0..3 {
-                    wall = fields.next_after(wall)?;
-                    let ambiguous = zone.to_ambiguous_timestamp(wall);
-                    let candidates = [ambiguous.compatible(), ambiguous.later()];
-                    if let Some(next) = candidates.into_iter().flatten().find(|next| *next > base) {
-                        return Some(next);
-                    }
-                }
-                None
+                let wall = zone.to_datetime(base);
+                // Times that the clocks skipped run after those on the wall that follow the change.
+                let skipped = skipped_before(base, zone).and_then(|skipped| wall.checked_sub(skipped).ok());
+                let walls = [Some(wall), skipped].into_iter().flatten();
+                walls
+                    .filter_map(|wall| next_on_wall(fields, wall, base, zone))
+                    .min()
             }
         }
     }
@@ -256,6 +254,34 @@ impl Schedule {
             .take(count)
             .collect()
     }
+}
+
+/// The first run after `base` of the times after this one on the wall.
+fn next_on_wall(
+    fields: &CronFields,
+    mut wall: DateTime,
+    base: Timestamp,
+    zone: &TimeZone,
+) -> Option<Timestamp> {
+    // The second pass of a repeated hour can need a second look, no more.
+    for _ in 0..3 {
+        wall = fields.next_after(wall)?;
+        let ambiguous = zone.to_ambiguous_timestamp(wall);
+        let candidates = [ambiguous.compatible(), ambiguous.later()];
+        if let Some(next) = candidates.into_iter().flatten().find(|next| *next > base) {
+            return Some(next);
+        }
+    }
+    None
+}
+
+/// How far the clocks were put forward, if times that they skipped are still to run at `base`.
+fn skipped_before(base: Timestamp, zone: &TimeZone) -> Option<SignedDuration> {
+    let change = zone.preceding(plus_secs(base, 1)).next()?.timestamp();
+    let offset = |at: Timestamp| zone.to_offset(at).seconds();
+    let skipped = i64::from(offset(change) - offset(plus_secs(change, -1)));
+    let since = base.as_second() - change.as_second();
+    (since < skipped).then(|| SignedDuration::from_secs(skipped))
 }
 
 #[cfg(test)]

@@ -438,6 +438,79 @@ fn a_change_of_the_clocks_moves_no_daily_job() {
     );
 }
 
+#[test]
+fn every_time_that_the_clocks_skip_runs_later_by_the_change() {
+    for (text, name, base, expected) in [
+        (
+            "15,45 2 * * *",
+            "America/New_York",
+            "2027-03-14T06:00:00Z",
+            &[
+                "2027-03-14T07:15:00Z",
+                "2027-03-14T07:45:00Z",
+                "2027-03-15T06:15:00Z",
+            ][..],
+        ),
+        (
+            "*/20 2 * * *",
+            "Europe/Berlin",
+            "2027-03-28T00:30:00Z",
+            &[
+                "2027-03-28T01:00:00Z",
+                "2027-03-28T01:20:00Z",
+                "2027-03-28T01:40:00Z",
+                "2027-03-29T00:00:00Z",
+            ],
+        ),
+        // What is on the wall after the change runs between them, and at the same time once.
+        (
+            "0,30 2,3 * * *",
+            "Europe/Berlin",
+            "2027-03-28T00:30:00Z",
+            &[
+                "2027-03-28T01:00:00Z",
+                "2027-03-28T01:30:00Z",
+                "2027-03-29T00:00:00Z",
+            ],
+        ),
+        (
+            "45 2,3 * * *",
+            "Europe/Berlin",
+            "2027-03-28T01:10:00Z",
+            &["2027-03-28T01:45:00Z", "2027-03-29T00:45:00Z"],
+        ),
+        // Half an hour in Lord Howe, a whole day in Samoa.
+        (
+            "*/10 2 * * *",
+            "Australia/Lord_Howe",
+            "2026-10-03T15:20:00Z",
+            &[
+                "2026-10-03T15:30:00Z",
+                "2026-10-03T15:40:00Z",
+                "2026-10-03T15:50:00Z",
+                "2026-10-04T15:00:00Z",
+            ],
+        ),
+        (
+            "0 8,20 30 * *",
+            "Pacific/Apia",
+            "2011-12-30T09:00:00Z",
+            &[
+                "2011-12-30T18:00:00Z",
+                "2011-12-31T06:00:00Z",
+                "2012-01-29T18:00:00Z",
+            ],
+        ),
+    ] {
+        let (zone, base) = (zone(name).unwrap(), base.parse().unwrap());
+        let schedule = Schedule::parse(text, base, &zone).unwrap();
+        let first = schedule.next_after(base, &zone).unwrap();
+        let runs = schedule.runs_from(first, &zone, expected.len());
+        let runs: Vec<String> = runs.iter().map(ToString::to_string).collect();
+        assert_eq!(runs, expected, "{text} in {name}");
+    }
+}
+
 /// Zones with whole, half and quarter hour offsets, changes of one hour and of half an hour, in both hemispheres.
 const ZONES: [&str; 10] = [
     "UTC",
