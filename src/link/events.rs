@@ -286,6 +286,26 @@ pub enum TimerReason {
 }
 
 impl Link {
+    /// When it dials next, while it waits for that.
+    pub fn next_dial(&self) -> Option<Deadline> {
+        match self.state {
+            LinkState::Waiting { until, .. } | LinkState::Dormant { until } => {
+                Some(self.held_after(until).unwrap_or(until))
+            }
+            LinkState::Dialing { .. }
+            | LinkState::Greeting { .. }
+            | LinkState::Live(_)
+            | LinkState::Closing { .. }
+            | LinkState::Ended(_) => None,
+        }
+    }
+
+    /// Until when dials are held, if that is later than the one that is due.
+    fn held_after(&self, due: Deadline) -> Option<Deadline> {
+        let seen = self.clock.seen();
+        self.hold.filter(|hold| hold.on_mono(seen) > due.on_mono(seen))
+    }
+
     /// The next deadline; `None` only if the link has ended.
     pub fn poll_timeout(&self) -> Option<Timer> {
         let seen = self.clock.seen();
@@ -293,10 +313,9 @@ impl Link {
         let glance = seen.mono.saturating_add(self.settings.glance);
         let (due, reason) = match &self.state {
             LinkState::Waiting { until, .. } | LinkState::Dormant { until } => {
-                let redial = (at(*until), TimerReason::Redial);
-                match self.hold {
-                    Some(hold) if at(hold) > redial.0 => (at(hold), TimerReason::HoldCeiling),
-                    _ => redial,
+                match self.held_after(*until) {
+                    Some(hold) => (at(hold), TimerReason::HoldCeiling),
+                    None => (at(*until), TimerReason::Redial),
                 }
             }
             LinkState::Dialing { until, .. } => (at(*until), TimerReason::DialTimeout),

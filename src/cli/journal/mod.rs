@@ -300,8 +300,8 @@ fn retry(relay: &RemoteRelay, id: Item, as_json: bool, out: &mut impl Write) -> 
                 JournalEntry::name(id),
                 listed.state
             ),
-            "only a message whose turn was interrupted, and an op that was sent or dropped, can be retried; queued and pending \
-             entries need no retry",
+            "only a message of a chat whose turn was interrupted, and an op that was sent or dropped, can be retried; queued and \
+             pending entries need no retry, and a job runs again with `hermes-relay cron run`",
         ),
         RepairFailure::Other(error) => error,
     })?;

@@ -154,9 +154,10 @@ fn a_held_dial_waits_for_its_release() {
         world.link.poll_timeout().unwrap().reason,
         TimerReason::HoldCeiling
     );
+    assert!(world.link.next_dial().is_some_and(|dial| !dial.passed(world.now)));
     world.link.release_redial(world.now);
     world.dialing();
-    assert_eq!(world.link.hold, None);
+    assert_eq!((world.link.hold, world.link.next_dial()), (None, None));
 }
 
 #[test]

@@ -493,14 +493,7 @@ impl Driving {
     }
 
     fn retry_at_ms(&self) -> Option<i64> {
-        match self.link.state() {
-            LinkState::Waiting { until, .. } | LinkState::Dormant { until } => Some(until.unix_ms),
-            LinkState::Dialing { .. }
-            | LinkState::Greeting { .. }
-            | LinkState::Live(_)
-            | LinkState::Closing { .. }
-            | LinkState::Ended(_) => None,
-        }
+        self.link.next_dial().map(|dial| dial.unix_ms)
     }
 
     /// Learns from a refusal or a handshake which secret is good. `true` when another one is tried now, so that the
