@@ -240,7 +240,7 @@ fn cost(line: &[u8], runs: usize) -> Duration {
         .map(|_| {
             let start = processor_time();
             let _ = std::hint::black_box(ConnectorFrame::decode(line));
-            processor_time() - start
+            processor_time().saturating_sub(start)
         })
         .min()
         .expect("at least one run")
