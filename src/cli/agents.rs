@@ -88,6 +88,7 @@ pub(super) fn run(args: &AgentsArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return errors.fail(exit::CONFIGURATION, error, None),
     };
+    let process = &process.with_config(loaded.own_file.as_deref());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else {
         return errors.fail(exit::INTERNAL, "cannot start the runtime", None);

@@ -102,6 +102,26 @@ fn one_turn_is_run_and_its_end_is_the_exit_code() {
 }
 
 #[test]
+fn an_agent_is_told_the_settings_file_and_the_state_directory_of_whoever_started_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = "cat > /dev/null; echo \"$RELAY_CONFIG $RELAY_STATE_DIR\"";
+    let agent = format!("{{kind: command, argv: [/bin/sh, -c, '{told}']}}");
+    let file = dir.path().join("other.yaml");
+    std::fs::write(&file, format!("agents: {{shell: {agent}}}\nagent: shell\n")).unwrap();
+    let tested = relay(dir.path(), &["agents", "test", "shell", "--config", "other.yaml"]);
+    let state = dir.path().join("state");
+    let expected = format!("{} {}\n", file.display(), state.display());
+    assert_eq!(out(&tested), expected, "{}", err(&tested));
+    let tried = relay(
+        dir.path(),
+        &["dev", "--smoke", "--json", "--config", "other.yaml"],
+    );
+    let tried: serde_json::Value = serde_json::from_slice(&tried.stdout).unwrap();
+    let reply = tried["reply"].as_str().unwrap();
+    assert!(reply.starts_with(&format!("{} /", file.display())), "{reply}");
+}
+
+#[test]
 fn an_agent_that_is_not_installed_ends_the_run_at_its_start_with_the_command_that_installs_it() {
     for written in [
         "agent: {kind: acp, preset: gemini}",

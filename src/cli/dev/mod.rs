@@ -124,6 +124,9 @@ pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
         ),
         None => {
             let began = Instant::now();
+            let (flags, env) = (args.shared.flags(), process.env);
+            let file = config::settings_file(&Sources { flags, env });
+            let process = &process.with_config(file.as_deref());
             run_locally(
                 &args.shared,
                 args.agent.as_deref(),
