@@ -17,7 +17,7 @@ use super::parts::messages::{MessageKey, MessageLine};
 use super::parts::quiet::QuietPerson;
 use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
-use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
+use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer, UnsaidEnd};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, ListedSession, Permission};
 use crate::cron::chat::JobCommand;
@@ -75,7 +75,16 @@ pub(super) enum Effect {
     /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
     TurnDeclined(TurnId),
     /// Somebody wants a message that waits not to run.
-    DropWaiting(SessionKey, InboxSeq),
+    DropWaiting {
+        /// Its session.
+        session: SessionKey,
+        /// The message.
+        row: InboxSeq,
+        /// What they read if it is dropped.
+        done: String,
+        /// Where they read it, or that it did not wait.
+        end: Box<UnsaidEnd>,
+    },
     /// An owner decided about somebody's code.
     PairingDecided {
         /// The code.

@@ -105,6 +105,12 @@ phrases! {
     MessagesWait { count: u64 },
     /// The button that drops a waiting message.
     DropMessage { number: u64, text: &'w str },
+    /// A waiting message was dropped.
+    Dropped { number: u64, text: &'w str },
+    /// A message was to be dropped that does not wait any more.
+    NotWaiting,
+    /// The end of a list of `/queue`.
+    ListOver,
     /// What `/stop` does.
     HelpStop,
     /// What `/new` does.

@@ -31,7 +31,7 @@ fn augment(id: &str, session: &str, text: &str) -> HandedItem {
     handed(id, DeliveryKind::Augment, Some(session), text)
 }
 
-fn template(id: &str, session: &str, text: &str) -> HandedItem {
+pub(crate) fn template(id: &str, session: &str, text: &str) -> HandedItem {
     handed(id, DeliveryKind::Template, Some(session), text)
 }
 

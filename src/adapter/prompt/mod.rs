@@ -7,7 +7,7 @@
 //! |---|---|
 //! | shown | with buttons where the platform has the `prompt` op, else as a numbered list |
 //! | refused | a declined op ends the question; after any other refusal it is tried once more as text |
-//! | answered | by a press, a number, `/approve` or `/deny`, from the author of the answered message; words mean the question that they name or reply to, else the only one that people had time to read |
+//! | answered | by a press, a number, `/approve` or `/deny`, from the author of the answered message; words mean the question that they name or reply to, else the only one that people had time to read, else the newest list |
 //! | unanswered | timed out, which agents treat as a denial |
 //!
 //! Every opened question ends in exactly one [`Resolution`]. A press on a question of another process, or on one that
@@ -20,7 +20,7 @@ mod render;
 mod tests;
 mod types;
 
-pub use question::{SavedQuestion, TypedAnswer, TypedMatch};
+pub use question::{SavedQuestion, TypedAnswer, TypedMatch, UnsaidEnd};
 pub use registry::Prompts;
 pub use types::{
     Approvers, ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId,

@@ -12,7 +12,7 @@ use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, Qu
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::chats::ChatId;
 use crate::wire::{Action, PromptButton, SessionKey};
-use crate::words::{ChatPhrase, PhraseKey};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// A question that is open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +37,12 @@ pub(super) struct OpenQuestion {
     pub(super) remind_at: Option<Duration>,
     /// Whether somebody who may not answer was notified.
     pub(super) strangers_notified: bool,
+    /// Whether it is a list that nobody waits for.
+    #[serde(default)]
+    pub(super) is_list: bool,
+    /// What stands under it if it ends without a choice, if the relay itself asks.
+    #[serde(default)]
+    pub(super) closing: Option<String>,
 }
 
 /// A question that has ended.
@@ -52,6 +58,68 @@ pub(super) struct EndedQuestion {
     pub(super) late_press_notified: bool,
     /// The text to edit into its message once the message's id is known.
     pub(super) pending_edit: Option<String>,
+    /// What a late answer reads, if the relay itself asked.
+    pub(super) closing: Option<String>,
+}
+
+/// The end of a question that the relay itself asked, before people read what became of the choice.
+#[derive(Clone, Debug)]
+pub struct UnsaidEnd {
+    pub(super) id: PromptId,
+    pub(super) target: PromptTarget,
+    pub(super) format: MessageFormat,
+    /// The question above the end; `None` where messages cannot be edited.
+    pub(super) head: Option<String>,
+    pub(super) message_id: Option<String>,
+    pub(super) by: Option<Person>,
+}
+
+impl PartialEq for UnsaidEnd {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl UnsaidEnd {
+    /// The language of its readers.
+    pub fn language(&self) -> Language {
+        self.target.builder.language
+    }
+
+    /// Says what was done, and who chose it.
+    pub fn done(self, what: &str) -> PromptOp {
+        let line = render::signed(render::marked('✅', what), self.by.as_ref(), self.language());
+        self.say(&line)
+    }
+
+    /// Says why nothing was done.
+    pub fn not_done(self, why: &str) -> PromptOp {
+        self.say(&render::marked('⏹', why))
+    }
+
+    /// Under the question where its message can be edited, else as a message.
+    fn say(self, line: &str) -> PromptOp {
+        match (self.head, self.message_id) {
+            (Some(head), Some(id)) => self.target.edit(&id, self.format.decided(&head, line)),
+            (_, id) => self.target.notice(line, id.map(SmolStr::from)),
+        }
+    }
+}
+
+impl EndedQuestion {
+    /// The notice for an answer that comes too late.
+    pub(super) fn late_notice(&self, reply_to: Option<SmolStr>) -> PromptOp {
+        self.target.late_notice(self.closing.as_deref(), reply_to)
+    }
+
+    /// Whether a late press is told that it is late: also after a choice, if the relay itself asked and something else is pressed.
+    pub(super) fn tells_late(&self, option: &str) -> bool {
+        match self.decision {
+            Decision::TimedOut => true,
+            Decision::Cancelled => self.closing.is_some(),
+            Decision::Chosen(index) => self.closing.is_some() && option != option_id(index),
+        }
+    }
 }
 
 /// A question as the journal keeps it, for the next process to go on with. Its times are counted from 1970.
@@ -180,8 +248,12 @@ impl Visibility {
 impl OfferedOption {
     /// Its id on the wire; short enough for a button's token.
     pub(super) fn id(&self) -> String {
-        format!("o{}", self.index)
+        option_id(self.index)
     }
+}
+
+fn option_id(index: usize) -> String {
+    format!("o{index}")
 }
 
 impl OpenQuestion {
@@ -199,7 +271,10 @@ impl OpenQuestion {
     pub(super) fn ended_text(&self, decision: Decision, by: Option<&Person>) -> Option<String> {
         let head = self.head.as_ref()?;
         let language = self.target.builder.language;
-        let line = render::decision_line(self.kind, decision, self.chosen(decision), by, language);
+        let line = match &self.closing {
+            Some(closing) => render::marked('⏹', closing),
+            None => render::decision_line(self.kind, decision, self.chosen(decision), by, language),
+        };
         Some(self.format.decided(head, &line))
     }
 
@@ -343,6 +418,14 @@ impl PromptTarget {
     /// A notice in the words of the relay.
     pub(super) fn own_notice(&self, key: PhraseKey, reply_to: Option<SmolStr>) -> PromptOp {
         self.notice(self.builder.language.plain(key), reply_to)
+    }
+
+    /// The notice for an answer that comes too late: the end of what the relay itself asked, or that a question is not open.
+    pub(super) fn late_notice(&self, closing: Option<&str>, reply_to: Option<SmolStr>) -> PromptOp {
+        match closing {
+            Some(closing) => self.notice(closing, reply_to),
+            None => self.own_notice(PhraseKey::TooLate, reply_to),
+        }
     }
 
     pub(super) fn notice(&self, text: &str, reply_to: Option<SmolStr>) -> PromptOp {

@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 
 use super::question::{
     EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, QuestionCode, Responders,
-    SavedQuestion, TypedAnswer, TypedMatch, TypedText, Visibility,
+    SavedQuestion, TypedAnswer, TypedMatch, TypedText, UnsaidEnd, Visibility,
 };
 use super::render::{self, MessageFormat, QuestionText};
 use super::types::{
@@ -31,8 +31,6 @@ const STRIDE: u32 = 0x9e37_79b9;
 const MAX_CODED_CHATS: usize = 1024;
 /// Nobody is reminded of a question that is open for less than this.
 const MIN_REMINDED: Duration = Duration::from_secs(2);
-/// Notice for an answer that comes too late.
-const TOO_LATE: PhraseKey = PhraseKey::TooLate;
 /// Notice for somebody who may not answer.
 const NOT_YOURS: PhraseKey = PhraseKey::NotYours;
 
@@ -137,9 +135,11 @@ impl Prompts {
                 .then_some(head),
             deadline: wait.map(|wait| now.saturating_add(wait)),
             remind_at: wait
-                .filter(|wait| *wait >= MIN_REMINDED)
+                .filter(|wait| *wait >= MIN_REMINDED && !request.is_list)
                 .map(|wait| now.saturating_add(wait / 2)),
             strangers_notified: false,
+            is_list: request.is_list,
+            closing: request.closing,
         });
         Ok(OpenedQuestion {
             prompt: id,
@@ -200,14 +200,15 @@ impl Prompts {
         open.showing
             .set_shown(press.message_id.as_deref().filter(|id| is_message_id(id)), now);
         if open.is_over(now) {
-            let notice = Box::new(open.notice(TOO_LATE));
+            let reply_to = open.showing.message().map(SmolStr::from);
+            let notice = open.target.late_notice(open.closing.as_deref(), reply_to);
             let resolution = Some(self.end(at, Decision::TimedOut, None));
             if let Some(ended) = self.ended.back_mut() {
                 ended.late_press_notified = true;
             }
             return PressResult::Expired {
                 resolution,
-                notice: Some(notice),
+                notice: Some(Box::new(notice)),
             };
         }
         let chosen = open.offers.iter().find(|offer| offer.id() == press.option_id);
@@ -230,7 +231,7 @@ impl Prompts {
     /// |---|---|
     /// | names a code | the one with that code in the chat |
     /// | replies to a question's message | that one and no other, also when it has ended |
-    /// | is words alone | the only one of the session that has been visible for two seconds; with several, or none, nothing is decided |
+    /// | is words alone | the only one of the session that has been visible for two seconds; with several, or none, nothing is decided. Lists do not count, unless no question takes the words: then the newest one does |
     pub fn match_text(&self, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
         if !self.may_match(message.reply_to) {
             return None;
@@ -240,7 +241,7 @@ impl Prompts {
         let named = code.map(|code| self.open.iter().find(|open| open.is_named(message.chat, code)));
         let open = match (replied, named) {
             (Some(Replied::Ended(ended)), _) => {
-                let notice = || undecided(ended.target.own_notice(TOO_LATE, None));
+                let notice = || undecided(ended.late_notice(None));
                 return ended.who.includes(message.by).then(notice);
             }
             (Some(Replied::Open(open)), None) => open,
@@ -260,20 +261,25 @@ impl Prompts {
     /// Matches words that name no question.
     fn match_bare(&self, typed: TypedText, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
         let in_session = |open: &&OpenQuestion| open.target.session == *message.session;
-        let accepting: Vec<&OpenQuestion> = self
+        let accepting = self
             .open
             .iter()
             .filter(in_session)
-            .filter(|open| open.accepts(typed, message.by, now))
-            .collect();
+            .filter(|open| open.accepts(typed, message.by, now));
+        let (lists, mut accepting): (Vec<&OpenQuestion>, Vec<&OpenQuestion>) =
+            accepting.partition(|open| open.is_list);
+        if !accepting.iter().any(|open| open.answer(typed).is_some()) {
+            accepting = lists.last().copied().into_iter().collect();
+        }
         // Words that are no option of any are an ordinary message.
         let first = *accepting.iter().find(|open| open.answer(typed).is_some())?;
         // A reply to a message that is not known may be one to a question whose message is not known.
         let may_mean_another = message.reply_to.is_some()
-            && self
-                .open
-                .iter()
-                .any(|open| *open.target.chat() == *message.chat && open.showing.message().is_none());
+            && self.open.iter().any(|open| {
+                *open.target.chat() == *message.chat
+                    && open.showing.message().is_none()
+                    && (first.is_list || !open.is_list)
+            });
         let mut bare = accepting.iter().filter(|open| open.takes_bare(typed, now));
         match (bare.next(), bare.next()) {
             (Some(only), None) if !may_mean_another => only.answer(typed),
@@ -301,6 +307,13 @@ impl Prompts {
         let at = self.find(typed.prompt.as_str())?;
         let open = &self.open[at];
         (!open.is_over(now) && open.who.includes(by)).then(|| self.end(at, typed.decision, Some(by)))
+    }
+
+    /// What somebody reads whose typed answer comes after the end of what the relay itself asked.
+    pub fn late_answer(&self, typed: &TypedAnswer) -> Option<PromptOp> {
+        let mut ended = self.ended.iter();
+        let ended = ended.find(|ended| ended.id == typed.prompt && ended.closing.is_some())?;
+        Some(ended.late_notice(None))
     }
 
     /// Ends the questions whose time is up.
@@ -383,21 +396,15 @@ impl Prompts {
     fn press_after_end(&mut self, press: &ButtonPress) -> PressResult {
         let late = self.ended.iter_mut().find(|ended| {
             ended.id.as_str() == press.prompt_id
-                && ended.decision == Decision::TimedOut
+                && ended.tells_late(&press.option_id)
                 && *ended.target.chat() == press.chat
                 && ended.who.includes(&press.by)
         });
         match late {
             Some(ended) if !ended.late_press_notified => {
                 ended.late_press_notified = true;
-                let notice = ended.target.own_notice(
-                    TOO_LATE,
-                    press
-                        .message_id
-                        .as_deref()
-                        .filter(|id| is_message_id(id))
-                        .map(SmolStr::from),
-                );
+                let message = press.message_id.as_deref().filter(|id| is_message_id(id));
+                let notice = ended.late_notice(message.map(SmolStr::from));
                 PressResult::Expired {
                     resolution: None,
                     notice: Some(Box::new(notice)),
@@ -470,7 +477,19 @@ impl Prompts {
         let open = self.open.remove(at);
         let content = open.ended_text(decision, by);
         let message_id = open.showing.message().map(str::to_owned);
+        let is_unsaid = open.closing.is_some() && matches!(decision, Decision::Chosen(_));
+        let unsaid = is_unsaid.then(|| {
+            Box::new(UnsaidEnd {
+                id: open.id.clone(),
+                target: open.target.clone(),
+                format: open.format,
+                head: open.head.clone(),
+                message_id: message_id.clone(),
+                by: by.cloned(),
+            })
+        });
         let (edit, pending_edit) = match (open.showing, &message_id, content) {
+            (_, Some(_), Some(_)) if is_unsaid => (None, None),
             (_, Some(id), Some(content)) => (Some(Box::new(open.target.edit(id, content))), None),
             (Visibility::Sending | Visibility::Shown { .. }, None, content) => (None, content),
             (_, Some(_), None) | (Visibility::Uncertain { .. }, None, _) => (None, None),
@@ -483,6 +502,7 @@ impl Prompts {
             message_id,
             late_press_notified: false,
             pending_edit,
+            closing: open.closing,
         });
         while self.ended.len() > self.settings.remembered {
             self.ended.pop_front();
@@ -491,6 +511,7 @@ impl Prompts {
             id: open.question,
             decision,
             edit,
+            unsaid,
         }
     }
 }

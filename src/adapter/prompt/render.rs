@@ -300,7 +300,7 @@ pub(super) fn decision_line(
     by: Option<&Person>,
     language: Language,
 ) -> String {
-    let said = |mark: char, key: PhraseKey| format!("{mark} {}", language.plain(key));
+    let said = |mark: char, key: PhraseKey| marked(mark, language.plain(key));
     let line = match (decision, chosen, kind) {
         (Decision::TimedOut, _, QuestionKind::Approval) => return said('⌛', PhraseKey::NoAnswerDenied),
         (Decision::TimedOut, _, QuestionKind::Choice) => return said('⌛', PhraseKey::NoAnswerInTime),
@@ -309,11 +309,21 @@ pub(super) fn decision_line(
             Meaning::AllowSession => said('✅', PhraseKey::AllowedSession),
             Meaning::AllowAlways => said('✅', PhraseKey::AllowedAlways),
             Meaning::Deny => said('❌', PhraseKey::Denied),
-            Meaning::Plain => format!("✅ {}", paired_ticks(label)),
+            Meaning::Plain => marked('✅', label),
         },
         (Decision::Cancelled | Decision::Chosen(_), _, _) if by.is_some() => said('❌', PhraseKey::Denied),
         (Decision::Cancelled | Decision::Chosen(_), _, _) => return said('⏹', PhraseKey::NoLongerAsked),
     };
+    signed(line, by, language)
+}
+
+/// A line with a mark before it.
+pub(super) fn marked(mark: char, line: &str) -> String {
+    format!("{mark} {}", paired_ticks(line))
+}
+
+/// A line with whose doing it is.
+pub(super) fn signed(line: String, by: Option<&Person>, language: Language) -> String {
     match by.and_then(|person| person.name.as_deref()) {
         Some(name) => {
             let (decision, person) = (&line, &person_name(name));

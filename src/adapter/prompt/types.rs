@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::question::UnsaidEnd;
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::setting::{MAX_SECS, section};
 use crate::wire::{Action, MessageEvent, PRIVATE_REPLY, Scalar, SessionKey, SessionSource, text_of};
@@ -60,6 +61,12 @@ pub struct PromptRequest {
     pub timeout: Option<Duration>,
     /// Whether it rings nobody.
     pub is_silent: bool,
+    /// Whether it is a list that nobody waits for: it reminds nobody, and words that name no question mean it only where no question
+    /// takes them.
+    pub is_list: bool,
+    /// For what the relay itself asks: what stands under it if it ends without a choice. What became of a choice is said by whoever
+    /// gets the [`UnsaidEnd`].
+    pub closing: Option<String>,
 }
 
 /// Kinds of questions.
@@ -167,6 +174,8 @@ pub struct Resolution {
     pub decision: Decision,
     /// Writes the decision under the shown question, where messages can be edited.
     pub edit: Option<Box<PromptOp>>,
+    /// The choice of a question that the relay itself asks: people have yet to read what became of it.
+    pub unsaid: Option<Box<UnsaidEnd>>,
 }
 
 /// What to do after the op that shows a question.

@@ -119,6 +119,14 @@ impl Messages {
         self.rows.insert(row, MessageRow { id, gist });
     }
 
+    /// What a row that waits is about, where nothing is known of it but its text: a handed-over item, or a message of an earlier process.
+    pub fn learn_gist(&mut self, row: InboxSeq, text: &str) {
+        if self.rows.peek(&row).is_none() {
+            let gist = Some(one_line(text, GIST_CHARS));
+            self.rows.insert(row, MessageRow { id: None, gist });
+        }
+    }
+
     /// A row is over: an edit of its message changes nothing any more.
     pub fn forget(&mut self, row: InboxSeq) {
         let ended = self.rows.remove(&row);
@@ -227,6 +235,22 @@ mod tests {
         messages.forget(InboxSeq(9));
         assert_eq!((messages.find(first), messages.gist(InboxSeq(9))), (None, None));
         assert!(messages.known.is_empty() && messages.rows.is_empty());
+    }
+
+    #[test]
+    fn a_row_is_known_by_its_text_unless_more_is_known_of_it() {
+        let mut messages = Messages::new();
+        let key = messages.key(&event("1", "a"));
+        messages.learn(
+            key,
+            &SessionKey::from_text("s"),
+            InboxSeq(1),
+            Some("a".to_owned()),
+        );
+        messages.learn_gist(InboxSeq(1), "other");
+        messages.learn_gist(InboxSeq(2), "do\nthis");
+        let gists = [1, 2, 3].map(|row| messages.gist(InboxSeq(row)));
+        assert_eq!(gists, [Some("a"), Some("do this"), None]);
     }
 
     fn facts(user: &str) -> ChatFacts {

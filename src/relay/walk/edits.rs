@@ -6,7 +6,7 @@ use crate::config::BusyMode;
 use crate::relay::effects::NewMessage;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
-use crate::relay::parts::approvals::QueueQuestion;
+use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
 use crate::relay::parts::messages::gist;
 use crate::relay::parts::turns::decode_line;
 use crate::session::{Admission, StopReason};
@@ -43,6 +43,7 @@ impl EventLoop {
             if !self.turns.replace_waiting(session, original, row) {
                 self.enqueue_committed(session, row);
             }
+            self.approvals.row_replaced(original, row);
             return self.end_row(original, RowState::Ignored, DurableOps::new(), None);
         }
         let has_files = self.media.is_some() && !event.media_urls.is_empty();
@@ -68,12 +69,16 @@ impl EventLoop {
         }
     }
 
-    /// Drops a message that waits; one that runs or is over stays as it is.
-    pub fn drop_waiting(&mut self, session: &SessionKey, row: InboxSeq) {
-        if self.turns.sessions().is_waiting(session, row.0) {
-            self.turns.withdraw_waiting(session, row);
-            self.end_row(row, RowState::Ignored, DurableOps::new(), None);
+    /// Drops a message that waits; one that runs or is over stays as it is. Returns whether it waited.
+    pub fn drop_waiting(&mut self, session: &SessionKey, row: InboxSeq) -> bool {
+        if !self.turns.sessions().is_waiting(session, row.0) {
+            return false;
         }
+        self.turns.withdraw_waiting(session, row);
+        // The program that handed it over need not wait for its answer.
+        self.handed.answer(row, None, self.clock.unix_ms());
+        self.end_row(row, RowState::Ignored, DurableOps::new(), None);
+        true
     }
 
     /// Queues a row that held no place while it was committed.
@@ -132,19 +137,19 @@ impl EventLoop {
             return Some(language.say(ChatPhrase::NothingWaits));
         }
         let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
-        let listed: Vec<InboxSeq> = rows.into_iter().take(MAX_LISTED).collect();
-        let label = |(at, row): (usize, &InboxSeq)| {
-            let gist = self.messages.gist(*row).unwrap_or("\u{2026}");
-            let (number, text) = (at as u64 + 1, gist);
-            language.say(ChatPhrase::DropMessage { number, text })
+        let entry = |row: InboxSeq| {
+            let gist = self.messages.gist(row).filter(|gist| !gist.is_empty());
+            QueueEntry {
+                row,
+                gist: gist.unwrap_or("\u{2026}").to_owned(),
+            }
         };
         let question = QueueQuestion {
             session: session.clone(),
             chat: chat.clone(),
             facts: facts.clone(),
             text: language.say(ChatPhrase::MessagesWait { count }),
-            labels: listed.iter().enumerate().map(label).collect(),
-            rows: listed,
+            entries: rows.into_iter().take(MAX_LISTED).map(entry).collect(),
             is_quiet: self.is_quiet(chat, facts),
         };
         let adapter = self.adapters.get(&chat.platform);

@@ -174,6 +174,11 @@ impl EventLoop {
         Some((origin, line.into_task()))
     }
 
+    /// The text of an item's row.
+    pub fn item_text(row: &InboxRow) -> Option<String> {
+        ItemLine::decode(row).map(|line| line.text)
+    }
+
     /// Reads the context that waits, at the start.
     pub fn read_contexts(effects: &mut Effects) {
         change_items(HandedCommand::Contexts, effects);
@@ -294,6 +299,7 @@ impl EventLoop {
                 self.turns.start_stored(turn, row, now_ms, &mut self.effects);
             }
             (Some(row), Place::Queue(_) | Place::None) => {
+                self.messages.learn_gist(row, &item.payload.text);
                 self.turns.enqueue(session, row);
                 if item.wake {
                     self.stop_turn(session, None, StopReason::Superseded);

@@ -91,7 +91,7 @@ impl EventLoop {
                     .committed(OpsCommit::Token(token), ops, &mut self.effects);
             }
             (Completion::Queued { rows, .. }, Pending::SessionRows(session)) => {
-                self.turns.refilled(session, Some(&rows));
+                self.rows_refilled(session, &rows);
             }
             (Completion::Waiting { rows, .. }, Pending::WaitingRows(after)) => {
                 self.turns.reloaded(after, Some(&rows));

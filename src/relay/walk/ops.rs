@@ -20,6 +20,7 @@ use crate::relay::parts::outbox::OpsCommit;
 use crate::relay::transport::LinkStatus;
 use crate::store::{Command, Health};
 use crate::wire::{Action, OpId, SessionKey};
+use crate::words::PhraseKey;
 
 use super::turn::ReplyPlace;
 
@@ -192,7 +193,20 @@ impl EventLoop {
                         self.decline(OpGroup::Message(row));
                     }
                 }
-                Effect::DropWaiting(session, row) => self.drop_waiting(&session, row),
+                Effect::DropWaiting {
+                    session,
+                    row,
+                    done,
+                    end,
+                } => {
+                    let op = if self.drop_waiting(&session, row) {
+                        end.done(&done)
+                    } else {
+                        let language = end.language();
+                        end.not_done(language.plain(PhraseKey::NotWaiting))
+                    };
+                    self.deliver_about(op);
+                }
                 Effect::PairingDecided { code, approved } => {
                     // A code that was used or is over changes nothing.
                     if approved {

@@ -167,6 +167,25 @@ impl EventLoop {
         }
     }
 
+    /// Rows of a session that wait were read, because they were not in memory.
+    pub fn rows_refilled(&mut self, session: SessionKey, rows: &[InboxRow]) {
+        for row in rows {
+            let text = match row.kind {
+                _ if self.messages.gist(row.seq).is_some() => None,
+                InboxKind::Inbound | InboxKind::Forward => {
+                    let event = decode_row(row, self.chats.labels());
+                    event.map(|event| event.text().to_owned())
+                }
+                InboxKind::Handed => Self::item_text(row),
+                InboxKind::Job => None,
+            };
+            if let Some(text) = text {
+                self.messages.learn_gist(row.seq, &text);
+            }
+        }
+        self.turns.refilled(session, Some(rows));
+    }
+
     /// A row does not exist: somebody dropped it, or it had ended.
     pub fn row_missing(&mut self, row: InboxSeq) {
         self.turns.missing(row, &mut self.effects);

@@ -1,12 +1,14 @@
 //! Messages that are edited or deleted after they came, `/retry` and `/queue`.
 
 use super::{platform, terse, text};
+use crate::deliveries::template;
 use crate::sessions::pending_ops::repair;
-use crate::support::memory_relay::{Running, event, start_on};
+use crate::support::memory_relay::{Running, event, session, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 use hermes_relay::agent::{Turn, TurnEnd};
 use hermes_relay::config::{BusyMode, ServeConfig, Settings};
+use hermes_relay::relay::SeenOp;
 use hermes_relay::serve::{ControlService, Serving};
 use hermes_relay::store::{InboxSeq, Item, Repair};
 use serde_json::{Value, json};
@@ -317,4 +319,123 @@ async fn queue_shows_what_waits_with_a_button_to_drop_each() {
         .await;
     relay.stop().await;
     assert_eq!(asked.texts(), ["hold", "third"]);
+}
+
+/// Shows what waits, and gives the op that shows it and its labels.
+async fn queue(relay: &Running, id: &str) -> (Value, Vec<String>) {
+    relay.deliver("a", id, "/queue").await;
+    let is_list = |op: &SeenOp| op.kind() == Some("prompt") && text(op).contains("Which one");
+    let seen = relay
+        .seen("what waits", |seen| seen.ops.iter().any(is_list))
+        .await;
+    relay
+        .wait_for_status("it is shown", |status| {
+            status.tally.ops_applied >= seen.ops.len() as u64
+        })
+        .await;
+    let list = seen.ops.iter().rev().find(|op| is_list(op)).unwrap();
+    let labels = list.action["options"].as_array().unwrap().iter();
+    let labels = labels.map(|option| option["label"].as_str().unwrap().to_owned());
+    (list.action.clone(), labels.collect())
+}
+
+async fn deliver_press(relay: &Running, list: &Value, option: &str) {
+    let press = press(list, option);
+    relay.connector.deliver_buffered(option, press).await.unwrap();
+    relay.seen("a press", |seen| seen.acked(option) == 1).await;
+}
+
+/// Waits until something is said, and gives how.
+async fn said(relay: &Running, what: &str) -> String {
+    let says = |op: &SeenOp| text(op).contains(what);
+    let seen = relay.seen(what, |seen| seen.ops.iter().any(says)).await;
+    let op = seen.ops.iter().rev().find(|op| says(op)).unwrap();
+    op.kind().unwrap().to_owned()
+}
+
+const OVER: &str = "This list is over. /queue shows what waits.";
+
+#[tokio::test]
+async fn a_list_ends_when_its_messages_have_run_and_a_number_is_a_message_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[("2", "second")]).await;
+    let (list, labels) = queue(&relay, "3").await;
+    assert_eq!(labels, ["Drop 1: second"]);
+    asked.go_on.notify_one();
+    assert_eq!(said(&relay, OVER).await, "edit");
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 0);
+    deliver_press(&relay, &list, "o0").await;
+    relay
+        .seen("a notice", |seen| {
+            let notices = seen.ops.iter().filter(|op| text(op) == OVER);
+            notices.count() == 1
+        })
+        .await;
+    relay.deliver("a", "4", "1").await;
+    eventually("it is a message", async || {
+        asked.texts() == ["hold", "second", "1"]
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_press_for_a_message_that_runs_drops_nothing_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[("2", "hold"), ("3", "third")]).await;
+    let (list, labels) = queue(&relay, "4").await;
+    assert_eq!(labels, ["Drop 1: hold", "Drop 2: third"]);
+    asked.go_on.notify_one();
+    eventually("the second one runs", async || asked.texts().len() == 2).await;
+    deliver_press(&relay, &list, "o0").await;
+    let nothing = "This message does not wait any more. Nothing was dropped.";
+    assert_eq!(said(&relay, nothing).await, "edit");
+    asked.go_on.notify_one();
+    eventually("the third one runs", async || asked.texts().len() == 3).await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold", "hold", "third"]);
+}
+
+#[tokio::test]
+async fn a_message_that_was_edited_since_it_was_listed_can_be_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[("2", "second")]).await;
+    let (list, _) = queue(&relay, "3").await;
+    change(&relay, "e1", "2", "the second", "message_is_edit").await;
+    deliver_press(&relay, &list, "o0").await;
+    assert_eq!(said(&relay, "Dropped 1: second").await, "edit");
+    relay
+        .wait_for_status("nothing waits", |status| status.messages_waiting == 0)
+        .await;
+    asked.go_on.notify_one();
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold"]);
+}
+
+#[tokio::test]
+async fn an_item_of_a_program_and_a_message_of_an_earlier_process_are_listed_with_their_texts() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    hold(&relay, &asked, &[("2", "hold"), ("3", "third")]).await;
+    let item = template("d1", &session("a"), "review it");
+    relay.handle.submit(item).await.unwrap();
+    let (_, labels) = queue(&relay, "4").await;
+    let listed = ["Drop 1: hold", "Drop 2: third", "Drop 3: review it"];
+    assert_eq!(labels, listed);
+    relay.crash().await;
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    eventually("what waited runs", async || asked.texts().len() == 2).await;
+    let (_, labels) = queue(&relay, "5").await;
+    assert_eq!(labels, ["Drop 1: third", "Drop 2: review it"]);
+    relay.stop().await;
 }

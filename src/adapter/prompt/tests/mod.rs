@@ -1,5 +1,6 @@
 //! Questions from end to end, on a simulated clock.
 
+mod lists;
 mod shown;
 mod walk;
 
@@ -79,6 +80,8 @@ fn request(id: u64, chat_type: &str) -> PromptRequest {
         options: options(&[Meaning::AllowOnce, Meaning::AllowAlways, Meaning::Deny]),
         timeout: None,
         is_silent: false,
+        is_list: false,
+        closing: None,
     }
 }
 

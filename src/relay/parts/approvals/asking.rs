@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 use smol_str::SmolStr;
 
 use super::{
-    Approvals, Asker, Asking, Decider, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, QueueQuestion, Recipient,
-    Waiting,
+    Approvals, Asker, Asking, Decider, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, QueueEntry, QueueQuestion,
+    Recipient, Waiting,
 };
 use crate::access::{Author, PersonId};
 use crate::adapter::prompt::{
@@ -146,6 +146,8 @@ impl Approvals {
             detail: question.detail,
             timeout: question.timeout,
             is_silent: asking.is_quiet,
+            is_list: false,
+            closing: None,
         };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let opened = match self.prompts.open(request, adapter, now) {
@@ -210,6 +212,8 @@ impl Approvals {
             detail: None,
             timeout: None,
             is_silent: owner.is_quiet,
+            is_list: false,
+            closing: None,
         };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let Ok(opened) = self.prompts.open(request, adapter, now) else {
@@ -236,8 +240,12 @@ impl Approvals {
     ) -> Result<(), NotOpened> {
         self.last_question += 1;
         let id = QuestionId(self.last_question);
-        let option = |label: String| PromptOption {
-            label,
+        let language = adapter.language(&queue.facts);
+        let option = |(entry, number): (&QueueEntry, u64)| PromptOption {
+            label: language.say(ChatPhrase::DropMessage {
+                number,
+                text: &entry.gist,
+            }),
             meaning: Meaning::Plain,
         };
         let request = PromptRequest {
@@ -249,16 +257,18 @@ impl Approvals {
             named_only: false,
             personal: true,
             kind: QuestionKind::Choice,
-            options: queue.labels.into_iter().map(option).collect(),
+            options: queue.entries.iter().zip(1..).map(option).collect(),
             text: queue.text,
             detail: None,
             timeout: Some(QUEUE_TIMEOUT),
             is_silent: queue.is_quiet,
+            is_list: true,
+            closing: Some(language.plain(PhraseKey::ListOver).to_owned()),
         };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let opened = self.prompts.open(request, adapter, now)?;
         let waiting = Waiting {
-            recipient: Recipient::Queue(queue.session, queue.rows),
+            recipient: Recipient::Queue(queue.session, queue.entries),
             title,
             owner: None,
             op: None,

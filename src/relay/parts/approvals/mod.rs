@@ -40,6 +40,7 @@ use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::session::TurnId;
 use crate::store::InboxSeq;
 use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
+use crate::words::ChatPhrase;
 
 /// Length of what a question is about, in the audit log.
 const MAX_TITLE_CHARS: usize = 120;
@@ -88,11 +89,17 @@ pub struct QueueQuestion {
     pub chat: ChatId,
     pub facts: ChatFacts,
     pub text: String,
-    /// What is offered, one for each row.
-    pub labels: Vec<String>,
-    pub rows: Vec<InboxSeq>,
+    pub entries: Vec<QueueEntry>,
     /// Whether nothing rings there now.
     pub is_quiet: bool,
+}
+
+/// A message that waits.
+#[derive(Debug)]
+pub struct QueueEntry {
+    pub row: InboxSeq,
+    /// What it is about, in a few words.
+    pub gist: String,
 }
 
 /// The author of a turn that asks, as far as it matters who decides.
@@ -189,8 +196,8 @@ enum Recipient {
     },
     /// Whoever lets people in; by this code.
     Pairing(String),
-    /// The queue of a session: these rows of it may be dropped.
-    Queue(SessionKey, Vec<InboxSeq>),
+    /// The queue of a session: these messages of it may be dropped.
+    Queue(SessionKey, Vec<QueueEntry>),
 }
 
 impl Recipient {
@@ -348,7 +355,10 @@ impl Approvals {
             _ if self.is_leaving => (None, None),
             QuestionResponse::Unreadable => (None, None),
             QuestionResponse::Undecided(notice) => (None, Some(notice.clone())),
-            QuestionResponse::Typed(typed, person) => (self.prompts.answer(typed, person, now), None),
+            QuestionResponse::Typed(typed, person) => match self.prompts.answer(typed, person, now) {
+                None => (None, self.prompts.late_answer(typed).map(Box::new)),
+                answered => (answered, None),
+            },
             QuestionResponse::Press(press) => match self.prompts.press(press, now) {
                 PressResult::Resolved(resolution) => (Some(resolution), None),
                 PressResult::Expired { resolution, notice } => (resolution, notice),
@@ -388,6 +398,29 @@ impl Approvals {
     pub fn withdraw_turn(&mut self, turn: TurnId, effects: &mut Effects) {
         if !self.waiting.is_empty() {
             self.withdraw_where(effects, |waiting| waiting.recipient.is_turn(turn));
+        }
+    }
+
+    /// Ends the lists of which nothing waits any more.
+    pub fn end_lists(&mut self, waits: impl Fn(&SessionKey, InboxSeq) -> bool, effects: &mut Effects) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        self.withdraw_where(effects, |waiting| match &waiting.recipient {
+            Recipient::Queue(session, entries) => !entries.iter().any(|entry| waits(session, entry.row)),
+            Recipient::Agent { .. } | Recipient::Pairing(_) => false,
+        });
+    }
+
+    /// A message that waits was edited: what is listed of it is in another row now.
+    pub fn row_replaced(&mut self, old: InboxSeq, new: InboxSeq) {
+        let lists = self.waiting.values_mut();
+        let entries = lists.filter_map(|waiting| match &mut waiting.recipient {
+            Recipient::Queue(_, entries) => Some(entries),
+            Recipient::Agent { .. } | Recipient::Pairing(_) => None,
+        });
+        for entry in entries.flatten().filter(|entry| entry.row == old) {
+            entry.row = new;
         }
     }
 
@@ -457,11 +490,20 @@ impl Approvals {
                     // The code can still be approved on the command line.
                     Decision::TimedOut | Decision::Cancelled => {}
                 },
-                Recipient::Queue(session, rows) => {
+                Recipient::Queue(session, mut entries) => {
                     if let Decision::Chosen(index) = resolution.decision
-                        && let Some(row) = rows.get(index)
+                        && index < entries.len()
+                        && let Some(end) = resolution.unsaid
                     {
-                        effects.push(Effect::DropWaiting(session, *row));
+                        let QueueEntry { row, gist } = entries.swap_remove(index);
+                        let (number, text) = (index as u64 + 1, gist.as_str());
+                        let done = end.language().say(ChatPhrase::Dropped { number, text });
+                        effects.push(Effect::DropWaiting {
+                            session,
+                            row,
+                            done,
+                            end,
+                        });
                     }
                 }
             }

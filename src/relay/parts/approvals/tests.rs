@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::{Question, question};
 use crate::link::{Moment, NotSent};
-use crate::wire::{CapabilityDescriptor, OpResult, SessionSource};
+use crate::wire::{Action, CapabilityDescriptor, OpResult, SessionSource};
 
 struct World {
     approvals: Approvals,
@@ -387,6 +387,89 @@ fn a_question_that_cannot_be_shown_is_cancelled() {
         "once more as text: {effects:?}"
     );
     assert!(again.answer.try_recv().is_err());
+}
+
+/// A list of two messages, in rows 5 and 6.
+fn show_queue(world: &mut World) -> Asked {
+    let (chat, facts) = chat();
+    let entry = |row, gist: &str| QueueEntry {
+        row: InboxSeq(row),
+        gist: gist.to_owned(),
+    };
+    let queue = QueueQuestion {
+        session: session(),
+        chat,
+        facts,
+        text: "2 messages wait.".to_owned(),
+        entries: vec![entry(5, "one"), entry(6, "two")],
+        is_quiet: false,
+    };
+    let adapter = world.adapters.get("discord");
+    let opened = world
+        .approvals
+        .ask_about_queue(queue, &adapter, world.now, &mut world.effects);
+    opened.unwrap();
+    let (question, prompt, op) = world.shown();
+    let asked = Asked {
+        answer: oneshot::channel().1,
+        question,
+        prompt,
+        op,
+    };
+    world.finish(&asked, &applied());
+    asked
+}
+
+/// The text that an op edits into a message, or sends.
+fn text(effect: &Effect) -> &str {
+    let Effect::Deliver(op) = effect else {
+        panic!("{effect:?}")
+    };
+    match &op.action {
+        Action::Edit { content, .. } | Action::Send { content, .. } => content,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_list_ends_once_none_of_its_messages_waits() {
+    let mut world = World::new(&PromptSettings::default());
+    let list = show_queue(&mut world);
+    let end_lists = |world: &mut World, waiting: &[i64]| {
+        let waits = |_: &SessionKey, row: InboxSeq| waiting.contains(&row.0);
+        world.approvals.end_lists(waits, &mut world.effects);
+        world.effects()
+    };
+    assert!(end_lists(&mut world, &[6]).is_empty());
+    world.approvals.row_replaced(InboxSeq(6), InboxSeq(9));
+    assert!(
+        end_lists(&mut world, &[9]).is_empty(),
+        "an edit is in another row"
+    );
+    let ended = end_lists(&mut world, &[6, 7]);
+    assert!(text(&ended[0]).ends_with("This list is over. /queue shows what waits."));
+    assert_eq!((ended.len(), world.approvals.count()), (1, 0));
+    assert!(world.press(&list, "o0").is_none(), "nothing is dropped");
+    let effects = world.effects();
+    assert!(
+        matches!(effects[..], [Effect::Queue(_)]),
+        "it says so: {effects:?}"
+    );
+    assert!(end_lists(&mut world, &[]).is_empty());
+}
+
+#[test]
+fn a_choice_from_a_list_names_the_row_to_drop_and_what_is_said_then() {
+    let mut world = World::new(&PromptSettings::default());
+    let list = show_queue(&mut world);
+    world.approvals.row_replaced(InboxSeq(6), InboxSeq(9));
+    assert_eq!(world.press(&list, "o1").unwrap().answer, "drop");
+    let mut effects = world.effects();
+    let Some(Effect::DropWaiting { row, done, .. }) = effects.pop() else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((row, done.as_str()), (InboxSeq(9), "Dropped 2: two"));
+    assert!(effects.is_empty(), "nothing is said before: {effects:?}");
 }
 
 #[test]
