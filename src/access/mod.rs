@@ -28,6 +28,7 @@ pub use limits::{Exceeded, Limits};
 pub(crate) use pairing::has_code_form;
 pub use pairing::{
     CODE_LIFETIME_MS, KeptMessage, MAX_PENDING, PairingRequest, PairingStep, Pairings, PendingPairing,
+    approve_command,
 };
 pub use requests::{AccessChange, AccessError, AccessRequest, Handled};
 pub use settings::{

@@ -159,6 +159,11 @@ impl Pairings {
         Some((person, row))
     }
 
+    /// Whether this code can be approved.
+    pub fn has(&self, code: &str, now_ms: i64) -> bool {
+        self.find(code, now_ms).is_some()
+    }
+
     /// Whose code this is.
     pub(super) fn find(&self, code: &str, now_ms: i64) -> Option<PersonId> {
         let typed = code.trim().to_ascii_uppercase();
@@ -191,6 +196,11 @@ impl Pairings {
 pub(super) fn row(person: &PersonId, pending: Option<&PendingPairing>) -> StoredRow {
     let value = pending.and_then(|pending| serde_json::to_string(pending).ok());
     StoredRow::new(PAIRING, person, value)
+}
+
+/// The command that approves a code.
+pub fn approve_command(code: &str) -> String {
+    format!("hermes-relay access approve {code}")
 }
 
 /// Whether this could be a code.

@@ -91,6 +91,8 @@ pub(super) enum Effect {
         code: String,
         /// Whether they are let in.
         approved: bool,
+        /// Where the owner reads what became of it.
+        end: Box<UnsaidEnd>,
     },
     /// The connector opened a thread for something that was sent to a chat.
     ThreadOpened {

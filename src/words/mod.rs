@@ -245,6 +245,16 @@ phrases! {
     LetIn,
     /// The button that does not.
     Ignore,
+    /// Somebody was let in.
+    LetInNow { person: &'w str },
+    /// Somebody was not let in.
+    Ignored,
+    /// A decision about a code that waits no more.
+    CodeOver,
+    /// Somebody with a code whom a rule denies.
+    StillDenied { person: &'w str },
+    /// The end of a question about a code that nobody answered; with the command that approves it.
+    PairingOver { command: &'w str },
     /// An answer that comes too late.
     TooLate,
     /// Somebody pressed a button that has no meaning any more.

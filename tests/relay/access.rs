@@ -580,6 +580,103 @@ async fn an_owner_lets_a_stranger_in_with_a_button() {
     relay.stop().await;
 }
 
+/// A stranger wrote, and an owner is asked; gives the question and the stranger's code.
+async fn stranger(relay: &Running, chat: &str) -> (SeenOp, String) {
+    let before = relay.handle.status().await.unwrap().tally.ops_applied;
+    relay.deliver(chat, "1", "let me in").await;
+    let asked = question(relay, "boss", &format!("May discord:user-of-{chat} talk to me?")).await;
+    relay
+        .wait_for_status("the code and the question", |status| {
+            status.tally.ops_applied >= before + 2
+        })
+        .await;
+    let pending = change(relay, AccessRequest::Pending).await;
+    let entries = pending["pending"].as_array().unwrap().iter();
+    let user = format!("user-of-{chat}");
+    let mut codes = entries.filter(|entry| entry["user"] == user.as_str());
+    let code = codes.next().unwrap()["code"].as_str().unwrap().to_owned();
+    (asked, code)
+}
+
+/// An owner presses a button; gives what stands under the question then.
+async fn decide(relay: &Running, asked: &SeenOp, option: &str) -> String {
+    let answer = press(asked, option, "user-of-boss");
+    let name = asked.action["prompt_id"].as_str().unwrap();
+    relay.connector.deliver_buffered(name, answer).await.unwrap();
+    let head = asked.text().unwrap().lines().next().unwrap();
+    let is_end =
+        |op: &SeenOp| op.kind() == Some("edit") && op.text().is_some_and(|text| text.starts_with(head));
+    let seen = relay.seen("the end", |seen| seen.ops.iter().any(is_end)).await;
+    let end = seen.ops.iter().rev().find(|op| is_end(op)).unwrap();
+    end.text().unwrap().lines().last().unwrap().to_owned()
+}
+
+fn pairing(settings: &mut Settings) {
+    settings.access.mode = Mode::Pair;
+    settings.access.people = vec![rule("user-of-boss", Role::Owner)];
+}
+
+#[tokio::test]
+async fn an_owner_reads_what_really_became_of_a_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    let (asked, _) = stranger(&relay, "a").await;
+    let end = decide(&relay, &asked, "o0").await;
+    assert_eq!(end, "✅ discord:user-of-a has access from now on");
+    let over = "⏹ This code is not valid any more. Nothing was changed.";
+    let (asked, _) = stranger(&relay, "b").await;
+    change(&relay, deny("discord:user-of-b")).await;
+    assert_eq!(decide(&relay, &asked, "o0").await, over, "denied meanwhile");
+    let (asked, code) = stranger(&relay, "c").await;
+    change(&relay, AccessRequest::Approve { code, role: None }).await;
+    assert_eq!(decide(&relay, &asked, "o1").await, over, "approved elsewhere");
+    let (asked, _) = stranger(&relay, "d").await;
+    assert_eq!(decide(&relay, &asked, "o1").await, "✅ Ignored");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_button_lets_somebody_in_also_after_a_restart_if_their_code_still_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    let (asked, _) = stranger(&relay, "a").await;
+    let (_, waiting) = stranger(&relay, "b").await;
+    let (_, gone) = stranger(&relay, "c").await;
+    relay.crash().await;
+    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 3);
+    let end = decide(&relay, &asked, "o0").await;
+    assert_eq!(end, "✅ discord:user-of-a has access from now on");
+    assert_eq!(
+        relay.replies("a", 2).await,
+        ["You have access now.", "echo: let me in"]
+    );
+    // One code is gone, and whoever is asked about the other one is no owner any more.
+    change(&relay, allow("discord:user-of-c")).await;
+    relay.stop().await;
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        pairing(settings);
+        settings.access.people = vec![rule("user-of-other", Role::Owner)];
+    })
+    .await;
+    let is_edit = |op: &&SeenOp| op.kind() == Some("edit");
+    let seen = relay
+        .seen("the ends", |seen| seen.ops.iter().filter(is_edit).count() == 2)
+        .await;
+    let ends = seen.ops.iter().filter(is_edit).filter_map(SeenOp::text);
+    let ends: Vec<&str> = ends.filter_map(|text| text.lines().last()).collect();
+    for code in [waiting, gone] {
+        let command = format!("hermes-relay access approve {code}");
+        assert!(ends.contains(&command.as_str()), "{command}: {ends:?}");
+    }
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 0);
+    relay.stop().await;
+}
+
 #[tokio::test]
 async fn a_message_that_is_too_long_to_be_kept_has_to_be_sent_again() {
     let dir = tempfile::tempdir().unwrap();

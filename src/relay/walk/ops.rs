@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::access::AccessRequest;
 use crate::adapter::prompt::PromptOp;
 use crate::adapter::stream::{DurableAction, HalfWritten, OpOutcome, Priority};
 use crate::adapter::{ChatFacts, ChatId};
@@ -207,14 +206,9 @@ impl EventLoop {
                     };
                     self.deliver_about(op);
                 }
-                Effect::PairingDecided { code, approved } => {
-                    // A code that was used or is over changes nothing.
-                    if approved {
-                        let _ = self.change_access(AccessRequest::Approve { code, role: None });
-                    } else {
-                        let now_ms = self.clock.unix_ms();
-                        self.access.ignore(&code, now_ms, &mut self.effects);
-                    }
+                Effect::PairingDecided { code, approved, end } => {
+                    let op = self.decide_pairing(code, approved, *end);
+                    self.deliver_about(op);
                 }
                 Effect::ThreadOpened { chat, thread, name } => self.chats.thread_opened(&chat, thread, name),
                 Effect::GroupThread(key, thread) => self.thread_answered(key, thread),

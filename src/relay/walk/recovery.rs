@@ -44,17 +44,28 @@ impl EventLoop {
         }
     }
 
-    /// Goes on with the questions that an earlier process left open and whose turns can be taken up again. Nobody waits for an
-    /// answer to the others: their messages say so.
+    /// Goes on with the questions that an earlier process left open and whose turns can be taken up again, and with those about codes
+    /// that wait. Nobody waits for an answer to the others: their messages say so.
     fn take_left_questions(&mut self, saved: Option<&[u8]>, running: &[InboxSeq]) {
         let Some(saved) = saved else { return };
         let left: Vec<LeftQuestion> = serde_json::from_slice(saved).unwrap_or_default();
-        for LeftQuestion { closing, kept } in left {
+        for LeftQuestion {
+            closing,
+            kept,
+            pairing,
+        } in left
+        {
             let kept = kept.filter(|kept| {
                 running.contains(&InboxSeq(kept.turn.row)) && self.agents.resumes(&kept.turn.agent)
             });
             let now = self.clock.now();
-            if let Some((chat, prompt)) = kept.and_then(|kept| self.approvals.restore(kept, now)) {
+            let pairing = pairing.filter(|pairing| self.can_decide(pairing));
+            let restored = match (kept, pairing) {
+                (Some(kept), _) => self.approvals.restore(kept, now),
+                (None, Some(pairing)) => self.approvals.restore_pairing(pairing, now),
+                (None, None) => None,
+            };
+            if let Some((chat, prompt)) = restored {
                 let transport = self.link.transport();
                 transport.expect_press(&chat.platform, prompt.as_str());
                 continue;

@@ -5,6 +5,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::access::{AccessError, AccessRequest, PendingPairing, PersonId};
+use crate::adapter::prompt::{PromptOp, UnsaidEnd};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::cron::fire::FireAdmission;
 use crate::link::Moment;
@@ -12,16 +13,18 @@ use crate::relay::effects::Pending;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::handle::{HandleRequest, SendError, SendTarget, StopOutcome, TurnAuthor};
 use crate::relay::ops::DurableOps;
-use crate::relay::parts::access::Starter;
-use crate::relay::parts::chats::{KnownChat, job_origin};
+use crate::relay::parts::access::{AccessControl, Starter};
+use crate::relay::parts::approvals::{KeptPairing, MAX_PERSON_CHARS};
+use crate::relay::parts::chats::{Chats, KnownChat, job_origin};
 use crate::relay::parts::scheduler::ArmWaiter;
 use crate::relay::parts::sleep::SleepStep;
 use crate::relay::reports;
 use crate::relay::status::HealthCheck;
 use crate::session::StopReason;
 use crate::store::{Command, NewOps};
+use crate::text::printable;
 use crate::wire::SessionKey;
-use crate::words::PhraseKey;
+use crate::words::{ChatPhrase, PhraseKey};
 
 /// Messages sent without being asked that may wait for the journal.
 const MAX_UNCOMMITTED_SENDS: usize = 1024;
@@ -119,15 +122,48 @@ impl EventLoop {
             self.stop_turn(&session, Some(turn), StopReason::Asked);
         }
         let (access, chats) = (&self.access, &self.chats);
-        let is_gone = |chat: &ChatId, facts: &ChatFacts| {
-            !access.is_owner(&access.author(Starter::Message(&chats.source(chat, facts))))
-        };
+        let is_gone = |chat: &ChatId, facts: &ChatFacts| !is_owner(access, chats, chat, facts);
         self.approvals.withdraw_from_owners(is_gone, &mut self.effects);
         self.pause_refused_jobs();
         if let Some((person, pending)) = handled.paired {
             self.welcome(&person, pending);
         }
         Ok((handled.answer, handled.stored))
+    }
+
+    /// An owner decided about somebody's code. Returns what they read: what really happened, for the code may be over, or a rule may
+    /// deny its person.
+    pub fn decide_pairing(&mut self, code: String, approved: bool, end: UnsaidEnd) -> PromptOp {
+        let language = end.language();
+        if !approved {
+            let now_ms = self.clock.unix_ms();
+            return if self.access.ignore(&code, now_ms, &mut self.effects) {
+                end.done(language.plain(PhraseKey::Ignored))
+            } else {
+                end.not_done(language.plain(PhraseKey::CodeOver))
+            };
+        }
+        let shown = |person: &str| printable(person, MAX_PERSON_CHARS);
+        match self.change_access(AccessRequest::Approve { code, role: None }) {
+            Ok((answer, _)) => {
+                let person = &shown(answer["approved"].as_str().unwrap_or_default());
+                end.done(&language.say(ChatPhrase::LetInNow { person }))
+            }
+            Err(AccessError::DeniedByFile(person) | AccessError::DeniedAlike(person)) => {
+                let person = &shown(&person.to_string());
+                end.not_done(&language.say(ChatPhrase::StillDenied { person }))
+            }
+            Err(AccessError::NoSuchCode | AccessError::Person(_) | AccessError::EmptyList) => {
+                end.not_done(language.plain(PhraseKey::CodeOver))
+            }
+        }
+    }
+
+    /// Whether an open question about a code can be decided: the code waits, and who is asked is an owner.
+    pub fn can_decide(&mut self, pairing: &KeptPairing) -> bool {
+        let (chat, facts) = &pairing.owner;
+        is_owner(&self.access, &self.chats, chat, facts)
+            && self.access.has_code(&pairing.code, self.clock.unix_ms())
     }
 
     /// Welcomes the people whose codes were approved while no relay ran, unless the settings deny them by now.
@@ -207,4 +243,9 @@ impl EventLoop {
             .outbox
             .plan(&adapter, &session.shared(), &lane, &actions, group, &span))
     }
+}
+
+/// Whether whoever writes in this chat is an owner.
+fn is_owner(access: &AccessControl, chats: &Chats, chat: &ChatId, facts: &ChatFacts) -> bool {
+    access.is_owner(&access.author(Starter::Message(&chats.source(chat, facts))))
 }

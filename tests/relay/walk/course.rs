@@ -608,9 +608,8 @@ impl Walk {
         for run in self.log.runs().into_iter().filter(asking) {
             self.stop_session(run.session).await;
         }
-        let asked = |shown: &&Shown| {
-            shown.text.contains(" talk to me?") && shown.ids.iter().any(|(at, _)| *at == process)
-        };
+        // A question about a code lives on with the code, whichever process asked it.
+        let asked = |shown: &&Shown| shown.text.contains(" talk to me?") && !shown.text.contains(['✅', '⏹']);
         let asked: Vec<Shown> = self.seen.shown.iter().filter(asked).cloned().collect();
         for shown in asked {
             let owner = (0..self.people.len()).find(|who| {

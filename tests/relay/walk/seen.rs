@@ -87,8 +87,8 @@ impl Seen {
         let text = op.text().unwrap_or_default().to_owned();
         if op.kind() == Some("edit") {
             let edited = op.action["message_id"].as_str().unwrap_or_default().to_owned();
-            // The end of a question may come from the process after the one that asked it, whose messages had the same ids.
-            let is_late = text.contains("No longer asked");
+            // The end of a question may come from a process after the one that asked it, whose messages had the same ids.
+            let is_late = text.contains("No longer asked") || text.contains(" talk to me?");
             let first_line = |text: &str| text.lines().next().unwrap_or_default().to_owned();
             for process in (0..=process).rev().take(if is_late { usize::MAX } else { 1 }) {
                 let id = (process, edited.clone());

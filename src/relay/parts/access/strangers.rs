@@ -3,7 +3,7 @@
 //! They get what the settings say, in direct messages only, each once an hour, and at most [`MAX_NOTICES`] an hour in all.
 
 use super::{AccessControl, HOUR_MS, write_rows};
-use crate::access::{Author, PairingRequest, PairingStep, PersonId, Strangers};
+use crate::access::{Author, PairingRequest, PairingStep, PersonId, Strangers, approve_command};
 use crate::relay::effects::Effects;
 use crate::text::printable;
 use crate::words::{ChatPhrase, Language, PhraseKey};
@@ -81,7 +81,7 @@ impl AccessControl {
         write_rows(rows, effects);
         self.write(person, chat, None, "pairing", "code", now_ms);
         let role = if has_owner { "" } else { " --role owner" };
-        let command = format!("hermes-relay access approve {code}{role}");
+        let command = format!("{}{role}", approve_command(&code));
         tracing::info!(person = %person, name, "somebody asks for access; to let them in: {command}");
         let (command, said) = (&command, &code);
         let text = language.say(match (has_owner, is_kept) {
@@ -102,11 +102,18 @@ impl AccessControl {
         self.answered.retain(|_, at| is_recent(at));
     }
 
-    /// An owner does not want to be asked about somebody's code.
-    pub fn ignore(&mut self, code: &str, now_ms: i64, effects: &mut Effects) {
-        if let Some((person, row)) = self.gate.pairings().ignore(code, now_ms) {
-            write_rows(vec![row], effects);
-            self.write(&person, "", None, "ignore", "command", now_ms);
-        }
+    /// An owner does not want to be asked about somebody's code; `false` if it waits no more.
+    pub fn ignore(&mut self, code: &str, now_ms: i64, effects: &mut Effects) -> bool {
+        let Some((person, row)) = self.gate.pairings().ignore(code, now_ms) else {
+            return false;
+        };
+        write_rows(vec![row], effects);
+        self.write(&person, "", None, "ignore", "command", now_ms);
+        true
+    }
+
+    /// Whether a code waits for an approval.
+    pub fn has_code(&mut self, code: &str, now_ms: i64) -> bool {
+        self.gate.pairings().has(code, now_ms)
     }
 }

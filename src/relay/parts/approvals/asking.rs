@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 use smol_str::SmolStr;
 
 use super::{
-    Approvals, Asker, Asking, Decider, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, QueueEntry, QueueQuestion,
-    Recipient, Waiting,
+    Approvals, Asker, Asking, Decider, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, QueueEntry,
+    QueueQuestion, Recipient, Waiting,
 };
-use crate::access::{Author, PersonId};
+use crate::access::{Author, PersonId, approve_command};
 use crate::adapter::prompt::{
     Approvers, NotOpened, PromptId, PromptOp, PromptOption, PromptRequest, QuestionId,
 };
@@ -25,8 +25,6 @@ use crate::words::{ChatPhrase, PhraseKey};
 
 /// How long what waits may be dropped by a button.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
-/// Length of a person's name in a question.
-const MAX_PERSON_CHARS: usize = 120;
 /// What a chat reads whose question went to an owner.
 const ASKED_OWNER: &str = PhraseKey::OwnerAsked.english();
 /// What a chat reads whose question nobody can answer.
@@ -213,7 +211,9 @@ impl Approvals {
             timeout: None,
             is_silent: owner.is_quiet,
             is_list: false,
-            closing: None,
+            closing: Some(language.say(ChatPhrase::PairingOver {
+                command: &approve_command(&code),
+            })),
         };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let Ok(opened) = self.prompts.open(request, adapter, now) else {

@@ -28,6 +28,9 @@ pub struct LeftQuestion {
     /// What is needed to go on with it, if its agent can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptQuestion>,
+    /// The same, if it is about somebody's code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairing: Option<KeptPairing>,
 }
 
 /// The edit that closes a question.
@@ -47,6 +50,16 @@ pub struct KeptQuestion {
     choices: Vec<String>,
     title: String,
     owner: Option<(ChatId, ChatFacts)>,
+}
+
+/// A question to an owner about somebody's code.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct KeptPairing {
+    pub code: String,
+    /// The owner who is asked.
+    pub owner: (ChatId, ChatFacts),
+    question: SavedQuestion,
+    title: String,
 }
 
 /// The turn that asks, for as long as its question is open.
@@ -92,8 +105,14 @@ impl Approvals {
         let mut room = MAX_STATES;
         let left = self.prompts.closing().filter_map(|(question, closing)| {
             let kept = self.keep(question, &mut room, now);
+            let pairing = self.keep_pairing(question, now);
             let closing = closing.map(ClosingEdit::from);
-            (kept.is_some() || closing.is_some()).then_some(LeftQuestion { closing, kept })
+            let is_left = kept.is_some() || pairing.is_some() || closing.is_some();
+            is_left.then_some(LeftQuestion {
+                closing,
+                kept,
+                pairing,
+            })
         });
         Some(left.take(MAX_LEFT).collect())
     }
@@ -112,6 +131,35 @@ impl Approvals {
             owner: waiting.owner.clone(),
             turn: turn.clone(),
         })
+    }
+
+    fn keep_pairing(&self, question: QuestionId, now: Moment) -> Option<KeptPairing> {
+        let waiting = self.waiting.get(&question)?;
+        let Recipient::Pairing(code) = &waiting.recipient else {
+            return None;
+        };
+        Some(KeptPairing {
+            code: code.clone(),
+            owner: waiting.owner.clone()?,
+            question: self.prompts.save(question, since_1970(now))?,
+            title: waiting.title.clone(),
+        })
+    }
+
+    /// Goes on with a question about somebody's code, unless its time is over; returns its chat and its id on the wire.
+    pub fn restore_pairing(&mut self, kept: KeptPairing, now: Moment) -> Option<(ChatId, PromptId)> {
+        self.last_question += 1;
+        let id = QuestionId(self.last_question);
+        let restored = (self.prompts).restore(kept.question, id, since_1970(now), now.mono)?;
+        let waiting = Waiting {
+            recipient: Recipient::Pairing(kept.code),
+            title: kept.title,
+            owner: Some(kept.owner),
+            op: None,
+            kept: None,
+        };
+        self.waiting.insert(id, waiting);
+        Some(restored)
     }
 
     /// Goes on with a question of an earlier process, unless its time is over; returns its chat and its id on the wire. Its turn

@@ -3,7 +3,8 @@
 //! What a question looks like, who may answer it and when it expires is decided in [`Prompts`]; here its ops are planned, and
 //! its end goes to the agent that waits. A question does not outlive the turn that asks it. No turn outlives its process, unless its
 //! agent goes on without the relay and can be taken up again. The journal keeps a [`LeftQuestion`] for each one that is shown: the
-//! next start goes on with it, or writes under it that nobody is asked any more.
+//! next start goes on with it, or writes under it that nobody is asked any more. A question to an owner about somebody's code lives on
+//! with the code.
 //!
 //! | the op that shows a question | the question |
 //! |---|---|
@@ -19,7 +20,7 @@ mod asking;
 mod keeping;
 
 use keeping::RestoredTurn;
-pub use keeping::{ClosingEdit, KeptTurn, LeftQuestion};
+pub use keeping::{ClosingEdit, KeptPairing, KeptTurn, LeftQuestion};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ use crate::words::ChatPhrase;
 
 /// Length of what a question is about, in the audit log.
 const MAX_TITLE_CHARS: usize = 120;
+/// Length of a person's name in a question.
+pub const MAX_PERSON_CHARS: usize = 120;
 /// How often closed questions of agents are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -484,8 +487,10 @@ impl Approvals {
                 }
                 Recipient::Pairing(code) => match resolution.decision {
                     Decision::Chosen(index) => {
-                        let approved = index == 0;
-                        effects.push(Effect::PairingDecided { code, approved });
+                        if let Some(end) = resolution.unsaid {
+                            let approved = index == 0;
+                            effects.push(Effect::PairingDecided { code, approved, end });
+                        }
                     }
                     // The code can still be approved on the command line.
                     Decision::TimedOut | Decision::Cancelled => {}

@@ -472,6 +472,84 @@ fn a_choice_from_a_list_names_the_row_to_drop_and_what_is_said_then() {
     assert!(effects.is_empty(), "nothing is said before: {effects:?}");
 }
 
+/// An owner is asked about somebody's code.
+fn ask_about_pairing(world: &mut World) -> Asked {
+    let (chat, facts) = chat();
+    let owner = OwnerChat {
+        session: session(),
+        chat,
+        facts,
+        is_quiet: false,
+    };
+    let person = crate::access::PersonId::parse("discord:bob").unwrap();
+    let adapter = world.adapters.get("discord");
+    let (code, now) = ("K7QWXP2M".to_owned(), world.now);
+    world
+        .approvals
+        .ask_about_pairing(&owner, &person, code, &adapter, now, &mut world.effects);
+    let (question, prompt, op) = world.shown();
+    let asked = Asked {
+        answer: oneshot::channel().1,
+        question,
+        prompt,
+        op,
+    };
+    world.finish(&asked, &applied());
+    asked
+}
+
+#[test]
+fn an_owner_reads_what_became_of_a_code_and_not_what_was_pressed() {
+    for (option, lets_in) in [("o0", true), ("o1", false)] {
+        let mut world = World::new(&PromptSettings::default());
+        let asked = ask_about_pairing(&mut world);
+        world.press(&asked, option).unwrap();
+        let mut effects = world.effects();
+        let Some(Effect::PairingDecided { code, approved, .. }) = effects.pop() else {
+            panic!("{effects:?}")
+        };
+        assert_eq!((code.as_str(), approved), ("K7QWXP2M", lets_in));
+        assert!(effects.is_empty(), "nothing is said before: {effects:?}");
+    }
+    let mut world = World::new(&PromptSettings::default());
+    ask_about_pairing(&mut world);
+    world
+        .approvals
+        .expire(world.now + Duration::from_secs(300), &mut world.effects);
+    let ended = world.effects();
+    let command = "hermes-relay access approve K7QWXP2M";
+    assert!(text(&ended[0]).ends_with(command), "{ended:?}");
+}
+
+#[test]
+fn the_next_process_goes_on_with_a_question_about_a_code() {
+    let mut world = World::new(&PromptSettings::default());
+    let now = Moment {
+        mono: world.now,
+        unix_ms: 1_790_000_000_000,
+    };
+    let asked = ask_about_pairing(&mut world);
+    let left = serde_json::to_vec(&world.approvals.take_changed(now).unwrap()).unwrap();
+    let later = |secs: u64| Moment {
+        mono: world.now,
+        unix_ms: now.unix_ms + i64::try_from(secs).unwrap() * 1000,
+    };
+    for (secs, goes_on) in [(299, true), (300, false)] {
+        let mut left: Vec<LeftQuestion> = serde_json::from_slice(&left).unwrap();
+        let LeftQuestion { closing, pairing, .. } = left.remove(0);
+        assert!(closing.is_some());
+        let pairing = pairing.unwrap();
+        assert_eq!(pairing.owner, chat());
+        let mut next = World::new(&PromptSettings::default());
+        let restored = next.approvals.restore_pairing(pairing, later(secs));
+        assert_eq!(restored.is_some(), goes_on, "after {secs} s");
+        assert_eq!(next.press(&asked, "o0").is_some(), goes_on);
+        let effects = next.effects();
+        let is_decided = matches!(&effects[..], [Effect::PairingDecided { code, .. }] if code == "K7QWXP2M");
+        assert_eq!(is_decided, goes_on, "{effects:?}");
+    }
+}
+
 #[test]
 fn what_is_kept_of_questions_is_asked_for_when_it_changed() {
     let mut world = World::new(&PromptSettings::default());
