@@ -282,8 +282,7 @@ impl OpenQuestion {
     pub(super) fn accepts(&self, typed: TypedText, by: &Person, now: Duration) -> bool {
         let fits = match typed {
             TypedText::Approve(_) => self.kind == QuestionKind::Approval,
-            TypedText::Deny => true,
-            TypedText::Number(_) => matches!(self.shape, Presentation::Numbered),
+            TypedText::Deny | TypedText::Number(_) => true,
         };
         let visible = !matches!(self.showing, Visibility::Sending);
         visible && fits && !self.is_over(now) && self.who.includes(by)
@@ -518,7 +517,7 @@ pub(super) enum TypedText {
     Approve(Meaning),
     /// `/deny`.
     Deny,
-    /// A number of the list, from 1.
+    /// A number of the list, or of a button in its order, from 1.
     Number(usize),
 }
 

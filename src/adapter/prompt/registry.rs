@@ -18,7 +18,7 @@ use super::types::{
 };
 use crate::adapter::{ChatId, RelayAdapter};
 use crate::collections::BoundedCache;
-use crate::wire::{Outcome, Scalar};
+use crate::wire::{Outcome, Scalar, SessionKey};
 use crate::words::{Language, PhraseKey};
 
 /// Maximum options of a question.
@@ -342,6 +342,13 @@ impl Prompts {
     pub fn withdraw(&mut self, id: QuestionId) -> Option<Resolution> {
         let at = self.open.iter().position(|open| open.question == id)?;
         Some(self.end(at, Decision::Cancelled, None))
+    }
+
+    /// The conversation in which a question is visible; `None` for a list, and for what nobody can have seen.
+    pub fn visible_in(&self, id: QuestionId) -> Option<&SessionKey> {
+        let open = self.open.iter().find(|open| open.question == id)?;
+        let is_visible = !open.is_list && !matches!(open.showing, Visibility::Sending);
+        is_visible.then_some(&open.target.session)
     }
 
     /// Number of open questions.

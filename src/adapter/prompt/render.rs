@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::question::{OpenQuestion, Presentation, QuestionCode};
+use super::question::{OpenQuestion, QuestionCode};
 use super::types::{Decision, Meaning, Person, PromptOption, QuestionKind};
 use crate::text::{is_invisible, one_line, truncate, truncate_bytes};
 use crate::wire::{CapabilityDescriptor, LenUnit};
@@ -248,10 +248,9 @@ const MAX_NAMED: usize = 4;
 /// How a question is answered by its code.
 fn by_code(open: &OpenQuestion) -> String {
     let code = open.code;
-    match (open.kind, &open.shape) {
-        (QuestionKind::Approval, _) => format!("/approve {code} or /deny {code}"),
-        (QuestionKind::Choice, Presentation::Numbered) => format!("{code} 1"),
-        (QuestionKind::Choice, Presentation::Buttons { .. }) => format!("/deny {code}"),
+    match open.kind {
+        QuestionKind::Approval => format!("/approve {code} or /deny {code}"),
+        QuestionKind::Choice => format!("{code} 1"),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Lists that people choose from: which command a button or a bare number means.
 //!
 //! A list answers a command and is no question: nobody waits for it. Its buttons work as long as this process remembers it; a bare
-//! number means it only while it is the last message of its conversation. A choice becomes the command that somebody could
-//! have typed, before anything else looks at the message.
+//! number means it only while it is the last message of its conversation: neither a person nor a question came after it. A choice
+//! becomes the command that somebody could have typed, before anything else looks at the message.
 
 use std::collections::VecDeque;
 
@@ -107,7 +107,7 @@ impl Pickers {
         picker.commands.get(number).filter(|_| may_choose).cloned()
     }
 
-    /// Something else was written in a conversation: a bare number is a message again.
+    /// Something else was written or asked in a conversation: a bare number does not mean a list any more.
     pub fn passed(&mut self, session: &SessionKey) {
         for list in &mut self.lists {
             if list.session == *session {

@@ -173,6 +173,9 @@ impl EventLoop {
                     let (now, effects) = (self.clock.mono(), &mut self.effects);
                     self.approvals
                         .op_finished(question, prompt, &result, &self.adapters, now, effects);
+                    if let Some(session) = self.approvals.visible_in(question) {
+                        self.pickers.passed(session);
+                    }
                 }
                 Effect::QuestionOpRenamed(question, op) => self.approvals.op_renamed(question, op),
                 Effect::Declined(group) => self.decline(group),

@@ -76,7 +76,7 @@ async fn a_question_and_its_decision_are_in_the_language_of_who_answers() {
     let relay = start(dir.path()).await;
     let question = said(&relay, Some("es"), "1", "ask hi").await;
     assert!(
-        question.contains("Pulsa un bot\u{f3}n, o escribe /approve A1 o /deny A1."),
+        question.contains("Pulsa un bot\u{f3}n, o escribe su n\u{fa}mero, /approve A1 o /deny A1."),
         "{question}"
     );
     let mut answer = event("a", "2", "/deny A1");

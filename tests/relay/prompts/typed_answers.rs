@@ -38,18 +38,25 @@ async fn without_buttons_a_number_or_a_command_answers_and_is_no_message() {
 }
 
 #[tokio::test]
-async fn with_buttons_a_command_answers_and_a_number_is_a_message() {
-    let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path(), BUTTONS, |_| {}).await;
-    ask(&relay, "a", "1").await;
-    relay.deliver("a", "2", "1").await;
-    relay
-        .wait_for_status("it waits", |status| status.messages_waiting == 1)
-        .await;
-    relay.deliver("a", "3", "/approve A1").await;
-    let replies = relay.replies("a", 4).await;
-    assert_eq!(replies[2..], ["echo: allowed once hi", "echo: 1"]);
-    relay.stop().await;
+async fn with_buttons_a_number_or_a_command_answers_and_what_is_no_option_is_a_message() {
+    for (reply, expected) in [
+        ("/approve A1", "echo: allowed once hi"),
+        ("A1 2", "echo: allowed for this conversation hi"),
+        ("A1 4", "echo: denied hi"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let relay = start(dir.path(), BUTTONS, |_| {}).await;
+        let question = ask(&relay, "a", "1").await;
+        assert_eq!(question.kind(), Some("prompt"));
+        relay.deliver("a", "2", "9").await;
+        relay
+            .wait_for_status("it waits", |status| status.messages_waiting == 1)
+            .await;
+        relay.deliver("a", "3", reply).await;
+        let replies = relay.replies("a", 4).await;
+        assert_eq!(replies[2..], [expected, "echo: 9"]);
+        relay.stop().await;
+    }
 }
 
 #[tokio::test]
@@ -113,7 +120,7 @@ async fn text_of_others_and_text_that_is_no_option_are_messages() {
 #[tokio::test]
 async fn words_without_a_code_decide_nothing_in_the_first_two_seconds() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path(), PLAIN, |_| {}).await;
+    let relay = start(dir.path(), BUTTONS, |_| {}).await;
     ask(&relay, "a", "1").await;
     for (id, words) in [("2", "/approve"), ("3", "1")] {
         relay.deliver("a", id, words).await;
@@ -126,7 +133,7 @@ async fn words_without_a_code_decide_nothing_in_the_first_two_seconds() {
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.prompts_open, status.messages_waiting), (1, 0));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    relay.deliver("a", "4", "/approve").await;
+    relay.deliver("a", "4", "1").await;
     assert_eq!(relay.replies("a", 5).await[4], "echo: allowed once hi");
     relay.stop().await;
 }

@@ -41,7 +41,7 @@ fn buttons_carry_safe_ids_styles_and_the_chats_tags() {
     );
     assert_eq!(
         content(&opened.op.action),
-        "Run it?\n```\nls -la\n```\n\nPress a button, or type /approve A1 or /deny A1."
+        "Run it?\n```\nls -la\n```\n\nPress a button, or type its number, /approve A1 or /deny A1."
     );
     assert_eq!(
         (metadata.get("user_id"), *timeout_s),

@@ -313,6 +313,11 @@ impl Approvals {
         }
     }
 
+    /// The conversation in which a question is visible; `None` for a list, and for what nobody can have seen.
+    pub fn visible_in(&self, question: QuestionId) -> Option<&SessionKey> {
+        self.prompts.visible_in(question)
+    }
+
     /// What a message says to a question, if it is not for the agent or the relay.
     pub fn match_response(
         &self,

@@ -459,6 +459,20 @@ fn a_list_ends_once_none_of_its_messages_waits() {
 }
 
 #[test]
+fn a_question_counts_as_visible_once_it_is_shown_and_a_list_never() {
+    let mut world = World::new(&PromptSettings::default());
+    let asked = world.ask(1, OWNER);
+    assert_eq!(world.approvals.visible_in(asked.question), None);
+    world.finish(&asked, &applied());
+    assert_eq!(world.approvals.visible_in(asked.question), Some(&session()));
+    world.press(&asked, "o0").unwrap();
+    assert_eq!(world.approvals.visible_in(asked.question), None);
+    world.effects();
+    let list = show_queue(&mut world);
+    assert_eq!(world.approvals.visible_in(list.question), None);
+}
+
+#[test]
 fn a_choice_from_a_list_names_the_row_to_drop_and_what_is_said_then() {
     let mut world = World::new(&PromptSettings::default());
     let list = show_queue(&mut world);
