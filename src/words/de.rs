@@ -69,6 +69,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedOf => "{used} von {most}",
         PhraseKey::AgentFixed => "Hier antwortet {agent}. Der Betreiber hat den Agenten dieses Chats festgelegt.",
         PhraseKey::AgentList => "Es antwortet {agent}. Agenten: {agents}. Wähle einen mit /agent NAME.",
+        PhraseKey::AgentHere => "Es antwortet {agent}. Die Agenten:",
         PhraseKey::AgentUnknown => "Es gibt keinen Agenten namens {name}. Agenten: {agents}.",
         PhraseKey::AgentChosen => "Ab jetzt antwortet {agent}.",
         PhraseKey::AgentNone => "keiner zur Wahl",

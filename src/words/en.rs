@@ -69,6 +69,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedOf => "{used} of {most}",
         PhraseKey::AgentFixed => "{agent} answers here. The operator set this chat's agent.",
         PhraseKey::AgentList => "{agent} answers. Agents: {agents}. Choose one with /agent NAME.",
+        PhraseKey::AgentHere => "{agent} answers. The agents:",
         PhraseKey::AgentUnknown => "There is no agent named {name}. Agents: {agents}.",
         PhraseKey::AgentChosen => "{agent} answers from now on.",
         PhraseKey::AgentNone => "none to choose",

@@ -69,6 +69,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedOf => "{used} de {most}",
         PhraseKey::AgentFixed => "Aquí responde {agent}. El operador fijó el agente de este chat.",
         PhraseKey::AgentList => "Responde {agent}. Agentes: {agents}. Elige uno con /agent NOMBRE.",
+        PhraseKey::AgentHere => "Responde {agent}. Los agentes:",
         PhraseKey::AgentUnknown => "No hay ningún agente llamado {name}. Agentes: {agents}.",
         PhraseKey::AgentChosen => "A partir de ahora responde {agent}.",
         PhraseKey::AgentNone => "ninguno para elegir",

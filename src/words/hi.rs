@@ -69,6 +69,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedOf => "{most} में से {used}",
         PhraseKey::AgentFixed => "यहाँ {agent} जवाब देता है। इस चैट का एजेंट संचालक ने तय किया है।",
         PhraseKey::AgentList => "{agent} जवाब देता है। एजेंट: {agents}। /agent नाम से चुनें।",
+        PhraseKey::AgentHere => "{agent} जवाब देता है। एजेंट:",
         PhraseKey::AgentUnknown => "{name} नाम का कोई एजेंट नहीं है। एजेंट: {agents}।",
         PhraseKey::AgentChosen => "अब से {agent} जवाब देगा।",
         PhraseKey::AgentNone => "चुनने को कोई नहीं",

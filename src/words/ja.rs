@@ -69,6 +69,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedOf => "{used}/{most}",
         PhraseKey::AgentFixed => "ここでは {agent} が答えます。このチャットのエージェントは運営者が決めています。",
         PhraseKey::AgentList => "{agent} が答えます。エージェント：{agents}。/agent 名前 で選べます。",
+        PhraseKey::AgentHere => "{agent} が答えます。エージェント：",
         PhraseKey::AgentUnknown => "{name} というエージェントはありません。エージェント：{agents}。",
         PhraseKey::AgentChosen => "これからは {agent} が答えます。",
         PhraseKey::AgentNone => "選べるものはありません",

@@ -197,6 +197,8 @@ phrases! {
     AgentFixed { agent: &'w str },
     /// `/agent` alone.
     AgentList { agent: &'w str, agents: &'w str },
+    /// Above a list of agents.
+    AgentHere { agent: &'w str },
     /// `/agent` with a name that is none.
     AgentUnknown { name: &'w str, agents: &'w str },
     /// `/agent` with a name.

@@ -69,6 +69,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedOf => "{used} de {most}",
         PhraseKey::AgentFixed => "Aqui responde {agent}. O operador definiu o agente deste chat.",
         PhraseKey::AgentList => "Responde {agent}. Agentes: {agents}. Escolha um com /agent NOME.",
+        PhraseKey::AgentHere => "Responde {agent}. Os agentes:",
         PhraseKey::AgentUnknown => "Não há agente chamado {name}. Agentes: {agents}.",
         PhraseKey::AgentChosen => "A partir de agora responde {agent}.",
         PhraseKey::AgentNone => "nenhum para escolher",

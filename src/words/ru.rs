@@ -69,6 +69,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedOf => "{used} из {most}",
         PhraseKey::AgentFixed => "Здесь отвечает {agent}. Агента этого чата задал оператор.",
         PhraseKey::AgentList => "Отвечает {agent}. Агенты: {agents}. Выберите командой /agent ИМЯ.",
+        PhraseKey::AgentHere => "Отвечает {agent}. Агенты:",
         PhraseKey::AgentUnknown => "Агента {name} нет. Агенты: {agents}.",
         PhraseKey::AgentChosen => "Теперь отвечает {agent}.",
         PhraseKey::AgentNone => "выбирать не из чего",

@@ -207,8 +207,15 @@ async fn nobody_chooses_where_the_operator_set_the_agent_and_an_earlier_choice_g
         [
             "acting answers from now on.",
             "There is no agent named hidden. Agents: acting, safe.",
-            "acting answers. Agents: acting, safe. Choose one with /agent NAME.",
+            "acting answers. The agents:\n1. acting\n2. safe\nChoose with /agent NUMBER, /agent NAME, or the number alone.",
         ]
+    );
+    send(&connector, "4", "2").await;
+    send(&connector, "5", "/agent 1").await;
+    let chosen = replies(&connector, 5).await;
+    assert_eq!(
+        chosen[3..],
+        ["safe answers from now on.", "acting answers from now on."]
     );
     running.abort();
     let _ = running.await;

@@ -391,7 +391,21 @@ impl AgentRegistry {
         self.bindings.insert(place, project);
     }
 
-    /// A person lists the agents, or chooses one for a session; returns the answer.
+    /// The agents that somebody may choose from, and the one that answers, where there are several and no route sets one.
+    pub fn offered(
+        &mut self,
+        session: &SessionKey,
+        allowed: Option<&[String]>,
+        input: &RouteInput<'_>,
+    ) -> Option<(Arc<str>, Vec<Arc<str>>)> {
+        if self.fixed(input).is_some() {
+            return None;
+        }
+        let names: Vec<Arc<str>> = self.choosable(allowed).map(Arc::clone).collect();
+        (names.len() > 1).then(|| (self.current(session, input), names))
+    }
+
+    /// A person lists the agents, or chooses one for a session by its name or its number in the list; returns the answer.
     pub fn choose(
         &mut self,
         session: &SessionKey,
@@ -404,14 +418,18 @@ impl AgentRegistry {
         if let Some(agent) = self.fixed(input) {
             return language.say(ChatPhrase::AgentFixed { agent: &agent });
         }
-        let agents = &self.choosable(allowed, language);
+        let agents = &self.choosable_names(allowed, language);
         let Some(name) = name else {
             let agent = &self.current(session, input);
             return language.say(ChatPhrase::AgentList { agent, agents });
         };
         let may_use =
             |name: &Arc<str>| allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == **name));
-        let Some(chosen) = self.find(name).filter(may_use) else {
+        let by_number = || {
+            let at = name.parse::<usize>().ok()?.checked_sub(1)?;
+            self.choosable(allowed).nth(at).map(Arc::clone)
+        };
+        let Some(chosen) = self.find(name).filter(may_use).or_else(by_number) else {
             let name = &printable(name, 40);
             return language.say(ChatPhrase::AgentUnknown { name, agents });
         };
@@ -425,11 +443,16 @@ impl AgentRegistry {
         answer
     }
 
+    /// The agents that people may choose, in the order of their numbers.
+    fn choosable(&self, allowed: Option<&[String]>) -> impl Iterator<Item = &Arc<str>> {
+        let may_use = move |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
+        let choosable = (self.slots.iter()).filter(move |(name, slot)| slot.choosable && may_use(name));
+        choosable.map(|(name, _)| name)
+    }
+
     /// The names of the agents that people may choose.
-    fn choosable(&self, allowed: Option<&[String]>, language: Language) -> String {
-        let may_use = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
-        let choosable = (self.slots.iter()).filter(|(name, slot)| slot.choosable && may_use(name));
-        let names: Vec<&str> = choosable.map(|(name, _)| &**name).collect();
+    fn choosable_names(&self, allowed: Option<&[String]>, language: Language) -> String {
+        let names: Vec<&str> = self.choosable(allowed).map(|name| &**name).collect();
         if names.is_empty() {
             return language.plain(PhraseKey::AgentNone).to_owned();
         }
@@ -646,6 +669,19 @@ mod tests {
                 None,
             ),
             ("C2", Some("OPS"), "ops answers from now on.", Some("ops")),
+            ("C2", Some("2"), "ops answers from now on.", Some("ops")),
+            (
+                "C2",
+                Some("3"),
+                "There is no agent named 3. Agents: code, ops.",
+                None,
+            ),
+            (
+                "C2",
+                Some("0"),
+                "There is no agent named 0. Agents: code, ops.",
+                None,
+            ),
             (
                 "C2",
                 Some("root"),
@@ -682,6 +718,22 @@ mod tests {
     }
 
     #[test]
+    fn several_agents_are_offered_to_whoever_may_choose_them() {
+        let routes = vec![route("root", |route| route.chat = Some("C1".to_owned()))];
+        let mut agents = registry(routes);
+        let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let mut offered = |chat, allowed: Option<&[String]>| {
+            let (current, names) = agents.offered(&session(), allowed, &in_chat(chat))?;
+            Some((current.to_string(), names.join(", ")))
+        };
+        let both = Some(("code".to_owned(), "code, ops".to_owned()));
+        assert_eq!(offered("C2", None), both);
+        assert_eq!(offered("C2", Some(&own(&["ops", "code", "root"]))), both);
+        assert_eq!(offered("C2", Some(&own(&["ops", "root"]))), None, "one alone");
+        assert_eq!(offered("C1", None), None, "a route sets it");
+    }
+
+    #[test]
     fn whoever_may_use_some_agents_is_answered_by_one_of_them() {
         let mut agents = registry(Vec::new());
         let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
@@ -715,11 +767,11 @@ mod tests {
         assert_eq!(answering(None), "ops");
         assert_eq!(answering(Some(&own(&["ops", "code"]))), "ops");
         assert_eq!(answering(Some(&own(&["code", "root"]))), "code");
-        let list = agents.choosable(Some(&own(&["ops", "root"])), Language::En);
+        let list = agents.choosable_names(Some(&own(&["ops", "root"])), Language::En);
         assert_eq!(list, "ops");
         assert!(
             !agents
-                .choosable(Some(&own(&["root"])), Language::En)
+                .choosable_names(Some(&own(&["root"])), Language::En)
                 .contains("root")
         );
     }

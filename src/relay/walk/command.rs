@@ -41,6 +41,13 @@ impl EventLoop {
             return self.run_conversation_command(command, about, session, row, (chat, facts), author);
         }
         let language = self.language(chat, facts);
+        if command == SlashCommand::Agent(None) {
+            let (input, allowed) = (route_input(chat, facts), self.access.agents(author));
+            let offered = self.agents.offered(session, allowed.as_deref(), &input);
+            if let Some((current, names)) = offered {
+                return self.show_agents(&current, &names, session, row, (chat, facts));
+            }
+        }
         let answer = match command {
             SlashCommand::Cron(text) => {
                 return self.run_job_command(&text, session, row, (chat, facts), author);

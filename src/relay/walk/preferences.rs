@@ -1,5 +1,7 @@
 //! Lists in a chat, and the model and mode of a conversation: what people read, and how a choice becomes a command.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use smol_str::SmolStr;
@@ -10,7 +12,8 @@ use crate::adapter::{ChatFacts, ListMessage};
 use crate::agent::{Preference, PreferenceAnswer, PreferenceOffer};
 use crate::relay::effects::NewMessage;
 use crate::relay::event_loop::EventLoop;
-use crate::store::InboxKind;
+use crate::relay::ops::OpGroup;
+use crate::store::{InboxKind, InboxSeq, RowState};
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 use crate::words::ChatPhrase;
 
@@ -92,6 +95,44 @@ impl EventLoop {
         let text = format!("{head}\n{}\n{how}", offer.list());
         let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
         self.show_list(&text, entries.collect(), asked_by, session, place)
+    }
+
+    /// `/agent`: the agents that somebody may choose from.
+    pub fn show_agents(
+        &mut self,
+        current: &str,
+        names: &[Arc<str>],
+        session: &SessionKey,
+        row: InboxSeq,
+        place: (&ChatId, &ChatFacts),
+    ) {
+        let language = self.language(place.0, place.1);
+        let head = language.say(ChatPhrase::AgentHere { agent: current });
+        let lines = names.iter().zip(1..);
+        let lines: Vec<String> = lines.map(|(name, number)| format!("{number}. {name}")).collect();
+        let how = language.say(ChatPhrase::ChooseByNumber { command: "/agent" });
+        let text = format!("{head}\n{}\n{how}", lines.join("\n"));
+        let entries = names
+            .iter()
+            .map(|name| (name.to_string(), format!("/agent {name}")));
+        self.answer_with_list(&text, entries.collect(), session, row, place);
+    }
+
+    /// Answers a command with a list that whoever wrote it chooses from.
+    pub fn answer_with_list(
+        &mut self,
+        text: &str,
+        entries: Vec<(String, String)>,
+        session: &SessionKey,
+        row: InboxSeq,
+        place: (&ChatId, &ChatFacts),
+    ) {
+        let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
+        let actions = self.show_list(text, entries, asked_by, session, place);
+        let adapter = self.adapters.get(&place.0.platform);
+        let (lane, group, span) = (place.0.key().into(), OpGroup::Message(row), tracing::Span::none());
+        let ops = (self.outbox).plan(&adapter, &session.shared(), &lane, &actions, group, &span);
+        self.end_row(row, RowState::Done, ops, None);
     }
 
     /// A numbered list that people choose from; each entry has a label and the command that it stands for. Only whoever asked for

@@ -5,16 +5,13 @@
 
 use serde_json::Value;
 
-use smol_str::SmolStr;
-
 use crate::agent::ListedSession;
 use crate::relay::effects::{Listing, Pending, SelectedAgent};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::OpGroup;
 use crate::relay::parts::agents::state_key;
 use crate::relay::parts::conversations::{Conversation, MAX_LISTED, Use, describe_listed, listed_title};
 use crate::relay::parts::slash_commands::SlashCommand;
-use crate::store::{Command, RowState};
+use crate::store::Command;
 use crate::wire::SessionKey;
 use crate::words::{ChatPhrase, Language};
 
@@ -147,14 +144,8 @@ impl EventLoop {
             (listed_title(other, language).to_owned(), choice)
         });
         let place = (&command.chat, &command.facts);
-        let asked_by = command.facts.user_id.as_ref().map(SmolStr::to_string);
         let entries = own.chain(others).collect();
-        let actions = self.show_list(&text, entries, asked_by, &command.session, place);
-        let (chat, group) = (&command.chat, OpGroup::Message(command.row));
-        let adapter = self.adapters.get(&chat.platform);
-        let (lane, span) = (chat.key().into(), tracing::Span::none());
-        let ops = (self.outbox).plan(&adapter, &command.session.shared(), &lane, &actions, group, &span);
-        self.end_row(command.row, RowState::Done, ops, None);
+        self.answer_with_list(&text, entries, &command.session, command.row, place);
     }
 
     fn is_busy(&self, session: &SessionKey) -> bool {
