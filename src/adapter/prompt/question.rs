@@ -278,14 +278,19 @@ impl OpenQuestion {
         Some(self.format.decided(head, &line))
     }
 
-    /// Whether a typed answer of this person can be meant for it. One that nobody can have seen takes none.
+    /// Whether a typed answer of this person can be meant for it.
     pub(super) fn accepts(&self, typed: TypedText, by: &Person, now: Duration) -> bool {
+        self.takes(typed, now) && self.who.includes(by)
+    }
+
+    /// Whether a typed answer can be meant for it, whoever may give it. One that nobody can have seen takes none.
+    pub(super) fn takes(&self, typed: TypedText, now: Duration) -> bool {
         let fits = match typed {
             TypedText::Approve(_) => self.kind == QuestionKind::Approval,
             TypedText::Deny | TypedText::Number(_) => true,
         };
         let visible = !matches!(self.showing, Visibility::Sending);
-        visible && fits && !self.is_over(now) && self.who.includes(by)
+        visible && fits && !self.is_over(now)
     }
 
     /// Whether its time is over.

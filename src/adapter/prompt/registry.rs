@@ -232,6 +232,8 @@ impl Prompts {
     /// | names a code | the one with that code in the chat |
     /// | replies to a question's message | that one and no other, also when it has ended |
     /// | is words alone | the only one of the session that has been visible for two seconds; with several, or none, nothing is decided. Lists do not count, unless no question takes the words: then the newest one does |
+    ///
+    /// Whoever may not answer it reads that; a number alone of theirs is an ordinary message.
     pub fn match_text(&self, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
         if !self.may_match(message.reply_to) {
             return None;
@@ -253,9 +255,25 @@ impl Prompts {
             (_, Some(named)) => named?,
             (None, None) => return self.match_bare(typed, message, now),
         };
-        open.accepts(typed, message.by, now)
-            .then(|| open.answer(typed))
-            .flatten()
+        let answer = open.answer(typed).filter(|_| open.takes(typed, now));
+        answer.map(|answer| {
+            if open.who.includes(message.by) {
+                answer
+            } else {
+                undecided(open.notice(NOT_YOURS))
+            }
+        })
+    }
+
+    /// What somebody reads who types `/approve` or `/deny` to a question of somebody else.
+    fn refuse_bare(&self, typed: TypedText, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
+        let mut asked = self
+            .open
+            .iter()
+            .filter(|open| open.target.session == *message.session && *open.target.chat() == *message.chat);
+        let is_number = matches!(typed, TypedText::Number(_));
+        let open = asked.find(|open| !is_number && open.takes(typed, now) && open.answer(typed).is_some())?;
+        Some(undecided(open.notice(NOT_YOURS)))
     }
 
     /// Matches words that name no question.
@@ -272,7 +290,13 @@ impl Prompts {
             accepting = lists.last().copied().into_iter().collect();
         }
         // Words that are no option of any are an ordinary message.
-        let first = *accepting.iter().find(|open| open.answer(typed).is_some())?;
+        let Some(first) = accepting
+            .iter()
+            .copied()
+            .find(|open| open.answer(typed).is_some())
+        else {
+            return self.refuse_bare(typed, message, now);
+        };
         // A reply to a message that is not known may be one to a question whose message is not known.
         let may_mean_another = message.reply_to.is_some()
             && self.open.iter().any(|open| {

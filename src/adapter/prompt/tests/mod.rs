@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::*;
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
 use crate::wire::{Action, CapabilityDescriptor, OpResult, Outcome, SessionKey};
+use crate::words::PhraseKey;
 
 const NONCE: [u8; 3] = [0xab, 0x01, 0xff];
 
@@ -614,7 +615,7 @@ fn a_code_is_good_in_its_chat_only_and_for_those_who_may_answer() {
         prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
         let of_bob = SessionKey::from_text("bob's");
         let by_bob = match_text(&prompts, &of_bob, "bob", "/approve A1", None, secs(1));
-        assert_eq!(by_bob.is_some(), may);
+        assert_eq!(matches!(by_bob, Some(TypedMatch::Answer(_))), may);
         let bare = match_text(&prompts, &of_bob, "bob", "/approve", None, secs(9));
         assert_eq!(bare, None, "another conversation");
         let elsewhere = ChatId {
@@ -630,6 +631,41 @@ fn a_code_is_good_in_its_chat_only_and_for_those_who_may_answer() {
                 reply_to,
             };
             assert_eq!(prompts.match_text(&message, secs(9)), None);
+        }
+    }
+}
+
+#[test]
+fn whoever_may_not_answer_reads_that_and_is_not_passed_on_to_the_agent() {
+    let plain = descriptor(&["send"]);
+    let mut prompts = prompts();
+    let opened = prompts
+        .open(request(1, "group"), &on(Some(&plain)), secs(0))
+        .unwrap();
+    prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+    for (text, reply_to, is_answer) in [
+        ("/approve", None, true),
+        ("/deny", None, true),
+        ("/approve A1", None, true),
+        ("/deny A1", None, true),
+        ("A1 2", None, true),
+        ("2", Some("m1"), true),
+        // What is no answer to it, whoever writes it.
+        ("/approve session", None, false),
+        ("/deny A2", None, false),
+        ("A1 9", None, false),
+        ("yes", Some("m1"), false),
+        ("2", None, false),
+    ] {
+        let matched = match_text(&prompts, &session(), "bob", text, reply_to, secs(3));
+        let notice = matched.map(|matched| match matched {
+            TypedMatch::Undecided(notice) => notice.action,
+            TypedMatch::Answer(answer) => panic!("{text}: {answer:?}"),
+        });
+        assert_eq!(notice.is_some(), is_answer, "{text}");
+        if let Some(action) = notice {
+            let Action::Send { content, .. } = action else { panic!("{action:?}") };
+            assert_eq!(content, PhraseKey::NotYours.english());
         }
     }
 }
