@@ -1,6 +1,6 @@
 //! Who may drive an agent, in a running relay: what is refused reaches nobody, and a revocation holds.
 
-use hermes_relay::access::{AccessRequest, Mode, PersonRule, Role, Strangers};
+use hermes_relay::access::{AccessRequest, Denial, Mode, PersonRule, Role, Strangers};
 use hermes_relay::adapter::prompt::Approvers;
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::Settings;
@@ -671,6 +671,27 @@ async fn a_button_lets_somebody_in_also_after_a_restart_if_their_code_still_wait
         assert_eq!(relay.handle.status().await.unwrap().prompts_open, open);
         relay.stop().await;
     }
+}
+
+#[tokio::test]
+async fn an_owner_who_lets_in_somebody_whom_the_settings_deny_reads_that() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    let (asked, _) = stranger(&relay, "a").await;
+    relay.crash().await;
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        pairing(settings);
+        settings.access.deny.push(Denial {
+            platform: "discord".to_owned(),
+            user: "user-of-a".to_owned(),
+        });
+    })
+    .await;
+    let end = decide(&relay, &asked, "o0").await;
+    assert_eq!(end, "⏹ A rule denies discord:user-of-a. Nothing was changed.");
+    assert!(relay.stop().await.texts("a").is_empty());
 }
 
 #[tokio::test]
