@@ -155,6 +155,7 @@ impl EventLoop {
         let mut closing = std::pin::pin!(self.journal.close(&mut self.effects, LAST_WRITES_TIMEOUT));
         let closed = loop {
             tokio::select! {
+                biased;
                 closed = &mut closing => break closed,
                 batch = channels.batches.recv() => if batch.is_none() { break closing.await },
             }
