@@ -51,7 +51,7 @@ use self::content::Shape;
 use self::open::OpenedSession;
 use self::outcome::SessionError;
 use self::outcome::{PromptContext, PromptError, PromptOutcome, SessionEffect, evaluate};
-use self::pool::Pool;
+use self::pool::{LastFailure, Pool};
 use self::process::Process;
 use self::prompt::{Prompt, StopCause};
 use self::rpc::CallError;
@@ -328,8 +328,7 @@ impl AcpAgent {
                 }
             }
             (Some(_), _) => exited_health(),
-            (None, Some(failure)) => AgentHealth::Down(failure),
-            (None, None) => self.installed(),
+            (None, failure) => without_process(self.installed(), failure),
         }
     }
 
@@ -363,6 +362,17 @@ fn close_in(process: &Process, id: &str) {
     if process.capabilities.close {
         let params = json!({"sessionId": id});
         let _ = process.peer().request_detached("session/close", &params);
+    }
+}
+
+/// The health of an agent without a process: only a turn starts one, so what failed before must not keep turns away for ever.
+fn without_process(installed: AgentHealth, failure: Option<LastFailure>) -> AgentHealth {
+    match (installed, failure) {
+        (AgentHealth::Ready, Some(failure)) if failure.is_pausing => AgentHealth::Down(failure.why),
+        (AgentHealth::Ready, Some(failure)) => {
+            AgentHealth::Degraded(format!("{}; the next turn starts it again", failure.why))
+        }
+        (installed, _) => installed,
     }
 }
 
@@ -428,5 +438,89 @@ impl Agent for AcpAgent {
 
     fn shutdown(&self) -> AgentFuture<'_, ()> {
         Box::pin(self.pool.close())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::agent::guard::{BreakerSettings, CircuitBreaker};
+    use crate::agent::{EventSink, TurnInput};
+
+    /// An agent that ends when it is told to crash.
+    const AGENT: &str = r#"
+        while read -r line; do
+            id=${line#*'"id":'}
+            id=${id%%[,\}]*}
+            case $line in
+                *'"initialize"'*) result='{"protocolVersion":1}';;
+                *'"session/new"'*) result='{"sessionId":"s1"}';;
+                *crash*) exit 3;;
+                *) result='{"stopReason":"end_turn"}';;
+            esac
+            echo '{"jsonrpc":"2.0","id":'"$id"',"result":'"$result"'}'
+        done
+    "#;
+
+    async fn turn(agent: &dyn Agent, text: &str) -> TurnEnd {
+        let (events, mut signals) = EventSink::new();
+        tokio::spawn(async move { while signals.recv().await.is_some() {} });
+        let input = TurnInput {
+            text: text.to_owned(),
+            ..TurnInput::default()
+        };
+        agent
+            .run(Turn::alone(input, events, CancellationToken::new()))
+            .await
+    }
+
+    #[tokio::test]
+    async fn one_that_ended_three_times_is_started_again_after_its_cooldown() {
+        let settings = AcpSettings {
+            argv: ["/bin/sh", "-c", AGENT].map(str::to_owned).to_vec(),
+            ..AcpSettings::default()
+        };
+        let agent = AcpAgent::new("tested", settings, &BaseEnv::default()).unwrap();
+        let settings = BreakerSettings {
+            cooldown: Duration::ZERO,
+            ..BreakerSettings::default()
+        };
+        let breaker = CircuitBreaker::new(Arc::new(agent), settings);
+        for _ in 0..settings.failures {
+            let end = turn(&breaker, "crash").await;
+            assert!(
+                matches!(&end, TurnEnd::Failed(failure) if failure.class == FailureClass::Crashed),
+                "{end:?}"
+            );
+        }
+        assert_eq!(turn(&breaker, "hello").await, TurnEnd::Completed);
+    }
+
+    #[test]
+    fn without_a_process_a_turn_may_start_one_unless_a_failed_start_is_recent() {
+        let failure = |is_pausing| {
+            let why = "the process ended with code 3".to_owned();
+            Some(LastFailure { why, is_pausing })
+        };
+        let degraded = "the process ended with code 3; the next turn starts it again".to_owned();
+        let missing = || AgentHealth::NotInstalled("it is not there".to_owned());
+        for (installed, failure, wanted) in [
+            (AgentHealth::Ready, None, AgentHealth::Ready),
+            (
+                AgentHealth::Ready,
+                failure(false),
+                AgentHealth::Degraded(degraded),
+            ),
+            (
+                AgentHealth::Ready,
+                failure(true),
+                AgentHealth::Down("the process ended with code 3".to_owned()),
+            ),
+            (missing(), failure(false), missing()),
+        ] {
+            assert_eq!(without_process(installed, failure), wanted);
+        }
     }
 }

@@ -38,10 +38,18 @@ struct PoolState {
     retired: Vec<Slot>,
     started: u64,
     backoff: RestartBackoff,
-    last_failure: Option<String>,
+    last_failure: Option<LastFailure>,
     closed: bool,
     /// Whether a task waits for idle processes.
     watched: bool,
+}
+
+/// Why there is no process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LastFailure {
+    pub(super) why: String,
+    /// Whether it did not start, and the pause before the next start is not over.
+    pub(super) is_pausing: bool,
 }
 
 #[derive(Debug)]
@@ -139,9 +147,9 @@ impl Pool {
         state.slots.iter().find_map(Slot::process)
     }
 
-    /// Why the last start failed, when none has succeeded since.
-    pub(super) fn last_failure(&self) -> Option<String> {
-        self.state().last_failure.clone()
+    /// Why the last process ended or did not start, if none runs since.
+    pub(super) fn last_failure(&self) -> Option<LastFailure> {
+        self.state().last_failure(Instant::now())
     }
 
     /// Retires a process.
@@ -247,7 +255,8 @@ impl Pool {
         } else {
             let wait = state.backoff.wait(now);
             if wait > self.launch.start_timeout {
-                let why = state.last_failure.clone().unwrap_or_default();
+                let why = state.last_failure.as_ref().map(|last| last.why.clone());
+                let why = why.unwrap_or_default();
                 return Err(StartError::BackingOff { wait, why });
             }
             state.started += 1;
@@ -282,7 +291,10 @@ impl Pool {
             // A missing program is looked for each time.
             if !matches!(error, StartError::Spawn(_)) {
                 state.backoff.failed(Instant::now(), Duration::ZERO);
-                state.last_failure = Some(error.to_string());
+                state.last_failure = Some(LastFailure {
+                    why: error.to_string(),
+                    is_pausing: true,
+                });
             }
         }
     }
@@ -293,6 +305,12 @@ impl Pool {
 }
 
 impl PoolState {
+    fn last_failure(&self, now: Instant) -> Option<LastFailure> {
+        let last = self.last_failure.clone()?;
+        let is_pausing = last.is_pausing && !self.backoff.wait(now).is_zero();
+        Some(LastFailure { is_pausing, ..last })
+    }
+
     fn retire(&mut self, generation: ProcessGeneration) {
         if let Some(at) = self.slots.iter().position(|slot| slot.generation == generation) {
             let slot = self.slots.swap_remove(at);
@@ -320,7 +338,10 @@ impl PoolState {
             let ended = process.ended();
             let at = ended.as_ref().map_or_else(Instant::now, |ended| ended.at);
             backoff.failed(at, at.saturating_duration_since(process.since));
-            *last_failure = ended.map(|ended| ended.to_string());
+            *last_failure = ended.map(|ended| LastFailure {
+                why: ended.to_string(),
+                is_pausing: false,
+            });
             false
         });
         retired.retain(|slot| {
@@ -534,6 +555,23 @@ mod tests {
             Some(1),
             "without a limit one process is enough"
         );
+    }
+
+    #[test]
+    fn a_failed_start_is_a_pause_until_the_next_start_and_an_ended_process_is_none() {
+        let now = Instant::now();
+        let failure = |is_pausing| LastFailure {
+            why: "it ended".to_owned(),
+            is_pausing,
+        };
+        let mut state = PoolState::default();
+        assert_eq!(state.last_failure(now), None);
+        state.backoff.failed(now, Duration::ZERO);
+        state.last_failure = Some(failure(true));
+        assert_eq!(state.last_failure(now), Some(failure(true)));
+        assert_eq!(state.last_failure(now + FIRST_DELAY), Some(failure(false)));
+        state.last_failure = Some(failure(false));
+        assert_eq!(state.last_failure(now), Some(failure(false)));
     }
 
     #[test]
