@@ -3,6 +3,8 @@
 //! After some failures in a row (the agent cannot be reached, or crashed) turns fail immediately during a cooldown. Then
 //! one turn checks the agent's health and, if it is up, runs; the others keep failing until it is done. Each further
 //! failure doubles the cooldown, up to a maximum; a success closes the circuit.
+//!
+//! Turns that ran when a failure was counted do not count as further ones: they may have shared what failed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,8 +48,8 @@ pub struct CircuitBreaker {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BreakerState {
-    /// Turns run; this many failed in a row.
-    Closed { failures: u32 },
+    /// Turns run; this many failures were counted in a row, the last of them then.
+    Closed { failures: u32, last: Option<Instant> },
     /// Turns fail immediately until then; earlier cooldowns in a row.
     Open { until: Instant, earlier: u32 },
     /// One turn probes; the others fail immediately.
@@ -67,7 +69,10 @@ impl CircuitBreaker {
         Self {
             inner,
             settings,
-            state: Mutex::new(BreakerState::Closed { failures: 0 }),
+            state: Mutex::new(BreakerState::Closed {
+                failures: 0,
+                last: None,
+            }),
         }
     }
 
@@ -75,17 +80,17 @@ impl CircuitBreaker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self) -> BreakerDecision {
+    fn enter(&self, now: Instant) -> BreakerDecision {
         let mut state = self.state();
         match *state {
             BreakerState::Closed { .. } => BreakerDecision::Run,
-            BreakerState::Open { until, earlier } if until <= Instant::now() => {
+            BreakerState::Open { until, earlier } if until <= now => {
                 *state = BreakerState::Probing { earlier };
                 BreakerDecision::Probe(earlier)
             }
             BreakerState::Open { until, .. } => BreakerDecision::Refused(format!(
                 "The agent keeps failing and is paused. Try again in {}.",
-                display(until - Instant::now())
+                display(until - now)
             )),
             BreakerState::Probing { .. } => BreakerDecision::Refused(
                 "The agent kept failing and is being tested with another message. Try again in a moment."
@@ -95,13 +100,13 @@ impl CircuitBreaker {
     }
 
     /// Starts a cooldown.
-    fn open(&self, earlier: u32) {
+    fn open(&self, earlier: u32, now: Instant) {
         let cooldown = self
             .settings
             .cooldown
             .saturating_mul(2_u32.saturating_pow(earlier.min(31)))
             .min(self.settings.max_cooldown);
-        let until = Instant::now() + cooldown;
+        let until = now + cooldown;
         *self.state() = BreakerState::Open { until, earlier };
         tracing::warn!(
             agent = &*self.inner.info().name,
@@ -109,32 +114,34 @@ impl CircuitBreaker {
         );
     }
 
-    /// Counts the end of an ordinary turn.
-    fn record(&self, end: &TurnEnd) {
+    /// Counts the end of an ordinary turn that began then.
+    fn record(&self, end: &TurnEnd, began: Instant, now: Instant) {
         let mut state = self.state();
         // Another turn may have opened the circuit meanwhile.
-        let BreakerState::Closed { failures } = &mut *state else {
+        let BreakerState::Closed { failures, last } = &mut *state else {
             return;
         };
         match evidence(end) {
             Evidence::Up => *failures = 0,
             Evidence::None => {}
+            Evidence::Down if last.is_some_and(|last| began < last) => {}
             Evidence::Down => {
                 *failures += 1;
+                *last = Some(now);
                 if *failures >= self.settings.failures {
                     drop(state);
-                    self.open(0);
+                    self.open(0, now);
                 }
             }
         }
     }
 
-    async fn probe(&self, earlier: u32, turn: Turn) -> TurnEnd {
+    async fn probe(&self, earlier: u32, turn: Turn, began: Instant) -> TurnEnd {
         // If this future is dropped, the next turn may probe.
         let mut probing = ProbeGuard {
             breaker: self,
             after: BreakerState::Open {
-                until: Instant::now(),
+                until: began,
                 earlier,
             },
         };
@@ -150,16 +157,21 @@ impl CircuitBreaker {
         };
         if let Some(why) = down {
             drop(probing);
-            self.open(earlier + 1);
+            self.open(earlier + 1, Instant::now());
             return refusal("The agent is still down. Try again later.", &why);
         }
         let end = self.inner.run(turn).await;
         match evidence(&end) {
-            Evidence::Up => probing.after = BreakerState::Closed { failures: 0 },
+            Evidence::Up => {
+                probing.after = BreakerState::Closed {
+                    failures: 0,
+                    last: Some(began),
+                }
+            }
             Evidence::None => {}
             Evidence::Down => {
                 drop(probing);
-                self.open(earlier + 1);
+                self.open(earlier + 1, Instant::now());
             }
         }
         end
@@ -218,12 +230,13 @@ impl Agent for CircuitBreaker {
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
-            match self.enter() {
+            let began = Instant::now();
+            match self.enter(began) {
                 BreakerDecision::Refused(why) => refusal(&why, "too many failures in a row"),
-                BreakerDecision::Probe(earlier) => self.probe(earlier, turn).await,
+                BreakerDecision::Probe(earlier) => self.probe(earlier, turn, began).await,
                 BreakerDecision::Run => {
                     let end = self.inner.run(turn).await;
-                    self.record(&end);
+                    self.record(&end, began, Instant::now());
                     end
                 }
             }

@@ -65,6 +65,10 @@ impl Scripted {
                     turn.events.text("x").await;
                 }
             }
+            "crash later" => {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                return TurnEnd::Failed(failed(FailureClass::Crashed));
+            }
             "crash" => return TurnEnd::Failed(failed(FailureClass::Crashed)),
             _ => turn.events.text("fine").await,
         }
@@ -257,6 +261,49 @@ async fn one_that_keeps_failing_rests_longer_each_time_until_it_is_well() {
     assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
     assert_eq!(breaker.health().await, AgentHealth::Ready);
     assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_that_fail_together_count_as_one_failure() {
+    let agent = scripted(&["crash later"]);
+    let breaker = CircuitBreaker::new(agent.clone(), BreakerSettings::default());
+    for failures in 1..=3 {
+        assert_eq!(
+            breaker.health().await,
+            AgentHealth::Ready,
+            "before failure {failures}"
+        );
+        let turns = (0..3).map(|_| run(&breaker));
+        for (_, end) in futures_util::future::join_all(turns).await {
+            assert_eq!(class(&end), Some(FailureClass::Crashed));
+        }
+    }
+    assert!(matches!(breaker.health().await, AgentHealth::Down(_)), "it rests");
+    assert_eq!(agent.runs.load(Ordering::SeqCst), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_from_before_the_cooldown_does_not_count_after_it() {
+    let agent = scripted(&["crash later", "crash", "fine", "crash"]);
+    let settings = BreakerSettings {
+        failures: 1,
+        cooldown: Duration::from_secs(1),
+        ..BreakerSettings::default()
+    };
+    let breaker = CircuitBreaker::new(agent, settings);
+    let others = async {
+        assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Crashed));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
+    };
+    let ((_, early), ()) = tokio::join!(run(&breaker), others);
+    assert_eq!(class(&early), Some(FailureClass::Crashed));
+    assert_eq!(breaker.health().await, AgentHealth::Ready);
+    run(&breaker).await;
+    assert!(
+        matches!(breaker.health().await, AgentHealth::Down(_)),
+        "it began later"
+    );
 }
 
 #[tokio::test(start_paused = true)]
