@@ -2,14 +2,16 @@
 //!
 //! It never signals a process that was already reaped (its number may belong to another by then), never lets a
 //! flood on standard error block the child or grow memory, and never leaves its process group behind: dropping a
-//! [`Child`] kills the group. A process that makes a session of its own (`setsid`) leaves the group and with it our
-//! reach; only the service manager's control group catches that one.
+//! [`Child`] kills the group, and `end_groups` kills all of them where nothing is dropped. A process that makes a
+//! session of its own (`setsid`) leaves the group and with it our reach; only the service manager's control group
+//! catches that one.
 //!
 //! Who takes the pipes reads them: after the leader has ended and its group was killed, wait no longer than
 //! [`PIPE_GRACE`] for their end, because a process that left the group may hold them open for ever.
 
 mod env;
 mod filter;
+mod groups;
 mod memory;
 #[cfg(test)]
 mod tests;
@@ -17,6 +19,8 @@ mod tests;
 pub use env::{BaseEnv, EnvPolicy, set_variable};
 pub use env::{NotInstalled, program_exists};
 pub use filter::FilterError;
+#[cfg(feature = "nats")]
+pub use groups::ending::end_groups;
 pub use memory::group_memory;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -30,13 +34,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use tokio::io::AsyncReadExt;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use self::groups::{LIVE_GROUPS, LiveGroups};
 use crate::text::last_line;
 
 /// Time to read pipes after the group was killed.
@@ -164,6 +169,7 @@ enum ChildState {
     Unreaped {
         leader: Box<tokio::process::Child>,
         group: Pid,
+        groups: &'static LiveGroups,
         watch: ExitWatch,
     },
     Ended(Exit),
@@ -173,7 +179,7 @@ impl Child {
     /// Starts a program in a process group of its own, with all three pipes; what it writes to standard error is read
     /// from now on. Must be called within a Tokio runtime.
     pub fn spawn(program: &Program) -> Result<Self, SpawnError> {
-        Self::start(program, Stdio::piped(), Stdio::piped(), || ())
+        Self::start(program, Stdio::piped(), Stdio::piped(), || (), &LIVE_GROUPS)
     }
 
     /// The same with the beginning of this input in the pipe before it starts, so that it never starts without; returns how much
@@ -191,14 +197,14 @@ impl Child {
         let fed = fill(&writer, input).map_err(refused)?;
         let stdin = std::process::ChildStdin::from(OwnedFd::from(writer));
         let stdin = ChildStdin::from_std(stdin).map_err(refused)?;
-        let mut child = Self::start(program, Stdio::from(reader), Stdio::piped(), before)?;
+        let mut child = Self::start(program, Stdio::from(reader), Stdio::piped(), before, &LIVE_GROUPS)?;
         child.stdin = Some(stdin);
         Ok((child, fed))
     }
 
     /// Starts a program without pipes: no standard input, and standard output is discarded.
     pub fn spawn_detached_output(program: &Program) -> Result<Self, SpawnError> {
-        Self::start(program, Stdio::null(), Stdio::null(), || ())
+        Self::start(program, Stdio::null(), Stdio::null(), || (), &LIVE_GROUPS)
     }
 
     fn start(
@@ -206,6 +212,7 @@ impl Child {
         stdin: Stdio,
         stdout: Stdio,
         before: impl FnOnce(),
+        groups: &'static LiveGroups,
     ) -> Result<Self, SpawnError> {
         let file = program.find()?;
         let mut command = tokio::process::Command::new(&file);
@@ -226,12 +233,11 @@ impl Child {
             source,
         };
         before();
-        let mut leader = command.spawn().map_err(refused)?;
-        let group = leader
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(Pid::from_raw)
-            .ok_or_else(|| refused(io::Error::other("it has no number")))?;
+        let number = |leader: &tokio::process::Child| {
+            let id = leader.id().and_then(|id| i32::try_from(id).ok());
+            id.and_then(Pid::from_raw)
+        };
+        let (mut leader, group) = groups.start(|| command.spawn(), number).map_err(refused)?;
         Ok(Self {
             stdin: leader.stdin.take(),
             stdout: leader.stdout.take(),
@@ -239,6 +245,7 @@ impl Child {
             state: ChildState::Unreaped {
                 leader: Box::new(leader),
                 group,
+                groups,
                 watch: ExitWatch::on(group),
             },
         })
@@ -315,11 +322,20 @@ impl Child {
     /// Kills the group, whether its leader lives or not, and reaps the leader. Cancel-safe.
     pub async fn kill(&mut self) -> Exit {
         self.signal(Signal::KILL);
-        let ChildState::Unreaped { leader, .. } = &mut self.state else {
+        let ChildState::Unreaped {
+            leader,
+            group,
+            groups,
+            ..
+        } = &mut self.state
+        else {
             return self.end();
         };
         let exit = match timeout(REAP_TIMEOUT, leader.wait()).await {
-            Ok(Ok(status)) => Exit::of(status),
+            Ok(Ok(status)) => {
+                groups.reaped(*group);
+                Exit::of(status)
+            }
             Ok(Err(_)) | Err(_) => Exit::Lost,
         };
         // A leader that is lost is dropped here, which leaves it to the runtime to be reaped.
@@ -335,11 +351,15 @@ impl Child {
     }
 
     fn signal(&self, signal: Signal) {
-        if let ChildState::Unreaped { group, leader, .. } = &self.state
+        if let ChildState::Unreaped {
+            group,
+            groups,
+            leader,
+            ..
+        } = &self.state
             && leader.id().is_some()
         {
-            // Fails when the group is empty: there is nothing to stop.
-            let _ = kill_process_group(*group, signal);
+            groups.signal(*group, signal);
         }
     }
 }

@@ -116,6 +116,50 @@ async fn children_of_the_child_go_with_it_however_it_ends() {
     gone(&leader).await;
 }
 
+/// Starts a child among groups of its own.
+fn start_among(groups: &'static LiveGroups, script: &str) -> Result<Child, SpawnError> {
+    let (input, output) = (Stdio::piped(), Stdio::piped());
+    Child::start(&sh(script), input, output, || (), groups)
+}
+
+#[tokio::test]
+async fn every_group_can_be_ended_although_nothing_is_dropped() {
+    let groups: &'static LiveGroups = Box::leak(Box::new(LiveGroups::new()));
+    let mut pids = Vec::new();
+    let mut children = Vec::new();
+    for _ in 0..2 {
+        let mut child = start_among(groups, "trap '' TERM; sleep 600 & echo $!; wait").unwrap();
+        pids.push(first_line(&mut child).await);
+        pids.push(child.group().unwrap().to_string());
+        children.push(child);
+    }
+    let mut reaped = start_among(groups, "exit 0").unwrap();
+    assert_eq!(reaped.finish().await, Exit::Code(0));
+    let dropped = start_among(groups, "sleep 600").unwrap();
+    pids.push(dropped.group().unwrap().to_string());
+    drop(dropped);
+
+    assert_eq!(groups.end(SOON), 0, "none is left");
+    for pid in &pids {
+        gone(pid).await;
+    }
+    for child in &children {
+        let leader = format!("/proc/{}", child.group().unwrap());
+        assert!(!std::path::Path::new(&leader).exists(), "it is reaped");
+    }
+    let refused = start_among(groups, "exit 0").unwrap_err();
+    assert!(matches!(refused, SpawnError::Refused { .. }), "{refused}");
+}
+
+#[tokio::test]
+async fn a_child_is_among_the_groups_of_the_program_until_it_is_reaped() {
+    let mut child = start("read line");
+    let group = Pid::from_raw(child.group().unwrap()).unwrap();
+    assert!(LIVE_GROUPS.contains(group));
+    child.kill().await;
+    assert!(!LIVE_GROUPS.contains(group));
+}
+
 #[tokio::test]
 async fn a_flood_on_standard_error_neither_blocks_nor_grows() {
     let mut child = start("head -c 20000000 /dev/zero | tr '\\0' e >&2; echo the end >&2; echo done");

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::signals::Signals;
 use super::{LOCK_WAIT, build_failure, requested_exit, serve_failure};
+use crate::agent::child::end_groups;
 use crate::cli::exit;
 use crate::cli::log::{FatalErrors, LogHandle};
 use crate::cli::sd_notify::{Notification, ServiceManager};
@@ -24,6 +25,8 @@ use crate::store::{Holder, JournalSettings, held_by, make_private};
 
 /// How long this process waits for another member before it asks for the lease again itself.
 const REPLACED_WITHIN: Duration = Duration::from_secs(5);
+/// How long the processes of agents may take to be gone once they are killed.
+const AGENTS_END_WITHIN: Duration = Duration::from_secs(2);
 /// Interval of looks at the lock of the state directory.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// The hint for a journal that another history wrote.
@@ -179,8 +182,13 @@ impl Membership {
     }
 }
 
-/// Runs this program again in the same process: every connection and every thread ends with that.
+/// Runs this program again in the same process: every connection and every thread ends with that. The processes of agents
+/// would go on, so they are ended before.
 fn start_over() -> Infallible {
+    let left = end_groups(AGENTS_END_WITHIN);
+    if left > 0 {
+        tracing::warn!(left, "processes of agents have not ended in time");
+    }
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     let program = std::env::current_exe().unwrap_or_else(|_| name.clone().into());
