@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "Ein Besitzer wurde um Zustimmung gebeten.",
         PhraseKey::NoOwner => "Dafür muss ein Besitzer zustimmen, und keiner ist erreichbar; darum wird es abgelehnt.",
         PhraseKey::PersonAsks => "{person} fragt: {question}",
+        PhraseKey::JobAsks => "Der geplante Auftrag `{name}` fragt: {question}",
+        PhraseKey::HandedAsks => "Etwas, das an {agent} übergeben wurde, fragt: {question}",
         PhraseKey::MayTalk => "Darf {person} mit mir sprechen? Der Code ist {code}.",
         PhraseKey::LetIn => "Einlassen",
         PhraseKey::Ignore => "Ignorieren",

@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "An owner has been asked to approve this.",
         PhraseKey::NoOwner => "This needs an owner's approval, and no owner can be reached, so it is denied.",
         PhraseKey::PersonAsks => "{person} asks: {question}",
+        PhraseKey::JobAsks => "The scheduled job `{name}` asks: {question}",
+        PhraseKey::HandedAsks => "Something handed to {agent} asks: {question}",
         PhraseKey::MayTalk => "May {person} talk to me? Their code is {code}.",
         PhraseKey::LetIn => "Let in",
         PhraseKey::Ignore => "Ignore",

@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "Se ha pedido la aprobación de un dueño.",
         PhraseKey::NoOwner => "Esto necesita la aprobación de un dueño y no se puede contactar con ninguno, así que se deniega.",
         PhraseKey::PersonAsks => "{person} pregunta: {question}",
+        PhraseKey::JobAsks => "La tarea programada `{name}` pregunta: {question}",
+        PhraseKey::HandedAsks => "Algo entregado a {agent} pregunta: {question}",
         PhraseKey::MayTalk => "¿Puede {person} hablar conmigo? Su código es {code}.",
         PhraseKey::LetIn => "Dejar entrar",
         PhraseKey::Ignore => "Ignorar",

@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "L’approbation d’un propriétaire a été demandée.",
         PhraseKey::NoOwner => "Il faut l’approbation d’un propriétaire, et aucun n’est joignable : c’est donc refusé.",
         PhraseKey::PersonAsks => "{person} demande : {question}",
+        PhraseKey::JobAsks => "La tâche planifiée `{name}` demande : {question}",
+        PhraseKey::HandedAsks => "Un élément transmis à {agent} demande : {question}",
         PhraseKey::MayTalk => "{person} peut-il me parler ? Son code est {code}.",
         PhraseKey::LetIn => "Laisser entrer",
         PhraseKey::Ignore => "Ignorer",

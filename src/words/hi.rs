@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "मालिक से मंज़ूरी माँगी गई है।",
         PhraseKey::NoOwner => "इसके लिए मालिक की मंज़ूरी चाहिए, और कोई मालिक उपलब्ध नहीं, इसलिए इसे मना किया गया।",
         PhraseKey::PersonAsks => "{person} पूछते हैं: {question}",
+        PhraseKey::JobAsks => "निर्धारित कार्य `{name}` पूछता है: {question}",
+        PhraseKey::HandedAsks => "{agent} को सौंपा गया कार्य पूछता है: {question}",
         PhraseKey::MayTalk => "क्या {person} मुझसे बात कर सकते हैं? उनका कोड {code} है।",
         PhraseKey::LetIn => "अनुमति दें",
         PhraseKey::Ignore => "अनदेखा करें",

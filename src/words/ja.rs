@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "所有者に承認を依頼しました。",
         PhraseKey::NoOwner => "所有者の承認が必要ですが、連絡できる所有者がいないため拒否されました。",
         PhraseKey::PersonAsks => "{person} からの質問：{question}",
+        PhraseKey::JobAsks => "予定されたジョブ `{name}` からの質問：{question}",
+        PhraseKey::HandedAsks => "{agent} に渡されたものからの質問：{question}",
         PhraseKey::MayTalk => "{person} と話してもよいですか？コードは {code} です。",
         PhraseKey::LetIn => "許可する",
         PhraseKey::Ignore => "無視する",

@@ -241,6 +241,10 @@ phrases! {
     NoOwner,
     /// The question of somebody else, for an owner.
     PersonAsks { person: &'w str, question: &'w str },
+    /// The question of a job of the operator, for an owner.
+    JobAsks { name: &'w str, question: &'w str },
+    /// The question of an item that a program handed over, for an owner.
+    HandedAsks { agent: &'w str, question: &'w str },
     /// An owner is asked about a stranger.
     MayTalk { person: &'w str, code: &'w str },
     /// The button that lets a stranger in.

@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "Foi pedida a aprovação de um dono.",
         PhraseKey::NoOwner => "Isto precisa da aprovação de um dono e nenhum pode ser contatado, por isso é negado.",
         PhraseKey::PersonAsks => "{person} pergunta: {question}",
+        PhraseKey::JobAsks => "A tarefa agendada `{name}` pergunta: {question}",
+        PhraseKey::HandedAsks => "Algo entregue a {agent} pergunta: {question}",
         PhraseKey::MayTalk => "{person} pode falar comigo? O código é {code}.",
         PhraseKey::LetIn => "Deixar entrar",
         PhraseKey::Ignore => "Ignorar",

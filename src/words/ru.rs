@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "Владельца попросили это одобрить.",
         PhraseKey::NoOwner => "Нужно одобрение владельца, но ни один недоступен, поэтому отказано.",
         PhraseKey::PersonAsks => "{person} спрашивает: {question}",
+        PhraseKey::JobAsks => "Запланированное задание `{name}` спрашивает: {question}",
+        PhraseKey::HandedAsks => "То, что передано агенту {agent}, спрашивает: {question}",
         PhraseKey::MayTalk => "Можно ли {person} говорить со мной? Код: {code}.",
         PhraseKey::LetIn => "Впустить",
         PhraseKey::Ignore => "Игнорировать",

@@ -91,6 +91,8 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::OwnerAsked => "已请所有者批准。",
         PhraseKey::NoOwner => "这需要所有者批准，但联系不到任何所有者，因此被拒绝。",
         PhraseKey::PersonAsks => "{person} 问：{question}",
+        PhraseKey::JobAsks => "计划任务 `{name}` 问：{question}",
+        PhraseKey::HandedAsks => "交给 {agent} 的事项问：{question}",
         PhraseKey::MayTalk => "{person} 可以和我对话吗？配对码是 {code}。",
         PhraseKey::LetIn => "允许",
         PhraseKey::Ignore => "忽略",

@@ -13,7 +13,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::state_key;
-use crate::relay::parts::approvals::{Asker, Asking, Decider, KeptTurn, OwnerChat};
+use crate::relay::parts::approvals::{Asker, Asking, Decider, KeptTurn, OwnerChat, Questioner};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::parts::turns::TurnOrigin;
@@ -140,10 +140,12 @@ impl EventLoop {
             }
             Decider::Owner => {
                 let owner = self.owner_chat(&origin.author.platform);
+                let job = |run| self.scheduler.run(run).map(|run| run.job.name());
+                let questioner = Questioner::of(&origin.author, self.turns.task(turn), job);
                 let (adapters, effects) = (&self.adapters, &mut self.effects);
                 let asked = self.approvals.ask_owner(
                     &asking,
-                    (&origin.author, owner),
+                    (questioner, owner),
                     question,
                     reply,
                     adapters,

@@ -8,10 +8,10 @@ use tokio::sync::oneshot;
 use smol_str::SmolStr;
 
 use super::{
-    Approvals, Asker, Asking, Decider, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, QueueEntry,
-    QueueQuestion, Recipient, Waiting,
+    Approvals, Asker, Asking, Decider, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, Questioner,
+    QueueEntry, QueueQuestion, Recipient, Waiting,
 };
-use crate::access::{Author, PersonId, approve_command};
+use crate::access::{PersonId, approve_command};
 use crate::adapter::prompt::{
     Approvers, NotOpened, PromptId, PromptOp, PromptOption, PromptRequest, QuestionId,
 };
@@ -68,7 +68,7 @@ impl Approvals {
     pub fn ask_owner(
         &mut self,
         asking: &Asking,
-        (author, owner): (&Author, Option<OwnerChat>),
+        (questioner, owner): (Questioner<'_>, Option<OwnerChat>),
         mut question: Question,
         reply: oneshot::Sender<PromptAnswer>,
         adapters: &Adapters,
@@ -87,12 +87,26 @@ impl Approvals {
                 recorded: ("denied", "no_owner"),
             };
         };
-        let person = printable(&author.name(), MAX_PERSON_CHARS);
+        let name = match questioner {
+            Questioner::Person(author) => printable(&author.name(), MAX_PERSON_CHARS),
+            Questioner::Job(name) | Questioner::Handed(name) => printable(name, MAX_PERSON_CHARS),
+        };
         let adapter = adapters.get(&owner.chat.platform);
         let language = adapter.language(&owner.facts);
-        let asked = ChatPhrase::PersonAsks {
-            person: &person,
-            question: &language.reword(&question.text),
+        let (name, asked) = (name.as_str(), language.reword(&question.text));
+        let asked = match questioner {
+            Questioner::Person(_) => ChatPhrase::PersonAsks {
+                person: name,
+                question: &asked,
+            },
+            Questioner::Job(_) => ChatPhrase::JobAsks {
+                name,
+                question: &asked,
+            },
+            Questioner::Handed(_) => ChatPhrase::HandedAsks {
+                agent: name,
+                question: &asked,
+            },
         };
         question.text = language.say(asked);
         let there = Asking {

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::access::Author;
 use crate::adapter::prompt::{
     Approvers, ButtonPress, Decision, Person, PressResult, PromptId, PromptOp, PromptSettings, PromptStep,
     Prompts, QuestionId, Resolution, TypedMatch, TypedMessage,
@@ -36,7 +37,7 @@ use crate::adapter::{Adapters, ChatFacts, ChatId};
 use crate::agent::PromptAnswer;
 use crate::collections::IdMap;
 use crate::link::SendResult;
-use crate::relay::effects::{Effect, Effects, QuestionResponse};
+use crate::relay::effects::{Effect, Effects, QuestionResponse, RunSeq, Task};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::session::TurnId;
 use crate::store::InboxSeq;
@@ -113,6 +114,32 @@ pub struct Asker {
     pub is_direct: bool,
     /// Whether anybody wrote access rules.
     pub has_rules: bool,
+}
+
+/// Whose question an owner is asked.
+#[derive(Clone, Copy, Debug)]
+pub enum Questioner<'a> {
+    /// A person's.
+    Person(&'a Author),
+    /// A job's of the operator, by its name.
+    Job(&'a str),
+    /// One about an item that a program handed to this agent.
+    Handed(&'a str),
+}
+
+impl<'a> Questioner<'a> {
+    /// Whose question it is in the turn of this author for this task; `job` has the names of jobs.
+    pub fn of(
+        author: &'a Author,
+        task: Option<&'a Task>,
+        job: impl FnOnce(RunSeq) -> Option<&'a str>,
+    ) -> Self {
+        match task.filter(|_| author.is_operator()) {
+            Some(Task::Job(task)) => Self::Job(job(task.run).unwrap_or_default()),
+            Some(Task::Handed(item)) => Self::Handed(&item.agent),
+            Some(Task::Message(_)) | None => Self::Person(author),
+        }
+    }
 }
 
 /// Who decides a question.

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::*;
 use crate::agent::{Question, question};
 use crate::link::{Moment, NotSent};
-use crate::wire::{Action, CapabilityDescriptor, OpResult, SessionSource};
+use crate::relay::effects::{HandedTask, JobTask};
+use crate::wire::{Action, CapabilityDescriptor, OpResult, Platform, SessionSource};
 
 struct World {
     approvals: Approvals,
@@ -246,7 +247,7 @@ fn the_setting_says_who_decides() {
 #[test]
 fn a_question_without_an_owner_is_denied() {
     let mut world = World::new(&PromptSettings::default());
-    let author = crate::access::Author::operator();
+    let author = Author::operator();
     for (question, wanted) in [
         (question(), PromptAnswer::Chosen("no".to_owned())),
         (
@@ -260,7 +261,7 @@ fn a_question_without_an_owner_is_denied() {
         let (reply, mut answer) = oneshot::channel();
         let asked = world.approvals.ask_owner(
             &asking(1),
-            (&author, None),
+            (Questioner::Person(&author), None),
             question,
             reply,
             &world.adapters,
@@ -281,7 +282,7 @@ fn a_question_without_an_owner_is_denied() {
     let (reply, mut answer) = oneshot::channel();
     let asked = world.approvals.ask_owner(
         &asking(1),
-        (&author, Some(owner)),
+        (Questioner::Person(&author), Some(owner)),
         question(),
         reply,
         &world.adapters,
@@ -299,6 +300,59 @@ fn a_question_without_an_owner_is_denied() {
         .withdraw_from_owners(|_, _| true, &mut world.effects);
     assert_eq!(answer.try_recv(), Ok(PromptAnswer::Cancelled));
     assert_eq!(world.approvals.count(), 0);
+}
+
+#[test]
+fn an_owner_reads_whose_question_it_is() {
+    let (ann, aliases) = (["ann".into()], &crate::wire::NoAliases);
+    let author = Author::new(&Platform::DISCORD, ann, [], true, aliases);
+    let operator = Author::operator();
+    let job = || {
+        Task::Job(JobTask {
+            run: RunSeq(7),
+            prompt: String::new(),
+        })
+    };
+    let handed = Task::Handed(Box::new(HandedTask {
+        agent: "coder".to_owned(),
+        text: String::new(),
+        deliver: None,
+        is_collected: false,
+        mark: None,
+    }));
+    for (author, task, wanted) in [
+        (&author, Task::Message(None), "discord:ann asks: "),
+        (&author, job(), "discord:ann asks: "),
+        (&operator, job(), "The scheduled job `report` asks: "),
+        (&operator, handed, "Something handed to coder asks: "),
+    ] {
+        let questioner = Questioner::of(author, Some(&task), |run| (run == RunSeq(7)).then_some("report"));
+        let mut world = World::new(&PromptSettings::default());
+        let (chat, facts) = chat();
+        let owner = OwnerChat {
+            session: session(),
+            chat,
+            facts,
+            is_quiet: false,
+        };
+        let (reply, _answer) = oneshot::channel();
+        world.approvals.ask_owner(
+            &asking(1),
+            (questioner, Some(owner)),
+            question(),
+            reply,
+            &world.adapters,
+            world.now,
+            &mut world.effects,
+        );
+        let titles: Vec<&str> = world
+            .approvals
+            .waiting
+            .values()
+            .map(|waiting| waiting.title.as_str())
+            .collect();
+        assert!(titles.len() == 1 && titles[0].starts_with(wanted), "{titles:?}");
+    }
 }
 
 #[test]

@@ -153,10 +153,14 @@ impl Turns {
         self.running(turn).map(|running| running.row)
     }
 
+    /// What a turn is for.
+    pub fn task(&self, turn: TurnId) -> Option<&Task> {
+        self.live.get(&turn)?.task.as_ref()
+    }
+
     /// Whether a turn answers a message.
     pub fn is_message(&self, turn: TurnId) -> bool {
-        let live = self.live.get(&turn);
-        live.is_some_and(|live| matches!(live.task, Some(Task::Message(_))))
+        matches!(self.task(turn), Some(Task::Message(_)))
     }
 
     /// A turn runs on without this process, and is the next one's.
