@@ -3,7 +3,7 @@
 //! Outgoing files are uploaded one after the other beside the turn. One is handed over once it is uploaded and the chat has
 //! been shown the text before it; from then on it is durable like the text of an answer, and when the connector refuses it,
 //! the chat gets a text instead. Files that follow each other are handed over together where the platform has albums, once
-//! something else follows them or a second has passed. What is not handed over when the turn ends is committed with the end, in its place between
+//! something else follows them or a second has passed. The text behind a file waits for it, but no longer than a second. What is not handed over when the turn ends is committed with the end, in its place between
 //! the turn's texts. A file whose upload is under way when the process is killed is lost. A file never outlives its turn and
 //! never fails it: what cannot be downloaded becomes a note to the agent. No path of this machine reaches a chat.
 
@@ -48,7 +48,7 @@ const MAX_SKEW_MS: u64 = 24 * 60 * 60 * 1000;
 const MAX_FILES: usize = 16;
 /// How long files wait for others that may be shown with them.
 const ALBUM_WAIT: Duration = Duration::from_secs(1);
-/// How long a file on its way into the journal delays what the turn says after it.
+/// How long a file that is being uploaded, or is on its way into the journal, delays what the turn says after it.
 const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// Opens the client for attachments; none, and a warning, when that fails. The caller holds the state directory's lock.
@@ -229,9 +229,18 @@ impl FileToSend {
     }
 }
 
+/// A file whose upload has not begun.
+struct WaitingFile {
+    position: Position,
+    file: FileToSend,
+    delays_until: Option<Instant>,
+}
+
 /// An upload under way.
 struct Upload {
     position: Position,
+    /// Until when it delays what comes after it.
+    delays_until: Option<Instant>,
     /// The text that replaces the file when the upload takes too long.
     fallback: String,
     is_answer: bool,
@@ -249,7 +258,7 @@ pub struct Uploads {
     count: usize,
     /// When the last one was added.
     added: Option<Instant>,
-    waiting: VecDeque<(Position, FileToSend)>,
+    waiting: VecDeque<WaitingFile>,
     current: Option<Upload>,
     ready: VecDeque<(Position, OutgoingAttachment)>,
     /// One on its way into its chat's lane, and until when that delays what comes after it.
@@ -278,8 +287,13 @@ impl Uploads {
             return Some(file.replacement());
         }
         self.count += 1;
-        self.added = Some(Instant::now());
-        self.waiting.push_back((position, file));
+        let now = Instant::now();
+        self.added = Some(now);
+        self.waiting.push_back(WaitingFile {
+            position,
+            file,
+            delays_until: Some(now + MAX_DELAY),
+        });
         self.start_next();
         None
     }
@@ -292,6 +306,23 @@ impl Uploads {
     /// Whether one is on its way into its lane: what is said after it waits.
     pub fn is_queueing(&self) -> bool {
         self.queueing.is_some()
+    }
+
+    /// Until when an upload under way delays what comes after it; none while something before it is not shown.
+    pub fn delayed_until(&self, is_shown: impl FnOnce(Position) -> bool) -> Option<Instant> {
+        let upload = self.current.as_ref()?;
+        let until = upload.delays_until.filter(|until| *until > Instant::now())?;
+        is_shown(upload.position).then_some(until)
+    }
+
+    /// What comes after the files so far does not wait for their uploads any more.
+    pub fn end_delay(&mut self) {
+        if let Some(upload) = &mut self.current {
+            upload.delays_until = None;
+        }
+        for file in &mut self.waiting {
+            file.delays_until = None;
+        }
     }
 
     /// Resolves when one more is uploaded or has its place; never while nothing is under way. Cancel-safe: dropping it
@@ -336,7 +367,7 @@ impl Uploads {
     /// Whether others may be shown with those at a position: they are being uploaded, or may still come.
     fn awaits_more(&self, position: Position, more: Option<Position>) -> bool {
         let current = self.current.as_ref().map(|upload| upload.position);
-        let mut coming = (self.waiting.iter().map(|(at, _)| *at)).chain(current);
+        let mut coming = (self.waiting.iter().map(|file| file.position)).chain(current);
         self.albums
             && (coming.any(|at| at == position) || (more == Some(position) && self.wait_until().is_some()))
     }
@@ -351,7 +382,7 @@ impl Uploads {
     pub fn cancel(&mut self) {
         self.current.take_if(|upload| !upload.is_answer);
         self.waiting
-            .retain(|(_, file)| matches!(file, FileToSend::Code(_)));
+            .retain(|waiting| matches!(waiting.file, FileToSend::Code(_)));
         self.time_out();
     }
 
@@ -364,7 +395,7 @@ impl Uploads {
             self.ready
                 .push_back((position, OutgoingAttachment::Text(fallback)));
         }
-        for (position, file) in self.waiting.drain(..) {
+        for WaitingFile { position, file, .. } in self.waiting.drain(..) {
             let text = OutgoingAttachment::Text(file.replacement());
             self.ready.push_back((position, text));
         }
@@ -379,11 +410,17 @@ impl Uploads {
         if self.current.is_some() {
             return;
         }
-        if let Some((position, file)) = self.waiting.pop_front() {
+        if let Some(waiting) = self.waiting.pop_front() {
+            let WaitingFile {
+                position,
+                file,
+                delays_until,
+            } = waiting;
             let (fallback, is_answer) = (file.replacement(), matches!(file, FileToSend::Code(_)));
             let work = upload(self.turn, Arc::clone(&self.files), self.accepted, file);
             self.current = Some(Upload {
                 position,
+                delays_until,
                 fallback,
                 is_answer,
                 work: Box::pin(work),

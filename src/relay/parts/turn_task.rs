@@ -386,6 +386,9 @@ impl TurnOutput {
                 self.request(TurnRequest::Attach(attachments, queued));
                 continue;
             }
+            if self.delayed_until().is_some() {
+                break;
+            }
             let Some(op) = self.stream.poll(now) else {
                 break;
             };
@@ -400,9 +403,16 @@ impl TurnOutput {
         if self.collect || self.uploads.is_queueing() {
             return None;
         }
-        let poll = self.stream.poll_timeout().map(|at| self.clock.instant(at));
+        let poll = || self.stream.poll_timeout().map(|at| self.clock.instant(at));
+        let poll = self.delayed_until().or_else(poll);
         let album = self.uploads.wait_until();
         poll.into_iter().chain(album).min()
+    }
+
+    /// Until when what the chat is shown next waits for a file before it.
+    fn delayed_until(&self) -> Option<Instant> {
+        self.uploads
+            .delayed_until(|position| self.stream.is_shown(position))
     }
 
     /// Requests something, after what could not be requested before.
@@ -473,6 +483,7 @@ impl TurnOutput {
                 self.file_place = None;
                 // Text before the question stands above it, text after it below.
                 self.break_message(self.clock.mono());
+                self.uploads.end_delay();
                 self.flush();
                 self.request(TurnRequest::Ask(question, reply));
             }
@@ -770,8 +781,9 @@ pub mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::adapter::stream::Priority;
     use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
-    use crate::agent::{AgentFuture, AgentInfo, TurnInput};
+    use crate::agent::{AgentFuture, AgentInfo, QuestionKind, TurnInput};
     use crate::wire::OpIds;
 
     /// The context of a turn that is shown in a chat without anything else.
@@ -800,6 +812,78 @@ pub mod tests {
             resumed: None,
             shaper: AnswerShaper::default(),
         }
+    }
+
+    /// The output of a turn that sent a file and a text behind it.
+    fn file_and_text() -> (TurnOutput, mpsc::Receiver<(TurnId, TurnRequest)>) {
+        let (requests, requested) = mpsc::channel(8);
+        let files = Arc::new(TurnFiles::new(None, "slack".into(), None));
+        let mut output = TurnOutput::new(TurnId(1), requests, context(), files);
+        let file = Media {
+            location: MediaLocation::File("chart.png".into()),
+            caption: String::new(),
+            kind: None,
+            name: None,
+        };
+        output.handle_event(AgentEvent::Media(file));
+        output.handle_event(AgentEvent::Text("behind it".to_owned()));
+        output.handle_event(AgentEvent::Break);
+        (output, requested)
+    }
+
+    /// What was requested since the last look; files get their places.
+    fn requested(requests: &mut mpsc::Receiver<(TurnId, TurnRequest)>) -> Vec<&'static str> {
+        let mut seen = Vec::new();
+        while let Ok((_, request)) = requests.try_recv() {
+            match request {
+                TurnRequest::Send(op, _) if op.priority == Priority::Text => seen.push("text"),
+                TurnRequest::Attach(_, queued) => {
+                    queued.send(Ok(())).expect("the turn waits");
+                    seen.push("file");
+                }
+                TurnRequest::Ask(..) => seen.push("question"),
+                _ => {}
+            }
+        }
+        seen
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_text_behind_a_file_waits_for_its_upload_but_not_for_long() {
+        let second = Duration::from_secs(1);
+        let (mut output, mut requests) = file_and_text();
+        let later = output.clock.mono() + 60 * second;
+        assert_eq!(output.flush_at(later), Some(Instant::now() + second));
+        assert!(requested(&mut requests).is_empty(), "the upload is under way");
+        output.progress().await;
+        output.flush_at(later);
+        assert_eq!(requested(&mut requests), ["file"]);
+        output.progress().await;
+        output.flush_at(later);
+        assert_eq!(requested(&mut requests), ["text"]);
+
+        let (mut slow, mut requests) = file_and_text();
+        slow.flush_at(later);
+        assert!(requested(&mut requests).is_empty());
+        tokio::time::advance(second).await;
+        slow.flush_at(later);
+        assert_eq!(requested(&mut requests), ["text"], "the upload takes too long");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_comes_below_the_text_before_it_although_a_file_is_being_uploaded() {
+        let (mut output, mut requests) = file_and_text();
+        let question = Question {
+            kind: QuestionKind::Approval,
+            text: "May I?".to_owned(),
+            detail: None,
+            options: Vec::new(),
+            timeout: None,
+            resume: None,
+        };
+        let (reply, _answer) = oneshot::channel();
+        output.handle(AgentSignal::Question(Box::new(question), reply));
+        assert_eq!(requested(&mut requests), ["text", "question"]);
     }
 
     /// Answers with the number of start marks before it runs, and marks its start if it says so.
