@@ -129,7 +129,13 @@ fn a_simulated_life_is_the_same_again() {
         let [one, other] = lives;
         let differs = one.iter().zip(&other).position(|(one, other)| one != other);
         if let Some(at) = differs {
-            panic!("SIM_SEED={seed}, step {at}: {:?} and {:?}", one[at], other[at]);
+            let (before, [one, other]) = (&one[at.saturating_sub(12)..at], [&one[at..], &other[at..]]);
+            let next = |life: &[String]| life.iter().take(4).cloned().collect::<Vec<_>>();
+            panic!(
+                "SIM_SEED={seed}, step {at}: after {before:#?} either {:#?} or {:#?}",
+                next(one),
+                next(other)
+            );
         }
         assert_eq!(one.len(), other.len());
     }
