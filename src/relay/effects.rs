@@ -350,6 +350,8 @@ pub(super) struct HeldMessage {
     pub(super) session: SessionKey,
     pub(super) event: Box<MessageEvent>,
     pub(super) message: NewMessage,
+    /// It came in no frame: even if it is an edit, it runs by itself.
+    pub(super) is_own: bool,
 }
 
 /// A message that arrives: who wrote it, where, and whether they may.

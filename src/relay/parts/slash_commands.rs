@@ -6,6 +6,7 @@ use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
 use crate::agent::{AgentCommand, Preference, PreferenceRequest};
 use crate::cron::chat::JobCommand;
 use crate::text::truncate;
+use crate::wire::MessageEvent;
 use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// A command for the relay itself.
@@ -178,8 +179,14 @@ impl SlashCommands {
         }
     }
 
+    /// The enabled command that a message is. One that was edited or deleted is none, whatever it says.
+    pub fn of(&self, event: &MessageEvent) -> Option<SlashCommand> {
+        let is_as_written = !event.is_edit && !event.is_deleted;
+        is_as_written.then(|| self.parse(event.text())).flatten()
+    }
+
     /// Reads an enabled command: the first word without its slash, in lower case, up to an `@`.
-    pub fn parse(&self, text: &str) -> Option<SlashCommand> {
+    fn parse(&self, text: &str) -> Option<SlashCommand> {
         let text = text.trim_start().strip_prefix('/')?;
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let word = word.split('@').next()?.to_ascii_lowercase();
@@ -314,6 +321,13 @@ mod tests {
     #[test]
     fn a_command_is_the_first_word_in_any_case_when_it_is_enabled() {
         let commands = commands(&["stop", "reset", "agent"]);
+        let mut event = MessageEvent {
+            text: Some("/diff".into()),
+            ..MessageEvent::default()
+        };
+        assert_eq!(commands.of(&event), Some(SlashCommand::Diff));
+        event.is_edit = true;
+        assert_eq!(commands.of(&event), None);
         assert_eq!(commands.parse(" /STOP@my_bot now"), Some(SlashCommand::Stop));
         assert_eq!(commands.parse("/new"), Some(SlashCommand::New(String::new())));
         assert_eq!(

@@ -96,6 +96,7 @@ impl EventLoop {
             session,
             event,
             message,
+            is_own: false,
         };
         self.take_message(held, now);
     }
@@ -140,6 +141,7 @@ impl EventLoop {
             session,
             event,
             message,
+            is_own: true,
         };
         self.take_message(held, now);
     }
@@ -155,8 +157,9 @@ impl EventLoop {
             session,
             event,
             mut message,
+            is_own,
         } = held;
-        let (place, arrival) = self.arrive(&session, message.kind, event, &message.line, now);
+        let (place, arrival) = self.arrive(&session, message.kind, (event, is_own), &message.line, now);
         message.start = matches!(place, Place::Turn(_));
         message.repeatable = self.agents.are_repeatable();
         if matches!(
@@ -202,17 +205,17 @@ impl EventLoop {
         &mut self,
         session: &SessionKey,
         inbox_kind: InboxKind,
-        event: Box<MessageEvent>,
+        (event, is_own): (Box<MessageEvent>, bool),
         line: &Arc<[u8]>,
         now: Moment,
     ) -> (Place, Arrival) {
-        // A message that is changed or gone is neither an answer nor a command.
+        // A message that is changed or gone is no answer.
         let is_new = !event.is_edit && !event.is_deleted;
         let response = is_new.then(|| self.approvals.match_response(session, &event, now.mono));
         let response = response.flatten();
         let command = match &response {
-            None if is_new => self.commands.parse(event.text()),
-            None | Some(_) => None,
+            None => self.commands.of(&event),
+            Some(_) => None,
         };
         let author = self.access.author(Starter::Message(&event.source));
         let kind = match (&response, &command) {
@@ -233,10 +236,10 @@ impl EventLoop {
             self.note_empty(event.source.platform.as_str());
             (Place::None, Intent::Empty)
         } else if verdict.allowed {
-            let is_text = inbox_kind == InboxKind::Inbound;
+            let (is_text, is_change) = (inbox_kind == InboxKind::Inbound, event.is_edit && !is_own);
             self.intent(
                 session,
-                (event, is_text),
+                (event, is_text, is_change),
                 (&author, &chat, &facts),
                 response,
                 command,
@@ -282,7 +285,7 @@ impl EventLoop {
     fn intent(
         &mut self,
         session: &SessionKey,
-        (event, is_text): (Box<MessageEvent>, bool),
+        (event, is_text, is_change): (Box<MessageEvent>, bool, bool),
         (author, chat, facts): (&Arc<Author>, &Arc<ChatId>, &Arc<ChatFacts>),
         response: Option<QuestionResponse>,
         command: Option<SlashCommand>,
@@ -303,7 +306,7 @@ impl EventLoop {
             let about = AboutTurn::Running(about);
             return (Place::None, Intent::Command { command, about });
         }
-        if event.is_edit {
+        if is_change {
             return (Place::None, Intent::Edit(event));
         }
         let key = self.messages.key(&event);

@@ -105,7 +105,6 @@ impl EventLoop {
         let Some((last, mut event)) = decoded else {
             return Some(self.language(chat, facts).say(ChatPhrase::NothingToRetry));
         };
-        event.is_edit = false;
         let now = self.clock.now();
         let session = self.chats.name(&mut event);
         let message = NewMessage {

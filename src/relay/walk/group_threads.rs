@@ -60,7 +60,7 @@ impl EventLoop {
                 .approvals
                 .match_response(&held.session, event, now.mono)
                 .is_none()
-            && self.commands.parse(event.text()).is_none()
+            && self.commands.of(event).is_none()
             && {
                 let author = self.access.author(Starter::Message(&event.source));
                 self.access.decide(&author, EventKind::Message).allowed

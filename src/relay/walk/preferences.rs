@@ -21,7 +21,7 @@ impl EventLoop {
     /// A button of a list, or a number under it, becomes the command that it stands for, also in the journal. Anything else that
     /// is written ends the time of bare numbers.
     pub fn take_choice(&mut self, session: &SessionKey, event: &mut MessageEvent, message: &mut NewMessage) {
-        if message.kind != InboxKind::Inbound {
+        if message.kind != InboxKind::Inbound || event.is_edit || event.is_deleted {
             return;
         }
         let command = self.pickers.command(session, event);

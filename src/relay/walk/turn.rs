@@ -126,9 +126,7 @@ impl EventLoop {
         // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
         // the agent's.
         let author = self.access.author(Starter::Message(&event.source));
-        let command = (!event.is_edit)
-            .then(|| self.commands.parse(event.text()))
-            .flatten();
+        let command = self.commands.of(&event);
         let kind = event_kind(row.kind, command.as_ref());
         let now_ms = self.clock.unix_ms();
         // The rules may have changed since it came.
@@ -292,7 +290,7 @@ impl EventLoop {
             Task::Message(event) => {
                 let event = event.take().unwrap_or_default();
                 is_interaction = event.metadata.contains_key(INTERACTION);
-                command = self.commands.parse(event.text());
+                command = self.commands.of(&event);
                 turn_input(*event, selection.text, &adapter)
             }
             Task::Job(job) => {
@@ -474,7 +472,7 @@ impl EventLoop {
             let session = self.chats.name(&mut event);
             let author = self.access.author(Starter::Message(&event.source));
             let origin = TurnOrigin::new(session, &event.source, false, author, MessageSpan::default());
-            if event.is_edit || self.commands.parse(event.text()).is_none() {
+            if self.commands.of(&event).is_none() {
                 // Its author is told to ask again.
                 self.set_last(&origin, self.messages.key(&event), row);
             }

@@ -6,6 +6,7 @@ use crate::sessions::pending_ops::repair;
 use crate::support::memory_relay::{Running, event, session, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
+use hermes_relay::access::{Mode, PersonRule, Role};
 use hermes_relay::agent::{Turn, TurnEnd};
 use hermes_relay::config::{BusyMode, ServeConfig, Settings};
 use hermes_relay::relay::SeenOp;
@@ -169,6 +170,56 @@ async fn an_edit_is_neither_a_command_nor_an_answer() {
     assert_eq!(relay.handle.status().await.unwrap().turns_running, 1);
     asked.go_on.notify_one();
     assert_eq!(relay.replies("a", 2).await, ["echo: hold", "echo: /stop"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_guest_who_edits_a_message_to_a_command_asks_the_agent_with_that_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |settings| {
+        settings.access.mode = Mode::List;
+        settings.access.people = vec![PersonRule {
+            platform: "discord".to_owned(),
+            user: "user-of-a".to_owned(),
+            role: Role::Guest,
+            ..PersonRule::default()
+        }];
+    })
+    .await;
+    let commands = ["/model big", "/mode free", "/diff", "/new"];
+    hold(
+        &relay,
+        &asked,
+        &[("2", "two"), ("3", "three"), ("4", "four"), ("5", "five")],
+    )
+    .await;
+    for (id, command) in (2..).zip(commands) {
+        change(
+            &relay,
+            &format!("e{id}"),
+            &id.to_string(),
+            command,
+            "message_is_edit",
+        )
+        .await;
+    }
+    asked.go_on.notify_one();
+    relay.replies("a", 5).await;
+    relay.stop().await;
+    assert_eq!(asked.texts()[1..], commands);
+}
+
+#[tokio::test]
+async fn retry_of_an_edited_message_is_no_command_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    relay.deliver("a", "1", "one").await;
+    relay.replies("a", 1).await;
+    change(&relay, "e1", "1", "/status", "message_is_edit").await;
+    relay.deliver("a", "2", "/retry").await;
+    assert_eq!(relay.replies("a", 2).await[1], "echo: /status");
     relay.stop().await;
 }
 
