@@ -77,6 +77,8 @@ struct LastMessage {
     row: InboxSeq,
 }
 
+    /// The one before, in case this one is withdrawn before its agent runs.
+    before: Option<(Option<MessageLine>, Option<u64>)>,
 /// The messages that came lately.
 #[derive(Debug)]
 pub struct Messages {
@@ -160,6 +162,11 @@ impl Messages {
         let person = person(session, facts);
         let newest = self.last.peek(&person).map(|last| last.row);
         if attempt > 1 && newest.is_some_and(|newest| newest >= row) {
+    /// Whether a row is that of a message.
+    pub fn knows(&self, row: InboxSeq) -> bool {
+        self.rows.peek(&row).is_some()
+    }
+
             return;
         }
         let last = LastMessage {
@@ -180,14 +187,34 @@ impl Messages {
     ) {
         if let Some(last) = self.last.get_mut(&person(session, facts))
             && last.id.is_some()
+        let before = self.last.remove(&person).and_then(|last| {
+            let is_same = last.id.is_some() && last.id == key.id;
+            if is_same {
+                last.before
+            } else {
+                Some((last.message, last.id))
+            }
+        });
             && last.id == key.id
         {
             last.message = remembered(message);
         }
+            before,
     }
 
     /// The last message of the person who wrote last in a chat.
     pub fn last(&mut self, session: &SessionKey, facts: &ChatFacts) -> Option<MessageLine> {
+    /// The message of a row was withdrawn before its agent ran: the last one is the one before.
+    pub fn unset_last(&mut self, session: &SessionKey, facts: &ChatFacts, row: InboxSeq) {
+        let id = self.rows.peek(&row).and_then(|row| row.id);
+        if let Some(last) = self.last.get_mut(&person(session, facts))
+            && id.is_some()
+            && last.id == id
+        {
+            (last.message, last.id) = last.before.take().unwrap_or_default();
+        }
+    }
+
         self.last.get(&person(session, facts))?.message.clone()
     }
 }

@@ -9,7 +9,7 @@ use crate::relay::ops::DurableOps;
 use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
 use crate::relay::parts::messages::gist;
 use crate::relay::parts::turns::decode_line;
-use crate::session::{Admission, StopReason};
+use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
 use crate::words::ChatPhrase;
@@ -18,8 +18,8 @@ use crate::words::ChatPhrase;
 const MAX_LISTED: usize = 10;
 
 impl EventLoop {
-    /// An edit is committed. A message that waits is replaced; one that is being answered is asked again as
-    /// `sessions.busy_mode` says; one that was answered stays as it was.
+    /// An edit is committed. A message that waits, or whose agent does not run yet, is replaced; one that is being answered is
+    /// asked again as `sessions.busy_mode` says; one that was answered stays as it was.
     pub fn apply_edit(
         &mut self,
         session: &SessionKey,
@@ -33,9 +33,8 @@ impl EventLoop {
             return self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         };
         let waits = self.turns.sessions().is_waiting(session, original.0);
-        let running = self.turns.sessions().turn_of(session);
-        let running = running.filter(|turn| self.turns.row_of(*turn) == Some(original));
-        if !waits && running.is_none() {
+        let turn = self.turns.answering(session, original);
+        if !waits && turn.is_none() {
             return self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         }
         self.messages.learn(key, session, row, Some(gist(&event)));
@@ -46,19 +45,26 @@ impl EventLoop {
             self.approvals.row_replaced(original, row);
             return self.end_row(original, RowState::Ignored, DurableOps::new(), None);
         }
+        if let Some(turn) = turn.filter(|turn| self.is_unshown(*turn, original) && self.turns.may_ask(*turn))
+        {
+            // A kill before both are committed loses neither.
+            self.end_row(original, RowState::Ignored, DurableOps::new(), None);
+            let now_ms = self.clock.unix_ms();
+            return self.turns.answer_instead(turn, row, now_ms, &mut self.effects);
+        }
         let has_files = self.media.is_some() && !event.media_urls.is_empty();
-        if let Some(turn) = running.filter(|_| self.settings.busy_mode == BusyMode::Steer && !has_files)
+        if let Some(turn) = turn.filter(|_| self.settings.busy_mode == BusyMode::Steer && !has_files)
             && self.steer(session, turn, *event)
         {
             return self.end_row(row, RowState::Done, DurableOps::new(), None);
         }
         self.enqueue_committed(session, row);
         if self.settings.busy_mode == BusyMode::Interrupt && self.access.may_stop(author) {
-            self.stop_turn(session, running, StopReason::Superseded);
+            self.stop_turn(session, turn, StopReason::Superseded);
         }
     }
 
-    /// A message was deleted: it is withdrawn if it still waits.
+    /// A message was deleted: it is withdrawn if its agent does not run yet.
     pub fn apply_deletion(&mut self, session: &SessionKey, event: &MessageEvent) {
         let known = self.messages.find(self.messages.key(event));
         if let Some(row) = known
@@ -69,16 +75,33 @@ impl EventLoop {
         }
     }
 
-    /// Drops a message that waits; one that runs or is over stays as it is. Returns whether it waited.
+    /// Drops a message that waits, or whose agent does not run yet; one that runs or is over stays as it is. Returns whether it
+    /// was dropped.
     pub fn drop_waiting(&mut self, session: &SessionKey, row: InboxSeq) -> bool {
-        if !self.turns.sessions().is_waiting(session, row.0) {
-            return false;
+        if self.turns.sessions().is_waiting(session, row.0) {
+            self.turns.withdraw_waiting(session, row);
+            // The program that handed it over need not wait for its answer.
+            self.handed.answer(row, None, self.clock.unix_ms());
+            self.end_row(row, RowState::Ignored, DurableOps::new(), None);
+            return true;
         }
-        self.turns.withdraw_waiting(session, row);
-        // The program that handed it over need not wait for its answer.
-        self.handed.answer(row, None, self.clock.unix_ms());
-        self.end_row(row, RowState::Ignored, DurableOps::new(), None);
-        true
+        if let Some(turn) = self.turns.answering(session, row)
+            && self.messages.knows(row)
+            && self.is_unshown(turn, row)
+        {
+            if let Some(origin) = self.turns.origin(turn) {
+                self.messages.unset_last(session, &origin.facts, row);
+            }
+            self.end_unstarted(turn, row, RowState::Ignored, "", None);
+            return true;
+        }
+        false
+    }
+
+    /// Whether nobody has seen anything of the turn that answers this row: its agent does not run yet, nor did it in an earlier
+    /// process that left a question open.
+    fn is_unshown(&self, turn: TurnId, row: InboxSeq) -> bool {
+        self.turns.is_unstarted(turn) && !self.approvals.is_restored(row)
     }
 
     /// Queues a row that held no place while it was committed.

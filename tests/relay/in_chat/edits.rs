@@ -7,7 +7,7 @@ use crate::support::memory_relay::{Running, event, session, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 use hermes_relay::access::{Mode, PersonRule, Role};
-use hermes_relay::agent::{Turn, TurnEnd};
+use hermes_relay::agent::{AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{BusyMode, ServeConfig, Settings};
 use hermes_relay::relay::SeenOp;
 use hermes_relay::serve::{ControlService, Serving};
@@ -221,6 +221,77 @@ async fn retry_of_an_edited_message_is_no_command_either() {
     relay.deliver("a", "2", "/retry").await;
     assert_eq!(relay.replies("a", 2).await[1], "echo: /status");
     relay.stop().await;
+}
+
+/// The same with an agent that remembers conversations: its first turn in a session waits until they are read.
+async fn start_remembering(dir: &Path, asked: &Arc<Asked>) -> Running {
+    let agent = agent(asked).with_info(AgentInfo {
+        name: "tested".into(),
+        remembers: true,
+        ..AgentInfo::default()
+    });
+    start_on(dir, agent, &platform(&["send"]), terse).await
+}
+
+/// Delivers events that are committed together.
+async fn at_once(relay: &Running, events: impl IntoIterator<Item = (&str, Value)>) {
+    let mut ids = Vec::new();
+    for (buffer_id, event) in events {
+        relay.connector.deliver_buffered(buffer_id, event).await.unwrap();
+        ids.push(buffer_id);
+    }
+    relay
+        .seen("acknowledgements", |seen| {
+            ids.iter().all(|buffer_id| seen.acked(buffer_id) == 1)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_message_whose_agent_does_not_run_yet_is_replaced_by_its_edit() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start_remembering(dir.path(), &asked).await;
+    let [mut second, mut third] = ["second", "third"].map(|text| event("a", "1", text));
+    second["message_is_edit"] = json!(true);
+    third["message_is_edit"] = json!(true);
+    at_once(
+        &relay,
+        [("m", event("a", "1", "first")), ("e1", second), ("e2", third)],
+    )
+    .await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: third"]);
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.deliver("a", "2", "/retry").await;
+    assert_eq!(relay.replies("a", 2).await[1], "echo: third");
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["third", "third"]);
+}
+
+#[tokio::test]
+async fn a_message_that_is_deleted_before_its_agent_runs_never_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start_remembering(dir.path(), &asked).await;
+    let mut deleted = event("a", "1", "");
+    deleted["message_is_deleted"] = json!(true);
+    at_once(
+        &relay,
+        [
+            ("m", event("a", "1", "first")),
+            ("d", deleted),
+            ("n", event("a", "2", "next")),
+        ],
+    )
+    .await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: next"]);
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["next"]);
 }
 
 #[tokio::test]

@@ -229,3 +229,29 @@ async fn a_thread_has_the_project_of_its_group_in_its_name_also_after_a_restart(
         .await;
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn an_edit_while_the_thread_opens_is_what_the_agent_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = ScriptedAgent::new(answer).with_info(AgentInfo {
+        name: "tested".into(),
+        remembers: true,
+        ..AgentInfo::default()
+    });
+    let relay = start_on(dir.path(), agent, &threaded("discord"), |settings| {
+        terse(settings);
+        settings.chat.group_threads = true;
+    })
+    .await;
+    let mut edited = in_group("discord", "1", "second");
+    edited["message_is_edit"] = json!(true);
+    for (buffer_id, event) in [("b1", in_group("discord", "1", "first")), ("b2", edited)] {
+        relay.connector.deliver_buffered(buffer_id, event).await.unwrap();
+    }
+    let answers = relay.replies("thread-1", 1).await;
+    assert!(answers[0].starts_with("second: "), "{answers:?}");
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    assert_eq!(relay.stop().await.texts("thread-1").len(), 1);
+}

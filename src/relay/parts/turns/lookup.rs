@@ -158,6 +158,26 @@ impl Turns {
         self.live.get(&turn)?.task.as_ref()
     }
 
+    /// The turn of a session that answers this row, whether its agent runs yet or not.
+    pub fn answering(&self, session: &SessionKey, row: InboxSeq) -> Option<TurnId> {
+        let turn = self.sessions.turn_of(session)?;
+        let is_it = match &self.live.get(&turn)?.state {
+            TurnPhase::Accepting => false,
+            TurnPhase::Loading => {
+                matches!(self.rows.get(&row), Some(RowWait::Loading { turn: of, .. }) if *of == turn)
+            }
+            TurnPhase::Preparing(of) => *of == row,
+            TurnPhase::Running(running) => running.row == row,
+        };
+        is_it.then_some(turn)
+    }
+
+    /// Whether the agent of a turn does not run yet.
+    pub fn is_unstarted(&self, turn: TurnId) -> bool {
+        let live = self.live.get(&turn);
+        live.is_some_and(|live| !matches!(live.state, TurnPhase::Running(_)))
+    }
+
     /// Whether a turn answers a message.
     pub fn is_message(&self, turn: TurnId) -> bool {
         matches!(self.task(turn), Some(Task::Message(_)))

@@ -122,6 +122,14 @@ impl Turns {
         self.load_started(turn, row, now_ms, effects);
     }
 
+    /// A turn whose agent does not run yet answers another committed row instead, which is read first.
+    pub fn answer_instead(&mut self, turn: TurnId, row: InboxSeq, now_ms: i64, effects: &mut Effects) {
+        if let Some(live) = self.live.get_mut(&turn) {
+            live.task = None;
+            self.start_stored(turn, row, now_ms, effects);
+        }
+    }
+
     pub(super) fn load(
         &mut self,
         session: SessionKey,

@@ -349,3 +349,29 @@ fn a_row_is_read_again_until_what_an_earlier_run_noted_of_its_agent_is_gone() {
         assert!(matches!(turns.loaded(&left, &mut effects), Loaded::Turn(_)));
     }
 }
+
+#[test]
+fn a_turn_that_does_not_run_yet_may_answer_another_row_instead() {
+    let (mut turns, mut effects) = (turns(1), Effects::default());
+    let turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    assert_eq!(
+        turns.answering(&key("s1"), InboxSeq(1)),
+        None,
+        "it has no row yet"
+    );
+    turns.prepare(turn, InboxSeq(1));
+    assert_eq!(turns.answering(&key("s1"), InboxSeq(1)), Some(turn));
+    // While it is prepared, and while its row is read.
+    for (old, new) in [(1, 2), (2, 3)] {
+        assert!(turns.is_unstarted(turn));
+        turns.end_row(InboxSeq(old), RowState::Ignored, &[], NOW, &mut effects);
+        turns.answer_instead(turn, InboxSeq(new), NOW, &mut effects);
+        assert_eq!(reads(&mut effects), (vec![new], 1));
+        assert!(turns.preparing(turn).is_none(), "nothing begins with the old one");
+        assert_eq!(turns.answering(&key("s1"), InboxSeq(old)), None);
+        assert_eq!(turns.answering(&key("s1"), InboxSeq(new)), Some(turn));
+    }
+    let [old, new] = [2, 3].map(|seq| row(seq, "s1", RowState::Running));
+    assert!(matches!(turns.loaded(&old, &mut effects), Loaded::Nothing));
+    assert!(matches!(turns.loaded(&new, &mut effects), Loaded::Turn(of) if of == turn));
+}
