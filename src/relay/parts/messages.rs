@@ -7,7 +7,7 @@ use std::hash::BuildHasher as _;
 
 use smol_str::SmolStr;
 
-use crate::adapter::ChatFacts;
+use crate::adapter::{ChatFacts, ChatId};
 use crate::collections::BoundedCache;
 use crate::store::{InboxKind, InboxSeq};
 use crate::text::one_line;
@@ -17,6 +17,8 @@ use crate::wire::{MessageEvent, Scalar, SessionKey};
 const MAX_MESSAGES: usize = 10_000;
 /// People whose last message is remembered.
 const MAX_LAST: usize = 1000;
+/// Messages whose authors see that an answer is coming.
+const MAX_AWAITED: usize = 1000;
 /// The longest last message that is remembered, in bytes.
 const MAX_LAST_BYTES: usize = 64 * 1024;
 /// Characters that show what a message is about.
@@ -75,10 +77,10 @@ struct LastMessage {
     id: Option<u64>,
     /// The newest row of their messages that had their turns.
     row: InboxSeq,
-}
-
     /// The one before, in case this one is withdrawn before its agent runs.
     before: Option<(Option<MessageLine>, Option<u64>)>,
+}
+
 /// The messages that came lately.
 #[derive(Debug)]
 pub struct Messages {
@@ -86,6 +88,8 @@ pub struct Messages {
     known: BoundedCache<u64, KnownMessage>,
     rows: BoundedCache<InboxSeq, MessageRow>,
     last: BoundedCache<(SessionKey, SmolStr), LastMessage>,
+    /// The platform and the id of each message that its author sees an answer coming to.
+    awaited: BoundedCache<InboxSeq, (SmolStr, SmolStr)>,
 }
 
 impl Messages {
@@ -95,6 +99,7 @@ impl Messages {
             known: BoundedCache::new(MAX_MESSAGES),
             rows: BoundedCache::new(MAX_MESSAGES),
             last: BoundedCache::new(MAX_LAST),
+            awaited: BoundedCache::new(MAX_AWAITED),
         }
     }
 
@@ -139,9 +144,27 @@ impl Messages {
         }
     }
 
+    /// A message of this kind has a row. Whoever sent an interaction sees that an answer is coming, until the row ends.
+    pub fn await_answer(&mut self, row: InboxSeq, kind: InboxKind, chat: &ChatId, facts: &ChatFacts) {
+        if let (InboxKind::Forward, Some(message)) = (kind, &facts.message_id) {
+            self.awaited.insert(row, (chat.platform.clone(), message.clone()));
+        }
+    }
+
+    /// A row ends, or its message is answered by something else. Returns the platform and the id of its message, if its author sees
+    /// that an answer is coming.
+    pub fn settle(&mut self, row: InboxSeq) -> Option<(SmolStr, SmolStr)> {
+        self.awaited.remove(&row)
+    }
+
     /// The message that an edit or a deletion is about.
     pub fn find(&self, key: MessageKey) -> Option<&KnownMessage> {
         self.known.peek(&key.id?)
+    }
+
+    /// Whether a row is that of a message.
+    pub fn knows(&self, row: InboxSeq) -> bool {
+        self.rows.peek(&row).is_some()
     }
 
     /// What a waiting message is about.
@@ -162,19 +185,34 @@ impl Messages {
         let person = person(session, facts);
         let newest = self.last.peek(&person).map(|last| last.row);
         if attempt > 1 && newest.is_some_and(|newest| newest >= row) {
-    /// Whether a row is that of a message.
-    pub fn knows(&self, row: InboxSeq) -> bool {
-        self.rows.peek(&row).is_some()
-    }
-
             return;
         }
+        let before = self.last.remove(&person).and_then(|last| {
+            let is_same = last.id.is_some() && last.id == key.id;
+            if is_same {
+                last.before
+            } else {
+                Some((last.message, last.id))
+            }
+        });
         let last = LastMessage {
             message: remembered(message),
             id: key.id,
             row: newest.map_or(row, |newest| newest.max(row)),
+            before,
         };
         self.last.insert(person, last);
+    }
+
+    /// The message of a row was withdrawn before its agent ran: the last one is the one before.
+    pub fn unset_last(&mut self, session: &SessionKey, facts: &ChatFacts, row: InboxSeq) {
+        let id = self.rows.peek(&row).and_then(|row| row.id);
+        if let Some(last) = self.last.get_mut(&person(session, facts))
+            && id.is_some()
+            && last.id == id
+        {
+            (last.message, last.id) = last.before.take().unwrap_or_default();
+        }
     }
 
     /// A message was edited: it is the last one as it says now, if it was that before.
@@ -187,34 +225,14 @@ impl Messages {
     ) {
         if let Some(last) = self.last.get_mut(&person(session, facts))
             && last.id.is_some()
-        let before = self.last.remove(&person).and_then(|last| {
-            let is_same = last.id.is_some() && last.id == key.id;
-            if is_same {
-                last.before
-            } else {
-                Some((last.message, last.id))
-            }
-        });
             && last.id == key.id
         {
             last.message = remembered(message);
         }
-            before,
     }
 
     /// The last message of the person who wrote last in a chat.
     pub fn last(&mut self, session: &SessionKey, facts: &ChatFacts) -> Option<MessageLine> {
-    /// The message of a row was withdrawn before its agent ran: the last one is the one before.
-    pub fn unset_last(&mut self, session: &SessionKey, facts: &ChatFacts, row: InboxSeq) {
-        let id = self.rows.peek(&row).and_then(|row| row.id);
-        if let Some(last) = self.last.get_mut(&person(session, facts))
-            && id.is_some()
-            && last.id == id
-        {
-            (last.message, last.id) = last.before.take().unwrap_or_default();
-        }
-    }
-
         self.last.get(&person(session, facts))?.message.clone()
     }
 }
@@ -338,6 +356,42 @@ mod tests {
             let found = messages.last(&session, &facts("u")).unwrap().line;
             assert_eq!(*found, *last.to_string().as_bytes(), "{id} {row} {attempt}");
         }
+    }
+
+    #[test]
+    fn a_message_that_is_withdrawn_before_it_runs_leaves_the_one_before_as_the_last() {
+        let mut messages = Messages::new();
+        let session = SessionKey::from_text("s");
+        let keys = ["1", "2", "2"].map(|id| messages.key(&event(id, "a")));
+        for (row, key) in (1..).zip(keys) {
+            messages.learn(key, &session, InboxSeq(row), None);
+            let turn = (InboxSeq(row), 1);
+            messages.set_last(&session, &facts("u"), key, turn, line(&row.to_string()));
+        }
+        let mut last = |row| {
+            messages.unset_last(&session, &facts("u"), InboxSeq(row));
+            messages
+                .last(&session, &facts("u"))
+                .map(|last| last.line.to_vec())
+        };
+        assert_eq!(last(9).as_deref(), Some(&b"3"[..]), "it is not known");
+        assert_eq!(last(3).as_deref(), Some(&b"1"[..]));
+        assert_eq!(last(1), None);
+    }
+
+    #[test]
+    fn only_whoever_sent_an_interaction_sees_that_an_answer_is_coming() {
+        let mut messages = Messages::new();
+        let source = event("7", "a").source;
+        let (chat, mut facts) = (ChatId::from_source(&source), facts("u"));
+        facts.message_id = Some("7".into());
+        messages.await_answer(InboxSeq(1), InboxKind::Forward, &chat, &facts);
+        messages.await_answer(InboxSeq(2), InboxKind::Inbound, &chat, &facts);
+        assert_eq!(messages.settle(InboxSeq(1)), Some(("discord".into(), "7".into())));
+        assert_eq!(
+            (messages.settle(InboxSeq(1)), messages.settle(InboxSeq(2))),
+            (None, None)
+        );
     }
 
     #[test]

@@ -342,7 +342,9 @@ impl EventLoop {
         match &arrival.intent {
             Intent::Empty => return,
             Intent::Delete(event) => return self.apply_deletion(session, event),
-            _ => {}
+            // It ended when it was committed.
+            Intent::Refused { .. } => {}
+            _ => (self.messages).await_answer(row, arrival.message.kind, &arrival.chat, &arrival.facts),
         }
         let now_ms = self.clock.unix_ms();
         let event = (arrival.kind, arrival.command);
@@ -453,19 +455,26 @@ impl EventLoop {
                 } else {
                     notice.map(str::to_owned)
                 };
-                self.refuse_quietly(notice.is_some(), &chat, &facts);
-                if let Some(notice) = notice {
-                    self.notify(&notice, session, &chat, &facts);
+                match notice {
+                    Some(notice) => {
+                        self.answer_privately(&chat, &facts);
+                        self.notify(&notice, session, &chat, &facts);
+                    }
+                    None => self.leave_unanswered(&chat, &facts),
                 }
             }
             (_, Place::Turn(turn)) => {
-                self.refuse_quietly(notice.is_some(), &chat, &facts);
+                if notice.is_some() {
+                    self.answer_privately(&chat, &facts);
+                }
                 let notice = notice.map(str::to_owned);
                 self.end_unstarted(turn, row, RowState::Ignored, "", notice);
             }
             (_, Place::Queue(_) | Place::None) => {
                 self.turns.release(session, place);
-                self.refuse_quietly(notice.is_some(), &chat, &facts);
+                if notice.is_some() {
+                    self.answer_privately(&chat, &facts);
+                }
                 let group = OpGroup::Message(row);
                 let ops = notice.map(|notice| self.plan_words(notice, session, &chat, &facts, group));
                 self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
@@ -473,18 +482,17 @@ impl EventLoop {
         }
     }
 
-    /// Whoever wrote a message reads nothing, not even that it is being answered.
-    pub fn leave_unanswered(&self, chat: &ChatId, facts: &ChatFacts) {
+    /// Whoever wrote a message that has no row any more reads nothing, not even that it is being answered.
+    fn leave_unanswered(&self, chat: &ChatId, facts: &ChatFacts) {
         if let Some(message) = &facts.message_id {
             self.link.leave_unanswered(&chat.platform, message);
         }
     }
 
-    /// Whoever wrote a message that is refused reads why, alone where the platform can do that; else nothing.
-    fn refuse_quietly(&self, has_notice: bool, chat: &ChatId, facts: &ChatFacts) {
-        match &facts.message_id {
-            Some(message) if has_notice => self.link.answer_privately(&chat.platform, message),
-            _ => self.leave_unanswered(chat, facts),
+    /// Whoever wrote a message that is refused reads why, alone where the platform can do that.
+    fn answer_privately(&self, chat: &ChatId, facts: &ChatFacts) {
+        if let Some(message) = &facts.message_id {
+            self.link.answer_privately(&chat.platform, message);
         }
     }
 

@@ -91,10 +91,14 @@ impl EventLoop {
                 Some(answer) => answer,
                 None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
             },
-            SlashCommand::Queue => match self.show_queue(session, (chat, facts)) {
-                Some(answer) => answer,
-                None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
-            },
+            SlashCommand::Queue => {
+                let Some(answer) = self.show_queue(session, (chat, facts)) else {
+                    // The question answers it.
+                    self.messages.settle(row);
+                    return self.end_row(row, RowState::Done, DurableOps::new(), None);
+                };
+                answer
+            }
             SlashCommand::Voice(on) => self.switch_voice(session, on, language),
             SlashCommand::Help => {
                 let agent = self.agents.current(session, &route_input(chat, facts));

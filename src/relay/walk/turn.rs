@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::adapter::RelayAdapter;
 use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
+use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
 use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, QuietWaiter, SelectedAgent, Task, Work};
@@ -125,6 +125,7 @@ impl EventLoop {
         let session = self.chats.name(&mut event);
         // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
         // the agent's.
+        self.note_awaited(row, &event);
         let author = self.access.author(Starter::Message(&event.source));
         let command = self.commands.of(&event);
         let kind = event_kind(row.kind, command.as_ref());
@@ -165,19 +166,32 @@ impl EventLoop {
         }
     }
 
+    /// The message of a row was read back.
+    fn note_awaited(&mut self, row: &InboxRow, event: &MessageEvent) {
+        let (chat, facts) = (
+            ChatId::from_source(&event.source),
+            ChatFacts::from_source(&event.source),
+        );
+        self.messages.await_answer(row.seq, row.kind, &chat, &facts);
+    }
+
     /// Rows of a session that wait were read, because they were not in memory.
     pub fn rows_refilled(&mut self, session: SessionKey, rows: &[InboxRow]) {
         for row in rows {
+            let is_known = self.messages.gist(row.seq).is_some();
             let text = match row.kind {
-                _ if self.messages.gist(row.seq).is_some() => None,
-                InboxKind::Inbound | InboxKind::Forward => {
-                    let event = decode_row(row, self.chats.labels());
-                    event.map(|event| event.text().to_owned())
+                InboxKind::Forward => decode_row(row, self.chats.labels()).map(|mut event| {
+                    self.chats.name(&mut event);
+                    self.note_awaited(row, &event);
+                    event.text().to_owned()
+                }),
+                InboxKind::Inbound if !is_known => {
+                    decode_row(row, self.chats.labels()).map(|event| event.text().to_owned())
                 }
-                InboxKind::Handed => Self::item_text(row),
-                InboxKind::Job => None,
+                InboxKind::Handed if !is_known => Self::item_text(row),
+                InboxKind::Inbound | InboxKind::Handed | InboxKind::Job => None,
             };
-            if let Some(text) = text {
+            if let Some(text) = text.filter(|_| !is_known) {
                 self.messages.learn_gist(row.seq, &text);
             }
         }

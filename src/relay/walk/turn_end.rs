@@ -94,10 +94,6 @@ impl EventLoop {
             },
         };
         self.sum_up(&summary, &mut last.durable, &origin);
-        if last.durable.is_empty() {
-            // Nothing takes the place of what shows that an answer is coming.
-            self.leave_unanswered(&origin.chat, &origin.facts);
-        }
         self.hush(&mut last.durable, &origin.chat, &origin.facts);
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();
@@ -113,7 +109,7 @@ impl EventLoop {
     }
 
     /// Ends a row. Its ops go out after the commit, and then the indicators; without ops there is nothing that the
-    /// indicators have to wait for.
+    /// indicators have to wait for, and nothing that takes the place of what shows that an answer is coming.
     pub fn end_row(
         &mut self,
         row: InboxSeq,
@@ -121,6 +117,11 @@ impl EventLoop {
         ops: DurableOps,
         indicators: Option<FinalIndicators>,
     ) {
+        if let Some((platform, message)) = self.messages.settle(row)
+            && ops.is_empty()
+        {
+            self.link.leave_unanswered(&platform, &message);
+        }
         let mut indicators = indicators.filter(|(_, actions)| !actions.is_empty());
         if ops.is_empty()
             && let Some((chat, actions)) = indicators.take()

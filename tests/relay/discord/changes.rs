@@ -85,6 +85,30 @@ async fn no_placeholder_stays_after_an_answer_without_text_or_with_a_file_only()
 }
 
 #[tokio::test]
+async fn no_placeholder_stays_of_a_command_that_gets_no_answer_of_its_own() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.say("one");
+    answered(&fake, "echo: one").await;
+    fake.interacts(2, &json!({"name": "retry"}));
+    eventually("the message runs again", async || fake.answers().len() == 2).await;
+    eventually("the placeholder is gone", async || fake.discarded() == 1).await;
+    // One that waits is dropped, and the question about that takes the place of its own placeholder.
+    fake.say("sleep=4000 two");
+    fake.interacts(2, &json!({"name": "ask-me"}));
+    fake.interacts(2, &json!({"name": "queue"}));
+    eventually("the question", async || fake.replaced().len() == 1).await;
+    assert!(fake.replaced()[0].contains("Which one"), "{:?}", fake.replaced());
+    let drop = fake.buttons()[0]["components"][0]["custom_id"].clone();
+    fake.interacts(3, &json!({"custom_id": drop, "component_type": 2}));
+    eventually("the placeholder is gone", async || fake.discarded() == 2).await;
+    answered(&fake, "echo: two").await;
+    assert_eq!(fake.replaced().len(), 1, "{:?}", fake.replaced());
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_running_turn_leaves_the_placeholder_of_a_command_to_its_answer() {
     let fake = FakeDiscord::start().await;
     let setup = setup(&fake);

@@ -28,8 +28,9 @@ struct Front {
     limited: usize,
     /// The answers to interactions.
     callbacks: Vec<Value>,
-    /// The texts that took the place of placeholders.
+    /// The texts that took the place of placeholders, and the buttons with them.
     replaced: Vec<String>,
+    buttons: Vec<Value>,
     /// Uploaded files: names and bytes.
     uploads: Vec<(String, Vec<u8>)>,
     /// Every message that the bot has sent, as it was sent.
@@ -51,6 +52,8 @@ struct Front {
     takes_voice: bool,
     /// Messages that were refused for that.
     refused: Vec<Value>,
+    /// The names of the threads that the bot has opened.
+    threads: Vec<String>,
 }
 
 /// A fake Discord.
@@ -265,6 +268,16 @@ impl FakeDiscord {
     /// The tokens of commands die.
     pub(crate) fn expire_tokens(&self) {
         self.lock().has_expired = true;
+    }
+
+    /// The buttons of the last text that took the place of a placeholder.
+    pub(crate) fn buttons(&self) -> Value {
+        self.lock().buttons.last().cloned().unwrap_or_default()
+    }
+
+    /// The names of the threads that the bot has opened.
+    pub(crate) fn threads(&self) -> Vec<String> {
+        self.lock().threads.clone()
     }
 
     /// The files that the bot has uploaded.

@@ -104,11 +104,17 @@ impl FakeDiscord {
         let mut front = self.lock();
         let text = body["content"].as_str().unwrap_or_default().to_owned();
         match method {
+            "POST" if path.ends_with("/threads") => {
+                front
+                    .threads
+                    .push(body["name"].as_str().unwrap_or_default().to_owned());
+            }
             "POST" if path.contains("/callback") => front.callbacks.push(body.clone()),
             "POST" if path.contains("/webhooks/") => front.follow_ups.push(body.clone()),
             "DELETE" if path.ends_with("/messages/@original") => front.discarded += 1,
             "PATCH" if path.ends_with("/messages/@original") => {
                 front.replaced.push(text);
+                front.buttons.push(body["components"].clone());
                 front.uploads.extend(files);
             }
             "POST" if path.ends_with("/messages") => {
