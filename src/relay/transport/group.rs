@@ -520,6 +520,7 @@ fn together(statuses: &[(&MemberKind, LinkStatus)], generation: Generation) -> L
         .iter()
         .flat_map(|(kind, status)| descriptors(kind, status, &bots));
     let has_been_live = statuses.iter().any(|(_, status)| status.counters.handshakes > 0);
+    let is_described = (statuses.iter()).any(|(_, status)| status.descriptors.primary().is_some());
     let ends = || {
         statuses
             .iter()
@@ -539,7 +540,7 @@ fn together(statuses: &[(&MemberKind, LinkStatus)], generation: Generation) -> L
         .map(|(_, status)| status);
     LinkStatus {
         live: is_live.then_some(generation),
-        descriptors: if is_live || has_been_live {
+        descriptors: if is_live || has_been_live || is_described {
             Descriptors::new(generation, declared)
         } else {
             Descriptors::default()
@@ -577,6 +578,21 @@ mod tests {
             state: state.to_owned(),
             ..LinkStatus::default()
         }
+    }
+
+    #[test]
+    fn a_bot_that_describes_its_platform_before_it_is_live_is_described() {
+        let kinds = [MemberKind::Bot("telegram"), MemberKind::Bot("discord")];
+        let mut early = status("discord", "live");
+        early.live = None;
+        let statuses = [(&kinds[0], status("telegram", "starting")), (&kinds[1], early)];
+        let both = together(&statuses, Generation::first());
+        assert_eq!(both.live, None);
+        let label = |platform| both.descriptors.declared(platform).unwrap().label.clone();
+        assert_eq!(
+            (label("telegram"), label("discord")),
+            ("Relay".to_owned(), "Real".to_owned())
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use super::load::{chance, number_from};
 use super::{answered, setup, started};
-use crate::support::discord::FakeDiscord;
+use crate::support::discord::{CHANNEL, FakeDiscord};
 use crate::support::wait::eventually;
 
 /// Rounds of kills and cuts: `DISCORD_KILLS`, else a few.
@@ -106,6 +106,24 @@ async fn no_placeholder_stays_of_a_command_that_gets_no_answer_of_its_own() {
     answered(&fake, "echo: two").await;
     assert_eq!(fake.replaced().len(), 1, "{:?}", fake.replaced());
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_comes_again_when_a_session_goes_on_gets_its_thread() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake).setting("chat.group_threads", "true");
+    let mut relay = started(&setup).await;
+    fake.say_in(CHANNEL, "<@1> one");
+    answered(&fake, "echo: one").await;
+    // The position is stored shortly after the commit.
+    sleep(Duration::from_millis(600)).await;
+    relay.kill().await;
+    fake.say_in(CHANNEL, "<@1> two");
+    let relay = started(&setup).await;
+    answered(&fake, "echo: two").await;
+    relay.stop().await;
+    assert_eq!(fake.sessions(), (1, 1), "the session was resumed");
+    assert_eq!(fake.threads(), ["one", "two"]);
 }
 
 #[tokio::test]

@@ -119,6 +119,13 @@ impl GatewayReceiver {
             allow_bots: settings.allow_bots,
         };
         let (fetched, missed) = mpsc::channel(16);
+        let mut sorter = FrameSorter::new(Generation::first());
+        // A session that goes on sends what was missed before it is ready again.
+        let descriptor = descriptor();
+        sorter.declare(&descriptor);
+        status.send_modify(|status| {
+            status.descriptors = Descriptors::new(Generation::first(), [descriptor]);
+        });
         let mut receiving = GatewayLoop {
             reader: EventReader::new(bot.unwrap_or_default(), relevance, group_context),
             gateway: DiscordGateway::new(token, session, identified),
@@ -130,7 +137,7 @@ impl GatewayReceiver {
             session_path,
             inbound,
             clock: Clock::start(),
-            sorter: FrameSorter::new(Generation::first()),
+            sorter,
             generation: Generation::first(),
             store_at: None,
             batch: Vec::new(),
