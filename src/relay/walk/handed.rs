@@ -314,6 +314,7 @@ impl EventLoop {
         let session = SessionKey::from_text(Arc::clone(&row.session));
         let line = ItemLine::decode(row);
         LeftTurn {
+            may_read: true,
             is_repeatable: line.is_some() && (row.repeatable || self.handed.is_left(row.seq)),
             reply_to: match (
                 self.chats.of_session(&session),

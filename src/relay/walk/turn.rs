@@ -37,6 +37,8 @@ const ANSWERING_AGAIN: &str = PhraseKey::AnsweringAgain.english();
 pub struct LeftTurn {
     /// Whether running it again does no harm.
     pub is_repeatable: bool,
+    /// Whether its author may still read what becomes of it. If not, a half-written message is closed, and that is all.
+    pub may_read: bool,
     pub reply_to: ReplyPlace,
 }
 
@@ -123,9 +125,9 @@ impl EventLoop {
             return None;
         };
         let session = self.chats.name(&mut event);
+        self.note_awaited(row, &event);
         // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
         // the agent's.
-        self.note_awaited(row, &event);
         let author = self.access.author(Starter::Message(&event.source));
         let command = self.commands.of(&event);
         let kind = event_kind(row.kind, command.as_ref());
@@ -438,7 +440,8 @@ impl EventLoop {
         };
         let shown = row.shown.as_deref();
         let half = shown.and_then(|shown| serde_json::from_slice::<HalfWritten>(shown).ok());
-        if self.approvals.is_restored(row.seq)
+        if left.may_read
+            && self.approvals.is_restored(row.seq)
             && let ReplyPlace::Chat(session, known) = &left.reply_to
         {
             if let Some(half) = half {
@@ -451,7 +454,7 @@ impl EventLoop {
             return self.turns.run_again(row, now_ms, &mut self.effects);
         }
         self.approvals.abandon_restored(row.seq);
-        if left.is_repeatable {
+        if left.is_repeatable && left.may_read {
             if let (Some(mut half), ReplyPlace::Chat(session, known)) = (half, &left.reply_to) {
                 // The new answer is a message of its own, and has this text too.
                 ANSWERING_AGAIN.clone_into(&mut half.text);
@@ -468,6 +471,7 @@ impl EventLoop {
             "a turn was interrupted by the end of the last run"
         );
         let notice = self.settings.interrupted_notice.clone();
+        let notice = notice.filter(|_| left.may_read);
         let group = OpGroup::Message(row.seq);
         let ops = match (&left.reply_to, half, notice) {
             (ReplyPlace::Chat(session, known), Some(half), notice) => {
@@ -481,25 +485,29 @@ impl EventLoop {
 
     fn left_message(&mut self, row: &InboxRow) -> LeftTurn {
         let event = decode_row(row, self.chats.labels());
-        let is_repeatable = event.is_some() && row.repeatable;
-        let reply_to = event.and_then(|mut event| {
-            let session = self.chats.name(&mut event);
-            let author = self.access.author(Starter::Message(&event.source));
-            let origin = TurnOrigin::new(session, &event.source, false, author, MessageSpan::default());
-            if self.commands.of(&event).is_none() {
-                // Its author is told to ask again.
-                self.set_last(&origin, self.messages.key(&event), row);
-            }
-            let chat = KnownChat {
-                chat: (*origin.chat).clone(),
-                facts: (*origin.facts).clone(),
+        let Some(mut event) = event else {
+            return LeftTurn {
+                is_repeatable: false,
+                may_read: false,
+                reply_to: ReplyPlace::Nowhere,
             };
-            let may_read = self.access.may_talk(&origin.author);
-            may_read.then_some(ReplyPlace::Chat(origin.session, chat))
-        });
+        };
+        let session = self.chats.name(&mut event);
+        self.note_awaited(row, &event);
+        let author = self.access.author(Starter::Message(&event.source));
+        let origin = TurnOrigin::new(session, &event.source, false, author, MessageSpan::default());
+        if self.commands.of(&event).is_none() {
+            // Its author is told to ask again.
+            self.set_last(&origin, self.messages.key(&event), row);
+        }
+        let chat = KnownChat {
+            chat: (*origin.chat).clone(),
+            facts: (*origin.facts).clone(),
+        };
         LeftTurn {
-            is_repeatable,
-            reply_to: reply_to.unwrap_or(ReplyPlace::Nowhere),
+            is_repeatable: row.repeatable,
+            may_read: self.access.may_talk(&origin.author),
+            reply_to: ReplyPlace::Chat(origin.session, chat),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::support::memory_relay::{Running, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
+use hermes_relay::access::Mode;
 use hermes_relay::agent::{AgentInfo, TurnEnd};
 use hermes_relay::relay::SeenOp;
 use hermes_relay::wire::CapabilityDescriptor;
@@ -34,6 +35,15 @@ fn agent(repeatable: bool) -> ScriptedAgent {
 }
 
 async fn start(dir: &Path, agent: &ScriptedAgent, notice: Option<&str>) -> Running {
+    start_as(dir, agent, notice, Mode::default()).await
+}
+
+/// The same where nobody may write.
+async fn start_denying(dir: &Path, agent: &ScriptedAgent, notice: Option<&str>) -> Running {
+    start_as(dir, agent, notice, Mode::List).await
+}
+
+async fn start_as(dir: &Path, agent: &ScriptedAgent, notice: Option<&str>, mode: Mode) -> Running {
     let platform = CapabilityDescriptor {
         supports_edit: true,
         supported_ops: ["send", "edit"].map(str::to_owned).to_vec(),
@@ -44,6 +54,7 @@ async fn start(dir: &Path, agent: &ScriptedAgent, notice: Option<&str>) -> Runni
         settings.streaming.typing = false;
         settings.streaming.reactions = false;
         settings.sessions.interrupted_notice = notice.map(str::to_owned);
+        settings.access.mode = mode;
     })
     .await
 }
@@ -112,4 +123,22 @@ async fn a_half_written_message_gives_way_to_an_answer_that_is_begun_again() {
     );
     relay.wait_for_turns(0).await;
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_half_written_message_of_somebody_who_was_denied_is_closed_without_the_notice() {
+    for repeatable in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = agent(repeatable);
+        let message = crash(dir.path(), &agent).await;
+        let relay = start_denying(dir.path(), &agent, Some(NOTICE)).await;
+        let seen = relay.seen("an edit", |seen| !seen.ops.is_empty()).await;
+        let edit = &seen.ops[0];
+        assert_eq!((edit.kind(), edit.text()), (Some("edit"), Some(HALF)));
+        assert_eq!(edit.action["message_id"], *message.message_id);
+        relay
+            .wait_for_status("settled", |status| status.ops_durable == 0)
+            .await;
+        assert_eq!(relay.stop().await.ops.len(), 1);
+    }
 }
