@@ -60,6 +60,27 @@ impl<G: Clone + Eq + Hash> RecentMessages<G> {
         }
     }
 
+    /// A message was edited: if it is known, it says this now.
+    pub(super) fn edited(&mut self, group: &G, id: i64, text: &str) {
+        if text.trim().is_empty() {
+            return self.deleted(group, id);
+        }
+        let messages = self.groups.get_mut(group).into_iter().flatten();
+        for known in messages.filter(|known| known.id == id) {
+            truncate(text, MAX_TEXT).clone_into(&mut known.text);
+        }
+    }
+
+    /// A message was deleted.
+    pub(super) fn deleted(&mut self, group: &G, id: i64) {
+        if let Some(messages) = self.groups.get_mut(group) {
+            messages.retain(|known| known.id != id);
+            if messages.is_empty() {
+                self.groups.remove(group);
+            }
+        }
+    }
+
     /// The messages before one that is for the bot, oldest first, as the contract has them; each is given once.
     pub(super) fn take(&mut self, group: &G) -> Option<Value> {
         let messages = self.groups.remove(group)?;
@@ -73,6 +94,31 @@ impl<G: Clone + Eq + Hash> RecentMessages<G> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_edited_message_is_given_as_it_says_now_and_a_deleted_one_is_not() {
+        let mut recent = RecentMessages::new(5);
+        for (id, text) in [(1, "one"), (2, "two"), (3, "three"), (4, "four")] {
+            recent.note(&-1_i64, id, "Ann", text);
+        }
+        recent.edited(&-1, 1, "uno");
+        recent.edited(&-1, 2, " ");
+        recent.edited(&-1, 9, "never noted");
+        recent.edited(&-2, 1, "elsewhere");
+        recent.deleted(&-1, 4);
+        let texts = |context: Value| {
+            context
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|said| said["text"].clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(texts(recent.take(&-1).unwrap()), ["uno", "three"]);
+        recent.note(&-1, 5, "Ann", "five");
+        recent.deleted(&-1, 5);
+        assert_eq!((recent.take(&-1), recent.take(&-2)), (None, None));
+    }
 
     #[test]
     fn the_last_messages_of_a_group_are_given_once() {

@@ -166,13 +166,21 @@ impl EventReader {
                 field::text(data, "id").and_then(|id| self.channels.remove(id));
             }
             "MESSAGE_CREATE" => {
-                let mut meaning = self.message(data).unwrap_or(DiscordMeaning::Nothing);
+                let mut meaning = self.message(data, false).unwrap_or(DiscordMeaning::Nothing);
                 self.remember_author(&meaning);
                 self.put_context(&mut meaning, data);
                 return meaning;
             }
-            "MESSAGE_UPDATE" => return self.edit(data).unwrap_or(DiscordMeaning::Nothing),
-            "MESSAGE_DELETE" => return self.deletion(data).unwrap_or(DiscordMeaning::Nothing),
+            "MESSAGE_UPDATE" => {
+                self.change_context(data);
+                return self.edit(data).unwrap_or(DiscordMeaning::Nothing);
+            }
+            "MESSAGE_DELETE" => {
+                if let Some((chat, id)) = place_of(data) {
+                    self.recent.deleted(&chat, id);
+                }
+                return self.deletion(data).unwrap_or(DiscordMeaning::Nothing);
+            }
             "INTERACTION_CREATE" => return self.interaction(data, now_ms).unwrap_or(DiscordMeaning::Nothing),
             _ => {}
         }
@@ -210,7 +218,8 @@ impl EventReader {
         );
     }
 
-    fn message(&self, message: &Value) -> Option<DiscordMeaning> {
+    /// A message; one that is `taken` already need not address the bot any more.
+    fn message(&self, message: &Value, taken: bool) -> Option<DiscordMeaning> {
         let (id, chat) = (field::text(message, "id")?, field::text(message, "channel_id")?);
         let number: u64 = id.parse().ok()?;
         let passed = |why| {
@@ -249,7 +258,7 @@ impl EventReader {
             let free = free.trim();
             free == chat || channel.parent.as_deref() == Some(free)
         });
-        let required = in_guild && self.relevance.require_mention;
+        let required = in_guild && self.relevance.require_mention && !taken;
         if required && !is_mention && !is_reply_to_us && !is_own_thread && !is_free {
             return passed(NOT_ADDRESSED);
         }
@@ -301,6 +310,16 @@ impl EventReader {
         })
     }
 
+    /// Changes what is remembered of a message that was edited.
+    fn change_context(&mut self, message: &Value) {
+        if field::has(message, "edited_timestamp")
+            && let Some((chat, id)) = place_of(message)
+        {
+            let text = self.text(message);
+            self.recent.edited(&chat, id, &text);
+        }
+    }
+
     /// Remembers what was said in a channel, for the message that calls the bot.
     fn put_context(&mut self, meaning: &mut DiscordMeaning, message: &Value) {
         match meaning {
@@ -340,12 +359,13 @@ impl EventReader {
     /// message in the same way, but those give it no time of an edit.
     fn edit(&self, message: &Value) -> Option<DiscordMeaning> {
         let at = truncate(field::text(message, "edited_timestamp")?, MAX_TIME);
+        let taken = field::text(message, "id").is_some_and(|id| self.authors.peek(id).is_some());
         let DiscordMeaning::Message {
             mut event,
             buffer_id,
             chat,
             ..
-        } = self.message(message)?
+        } = self.message(message, taken)?
         else {
             return None;
         };
@@ -530,6 +550,12 @@ pub fn deletions(deleted: &Value) -> impl Iterator<Item = Value> + use<'_> {
     ids.map(|id| json!({ "id": id, "channel_id": deleted["channel_id"], "guild_id": deleted["guild_id"] }))
 }
 
+/// The chat and the number of a message.
+fn place_of(message: &Value) -> Option<(String, i64)> {
+    let (chat, id) = (field::text(message, "channel_id")?, field::text(message, "id")?);
+    Some((chat.to_owned(), id.parse().ok()?))
+}
+
 fn name_of<'v>(user: &'v Value, member: Option<&'v Value>) -> &'v str {
     member
         .and_then(|member| field::text(member, "nick"))
@@ -642,6 +668,60 @@ mod tests {
         let unknown = json!({"guild_id": "9", "channel_id": "99", "edited_timestamp": "2026"});
         assert_eq!(reader.wants_channel("MESSAGE_UPDATE", &unknown), Some("99"));
         assert_eq!(reader.wants_channel("MESSAGE_DELETE", &unknown), None);
+    }
+
+    #[test]
+    fn an_edit_of_a_message_that_was_taken_need_not_mention_the_bot() {
+        let mut reader = reader();
+        let in_channel =
+            json!({"guild_id": "9", "channel_id": "5", "content": "<@1> hi", "mentions": [{"id": "1"}]});
+        reader.read("MESSAGE_CREATE", &message(&in_channel), 0);
+        for (id, text) in [("100", Some("ho")), ("101", None)] {
+            let edited = json!({"id": id, "guild_id": "9", "channel_id": "5", "content": "ho", "edited_timestamp": "2026"});
+            let found = match reader.read("MESSAGE_UPDATE", &message(&edited), 0) {
+                DiscordMeaning::Message { event, .. } => Some(event["text"].clone()),
+                _ => None,
+            };
+            assert_eq!(found, text.map(Value::from), "{id}");
+        }
+    }
+
+    #[test]
+    fn what_was_said_in_a_channel_is_given_as_it_says_now() {
+        let mut reader = reader();
+        reader.recent = RecentMessages::new(5);
+        let said = |id: &str, more: Value| {
+            let mut said = message(&more);
+            (said["id"], said["guild_id"], said["channel_id"]) = (id.into(), "9".into(), "5".into());
+            said
+        };
+        for (id, text) in [("90", "a"), ("91", "b"), ("92", "c")] {
+            reader.read("MESSAGE_CREATE", &said(id, json!({"content": text})), 0);
+        }
+        let edited = said("90", json!({"content": "A", "edited_timestamp": "2026"}));
+        reader.read("MESSAGE_UPDATE", &edited, 0);
+        // A preview has no time of an edit.
+        reader.read(
+            "MESSAGE_UPDATE",
+            &json!({"id": "92", "channel_id": "5", "embeds": []}),
+            0,
+        );
+        reader.read(
+            "MESSAGE_DELETE",
+            &json!({"id": "91", "channel_id": "5", "guild_id": "9"}),
+            0,
+        );
+        let call = said("93", json!({"content": "<@1> hi", "mentions": [{"id": "1"}]}));
+        let DiscordMeaning::Message { event, .. } = reader.read("MESSAGE_CREATE", &call, 0) else {
+            panic!("it is for the agent");
+        };
+        let texts: Vec<&Value> = event["context"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|said| &said["text"])
+            .collect();
+        assert_eq!(texts, ["A", "c"]);
     }
 
     #[test]
