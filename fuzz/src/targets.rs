@@ -8,8 +8,8 @@ use hermes_relay::cron::claim;
 use hermes_relay::cron::jobs_file::{self, ImportNote};
 use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, Timestamp, plus_secs};
 use hermes_relay::direct::telegram::{
-    BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, RecentInTopics, Relevance, TopicNames,
-    UpdateMeaning, read_batch,
+    BatchReader, Bot, NextPoll, PressedButton, ReceivedUpdates, RecentInTopics, Relevance, TakenMessages,
+    TopicNames, UpdateMeaning, read_batch,
 };
 use hermes_relay::store::{decode_batch, encode_batch};
 use hermes_relay::wire::{
@@ -206,6 +206,7 @@ pub(crate) fn updates(data: &[u8]) {
         open_callback: &open,
         topics: &mut TopicNames::new(),
         recent: &mut RecentInTopics::new(10),
+        taken: &mut TakenMessages::default(),
     };
     let batch = read_batch(&result, &mut reader);
     assert!(batch.is_sorted_by_key(|one| one.update_id));

@@ -27,7 +27,7 @@ pub use file::{FileAddress, FilePlace};
 pub use inbound::{
     ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, MAX_DOWNLOAD_BYTES, NextPoll, PollRetry,
     PollStep, PollTrouble, Polling, PressAnswer, PressNext, Presses, ReceivedUpdates, RecentInTopics,
-    Relevance, UpdateMeaning, after_press, read_batch,
+    Relevance, TakenMessages, UpdateMeaning, after_press, read_batch,
 };
 pub use outbound::{
     ALLOWED_REACTIONS, ApiFault, FLOOD_RATES, Observation, OpCalls, OpRefusal, OpStep, OutboundCache,

@@ -55,7 +55,7 @@ impl OpenAlbum {
     }
 }
 
-fn merged_event(items: &[IncomingMessage]) -> Value {
+pub(super) fn merged_event(items: &[IncomingMessage]) -> Value {
     let mut event = items.first().map(|item| item.event.clone()).unwrap_or_default();
     if items.len() < 2 {
         return event;

@@ -9,6 +9,7 @@ mod press;
 mod received;
 mod relevance;
 mod sender;
+mod taken;
 mod update;
 
 pub use content::MAX_DOWNLOAD_BYTES;
@@ -19,6 +20,7 @@ pub use received::{NextPoll, ReceivedUpdates};
 /// The last messages of groups and their topics.
 pub type RecentInTopics = crate::direct::RecentMessages<(i64, Option<i64>)>;
 pub use relevance::Relevance;
+pub use taken::TakenMessages;
 pub use update::{ALLOWED_UPDATES, BatchReader, Incoming, IncomingMessage, UpdateMeaning, read_batch};
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::entity::CommandAddressee;
 use super::event::{MessageReading, press_event, root_name};
 use super::relevance::Relevance;
 use super::sender::Sender;
+use super::taken::TakenMessages;
 use crate::direct::field;
 use crate::direct::telegram::bot::Bot;
 use crate::direct::telegram::call::{MAX_UNREADABLE_BYTES, UNREADABLE};
@@ -163,6 +164,8 @@ pub struct BatchReader<'a> {
     pub topics: &'a mut TopicNames,
     /// What was said in groups before; the updates add to it.
     pub recent: &'a mut RecentInTopics,
+    /// What was for the agent before; the updates add to it.
+    pub taken: &'a mut TakenMessages,
 }
 
 /// The updates of a `getUpdates` result, by ascending id. An entry without an id is dropped: the next id passes it. An
@@ -207,13 +210,13 @@ impl BatchReader<'_> {
             return Err("nested too deep, or no valid JSON");
         }
         if let Some(message) = part("message") {
-            return self.message(message);
+            return self.message(message, false);
         }
         if let Some(message) = part("edited_message") {
             return self.edit(message);
         }
         if let Some(post) = part("channel_post") {
-            return self.message(post);
+            return self.message(post, false);
         }
         if let Some(query) = part("callback_query") {
             return self.press(query);
@@ -230,22 +233,25 @@ impl BatchReader<'_> {
         }))
     }
 
-    /// A message that was edited: the same event under the same id, marked. An item of an album is not collected again.
+    /// A message that was edited: the same event under the same id, marked. An item of an album is not collected again: the edit is
+    /// one of the whole album.
     fn edit(&mut self, message: &Value) -> Result<UpdateMeaning, &'static str> {
-        let mut meaning = self.message(message)?;
-        if let UpdateMeaning::Message(edited) = &mut meaning {
-            if !edited.is_relevant {
-                return Ok(UpdateMeaning::Ignored(
-                    "an edit of a message that is not for the bot",
-                ));
-            }
-            edited.album = None;
-            edited.event["message_is_edit"] = true.into();
+        let edited = match self.message(message, true)? {
+            UpdateMeaning::Message(edited) => edited,
+            meaning => return Ok(meaning),
+        };
+        if !edited.is_relevant {
+            return Ok(UpdateMeaning::Ignored(
+                "an edit of a message that is not for the bot",
+            ));
         }
-        Ok(meaning)
+        let mut edited = self.taken.edited(*edited);
+        edited.event["message_is_edit"] = true.into();
+        Ok(UpdateMeaning::Message(Box::new(edited)))
     }
 
-    fn message(&mut self, message: &Value) -> Result<UpdateMeaning, &'static str> {
+    /// A message, or an edit of one: if that was for the agent before, it still is.
+    fn message(&mut self, message: &Value, is_edit: bool) -> Result<UpdateMeaning, &'static str> {
         let reading = MessageReading::new(message, self.bot).ok_or("a message without a chat")?;
         if let Some(meaning) = self.service(message, &reading) {
             return Ok(meaning);
@@ -269,30 +275,42 @@ impl BatchReader<'_> {
             self.topics.learn(reading.chat_id, thread, name);
         }
         let album = field::text(message, "media_group_id").map(str::to_owned);
-        let judged = self.relevance.judge(&reading.addressing());
+        let mut judged = self.relevance.judge(&reading.addressing());
+        if is_edit && (self.taken).is_taken(reading.chat_id, reading.message_id, album.as_deref()) {
+            judged = Ok(());
+        }
         let mut event = reading.event(self.topics);
         let group = (reading.chat_id, reading.thread_id);
         if let (Err(reason), None) = (judged, &album) {
             if reading.place == ChatPlace::Group && !reading.sender.is_bot {
                 let text = event["text"].as_str().unwrap_or_default();
-                self.recent
-                    .note(&group, reading.message_id, &reading.sender.name, text);
+                if is_edit {
+                    self.recent.edited(&group, reading.message_id, text);
+                } else {
+                    self.recent
+                        .note(&group, reading.message_id, &reading.sender.name, text);
+                }
             }
             return ignored(reason);
         }
         if judged.is_ok()
+            && !is_edit
             && let Some(context) = self.recent.take(&group)
         {
             event["context"] = context;
         }
-        Ok(UpdateMeaning::Message(Box::new(IncomingMessage {
+        let incoming = IncomingMessage {
             event,
             chat_id: reading.chat_id,
             message_id: reading.message_id,
             sender: reading.sender.id,
             album,
             is_relevant: judged.is_ok(),
-        })))
+        };
+        if !is_edit {
+            self.taken.note(&incoming);
+        }
+        Ok(UpdateMeaning::Message(Box::new(incoming)))
     }
 
     /// The meaning of a service message that the relay uses.

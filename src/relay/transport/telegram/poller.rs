@@ -18,7 +18,8 @@ use crate::adapter::stream::ShownDraft;
 use crate::config::TelegramConfig;
 use crate::direct::telegram::{
     ApiAnswer, BatchReader, Bot, Incoming, NextPoll, PollRetry, PollStep, PollTrouble, Polling,
-    ReceivedUpdates, RecentInTopics, Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
+    ReceivedUpdates, RecentInTopics, Relevance, TakenMessages, TopicNames, UpdateMeaning, descriptor,
+    read_batch,
 };
 use crate::link::{Descriptors, End, Generation};
 use crate::net::telegram::BotClient;
@@ -88,6 +89,7 @@ impl Poller {
             has_webhook: false,
             topics: TopicNames::new(),
             recent: RecentInTopics::new(self.group_context),
+            taken: TakenMessages::default(),
             polling: Polling::default(),
             received: ReceivedUpdates::new(),
             sorter: FrameSorter::new(Generation::first()),
@@ -117,6 +119,7 @@ struct PollLoop {
     has_webhook: bool,
     topics: TopicNames,
     recent: RecentInTopics,
+    taken: TakenMessages,
     polling: Polling,
     received: ReceivedUpdates,
     sorter: FrameSorter,
@@ -458,6 +461,7 @@ impl PollLoop {
             open_callback: &|data| callbacks.open(data),
             topics: &mut self.topics,
             recent: &mut self.recent,
+            taken: &mut self.taken,
         };
         read_batch(updates, &mut reader)
     }

@@ -42,6 +42,7 @@ fn read_with(relevance: &Relevance, topics: &mut TopicNames, updates: &Value) ->
         open_callback: &open,
         topics,
         recent: &mut RecentInTopics::new(0),
+        taken: &mut TakenMessages::default(),
     };
     read_batch(updates, &mut reader)
 }

@@ -297,3 +297,95 @@ fn a_batch_is_sorted_and_what_has_no_id_is_dropped() {
         assert!(read(&wrong).is_empty());
     }
 }
+
+/// Reads updates one after the other, with so many messages of groups as context.
+fn read_in_turn(context: usize, updates: &[Value]) -> Vec<UpdateMeaning> {
+    let mut reader = BatchReader {
+        bot: &bot(),
+        relevance: &Relevance::default(),
+        open_callback: &open,
+        topics: &mut TopicNames::new(),
+        recent: &mut RecentInTopics::new(context),
+        taken: &mut TakenMessages::default(),
+    };
+    let read = read_batch(&json!(updates), &mut reader);
+    read.into_iter().map(|incoming| incoming.meaning).collect()
+}
+
+fn event_of(meaning: &UpdateMeaning) -> &Value {
+    match meaning {
+        UpdateMeaning::Message(message) => &message.event,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A message of a group with this id, as written or as edited.
+fn said(update_id: i64, key: &str, id: i64, mut message: Value) -> Value {
+    message["message_id"] = json!(id);
+    json!({ "update_id": update_id, key: group(message) })
+}
+
+#[test]
+fn an_edit_of_a_message_that_was_taken_need_not_mention_the_bot() {
+    let mention = || marked("@OurBot hi", &[("mention", "@OurBot")]);
+    let read = read_in_turn(
+        0,
+        &[
+            said(1, "message", 7, mention()),
+            said(2, "edited_message", 7, json!({ "text": "ho" })),
+            said(3, "edited_message", 8, json!({ "text": "ho" })),
+        ],
+    );
+    assert_eq!(event_of(&read[1])["text"], "ho");
+    assert_eq!(event_of(&read[1])["message_is_edit"], true);
+    assert!(matches!(read[2], UpdateMeaning::Ignored(_)), "{:?}", read[2]);
+}
+
+#[test]
+fn what_was_said_in_a_group_is_given_as_it_says_now_and_not_to_an_edit() {
+    let mention = || marked("@OurBot hi", &[("mention", "@OurBot")]);
+    let read = read_in_turn(
+        5,
+        &[
+            said(1, "message", 6, mention()),
+            said(2, "message", 7, json!({ "text": "a" })),
+            said(3, "message", 8, json!({ "text": "b" })),
+            said(4, "edited_message", 7, json!({ "text": "A" })),
+            said(5, "edited_message", 3, json!({ "text": "from before" })),
+            said(6, "edited_message", 6, mention()),
+            said(7, "message", 9, mention()),
+        ],
+    );
+    assert_eq!(event_of(&read[5]).get("context"), None);
+    let context = event_of(&read[6])["context"].as_array().unwrap();
+    let texts: Vec<&Value> = context.iter().map(|said| &said["text"]).collect();
+    assert_eq!(texts, ["A", "b"]);
+}
+
+#[test]
+fn an_edit_of_an_item_is_one_of_the_whole_album() {
+    let item = |update_id: i64, key: &str, id: i64, caption: &str| {
+        let message = private(json!({
+            "message_id": id, "media_group_id": "a", "caption": caption, "photo": [{ "file_id": format!("F{id}") }],
+        }));
+        json!({ "update_id": update_id, key: message })
+    };
+    let read = read_in_turn(
+        0,
+        &[
+            item(1, "message", 101, "old"),
+            item(2, "message", 102, ""),
+            item(3, "edited_message", 101, "new"),
+        ],
+    );
+    let event = event_of(&read[2]);
+    assert_eq!(
+        (&event["text"], &event["message_id"], &event["message_is_edit"]),
+        (&json!("new"), &json!("101-102"), &json!(true))
+    );
+    assert_eq!(event["media_urls"].as_array().unwrap().len(), 2);
+    let UpdateMeaning::Message(edited) = &read[2] else {
+        panic!("an edit")
+    };
+    assert_eq!(edited.album, None, "it is not collected again");
+}
