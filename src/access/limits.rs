@@ -3,7 +3,7 @@
 //! Only people with an id are limited. At most [`MAX_PEOPLE`] are remembered, the least recently seen are forgotten first: who
 //! is forgotten starts anew.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::author::Author;
 use super::gate::{EventKind, Reason};
@@ -31,6 +31,8 @@ const PAUSED: [&str; 2] = [
 
 /// Chats whose bots are counted.
 const MAX_CHATS: usize = 10_000;
+/// Chats of a person in which their reactions are remembered, and in which they read that they are paused.
+const MAX_CHATS_OF_PERSON: usize = 32;
 
 /// What bots did in a chat since a person wrote there.
 #[derive(Debug, Default)]
@@ -49,12 +51,29 @@ struct PersonState {
     turns: u64,
     tokens: u64,
     day_notified: bool,
-    /// When our last answer to them went out that they have not reacted to.
+    /// How they react to answers, by chat: what they write in one chat is no reaction to an answer in another.
+    reactions: BTreeMap<String, Reactions>,
+    /// They answer like a program: nothing runs before then, unless they send `/new`.
+    paused_until: Option<i64>,
+    /// The chats in which they read that.
+    pause_notified: BTreeSet<String>,
+}
+
+/// How a person reacts to answers in a chat.
+#[derive(Debug, Default)]
+struct Reactions {
+    /// When our last answer went out that they have not reacted to.
     answered_ms: Option<i64>,
     /// When they reacted to an answer at once.
     quick: VecDeque<i64>,
-    /// They answer like a program: nothing runs before then, unless they send `/new`.
-    paused_until: Option<i64>,
+}
+
+impl Reactions {
+    /// The last time that counts.
+    fn last_ms(&self) -> i64 {
+        let last = self.answered_ms.into_iter().chain(self.quick.back().copied());
+        last.max().unwrap_or(i64::MIN)
+    }
 }
 
 /// Why somebody must wait, and what to write to them, once per window.
@@ -105,7 +124,7 @@ impl Limits {
                 .filter(|other| *other != person)
                 .unwrap_or_else(|| id.clone());
             if let Some(used) = self.people.remove(&other) {
-                self.state(&person).absorb(&used);
+                self.state(&person).absorb(used);
             }
         }
         Some(person)
@@ -122,8 +141,14 @@ impl Limits {
         }
     }
 
-    /// Something came from a person whom the gate let through.
-    pub fn check(&mut self, person: &PersonId, role: Role, kind: EventKind, now_ms: i64) -> Option<Exceeded> {
+    /// Something came in a chat from a person whom the gate let through.
+    pub fn check(
+        &mut self,
+        person: &PersonId,
+        role: Role,
+        (kind, chat): (EventKind, &str),
+        now_ms: i64,
+    ) -> Option<Exceeded> {
         let limit = |limit: &Option<ByRole>| limit.as_ref().and_then(|limit| limit.of(role));
         let per_minute = limit(&self.settings.per_user_per_minute);
         let state = self.state(person);
@@ -136,7 +161,7 @@ impl Limits {
             }
             EventKind::Message | EventKind::Interaction => {
                 state.in_minute += 1;
-                if let Some(exceeded) = state.guard(role, now_ms) {
+                if let Some(exceeded) = state.guard(role, chat, now_ms) {
                     return Some(exceeded);
                 }
             }
@@ -211,21 +236,24 @@ impl Limits {
         state.turns += 1;
     }
 
-    /// A turn of theirs has ended, with so many tokens. Only what follows the answer to a message may be an answer to it.
-    pub fn turn_ended(&mut self, person: &PersonId, tokens: u64, is_reply: bool, now_ms: i64) {
+    /// A turn of theirs has ended, with so many tokens. Only what follows the answer to a message, in the chat of that answer, may be an
+    /// answer to it.
+    pub fn turn_ended(&mut self, person: &PersonId, tokens: u64, replied_in: Option<&str>, now_ms: i64) {
         let state = self.state(person);
         state.roll(now_ms);
         state.tokens += tokens;
-        if is_reply {
-            state.answered_ms = Some(now_ms);
+        if let Some(chat) = replied_in {
+            state.answered(chat, now_ms);
         }
     }
 
     /// They start a new conversation: whoever was paused goes on.
     pub fn resume(&mut self, person: &PersonId) {
         let state = self.state(person);
-        state.paused_until = None;
-        state.quick.clear();
+        state.end_pause();
+        for reactions in state.reactions.values_mut() {
+            reactions.quick.clear();
+        }
     }
 
     /// Turns and tokens of a person today.
@@ -245,7 +273,7 @@ impl Limits {
 
 impl PersonState {
     /// Adds what was counted under another id.
-    fn absorb(&mut self, other: &Self) {
+    fn absorb(&mut self, other: Self) {
         match other.minute.saturating_sub(self.minute) {
             MINUTE_MS.. => (self.minute, self.in_minute) = (other.minute, other.in_minute),
             apart if apart > -MINUTE_MS => self.in_minute += other.in_minute,
@@ -257,8 +285,42 @@ impl PersonState {
         } else if other.day > self.day {
             (self.day, self.turns, self.tokens) = (other.day, other.turns, other.tokens);
         }
-        self.answered_ms = self.answered_ms.max(other.answered_ms);
+        for (chat, reactions) in other.reactions {
+            let own = self.reactions.entry(chat).or_default();
+            own.answered_ms = own.answered_ms.max(reactions.answered_ms);
+        }
+        self.limit_reactions();
         self.paused_until = self.paused_until.max(other.paused_until);
+        self.pause_notified.extend(other.pause_notified);
+    }
+
+    /// An answer to them went out in a chat.
+    fn answered(&mut self, chat: &str, now_ms: i64) {
+        self.reactions.entry(chat.to_owned()).or_default().answered_ms = Some(now_ms);
+        self.limit_reactions();
+    }
+
+    /// Forgets the chats that they have not been answered in for the longest time.
+    fn limit_reactions(&mut self) {
+        while self.reactions.len() > MAX_CHATS_OF_PERSON {
+            let oldest = (self.reactions.iter()).min_by_key(|(_, reactions)| reactions.last_ms());
+            let Some(oldest) = oldest.map(|(chat, _)| chat.clone()) else {
+                return;
+            };
+            self.reactions.remove(&oldest);
+        }
+    }
+
+    fn end_pause(&mut self) {
+        self.paused_until = None;
+        self.pause_notified.clear();
+    }
+
+    /// What they read about their pause in a chat; nothing when they read it there before.
+    fn pause_notice(&mut self, role: Role, chat: &str) -> Option<&'static str> {
+        let is_new =
+            self.pause_notified.len() < MAX_CHATS_OF_PERSON && self.pause_notified.insert(chat.to_owned());
+        is_new.then_some(PAUSED[usize::from(role != Role::Guest)])
     }
 
     /// Begins a new minute or day when the last is over.
@@ -272,35 +334,39 @@ impl PersonState {
         }
     }
 
-    fn guard(&mut self, role: Role, now_ms: i64) -> Option<Exceeded> {
-        let silent = Exceeded {
-            reason: Reason::Loop,
-            notice: None,
-        };
+    fn guard(&mut self, role: Role, chat: &str, now_ms: i64) -> Option<Exceeded> {
         if let Some(until) = self.paused_until {
             // A clock that went back must not make it longer.
-            if (until - PAUSE_MS..until).contains(&now_ms) {
-                return Some(silent);
+            if !(until - PAUSE_MS..until).contains(&now_ms) {
+                self.end_pause();
+                self.reactions.clear();
             }
-            self.paused_until = None;
-            self.quick.clear();
-            self.answered_ms = None;
         }
-        // Only what comes after an answer counts; a person who writes several messages at a time is no program.
-        let answered = self.answered_ms.take()?;
-        if now_ms.saturating_sub(answered) > QUICK_MS {
-            self.quick.clear();
-            return None;
+        if self.paused_until.is_none() && self.reacts_like_a_program(chat, now_ms) {
+            self.paused_until = Some(now_ms.saturating_add(PAUSE_MS));
         }
-        self.quick.push_back(now_ms);
-        self.quick.retain(|at| now_ms.saturating_sub(*at) <= LOOP_MS);
-        if self.quick.len() < MAX_QUICK {
-            return None;
-        }
-        self.paused_until = Some(now_ms.saturating_add(PAUSE_MS));
-        Some(Exceeded {
-            notice: Some(PAUSED[usize::from(role != Role::Guest)]),
-            ..silent
+        self.paused_until.map(|_| Exceeded {
+            reason: Reason::Loop,
+            notice: self.pause_notice(role, chat),
         })
+    }
+
+    /// Whether a message is one of many reactions to answers in its chat, each at once.
+    fn reacts_like_a_program(&mut self, chat: &str, now_ms: i64) -> bool {
+        let Some(reactions) = self.reactions.get_mut(chat) else {
+            return false;
+        };
+        // Only what comes after an answer counts; a person who writes several messages at a time is no program.
+        let Some(answered) = reactions.answered_ms.take() else {
+            return false;
+        };
+        if now_ms.saturating_sub(answered) > QUICK_MS {
+            self.reactions.remove(chat);
+            return false;
+        }
+        let quick = &mut reactions.quick;
+        quick.push_back(now_ms);
+        quick.retain(|at| now_ms.saturating_sub(*at) <= LOOP_MS);
+        quick.len() >= MAX_QUICK
     }
 }

@@ -717,7 +717,7 @@ fn a_limit_is_told_once_per_window() {
     let (ann, message) = (person("ann"), EventKind::Message);
     let mut check = |role, kind, now| {
         limits
-            .check(&ann, role, kind, now)
+            .check(&ann, role, (kind, "C1"), now)
             .map(|exceeded| exceeded.notice.is_some())
     };
     assert_eq!(check(Role::User, message, NOW), None);
@@ -737,7 +737,7 @@ fn a_limit_is_told_once_per_window() {
     }
     let mut check = |now| {
         limits
-            .check(&ann, Role::Owner, message, now)
+            .check(&ann, Role::Owner, (message, "C1"), now)
             .map(|exceeded| exceeded.notice.is_some())
     };
     assert_eq!(
@@ -752,8 +752,8 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
     let mut limits = limits(json!({}));
     let bot = person("bot");
     let round = |limits: &mut Limits, now: i64| {
-        let exceeded = limits.check(&bot, Role::User, EventKind::Message, now);
-        limits.turn_ended(&bot, 0, true, now + 500);
+        let exceeded = limits.check(&bot, Role::User, (EventKind::Message, "C1"), now);
+        limits.turn_ended(&bot, 0, Some("C1"), now + 500);
         exceeded.map(|exceeded| (exceeded.reason, exceeded.notice.is_some()))
     };
     for at in 0..6 {
@@ -767,9 +767,9 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
     let guest = person("guest");
     let mut notices = Vec::new();
     for at in 0..7 {
-        let exceeded = limits.check(&guest, Role::Guest, EventKind::Message, NOW + at * 2_000);
+        let exceeded = limits.check(&guest, Role::Guest, (EventKind::Message, "C1"), NOW + at * 2_000);
         notices.extend(exceeded.and_then(|exceeded| exceeded.notice));
-        limits.turn_ended(&guest, 0, true, NOW + at * 2_000 + 500);
+        limits.turn_ended(&guest, 0, Some("C1"), NOW + at * 2_000 + 500);
     }
     assert_eq!(notices.len(), 1);
     assert!(
@@ -777,14 +777,14 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
         "{notices:?}"
     );
     let late = NOW + 12_000 + 900_000;
-    let check = |limits: &mut Limits, now| limits.check(&guest, Role::Guest, EventKind::Message, now);
+    let check = |limits: &mut Limits, now| limits.check(&guest, Role::Guest, (EventKind::Message, "C1"), now);
     assert!(check(&mut limits, late - 1).is_some_and(|exceeded| exceeded.notice.is_none()));
     assert_eq!(check(&mut limits, late), None);
     // A person who writes many messages at a time, or takes time to read, is no program.
     let ann = person("ann");
     for at in 0..19 {
         assert_eq!(
-            limits.check(&ann, Role::User, EventKind::Message, NOW + at),
+            limits.check(&ann, Role::User, (EventKind::Message, "C1"), NOW + at),
             None,
             "{at}"
         );
@@ -792,20 +792,72 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
     for at in 0..19 {
         let now = NOW + 100_000 + at * 14_000;
         assert_eq!(
-            limits.check(&ann, Role::User, EventKind::Message, now),
+            limits.check(&ann, Role::User, (EventKind::Message, "C1"), now),
             None,
             "{at}"
         );
-        limits.turn_ended(&ann, 0, true, now + 1_000);
+        limits.turn_ended(&ann, 0, Some("C1"), now + 1_000);
     }
     // Somebody whose jobs end while they write is no program either.
     let bea = person("bea");
     for at in 0..16 {
         let now = NOW + at * 1_000;
-        limits.turn_ended(&bea, 0, false, now);
-        let exceeded = limits.check(&bea, Role::User, EventKind::Message, now + 100);
+        limits.turn_ended(&bea, 0, None, now);
+        let exceeded = limits.check(&bea, Role::User, (EventKind::Message, "C1"), now + 100);
         assert_eq!(exceeded, None, "{at}");
     }
+}
+
+#[test]
+fn whoever_writes_in_several_chats_is_no_program_and_reads_of_a_pause_in_each_chat() {
+    let message = |limits: &mut Limits, who: &PersonId, chat: &str, now: i64| {
+        let exceeded = limits.check(who, Role::User, (EventKind::Message, chat), now);
+        exceeded.map(|exceeded| (exceeded.reason, exceeded.notice.is_some()))
+    };
+    let mut limits = limits(json!({}));
+    let ann = person("ann");
+    for at in 0..18 {
+        let (chat, now) = (format!("C{}", at % 4), NOW + at * 2_000);
+        assert_eq!(message(&mut limits, &ann, &chat, now), None, "{at}");
+        limits.turn_ended(&ann, 0, Some(&chat), now + 500);
+    }
+    let (told, silent) = (Some((Reason::Loop, true)), Some((Reason::Loop, false)));
+    let bot = person("bot");
+    for at in 0..7 {
+        for chat in ["C1", "C2"] {
+            let now = NOW + at * 2_000;
+            let expected = if at < 6 { None } else { told };
+            assert_eq!(message(&mut limits, &bot, chat, now), expected, "{chat} {at}");
+            limits.turn_ended(&bot, 0, Some(chat), now + 500);
+        }
+    }
+    let now = NOW + 20_000;
+    assert_eq!(message(&mut limits, &bot, "C1", now), silent);
+    assert_eq!(message(&mut limits, &bot, "C2", now), silent);
+    assert_eq!(message(&mut limits, &bot, "C3", now), told);
+    assert_eq!(message(&mut limits, &bot, "C3", now), silent);
+    limits.resume(&bot);
+    assert_eq!(message(&mut limits, &bot, "C3", now), None);
+}
+
+#[test]
+fn what_is_remembered_of_the_chats_of_a_person_is_bounded() {
+    let mut limits = limits(json!({}));
+    let bot = person("bot");
+    let check = |limits: &mut Limits, chat: &str, now| {
+        limits.check(&bot, Role::User, (EventKind::Message, chat), now)
+    };
+    for chat in 0..1000 {
+        limits.turn_ended(&bot, 0, Some(&chat.to_string()), NOW + chat);
+    }
+    // The chats that they were answered in last are remembered.
+    for at in 1..7 {
+        let exceeded = check(&mut limits, "999", NOW + at * 2_000);
+        assert_eq!(exceeded.is_some(), at == 6, "{at}");
+        limits.turn_ended(&bot, 0, Some("999"), NOW + at * 2_000 + 500);
+    }
+    let notices = (0..1000).filter_map(|chat| check(&mut limits, &chat.to_string(), NOW + 14_000)?.notice);
+    assert_eq!(notices.count(), 31, "and one before");
 }
 
 #[test]
@@ -928,7 +980,7 @@ fn a_person_has_one_budget_whichever_id_they_write_with() {
     let write = |limits: &mut Limits, ids: &[&str], at: i64| {
         let person = limits.person(&by(ids)).unwrap();
         limits.turn_started(&person, NOW + at);
-        let exceeded = limits.check(&person, Role::User, EventKind::Message, NOW + at);
+        let exceeded = limits.check(&person, Role::User, (EventKind::Message, "C1"), NOW + at);
         (limits.today(&person, NOW + at).0, exceeded.is_some())
     };
     // Two ids, first each for itself, then known to be one person's.
@@ -963,7 +1015,7 @@ fn what_two_ids_of_a_person_used_is_added_on_the_same_day_and_else_the_later_day
             let author = Author::new(&Platform::WHATSAPP, ids, vec!["c".into()], true, &NoAliases);
             let person = limits.person(&author).unwrap();
             limits.turn_started(&person, NOW + at);
-            limits.turn_ended(&person, tokens, true, NOW + at);
+            limits.turn_ended(&person, tokens, Some("C1"), NOW + at);
             person
         };
         use_some(&["1"], first, 100);
@@ -1042,7 +1094,7 @@ fn what_two_ids_of_a_person_wrote_counts_together_within_a_minute() {
             let ids = ids.iter().map(|id| (*id).into());
             let author = Author::new(&Platform::WHATSAPP, ids, vec!["c".into()], true, &NoAliases);
             let person = limits.person(&author).unwrap();
-            limits.check(&person, Role::User, EventKind::Message, NOW + at)
+            limits.check(&person, Role::User, (EventKind::Message, "C1"), NOW + at)
         };
         for (id, at) in [("1", first), ("1", first), ("2", second), ("2", second)] {
             assert_eq!(write(&[id], at), None);
@@ -1162,7 +1214,7 @@ fn the_tokens_of_a_day_are_limited_by_role() {
     let mut limits = limits(json!({"tokens_per_day": {"user": 100, "guest": 10}}));
     let ann = person("ann");
     let mut after = |tokens: u64, role: Role| {
-        limits.turn_ended(&ann, tokens, true, NOW);
+        limits.turn_ended(&ann, tokens, Some("C1"), NOW);
         let used_up = limits.is_day_used_up(&ann, role, NOW);
         used_up.then(|| limits.day_notice(&ann).is_some())
     };

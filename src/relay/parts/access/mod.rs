@@ -209,7 +209,7 @@ impl AccessControl {
         let is_message = matches!(kind, EventKind::Message | EventKind::Interaction);
         let bot = is_message.then(|| self.limits.check_bot(author)).flatten();
         let person = self.limits.person(author);
-        bot.or_else(|| self.limits.check(&person?, role?, kind, now_ms))
+        bot.or_else(|| self.limits.check(&person?, role?, (kind, author.chat()), now_ms))
     }
 
     /// A turn is about to begin with this agent, whatever its task: whether its author may do that now. The rules may have
@@ -274,7 +274,8 @@ impl AccessControl {
         effects: &mut Effects,
     ) {
         if let Some(person) = self.counted(author) {
-            self.limits.turn_ended(&person, tokens, is_reply, now_ms);
+            let replied_in = is_reply.then(|| author.chat());
+            self.limits.turn_ended(&person, tokens, replied_in, now_ms);
             if tokens > 0 {
                 effects.write(usage_row(author, &person, agent, 0, tokens, now_ms));
             }
