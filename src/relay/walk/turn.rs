@@ -17,6 +17,7 @@ use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::messages::{MessageKey, MessageLine};
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
+use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::spans::MessageSpan;
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
@@ -274,9 +275,18 @@ impl EventLoop {
         };
         let now_ms = self.clock.unix_ms();
         let agent = Arc::clone(&selection.agent.name);
-        let begun = self
-            .access
-            .begin(&origin.author, (turn, &agent), now_ms, &mut self.effects);
+        let command = match task {
+            Task::Message(Some(event)) => self.commands.of(event),
+            Task::Message(_) | Task::Job(_) | Task::Handed(_) => None,
+        };
+        let is_command = command.as_ref().is_some_and(SlashCommand::is_for_agent);
+        let begun = (self.access).begin(
+            &origin.author,
+            (turn, &agent),
+            is_command,
+            now_ms,
+            &mut self.effects,
+        );
         match begun {
             Ok(role) => selection.agent.restrict(role),
             Err(reason) => {
@@ -301,12 +311,11 @@ impl EventLoop {
             selection.agent.permission = Permission::Deny;
         }
         let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
-        let (mut start_mark, mut is_interaction, mut command) = (None, false, None);
+        let (mut start_mark, mut is_interaction) = (None, false);
         let mut input = match task {
             Task::Message(event) => {
                 let event = event.take().unwrap_or_default();
                 is_interaction = event.metadata.contains_key(INTERACTION);
-                command = self.commands.of(&event);
                 turn_input(*event, selection.text, &adapter)
             }
             Task::Job(job) => {

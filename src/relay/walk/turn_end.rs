@@ -31,6 +31,7 @@ impl EventLoop {
         self.approvals.withdraw_turn(report.turn, &mut self.effects);
         let conversation = self.turns.conversation(report.turn).cloned();
         let mut report = report;
+        let is_answer = report.diff.is_some();
         if let (Some(conversation), Some(diff)) = (conversation, report.diff.take()) {
             self.changes.turn_ended(conversation, diff);
         }
@@ -40,7 +41,7 @@ impl EventLoop {
         self.settle_contexts(report.turn, report.has_text || ended.outcome == RowState::Done);
         self.offer_commands();
         let tokens = (report.usage.input_tokens).saturating_add(report.usage.output_tokens);
-        let is_reply = matches!(ended.task, Task::Message(_));
+        let is_reply = is_answer && matches!(ended.task, Task::Message(_));
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         let author = &ended.origin.author;
         self.access

@@ -35,6 +35,25 @@ async fn a_model_is_chosen_by_number_by_name_and_by_a_bare_number() {
 }
 
 #[tokio::test]
+async fn a_command_that_is_answered_in_place_of_the_agent_is_no_turn_of_the_day() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let rules =
+        r#"{"people": [{"platform": "discord", "user": "user-of-c1"}], "limits": {"turns_per_day": 1}}"#;
+    let adjust = |settings: &mut Settings| settings.access = serde_json::from_str(rules).unwrap();
+    let relay = start(dir.path(), Scripted::new(store.path(), "models"), PLAIN, adjust).await;
+    assert_eq!(say(&relay, "c1", "/model").await, MODELS);
+    assert_eq!(say(&relay, "c1", "/model 2").await, LARGE);
+    let diff = say(&relay, "c1", "/diff").await;
+    assert_eq!(say(&relay, "c1", "model").await, "I am large", "{diff}");
+    assert!(say(&relay, "c1", "/usage").await.contains("1 of 1"));
+    assert_eq!(
+        say(&relay, "c1", "/model small").await,
+        "The model is Small from now on, in this conversation."
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_button_chooses_for_whoever_asked() {
     let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let relay = start(dir.path(), Scripted::new(store.path(), "models"), BUTTONS, |_| {}).await;

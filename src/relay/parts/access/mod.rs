@@ -213,16 +213,19 @@ impl AccessControl {
     }
 
     /// A turn is about to begin with this agent, whatever its task: whether its author may do that now. The rules may have
-    /// changed since its task came, and limits of the day count turns, not messages.
+    /// changed since its task came, and limits of the day count turns, not messages, and no turn of a command that is answered in
+    /// place of the agent.
     pub fn begin(
         &mut self,
         author: &Author,
         (turn, agent): (TurnId, &str),
+        is_command: bool,
         now_ms: i64,
         effects: &mut Effects,
     ) -> Result<Option<Role>, Reason> {
         let mut verdict = self.gate.decide(author, EventKind::Message, Some(agent));
         if verdict.allowed
+            && !is_command
             && self.gate.has_section()
             && let (Some(person), Some(role)) = (self.limits.person(author), verdict.role)
             && self.limits.is_day_used_up(&person, role, now_ms)
@@ -230,7 +233,12 @@ impl AccessControl {
             (verdict.allowed, verdict.reason) = (false, Reason::Limit);
         }
         if verdict.allowed {
-            self.turn_started(author, verdict, (turn.0, agent), now_ms, effects);
+            let turn = Some((agent, Some(turn.0)));
+            self.write_decision(author, ("turn", None), verdict, turn, now_ms);
+            if let Some(person) = self.counted(author).filter(|_| !is_command) {
+                self.limits.turn_started(&person, now_ms);
+                effects.write(usage_row(author, &person, agent, 1, 0, now_ms));
+            }
             return Ok(verdict.role);
         }
         self.record(author, EventKind::Message, verdict, Some(agent), now_ms);
@@ -249,22 +257,7 @@ impl AccessControl {
         }
     }
 
-    fn turn_started(
-        &mut self,
-        author: &Author,
-        verdict: Verdict,
-        (turn, agent): (u64, &str),
-        now_ms: i64,
-        effects: &mut Effects,
-    ) {
-        self.write_decision(author, ("turn", None), verdict, Some((agent, Some(turn))), now_ms);
-        if let Some(person) = self.counted(author) {
-            self.limits.turn_started(&person, now_ms);
-            effects.write(usage_row(author, &person, agent, 1, 0, now_ms));
-        }
-    }
-
-    /// A turn of an author has ended, with so many tokens; `is_reply` if it answered a message.
+    /// A turn of an author has ended, with so many tokens; `is_reply` if the agent answered a message.
     pub fn turn_ended(
         &mut self,
         author: &Author,

@@ -161,7 +161,7 @@ fn a_turn_begins_with_an_agent_of_its_author_within_the_day() {
     let begin = |world: &mut World, agent: &str| {
         let role = world
             .access
-            .begin(&ann(), (TurnId(1), agent), NOW, &mut world.effects);
+            .begin(&ann(), (TurnId(1), agent), false, NOW, &mut world.effects);
         role.map_err(|reason| {
             let notice = world.access.refusal_notice(&ann(), reason, agent);
             (reason, notice.is_some())
@@ -172,7 +172,7 @@ fn a_turn_begins_with_an_agent_of_its_author_within_the_day() {
     assert_eq!(begin(&mut world, "llm"), Ok(Some(Role::Owner)));
     assert_eq!(world.usage(), [("llm".to_owned(), 1, 0)]);
     let job = (TurnId(3), "llm");
-    let refused = world.access.begin(&ann(), job, NOW, &mut world.effects);
+    let refused = world.access.begin(&ann(), job, false, NOW, &mut world.effects);
     assert_eq!(
         refused,
         Err(Reason::Limit),
@@ -192,9 +192,28 @@ fn a_turn_begins_with_an_agent_of_its_author_within_the_day() {
     let operator = Author::operator();
     let role = world
         .access
-        .begin(&operator, (TurnId(2), "shell"), NOW, &mut world.effects);
+        .begin(&operator, (TurnId(2), "shell"), false, NOW, &mut world.effects);
     assert_eq!(role.unwrap(), Some(Role::Owner));
     assert_eq!(world.usage(), [], "nobody counts the operator");
+}
+
+#[test]
+fn the_turn_of_a_command_neither_counts_nor_needs_a_turn_of_the_day() {
+    let mut world = World::new(
+        json!({"mode": "list", "people": people(), "limits": {"turns_per_day": 1}}),
+        &[],
+    );
+    let begin = |world: &mut World, agent: &str, is_command| {
+        let turn = (TurnId(1), agent);
+        (world.access).begin(&ann(), turn, is_command, NOW, &mut world.effects)
+    };
+    assert!(begin(&mut world, "llm", true).is_ok());
+    assert_eq!(world.usage(), []);
+    assert!(begin(&mut world, "llm", false).is_ok());
+    assert_eq!(begin(&mut world, "llm", false), Err(Reason::Limit));
+    assert!(begin(&mut world, "llm", true).is_ok());
+    assert_eq!(begin(&mut world, "shell", true), Err(Reason::Agent));
+    assert_eq!(world.usage(), [("llm".to_owned(), 1, 0)]);
 }
 
 #[test]
