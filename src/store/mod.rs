@@ -110,7 +110,7 @@ pub use log::{decode_batch, encode_batch};
 #[cfg(feature = "internals")]
 pub use pace::steps::JournalSteps;
 pub use process::current_owner;
-pub use reads::{LEFT_QUESTIONS, QUIET_HOURS, Recovered};
+pub use reads::{INTERRUPTED_ROWS, LEFT_QUESTIONS, QUIET_HOURS, Recovered};
 pub use repair::{Repair, Repaired};
 pub use replication::{Appended, CommitStream, NotReplicated};
 #[cfg(feature = "nats")]

@@ -255,6 +255,8 @@ pub struct Recovered {
     pub usage: Vec<UsageRow>,
     /// What was kept under [`LEFT_QUESTIONS`].
     pub questions: Option<Vec<u8>>,
+    /// The interrupted messages among those kept under [`INTERRUPTED_ROWS`], about 4 MiB of them; `None` if nothing was kept.
+    pub interrupted: Option<Vec<InboxRow>>,
     /// Everything kept under a name that ends with [`QUIET_HOURS`], by that name; `None` if there is too much to list it.
     pub quiet_people: Option<Vec<Arc<str>>>,
     /// How it makes the keys of messages.
@@ -263,6 +265,9 @@ pub struct Recovered {
 
 /// Where the questions that are shown are kept, among what sessions resume with.
 pub const LEFT_QUESTIONS: &str = "#questions";
+
+/// Where the row ids of the messages whose turns a shutdown interrupted are kept, as a JSON list, among what sessions resume with.
+pub const INTERRUPTED_ROWS: &str = "#interrupted";
 
 /// How the names end under which the quiet hours of people are kept, among what sessions resume with.
 pub const QUIET_HOURS: &str = "#quiet";
@@ -289,6 +294,7 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         access: access::rows(db)?,
         usage: access::latest_usage(db)?,
         questions: resume(db, LEFT_QUESTIONS)?,
+        interrupted: interrupted(db)?,
         quiet_people: quiet_people(db)?,
         key_hash: db
             .query_row("SELECT value FROM meta WHERE name = ?1", [KEY_HASH], |row| {
@@ -321,6 +327,23 @@ fn resume(db: &Connection, session: &str) -> Result<Option<Vec<u8>>> {
     db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?
         .query_row([session], |row| row.get(0))
         .optional()
+}
+
+/// The messages whose turns the last shutdown interrupted, unless somebody had them run again.
+fn interrupted(db: &Connection) -> Result<Option<Vec<InboxRow>>> {
+    let Some(kept) = resume(db, INTERRUPTED_ROWS)? else {
+        return Ok(None);
+    };
+    let seqs: Vec<i64> = serde_json::from_slice(&kept).unwrap_or_default();
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    for seq in seqs {
+        let row = message(db, InboxSeq(seq))?.filter(|row| row.state == RowState::Interrupted);
+        if let Some(row) = row.filter(|_| bytes < ANSWER_BYTES) {
+            bytes += row.line.as_ref().map_or(0, |line| line.len());
+            rows.push(row);
+        }
+    }
+    Ok(Some(rows))
 }
 
 /// Who has quiet hours, unless they are too many.

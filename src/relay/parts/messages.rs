@@ -1,5 +1,5 @@
 //! Messages that wait or are being answered, for those that are edited or deleted and for `/queue`; and the last message of each
-//! person that had its turn, for `/retry`. All of it is forgotten with the process.
+//! person that had its turn, for `/retry`. All of it is forgotten with the process, except which messages its end interrupts.
 
 use std::sync::Arc;
 
@@ -90,6 +90,8 @@ pub struct Messages {
     last: BoundedCache<(SessionKey, SmolStr), LastMessage>,
     /// The platform and the id of each message that its author sees an answer coming to.
     awaited: BoundedCache<InboxSeq, (SmolStr, SmolStr)>,
+    /// Messages whose turns the shutdown interrupted.
+    interrupted: Vec<InboxSeq>,
 }
 
 impl Messages {
@@ -100,6 +102,7 @@ impl Messages {
             rows: BoundedCache::new(MAX_MESSAGES),
             last: BoundedCache::new(MAX_LAST),
             awaited: BoundedCache::new(MAX_AWAITED),
+            interrupted: Vec::new(),
         }
     }
 
@@ -229,6 +232,12 @@ impl Messages {
         {
             last.message = remembered(message);
         }
+    }
+
+    /// The shutdown interrupted the turn of a message; returns all of them.
+    pub fn interrupted(&mut self, row: InboxSeq) -> impl Iterator<Item = InboxSeq> {
+        self.interrupted.push(row);
+        self.interrupted.iter().copied()
     }
 
     /// The last message of the person who wrote last in a chat.

@@ -8,7 +8,9 @@ use crate::adapter::ChatId;
 use crate::adapter::prompt::PromptOp;
 use crate::relay::event_loop::{Cursor, EventLoop};
 use crate::relay::parts::approvals::{ClosingEdit, LeftQuestion};
-use crate::store::{Batch, Command, Completion, InboxSeq, LEFT_QUESTIONS, Recovered, Subject};
+use crate::store::{
+    Batch, Command, Completion, INTERRUPTED_ROWS, InboxSeq, LEFT_QUESTIONS, Recovered, Subject,
+};
 
 /// Ops that are read at a time.
 const PAGE: u32 = 1024;
@@ -28,6 +30,13 @@ impl EventLoop {
         }
         if recovered.waiting > 0 {
             self.turns.recover_waiting();
+        }
+        if let Some(interrupted) = &recovered.interrupted {
+            for row in interrupted {
+                self.remember_left(row);
+            }
+            let session = INTERRUPTED_ROWS.into();
+            self.effects.write(Command::DropResume { session });
         }
         let running: Vec<InboxSeq> = recovered.running.iter().map(|row| row.seq).collect();
         self.take_left_questions(recovered.questions.as_deref(), &running);

@@ -492,23 +492,29 @@ impl EventLoop {
         self.end_row(row.seq, RowState::Interrupted, ops, None);
     }
 
+    /// The message of a turn that ended with an earlier process is the last of its author, who is told to ask again. Returns where it
+    /// belongs.
+    pub fn remember_left(&mut self, row: &InboxRow) -> Option<TurnOrigin> {
+        let mut event = decode_row(row, self.chats.labels())?;
+        let session = self.chats.name(&mut event);
+        let author = self.access.author(Starter::Message(&event.source));
+        let origin = TurnOrigin::new(session, &event.source, false, author, MessageSpan::default());
+        if self.commands.of(&event).is_none() {
+            self.set_last(&origin, self.messages.key(&event), row);
+        }
+        Some(origin)
+    }
+
     fn left_message(&mut self, row: &InboxRow) -> LeftTurn {
-        let event = decode_row(row, self.chats.labels());
-        let Some(mut event) = event else {
+        let Some(origin) = self.remember_left(row) else {
             return LeftTurn {
                 is_repeatable: false,
                 may_read: false,
                 reply_to: ReplyPlace::Nowhere,
             };
         };
-        let session = self.chats.name(&mut event);
-        self.note_awaited(row, &event);
-        let author = self.access.author(Starter::Message(&event.source));
-        let origin = TurnOrigin::new(session, &event.source, false, author, MessageSpan::default());
-        if self.commands.of(&event).is_none() {
-            // Its author is told to ask again.
-            self.set_last(&origin, self.messages.key(&event), row);
-        }
+        self.messages
+            .await_answer(row.seq, row.kind, &origin.chat, &origin.facts);
         let chat = KnownChat {
             chat: (*origin.chat).clone(),
             facts: (*origin.facts).clone(),

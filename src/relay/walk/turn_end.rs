@@ -8,7 +8,7 @@ use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
-use crate::store::{InboxSeq, OpSeqs, RowState};
+use crate::store::{Command, INTERRUPTED_ROWS, InboxSeq, OpSeqs, RowState};
 use crate::words::PhraseKey;
 
 use super::quiet::TurnSummary;
@@ -47,10 +47,26 @@ impl EventLoop {
         self.access
             .turn_ended(author, &ended.agent, (tokens, is_reply), now_ms, effects);
         match &ended.task {
-            Task::Message(_) => self.show_end(ended, report),
+            Task::Message(_) => {
+                self.keep_interrupted(&ended);
+                self.show_end(ended, report);
+            }
             Task::Job(job) => self.finish_run(job.run, &ended, &report),
             Task::Handed(_) => self.finish_item(ended, report),
         }
+    }
+
+    /// Keeps that a shutdown interrupted the turn of a message, so that the next process knows its author's last message.
+    fn keep_interrupted(&mut self, ended: &EndedTurn) {
+        if ended.outcome != RowState::Interrupted || self.lifecycle.is_serving() {
+            return;
+        }
+        let rows: Vec<i64> = self.messages.interrupted(ended.row).map(|row| row.0).collect();
+        self.effects.write(Command::SetResume {
+            session: INTERRUPTED_ROWS.into(),
+            blob: serde_json::to_vec(&rows).unwrap_or_default(),
+            now_ms: self.clock.unix_ms(),
+        });
     }
 
     /// The end of a turn whose answer was shown while it ran.

@@ -363,6 +363,28 @@ async fn retry_does_not_run_what_the_operator_ran_again() {
 }
 
 #[tokio::test]
+async fn what_the_last_stop_interrupted_can_be_retried_and_nothing_older() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let stop_at_once = |settings: &mut Settings| settings.shutdown.drain_secs = 0;
+    let relay = start(dir.path(), &asked, stop_at_once).await;
+    hold(&relay, &asked, &[]).await;
+    relay.stop().await;
+    let relay = start(dir.path(), &asked, stop_at_once).await;
+    relay.deliver("a", "2", "/retry").await;
+    eventually("it is asked again", async || asked.texts().len() == 2).await;
+    asked.go_on.notify_one();
+    assert_eq!(relay.replies("a", 1).await, ["echo: hold"]);
+    relay.stop().await;
+    let relay = start(dir.path(), &asked, stop_at_once).await;
+    relay.deliver("a", "3", "/retry").await;
+    let none = relay.replies("a", 1).await;
+    assert!(none[0].contains("send it again"), "{none:?}");
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold", "hold"]);
+}
+
+#[tokio::test]
 async fn after_a_restart_what_was_interrupted_can_be_retried_and_what_runs_then_be_edited() {
     let dir = tempfile::tempdir().unwrap();
     let asked: Arc<Asked> = Arc::default();
