@@ -122,12 +122,10 @@ pub(super) enum Pending {
     Ops(Option<oneshot::Sender<Result<(), SendError>>>),
     /// Somebody's quiet hours are being read.
     Quiet(QuietPerson, QuietWaiter),
-    /// A turn waits to learn which agent was chosen for its session.
-    AgentChoice(TurnId, SessionKey),
-    /// A turn waits to learn which project a chat or a thread has.
-    Project(TurnId, PlaceKey),
-    /// The message with this key waits for a thread, whose name begins with the project of its group.
-    ThreadProject(Arc<str>, PlaceKey),
+    /// Which agent was chosen for a session is being read.
+    AgentChoice(SessionKey, AgentWaiter),
+    /// Which project a chat or a thread has is being read.
+    Project(PlaceKey, AgentWaiter),
     /// A turn waits to learn the conversations of this owner.
     Conversations(TurnId, OwnerKey),
     /// One of the relay's own commands waits to learn them.
@@ -146,6 +144,17 @@ pub(super) enum Pending {
     Job(JobStep),
     /// The context that waits for turns is being read, or a change of handed-over items is being stored.
     Handed,
+}
+
+/// What waits to learn which agent answers somewhere, or on which terms.
+#[derive(Debug)]
+pub(super) enum AgentWaiter {
+    /// A turn.
+    Turn(TurnId),
+    /// One of the relay's own commands.
+    Command(Box<WaitingCommand>),
+    /// The message with this key, which waits for a thread whose name begins with the project of its group.
+    Thread(Arc<str>),
 }
 
 /// What waits for somebody's quiet hours.
@@ -176,7 +185,6 @@ impl Pending {
             | Self::AgentState(_)
             | Self::Voice(..)
             | Self::Project(..)
-            | Self::ThreadProject(..)
             | Self::Conversations(..)
             | Self::CommandConversations(..)
             | Self::ListedSessions(..)

@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "Heute hast du {turns} Antworten und {tokens} Token verbraucht.",
         PhraseKey::UsedOf => "{used} von {most}",
         PhraseKey::AgentFixed => "Hier antwortet {agent}. Der Betreiber hat den Agenten dieses Chats festgelegt.",
+        PhraseKey::AgentOfProject => "Hier antwortet {agent}. Das Projekt {project} legt den Agenten dieses Chats fest.",
         PhraseKey::AgentList => "Es antwortet {agent}. Agenten: {agents}. Wähle einen mit /agent NAME.",
         PhraseKey::AgentHere => "Es antwortet {agent}. Die Agenten:",
         PhraseKey::AgentUnknown => "Es gibt keinen Agenten namens {name}. Agenten: {agents}.",

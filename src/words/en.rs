@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "Today you have used {turns} turns and {tokens} tokens.",
         PhraseKey::UsedOf => "{used} of {most}",
         PhraseKey::AgentFixed => "{agent} answers here. The operator set this chat's agent.",
+        PhraseKey::AgentOfProject => "{agent} answers here. The project {project} sets this chat's agent.",
         PhraseKey::AgentList => "{agent} answers. Agents: {agents}. Choose one with /agent NAME.",
         PhraseKey::AgentHere => "{agent} answers. The agents:",
         PhraseKey::AgentUnknown => "There is no agent named {name}. Agents: {agents}.",

@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "Hoy has usado {turns} respuestas y {tokens} tokens.",
         PhraseKey::UsedOf => "{used} de {most}",
         PhraseKey::AgentFixed => "Aquí responde {agent}. El operador fijó el agente de este chat.",
+        PhraseKey::AgentOfProject => "Aquí responde {agent}. El proyecto {project} fija el agente de este chat.",
         PhraseKey::AgentList => "Responde {agent}. Agentes: {agents}. Elige uno con /agent NOMBRE.",
         PhraseKey::AgentHere => "Responde {agent}. Los agentes:",
         PhraseKey::AgentUnknown => "No hay ningún agente llamado {name}. Agentes: {agents}.",

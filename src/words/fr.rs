@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "Aujourd’hui vous avez utilisé {turns} réponses et {tokens} jetons.",
         PhraseKey::UsedOf => "{used} sur {most}",
         PhraseKey::AgentFixed => "Ici, c’est {agent} qui répond. L’opérateur a fixé l’agent de ce chat.",
+        PhraseKey::AgentOfProject => "Ici, c’est {agent} qui répond. Le projet {project} fixe l’agent de ce chat.",
         PhraseKey::AgentList => "{agent} répond. Agents : {agents}. Choisissez-en un avec /agent NOM.",
         PhraseKey::AgentHere => "{agent} répond. Les agents :",
         PhraseKey::AgentUnknown => "Il n’y a pas d’agent nommé {name}. Agents : {agents}.",

@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "आज आपने {turns} जवाब और {tokens} टोकन इस्तेमाल किए हैं।",
         PhraseKey::UsedOf => "{most} में से {used}",
         PhraseKey::AgentFixed => "यहाँ {agent} जवाब देता है। इस चैट का एजेंट संचालक ने तय किया है।",
+        PhraseKey::AgentOfProject => "यहाँ {agent} जवाब देता है। इस चैट का एजेंट प्रोजेक्ट {project} तय करता है।",
         PhraseKey::AgentList => "{agent} जवाब देता है। एजेंट: {agents}। /agent नाम से चुनें।",
         PhraseKey::AgentHere => "{agent} जवाब देता है। एजेंट:",
         PhraseKey::AgentUnknown => "{name} नाम का कोई एजेंट नहीं है। एजेंट: {agents}।",

@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "今日の使用量：回答 {turns}、トークン {tokens}。",
         PhraseKey::UsedOf => "{used}/{most}",
         PhraseKey::AgentFixed => "ここでは {agent} が答えます。このチャットのエージェントは運営者が決めています。",
+        PhraseKey::AgentOfProject => "ここでは {agent} が答えます。このチャットのエージェントはプロジェクト {project} が決めています。",
         PhraseKey::AgentList => "{agent} が答えます。エージェント：{agents}。/agent 名前 で選べます。",
         PhraseKey::AgentHere => "{agent} が答えます。エージェント：",
         PhraseKey::AgentUnknown => "{name} というエージェントはありません。エージェント：{agents}。",

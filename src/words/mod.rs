@@ -195,6 +195,8 @@ phrases! {
     UsedOf { used: &'w str, most: &'w str },
     /// `/agent` where a route decides.
     AgentFixed { agent: &'w str },
+    /// `/agent` where the project that an owner set decides.
+    AgentOfProject { agent: &'w str, project: &'w str },
     /// `/agent` alone.
     AgentList { agent: &'w str, agents: &'w str },
     /// Above a list of agents.

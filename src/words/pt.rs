@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "Hoje você usou {turns} respostas e {tokens} tokens.",
         PhraseKey::UsedOf => "{used} de {most}",
         PhraseKey::AgentFixed => "Aqui responde {agent}. O operador definiu o agente deste chat.",
+        PhraseKey::AgentOfProject => "Aqui responde {agent}. O projeto {project} define o agente deste chat.",
         PhraseKey::AgentList => "Responde {agent}. Agentes: {agents}. Escolha um com /agent NOME.",
         PhraseKey::AgentHere => "Responde {agent}. Os agentes:",
         PhraseKey::AgentUnknown => "Não há agente chamado {name}. Agentes: {agents}.",

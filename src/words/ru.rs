@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "Сегодня вы использовали: ответов {turns}, токенов {tokens}.",
         PhraseKey::UsedOf => "{used} из {most}",
         PhraseKey::AgentFixed => "Здесь отвечает {agent}. Агента этого чата задал оператор.",
+        PhraseKey::AgentOfProject => "Здесь отвечает {agent}. Агента этого чата задаёт проект {project}.",
         PhraseKey::AgentList => "Отвечает {agent}. Агенты: {agents}. Выберите командой /agent ИМЯ.",
         PhraseKey::AgentHere => "Отвечает {agent}. Агенты:",
         PhraseKey::AgentUnknown => "Агента {name} нет. Агенты: {agents}.",

@@ -68,6 +68,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::UsedToday => "今天你已使用 {turns} 次回答和 {tokens} 个 token。",
         PhraseKey::UsedOf => "{used}/{most}",
         PhraseKey::AgentFixed => "这里由 {agent} 回答。此聊天的智能体由管理员指定。",
+        PhraseKey::AgentOfProject => "这里由 {agent} 回答。此聊天的智能体由项目 {project} 指定。",
         PhraseKey::AgentList => "当前由 {agent} 回答。智能体：{agents}。用 /agent 名称 选择。",
         PhraseKey::AgentHere => "当前由 {agent} 回答。智能体：",
         PhraseKey::AgentUnknown => "没有名为 {name} 的智能体。智能体：{agents}。",

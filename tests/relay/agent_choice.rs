@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex};
 use crate::support::memory_relay::{SOON, event, session};
 use crate::support::wait::eventually;
 use hermes_relay::agent::{
-    Agent, AgentFuture, AgentInfo, EchoAgent, Permission, Route, Turn, TurnEnd, TurnInput,
+    Agent, AgentCommand, AgentFuture, AgentInfo, EchoAgent, Permission, Route, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{AgentSlot, BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay};
+use hermes_relay::store::{CronCommand, CronFiles, CronReply};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 const HANG: &str = "hang";
@@ -63,6 +65,13 @@ impl Agent for Named {
         })
     }
 
+    fn commands(&self) -> Vec<AgentCommand> {
+        vec![AgentCommand {
+            name: format!("{}-now", if self.repeatable { "answer" } else { "act" }),
+            description: String::new(),
+        }]
+    }
+
     fn steer(&self, _session: &SessionKey, input: &TurnInput) -> bool {
         self.asked
             .lock()
@@ -84,8 +93,21 @@ async fn start_with(
     acting: &Named,
     routes: &[Route],
 ) -> (MemoryConnector, JoinHandle<ExitReason>) {
+    start_adjusted(dir, safe, acting, &|settings| {
+        settings.routes.extend_from_slice(routes);
+    })
+    .await
+}
+
+/// The same with other settings.
+async fn start_adjusted(
+    dir: &Path,
+    safe: &Named,
+    acting: &Named,
+    adjust: &dyn Fn(&mut Settings),
+) -> (MemoryConnector, JoinHandle<ExitReason>) {
     eventually("the journal is released", async || {
-        try_start(dir, safe, acting, routes)
+        try_start(dir, safe, acting, adjust)
     })
     .await
 }
@@ -94,7 +116,7 @@ fn try_start(
     dir: &Path,
     safe: &Named,
     acting: &Named,
-    routes: &[Route],
+    adjust: &dyn Fn(&mut Settings),
 ) -> Result<(MemoryConnector, JoinHandle<ExitReason>), BuildError> {
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let mut settings = Settings::embedded(dir);
@@ -113,7 +135,7 @@ fn try_start(
         route("!safe", "safe", None),
         route("!freely", "safe", Some(Permission::Allow)),
     ];
-    settings.routes.extend_from_slice(routes);
+    adjust(&mut settings);
     let hidden = AgentSlot {
         choosable: false,
         ..AgentSlot::new(Arc::new(EchoAgent))
@@ -171,6 +193,57 @@ async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_rest
     send(&connector, "6", "and now?").await;
     let texts = replies(&connector, 1).await;
     assert_eq!(texts.last().map(String::as_str), Some("acting: and now?"));
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_command_knows_the_chosen_agent_when_it_is_the_first_after_a_restart() {
+    for first in ["/status", "/agent", "/help", "/cron add every 2h look"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+        let (connector, running) = start(dir.path(), &safe, &acting).await;
+        send(&connector, "1", "/agent acting").await;
+        replies(&connector, 1).await;
+        running.abort();
+        let _ = running.await;
+        let (connector, running) = start(dir.path(), &safe, &acting).await;
+        send(&connector, "2", first).await;
+        let answer = replies(&connector, 1).await.remove(0);
+        match first {
+            "/status" => assert_eq!(answer, "Agent acting is idle."),
+            "/agent" => assert!(answer.starts_with("acting answers."), "{answer}"),
+            "/help" => assert!(answer.contains("/act-now"), "{answer}"),
+            _ => {
+                let command = CronCommand::Jobs;
+                let now_ms = jiff::Timestamp::now().as_millisecond();
+                let mut files = CronFiles::open(dir.path(), false, now_ms).unwrap();
+                let CronReply::Jobs(jobs, _) = files.run(&command).unwrap() else {
+                    panic!("not the jobs");
+                };
+                assert_eq!(jobs[0].job.agent(), Some("acting"), "{answer}");
+            }
+        }
+        running.abort();
+    }
+}
+
+#[tokio::test]
+async fn whoever_may_use_one_agent_reads_of_that_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let own = json!({"platform": "discord", "user": "user-of-a", "agents": ["acting"]});
+    let rules = json!({"mode": "list", "people": [own]});
+    let adjust = |settings: &mut Settings| settings.access = serde_json::from_value(rules.clone()).unwrap();
+    let (connector, running) = start_adjusted(dir.path(), &safe, &acting, &adjust).await;
+    for (at, text) in ["/status", "/agent", "/help", "hi"].into_iter().enumerate() {
+        send(&connector, &at.to_string(), text).await;
+        replies(&connector, at + 1).await;
+    }
+    let read = replies(&connector, 4).await;
+    assert_eq!(read[0], "Agent acting is idle.");
+    assert!(read[1].starts_with("acting answers. Agents: acting."), "{read:?}");
+    assert!(read[2].contains("/act-now"), "{read:?}");
+    assert_eq!(read[3], "acting: hi");
     running.abort();
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hermes_relay::agent::{Agent as _, AgentInfo, EchoAgent, TurnEnd};
+use hermes_relay::agent::{Agent as _, AgentInfo, EchoAgent, Permission, Route, TurnEnd};
 use hermes_relay::agent_connector::contract::{
     AgentActivity, DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload,
 };
-use hermes_relay::config::ReceiverConfig;
+use hermes_relay::config::{ReceiverConfig, Settings};
 use hermes_relay::relay::{HandedItem, SubmitError};
 
 use crate::support::memory_relay::{Running, session, start_with};
@@ -404,5 +404,50 @@ async fn a_playbook_that_has_not_begun_when_the_relay_stops_runs_at_the_next_sta
     let mut texts = relay.replies("c9", 2).await;
     texts.sort();
     assert_eq!(texts, ["echo: d1", "echo: d2"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_item_runs_on_the_terms_of_its_sessions_chat_also_first_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let adjust = |settings: &mut Settings| {
+        settings.streaming.typing = false;
+        settings.projects = serde_json::from_str(r#"{"site": {"permission": "deny"}}"#).unwrap();
+        settings.routes = ["routed", "elsewhere"]
+            .map(|chat| Route {
+                user: Some(format!("user-of-{chat}")),
+                agent: if chat == "routed" { "tested" } else { "echo" }.to_owned(),
+                permission: Some(Permission::Deny),
+                ..Route::default()
+            })
+            .to_vec();
+    };
+    let relay = start_with(dir.path(), EchoAgent, adjust).await;
+    relay.deliver("c1", "m1", "/project site").await;
+    for chat in ["routed", "elsewhere", "plain"] {
+        relay.deliver(chat, "m1", "hello").await;
+        relay.replies(chat, 1).await;
+    }
+    relay.replies("c1", 1).await;
+    relay.stop().await;
+    let relay = start_with(dir.path(), EchoAgent, adjust).await;
+    for chat in ["c1", "routed"] {
+        let item = template(chat, &session(chat), "ask hi");
+        assert!(relay.handle.submit(item).await.is_ok());
+        assert_eq!(relay.replies(chat, 1).await, ["echo: denied hi"], "{chat}");
+    }
+    // The agent's own terms: somebody is asked.
+    for chat in ["elsewhere", "plain"] {
+        let item = template(chat, &session(chat), "ask hi");
+        assert!(relay.handle.submit(item).await.is_ok());
+        relay
+            .seen("a question", |seen| {
+                let asks = |text: &str| text.contains("May I echo this?");
+                seen.ops
+                    .iter()
+                    .any(|op| op.chat() == Some(chat) && op.text().is_some_and(asks))
+            })
+            .await;
+    }
     relay.stop().await;
 }

@@ -51,6 +51,43 @@ impl AgentSlot {
     }
 }
 
+/// What has to be read before it is known who answers.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Which project this chat or thread has.
+    Project(PlaceKey),
+    /// Whether an owner is asked for the project of this thread.
+    NewThread(PlaceKey),
+    /// Which agent people chose for the session.
+    Choice,
+}
+
+/// What is known of the project of a chat or a thread.
+#[derive(Debug)]
+enum Binding {
+    /// Nobody set one, and nobody was asked.
+    Unasked,
+    /// There is none.
+    None,
+    /// An owner set this one.
+    Project(String),
+}
+
+impl Binding {
+    fn project(&self) -> Option<&String> {
+        match self {
+            Self::Project(name) => Some(name),
+            Self::Unasked | Self::None => None,
+        }
+    }
+}
+
+impl From<Option<String>> for Binding {
+    fn from(project: Option<String>) -> Self {
+        project.map_or(Self::None, Self::Project)
+    }
+}
+
 /// The agent that answers one message.
 pub struct Selection {
     pub agent: SelectedAgent,
@@ -87,8 +124,8 @@ pub struct AgentRegistry {
     default: (Arc<str>, AgentSlot),
     routes: Vec<Route>,
     projects: BTreeMap<String, Project>,
-    /// The project that an owner set for a chat or a thread, or that there is none.
-    bindings: BoundedCache<PlaceKey, Option<String>>,
+    /// What is known of the projects of chats and threads.
+    bindings: BoundedCache<PlaceKey, Binding>,
     /// The agent that people chose for a session, or that they chose none.
     choices: BoundedCache<SessionKey, Option<Arc<str>>>,
     /// Sessions that the agents are about to forget; each token is cancelled once they have.
@@ -183,43 +220,27 @@ impl AgentRegistry {
         (self.slots.get(name)).is_some_and(|slot| slot.agent.info().resumes)
     }
 
-    /// The agent that answers a session's messages without a prefix, as far as it is known.
-    pub fn current(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> Arc<str> {
-        if let Some(fixed) = self.fixed(input) {
-            return fixed;
+    /// What has to be read before it is known who answers a session's messages, whatever its project becomes.
+    pub fn unknown(&self, session: &SessionKey, input: &RouteInput<'_>) -> Option<Unknown> {
+        if self.is_routed(input) {
+            return None;
         }
-        let chosen = self.choices.get(session).cloned().flatten();
-        chosen.unwrap_or_else(|| Arc::clone(&self.default.0))
+        let place = self.unknown_place(input).map(Unknown::Project);
+        place.or_else(|| self.is_choice_unknown(session).then_some(Unknown::Choice))
     }
 
-    /// The agent that the operator set for a chat.
-    fn fixed(&self, input: &RouteInput<'_>) -> Option<Arc<str>> {
-        let route = self.fixed_terms(input)?;
-        let known = self.slots.get_key_value(route.agent.as_str());
-        Some(Arc::clone(known.map_or(&self.default.0, |(name, _)| name)))
+    fn is_choice_unknown(&self, session: &SessionKey) -> bool {
+        self.slots.len() > 1 && self.choices.peek(session).is_none()
     }
 
-    /// The agent that answers a message: by its route, else by what people chose for the session, else the default. `None`
-    /// while it is not known what they chose, and that matters.
-    ///
-    /// A writer who may use only some agents is answered by the one that would answer anybody, when it is among them, else
-    /// by the first of them; a route holds, so that the gate refuses a writer who may not use its agent.
+    /// The agent that answers a message: by its route, else by whom it is addressed to, else as [`Self::answering`] says. An error
+    /// while something is not known that matters.
     pub fn select(
         &mut self,
         session: &SessionKey,
         event: &MessageEvent,
         allowed: Option<&[String]>,
-    ) -> Option<Selection> {
-        let may_use = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
-        let mut default = (&self.default.0, &self.default.1);
-        if !may_use(default.0)
-            && let Some(first) = allowed
-                .into_iter()
-                .flatten()
-                .find_map(|name| self.slots.get_key_value(name.as_str()))
-        {
-            default = first;
-        }
+    ) -> Result<Selection, Unknown> {
         let source = &event.source;
         let [chat, thread, user, profile] = [
             &source.chat_id,
@@ -237,76 +258,84 @@ impl AgentRegistry {
             text: event.text(),
         };
         if let Some((route, rest)) = match_route(&self.routes, &input) {
-            let named = self.slots.get_key_value(route.agent.as_str());
-            let mut routed = Selection::new(named.unwrap_or((&self.default.0, &self.default.1)));
-            routed.take_terms(route);
+            let mut routed = self.on_terms(route);
             routed.text = route.prefix.is_some().then(|| rest.to_owned());
-            return Some(routed);
+            return Ok(routed);
         }
-        if self.unknown_place(&input).is_some() {
-            return None;
+        if let Some(place) = self.unknown_place(&input) {
+            return Err(Unknown::Project(place));
         }
-        let terms = self.bound_terms(&input);
+        if let Some(thread) = self.new_thread(&input) {
+            return Err(Unknown::NewThread(thread));
+        }
         if self.slots.len() > 1
             && let Some((name, rest)) = addressed(event.text())
-            && let Some(named) = self.find(name).filter(|name| may_use(name))
-            && let Some(slot) = self.slots.get_key_value(&*named)
+            && let Some(named) = self.find(name).filter(|name| may_use(allowed, name))
+            && let Some(mut called) = self.called(&named, Some(&input))
         {
-            let mut called = Selection::new(slot);
-            if let Some(terms) = terms.filter(|terms| *terms.agent == *named) {
-                called.take_terms(&terms);
-            }
             called.text = Some(rest.to_owned());
-            return Some(called);
+            return Ok(called);
         }
-        if let Some(terms) = terms {
-            let named = self.slots.get_key_value(terms.agent.as_str());
-            let mut bound = Selection::new(named.unwrap_or((&self.default.0, &self.default.1)));
-            bound.take_terms(&terms);
-            return Some(bound);
+        if self.is_choice_unknown(session) && self.bound_terms(&input).is_none() {
+            return Err(Unknown::Choice);
         }
-        if self.slots.len() == 1 {
-            return Some(Selection::new(default));
-        }
-        let chosen = self.choices.get(session)?.as_deref();
-        let chosen = chosen.and_then(|name| self.slots.get_key_value(name).filter(|(name, _)| may_use(name)));
-        Some(Selection::new(chosen.unwrap_or(default)))
+        Ok(self.answering(session, &input, allowed))
     }
 
-    /// The agent that answers a session's messages without a prefix, on its terms, as far as it is known.
+    /// The agent that answers a session's messages which neither a prefix nor a name gives to another: that of the chat's route or
+    /// project on its terms, else the one that people chose, else the default; as far as it is known.
+    ///
+    /// A writer who may use only some agents is answered by the one that would answer anybody, when it is among them, else
+    /// by the default, else by the first of them; a route or a project holds, so that the gate refuses a writer who may not use its
+    /// agent.
     pub fn answering(
         &mut self,
         session: &SessionKey,
         input: &RouteInput<'_>,
         allowed: Option<&[String]>,
     ) -> Selection {
-        let current = self.current(session, input);
-        let may_use = allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == *current));
-        let name = match allowed.and_then(<[String]>::first) {
-            Some(first) if !may_use => first.as_str(),
-            _ => &*current,
-        };
-        let slot = self.slots.get_key_value(name);
-        let mut selection = Selection::new(slot.unwrap_or((&self.default.0, &self.default.1)));
-        if let Some(route) = self.fixed_terms(input) {
-            selection.take_terms(&route);
+        if let Some(terms) = self.fixed_terms(input) {
+            return self.on_terms(&terms);
         }
-        selection
+        let chosen = self.choices.get(session).and_then(Option::as_ref);
+        let chosen = chosen.filter(|name| may_use(allowed, name));
+        if let Some(slot) = chosen.and_then(|name| self.slots.get_key_value(name)) {
+            return Selection::new(slot);
+        }
+        let default = (&self.default.0, &self.default.1);
+        let first = || {
+            let mut allowed = allowed.into_iter().flatten();
+            allowed.find_map(|name| self.slots.get_key_value(name.as_str()))
+        };
+        let own = (!may_use(allowed, default.0)).then(first).flatten();
+        Selection::new(own.unwrap_or(default))
     }
 
-    /// An agent by its name, the default one without a name. Where the operator set an agent for the chat that a job was made
-    /// in, it is that one, on the route's terms.
-    pub fn named(&self, name: Option<&str>, made_in: Option<&RouteInput<'_>>) -> Option<Selection> {
-        let route = made_in.and_then(|made_in| self.fixed_terms(made_in));
-        let slot = match route.as_ref().map(|route| route.agent.as_str()).or(name) {
-            Some(name) => self.slots.get_key_value(name)?,
-            None => (&self.default.0, &self.default.1),
-        };
-        let mut selection = Selection::new(slot);
-        if let Some(route) = route {
-            selection.take_terms(&route);
+    /// The agent of a job: by its name, the default one without a name. Where the operator or an owner set an agent for the chat that
+    /// the job was made in, it is that one, on the terms of the route or the project.
+    pub fn of_job(&self, name: Option<&str>, made_in: Option<&RouteInput<'_>>) -> Option<Selection> {
+        if let Some(terms) = made_in.and_then(|made_in| self.fixed_terms(made_in)) {
+            return Some(self.on_terms(&terms));
         }
-        Some(selection)
+        self.called(name.unwrap_or(&self.default.0), None)
+    }
+
+    /// An agent by its name. Where the route or the project of a chat names the same agent, its terms hold.
+    pub fn called(&self, name: &str, chat: Option<&RouteInput<'_>>) -> Option<Selection> {
+        let mut called = Selection::new(self.slots.get_key_value(name)?);
+        let terms = chat.and_then(|chat| self.fixed_terms(chat));
+        if let Some(terms) = terms.filter(|terms| terms.agent == name) {
+            called.take_terms(&terms);
+        }
+        Some(called)
+    }
+
+    /// The agent that a route or a project names, on its terms.
+    fn on_terms(&self, terms: &Route) -> Selection {
+        let named = self.slots.get_key_value(terms.agent.as_str());
+        let mut selection = Selection::new(named.unwrap_or((&self.default.0, &self.default.1)));
+        selection.take_terms(terms);
+        selection
     }
 
     /// The terms that hold in a chat whatever its messages begin with: those of a route, else those of the project that is set.
@@ -327,7 +356,7 @@ impl AgentRegistry {
         if self.projects.is_empty() {
             return None;
         }
-        places(input).find_map(|place| self.bindings.peek(&place)?.as_ref())
+        places(input).find_map(|place| self.bindings.peek(&place)?.project())
     }
 
     /// The project of a chat or a thread: its name, and whether a route sets it.
@@ -371,12 +400,23 @@ impl AgentRegistry {
         places(input).find(|place| self.bindings.peek(place).is_none())
     }
 
+    /// The thread of a message, if it has no project and nobody was asked for one.
+    fn new_thread(&self, input: &RouteInput<'_>) -> Option<PlaceKey> {
+        if self.projects.is_empty() || input.thread.is_empty() {
+            return None;
+        }
+        let is_new = |place: &PlaceKey| matches!(self.bindings.peek(place), Some(Binding::Unasked));
+        places(input).next().filter(is_new)
+    }
+
     /// What the journal knows of a place; something newer may be known already.
     pub fn learn_project(&mut self, place: &PlaceKey, saved: Option<Vec<u8>>) {
         if self.bindings.peek(place).is_none() {
-            let name = saved.and_then(|name| String::from_utf8(name).ok());
-            let name = name.filter(|name| !name.is_empty());
-            self.bindings.insert(Arc::clone(place), name);
+            let binding = saved.map_or(Binding::Unasked, |name| {
+                let name = String::from_utf8(name).ok();
+                name.filter(|name| !name.is_empty()).into()
+            });
+            self.bindings.insert(Arc::clone(place), binding);
         }
     }
 
@@ -388,7 +428,7 @@ impl AgentRegistry {
             blob: project.clone().unwrap_or_default().into_bytes(),
             now_ms,
         });
-        self.bindings.insert(place, project);
+        self.bindings.insert(place, project.into());
     }
 
     /// The agents that somebody may choose from, and the one that answers, where there are several and no route sets one.
@@ -398,11 +438,11 @@ impl AgentRegistry {
         allowed: Option<&[String]>,
         input: &RouteInput<'_>,
     ) -> Option<(Arc<str>, Vec<Arc<str>>)> {
-        if self.fixed(input).is_some() {
+        if self.is_routed(input) || self.project(input).is_some() {
             return None;
         }
         let names: Vec<Arc<str>> = self.choosable(allowed).map(Arc::clone).collect();
-        (names.len() > 1).then(|| (self.current(session, input), names))
+        (names.len() > 1).then(|| (self.answering(session, input, allowed).agent.name, names))
     }
 
     /// A person lists the agents, or chooses one for a session by its name or its number in the list; returns the answer.
@@ -415,21 +455,23 @@ impl AgentRegistry {
         (language, now_ms): (Language, i64),
         effects: &mut Effects,
     ) -> String {
-        if let Some(agent) = self.fixed(input) {
-            return language.say(ChatPhrase::AgentFixed { agent: &agent });
+        let agent = &self.answering(session, input, allowed).agent.name;
+        if self.is_routed(input) {
+            return language.say(ChatPhrase::AgentFixed { agent });
+        }
+        if let Some((project, _)) = &self.project(input) {
+            return language.say(ChatPhrase::AgentOfProject { agent, project });
         }
         let agents = &self.choosable_names(allowed, language);
         let Some(name) = name else {
-            let agent = &self.current(session, input);
             return language.say(ChatPhrase::AgentList { agent, agents });
         };
-        let may_use =
-            |name: &Arc<str>| allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == **name));
         let by_number = || {
             let at = name.parse::<usize>().ok()?.checked_sub(1)?;
             self.choosable(allowed).nth(at).map(Arc::clone)
         };
-        let Some(chosen) = self.find(name).filter(may_use).or_else(by_number) else {
+        let named = self.find(name).filter(|name| may_use(allowed, name));
+        let Some(chosen) = named.or_else(by_number) else {
             let name = &printable(name, 40);
             return language.say(ChatPhrase::AgentUnknown { name, agents });
         };
@@ -445,8 +487,8 @@ impl AgentRegistry {
 
     /// The agents that people may choose, in the order of their numbers.
     fn choosable(&self, allowed: Option<&[String]>) -> impl Iterator<Item = &Arc<str>> {
-        let may_use = move |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
-        let choosable = (self.slots.iter()).filter(move |(name, slot)| slot.choosable && may_use(name));
+        let choosable =
+            (self.slots.iter()).filter(move |(name, slot)| slot.choosable && may_use(allowed, name));
         choosable.map(|(name, _)| name)
     }
 
@@ -526,6 +568,11 @@ impl AgentRegistry {
     pub async fn shutdown(&self) {
         futures_util::future::join_all(self.agents().map(|(_, agent)| agent.shutdown())).await;
     }
+}
+
+/// Whether somebody who may use only these agents, or all, may use this one.
+fn may_use(allowed: Option<&[String]>, name: &str) -> bool {
+    allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name))
 }
 
 /// The places of a message: its thread, if it is in one, and its chat.
@@ -711,9 +758,9 @@ mod tests {
                 usize::from(chosen.is_some()),
                 "{chat} {name:?}"
             );
-            let current = agents.current(&session(), &in_chat("C2"));
-            assert_eq!(&*current, chosen.unwrap_or("code"), "{chat} {name:?}");
-            assert_eq!(&*agents.current(&session(), &in_chat("C1")), "root");
+            let mut answering = |chat| agents.answering(&session(), &in_chat(chat), None).agent.name;
+            assert_eq!(&*answering("C2"), chosen.unwrap_or("code"), "{chat} {name:?}");
+            assert_eq!(&*answering("C1"), "root");
         }
     }
 
@@ -738,7 +785,7 @@ mod tests {
         let mut agents = registry(Vec::new());
         let own = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let unknown = agents.select(&session(), &message("C1", "hi"), None);
-        assert!(unknown.is_none(), "the choice is not known yet");
+        assert_eq!(unknown.err(), Some(Unknown::Choice));
         agents.learn_choice(&session(), Some(b"OPS".to_vec()));
         agents.learn_choice(&session(), Some(b"code".to_vec()));
         let mut answers = |text: &str, allowed: Option<&[String]>| {
@@ -762,11 +809,22 @@ mod tests {
         assert_eq!(answers("@root hi", None), ops, "nobody may choose it");
         let mut answering = |allowed: Option<&[String]>| {
             let selected = agents.answering(&session(), &in_chat("C1"), allowed);
-            selected.agent.name.to_string()
+            let list = (Language::En, 1);
+            let effects = &mut Effects::default();
+            let listed = agents.choose(&session(), None, allowed, &in_chat("C1"), list, effects);
+            let name = selected.agent.name.to_string();
+            assert!(listed.starts_with(&format!("{name} answers. ")), "{listed}");
+            name
         };
         assert_eq!(answering(None), "ops");
         assert_eq!(answering(Some(&own(&["ops", "code"]))), "ops");
         assert_eq!(answering(Some(&own(&["code", "root"]))), "code");
+        assert_eq!(
+            answering(Some(&own(&["root", "code"]))),
+            "code",
+            "the default one"
+        );
+        assert_eq!(answering(Some(&own(&["gone", "root"]))), "root");
         let list = agents.choosable_names(Some(&own(&["ops", "root"])), Language::En);
         assert_eq!(list, "ops");
         assert!(
@@ -784,7 +842,7 @@ mod tests {
         })];
         let agents = registry(routes);
         let named = |name: Option<&str>, chat: Option<&str>| {
-            let selected = agents.named(name, chat.map(in_chat).as_ref())?;
+            let selected = agents.of_job(name, chat.map(in_chat).as_ref())?;
             Some((selected.agent.name.to_string(), selected.agent.permission))
         };
         let ask = |name: &str| Some((name.to_owned(), Permission::Ask));
@@ -821,7 +879,8 @@ mod tests {
         let keys: Vec<PlaceKey> = places(&thread).collect();
         assert_eq!((keys.len(), places(&chat).count()), (2, 1));
         assert_eq!(agents.unknown_place(&thread), Some(Arc::clone(&keys[0])));
-        assert!(agents.select(&session(), &message("C1", "hi"), None).is_none());
+        let unknown = agents.select(&session(), &message("C1", "hi"), None).err();
+        assert_eq!(unknown, Some(Unknown::Project(Arc::clone(&keys[1]))));
         agents.learn_project(&keys[0], None);
         agents.learn_project(&keys[1], Some(b"Site".to_vec()));
         agents.learn_project(&keys[1], Some(b"shop".to_vec()));
@@ -842,6 +901,92 @@ mod tests {
             registry(Vec::new()).unknown_place(&chat).is_none(),
             "there are none"
         );
+    }
+
+    /// The agents of [`registry`], which may do everything, with a project `site` of `ops` that may do nothing.
+    fn with_project() -> AgentRegistry {
+        let mut agents = registry(Vec::new());
+        for slot in agents.slots.values_mut() {
+            slot.permission = Permission::Allow;
+        }
+        let site = Project {
+            agent: Some("ops".to_owned()),
+            permission: Some(Permission::Deny),
+            workdir: Some("/srv/site".into()),
+        };
+        agents.projects.insert("site".to_owned(), site);
+        agents
+    }
+
+    #[test]
+    fn the_terms_of_a_chat_hold_for_jobs_and_for_items_of_its_agent() {
+        let mut agents = with_project();
+        let chat = in_chat("C1");
+        let place = agents.unknown_place(&chat).unwrap();
+        agents.learn_project(&place, Some(b"site".to_vec()));
+        let other = agents.unknown_place(&in_chat("C2")).unwrap();
+        agents.learn_project(&other, None);
+        let terms = |selection: Option<Selection>| {
+            let agent = selection.unwrap().agent;
+            let workdir = agent.workdir.is_some();
+            (agent.name.to_string(), agent.permission, workdir)
+        };
+        let deny = |name: &str| (name.to_owned(), Permission::Deny, true);
+        let allow = |name: &str| (name.to_owned(), Permission::Allow, false);
+        assert_eq!(terms(agents.of_job(None, Some(&chat))), deny("ops"));
+        assert_eq!(terms(agents.of_job(Some("code"), Some(&chat))), deny("ops"));
+        assert_eq!(
+            terms(agents.of_job(Some("ops"), Some(&in_chat("C2")))),
+            allow("ops")
+        );
+        assert_eq!(terms(agents.called("ops", Some(&chat))), deny("ops"));
+        assert_eq!(terms(agents.called("code", Some(&chat))), allow("code"));
+        assert_eq!(terms(agents.called("ops", Some(&in_chat("C2")))), allow("ops"));
+        assert_eq!(terms(agents.called("ops", None)), allow("ops"));
+        assert!(agents.called("gone", Some(&chat)).is_none());
+    }
+
+    #[test]
+    fn a_command_waits_for_the_project_and_the_choice_and_nobody_is_asked_about_a_thread_for_it() {
+        let mut agents = with_project();
+        let thread = RouteInput {
+            thread: "t",
+            ..in_chat("C1")
+        };
+        let keys: Vec<PlaceKey> = places(&thread).collect();
+        for place in &keys {
+            let unknown = agents.unknown(&session(), &thread);
+            assert_eq!(unknown, Some(Unknown::Project(Arc::clone(place))));
+            agents.learn_project(place, None);
+        }
+        assert_eq!(agents.unknown(&session(), &thread), Some(Unknown::Choice));
+        agents.learn_choice(&session(), None);
+        assert_eq!(agents.unknown(&session(), &thread), None);
+        let mut event = message("C1", "hi");
+        event.source.thread_id = Some("t".into());
+        let unknown = agents.select(&session(), &event, None).err();
+        assert_eq!(unknown, Some(Unknown::NewThread(Arc::clone(&keys[0]))));
+        agents.bind(Arc::clone(&keys[0]), None, 1, &mut Effects::default());
+        assert!(agents.select(&session(), &event, None).is_ok());
+        let routes = vec![route("ops", |route| route.chat = Some("C1".to_owned()))];
+        assert_eq!(
+            registry(routes).unknown(&session(), &thread),
+            None,
+            "a route holds"
+        );
+    }
+
+    #[test]
+    fn where_a_project_sets_the_agent_people_read_that_it_does() {
+        let (mut agents, mut effects) = (with_project(), Effects::default());
+        let chat = in_chat("C1");
+        let place = agents.unknown_place(&chat).unwrap();
+        agents.bind(place, Some("site".to_owned()), 1, &mut effects);
+        for name in [None, Some("code"), Some("ops")] {
+            let said = agents.choose(&session(), name, None, &chat, (Language::En, 1), &mut effects);
+            assert_eq!(said, "ops answers here. The project site sets this chat's agent.");
+        }
+        assert_eq!(effects.commands(), 1, "nothing was chosen");
     }
 
     #[tokio::test]

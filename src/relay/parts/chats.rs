@@ -154,6 +154,36 @@ impl Chats {
         })
     }
 
+    /// The chat of a session with the thread and the person that the session belongs to, for routes and projects: whoever wrote last
+    /// in the chat may have done so elsewhere in it.
+    pub fn terms_of_session(&self, session: &SessionKey) -> Option<KnownChat> {
+        let KnownChat { chat, facts } = self.of_session(session)?;
+        let anybody = ChatFacts {
+            user_id: None,
+            thread_id: None,
+            ..facts.clone()
+        };
+        let is_direct = facts.chat_type.as_deref() == Some("dm");
+        let own = self.session(&chat, &anybody);
+        let rest = session.as_str().strip_prefix(own.as_str()).unwrap_or_default();
+        let user = facts.user_id.as_deref().unwrap_or_default();
+        let in_thread = rest.strip_suffix(user).filter(|_| !is_direct && !user.is_empty());
+        let in_thread = in_thread.filter(|rest| rest.ends_with(':'));
+        // Where the person is not known, what follows the chat is a thread or a person: it is compared as both.
+        let thread = in_thread.unwrap_or(rest).trim_matches(':');
+        let is_user_known = is_direct || in_thread.is_some();
+        let user = if is_user_known { user } else { thread };
+        let [user_id, thread_id] = [user, thread].map(|id| (!id.is_empty()).then(|| SmolStr::from(id)));
+        Some(KnownChat {
+            facts: ChatFacts {
+                user_id,
+                thread_id,
+                ..anybody
+            },
+            chat,
+        })
+    }
+
     /// The chat that gets a job's answer; it need not have spoken before.
     pub fn of_target(&self, target: &Target) -> KnownChat {
         let chat = ChatId {
@@ -336,6 +366,49 @@ mod tests {
         assert_eq!(found.facts.thread_id.as_deref(), Some("t"));
         assert_eq!(found.facts.user_id.as_deref(), Some("bob"), "what is known of it");
         assert_eq!(next.of_target(&target(None)).facts.thread_id, None);
+    }
+
+    #[test]
+    fn the_terms_of_a_session_are_those_of_its_thread_and_its_person_whoever_wrote_last() {
+        let mut chats = Chats::new(&Settings::embedded("/nowhere"));
+        let mut effects = Effects::default();
+        let named = |user: &str, chat: &str, kind: &str, thread: Option<&str>| {
+            let source = SessionSource {
+                thread_id: thread.map(Scalar::from),
+                platform: Platform::TELEGRAM,
+                ..source(user, chat, kind)
+            };
+            parts(&source)
+        };
+        let sessions = [
+            named("ann", "D1", "dm", None),
+            named("ann", "D1", "dm", Some("t1")),
+            named("ann", "C1", "group", None),
+            named("bob", "C1", "group", Some("t1")),
+            named("cid", "C1", "group", Some("t2")),
+            named("dan", "C1", "group", None),
+        ]
+        .map(|(chat, facts)| {
+            chats.learn(&chat, &facts, NOW, &mut effects);
+            chats.session(&chat, &facts)
+        });
+        let terms = sessions.map(|session| {
+            let facts = chats.terms_of_session(&session).unwrap().facts;
+            let [thread, user] = [facts.thread_id, facts.user_id].map(Option::unwrap_or_default);
+            (thread.to_string(), user.to_string())
+        });
+        let terms = terms
+            .each_ref()
+            .map(|(thread, user)| (thread.as_str(), user.as_str()));
+        let expected = [
+            ("", "ann"),
+            ("t1", "ann"),
+            ("ann", "ann"),
+            ("t1", "t1"),
+            ("t2", "t2"),
+            ("", "dan"),
+        ];
+        assert_eq!(terms, expected);
     }
 
     #[test]

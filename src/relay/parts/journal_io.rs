@@ -147,7 +147,6 @@ impl JournalIo {
             | Pending::Conversations(..)
             | Pending::CommandConversations(..)
             | Pending::Quiet(..)
-            | Pending::ThreadProject(..)
             | Pending::ListedSessions(..)
             | Pending::AgentState(_)
             | Pending::Voice(..) => false,

@@ -97,6 +97,15 @@ impl SlashCommand {
         matches!(self, Self::Prefer(_) | Self::Diff)
     }
 
+    /// Whether its answer depends on the agent or the project of the chat, which may have to be read first.
+    pub fn is_about_agent(&self) -> bool {
+        match self {
+            Self::Status | Self::Agent(_) | Self::Help => true,
+            Self::Cron(rest) => !JobCommand::is_inquiry(rest),
+            _ => self.is_about_conversations(),
+        }
+    }
+
     /// Whether it is about conversations, which may have to be read first.
     pub fn is_about_conversations(&self) -> bool {
         matches!(

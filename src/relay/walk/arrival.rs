@@ -529,7 +529,7 @@ impl EventLoop {
     pub fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
         let author = self.access.author(Starter::Message(&event.source));
         let allowed = self.access.agents(&author);
-        let Some(mut selection) = self.agents.select(session, &event, allowed.as_deref()) else {
+        let Ok(mut selection) = self.agents.select(session, &event, allowed.as_deref()) else {
             return false;
         };
         let (now_ms, agent) = (self.clock.unix_ms(), Arc::clone(&selection.agent.name));

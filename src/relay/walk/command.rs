@@ -9,9 +9,10 @@ use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::RouteInput;
 use crate::cron::chat::{self, HELP, JobCommand};
 use crate::cron::job::{JobError, NewJob};
-use crate::relay::effects::{AboutTurn, ChatJobRequest};
+use crate::relay::effects::{AboutTurn, AgentWaiter, ChatJobRequest, WaitingCommand};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
+use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::job_origin;
 use crate::relay::parts::scheduler::{ArmWaiter, instant};
 use crate::relay::parts::slash_commands::SlashCommand;
@@ -37,6 +38,11 @@ impl EventLoop {
         (chat, facts): (&ChatId, &ChatFacts),
         author: &Author,
     ) {
+        if command.is_about_agent()
+            && self.awaits_agent(&command, &about, session, row, (chat, facts), author)
+        {
+            return;
+        }
         if command.is_about_conversations() {
             return self.run_conversation_command(command, about, session, row, (chat, facts), author);
         }
@@ -64,7 +70,7 @@ impl EventLoop {
             }
             .english()
             .to_owned(),
-            SlashCommand::Status => self.describe_session(session, &route_input(chat, facts), language),
+            SlashCommand::Status => self.describe_session(session, (chat, facts), author, language),
             SlashCommand::Agent(name) => {
                 let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
                 let input = route_input(chat, facts);
@@ -101,7 +107,7 @@ impl EventLoop {
             }
             SlashCommand::Voice(on) => self.switch_voice(session, on, language),
             SlashCommand::Help => {
-                let agent = self.agents.current(session, &route_input(chat, facts));
+                let agent = self.answering(session, (chat, facts), author).agent.name;
                 let offered = self.agents.commands_of(&agent);
                 self.commands.help(&agent, &offered, language)
             }
@@ -114,6 +120,48 @@ impl EventLoop {
             | SlashCommand::Project(_) => return,
         };
         self.answer_command(&answer, session, row, (chat, facts));
+    }
+
+    /// Whether a command has to wait until it is known which agent answers in its chat; then that is read.
+    fn awaits_agent(
+        &mut self,
+        command: &SlashCommand,
+        about: &AboutTurn,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> bool {
+        let Some(unknown) = self.agents.unknown(session, &route_input(chat, facts)) else {
+            return false;
+        };
+        let waiter = AgentWaiter::Command(Box::new(WaitingCommand {
+            command: command.clone(),
+            about: about.clone(),
+            session: session.clone(),
+            row,
+            chat: chat.clone(),
+            facts: facts.clone(),
+            author: author.clone(),
+        }));
+        self.turns.answer_later(row);
+        match unknown {
+            Unknown::Project(place) | Unknown::NewThread(place) => self.read_project(place, waiter),
+            Unknown::Choice => self.read_choice(session.clone(), waiter),
+        }
+        true
+    }
+
+    /// The agent that answers what an author writes in a chat.
+    pub fn answering(
+        &mut self,
+        session: &SessionKey,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> Selection {
+        let allowed = self.access.agents(author);
+        let input = route_input(chat, facts);
+        self.agents.answering(session, &input, allowed.as_deref())
     }
 
     /// Stops turns; returns whether one of them was not stopping already.
@@ -164,20 +212,21 @@ impl EventLoop {
     fn describe_session(
         &mut self,
         session: &SessionKey,
-        input: &RouteInput<'_>,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
         language: Language,
     ) -> String {
+        let agent = &self.answering(session, (chat, facts), author).agent.name;
         let sessions = self.turns.sessions();
         let is_working = sessions.turn_of(session).is_some();
         let count = u64::try_from(sessions.waiting(session)).unwrap_or(u64::MAX);
-        let agent = &self.agents.current(session, input);
         let status = language.say(match (is_working, count) {
             (false, 0) => ChatPhrase::StatusIdle { agent },
             (true, 0) => ChatPhrase::StatusWorking { agent },
             (false, count) => ChatPhrase::StatusIdleWaiting { agent, count },
             (true, count) => ChatPhrase::StatusWorkingWaiting { agent, count },
         });
-        match self.agents.project(input) {
+        match self.agents.project(&route_input(chat, facts)) {
             Some((project, _)) => format!(
                 "{status} {}",
                 language.say(ChatPhrase::StatusProject { project: &project })
@@ -258,16 +307,9 @@ impl EventLoop {
         (chat, facts): (&ChatId, &ChatFacts),
         author: &Author,
     ) -> Option<String> {
-        let current = self.agents.current(session, &route_input(chat, facts));
-        let allowed = self.access.agents(author);
-        let chosen = match allowed {
-            Some(allowed) if !allowed.iter().any(|name| **name == *current) => {
-                allowed.into_iter().next().unwrap_or_default()
-            }
-            _ => current.to_string(),
-        };
-        let default = self.agents.named(None, None)?;
-        (*chosen != *default.agent.name).then_some(chosen)
+        let answering = self.answering(session, (chat, facts), author).agent.name;
+        let default = self.agents.of_job(None, None)?.agent.name;
+        (answering != default).then(|| answering.to_string())
     }
 
     /// A change that somebody asked for in a chat is stored.

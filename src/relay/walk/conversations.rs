@@ -15,8 +15,6 @@ use crate::text::printable;
 use crate::wire::SessionKey;
 use crate::words::ChatPhrase;
 
-use super::command::route_input;
-
 impl EventLoop {
     /// Whose conversations those of a session are: a person's, or those of a chat that several people share.
     fn conversation_owner(&self, session: &SessionKey, chat: &ChatId, facts: &ChatFacts) -> OwnerKey {
@@ -53,9 +51,7 @@ impl EventLoop {
     /// The journal has the conversations that a turn waits for.
     pub fn conversations_known(&mut self, turn: TurnId, owner: &OwnerKey, saved: Option<Vec<u8>>) {
         self.conversations.learn(owner, saved);
-        if let Some((row, ..)) = self.turns.preparing(turn) {
-            self.prepare_turn(turn, row);
-        }
+        self.prepare_again(turn);
     }
 
     /// The key of the conversation that a turn belongs to, and whether it begins with it. `said` is the text that may be its title.
@@ -108,8 +104,7 @@ impl EventLoop {
     ) {
         let owner = self.conversation_owner(session, chat, facts);
         // An agent that remembers nothing has no conversations that would have to be read.
-        let allowed = self.access.agents(author);
-        let answering = (self.agents).answering(session, &route_input(chat, facts), allowed.as_deref());
+        let answering = self.answering(session, (chat, facts), author);
         let remembers = answering.agent.agent.info().remembers;
         let waiting = |command, about| {
             Box::new(WaitingCommand {

@@ -9,15 +9,14 @@ use crate::access::EventKind;
 use crate::adapter::stream::Priority;
 use crate::adapter::{ChatFacts, ChatId, move_to_thread};
 use crate::link::Moment;
-use crate::relay::effects::{Effect, HeldMessage, Pending, PlaceKey};
+use crate::relay::effects::{AgentWaiter, Effect, HeldMessage, PlaceKey};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::relay::parts::access::Starter;
-use crate::relay::parts::agents::project_key;
 use crate::relay::parts::group_threads::ThreadPlace;
 use crate::relay::parts::turns::decode_line;
 use crate::session::TurnId;
-use crate::store::{Command, InboxKind};
+use crate::store::InboxKind;
 
 use super::command::route_input;
 
@@ -40,7 +39,7 @@ impl EventLoop {
                 let chat = ChatId::from_source(&held.event.source);
                 self.group_threads.hold(Arc::clone(&key), held);
                 match self.unknown_project(&chat) {
-                    Some(place) => self.read_project(place, |place| Pending::ThreadProject(key, place)),
+                    Some(place) => self.read_project(place, AgentWaiter::Thread(key)),
                     None => self.open_thread(key),
                 }
                 None
@@ -67,14 +66,8 @@ impl EventLoop {
             }
     }
 
-    /// The project of a group is known, in which a message starts a thread.
-    pub fn thread_project_known(&mut self, key: Arc<str>, place: &PlaceKey, saved: Option<Vec<u8>>) {
-        self.agents.learn_project(place, saved);
-        self.open_thread(key);
-    }
-
     /// Opens a thread for the message that waits for it.
-    fn open_thread(&mut self, key: Arc<str>) {
+    pub fn open_thread(&mut self, key: Arc<str>) {
         let Some(event) = self.group_threads.first(&key) else {
             return;
         };
@@ -129,18 +122,11 @@ impl EventLoop {
             .unknown_place(&route_input(group, &ChatFacts::default()))
     }
 
-    /// Reads the project of a place for whoever waits for it.
-    pub fn read_project(&mut self, place: PlaceKey, waiter: impl FnOnce(PlaceKey) -> Pending) {
-        let session = project_key(&place);
-        self.effects
-            .request(waiter(place), |token| Command::LoadResume { token, session });
-    }
-
     /// A thread that a message started has the project of its group. `false` while that is not known; it is read then, and the
     /// turn comes here again.
     pub fn inherit_project(&mut self, turn: TurnId, place: &PlaceKey, group: &ChatId) -> bool {
         if let Some(unknown) = self.unknown_project(group) {
-            self.read_project(unknown, |place| Pending::Project(turn, place));
+            self.read_project(unknown, AgentWaiter::Turn(turn));
             return false;
         }
         let facts = ChatFacts::default();

@@ -13,7 +13,9 @@ use serde_json::{Map, Value};
 use crate::adapter::ChatFacts;
 use crate::agent_connector::DispatchRoute;
 use crate::agent_connector::contract::{AgentActivity, DeliveryKind, DeliveryReceipt};
-use crate::relay::effects::{Accepting, Effects, HandedTask, Pending, Place, Submission, Task, Work};
+use crate::relay::effects::{
+    Accepting, AgentWaiter, Effects, HandedTask, Pending, Place, Submission, Task, Work,
+};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
@@ -28,6 +30,7 @@ use crate::store::{
 };
 use crate::wire::SessionKey;
 
+use super::command::route_input;
 use super::turn::{LeftTurn, ReplyPlace};
 
 /// An item as its row keeps it.
@@ -87,7 +90,7 @@ impl EventLoop {
         if !self.lifecycle.is_serving() {
             return reply.refuse(SubmitError::Draining);
         }
-        if self.agents.named(Some(&item.agent), None).is_none() {
+        if self.agents.called(&item.agent, None).is_none() {
             return reply.refuse(SubmitError::UnknownAgent);
         }
         let session = match &item.session {
@@ -177,6 +180,20 @@ impl EventLoop {
     /// The text of an item's row.
     pub fn item_text(row: &InboxRow) -> Option<String> {
         ItemLine::decode(row).map(|line| line.text)
+    }
+
+    /// Begins the turn of an item, on the terms that the chat of its session has for its agent.
+    pub fn prepare_item(&mut self, turn: TurnId, row: InboxSeq, origin: &TurnOrigin, agent: &str) {
+        let chat = self.chats.terms_of_session(&origin.session);
+        let input = chat.as_ref().map(|known| route_input(&known.chat, &known.facts));
+        if let Some(place) = input.as_ref().and_then(|input| self.agents.unknown_place(input)) {
+            return self.read_project(place, AgentWaiter::Turn(turn));
+        }
+        let Some(selection) = self.agents.called(agent, input.as_ref()) else {
+            tracing::warn!(agent, "an item was handed over for an agent that is gone");
+            return self.end_unstarted(turn, row, RowState::Failed, "", None);
+        };
+        self.begin_turn(turn, selection);
     }
 
     /// Reads the context that waits, at the start.
@@ -375,7 +392,7 @@ impl EventLoop {
 
     /// Whether an agent works; `None` if there is no such agent.
     pub fn agent_activity(&self, agent: &str) -> Option<AgentActivity> {
-        self.agents.named(Some(agent), None)?;
+        self.agents.called(agent, None)?;
         Some(activity(self.turns.is_agent_running(agent)))
     }
 }

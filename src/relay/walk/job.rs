@@ -10,10 +10,12 @@ use crate::access::{Author, Reason};
 use crate::adapter::ChatId;
 use crate::agent::RouteInput;
 use crate::cron::fire::FireAdmission;
-use crate::cron::job::{Job, RunOutcome};
+use crate::cron::job::{Job, JobOrigin, RunOutcome};
 use crate::cron::output::{self, OutputFile};
 use crate::cron::target::{self, Target};
-use crate::relay::effects::{Accepting, JobStep, JobTask, Pending, Place, QuietWaiter, RunSeq, Task, Work};
+use crate::relay::effects::{
+    Accepting, AgentWaiter, JobStep, JobTask, Pending, Place, QuietWaiter, RunSeq, Task, Work,
+};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::{MadeIn, Starter};
@@ -104,6 +106,14 @@ impl EventLoop {
         })
     }
 
+    /// The chat that a job was made in, whose route or project holds for it.
+    fn job_chat(&self, job: &Job) -> Option<JobOrigin> {
+        job.origin().map(|origin| JobOrigin {
+            platform: self.chats.platform(&origin.platform).as_str().to_owned(),
+            ..origin
+        })
+    }
+
     /// Pauses the jobs of people who may not talk to the agent: asked whenever the rules change and whenever jobs are read, which
     /// is also how jobs meet the settings of a new start. An agent that its maker may not use is found when a job is due.
     pub fn pause_refused_jobs(&mut self) {
@@ -175,6 +185,11 @@ impl EventLoop {
         let Some(job) = self.scheduler.run(run).map(|run| run.job.clone()) else {
             return;
         };
+        let made_in = self.job_chat(&job);
+        let input = made_in.as_ref().map(job_input);
+        if let Some(place) = input.and_then(|input| self.agents.unknown_place(&input)) {
+            return self.read_project(place, AgentWaiter::Turn(turn));
+        }
         // Read while the job runs, so that its answer rings as its reader wants.
         for target in self.targets(&job).0 {
             let KnownChat { chat, facts } = self.chats.of_target(&target);
@@ -217,16 +232,9 @@ impl EventLoop {
         let Some(job) = self.scheduler.run(run).map(|run| run.job.clone()) else {
             return self.end_unstarted(turn, row, RowState::Ignored, "", None);
         };
-        let made_in = job.origin();
-        let input = made_in.as_ref().map(|origin| RouteInput {
-            platform: &origin.platform,
-            chat: &origin.chat_id,
-            thread: origin.thread_id.as_deref().unwrap_or_default(),
-            user: origin.user_id.as_deref().unwrap_or_default(),
-            profile: "",
-            text: "",
-        });
-        let Some(selection) = self.agents.named(job.agent(), input.as_ref()) else {
+        let made_in = self.job_chat(&job);
+        let input = made_in.as_ref().map(job_input);
+        let Some(selection) = self.agents.of_job(job.agent(), input.as_ref()) else {
             let why = format!("there is no agent `{}`", job.agent().unwrap_or_default());
             return self.end_unstarted(turn, row, RowState::Failed, &why, None);
         };
@@ -450,6 +458,18 @@ impl EventLoop {
             job.origin().as_ref(),
             &self.scheduler.settings().home_channels,
         )
+    }
+}
+
+/// What routes look at, of the chat that a job was made in.
+fn job_input(origin: &JobOrigin) -> RouteInput<'_> {
+    RouteInput {
+        platform: &origin.platform,
+        chat: &origin.chat_id,
+        thread: origin.thread_id.as_deref().unwrap_or_default(),
+        user: origin.user_id.as_deref().unwrap_or_default(),
+        profile: "",
+        text: "",
     }
 }
 

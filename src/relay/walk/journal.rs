@@ -96,14 +96,11 @@ impl EventLoop {
             (Completion::Waiting { rows, .. }, Pending::WaitingRows(after)) => {
                 self.turns.reloaded(after, Some(&rows));
             }
-            (Completion::Resume { blob, .. }, Pending::AgentChoice(turn, session)) => {
-                self.agent_chosen(turn, &session, blob);
+            (Completion::Resume { blob, .. }, Pending::AgentChoice(session, waiter)) => {
+                self.choice_known(&session, waiter, blob);
             }
-            (Completion::Resume { blob, .. }, Pending::Project(turn, place)) => {
-                self.project_known(turn, &place, blob);
-            }
-            (Completion::Resume { blob, .. }, Pending::ThreadProject(key, place)) => {
-                self.thread_project_known(key, &place, blob);
+            (Completion::Resume { blob, .. }, Pending::Project(place, waiter)) => {
+                self.project_known(&place, waiter, blob);
             }
             (Completion::Resume { blob, .. }, Pending::Conversations(turn, owner)) => {
                 self.conversations_known(turn, &owner, blob);
@@ -196,10 +193,9 @@ impl EventLoop {
             Pending::Access(..) => tracing::error!("the journal refused a change of the access rules"),
             Pending::Repair(reply) => drop(reply.send(Err(RepairError::NotStored))),
             // What cannot be read is as if nothing had been saved.
-            Pending::AgentChoice(turn, session) => self.agent_chosen(turn, &session, None),
+            Pending::AgentChoice(session, waiter) => self.choice_known(&session, waiter, None),
             // Nobody is asked about a place whose project cannot be read.
-            Pending::Project(turn, place) => self.project_known(turn, &place, Some(Vec::new())),
-            Pending::ThreadProject(key, place) => self.thread_project_known(key, &place, None),
+            Pending::Project(place, waiter) => self.project_known(&place, waiter, Some(Vec::new())),
             Pending::Conversations(turn, owner) => self.conversations_known(turn, &owner, None),
             Pending::CommandConversations(owner, command) => {
                 self.command_conversations_known(&owner, *command, None);

@@ -1,16 +1,17 @@
-//! Projects: which one a chat or a thread has, and `/project`.
+//! Which agent answers somewhere, as far as that has to be read: what people chose, and the project of a chat or a thread. And
+//! `/project`.
 
 use smol_str::SmolStr;
 
 use crate::access::Author;
 use crate::adapter::{AnswerShaper, ChatFacts, ChatId, RelayAdapter};
-use crate::relay::effects::{OwnerKey, Pending, PlaceKey};
+use crate::relay::effects::{AgentWaiter, OwnerKey, Pending, PlaceKey, WaitingCommand};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
-use crate::relay::parts::agents::places;
+use crate::relay::parts::agents::{choice_key, places, project_key};
 use crate::relay::parts::turns::TurnOrigin;
 use crate::session::TurnId;
-use crate::store::{InboxSeq, RowState};
+use crate::store::{Command, InboxSeq, RowState};
 use crate::text::printable;
 use crate::wire::SessionKey;
 use crate::words::ChatPhrase;
@@ -18,43 +19,73 @@ use crate::words::ChatPhrase;
 use super::command::route_input;
 
 impl EventLoop {
-    /// Reads which project the chat or the thread of a turn has, if that is not known.
-    pub fn ask_for_project(&mut self, turn: TurnId) -> bool {
-        let Some(origin) = self.turns.origin(turn) else {
-            return false;
-        };
-        let input = route_input(&origin.chat, &origin.facts);
-        let Some(place) = self.agents.unknown_place(&input) else {
-            return false;
-        };
-        self.read_project(place, |place| Pending::Project(turn, place));
-        true
+    /// Reads which project a place has, for whoever waits for it.
+    pub fn read_project(&mut self, place: PlaceKey, waiter: AgentWaiter) {
+        let session = project_key(&place);
+        self.effects
+            .request(Pending::Project(place, waiter), |token| Command::LoadResume {
+                token,
+                session,
+            });
     }
 
-    /// The journal knows which project a place has. About a thread that nobody was asked about yet, an owner is asked.
-    pub fn project_known(&mut self, turn: TurnId, place: &PlaceKey, saved: Option<Vec<u8>>) {
-        let origin = self.turns.origin(turn).filter(|_| saved.is_none());
-        let new_thread = origin.filter(|origin| {
-            let input = route_input(&origin.chat, &origin.facts);
-            !input.thread.is_empty() && places(&input).next().as_ref() == Some(place)
-        });
-        if let Some(origin) = new_thread {
-            let (platform, thread) = (&origin.chat.platform, origin.facts.thread_id.as_deref());
-            let group = thread.and_then(|thread| self.group_threads.parent(platform, thread));
-            let group = group.map(|chat| ChatId {
-                platform: platform.clone(),
-                chat: chat.into(),
-            });
-            match group {
-                Some(group) if !self.inherit_project(turn, place, &group) => return,
-                Some(_) => {}
-                None => self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts)),
-            }
-        }
+    /// Reads which agent people chose for a session, for whoever waits for it.
+    pub fn read_choice(&mut self, session: SessionKey, waiter: AgentWaiter) {
+        let key = choice_key(&session);
+        let pending = Pending::AgentChoice(session, waiter);
+        self.effects
+            .request(pending, |token| Command::LoadResume { token, session: key });
+    }
+
+    /// The journal knows which project a place has.
+    pub fn project_known(&mut self, place: &PlaceKey, waiter: AgentWaiter, saved: Option<Vec<u8>>) {
         self.agents.learn_project(place, saved);
-        if let Some((row, ..)) = self.turns.preparing(turn) {
-            self.prepare_turn(turn, row);
+        self.go_on(waiter);
+    }
+
+    /// The journal knows which agent people chose for a session.
+    pub fn choice_known(&mut self, session: &SessionKey, waiter: AgentWaiter, choice: Option<Vec<u8>>) {
+        self.agents.learn_choice(session, choice);
+        self.go_on(waiter);
+    }
+
+    fn go_on(&mut self, waiter: AgentWaiter) {
+        match waiter {
+            AgentWaiter::Turn(turn) => self.prepare_again(turn),
+            AgentWaiter::Command(waiting) => {
+                let WaitingCommand {
+                    command,
+                    about,
+                    session,
+                    row,
+                    chat,
+                    facts,
+                    author,
+                } = *waiting;
+                self.run_command(command, about, &session, row, (&chat, &facts), &author);
+            }
+            AgentWaiter::Thread(key) => self.open_thread(key),
         }
+    }
+
+    /// A message is in a thread that nobody was asked about yet: it has the project of the group that the relay opened it in, or
+    /// an owner is asked.
+    pub fn ask_about_thread(&mut self, turn: TurnId, place: &PlaceKey) {
+        let Some(origin) = self.turns.origin(turn) else {
+            return;
+        };
+        let (platform, thread) = (&origin.chat.platform, origin.facts.thread_id.as_deref());
+        let group = thread.and_then(|thread| self.group_threads.parent(platform, thread));
+        let group = group.map(|chat| ChatId {
+            platform: platform.clone(),
+            chat: chat.into(),
+        });
+        match group {
+            Some(group) if !self.inherit_project(turn, place, &group) => return,
+            Some(_) => {}
+            None => self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts)),
+        }
+        self.prepare_again(turn);
     }
 
     /// What rewrites an answer for its chat. The first one of a conversation says its project.
@@ -153,13 +184,7 @@ impl EventLoop {
         if self.conversations.knows(owner) {
             self.conversations.leave(owner, session, "", now_ms, effects);
         }
-        let allowed = self.access.agents(author);
-        let agent = self
-            .agents
-            .answering(session, &input, allowed.as_deref())
-            .agent
-            .name;
-        let agent = &*agent;
+        let agent = &self.answering(session, at, author).agent.name;
         language.say(match &project {
             Some(project) => ChatPhrase::ProjectSet { project, agent },
             None => ChatPhrase::ProjectUnset { agent },

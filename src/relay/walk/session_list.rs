@@ -15,8 +15,6 @@ use crate::store::Command;
 use crate::wire::SessionKey;
 use crate::words::{ChatPhrase, Language};
 
-use super::command::route_input;
-
 /// What a choice means.
 enum ChosenConversation<'l> {
     Own(&'l Conversation),
@@ -100,11 +98,8 @@ impl EventLoop {
         &mut self,
         Listing { owner, command }: &Listing,
     ) -> (SelectedAgent, Vec<Conversation>) {
-        let input = route_input(&command.chat, &command.facts);
-        let allowed = self.access.agents(&command.author);
-        let selected = (self.agents)
-            .answering(&command.session, &input, allowed.as_deref())
-            .agent;
+        let at = (&command.chat, &command.facts);
+        let selected = self.answering(&command.session, at, &command.author).agent;
         let workdir = selected.workdir.as_deref().and_then(std::path::Path::to_str);
         let recent = self.conversations.recent(owner, &selected.name, workdir);
         (selected, recent)

@@ -7,17 +7,19 @@ use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
-use crate::relay::effects::{AboutTurn, Accepting, Pending, Place, QuietWaiter, SelectedAgent, Task, Work};
+use crate::relay::effects::{
+    AboutTurn, Accepting, AgentWaiter, Place, QuietWaiter, SelectedAgent, Task, Work,
+};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
-use crate::relay::parts::agents::{Selection, choice_key};
+use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::{Chats, KnownChat};
 use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::messages::{MessageKey, MessageLine};
+use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
-use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::spans::MessageSpan;
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
@@ -222,8 +224,10 @@ impl EventLoop {
                 }
                 let allowed = self.access.agents(&origin.author);
                 match self.agents.select(&origin.session, event, allowed.as_deref()) {
-                    Some(selection) => self.begin_turn(turn, selection),
-                    None => self.ask_for_choice(turn, origin.session.clone()),
+                    Ok(selection) => self.begin_turn(turn, selection),
+                    Err(Unknown::Project(place)) => self.read_project(place, AgentWaiter::Turn(turn)),
+                    Err(Unknown::NewThread(place)) => self.ask_about_thread(turn, &place),
+                    Err(Unknown::Choice) => self.read_choice(origin.session.clone(), AgentWaiter::Turn(turn)),
                 }
             }
             Task::Message(None) => {}
@@ -232,34 +236,14 @@ impl EventLoop {
                 self.prepare_run(turn, run);
             }
             Task::Handed(item) => {
-                let Some(selection) = self.agents.named(Some(&item.agent), None) else {
-                    tracing::warn!(
-                        agent = item.agent,
-                        "an item was handed over for an agent that is gone"
-                    );
-                    return self.end_unstarted(turn, row, RowState::Failed, "", None);
-                };
-                self.begin_turn(turn, selection);
+                let agent = item.agent.clone();
+                self.prepare_item(turn, row, &origin, &agent);
             }
         }
     }
 
-    /// Reads which agent people chose for a session, and before that which project its chat has.
-    fn ask_for_choice(&mut self, turn: TurnId, session: SessionKey) {
-        if self.ask_for_project(turn) {
-            return;
-        }
-        let key = choice_key(&session);
-        self.effects
-            .request(Pending::AgentChoice(turn, session), |token| Command::LoadResume {
-                token,
-                session: key,
-            });
-    }
-
-    /// The journal knows which agent people chose for a session.
-    pub fn agent_chosen(&mut self, turn: TurnId, session: &SessionKey, choice: Option<Vec<u8>>) {
-        self.agents.learn_choice(session, choice);
+    /// Something that a turn waited for is there.
+    pub fn prepare_again(&mut self, turn: TurnId) {
         if let Some((row, ..)) = self.turns.preparing(turn) {
             self.prepare_turn(turn, row);
         }

@@ -73,11 +73,12 @@ async fn an_owner_sets_the_project_of_a_chat_and_others_do_not() {
     relay.stop().await;
     let adjust = |settings: &mut Settings| projects(settings, store.path());
     let relay = start(dir.path(), Scripted::new(store.path(), "load"), PLAIN, adjust).await;
-    assert_eq!(say(&relay, "c1", "where").await, site, "after a restart");
     assert_eq!(
         say(&relay, "c1", "/status").await,
-        "Agent tested is idle. The project is site."
+        "Agent tested is idle. The project is site.",
+        "after a restart"
     );
+    assert_eq!(say(&relay, "c1", "where").await, site);
     assert_ne!(say(&relay, "c2", "where").await, site, "another chat");
     assert_eq!(
         say(&relay, "c1", "/project off").await,
@@ -134,6 +135,25 @@ async fn a_new_thread_asks_an_owner_once() {
     let site = store.path().join("site").display().to_string();
     let headed = format!("[site]\n{site}");
     assert_eq!(say_in_thread(&relay, "t9", "where", before + 1).await, headed);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_in_a_new_thread_asks_nobody_and_the_first_message_does() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let adjust = |settings: &mut Settings| projects(settings, store.path());
+    let relay = start(dir.path(), Scripted::new(store.path(), ""), PLAIN, adjust).await;
+    let status = say_in_thread(&relay, "t9", "/status", 1).await;
+    assert_eq!(status, "Agent tested is idle.");
+    say_in_thread(&relay, "t9", "hello", 3).await;
+    let texts = relay.replies("c1", 3).await;
+    assert!(texts[1..].iter().any(|text| text == "heard: hello"), "{texts:?}");
+    assert!(
+        texts[1..]
+            .iter()
+            .any(|text| text.starts_with("Which project is this topic for?")),
+        "{texts:?}"
+    );
     relay.stop().await;
 }
 

@@ -958,3 +958,26 @@ async fn a_job_that_was_made_in_a_groups_thread_answers_there_and_opens_no_other
     let seen = relay.stop().await;
     assert_eq!(seen.ops.len(), 1, "{:?}", seen.ops);
 }
+
+#[tokio::test]
+async fn a_job_keeps_the_terms_of_its_project_when_it_is_the_first_to_run_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let adjust = |settings: &mut Settings| {
+        plain(settings);
+        settings.projects = serde_json::from_str(r#"{"site": {"permission": "deny"}}"#).unwrap();
+    };
+    let relay = start_with(dir.path(), EchoAgent, adjust).await;
+    relay.deliver("c", "1", "/project site").await;
+    relay.replies("c", 1).await;
+    relay.deliver("c", "2", "/cron add every 2h ask hi").await;
+    let added = relay.replies("c", 2).await.pop().unwrap();
+    let id = added
+        .strip_prefix("Added job ")
+        .and_then(|rest| rest.split(':').next());
+    let id = id.unwrap_or_else(|| panic!("{added}")).to_owned();
+    relay.stop().await;
+    change(&mut files(dir.path()), JobChange::Run { job: id });
+    let relay = start_with(dir.path(), EchoAgent, adjust).await;
+    assert_eq!(relay.replies("c", 1).await, ["echo: denied hi"]);
+    relay.stop().await;
+}
