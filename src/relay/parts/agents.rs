@@ -64,7 +64,7 @@ pub enum Unknown {
 
 /// What is known of the project of a chat or a thread.
 #[derive(Debug)]
-enum Binding {
+enum PlaceProject {
     /// Nobody set one, and nobody was asked.
     Unasked,
     /// There is none.
@@ -73,7 +73,7 @@ enum Binding {
     Project(String),
 }
 
-impl Binding {
+impl PlaceProject {
     fn project(&self) -> Option<&String> {
         match self {
             Self::Project(name) => Some(name),
@@ -82,7 +82,7 @@ impl Binding {
     }
 }
 
-impl From<Option<String>> for Binding {
+impl From<Option<String>> for PlaceProject {
     fn from(project: Option<String>) -> Self {
         project.map_or(Self::None, Self::Project)
     }
@@ -125,7 +125,7 @@ pub struct AgentRegistry {
     routes: Vec<Route>,
     projects: BTreeMap<String, Project>,
     /// What is known of the projects of chats and threads.
-    bindings: BoundedCache<PlaceKey, Binding>,
+    bindings: BoundedCache<PlaceKey, PlaceProject>,
     /// The agent that people chose for a session, or that they chose none.
     choices: BoundedCache<SessionKey, Option<Arc<str>>>,
     /// Sessions that the agents are about to forget; each token is cancelled once they have.
@@ -405,14 +405,14 @@ impl AgentRegistry {
         if self.projects.is_empty() || input.thread.is_empty() {
             return None;
         }
-        let is_new = |place: &PlaceKey| matches!(self.bindings.peek(place), Some(Binding::Unasked));
+        let is_new = |place: &PlaceKey| matches!(self.bindings.peek(place), Some(PlaceProject::Unasked));
         places(input).next().filter(is_new)
     }
 
     /// What the journal knows of a place; something newer may be known already.
     pub fn learn_project(&mut self, place: &PlaceKey, saved: Option<Vec<u8>>) {
         if self.bindings.peek(place).is_none() {
-            let binding = saved.map_or(Binding::Unasked, |name| {
+            let binding = saved.map_or(PlaceProject::Unasked, |name| {
                 let name = String::from_utf8(name).ok();
                 name.filter(|name| !name.is_empty()).into()
             });
