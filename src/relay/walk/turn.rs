@@ -17,7 +17,7 @@ use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::{Chats, KnownChat};
 use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::messages::{MessageKey, MessageLine};
-use crate::relay::parts::slash_commands::SlashCommand;
+use crate::relay::parts::slash_commands::{SlashCommand, SlashCommands};
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
 use crate::relay::spans::MessageSpan;
@@ -259,18 +259,9 @@ impl EventLoop {
         };
         let now_ms = self.clock.unix_ms();
         let agent = Arc::clone(&selection.agent.name);
-        let command = match task {
-            Task::Message(Some(event)) => self.commands.of(event),
-            Task::Message(_) | Task::Job(_) | Task::Handed(_) => None,
-        };
-        let is_command = command.as_ref().is_some_and(SlashCommand::is_for_agent);
-        let begun = (self.access).begin(
-            &origin.author,
-            (turn, &agent),
-            is_command,
-            now_ms,
-            &mut self.effects,
-        );
+        let command = turn_command(&self.commands, task);
+        let (begins, effects) = ((turn, &*agent), &mut self.effects);
+        let begun = (self.access).begin(&origin.author, begins, command.is_some(), now_ms, effects);
         match begun {
             Ok(role) => selection.agent.restrict(role),
             Err(reason) => {
@@ -509,6 +500,14 @@ impl EventLoop {
             reply_to: ReplyPlace::Chat(origin.session, chat),
         }
     }
+}
+
+/// The command that a turn answers in place of its agent.
+fn turn_command(commands: &SlashCommands, task: &Task) -> Option<SlashCommand> {
+    let Task::Message(Some(event)) = task else {
+        return None;
+    };
+    commands.of(event).filter(SlashCommand::is_for_agent)
 }
 
 /// A message of nobody, in the chat of a turn.
