@@ -80,7 +80,11 @@ pub(super) mod ending {
     use std::sync::TryLockError;
     use std::time::{Duration, Instant};
 
-    use super::*;
+    use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+    #[cfg(feature = "nats")]
+    use super::LIVE_GROUPS;
+    use super::{LiveGroups, is_unreaped};
 
     /// Interval of looks at what does not end at once.
     const INTERVAL: Duration = Duration::from_millis(5);
@@ -94,6 +98,7 @@ pub(super) mod ending {
 
     impl LiveGroups {
         /// Kills and reaps all groups, and starts none any more; returns how many are left.
+        #[expect(clippy::disallowed_methods, reason = "other processes; the time is bounded")]
         pub fn end(&self, within: Duration) -> usize {
             let deadline = Instant::now() + within;
             let mut leaders = loop {
