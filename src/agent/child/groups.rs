@@ -10,10 +10,10 @@ pub(super) static LIVE_GROUPS: LiveGroups = LiveGroups::new();
 
 /// Process groups by their leaders.
 #[derive(Debug)]
-pub(super) struct LiveGroups(Mutex<State>);
+pub(super) struct LiveGroups(Mutex<GroupLeaders>);
 
 #[derive(Debug)]
-struct State {
+struct GroupLeaders {
     /// Not reaped, as far as it is known: one whose child was dropped is reaped in the background.
     leaders: Vec<Pid>,
     is_closed: bool,
@@ -21,7 +21,7 @@ struct State {
 
 impl LiveGroups {
     pub(super) const fn new() -> Self {
-        Self(Mutex::new(State {
+        Self(Mutex::new(GroupLeaders {
             leaders: Vec::new(),
             is_closed: false,
         }))
@@ -63,7 +63,7 @@ impl LiveGroups {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GroupLeaders> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
