@@ -331,10 +331,10 @@ mod tests {
     fn a_command_is_the_first_word_in_any_case_when_it_is_enabled() {
         let commands = commands(&["stop", "reset", "agent"]);
         let mut event = MessageEvent {
-            text: Some("/diff".into()),
+            text: Some("/stop".into()),
             ..MessageEvent::default()
         };
-        assert_eq!(commands.of(&event), Some(SlashCommand::Diff));
+        assert_eq!(commands.of(&event), Some(SlashCommand::Stop));
         event.is_edit = true;
         assert_eq!(commands.of(&event), None);
         assert_eq!(commands.parse(" /STOP@my_bot now"), Some(SlashCommand::Stop));
