@@ -664,7 +664,9 @@ fn whoever_may_not_answer_reads_that_and_is_not_passed_on_to_the_agent() {
         });
         assert_eq!(notice.is_some(), is_answer, "{text}");
         if let Some(action) = notice {
-            let Action::Send { content, .. } = action else { panic!("{action:?}") };
+            let Action::Send { content, .. } = action else {
+                panic!("{action:?}")
+            };
             assert_eq!(content, PhraseKey::NotYours.english());
         }
     }
