@@ -98,8 +98,6 @@ pub(in crate::relay) struct Assembly {
     /// The connection to the managed scheduler.
     pub(in crate::relay) arms: Option<Arms>,
     pub(in crate::relay) journal: Opened,
-    /// Commands that are enough for a commit.
-    pub(in crate::relay) enough_commands: usize,
     pub(in crate::relay) clock: Clock,
     pub(in crate::relay) requests: mpsc::Receiver<HandleRequest>,
 }
@@ -133,7 +131,6 @@ impl EventLoop {
             suspender,
             arms,
             journal: opened,
-            enough_commands,
             clock,
             requests,
         } = assembly;
@@ -190,7 +187,7 @@ impl EventLoop {
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings),
             handed: Handed::new(StartMarks::open(&settings.state_dir.join(START_MARKS))),
-            journal: JournalIo::new(opened.journal, opened.health.clone(), enough_commands),
+            journal: JournalIo::new(opened.journal, opened.health.clone()),
             lifecycle: Lifecycle::new(settings),
             sleeper: Sleeper::new(settings, suspender, clock.now()),
             settings: loop_settings,
