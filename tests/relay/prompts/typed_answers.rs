@@ -60,7 +60,7 @@ async fn with_buttons_a_number_or_a_command_answers_and_what_is_no_option_is_a_m
 }
 
 #[tokio::test]
-async fn text_of_others_and_text_that_is_no_option_are_messages() {
+async fn a_word_of_others_decides_nothing_and_what_is_no_answer_is_a_message() {
     let dir = tempfile::tempdir().unwrap();
     // One session for the whole group, so that only the person tells an answer from a message.
     let relay = start(dir.path(), PLAIN, |settings| {
@@ -87,11 +87,17 @@ async fn text_of_others_and_text_that_is_no_option_are_messages() {
     relay
         .wait_for_status("it is shown", |status| status.tally.ops_applied == 1)
         .await;
-    for (id, by, text) in [
-        ("2", "bob", "/approve"),
-        ("3", "ann", "9"),
-        ("4", "ann", "fine with me"),
-    ] {
+    relay
+        .connector
+        .deliver(in_group("0", "bob", "/approve"))
+        .await
+        .unwrap();
+    let notice = &relay.replies("a", 2).await[1];
+    assert_eq!(
+        notice,
+        "Only the person whose message is being answered can decide this."
+    );
+    for (id, by, text) in [("2", "bob", "1"), ("3", "ann", "9"), ("4", "ann", "fine with me")] {
         relay.connector.deliver(in_group(id, by, text)).await.unwrap();
     }
     let mut picture = in_group("5", "ann", "1");
@@ -103,12 +109,12 @@ async fn text_of_others_and_text_that_is_no_option_are_messages() {
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1);
     let answer = in_group("6", "ann", "A1 1");
     relay.connector.deliver(answer).await.unwrap();
-    let replies = relay.replies("a", 7).await;
+    let replies = relay.replies("a", 8).await;
     assert_eq!(
-        replies[2..],
+        replies[3..],
         [
             "echo: allowed once hi",
-            "echo: /approve",
+            "echo: 1",
             "echo: 9",
             "echo: fine with me",
             "echo: 1"
