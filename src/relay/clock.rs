@@ -38,9 +38,14 @@ impl Clock {
         }
     }
 
+    /// Whether it is the clock of a simulation.
+    pub(crate) fn is_simulated(self) -> bool {
+        self.simulated.is_some()
+    }
+
     /// What the monotonic one says now.
     pub(crate) fn mono(self) -> Duration {
-        if self.simulated.is_some() {
+        if self.is_simulated() {
             return tokio::time::Instant::now().into_std() - self.start;
         }
         self.start.elapsed()

@@ -185,7 +185,7 @@ impl EventLoop {
             group_threads: GroupThreads::new(settings.chat.group_threads),
             agents,
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
-            job_files: JobFiles::new(settings),
+            job_files: JobFiles::new(settings, clock.is_simulated()),
             handed: Handed::new(StartMarks::open(&settings.state_dir.join(START_MARKS))),
             journal: JournalIo::new(opened.journal, opened.health.clone()),
             lifecycle: Lifecycle::new(settings),

@@ -31,11 +31,14 @@ pub struct JobFiles {
     /// The turns that wait for a read.
     reading: HashMap<tokio::task::Id, TurnId>,
     writes: JoinSet<()>,
+    /// Outputs are written at once: a simulation leaves nothing to threads.
+    writes_inline: bool,
 }
 
 impl JobFiles {
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &Settings, writes_inline: bool) -> Self {
         Self {
+            writes_inline,
             state_dir: settings.state_dir.clone(),
             limits: OutputLimits::new(settings.cron.output_retention, settings.cron.output_bytes),
             skills: Arc::from(settings.skills.store_in(&settings.state_dir)),
@@ -87,11 +90,16 @@ impl JobFiles {
         let path = file.path();
         let (state_dir, limits) = (self.state_dir.clone(), self.limits.clone());
         while self.writes.try_join_next().is_some() {}
-        self.writes.spawn_blocking(move || {
+        let write = move || {
             if let Err(error) = file.save(&state_dir, &page, &limits) {
                 tracing::warn!(%error, "cannot save the output of a job");
             }
-        });
+        };
+        if self.writes_inline {
+            write();
+        } else {
+            self.writes.spawn_blocking(write);
+        }
         path
     }
 
@@ -139,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn an_output_is_written_when_all_are_flushed() {
         let dir = tempfile::tempdir().unwrap();
-        let mut files = JobFiles::new(&Settings::embedded(dir.path()));
+        let mut files = JobFiles::new(&Settings::embedded(dir.path()), false);
         let job = job(json!({"id": "a1", "prompt": "look"}));
         let file = OutputFile::new(&job, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
         let path = files.save(file, output::page(&job, "done", None));
@@ -152,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn a_prompt_is_there_at_once_unless_skills_are_read_for_it() {
         let dir = tempfile::tempdir().unwrap();
-        let mut files = JobFiles::new(&Settings::embedded(dir.path()));
+        let mut files = JobFiles::new(&Settings::embedded(dir.path()), false);
         let own = files.prompt(TurnId(1), &job(json!({"id": "a1", "prompt": "look"})));
         assert_eq!(own, Some(Ok("look".to_owned())));
         let none = files.prompt(TurnId(1), &job(json!({"id": "a1"})));
