@@ -112,8 +112,8 @@ impl EndedQuestion {
         self.target.late_notice(self.closing.as_deref(), reply_to)
     }
 
-    /// Whether a late press is told that it is late: also after a choice, if the relay itself asked and something else is pressed.
-    pub(super) fn tells_late(&self, option: &str) -> bool {
+    /// Whether a late press gets a notice: also after a choice, if the relay itself asked and something else is pressed.
+    pub(super) fn notifies_late(&self, option: &str) -> bool {
         match self.decision {
             Decision::TimedOut => true,
             Decision::Cancelled => self.closing.is_some(),

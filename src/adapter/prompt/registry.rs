@@ -427,7 +427,7 @@ impl Prompts {
     fn press_after_end(&mut self, press: &ButtonPress) -> PressResult {
         let late = self.ended.iter_mut().find(|ended| {
             ended.id.as_str() == press.prompt_id
-                && ended.tells_late(&press.option_id)
+                && ended.notifies_late(&press.option_id)
                 && *ended.target.chat() == press.chat
                 && ended.who.includes(&press.by)
         });

@@ -449,7 +449,7 @@ mod tests {
     use crate::agent::guard::{BreakerSettings, CircuitBreaker};
     use crate::agent::{EventSink, TurnInput};
 
-    /// An agent that ends when it is told to crash.
+    /// An agent that ends when a prompt says `crash`.
     const AGENT: &str = r#"
         while read -r line; do
             id=${line#*'"id":'}

@@ -165,7 +165,7 @@ impl Messages {
         self.known.peek(&key.id?)
     }
 
-    /// Whether a row is that of a message.
+    /// Whether it is known what a row is: a message, or a handed-over item that waited.
     pub fn knows(&self, row: InboxSeq) -> bool {
         self.rows.peek(&row).is_some()
     }

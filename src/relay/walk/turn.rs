@@ -467,8 +467,8 @@ impl EventLoop {
         self.end_row(row.seq, RowState::Interrupted, ops, None);
     }
 
-    /// The message of a turn that ended with an earlier process is the last of its author, who is told to ask again. Returns where it
-    /// belongs.
+    /// The message of a turn that ended with an earlier process is the last of its author, who reads that they should ask again. Returns
+    /// where it belongs.
     pub fn remember_left(&mut self, row: &InboxRow) -> Option<TurnOrigin> {
         let mut event = decode_row(row, self.chats.labels())?;
         let session = self.chats.name(&mut event);

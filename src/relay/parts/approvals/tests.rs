@@ -53,6 +53,19 @@ impl World {
         std::iter::from_fn(|| self.effects.next()).collect()
     }
 
+    /// What the relay itself asked, once it is shown.
+    fn asked_by_relay(&mut self) -> Asked {
+        let (question, prompt, op) = self.shown();
+        let asked = Asked {
+            answer: oneshot::channel().1,
+            question,
+            prompt,
+            op,
+        };
+        self.finish(&asked, &applied());
+        asked
+    }
+
     /// The op that shows a question.
     fn shown(&mut self) -> (QuestionId, PromptId, OpId) {
         let effects = self.effects();
@@ -463,15 +476,7 @@ fn show_queue(world: &mut World) -> Asked {
         .approvals
         .ask_about_queue(queue, &adapter, world.now, &mut world.effects);
     opened.unwrap();
-    let (question, prompt, op) = world.shown();
-    let asked = Asked {
-        answer: oneshot::channel().1,
-        question,
-        prompt,
-        op,
-    };
-    world.finish(&asked, &applied());
-    asked
+    world.asked_by_relay()
 }
 
 /// The text that an op edits into a message, or sends.
@@ -555,15 +560,7 @@ fn ask_about_pairing(world: &mut World) -> Asked {
     world
         .approvals
         .ask_about_pairing(&owner, &person, code, &adapter, now, &mut world.effects);
-    let (question, prompt, op) = world.shown();
-    let asked = Asked {
-        answer: oneshot::channel().1,
-        question,
-        prompt,
-        op,
-    };
-    world.finish(&asked, &applied());
-    asked
+    world.asked_by_relay()
 }
 
 #[test]
