@@ -78,6 +78,7 @@ mod skills;
 mod start_marks;
 mod stream_marks;
 mod varint;
+mod wal_space;
 mod writer;
 
 #[cfg(test)]

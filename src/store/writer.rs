@@ -7,11 +7,12 @@ use super::apply::{JournalDb, complete};
 use super::command::{Command, FailurePolicy};
 use super::completion::{Batch, Commit, Completion, Failed};
 use super::fault::{Fault, FaultKind, Health};
-use super::journal::JournalSettings;
+use super::journal::{Durability, JournalSettings};
 use super::log::FreedPages;
 use super::pace::WriterPace;
 use super::queue::{Queue, Woken};
 use super::retention::{SliceContext, Upkeep, vacuum_slice};
+use super::wal_space::WalSpace;
 use crate::backoff::Backoff;
 use rusqlite::Connection;
 use std::sync::Arc;
@@ -90,6 +91,7 @@ struct WriterTask<'a, 'c> {
     /// Commits not reported yet.
     commits: Vec<Commit>,
     checkpoint: Checkpoint,
+    wal_space: WalSpace,
     upkeep: Upkeep,
     upkeep_at: Instant,
     /// When the log is moved into the tables; none while it is empty.
@@ -109,6 +111,7 @@ impl JournalWriter {
             room: Vec::new(),
             commits: Vec::new(),
             checkpoint: Checkpoint::default(),
+            wal_space: WalSpace::default(),
             upkeep: Upkeep::default(),
             upkeep_at: now + UPKEEP_EVERY,
             materialise_at: None,
@@ -214,6 +217,9 @@ impl WriterTask<'_, '_> {
                     None
                 };
                 self.checkpoint.after(self.journal_db.db, commands, bytes);
+                if self.writer.settings.durability == Durability::Full {
+                    self.wal_space.after_commit(self.journal_db.db);
+                }
             }
             Err((fault, commands)) => {
                 self.deliver(completions);

@@ -95,7 +95,8 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
         },
         19 => Command::AddOps {
             token,
-            inbox: (token.is_multiple_of(2)).then_some(seq),
+            // Rows count from 1.
+            inbox: (token.is_multiple_of(2) && seq.0 > 0).then_some(seq),
             ops: new_ops(dice.below(3)),
             now_ms,
         },

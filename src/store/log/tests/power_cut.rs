@@ -16,6 +16,7 @@ mod torn_disk;
 
 use super::super::super::access::AccessRow;
 use super::super::super::retention::vacuum_slice;
+use super::super::super::wal_space::WalSpace;
 use super::super::super::writer::{checkpoint_fully, checkpoint_now};
 use super::*;
 use std::fs;
@@ -188,6 +189,10 @@ impl PowerWalk {
                 6 => {
                     journal.vacuum_free_pages().unwrap();
                     "giving back pages with text"
+                }
+                7 | 8 => {
+                    WalSpace::default().after_commit(&db);
+                    "adding space to the write-ahead log"
                 }
                 _ => continue,
             };
