@@ -51,8 +51,9 @@ impl WalSpace {
         self.length = length;
         if is_longer {
             let end = length + length.clamp(MIN_BYTES, MAX_BYTES);
+            let zeros = [0; PIECE];
             while self.length < end {
-                file.write_all_at(&[0; PIECE], self.length)?;
+                file.write_all_at(&zeros, self.length)?;
                 self.length += PIECE as u64;
             }
         }
