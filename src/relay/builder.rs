@@ -13,6 +13,7 @@ use super::event_loop::{Assembly, Channels, EventLoop, ExitReason};
 use super::handle::{MAX_REQUESTS, RelayHandle};
 use super::parts::agents::{AgentRegistry, AgentSlot};
 use super::parts::attachments::{media_dir, open_client};
+use super::parts::journal_io::ENOUGH_COMMANDS;
 use super::parts::scheduler::Arms;
 use super::parts::suspend::Suspender;
 use super::provisioning::{pinned_credentials, tls};
@@ -101,6 +102,7 @@ pub struct RelayBuilder {
     voice: Option<Voice>,
     arming: Option<Arming>,
     clock: Clock,
+    enough_commands: usize,
     journal: Option<Opened>,
     stream: Option<Box<dyn CommitStream>>,
     lease: Option<SendLease>,
@@ -226,6 +228,8 @@ impl RelayBuilder {
     #[must_use]
     pub fn simulated(mut self, unix_ms: i64, seed: u64, journal: Opened) -> Self {
         (self.clock, self.journal) = (Clock::simulated(unix_ms, seed), Some(journal));
+        // Rounds of a simulation have few commands.
+        self.enough_commands = 2;
         self
     }
 
@@ -309,6 +313,7 @@ impl RelayBuilder {
             suspender: self.suspender,
             arms,
             journal: opened,
+            enough_commands: self.enough_commands,
             clock: self.clock,
             requests: request_queue,
         };
@@ -338,6 +343,7 @@ impl Relay {
             voice: None,
             arming: None,
             clock: Clock::start(),
+            enough_commands: ENOUGH_COMMANDS,
             journal: None,
             stream: None,
             lease: None,

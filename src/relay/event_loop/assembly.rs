@@ -98,6 +98,8 @@ pub(in crate::relay) struct Assembly {
     /// The connection to the managed scheduler.
     pub(in crate::relay) arms: Option<Arms>,
     pub(in crate::relay) journal: Opened,
+    /// Commands that are enough for a commit.
+    pub(in crate::relay) enough_commands: usize,
     pub(in crate::relay) clock: Clock,
     pub(in crate::relay) requests: mpsc::Receiver<HandleRequest>,
 }
@@ -131,6 +133,7 @@ impl EventLoop {
             suspender,
             arms,
             journal: opened,
+            enough_commands,
             clock,
             requests,
         } = assembly;
@@ -187,7 +190,7 @@ impl EventLoop {
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings, clock.is_simulated()),
             handed: Handed::new(StartMarks::open(&settings.state_dir.join(START_MARKS))),
-            journal: JournalIo::new(opened.journal, opened.health.clone()),
+            journal: JournalIo::new(opened.journal, opened.health.clone(), enough_commands),
             lifecycle: Lifecycle::new(settings),
             sleeper: Sleeper::new(settings, suspender, clock.now()),
             settings: loop_settings,

@@ -17,7 +17,7 @@ use crate::store::{Command, Commit, Health, Journal, QueueError};
 /// Messages that may wait for their commit; no frames are taken beyond it.
 const MAX_UNCOMMITTED: usize = 4096;
 /// Commands that are enough for a commit.
-const ENOUGH_COMMANDS: usize = 32;
+pub const ENOUGH_COMMANDS: usize = 32;
 
 type Submitting = Pin<Box<dyn Future<Output = Result<(), QueueError>> + Send>>;
 
@@ -27,6 +27,8 @@ pub struct JournalIo {
     /// Commands that wait for room in the journal's queue.
     submission: Option<Submitting>,
     pending: IdMap<u64, Pending>,
+    /// Commands that are enough for a commit.
+    enough_commands: usize,
     health: watch::Receiver<Health>,
     failing: Option<String>,
     /// Messages were rejected and have to come again.
@@ -36,11 +38,12 @@ pub struct JournalIo {
 }
 
 impl JournalIo {
-    pub fn new(journal: Journal, health: watch::Receiver<Health>) -> Self {
+    pub fn new(journal: Journal, health: watch::Receiver<Health>, enough_commands: usize) -> Self {
         Self {
             journal,
             submission: None,
             pending: IdMap::default(),
+            enough_commands,
             health,
             failing: None,
             rejected: false,
@@ -72,7 +75,7 @@ impl JournalIo {
     /// Submits what the parts want written once that is enough for a commit: the journal syncs it while the event loop goes
     /// on with the rest of a round.
     pub fn submit_early(&mut self, effects: &mut Effects) {
-        if effects.commands() >= ENOUGH_COMMANDS {
+        if effects.commands() >= self.enough_commands {
             self.submit(effects);
         }
     }
@@ -264,7 +267,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
         let (_, health) = watch::channel(Health::Ok);
-        let mut io = JournalIo::new(opened.journal, health);
+        let mut io = JournalIo::new(opened.journal, health, ENOUGH_COMMANDS);
         assert!(io.failing().is_none() && !io.is_unwell() && !io.is_lost());
         assert!(!io.on_health(failing("no room")));
         assert!(io.is_unwell());
@@ -285,7 +288,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
         let (_, health) = watch::channel(Health::Ok);
-        let mut io = JournalIo::new(opened.journal, health);
+        let mut io = JournalIo::new(opened.journal, health, ENOUGH_COMMANDS);
         let mut effects = Effects::default();
         io.submit(&mut effects);
         assert_eq!((io.outstanding(), io.has_room()), (0, true));
@@ -319,7 +322,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
         let (_, health) = watch::channel(Health::Ok);
-        let mut io = JournalIo::new(opened.journal, health);
+        let mut io = JournalIo::new(opened.journal, health, ENOUGH_COMMANDS);
         let mut effects = Effects::default();
         for number in 1..=ENOUGH_COMMANDS {
             effects.request(Pending::Handed, |token| Command::NextQueued {
