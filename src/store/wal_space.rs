@@ -2,40 +2,44 @@
 //!
 //! To sync bytes that a file did not have before, a file system with a journal also writes where they are and how long the file is,
 //! and waits once more. After a checkpoint SQLite writes over the log from its start, but until then each commit makes it longer.
-//! So zeros go ahead of it, many pages at a time. SQLite takes them for what they are: a log ends before the first frame that does not have the number
+//! So zeros go ahead of it, many pages at a time, while no other process can write to it. SQLite takes them for what they are: a log ends before the first frame that does not have the number
 //! in the log's header.
 
-use rusqlite::Connection;
+use super::writer::{free_bytes, is_low, wal_pages};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// Zeros that are added to a short log.
+/// Zeros ahead of a short log.
 const MIN_BYTES: u64 = 64 << 10;
-/// Most zeros that are added at once: the next commit waits for them.
+/// Most zeros ahead of it: the next commit waits for them.
 const MAX_BYTES: u64 = 512 << 10;
-
 /// Bytes that are written at a time.
 const PIECE: usize = 16 << 10;
+/// Bytes of the log's header.
+const HEADER: u64 = 32;
+/// Bytes of a page in the log, with its header.
+const FRAME: u64 = 4096 + 24;
 
 /// The file of the log, and what it has.
 #[derive(Debug, Default)]
 pub(super) struct WalSpace {
     /// None before the first commit.
     file: Option<File>,
-    /// How far the file is known to reach.
-    length: u64,
+    /// The length of the file when it was last looked at; none before that.
+    length: Option<u64>,
 }
 
 impl WalSpace {
     /// Adds zeros if a commit made the file longer. Without them a commit takes longer, and nothing else.
     pub(super) fn after_commit(&mut self, db: &Connection) {
-        if let Err(error) = self.extend(db) {
+        if let Err(error) = self.look(db) {
             tracing::debug!(%error, "cannot extend the write-ahead log before it is needed");
         }
     }
 
-    fn extend(&mut self, db: &Connection) -> io::Result<()> {
+    fn look(&mut self, db: &Connection) -> io::Result<()> {
         let file = match &self.file {
             Some(file) => file,
             None => match db.path() {
@@ -47,18 +51,31 @@ impl WalSpace {
             },
         };
         let length = file.metadata()?.len();
-        let is_longer = length > self.length;
-        self.length = length;
-        if is_longer {
-            let end = length + length.clamp(MIN_BYTES, MAX_BYTES);
-            let zeros = [0; PIECE];
-            while self.length < end {
-                file.write_all_at(&zeros, self.length)?;
-                self.length += PIECE as u64;
-            }
+        let last = self.length.replace(length);
+        if last.is_none_or(|last| length > last) {
+            self.length = Some(extend(file, db)?);
         }
         Ok(())
     }
+}
+
+/// Adds zeros if what the log has is near the end of its file, and there is room on the disk. Returns the file's length.
+fn extend(file: &File, db: &Connection) -> io::Result<u64> {
+    let used = HEADER + wal_pages(db).unwrap_or_default() * FRAME;
+    let wanted = used + used.clamp(MIN_BYTES, MAX_BYTES);
+    // Only who has the write lock may write to the log: commands on the command line commit to the journal, too.
+    let lock = Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(io::Error::other)?;
+    let mut length = file.metadata()?.len();
+    let is_near = (HEADER..used + MIN_BYTES / 2).contains(&length);
+    if is_near && !is_low(free_bytes(db)) {
+        let zeros = [0; PIECE];
+        while length < wanted {
+            file.write_all_at(&zeros, length)?;
+            length += PIECE as u64;
+        }
+    }
+    lock.rollback().map_err(io::Error::other)?;
+    Ok(length)
 }
 
 #[cfg(test)]
@@ -110,13 +127,65 @@ mod tests {
         let steps: Vec<u64> = lengths.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let grown: Vec<u64> = steps.iter().copied().filter(|step| *step > 0).collect();
         assert!(steps[0] >= MIN_BYTES, "{grown:?}");
-        assert!(
-            grown
-                .iter()
-                .all(|step| (MIN_BYTES..MAX_BYTES + 8192).contains(step)),
-            "{grown:?}"
-        );
-        assert!(grown.len() < 15, "{grown:?}");
+        assert!(grown.iter().all(|step| *step >= MIN_BYTES), "{grown:?}");
+        assert!(grown.len() < 20, "{grown:?}");
+        let used = HEADER + wal_pages(&db).unwrap() * FRAME;
+        assert!(length(&dir) < used + MAX_BYTES + PIECE as u64, "it is bounded");
+    }
+
+    #[test]
+    fn a_file_with_room_is_left_as_it_is_by_the_next_process() {
+        let (dir, db) = made();
+        count_up(&db);
+        WalSpace::default().after_commit(&db);
+        let before = length(&dir);
+        for _ in 0..5 {
+            count_up(&db);
+            WalSpace::default().after_commit(&db);
+        }
+        assert_eq!(length(&dir), before);
+    }
+
+    #[test]
+    fn nothing_is_written_while_another_process_writes() {
+        let (dir, db) = made();
+        db.busy_timeout(std::time::Duration::ZERO).unwrap();
+        count_up(&db);
+        let other = open(dir.path());
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        count_up(&other);
+        let before = length(&dir);
+        let mut space = WalSpace::default();
+        assert!(space.look(&db).is_err());
+        assert_eq!(length(&dir), before);
+        other.execute_batch("COMMIT").unwrap();
+        count_up(&db);
+        space.look(&db).unwrap();
+        assert!(length(&dir) >= before + MIN_BYTES);
+        assert_eq!(count(&other), 3);
+    }
+
+    #[test]
+    fn others_may_commit_at_any_time() {
+        let (dir, db) = made();
+        let path = dir.path().to_owned();
+        let writes = |db: &Connection, mut after: Box<dyn FnMut(&Connection)>| {
+            db.busy_timeout(std::time::Duration::from_secs(60)).unwrap();
+            db.execute_batch("PRAGMA synchronous = OFF").unwrap();
+            for _ in 0..300 {
+                count_up(db);
+                after(db);
+            }
+        };
+        let other = std::thread::spawn(move || writes(&open(&path), Box::new(|_| ())));
+        let mut space = WalSpace::default();
+        writes(&db, Box::new(move |db| space.after_commit(db)));
+        other.join().unwrap();
+        assert_eq!(count(&db), 600);
+        let sound: String = db
+            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(sound, "ok");
     }
 
     #[test]
@@ -159,7 +228,7 @@ mod tests {
     fn a_database_without_a_file_is_left_alone() {
         let db = Connection::open_in_memory().unwrap();
         let mut space = WalSpace::default();
-        space.extend(&db).unwrap();
+        space.look(&db).unwrap();
         assert!(space.file.is_none());
     }
 }

@@ -294,7 +294,11 @@ impl WriterTask<'_, '_> {
     }
 
     fn recovered(&mut self) {
-        if matches!(self.disk, Disk::Failing { .. }) {
+        if let Disk::Failing { fault, .. } = &self.disk {
+            if fault.kind == FaultKind::Full {
+                // Somebody made room, which the log must not take for itself.
+                checkpoint_now(self.journal_db.db);
+            }
             self.disk = Disk::Healthy;
             self.writer.health.send_replace(Health::Ok);
             tracing::info!("journal writes succeed again");
@@ -442,13 +446,20 @@ pub(super) fn checkpoint_now(db: &Connection) {
 
 /// Pages that the log may have on a disk with this much space, as far as that is known.
 fn max_pages(free_bytes: Option<u64>) -> i64 {
-    match free_bytes {
-        Some(free) if free < LOW_DISK_BYTES => 0,
-        Some(_) | None => CHECKPOINT_PAGES,
-    }
+    if is_low(free_bytes) { 0 } else { CHECKPOINT_PAGES }
 }
 
-fn free_bytes(db: &Connection) -> Option<u64> {
+/// Whether a disk with this much space, as far as that is known, is nearly full.
+pub(super) fn is_low(free_bytes: Option<u64>) -> bool {
+    free_bytes.is_some_and(|free| free < LOW_DISK_BYTES)
+}
+
+/// Pages of the log.
+pub(super) fn wal_pages(db: &Connection) -> Option<u64> {
+    u64::try_from(log(db, "NOOP")?.pages).ok()
+}
+
+pub(super) fn free_bytes(db: &Connection) -> Option<u64> {
     let disk = rustix::fs::statvfs(db.path()?).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }

@@ -33,7 +33,7 @@ pub use codec::{decode_batch, encode_batch};
 pub(super) use overlay::{FreedPages, Overlay};
 pub(super) use shadow::{create as create_shadow, fill as fill_shadow};
 
-use rusqlite::{Connection, Result};
+use rusqlite::{Connection, Result, TransactionBehavior};
 
 pub(super) const SCHEMA: &str = "
     CREATE TABLE log (seq INTEGER PRIMARY KEY, batch BLOB NOT NULL) STRICT;
@@ -64,7 +64,8 @@ pub(super) fn recover(db: &mut Connection) -> Result<()> {
     if is_empty {
         return Ok(());
     }
-    let transaction = db.transaction()?;
+    // It reads before it writes: with the lock from the start, it waits for others that write.
+    let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     replay(&transaction)?.materialise(&transaction, FreedPages::Overwritten)?;
     transaction.commit()
 }
