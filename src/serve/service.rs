@@ -359,8 +359,11 @@ impl ControlService {
                 silent,
             } => self.send(&chat, platform.as_deref(), &text, silent).await,
             ControlRequest::Access { request } => {
-                let answer = answer_within(RELAY_TIMEOUT, self.handle.access(request)).await;
-                let answer = answer.ok_or_else(no_response)?;
+                let Ok(answer) = timeout(SEND_TIMEOUT, self.handle.access(request)).await else {
+                    let message = "the journal has not stored this yet; it may still take effect";
+                    return Err(ControlError::new("busy", message));
+                };
+                let answer = answer.map_err(|NotRunning| no_response())?;
                 answer.map_err(|error| ControlError::new(error.code(), error.to_string()))
             }
             ControlRequest::Reload => self.reload().await,

@@ -38,6 +38,8 @@ pub(in crate::cli) struct Signals {
     user1: Signal,
     user2: Signal,
     hangup: Signal,
+    /// A file has reached the limit of its size: the write fails, and the process goes on.
+    _file_size: Signal,
     /// Whether there is a terminal: then SIGHUP means that it was closed.
     has_terminal: bool,
     /// Requests of `hermes-relay stop`.
@@ -53,6 +55,7 @@ impl Signals {
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
             hangup: signal(SignalKind::hangup())?,
+            _file_size: signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?,
             has_terminal: std::io::stdin().is_terminal()
                 || std::io::stdout().is_terminal()
                 || std::io::stderr().is_terminal(),
