@@ -155,6 +155,9 @@ impl OpenAiAgent {
             TurnEnd::Failed(_) | TurnEnd::Refused if reader.text.trim().is_empty() => return end,
             _ => AnswerExtent::Interrupted,
         };
+        if end == TurnEnd::Completed && reader.text.trim().is_empty() {
+            turn.say_no_reply().await;
+        }
         active.transcript.answer(&reader.text, extent);
         self.transcripts.finish(&turn.session, &turn.events, active).await;
         end

@@ -15,6 +15,8 @@ use crate::wire::SessionKey;
 
 /// Marks an interrupted answer.
 const INTERRUPTED_MARK: &str = "[the answer was interrupted here]";
+/// Stands for an answer without text, so that what was asked is not asked again with the next message.
+const NO_TEXT_MARK: &str = "[no text]";
 /// Marks removed text.
 const TRUNCATED_MARK: &str = "[…]";
 
@@ -84,7 +86,7 @@ impl Transcript {
         };
         for exchange in read.exchanges {
             clean.push_user(&exchange.user);
-            let extent = if exchange.interrupted {
+            let extent = if exchange.interrupted || exchange.agent.is_empty() {
                 AnswerExtent::Interrupted
             } else {
                 AnswerExtent::Whole
@@ -118,13 +120,17 @@ impl Transcript {
         }
     }
 
-    /// Sets the answer to the last message; an empty one leaves it unanswered.
+    /// Sets the answer to the last message; one that was interrupted before any text leaves it unanswered.
     pub fn answer(&mut self, text: &str, extent: AnswerExtent) {
+        let text = match (text.trim(), extent) {
+            ("", AnswerExtent::Interrupted) => return,
+            ("", AnswerExtent::Whole) => NO_TEXT_MARK,
+            (text, _) => text,
+        };
         if let Some(last) = self.exchanges.last_mut()
             && last.agent.is_empty()
-            && !text.trim().is_empty()
         {
-            text.trim().clone_into(&mut last.agent);
+            text.clone_into(&mut last.agent);
             last.interrupted = extent == AnswerExtent::Interrupted;
         }
     }
@@ -361,11 +367,17 @@ mod tests {
         transcript.answer("half", AnswerExtent::Interrupted);
         transcript.push_user("three");
         transcript.answer("all", AnswerExtent::Whole);
+        transcript.push_user("four");
+        transcript.answer(" ", AnswerExtent::Whole);
+        transcript.push_user("five");
         let want = [
             ("user", "one\n\ntwo".to_owned()),
             ("assistant", format!("half\n\n{INTERRUPTED_MARK}")),
             ("user", "three".to_owned()),
             ("assistant", "all".to_owned()),
+            ("user", "four".to_owned()),
+            ("assistant", NO_TEXT_MARK.to_owned()),
+            ("user", "five".to_owned()),
         ];
         assert_eq!(messages(&transcript), want);
         assert_eq!(Transcript::from_bytes(&transcript.to_bytes()), transcript);

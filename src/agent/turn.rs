@@ -159,6 +159,18 @@ pub struct Turn {
     pub resumed: Option<ResumedTurn>,
 }
 
+/// What an agent says that has nothing to say.
+pub(super) const NO_REPLY: &str = "(no reply)";
+
+impl Turn {
+    /// Says that there is no answer. A scheduled job without one has failed, and its relay says so.
+    pub(super) async fn say_no_reply(&self) {
+        if !self.session.is_job() {
+            self.events.text(NO_REPLY).await;
+        }
+    }
+}
+
 #[cfg(test)]
 impl Turn {
     /// A turn of a session on its own.

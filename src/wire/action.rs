@@ -218,6 +218,8 @@ impl Action {
     /// Has a message ring nobody.
     pub fn silence(&mut self) {
         if let Self::Send { metadata, .. }
+        | Self::Edit { metadata, .. }
+        | Self::Draft { metadata, .. }
         | Self::SendMedia { metadata, .. }
         | Self::Prompt { metadata, .. }
         | Self::FollowUp { metadata, .. } = self

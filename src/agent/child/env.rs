@@ -4,7 +4,7 @@
 //! |---|---|
 //! | of the relay itself: `GATEWAY_RELAY_*`, `HERMES_RELAY_*`, `RELAY_*`, and those withheld by name | never |
 //! | of the service manager: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*`, `INVOCATION_ID`, its directories, .. | never |
-//! | that sounds like a secret: `..SECRET`, `..TOKEN`, `..PASSWORD`, `..API_KEY`, .. | only when `pass` names it |
+//! | that sounds like a secret: `..SECRET`, `..TOKEN`, `..PASSWORD`, `.._KEY`, .. | only when `pass` names it |
 //! | any other | yes; with `clear`, only when `pass` names it |
 //!
 //! What the relay itself provides ([`BaseEnv::provide`]) is set in any case; `add` is applied last and wins.
@@ -42,16 +42,17 @@ const MANAGER: &[&str] = &[
 const SECRET: &[&str] = &[
     "SECRET",
     "SECRETS",
-    "SECRET_KEY",
     "TOKEN",
     "TOKENS",
     "PASSWORD",
     "PASSWD",
     "PASSPHRASE",
-    "API_KEY",
+    "_KEY",
     "APIKEY",
-    "ACCESS_KEY",
-    "PRIVATE_KEY",
+    "_PAT",
+    "_PASS",
+    "_AUTH",
+    "WEBHOOK_URL",
     "CREDENTIALS",
     // A collector's headers hold its key.
     "OTLP_HEADERS",
@@ -250,6 +251,11 @@ mod tests {
                 "OPENAI_API_KEY",
                 "MODEL_KEY_OF_ANOTHER",
                 "github_token",
+                "GH_PAT",
+                "NPM_AUTH",
+                "DB_PASS",
+                "API_SERVER_KEY",
+                "SLACK_WEBHOOK_URL",
                 "OTEL_EXPORTER_OTLP_HEADERS",
                 "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
                 "OTEL_EXPORTER_OTLP_METRICS_HEADERS",

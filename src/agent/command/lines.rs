@@ -144,7 +144,7 @@ impl OutputLine {
             WireLine::Usage {
                 input_tokens,
                 output_tokens,
-            } => Self::Progress(AgentEvent::Usage(Usage {
+            } => Self::Event(AgentEvent::Usage(Usage {
                 input_tokens,
                 output_tokens,
             })),

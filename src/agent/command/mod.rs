@@ -74,9 +74,6 @@ use crate::agent::child::{EnvPolicy, PIPE_GRACE, StopSchedule, StopSignal};
 use crate::agent::guard::{Guards, TimeLimits};
 use crate::text::truncate_bytes;
 
-/// Text for a command without output.
-const NO_REPLY: &str = "(no reply)";
-
 /// The exit code that asks to be tried again.
 const EXIT_TEMPORARY_FAILURE: i32 = 75;
 
@@ -185,8 +182,7 @@ impl CommandAgent {
             () = &mut stopped => None,
             talked = exchange.run(&mut child, &self.settings, prompt) => Some(talked),
         };
-        // A scheduled job without an answer has failed, and its relay says so.
-        let is_mute = !exchange.spoke && !turn.session.is_job();
+        let is_mute = !exchange.spoke;
         drop(exchange);
         match talked {
             None => {
@@ -197,19 +193,19 @@ impl CommandAgent {
             }
             Some(OutputEnd::Exited(Exit::Code(0))) => {
                 if is_mute {
-                    turn.events.text(NO_REPLY).await;
+                    turn.say_no_reply().await;
                 }
                 TurnEnd::Completed
             }
             Some(OutputEnd::Exited(exit)) => TurnEnd::Failed(ended(exit, &mut child).await),
-            Some(OutputEnd::Done) => {
-                child.stop(self.settings.finish_schedule()).await;
-                TurnEnd::Completed
-            }
-            Some(OutputEnd::Closed) => {
-                child.stop(self.settings.schedule()).await;
+            Some(ended @ (OutputEnd::Done | OutputEnd::Closed)) => {
+                let schedule = match ended {
+                    OutputEnd::Done => self.settings.finish_schedule(),
+                    _ => self.settings.schedule(),
+                };
+                child.stop(schedule).await;
                 if is_mute {
-                    turn.events.text(NO_REPLY).await;
+                    turn.say_no_reply().await;
                 }
                 TurnEnd::Completed
             }

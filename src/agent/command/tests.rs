@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
+use crate::agent::turn::NO_REPLY;
 use crate::agent::{AgentEvent, AgentSignal, EventSink, MediaLocation, PromptAnswer, TurnInput};
 
 fn command(script: &str, change: impl FnOnce(&mut CommandSettings)) -> CommandAgent {

@@ -64,12 +64,16 @@ impl HermesAgent {
             Err(end) => return end,
         };
         let mut reader = CompletionReader::new(&turn.events, timeouts, chat_progress);
-        tokio::select! {
+        let end = tokio::select! {
             biased;
             // Dropping the stream closes its connection, which stops Hermes.
             () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: false },
             ended = reader.read(reply) => FAILURES.end(ended, &self.http),
+        };
+        if end == TurnEnd::Completed && reader.text.trim().is_empty() {
+            turn.say_no_reply().await;
         }
+        end
     }
 
     /// Deletes the session at Hermes; an unknown one is ignored.

@@ -138,7 +138,12 @@ impl HermesAgent {
         };
         let mut text = reply.text();
         let extent = match &end {
-            TurnEnd::Completed => AnswerExtent::Whole,
+            TurnEnd::Completed => {
+                if text.trim().is_empty() {
+                    turn.say_no_reply().await;
+                }
+                AnswerExtent::Whole
+            }
             // What got no answer at all is not remembered, so that trying again does not ask twice.
             TurnEnd::Failed(_) if text.trim().is_empty() => return end,
             TurnEnd::Cancelled { .. } if text.trim().is_empty() => {

@@ -84,9 +84,10 @@ impl SavedRun {
 }
 
 /// How the stream ended.
-enum Streamed {
+enum Streamed<'a> {
     Ended(RunEnd),
-    Lost,
+    /// With what people are asked.
+    Lost(Option<AnswerFuture<'a>>),
     Cancelled(Option<Box<ResponseStream>>),
 }
 
@@ -143,11 +144,11 @@ impl<'a> Run<'a> {
                 self.finish(end, false).await
             }
             Streamed::Cancelled(stream) => self.stop(stream).await,
-            Streamed::Lost => self.poll_until_end(None).await,
+            Streamed::Lost(asking) => self.poll_until_end(asking).await,
         }
     }
 
-    async fn stream(&mut self) -> Streamed {
+    async fn stream(&mut self) -> Streamed<'a> {
         let path = format!("/v1/runs/{}/events", self.handle.id);
         let request = AgentRequest {
             path: &path,
@@ -161,10 +162,10 @@ impl<'a> Run<'a> {
         };
         let mut stream = match opened {
             Ok(reply) if reply.is_success() => reply,
-            Ok(_) | Err(_) => return Streamed::Lost,
+            Ok(_) | Err(_) => return Streamed::Lost(None),
         };
         let turn = self.turn;
-        let mut asking: Option<AnswerFuture<'_>> = None;
+        let mut asking: Option<AnswerFuture<'a>> = None;
         loop {
             let now = Instant::now();
             if asking.is_none() {
@@ -177,7 +178,7 @@ impl<'a> Run<'a> {
                 self.handle.settled = question
                     .as_ref()
                     .is_some_and(|question| question.resume.is_some());
-                asking = question.map(|question| Box::pin(turn.approver.ask(question)) as AnswerFuture<'_>);
+                asking = question.map(|question| Box::pin(turn.approver.ask(question)) as AnswerFuture<'a>);
             }
             let due = self.approvals.due(now);
             if let Some(due) = due.filter(|_| !self.desynced && self.recheck_at.is_none()) {
@@ -202,7 +203,7 @@ impl<'a> Run<'a> {
                 }
                 // Dropping the read loses nothing.
                 read = stream.next_event(self.hermes.idle()) => {
-                    let Ok(Some(event)) = read else { return Streamed::Lost };
+                    let Ok(Some(event)) = read else { return Streamed::Lost(asking) };
                     let Some((event, at)) = RunEvent::decode(&event) else {
                         tracing::debug!("a run event is not a JSON object");
                         continue;
@@ -524,13 +525,21 @@ impl RunText {
 
     /// Completes the text with the run's final output, after a complete stream.
     pub(super) async fn complete(&mut self, events: &EventSink, output: &str) {
-        let missing = if self.text().trim().is_empty() {
+        let said = self.text();
+        let bare = |text: &str| text.split_whitespace().collect::<String>();
+        if bare(&said).ends_with(&bare(output)) {
+            return;
+        }
+        let missing = if said.trim().is_empty() {
             Some(output)
+        } else if let Some(rest) = output.strip_prefix(self.message.as_str()) {
+            self.pending_break = false;
+            Some(rest)
         } else {
-            output.strip_prefix(self.message.as_str())
+            // Nothing was streamed after the last tool: the output is the message that follows it.
+            Some(output).filter(|_| self.pending_break)
         };
         if let Some(missing) = missing.filter(|missing| !missing.trim().is_empty()) {
-            self.pending_break = false;
             self.delta(events, missing).await;
         }
     }
@@ -611,6 +620,30 @@ mod tests {
         })
         .await;
         assert_eq!(events_seen, [text("It is 4.")]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_follows_a_tool_and_was_not_streamed_is_shown() {
+        for (output, wanted) in [
+            ("It is 4.", Some("It is 4.")),
+            ("Let me look.", None),
+            ("Let me look. It is 4.", Some(" It is 4.")),
+            ("", None),
+        ] {
+            let (_, events_seen) = events(async |reply, sink| {
+                reply.delta(sink, "Let me look.").await;
+                reply.tool();
+                reply.complete(sink, output).await;
+            })
+            .await;
+            let shown = events_seen.iter().rev().find_map(|event| match event {
+                AgentEvent::Text(text) if text != "Let me look." => Some(text.as_str()),
+                _ => None,
+            });
+            assert_eq!(shown, wanted, "{output:?}");
+            let breaks = events_seen.contains(&AgentEvent::Break);
+            assert_eq!(breaks, output == "It is 4.", "{output:?}");
+        }
     }
 
     #[tokio::test]

@@ -62,6 +62,10 @@ impl Fixture for HermesFixture {
         word(act)
     }
 
+    fn silence(&self) -> &'static str {
+        "(no reply)"
+    }
+
     fn break_down(&self, broken: bool) -> bool {
         self.gateway.broken.store(broken, Ordering::Relaxed);
         true

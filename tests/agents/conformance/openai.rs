@@ -47,6 +47,10 @@ impl Fixture for OpenAiFixture {
         word(act).filter(|_| act != Act::Ask)
     }
 
+    fn silence(&self) -> &'static str {
+        "(no reply)"
+    }
+
     fn break_down(&self, broken: bool) -> bool {
         self.broken.store(broken, Ordering::Relaxed);
         true

@@ -241,3 +241,33 @@ async fn a_flood_of_approvals_is_denied_as_a_whole() {
     notices(&mut turn, "everything").await;
     ends_well(stream, turn, server).await;
 }
+
+#[tokio::test]
+async fn a_question_outlives_the_stream_that_it_came_with() {
+    let (mut server, chat) = start().await;
+    let mut turn = chat.start("clean up");
+    let (_, stream) = accept(&mut server).await;
+    asks(&stream, "rm -r a", 100.0).await;
+    let (_, reply) = turn.question().await;
+    stream.cut().await;
+    looked_at(&mut server, "waiting_for_approval", 100.0).await;
+    reply.send(yes("once")).unwrap();
+    // Before a yes, and perhaps once more while nobody had answered.
+    loop {
+        let asked = server.asked().await;
+        if asked.method == "POST" {
+            assert_eq!(
+                (asked.uri.as_str(), asked.json()),
+                (APPROVAL, json!({"choice": "once"}))
+            );
+            break asked.reply_json(200, &json!({"resolved": 1}));
+        }
+        asked.reply_json(
+            200,
+            &json!({"status": "waiting_for_approval", "updated_at": 100.0}),
+        );
+    }
+    let status = json!({"status": "completed", "output": "done"});
+    server.expect("GET", STATUS).await.reply_json(200, &status);
+    assert_eq!(turn.over().await.completed(), "done");
+}

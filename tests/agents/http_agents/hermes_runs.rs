@@ -198,3 +198,17 @@ async fn a_failed_turn_is_not_sent_again_and_neither_is_a_forgotten_session() {
     let body = run(&mut server, chat.start("two")).await;
     assert!(body.get("conversation_history").is_none());
 }
+
+#[tokio::test]
+async fn an_answer_without_text_is_reported_and_its_request_is_not_sent_again() {
+    let (mut server, chat) = start().await;
+    let turn = chat.start("tidy up");
+    let (_, stream) = accept(&mut server).await;
+    send_event(&stream, "tool.started", json!({"tool": "terminal"})).await;
+    completes(stream, "").await;
+    assert_eq!(turn.over().await.completed(), "(no reply)");
+    let _turn = chat.start("thanks");
+    let (body, _stream) = accept(&mut server).await;
+    assert_eq!(body["input"], "thanks");
+    assert_eq!(body["conversation_history"][0]["content"], "tidy up");
+}
