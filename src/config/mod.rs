@@ -139,6 +139,18 @@ pub struct LoadedConfig {
 }
 
 impl LoadedConfig {
+    /// Checks that there is whatever the settings name: agents, presets, projects, addresses. A start fails without it.
+    pub fn check_names(&self) -> Result<(), ConfigError> {
+        match validate::missing_names(&self.settings).into_iter().next() {
+            None => Ok(()),
+            Some((key, what)) => Err(ConfigError::Invalid {
+                path: self.own_file.clone().unwrap_or_default(),
+                line: None,
+                what: format!("`{key}`: {what}"),
+            }),
+        }
+    }
+
     /// The value of `<PLATFORM>_ALLOW_BOTS`: from our own file, else the process environment, else Hermes' `.env`.
     pub fn allow_bots(&self, platform: &str) -> Option<String> {
         let own = self

@@ -72,7 +72,8 @@ pub(super) fn reload(
     log: &LogHandle,
 ) -> Result<Reloaded, ConfigError> {
     let env = process.env;
-    let loaded = match config::load(&Sources { flags, env }) {
+    let checked = |loaded: LoadedConfig| loaded.check_names().map(|()| loaded);
+    let loaded = match config::load(&Sources { flags, env }).and_then(checked) {
         Ok(loaded) => loaded,
         Err(error) => {
             tracing::error!(%error, "cannot reload the settings; keeping the old ones");

@@ -288,7 +288,11 @@ fn unknown_key(key: &str, known: &[&'static str]) -> String {
     }
     let keys = known_keys();
     if let Some(full) = keys.iter().find(|full| full.rsplit('.').next() == Some(key)) {
-        return format!("unknown key `{key}` here; use `{full}`");
+        return if full == key {
+            format!("unknown key `{key}` here; it belongs to the top level of the file")
+        } else {
+            format!("unknown key `{key}` here; use `{full}`")
+        };
     }
     format!("unknown key `{key}`; valid keys: {}", known.join(", "))
 }

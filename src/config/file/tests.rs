@@ -92,6 +92,10 @@ fn an_unknown_key_names_the_line_and_the_nearest_key() {
         refusal("link:\n  stable_secs: 1\n  grace_secs: 5\n"),
         ":3: unknown key `grace_secs` here; use `sessions.grace_secs`"
     );
+    assert_eq!(
+        refusal("tls:\n  agents: {}\n"),
+        ":2: unknown key `agents` here; it belongs to the top level of the file"
+    );
     assert!(refusal("tls:\n  zzzzzzzz: 1\n").ends_with("valid keys: ca_file, client_cert, client_key"));
 }
 

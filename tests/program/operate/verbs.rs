@@ -233,6 +233,14 @@ async fn reload_lists_what_needs_a_restart_and_what_is_wrong() {
         "{broken:?}"
     );
     relay.wait_for_log("cannot reload the settings").await;
+    // With such a file no relay starts.
+    setup.write("relay.yaml", "routes:\n  - platform: slack\n    agent: nope\n");
+    let unknown = verb(&setup, &["reload", "--config", file, "--state-dir", dir]).await;
+    assert_eq!(unknown.code, 78);
+    assert!(
+        unknown.err.contains("nope") && unknown.err.contains("old settings"),
+        "{unknown:?}"
+    );
     relay.stop().await;
 }
 
