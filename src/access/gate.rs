@@ -340,6 +340,21 @@ impl Gate {
         }
     }
 
+    /// Who may not do this, and why, as the operator reads it; none if they may.
+    pub fn refusal(&self, author: &Author, kind: EventKind) -> Option<String> {
+        let verdict = self.decide(author, kind, None);
+        let why = match verdict.reason {
+            _ if verdict.allowed => return None,
+            Reason::Denied => "is denied",
+            Reason::OtherChat => "is let in in other chats only",
+            Reason::Role => "has a role that does not allow this",
+            _ => "is not let in",
+        };
+        let who = author.person();
+        let who = who.map_or_else(|| "its author".to_owned(), PersonId::to_string);
+        Some(format!("{who} {why}"))
+    }
+
     /// The role of somebody in a chat; none for those who may nothing there.
     pub fn role(&self, author: &Author) -> Option<Role> {
         self.grant(author).ok().map(|grant| grant.role)

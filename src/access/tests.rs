@@ -110,6 +110,36 @@ fn the_gate_follows_its_table() {
 }
 
 #[test]
+fn the_operator_reads_who_may_not_and_why() {
+    let gate = gate(json!({
+        "mode": "list",
+        "people": [
+            {"platform": "slack", "user": "user", "chats": ["C1"]},
+            {"platform": "slack", "user": "guest", "role": "guest"},
+        ],
+        "deny": [{"platform": "slack", "user": "denied"}],
+    }));
+    let refusal = |author: &Author, kind| gate.refusal(author, kind).unwrap_or_default();
+    let message = EventKind::Message;
+    assert_eq!(refusal(&author("user", "C1"), message), "");
+    assert_eq!(refusal(&Author::operator(), message), "");
+    assert_eq!(refusal(&dm("denied"), message), "slack:denied is denied");
+    assert_eq!(refusal(&dm("nobody"), message), "slack:nobody is not let in");
+    assert_eq!(
+        refusal(&author("user", "C2"), message),
+        "slack:user is let in in other chats only"
+    );
+    assert_eq!(refusal(&dm("guest"), message), "");
+    assert_eq!(
+        refusal(&dm("guest"), EventKind::Command),
+        "slack:guest has a role that does not allow this"
+    );
+    let nobody = source(&json!({"platform": "slack", "chat_id": "C2"}));
+    let nobody = Author::from_source(&nobody, &NoAliases);
+    assert_eq!(refusal(&nobody, message), "its author is not let in");
+}
+
+#[test]
 fn people_are_matched_by_all_their_ids_on_their_own_platform() {
     struct Known;
     impl WhatsAppAliases for Known {

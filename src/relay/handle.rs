@@ -93,7 +93,7 @@ pub enum SendError {
 }
 
 /// Why an entry of the journal was not repaired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RepairError {
     /// There is no such entry, or its state does not allow that.
     #[error("the state of this entry does not allow that")]
@@ -101,6 +101,9 @@ pub(crate) enum RepairError {
     /// The op is on its way.
     #[error("this op is being sent at the moment")]
     InFlight,
+    /// The author of the message may not have it run any more: who, and why.
+    #[error("{0}")]
+    NotAllowed(String),
     /// The journal cannot be written.
     #[error("the journal cannot be written at the moment")]
     NotStored,
@@ -108,10 +111,11 @@ pub(crate) enum RepairError {
 
 impl RepairError {
     /// The reason for programs.
-    pub(crate) fn code(self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Refused => "wrong_state",
             Self::InFlight => "in_flight",
+            Self::NotAllowed(_) => "not_allowed",
             Self::NotStored => "not_stored",
         }
     }

@@ -358,6 +358,68 @@ async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_wa
 }
 
 #[tokio::test]
+async fn a_message_of_somebody_who_is_denied_by_now_is_kept_until_they_are_let_in() {
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let script = "if [ -e hold ]; then exec sleep 600; else echo answered; fi";
+    let setup = Setup::for_connector(&connector).args(&["run", "--agent", "slow"]);
+    let home = setup.home();
+    let agent = json!({"kind": "command", "argv": ["/bin/sh", "-c", script], "workdir": home});
+    let setup = setup.setting("agents.slow", &agent.to_string());
+    setup.write("hold", "");
+    let mut relay = setup.start();
+    relay.wait_for_log("connected to the connector").await;
+    let verb = async |args: &[&str]| setup.verb(args).output().await.unwrap();
+    let ended = async || out(&verb(&["journal", "list", "--section", "done"]).await);
+    connector
+        .deliver(&text_event("discord", "c1", "m1", "hello"))
+        .unwrap();
+    eventually("a turn", async || {
+        out(&verb(&["journal", "list"]).await).contains("1 running")
+    })
+    .await;
+    relay.kill().await;
+    let relay = setup.start();
+    eventually("its end in the journal", async || {
+        ended().await.contains("interrupted")
+    })
+    .await;
+    fs::remove_file(home.join("hold")).unwrap();
+    let denied = verb(&["access", "deny", "discord:u1"]).await;
+    assert_eq!(code(&denied), 0, "{}", err(&denied));
+    let retry = async || verb(&["journal", "retry", "message:1"]).await;
+    let check_kept = async || {
+        let refused = retry().await;
+        assert_eq!(code(&refused), 1, "{}", out(&refused));
+        let said = err(&refused);
+        assert!(
+            said.contains("message:1 does not run again: discord:u1 is denied"),
+            "{said}"
+        );
+        assert!(
+            said.contains("access allow") && !said.contains("warning"),
+            "{said}"
+        );
+        eventually("it is as before", async || ended().await.contains("interrupted")).await;
+        let shown = out(&verb(&["journal", "show", "message:1", "--text"]).await);
+        assert!(shown.contains("hello"), "{shown}");
+    };
+    check_kept().await;
+    relay.stop().await;
+    check_kept().await;
+    let allowed = verb(&["access", "allow", "discord:u1"]).await;
+    assert_eq!(code(&allowed), 0, "{}", err(&allowed));
+    let retried = retry().await;
+    assert_eq!(code(&retried), 0, "{}", err(&retried));
+    let relay = setup.start();
+    eventually("the answer", async || {
+        let sent = connector.sent_messages();
+        sent.iter().any(|sent| sent.text.contains("answered"))
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn an_export_is_lines_of_json_and_a_private_file() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).await.journal.close().await.unwrap();

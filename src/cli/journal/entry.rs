@@ -8,10 +8,11 @@ use base64::Engine as _;
 use serde_json::{Map, Value};
 
 use super::SectionArg;
+use crate::adapter::interaction_event;
 use crate::cli::format::printable;
 use crate::store::{InboxSeq, Item, Listed, OpSeq};
 use crate::text::instant;
-use crate::wire::ConnectorFrame;
+use crate::wire::{ConnectorFrame, SessionSource};
 
 /// Kinds of ids.
 const KINDS: [&str; 3] = ["message", "op", "quarantine"];
@@ -207,6 +208,15 @@ pub(super) fn parse_item(typed: &str) -> Result<Item, String> {
 fn message_text(line: &[u8]) -> Option<String> {
     match ConnectorFrame::decode(line).ok()? {
         ConnectorFrame::Inbound { event, .. } => Some(event.text().to_owned()),
+        _ => None,
+    }
+}
+
+/// Where the message of a line comes from.
+pub(super) fn message_source(line: &[u8]) -> Option<SessionSource> {
+    match ConnectorFrame::decode(line).ok()? {
+        ConnectorFrame::Inbound { event, .. } => Some(event.source),
+        ConnectorFrame::PassthroughForward { forward, .. } => Some(interaction_event(&forward)?.source),
         _ => None,
     }
 }

@@ -14,20 +14,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use self::entry::{JournalEntry, parse_item};
+use self::entry::{JournalEntry, message_source, parse_item};
 use super::Environment;
+use super::access::stored;
 use super::caller;
 use super::exit::{self, ErrorFormat};
 use super::format::{printable, stderr, stdout};
 use super::remote::RemoteRelay;
-use crate::config::{self, Flags, LoadedConfig, Sources};
+use crate::access::{Author, EventKind, Gate};
+use crate::config::{self, AliasFiles, Flags, LoadedConfig, Settings, Sources};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
-use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Repair, Section};
+use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Repair, Section, held_by};
+use crate::wire::{NoAliases, WhatsAppAliases};
 
 /// Inspect the journal of a relay, running or not; retry or drop an entry.
 ///
-/// Exit codes: 0 done, 1 there is no such entry or no journal yet, 2 invalid usage, 75 a program without a control socket
+/// Exit codes: 0 done, 1 there is no such entry or no journal yet, or it may not be done, 2 invalid usage, 75 a program without a control socket
 /// uses the state directory (only for retry and drop), 78 the configuration or the journal cannot be used.
 #[derive(Args, Debug)]
 #[command(
@@ -77,7 +80,8 @@ enum JournalCommand {
     /// Run a message whose turn was interrupted again, or send an op again that was dropped. A running relay does it at once,
     /// another one at its next start.
     ///
-    /// The agent may have acted on an interrupted message before; running it again may repeat that.
+    /// The agent may have acted on an interrupted message before; running it again may repeat that. A message whose author may not
+    /// talk to the agent any more is not run, and is kept.
     #[command(
         after_help = "Examples:\n  hermes-relay journal retry message:12\n  hermes-relay journal retry op:3"
     )]
@@ -291,7 +295,12 @@ fn show(dir: &Path, id: Item, text: bool, as_json: bool, out: &mut impl Write) -
 }
 
 fn retry(relay: &RemoteRelay, id: Item, as_json: bool, out: &mut impl Write) -> Result<(), JournalError> {
-    let (listed, _) = read_entry(&relay.settings().state_dir, id)?;
+    let (listed, content) = read_entry(&relay.settings().state_dir, id)?;
+    if let (Item::Message(_), Some(line)) = (id, content.filter(|_| listed.state != "queued"))
+        && let Some(refusal) = refusal_without_relay(relay.settings(), &line)?
+    {
+        return Err(not_allowed(id, &refusal));
+    }
     let repaired = repair(relay, Repair::Retry, id).map_err(|error| match error {
         RepairFailure::WrongState => JournalError::new(
             exit::FAILED,
@@ -303,6 +312,7 @@ fn retry(relay: &RemoteRelay, id: Item, as_json: bool, out: &mut impl Write) -> 
             "only a message of a chat whose turn was interrupted, and an op that was sent or dropped, can be retried; queued and \
              pending entries need no retry, and a job runs again with `hermes-relay cron run`",
         ),
+        RepairFailure::NotAllowed(refusal) => not_allowed(id, &refusal),
         RepairFailure::Other(error) => error,
     })?;
     if matches!(id, Item::Message(_)) {
@@ -318,6 +328,33 @@ fn retry(relay: &RemoteRelay, id: Item, as_json: bool, out: &mut impl Write) -> 
         (RepairedBy::Relay, _) => "runs again",
     };
     print_done(id, "retry", result, as_json, out)
+}
+
+/// Why a message may not run any more, where no relay is there to say so.
+fn refusal_without_relay(settings: &Settings, line: &[u8]) -> Result<Option<String>, JournalError> {
+    let is_held = held_by(&settings.state_dir).is_ok_and(|holder| holder.is_some());
+    let Some(source) = message_source(line).filter(|_| !is_held) else {
+        return Ok(None);
+    };
+    let rows = Inspector::open(&settings.state_dir)?.access()?;
+    let gate = Gate::new(settings.access.clone(), rows.into_iter().map(stored));
+    let aliases = settings.hermes_home.as_deref().map(AliasFiles::new);
+    let aliases: &dyn WhatsAppAliases = aliases.as_ref().map_or(&NoAliases, |files| files);
+    Ok(gate.refusal(&Author::from_source(&source, aliases), EventKind::Message))
+}
+
+/// The error of a message that may not run any more.
+fn not_allowed(id: Item, refusal: &str) -> JournalError {
+    JournalError::new(
+        exit::FAILED,
+        format!(
+            "{} does not run again: {}",
+            JournalEntry::name(id),
+            printable(refusal)
+        ),
+        "it is kept; let them in with `hermes-relay access allow PLATFORM:ID`, or take them off `access.deny` in the settings file, \
+         and repeat this; `hermes-relay access list` shows the rules",
+    )
 }
 
 fn drop_entry(
@@ -373,6 +410,7 @@ fn drop_entry(
                     )
                 }),
         },
+        RepairFailure::NotAllowed(refusal) => not_allowed(id, &refusal),
         RepairFailure::Other(error) => error,
     })?;
     print_done(id, "drop", "is dropped", as_json, out)
@@ -390,6 +428,8 @@ enum RepairedBy {
 enum RepairFailure {
     /// The entry's state does not allow it.
     WrongState,
+    /// The rules do not allow it: who may not, and why.
+    NotAllowed(String),
     Other(JournalError),
 }
 
@@ -413,6 +453,9 @@ fn repair(relay: &RemoteRelay, repair: Repair, item: Item) -> Result<RepairedBy,
         Ok(_) => Ok(RepairedBy::Relay),
         Err(ClientError::NotRunning(_)) => Err(RepairFailure::Other(in_use.into())),
         Err(ClientError::Refused(refused)) if refused.code == "wrong_state" => Err(RepairFailure::WrongState),
+        Err(ClientError::Refused(refused)) if refused.code == "not_allowed" => {
+            Err(RepairFailure::NotAllowed(refused.message))
+        }
         Err(error) => Err(RepairFailure::Other(JournalError::new(
             exit::FAILED,
             format!("the running relay did not do it: {error}"),

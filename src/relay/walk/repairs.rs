@@ -5,7 +5,12 @@ use tokio::sync::oneshot;
 use crate::relay::effects::Pending;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::handle::RepairError;
-use crate::store::{Command, Item, Repair, Repaired};
+use crate::relay::ops::DurableOps;
+use crate::relay::parts::access::Starter;
+use crate::relay::parts::turns::decode_row;
+use crate::store::{Command, InboxRow, Item, Repair, Repaired, RowState};
+
+use super::arrival::event_kind;
 
 impl EventLoop {
     /// Asks the journal for the repair. An op that waits is taken back first, so that it cannot go out meanwhile.
@@ -27,14 +32,20 @@ impl EventLoop {
             });
     }
 
-    /// The repair is stored: a message waits for its turn, an op for its lane. Whoever holds the row of a dropped message learns
-    /// that it is missing when it is its turn.
+    /// The repair is stored: a message waits for its turn, an op for its lane. A message whose author may not have it run any more
+    /// is as before, so that it can be retried when they may. Whoever holds the row of a dropped message learns that it is missing
+    /// when it is its turn.
     pub fn repaired(&mut self, repaired: &Repaired, reply: oneshot::Sender<Result<(), RepairError>>) {
         let now = self.clock.now();
         let result = match repaired {
             Repaired::Message(row) => {
-                self.turns.run_again(row, now.unix_ms, &mut self.effects);
-                Ok(())
+                if let Some(refusal) = self.refusal(row) {
+                    self.end_row(row.seq, RowState::Interrupted, DurableOps::new(), None);
+                    Err(RepairError::NotAllowed(refusal))
+                } else {
+                    self.turns.run_again(row, now.unix_ms, &mut self.effects);
+                    Ok(())
+                }
             }
             Repaired::Op(row) => {
                 self.outbox.recover(row, now, &mut self.effects);
@@ -44,5 +55,15 @@ impl EventLoop {
             Repaired::Refused => Err(RepairError::Refused),
         };
         let _ = reply.send(result);
+    }
+
+    /// Why the message of a row may not run any more, as the operator reads it. A handed-over item is the operator's own.
+    fn refusal(&mut self, row: &InboxRow) -> Option<String> {
+        let mut event = decode_row(row, self.chats.labels())?;
+        self.chats.name(&mut event);
+        let author = self.access.author(Starter::Message(&event.source));
+        let command = self.commands.of(&event);
+        self.access
+            .refusal(&author, event_kind(row.kind, command.as_ref()))
     }
 }

@@ -327,6 +327,11 @@ impl AccessControl {
             self.record(author, kind, verdict, agent, now_ms);
         }
         verdict
+    /// Who may not do this any more, and why, as the operator reads it; none if they may.
+    pub fn refusal(&self, author: &Author, kind: EventKind) -> Option<String> {
+        self.gate.refusal(author, kind)
+    }
+
     }
 
     /// Whether somebody may still talk to the agent.
