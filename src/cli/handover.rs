@@ -12,8 +12,8 @@ use super::caller::Refusal;
 use super::exit::{self, errln};
 use super::format::printable;
 use super::remote::{RemoteArgs, RemoteRelay};
-use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
+use crate::serve::{ControlError, ControlRequest};
 
 /// Interval of looks at the relay.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -28,7 +28,7 @@ const MAX_ANSWER_BYTES: u64 = 64;
 /// going on alone. When you know that it is gone, run `handover --take` at the standby.
 ///
 /// Exit codes: 0 another relay is active (with `--take`: this one), 69 no relay is running here, 75 it is not the active one (with
-/// `--take`: not a standby), no other one could take over, or it took too long.
+/// `--take`: not a standby), no other one could take over, or it took too long, 78 this relay is not a member of a cluster.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay handover\n  hermes-relay handover --wait-secs 60\n  hermes-relay handover --take"
@@ -60,7 +60,7 @@ pub(super) fn run(args: &HandoverArgs, env: Environment<'_>) -> ExitCode {
         Ok(response) => response["to"].as_str().unwrap_or_default().to_owned(),
         Err(ClientError::Refused(refused)) if Refusal::of(&refused).is_none() => {
             let hint = "`hermes-relay status` shows the members; docs/scaling.md explains them";
-            return relay.fail(exit::TRY_AGAIN, printable(&refused.message), Some(hint));
+            return fail_refused(&relay, &refused, hint);
         }
         Err(error) => return relay.report(&error, None),
     };
@@ -82,6 +82,10 @@ pub(super) fn run(args: &HandoverArgs, env: Environment<'_>) -> ExitCode {
     )
 }
 
+/// What makes a relay a member of a cluster.
+const NO_CLUSTER: &str = "set `cluster.name` and `nats.url` in the settings of this relay and of another one, and restart them; \
+                          docs/scaling.md explains it";
+
 /// What a person has to know before.
 const DANGER: &str = "Take over only if the active relay is stopped or gone. If it still runs without the NATS server, two relays answer \
                       the same people until it reaches the server again; then it stops, and what it did since it lost the server \
@@ -91,10 +95,11 @@ const DANGER: &str = "Take over only if the active relay is stopped or gone. If 
 fn take(args: &HandoverArgs, relay: &RemoteRelay) -> ExitCode {
     let refused = "pass --yes to take over without confirmation";
     // Whoever is asked shall not learn afterwards that there is nothing here to take over with.
-    if let Err(error) = relay.call(&ControlRequest::Status) {
-        return relay.report(&error, None);
-    }
-    if !args.yes {
+    let is_member = match relay.call(&ControlRequest::Status) {
+        Ok(status) => !status["cluster"].is_null(),
+        Err(error) => return relay.report(&error, None),
+    };
+    if is_member && !args.yes {
         errln!("{DANGER}");
         match confirm() {
             Ok(true) => {}
@@ -108,7 +113,7 @@ fn take(args: &HandoverArgs, relay: &RemoteRelay) -> ExitCode {
     match relay.call(&ControlRequest::TakeOver) {
         Err(ClientError::Refused(refused)) if Refusal::of(&refused).is_none() => {
             let hint = "`hermes-relay status` shows the members; if the active relay is there, run `hermes-relay handover` at it";
-            return relay.fail(exit::TRY_AGAIN, printable(&refused.message), Some(hint));
+            return fail_refused(relay, &refused, hint);
         }
         Err(error @ ClientError::Refused(_)) => return relay.report(&error, None),
         // A standby that becomes active may close the connection before it has answered.
@@ -125,6 +130,15 @@ fn take(args: &HandoverArgs, relay: &RemoteRelay) -> ExitCode {
             Some("look at `hermes-relay status` and its log"),
         ),
     }
+}
+
+/// Reports why the relay refused; outside a cluster it always does. `hint` is for a member of one.
+fn fail_refused(relay: &RemoteRelay, refused: &ControlError, hint: &str) -> ExitCode {
+    let (code, hint) = match refused.code.as_str() {
+        "no_cluster" => (exit::CONFIGURATION, NO_CLUSTER),
+        _ => (exit::TRY_AGAIN, hint),
+    };
+    relay.fail(code, printable(&refused.message), Some(hint))
 }
 
 /// Looks at the relay until it is as it should be; it does not answer while it starts over.

@@ -422,11 +422,7 @@ impl ControlService {
             }
             ControlRequest::Shutdown => self.shut_down().await,
             ControlRequest::HandOver => self.hand_over().await,
-            ControlRequest::TakeOver => {
-                let message =
-                    "this relay is not a standby; `--take` is for a standby whose active relay is gone";
-                Err(ControlError::new("no_standby", message))
-            }
+            ControlRequest::TakeOver => Err(self.not_a_standby()),
             ControlRequest::Activity { agent } => {
                 let activity = answer_within(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
                 match activity.ok_or_else(no_response)? {
@@ -486,11 +482,17 @@ impl ControlService {
         }
     }
 
+    /// Why a relay that is no standby does not take over.
+    fn not_a_standby(&self) -> ControlError {
+        if self.handovers.is_none() {
+            return no_cluster();
+        }
+        let message = "this relay is not a standby; `--take` is for a standby whose active relay is gone";
+        ControlError::new("no_standby", message)
+    }
+
     async fn hand_over(&self) -> ControlResult {
-        let Some(handovers) = &self.handovers else {
-            let message = "this relay is not a member of a cluster; `cluster.name` makes it one";
-            return Err(ControlError::new("no_cluster", message));
-        };
+        let handovers = self.handovers.as_ref().ok_or_else(no_cluster)?;
         let (reply, replied) = oneshot::channel();
         handovers.try_send(reply).map_err(|_| no_response())?;
         match timeout(RELAY_TIMEOUT, replied).await {
@@ -684,6 +686,10 @@ fn refused(refusal: SubmitError) -> ControlError {
         SubmitError::NotRunning(NotRunning) => return no_response(),
     };
     ControlError::new(code, refusal.to_string())
+}
+
+fn no_cluster() -> ControlError {
+    ControlError::new("no_cluster", "this relay is not a member of a cluster")
 }
 
 fn no_response() -> ControlError {

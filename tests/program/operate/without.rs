@@ -655,3 +655,24 @@ async fn a_look_at_the_rules_makes_no_files() {
     assert_eq!((log.code, log.out.as_str()), (0, "no entries\n"), "{log:?}");
     assert!(!setup.state_dir().exists());
 }
+
+#[cfg(feature = "nats")]
+#[tokio::test]
+async fn a_hand_over_outside_a_cluster_is_an_error_of_the_settings() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let relay = connected(&setup).await;
+    for args in [&["handover"][..], &["handover", "--take"]] {
+        let refused = verb(&setup, args).await;
+        assert_eq!(refused.code, 78, "{args:?}: {refused:?}");
+        for part in [
+            "not a member of a cluster",
+            "`cluster.name`",
+            "`nats.url`",
+            "docs/scaling.md",
+        ] {
+            assert!(refused.err.contains(part), "{args:?}: {refused:?}");
+        }
+    }
+    relay.stop().await;
+}
