@@ -13,6 +13,7 @@ use super::exit::{self, ErrorFormat};
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
+use crate::store::{InspectError, Inspector};
 
 /// Which relay to call.
 #[derive(Args, Debug, Clone)]
@@ -96,6 +97,13 @@ impl RemoteRelay {
     /// Its settings.
     pub(super) fn settings(&self) -> &Settings {
         &self.loaded.settings
+    }
+
+    /// Whether there is a journal. Where there is none, whoever looks something up, or changes what must be there already, finds
+    /// nothing and makes no files.
+    pub(super) fn has_journal(&self) -> bool {
+        let opened = Inspector::open(&self.loaded.settings.state_dir);
+        !matches!(opened, Err(InspectError::NoJournal(_)))
     }
 
     /// What the environment says of the turn that started this process.

@@ -16,8 +16,8 @@ use crate::cron::schedule::{self, Near, ScheduleError, TimeZone, Timestamp};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{
-    ChangeRefusal, CronCommand, CronFiles, CronReply, InspectError, Inspector, JobChange, JobRow, OpenError,
-    RunRow, UnreadableJob, held_by,
+    ChangeRefusal, CronCommand, CronFiles, CronReply, InspectError, JobChange, JobRow, OpenError, RunRow,
+    UnreadableJob, held_by,
 };
 
 /// How many similar jobs an error names.
@@ -202,6 +202,9 @@ impl<'r> JobStore<'r> {
 
     /// Makes a change.
     pub(super) fn change(&self, change: JobChange) -> Result<CronReply, ExitCode> {
+        if let Some(job) = change.job().filter(|_| !self.relay.has_journal()) {
+            return Err(self.refused(ChangeRefusal::NoSuchJob(job.trim().to_owned())));
+        }
         let command = CronCommand::Change {
             change,
             maker: self.maker.clone(),
@@ -288,7 +291,7 @@ impl<'r> JobStore<'r> {
     }
 
     fn read(&self, command: &CronCommand) -> Result<Option<CronReply>, ExitCode> {
-        if let Err(InspectError::NoJournal(_)) = Inspector::open(&self.relay.settings().state_dir) {
+        if !self.relay.has_journal() {
             return Ok(None);
         }
         let reply = self.open()?.run(command);

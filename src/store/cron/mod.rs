@@ -246,6 +246,18 @@ pub enum JobChange {
 }
 
 impl JobChange {
+    /// The id or name of the job that it changes, which must be there.
+    pub fn job(&self) -> Option<&str> {
+        match self {
+            Self::Edit { job, .. }
+            | Self::Pause { job, .. }
+            | Self::Resume { job }
+            | Self::Remove { job }
+            | Self::Run { job } => Some(job),
+            Self::Add { .. } | Self::Import { .. } => None,
+        }
+    }
+
     /// What it does with a job, as the rules of access see it.
     fn action(&self) -> JobAction {
         match self {

@@ -658,6 +658,55 @@ async fn a_look_at_the_rules_makes_no_files() {
 
 #[cfg(feature = "nats")]
 #[tokio::test]
+#[tokio::test]
+async fn a_verb_that_finds_nothing_makes_no_files() {
+    let setup = Setup::new();
+    for args in [
+        &["cron", "show", "inbox"][..],
+        &["cron", "edit", "inbox", "--name", "mail"],
+        &["cron", "pause", "inbox"],
+        &["cron", "resume", "inbox"],
+        &["cron", "run", "inbox"],
+        &["cron", "remove", "inbox"],
+        &["cron", "runs", "inbox"],
+        &["cron", "runs"],
+        &["cron", "list"],
+        &["cron", "status"],
+        &["cron", "export", "-"],
+        &["access", "approve", "K7QWXP2M"],
+        &["access", "forget", "telegram:1"],
+        &["access", "usage"],
+        &["journal", "list"],
+        &["journal", "retry", "message:1"],
+        &["journal", "drop", "message:1", "--yes"],
+        &["sessions"],
+        &["skills", "list"],
+        &["skills", "show", "inbox"],
+        &["skills", "approve", "inbox"],
+        &["skills", "disable", "inbox"],
+        &["skills", "delete", "inbox", "--yes"],
+        &["skills", "versions", "inbox"],
+        &["data", "list"],
+        &["data", "query", "mail"],
+        &["data", "get", "1"],
+        &["data", "delete", "1", "--yes"],
+        &["notify", "--list"],
+        &["logs"],
+    ] {
+        let output = verb(&setup, args).await;
+        assert!(output.code < 2 || output.code == 69, "{args:?}: {output:?}");
+        assert!(!setup.state_dir().exists(), "{args:?}: {output:?}");
+    }
+    let unknown = verb(&setup, &["cron", "run", "inbox"]).await;
+    assert!(
+        unknown.code == 1 && unknown.err.contains("there are no jobs; `hermes-relay cron add`"),
+        "{unknown:?}"
+    );
+    let denied = Setup::new().setting("access.deny", r#"[{"platform": "telegram", "user": "1"}]"#);
+    let refused = verb(&denied, &["access", "allow", "telegram:1"]).await;
+    assert!(refused.code == 1 && !denied.state_dir().exists(), "{refused:?}");
+}
+
 async fn a_hand_over_outside_a_cluster_is_an_error_of_the_settings() {
     let connector = connector().await;
     let setup = Setup::for_connector(&connector);
