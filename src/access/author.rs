@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
+use super::gate::Reason;
 use super::identity::{PersonId, bare_whatsapp_id, canonical_id, canonical_platform, lid};
 use crate::wire::{Platform, Scalar, SessionSource, WhatsAppAliases, whatsapp_ids};
 
@@ -127,10 +128,13 @@ impl Author {
         self.people.iter().chain(&self.alike)
     }
 
-    /// The person as people read it; without an id when the event names nobody.
+    /// The person as people read it; without an id when the event names nobody, and `operator` for whoever runs the relay.
     pub fn name(&self) -> String {
-        self.person()
-            .map_or_else(|| format!("{}:", self.platform), PersonId::to_string)
+        match self.person() {
+            Some(person) => person.to_string(),
+            None if self.is_operator() => Reason::Operator.as_str().to_owned(),
+            None => format!("{}:", self.platform),
+        }
     }
 
     /// The chat's id.

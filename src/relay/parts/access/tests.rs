@@ -328,6 +328,10 @@ fn decisions_are_written_to_the_audit_log_where_there_are_rules() {
     let World {
         access, _dir: dir, ..
     } = world;
+    let operator = Author::operator();
+    world
+        .access
+        .record_question(&operator, "asked", "Run it?", "owner", NOW);
     drop(access);
     let mut events = Vec::new();
     let each = |line: &str| {
@@ -344,6 +348,7 @@ fn decisions_are_written_to_the_audit_log_where_there_are_rules() {
     ];
     assert_eq!(events, wanted, "a message is written with its turn");
     let mut silent = World::new(serde_json::Value::Null, &[]);
+        "question operator asked",
     silent.admit(&ann(), EventKind::Press);
     silent
         .access
