@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Failure;
 use crate::text::one_line;
+use crate::words::{ChatPhrase, Language};
 
 /// Options of a list; more are left out.
 const MAX_OPTIONS: usize = 200;
@@ -131,17 +132,21 @@ impl PreferenceOffer {
     }
 
     /// The options as a numbered list.
-    pub fn list(&self) -> String {
+    pub fn list(&self, language: Language) -> String {
         let is_current = |option: &PreferenceOption| self.current.as_deref() == Some(option.id.as_str());
         let mut lines: Vec<String> = (self.shown().iter().zip(1..))
             .map(|(option, number)| {
-                let mark = if is_current(option) { " (in use)" } else { "" };
-                format!("{number}. {}{mark}", option.name)
+                let name = &option.name;
+                if is_current(option) {
+                    format!("{number}. {}", language.say(ChatPhrase::OptionInUse { name }))
+                } else {
+                    format!("{number}. {name}")
+                }
             })
             .collect();
-        let more = self.options.len() - self.shown().len();
-        if more > 0 {
-            lines.push(format!("... and {more} more"));
+        let count = (self.options.len() - self.shown().len()) as u64;
+        if count > 0 {
+            lines.push(language.say(ChatPhrase::OptionsLeftOut { count }));
         }
         lines.join("\n")
     }
@@ -182,12 +187,15 @@ mod tests {
 
     #[test]
     fn a_list_is_numbered_marks_the_one_in_use_and_ends() {
-        assert_eq!(offer(&["a", "b"]).list(), "1. a\n2. b (in use)");
+        assert_eq!(offer(&["a", "b"]).list(Language::En), "1. a\n2. b (in use)");
+        assert_eq!(offer(&["a", "b"]).list(Language::De), "1. a\n2. b (aktiv)");
         let many: Vec<String> = (0..300).map(|number| format!("m{number}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        let list = offer(&many).list();
+        let list = offer(&many).list(Language::En);
         assert_eq!(list.lines().count(), MAX_SHOWN + 1);
         assert!(list.ends_with("... and 160 more"), "{list}");
+        let list = offer(&many).list(Language::De);
+        assert!(list.ends_with("... und noch 160"), "{list}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::job::{Job, JobOrigin};
+use crate::words::{ChatPhrase, Language};
 
 /// Replies that mean: deliver nothing.
 const SILENCE: [&str; 4] = ["[SILENT]", "SILENT", "NO_REPLY", "NO REPLY"];
@@ -154,9 +155,10 @@ pub const HINT: &str = "This is a scheduled job: nobody waits in a chat, and you
                         to report, reply with [SILENT] only.";
 
 /// An answer as the targets read it.
-pub fn answer_text(job: &Job, answer: &str, wrap: bool) -> String {
+pub fn answer_text(job: &Job, answer: &str, wrap: bool, language: Language) -> String {
     if wrap {
-        format!("Scheduled job: {}\n\n{answer}\n\n(job {})", job.name(), job.id())
+        let (name, id) = (job.name(), job.id());
+        language.say(ChatPhrase::JobAnswer { name, answer, id })
     } else {
         answer.to_owned()
     }
@@ -299,10 +301,15 @@ mod tests {
 
     #[test]
     fn answers_and_failures_name_their_job() {
-        assert_eq!(answer_text(&job(), "all well", false), "all well");
-        let wrapped = answer_text(&job(), "all well", true);
-        assert!(
-            wrapped.contains("report") && wrapped.contains("abc123abc123") && wrapped.contains("all well")
+        let answer = |wrap, language| answer_text(&job(), "all well", wrap, language);
+        assert_eq!(answer(false, Language::De), "all well");
+        assert_eq!(
+            answer(true, Language::En),
+            "Scheduled job: report\n\nall well\n\n(job abc123abc123)"
+        );
+        assert_eq!(
+            answer(true, Language::De),
+            "Geplanter Auftrag: report\n\nall well\n\n(Auftrag abc123abc123)"
         );
         let failed = failure_text(&job(), "no\nluck.");
         assert_eq!(

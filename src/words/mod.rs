@@ -187,12 +187,20 @@ phrases! {
     StatusWorkingWaiting { agent: &'w str, count: u64 },
     /// `/whoami`.
     WhoYouAre { person: &'w str, role: &'w str },
+    /// Somebody without an id.
+    PersonUnknown,
     /// `/usage` where there are no limits.
     NothingCounted,
     /// `/usage`.
     UsedToday { turns: &'w str, tokens: &'w str },
-    /// A number and its limit.
-    UsedOf { used: &'w str, most: &'w str },
+    /// How many turns were used.
+    TurnsUsed { count: u64 },
+    /// How many tokens were used.
+    TokensUsed { count: u64 },
+    /// How many turns were used, and their limit.
+    TurnsUsedOf { used: u64, count: u64 },
+    /// How many tokens were used, and their limit.
+    TokensUsedOf { used: u64, count: u64 },
     /// `/agent` where a route decides.
     AgentFixed { agent: &'w str },
     /// `/agent` where the project that an owner set decides.
@@ -207,6 +215,8 @@ phrases! {
     AgentChosen { agent: &'w str },
     /// The list of agents while it is empty.
     AgentNone,
+    /// The answer of a job, with its name and id.
+    JobAnswer { name: &'w str, answer: &'w str, id: &'w str },
     /// `/cron` where jobs never run.
     JobsOff,
     /// A change could not be stored.
@@ -389,6 +399,10 @@ phrases! {
     ModelUnknown { agent: &'w str },
     /// Above a list of modes, after a name that is none.
     ModeUnknown { agent: &'w str },
+    /// The model or mode in a list that is in use.
+    OptionInUse { name: &'w str },
+    /// The end of a list of models or modes that shows only the first of them.
+    OptionsLeftOut { count: u64 },
     /// Below a list of models or modes.
     ChooseByNumber { command: &'w str },
     /// A topic is new.

@@ -125,7 +125,6 @@ const NOT_FOR_CHATS: &[&str] = &[
     "Answers may use this markdown dialect: {}.",
     "The file {name} could not be passed to you.",
     "A file of the agent is too large or cannot be read.",
-    "Note: {note}.",
     "This is a scheduled job: nobody waits in a chat, and your final reply is delivered by itself.",
     "If there is nothing to report, reply with [SILENT] only.",
     // The end of a sentence that is known as a whole.
@@ -224,4 +223,44 @@ fn what_is_wrong_with_a_schedule_is_in_the_catalogue() {
             "add it to src/words/sentences.rs in all languages: {text}"
         );
     }
+}
+
+/// Why the runs of jobs fail and jobs are paused, and what is noted below an answer of `/cron`.
+#[test]
+fn what_becomes_of_jobs_is_in_the_catalogue() {
+    for english in [
+        "Note: it stays paused: discord:u1 has no access any more.",
+        "Note: saved; the scheduler has not confirmed it yet.",
+        "Note: saved; the scheduler has not taken it yet; will retry.",
+        "Note: saved; it runs at its time while I am running.",
+        "j1 tea: every 5m, paused: its time was past when it was imported",
+        "j1 tea: every 5m, paused: discord:u1 may not use the agent llm",
+        "The scheduled job `tea` (j1) failed: the person who made this job has no access any more; it is paused.",
+        "The scheduled job `tea` (j1) failed: the person who made this job has used up a limit.",
+        "The scheduled job `tea` (j1) failed: the person who made this job may not use the agent llm; it is paused.",
+        "The scheduled job `tea` (j1) failed: there is no agent `llm`.",
+        "The scheduled job `tea` (j1) failed: the journal could not store the run.",
+        "The scheduled job `tea` (j1) failed: the journal could not store that it began.",
+        "The scheduled job `tea` (j1) failed: it took longer than 600 s.",
+        "The scheduled job `tea` (j1) failed: the agent gave no answer.",
+        "The scheduled job `tea` (j1) failed: the job has no prompt; this relay runs prompts, not scripts.",
+        "The scheduled job `tea` (j1) failed: its skills cannot be read.",
+        "The scheduled job `tea` (j1) failed: there is no skill `tea`.",
+        "The scheduled job `tea` (j1) failed: the skill `tea` cannot be read; the relay's log says why.",
+        "The scheduled job `tea` (j1) failed: the skill `tea` is Draft, not Approved.",
+    ] {
+        let german = Language::De.reword(english).into_owned();
+        let is_english = |word: &str| ["the", "is", "its", "has", "it", "saved;", "there"].contains(&word);
+        assert!(
+            german != english && !german.split_whitespace().any(is_english),
+            "{english}: {german}"
+        );
+    }
+    assert_eq!(
+        Language::De.reword(
+            "The scheduled job `tea` (j1) failed: the person who made this job may not use the agent llm; it is paused."
+        ),
+        "Der geplante Auftrag `tea` (j1) ist gescheitert: die Person, die diesen Auftrag angelegt hat, darf den Agenten llm nicht \
+         benutzen; er ist pausiert."
+    );
 }

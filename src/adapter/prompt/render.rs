@@ -235,7 +235,11 @@ pub(super) fn undecided(open: &[&OpenQuestion], language: Language) -> String {
     } else {
         PhraseKey::SeveralOpen
     });
-    let how: Vec<String> = open.iter().take(MAX_NAMED).map(|open| by_code(open)).collect();
+    let how: Vec<String> = open
+        .iter()
+        .take(MAX_NAMED)
+        .map(|open| by_code(open, language))
+        .collect();
     let more = if open.len() > MAX_NAMED { ", ..." } else { "" };
     let codes = &format!("{}{more}", how.join(", "));
     let how = language.say(ChatPhrase::AnswerByCode { codes });
@@ -246,10 +250,10 @@ pub(super) fn undecided(open: &[&OpenQuestion], language: Language) -> String {
 const MAX_NAMED: usize = 4;
 
 /// How a question is answered by its code.
-fn by_code(open: &OpenQuestion) -> String {
-    let code = open.code;
+fn by_code(open: &OpenQuestion, language: Language) -> String {
+    let (code, or) = (open.code, language.plain(PhraseKey::HelpOr));
     match open.kind {
-        QuestionKind::Approval => format!("/approve {code} or /deny {code}"),
+        QuestionKind::Approval => format!("/approve {code} {or} /deny {code}"),
         QuestionKind::Choice => format!("{code} 1"),
     }
 }

@@ -382,7 +382,8 @@ impl EventLoop {
             None if target::is_silent(text) => None,
             None => {
                 let wrap = self.scheduler.settings().wrap_response;
-                Some(target::answer_text(&run.job, text, wrap))
+                let language = self.settings.chat.language;
+                Some(target::answer_text(&run.job, text, wrap, language))
             }
         };
         let (ops, delivery_error) = self.plan_answer(&run.job, message.as_deref());

@@ -89,10 +89,11 @@ impl EventLoop {
     ) -> Vec<DurableAction> {
         let entries = offer.shown().iter();
         let entries = entries.map(|option| (option.name.clone(), format!("/{name} {}", option.id)));
-        let how = self.language(place.0, place.1).say(ChatPhrase::ChooseByNumber {
+        let language = self.language(place.0, place.1);
+        let how = language.say(ChatPhrase::ChooseByNumber {
             command: &format!("/{name}"),
         });
-        let text = format!("{head}\n{}\n{how}", offer.list());
+        let text = format!("{head}\n{}\n{how}", offer.list(language));
         let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
         self.show_list(&text, entries.collect(), asked_by, session, place)
     }

@@ -803,3 +803,21 @@ fn a_question_can_be_withdrawn_before_it_is_shown() {
         PromptStep::Nothing
     );
 }
+
+#[test]
+fn how_to_answer_by_a_code_is_said_in_the_language_of_the_reader() {
+    let plain = descriptor(&["send"]);
+    let mut prompts = prompts();
+    let mut german = request(1, "dm");
+    german.facts.language = Some("de".into());
+    let opened = prompts.open(german, &on(Some(&plain)), secs(0)).unwrap();
+    prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+    let matched = match_text(&prompts, &session(), "ann", "/approve", None, secs(1));
+    let Some(TypedMatch::Undecided(notice)) = matched else {
+        panic!("words came too soon")
+    };
+    let Action::Send { content, .. } = &notice.action else {
+        panic!("{notice:?}")
+    };
+    assert!(content.contains("/approve A1 oder /deny A1"), "{content}");
+}

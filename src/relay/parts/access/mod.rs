@@ -298,18 +298,16 @@ impl AccessControl {
         let (turns, tokens) = self.limits.today(&person, now_ms);
         let role = self.gate.role(author).unwrap_or_default();
         let limits = &self.gate.settings().limits;
-        let of = |used: u64, limit: &Option<ByRole>| {
-            let used = used.to_string();
-            match limit.as_ref().and_then(|limit| limit.of(role)) {
-                Some(most) => {
-                    let (used, most) = (&used, &most.to_string());
-                    language.say(ChatPhrase::UsedOf { used, most })
-                }
-                None => used,
-            }
+        let most = |limit: &Option<ByRole>| limit.as_ref().and_then(|limit| limit.of(role));
+        let turns = match most(&limits.turns_per_day) {
+            Some(count) => ChatPhrase::TurnsUsedOf { used: turns, count },
+            None => ChatPhrase::TurnsUsed { count: turns },
         };
-        let turns = &of(turns, &limits.turns_per_day);
-        let tokens = &of(tokens, &limits.tokens_per_day);
+        let tokens = match most(&limits.tokens_per_day) {
+            Some(count) => ChatPhrase::TokensUsedOf { used: tokens, count },
+            None => ChatPhrase::TokensUsed { count: tokens },
+        };
+        let (turns, tokens) = (&language.say(turns), &language.say(tokens));
         language.say(ChatPhrase::UsedToday { turns, tokens })
     }
 
@@ -327,11 +325,11 @@ impl AccessControl {
             self.record(author, kind, verdict, agent, now_ms);
         }
         verdict
+    }
+
     /// Who may not do this any more, and why, as the operator reads it; none if they may.
     pub fn refusal(&self, author: &Author, kind: EventKind) -> Option<String> {
         self.gate.refusal(author, kind)
-    }
-
     }
 
     /// Whether somebody may still talk to the agent.
@@ -390,9 +388,10 @@ impl AccessControl {
 
     /// What `/whoami` answers.
     pub fn describe(&self, author: &Author, language: Language) -> String {
-        let person = author
-            .person()
-            .map_or_else(|| "unknown".to_owned(), PersonId::to_string);
+        let person = author.person().map_or_else(
+            || language.plain(PhraseKey::PersonUnknown).to_owned(),
+            PersonId::to_string,
+        );
         let role = self.gate.role(author).map_or("none", Role::as_str);
         let person = &person;
         language.say(ChatPhrase::WhoYouAre { person, role })

@@ -187,7 +187,10 @@ fn a_turn_begins_with_an_agent_of_its_author_within_the_day() {
     }
     assert_eq!(world.usage(), [("llm".to_owned(), 0, 7)]);
     let used = world.access.describe_usage(&ann(), Language::default(), NOW);
-    assert!(used.contains("3 of 3") && used.contains("17"), "{used}");
+    assert!(
+        used.contains("3 of 3 turns") && used.contains("17 tokens"),
+        "{used}"
+    );
     assert_eq!(world.access.agents(&ann()), Some(vec!["llm".to_owned()]));
     let operator = Author::operator();
     let role = world
@@ -325,13 +328,13 @@ fn decisions_are_written_to_the_audit_log_where_there_are_rules() {
     world
         .access
         .record_question(&ann(), "decided", "Run it?", "once", NOW);
-    let World {
-        access, _dir: dir, ..
-    } = world;
     let operator = Author::operator();
     world
         .access
         .record_question(&operator, "asked", "Run it?", "owner", NOW);
+    let World {
+        access, _dir: dir, ..
+    } = world;
     drop(access);
     let mut events = Vec::new();
     let each = |line: &str| {
@@ -345,10 +348,10 @@ fn decisions_are_written_to_the_audit_log_where_there_are_rules() {
         "message slack:eve refused",
         "press slack:ann allowed",
         "question slack:ann decided",
+        "question operator asked",
     ];
     assert_eq!(events, wanted, "a message is written with its turn");
     let mut silent = World::new(serde_json::Value::Null, &[]);
-        "question operator asked",
     silent.admit(&ann(), EventKind::Press);
     silent
         .access
@@ -358,4 +361,56 @@ fn decisions_are_written_to_the_audit_log_where_there_are_rules() {
     } = silent;
     drop(access);
     crate::store::AuditFile::read(dir.path(), |line| panic!("{line}")).unwrap();
+}
+
+#[test]
+fn usage_takes_the_plural_of_its_numbers_and_the_language_of_its_reader() {
+    let used = |limits: serde_json::Value, (turns, tokens): (u64, u64), language| {
+        let access = json!({"mode": "list", "people": people(), "limits": limits});
+        let mut world = World::new(access, &[]);
+        world.access.limits.restore(
+            &PersonId::parse("slack:ann").unwrap(),
+            NOW.div_euclid(DAY_MS),
+            turns,
+            tokens,
+        );
+        world.access.describe_usage(&ann(), language, NOW)
+    };
+    for (limits, numbers, language, text) in [
+        (
+            json!({}),
+            (1, 1),
+            Language::En,
+            "Today you have used 1 turn and 1 token.",
+        ),
+        (
+            json!({}),
+            (0, 2),
+            Language::En,
+            "Today you have used 0 turns and 2 tokens.",
+        ),
+        (
+            json!({"turns_per_day": 20}),
+            (1, 2),
+            Language::En,
+            "Today you have used 1 of 20 turns and 2 tokens.",
+        ),
+        (
+            json!({"tokens_per_day": 500}),
+            (1, 21),
+            Language::De,
+            "Heute hast du 1 Antwort und 21 von 500 Token verbraucht.",
+        ),
+    ] {
+        assert_eq!(used(limits, numbers, language), text);
+    }
+}
+
+#[test]
+fn somebody_without_an_id_reads_that_in_their_language() {
+    let world = World::new(serde_json::Value::Null, &[]);
+    let source = SessionSource::from_value(&json!({"platform": "slack", "chat_id": "C1"})).unwrap();
+    let nobody = Author::from_source(&source, &NoAliases);
+    let said = world.access.describe(&nobody, Language::De);
+    assert!(said.starts_with("Du bist unbekannt."), "{said}");
 }
