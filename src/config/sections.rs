@@ -144,7 +144,7 @@ section! {
         pub ping_interval_secs: u64 = 30, range(1..=MAX_SECS);
         /// Reconnect if nothing was received for this long.
         pub dead_after_secs: u64 = 60, range(1..=MAX_SECS);
-        /// Maximum length of a line; a longer one is quarantined and acknowledged.
+        /// Maximum length of a line; a longer one is not decoded, and with a `bufferId` quarantined and acknowledged.
         pub max_line_bytes: usize = 1_048_576, range(4096..=MAX_SIZE);
         /// Maximum size of a WebSocket message; a larger one closes the connection.
         pub max_message_bytes: usize = 33_554_432, range(4096..=MAX_SIZE);
