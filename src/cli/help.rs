@@ -173,10 +173,6 @@ mod tests {
                 check(below, &name);
             }
             for option in ["config", "state_dir", "json", "log_level"] {
-                // `dev` has a `--json` of its own, for `--smoke`.
-                if (name.as_str(), option) == (" hermes-relay dev replay", "json") {
-                    continue;
-                }
                 let is_known = command.get_arguments().any(|arg| arg.get_id() == option);
                 assert!(is_known, "{name} has no {option}");
             }

@@ -336,19 +336,25 @@ impl ProcessEnv<'_> {
     }
 }
 
-/// The command that was typed, unless it prints JSON.
+/// The command that was typed with `--json`, unless it prints JSON: its help has the option then, or that of a command above, for
+/// all below.
 fn words_without_json(typed: &ArgMatches) -> Option<String> {
     let program = Cli::command();
     let (mut command, mut below, mut words) = (&program, typed, Vec::new());
+    let asks = |typed: &ArgMatches| matches!(typed.try_get_one::<bool>("json"), Ok(Some(true)));
+    let mut is_asked = asks(typed);
     while let Some((name, matches)) = below.subcommand() {
         command = command.find_subcommand(name)?;
-        if command.get_arguments().any(|arg| arg.get_id() == "json") {
-            return None;
-        }
         words.push(name);
         below = matches;
+        is_asked |= asks(below);
+        let is_last = below.subcommand().is_none();
+        let mut options = command.get_arguments().filter(|arg| arg.get_id() == "json");
+        if options.any(|arg| !arg.is_hide_set() && (is_last || arg.is_global_set())) {
+            return None;
+        }
     }
-    Some(words.join(" "))
+    is_asked.then(|| words.join(" "))
 }
 
 /// The verb of these words, the program's name first; or the exit code, with what there is to say printed.
@@ -361,10 +367,8 @@ fn parse(words: &[OsString]) -> Result<Verb, ExitCode> {
         .try_get_matches_from(words)
         .or_else(|_| help::command().try_get_matches_from(words));
     let parsed = matches.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
-    let (Cli { global, verb }, matches) = parsed.map_err(|error| unknown_verb::report(words, &error))?;
-    if global.json
-        && let Some(words) = words_without_json(&matches)
-    {
+    let (Cli { verb, .. }, matches) = parsed.map_err(|error| unknown_verb::report(words, &error))?;
+    if let Some(words) = words_without_json(&matches) {
         return Err(exit::fail(
             exit::USAGE,
             format!("`hermes-relay {words}` prints nothing as JSON"),

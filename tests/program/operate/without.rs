@@ -308,6 +308,8 @@ async fn global_options_work_before_and_after_the_command() {
         &["agents", "test", "echo", "--json"],
         &["logs", "--json"],
         &["service", "install", "--dry-run", "--json"],
+        &["dev", "replay", "wire.jsonl", "--json"],
+        &["--json", "dev", "replay", "wire.jsonl"],
     ] {
         let refused = verb(&setup, args).await;
         assert_eq!(
@@ -656,8 +658,6 @@ async fn a_look_at_the_rules_makes_no_files() {
     assert!(!setup.state_dir().exists());
 }
 
-#[cfg(feature = "nats")]
-#[tokio::test]
 #[tokio::test]
 async fn a_verb_that_finds_nothing_makes_no_files() {
     let setup = Setup::new();
@@ -707,6 +707,8 @@ async fn a_verb_that_finds_nothing_makes_no_files() {
     assert!(refused.code == 1 && !denied.state_dir().exists(), "{refused:?}");
 }
 
+#[cfg(feature = "nats")]
+#[tokio::test]
 async fn a_hand_over_outside_a_cluster_is_an_error_of_the_settings() {
     let connector = connector().await;
     let setup = Setup::for_connector(&connector);

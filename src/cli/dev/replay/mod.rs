@@ -40,6 +40,9 @@ pub(super) struct ReplayArgs {
     /// Agent from the settings, or a built-in one [default: as for `run`].
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+    /// That of `dev` is for `--smoke`; this one is refused, as behind every command that prints nothing as JSON.
+    #[arg(long, hide = true)]
+    json: bool,
 }
 
 /// Maximum pause between two frames.
