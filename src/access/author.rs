@@ -123,6 +123,17 @@ impl Author {
         self.people.first()
     }
 
+    /// The person by each of their ids, the one that the event names first; empty when it names nobody. Who is looked up by all of
+    /// them is the same person in every spelling.
+    pub fn people(&self) -> &[PersonId] {
+        &self.people
+    }
+
+    /// Whether this is an id of the person, in any spelling.
+    pub fn has_id(&self, id: &str) -> bool {
+        self.people.contains(&PersonId::new(&self.platform, id))
+    }
+
     /// The person by each of their ids, and by those that may be theirs.
     pub fn known_as(&self) -> impl Iterator<Item = &PersonId> {
         self.people.iter().chain(&self.alike)

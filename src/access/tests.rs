@@ -140,6 +140,36 @@ fn the_operator_reads_who_may_not_and_why() {
 }
 
 #[test]
+fn an_id_is_its_author_s_in_every_spelling_and_by_every_alias() {
+    struct Known;
+    impl WhatsAppAliases for Known {
+        fn aliases_of(&self, id: &str) -> Vec<String> {
+            match id {
+                "9000" => vec!["4912345".to_owned()],
+                "4912345" => vec!["9000".to_owned()],
+                _ => Vec::new(),
+            }
+        }
+    }
+    let author = |id: &str, aliases| Author::new(&Platform::WHATSAPP, [id.into()], [], false, aliases);
+    let spellings = [
+        "4912345@s.whatsapp.net",
+        "4912345:12@s.whatsapp.net",
+        "+4912345",
+        "9000@lid",
+    ];
+    for id in spellings {
+        let known = author(id, &Known);
+        assert!(spellings.iter().all(|other| known.has_id(other)), "{id}");
+        assert!(!known.has_id("4912346") && !known.has_id(""), "{id}");
+    }
+    assert!(
+        !author("9000@lid", &NoAliases).has_id("9000"),
+        "a number of somebody else"
+    );
+}
+
+#[test]
 fn people_are_matched_by_all_their_ids_on_their_own_platform() {
     struct Known;
     impl WhatsAppAliases for Known {

@@ -14,7 +14,7 @@ use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::messages::{MessageKey, MessageLine};
-use super::parts::quiet::QuietPerson;
+use super::parts::quiet::QuietKey;
 use super::parts::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer, UnsaidEnd};
@@ -121,7 +121,7 @@ pub(super) enum Pending {
     /// Ops outside a turn's end are being committed; the outbox holds them.
     Ops(Option<oneshot::Sender<Result<(), SendError>>>),
     /// Somebody's quiet hours are being read.
-    Quiet(QuietPerson, QuietWaiter),
+    Quiet(QuietKey, QuietWaiter),
     /// Which agent was chosen for a session is being read.
     AgentChoice(SessionKey, AgentWaiter),
     /// Which project a chat or a thread has is being read.

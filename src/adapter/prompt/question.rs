@@ -199,10 +199,10 @@ impl Responders {
     }
 
     pub(super) fn includes(&self, person: &Person) -> bool {
-        match (self, person.id.as_deref()) {
-            (Self::Anyone, _) | (Self::DirectPeer(_), None) => true,
-            (Self::Only(author) | Self::DirectPeer(author), Some(id)) => author == id,
-            (Self::Only(_), None) => false,
+        match self {
+            Self::Anyone => true,
+            Self::DirectPeer(_) if person.id.is_none() => true,
+            Self::Only(author) | Self::DirectPeer(author) => person.is(author),
         }
     }
 }

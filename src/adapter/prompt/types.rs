@@ -198,15 +198,23 @@ pub struct Person {
     pub id: Option<String>,
     /// The person's display name.
     pub name: Option<String>,
+    /// Every id that the person is known by, in the form that ids are compared in.
+    pub known_as: Vec<String>,
 }
 
 impl Person {
-    /// The author of a message.
+    /// The author of a message, by the id that it names.
     pub fn from_source(source: &SessionSource) -> Self {
         Self {
             id: text(source.user_id.as_ref()),
             name: text(source.user_name.as_ref()),
+            known_as: Vec::new(),
         }
+    }
+
+    /// Whether this is an id of the person.
+    pub(super) fn is(&self, id: &str) -> bool {
+        self.id.as_deref() == Some(id) || self.known_as.iter().any(|known| known == id)
     }
 }
 

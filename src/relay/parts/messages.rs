@@ -7,6 +7,7 @@ use std::hash::BuildHasher as _;
 
 use smol_str::SmolStr;
 
+use crate::access::{Author, PersonId};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::collections::BoundedCache;
 use crate::store::{InboxKind, InboxSeq};
@@ -180,12 +181,12 @@ impl Messages {
     pub fn set_last(
         &mut self,
         session: &SessionKey,
-        facts: &ChatFacts,
+        author: &Author,
         key: MessageKey,
         (row, attempt): (InboxSeq, u32),
         message: MessageLine,
     ) {
-        let person = person(session, facts);
+        let person = self.person(session, author);
         let newest = self.last.peek(&person).map(|last| last.row);
         if attempt > 1 && newest.is_some_and(|newest| newest >= row) {
             return;
@@ -208,9 +209,10 @@ impl Messages {
     }
 
     /// The message of a row was withdrawn before its agent ran: the last one is the one before.
-    pub fn unset_last(&mut self, session: &SessionKey, facts: &ChatFacts, row: InboxSeq) {
+    pub fn unset_last(&mut self, session: &SessionKey, author: &Author, row: InboxSeq) {
         let id = self.rows.peek(&row).and_then(|row| row.id);
-        if let Some(last) = self.last.get_mut(&person(session, facts))
+        let person = self.person(session, author);
+        if let Some(last) = self.last.get_mut(&person)
             && id.is_some()
             && last.id == id
         {
@@ -222,11 +224,12 @@ impl Messages {
     pub fn edit_last(
         &mut self,
         session: &SessionKey,
-        facts: &ChatFacts,
+        author: &Author,
         key: MessageKey,
         message: MessageLine,
     ) {
-        if let Some(last) = self.last.get_mut(&person(session, facts))
+        let person = self.person(session, author);
+        if let Some(last) = self.last.get_mut(&person)
             && last.id.is_some()
             && last.id == key.id
         {
@@ -240,9 +243,24 @@ impl Messages {
         self.interrupted.iter().copied()
     }
 
-    /// The last message of the person who wrote last in a chat.
-    pub fn last(&mut self, session: &SessionKey, facts: &ChatFacts) -> Option<MessageLine> {
-        self.last.get(&person(session, facts))?.message.clone()
+    /// The last message of a person in a session.
+    pub fn last(&mut self, session: &SessionKey, author: &Author) -> Option<MessageLine> {
+        let person = self.person(session, author);
+        self.last.get(&person)?.message.clone()
+    }
+
+    /// What the last message of a person is remembered by: the id of theirs that the newest one has, else the one that they write with.
+    fn person(&self, session: &SessionKey, author: &Author) -> (SessionKey, SmolStr) {
+        let key = |person: &PersonId| (session.clone(), SmolStr::from(person.user()));
+        match author.people() {
+            [] => (session.clone(), SmolStr::default()),
+            [only] => key(only),
+            people => {
+                let row = |key: &(SessionKey, SmolStr)| self.last.peek(key).map(|last| last.row);
+                let known = people.iter().map(key).filter(|key| row(key).is_some());
+                known.max_by_key(row).unwrap_or_else(|| key(&people[0]))
+            }
+        }
     }
 }
 
@@ -250,15 +268,12 @@ fn remembered(message: MessageLine) -> Option<MessageLine> {
     (message.line.len() <= MAX_LAST_BYTES).then_some(message)
 }
 
-fn person(session: &SessionKey, facts: &ChatFacts) -> (SessionKey, SmolStr) {
-    (session.clone(), facts.user_id.clone().unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::wire::{NoAliases, OwnPlatforms, Platform, WhatsAppAliases};
 
     fn event(id: &str, text: &str) -> MessageEvent {
         let event = json!({
@@ -307,11 +322,14 @@ mod tests {
         assert_eq!(gists, [Some("a"), Some("do this"), None]);
     }
 
-    fn facts(user: &str) -> ChatFacts {
-        ChatFacts {
-            user_id: Some(user.into()),
-            ..ChatFacts::default()
-        }
+    /// The author of a message on a platform.
+    fn on(platform: &str, user: &str, aliases: &dyn WhatsAppAliases) -> Author {
+        let platform = Platform::named(platform, &OwnPlatforms::default());
+        Author::new(&platform, [user.into()], [], false, aliases)
+    }
+
+    fn author(user: &str) -> Author {
+        on("discord", user, &NoAliases)
     }
 
     fn line(text: &str) -> MessageLine {
@@ -332,12 +350,47 @@ mod tests {
             (2, &long, None),
             (3, "more", Some("more")),
         ] {
-            messages.set_last(&session, &facts("u"), key, (InboxSeq(row), 1), line(text));
-            let found = messages.last(&session, &facts("u")).map(|last| last.line);
+            messages.set_last(&session, &author("u"), key, (InboxSeq(row), 1), line(text));
+            let found = messages.last(&session, &author("u")).map(|last| last.line);
             assert_eq!(found.as_deref(), last.map(str::as_bytes));
         }
-        assert!(messages.last(&session, &facts("v")).is_none());
-        assert!(messages.last(&SessionKey::from_text("t"), &facts("u")).is_none());
+        assert!(messages.last(&session, &author("v")).is_none());
+        assert!(messages.last(&SessionKey::from_text("t"), &author("u")).is_none());
+    }
+
+    #[test]
+    fn the_last_message_is_that_of_the_person_whichever_of_their_ids_they_write_with() {
+        struct Ann;
+        impl WhatsAppAliases for Ann {
+            fn aliases_of(&self, id: &str) -> Vec<String> {
+                match id {
+                    "491701111" => vec!["9000".to_owned()],
+                    "9000" => vec!["491701111".to_owned()],
+                    _ => Vec::new(),
+                }
+            }
+        }
+        let mut messages = Messages::new();
+        let session = SessionKey::from_text("s");
+        let people = [
+            "491701111@s.whatsapp.net",
+            "491701111:12@s.whatsapp.net",
+            "9000@lid",
+        ];
+        let people = people.map(|id| on("whatsapp", id, &Ann));
+        // Each was also somebody of their own before they were known to be one person.
+        let before = ["491701111", "9000@lid"].map(|id| on("whatsapp", id, &NoAliases));
+        for (row, writer) in (1..).zip(before.iter().chain(&people).chain(people.iter().rev())) {
+            let key = messages.key(&event(&row.to_string(), "a"));
+            let text = row.to_string();
+            messages.set_last(&session, writer, key, (InboxSeq(row), 1), line(&text));
+            for reader in people.iter().filter(|_| row > 1) {
+                let last = messages.last(&session, reader).unwrap().line;
+                assert_eq!(*last, *text.as_bytes(), "{writer:?} {reader:?}");
+            }
+        }
+        let other = on("whatsapp", "9000", &NoAliases);
+        assert!(messages.last(&session, &other).is_none());
     }
 
     #[test]
@@ -357,12 +410,12 @@ mod tests {
             let text = id.to_string();
             messages.set_last(
                 &session,
-                &facts("u"),
+                &author("u"),
                 keys[id],
                 (InboxSeq(row), attempt),
                 line(&text),
             );
-            let found = messages.last(&session, &facts("u")).unwrap().line;
+            let found = messages.last(&session, &author("u")).unwrap().line;
             assert_eq!(*found, *last.to_string().as_bytes(), "{id} {row} {attempt}");
         }
     }
@@ -375,12 +428,12 @@ mod tests {
         for (row, key) in (1..).zip(keys) {
             messages.learn(key, &session, InboxSeq(row), None);
             let turn = (InboxSeq(row), 1);
-            messages.set_last(&session, &facts("u"), key, turn, line(&row.to_string()));
+            messages.set_last(&session, &author("u"), key, turn, line(&row.to_string()));
         }
         let mut last = |row| {
-            messages.unset_last(&session, &facts("u"), InboxSeq(row));
+            messages.unset_last(&session, &author("u"), InboxSeq(row));
             messages
-                .last(&session, &facts("u"))
+                .last(&session, &author("u"))
                 .map(|last| last.line.to_vec())
         };
         assert_eq!(last(9).as_deref(), Some(&b"3"[..]), "it is not known");
@@ -392,7 +445,7 @@ mod tests {
     fn only_whoever_sent_an_interaction_sees_that_an_answer_is_coming() {
         let mut messages = Messages::new();
         let source = event("7", "a").source;
-        let (chat, mut facts) = (ChatId::from_source(&source), facts("u"));
+        let (chat, mut facts) = (ChatId::from_source(&source), ChatFacts::default());
         facts.message_id = Some("7".into());
         messages.await_answer(InboxSeq(1), InboxKind::Forward, &chat, &facts);
         messages.await_answer(InboxSeq(2), InboxKind::Inbound, &chat, &facts);
@@ -413,10 +466,10 @@ mod tests {
             (key, messages.key(&event("1", "b")), false),
             (nameless, nameless, false),
         ] {
-            messages.set_last(&session, &facts("u"), last, (InboxSeq(1), 1), line("a"));
-            messages.edit_last(&session, &facts("v"), edited, line("c"));
-            messages.edit_last(&session, &facts("u"), edited, line("b"));
-            let found = messages.last(&session, &facts("u")).unwrap().line;
+            messages.set_last(&session, &author("u"), last, (InboxSeq(1), 1), line("a"));
+            messages.edit_last(&session, &author("v"), edited, line("c"));
+            messages.edit_last(&session, &author("u"), edited, line("b"));
+            let found = messages.last(&session, &author("u")).unwrap().line;
             assert_eq!(*found, *(if is_changed { b"b" } else { b"a" }));
         }
     }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::adapter::prompt::ButtonPress;
 use crate::adapter::{ChatId, ListButton};
-use crate::wire::{MessageEvent, Scalar, SessionKey};
+use crate::wire::{MessageEvent, SessionKey};
 
 /// Lists whose buttons are remembered.
 const MAX_LISTS: usize = 256;
@@ -82,9 +82,13 @@ impl Pickers {
         (id, buttons)
     }
 
-    /// The command that a message chooses, if it is a choice from a list.
-    pub fn command(&self, session: &SessionKey, event: &MessageEvent) -> Option<String> {
-        let by = event.source.user_id.as_ref().map(Scalar::as_str);
+    /// The command that a message chooses, if it is a choice from a list; `is_own` says whether an id is its author's.
+    pub fn command(
+        &self,
+        session: &SessionKey,
+        event: &MessageEvent,
+        is_own: impl FnOnce(&str) -> bool,
+    ) -> Option<String> {
         let (picker, number) = if event.prompt_response.is_some() {
             let press = ButtonPress::from_event(event)?;
             let mut lists = self.lists.iter();
@@ -103,7 +107,7 @@ impl Pickers {
         let may_choose = picker
             .asked_by
             .as_deref()
-            .is_none_or(|asked| by.is_none_or(|by| by == asked));
+            .is_none_or(|asked| event.source.user_id.is_none() || is_own(asked));
         picker.commands.get(number).filter(|_| may_choose).cloned()
     }
 
@@ -152,14 +156,17 @@ mod tests {
     #[test]
     fn a_bare_number_is_a_choice_while_the_list_is_the_last_message() {
         let (mut pickers, session, _) = opened();
-        let chosen = |pickers: &Pickers, user, text| pickers.command(&session, &message(user, text, None));
+        let chosen = |pickers: &Pickers, user, text| {
+            pickers.command(&session, &message(user, text, None), |id| id == user)
+        };
         assert_eq!(chosen(&pickers, "ann", " 2 ").as_deref(), Some("/model b"));
         for text in ["0", "3", "two", "2.", ""] {
             assert_eq!(chosen(&pickers, "ann", text), None, "{text}");
         }
         assert_eq!(chosen(&pickers, "bob", "2"), None, "somebody else's list");
         let elsewhere = SessionKey::from_text("t");
-        assert_eq!(pickers.command(&elsewhere, &message("ann", "2", None)), None);
+        let of_ann = message("ann", "2", None);
+        assert_eq!(pickers.command(&elsewhere, &of_ann, |_| true), None);
         pickers.passed(&session);
         assert_eq!(chosen(&pickers, "ann", "2"), None);
     }
@@ -169,7 +176,7 @@ mod tests {
         let (mut pickers, session, id) = opened();
         pickers.passed(&session);
         let press = |id: &str, option: &str| Some(json!({"prompt_id": id, "option_id": option}));
-        let chosen = |user, press| pickers.command(&session, &message(user, "", press));
+        let chosen = |user, press| pickers.command(&session, &message(user, "", press), |id| id == user);
         assert_eq!(chosen("ann", press(&id, "o0")).as_deref(), Some("/model a"));
         assert_eq!(chosen("bob", press(&id, "o0")), None);
         assert_eq!(chosen("ann", press(&id, "o2")), None);

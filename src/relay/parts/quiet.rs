@@ -1,11 +1,13 @@
 //! Hours in which nothing rings: those of everybody, and those that people chose for themselves.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use smol_str::{SmolStr, SmolStrBuilder};
 
-use crate::adapter::{ChatFacts, ChatId, QuietHours};
+use crate::access::{Author, PersonId};
+use crate::adapter::QuietHours;
 use crate::collections::BoundedCache;
 use crate::store::QUIET_HOURS;
 
@@ -44,38 +46,86 @@ impl QuietChoice {
     }
 }
 
-/// A person as far as their quiet hours matter: the key under which the journal has them.
-pub type QuietPerson = Arc<str>;
+/// The key under which the journal has the quiet hours of a person, by one of their ids.
+pub type QuietKey = Arc<str>;
 
-/// The author of a chat's last message, as a [`QuietPerson`]; `None` for nobody.
-pub fn quiet_person(chat: &ChatId, facts: &ChatFacts) -> Option<SmolStr> {
-    let mut person = SmolStrBuilder::new();
-    for part in [&chat.platform, ":", facts.user_id.as_deref()?, QUIET_HOURS] {
-        person.push_str(part);
+/// A person as far as their quiet hours matter: what their key may be, by each of their ids. What they choose is kept under the first.
+#[derive(Clone, Debug, Default)]
+pub struct QuietPerson(SmallVec<[SmolStr; 2]>);
+
+impl QuietPerson {
+    /// Somebody by every id that they are known by; at last by the first in the platform's spelling, as earlier versions had it.
+    pub fn new(author: &Author) -> Self {
+        let mut keys: SmallVec<[SmolStr; 2]> = author.people().iter().map(key_of).collect();
+        if let Some(id) = author.ids.first() {
+            let own = key(&author.platform, id);
+            if !keys.contains(&own) {
+                keys.push(own);
+            }
+        }
+        Self(keys)
     }
-    Some(person.finish())
+
+    /// Whether it is nobody.
+    pub fn is_nobody(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+fn key(platform: &str, id: &str) -> SmolStr {
+    let mut key = SmolStrBuilder::new();
+    for part in [platform, ":", id, QUIET_HOURS] {
+        key.push_str(part);
+    }
+    key.finish()
+}
+
+fn key_of(person: &PersonId) -> SmolStr {
+    key(person.platform(), person.user())
+}
+
+/// The key in the form that ids are compared in.
+fn canonical(kept: &str) -> Option<SmolStr> {
+    let (platform, id) = kept.strip_suffix(QUIET_HOURS)?.split_once(':')?;
+    Some(key_of(&PersonId::new(platform, id)))
 }
 
 /// Who is not rung when.
 #[derive(Debug)]
 pub struct Quiet {
     everybodys: Option<QuietHours>,
-    people: BoundedCache<QuietPerson, QuietChoice>,
+    people: BoundedCache<QuietKey, QuietChoice>,
     /// Those of whom the journal may have hours; `None` if they are too many to know them.
-    kept: Option<HashSet<QuietPerson>>,
+    kept: Option<HashSet<QuietKey>>,
+    /// Under what the journal has the hours of whoever chose them under an id in another form.
+    spellings: HashMap<QuietKey, QuietKey>,
     /// Whether anybody chose hours since the start.
     is_chosen: bool,
-    /// People whose hours are being read.
-    asked: HashSet<QuietPerson>,
+    /// Whose hours are being read.
+    asked: HashSet<QuietKey>,
 }
 
 impl Quiet {
     /// With the people of whom the journal has hours, unless they are too many.
-    pub fn new(everybodys: Option<QuietHours>, kept: Option<&[QuietPerson]>) -> Self {
+    pub fn new(everybodys: Option<QuietHours>, kept: Option<&[QuietKey]>) -> Self {
+        let mut keys: Option<HashSet<QuietKey>> = kept.map(|kept| kept.iter().cloned().collect());
+        let mut spellings = HashMap::new();
+        for spelled in kept.unwrap_or_default() {
+            let canonical = canonical(spelled).map(QuietKey::from);
+            if let (Some(keys), Some(canonical)) = (&mut keys, canonical)
+                && canonical != *spelled
+            {
+                keys.remove(spelled);
+                if keys.insert(Arc::clone(&canonical)) {
+                    spellings.insert(canonical, Arc::clone(spelled));
+                }
+            }
+        }
         Self {
             everybodys,
             people: BoundedCache::new(MAX_PEOPLE),
-            kept: kept.map(|kept| kept.iter().cloned().collect()),
+            kept: keys,
+            spellings,
             is_chosen: false,
             asked: HashSet::new(),
         }
@@ -91,31 +141,78 @@ impl Quiet {
         self.everybodys.is_some() || self.is_chosen
     }
 
+    /// Whether the journal has hours of nobody.
+    pub fn is_empty(&self) -> bool {
+        self.kept.as_ref().is_some_and(HashSet::is_empty)
+    }
+
     /// What a person chose; `None` while that is not known.
-    pub fn choice(&self, person: &str) -> Option<QuietChoice> {
+    pub fn choice(&self, person: &QuietPerson) -> Option<QuietChoice> {
+        for key in &person.0 {
+            match self.kept_choice(key)? {
+                QuietChoice::Everybodys => {}
+                chosen => return Some(chosen),
+            }
+        }
+        Some(QuietChoice::Everybodys)
+    }
+
+    fn kept_choice(&self, key: &str) -> Option<QuietChoice> {
         match &self.kept {
-            Some(kept) if !kept.contains(person) => Some(QuietChoice::Everybodys),
-            _ => self.people.peek(person).copied(),
+            Some(kept) if !kept.contains(key) => Some(QuietChoice::Everybodys),
+            _ => self.people.peek(key).copied(),
         }
     }
 
-    /// The author of a chat's last message, if it is not known what they chose.
-    pub fn unknown(&self, chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
-        if self.kept.as_ref().is_some_and(HashSet::is_empty) {
+    /// The keys of a person under which the journal may have hours that are not known.
+    pub fn unknown(&self, person: &QuietPerson) -> impl Iterator<Item = QuietKey> {
+        let keys = person.0.iter().filter(|_| !self.is_empty());
+        let unknown = keys.filter(|key| self.kept_choice(key).is_none());
+        unknown.map(|key| QuietKey::from(key.as_str()))
+    }
+
+    /// The first of those of an author.
+    pub fn first_unknown(&self, author: &Author) -> Option<QuietKey> {
+        if self.is_empty() {
             return None;
         }
-        let person = quiet_person(chat, facts).filter(|person| self.choice(person).is_none())?;
-        Some(person.into())
+        self.unknown(&QuietPerson::new(author)).next()
     }
 
-    /// The same, once for each person.
-    pub fn ask(&mut self, chat: &ChatId, facts: &ChatFacts) -> Option<QuietPerson> {
-        let unknown = self.unknown(chat, facts);
-        unknown.filter(|person| self.asked.insert(Arc::clone(person)))
+    /// The same for a person, each once.
+    pub fn ask(&mut self, person: &QuietPerson) -> Vec<QuietKey> {
+        let mut unknown: Vec<QuietKey> = self.unknown(person).collect();
+        unknown.retain(|key| self.asked.insert(Arc::clone(key)));
+        unknown
     }
 
-    /// A person chose.
-    pub fn choose(&mut self, person: QuietPerson, choice: QuietChoice) {
+    /// Under what the journal has the hours of this key.
+    pub fn stored(&self, key: &QuietKey) -> QuietKey {
+        Arc::clone(self.spellings.get(key).unwrap_or(key))
+    }
+
+    /// The hours of this key are written again, under the key itself; returns what to delete.
+    pub fn rewrite(&mut self, key: &str) -> Option<QuietKey> {
+        self.spellings.remove(key)
+    }
+
+    /// A person chose; returns the key to keep it under, and those under which nothing is kept any more.
+    pub fn choose(&mut self, person: &QuietPerson, choice: QuietChoice) -> Option<(QuietKey, Vec<QuietKey>)> {
+        let (first, rest) = person.0.split_first()?;
+        let mut dropped = Vec::new();
+        for key in rest {
+            if self.kept.as_mut().is_none_or(|kept| kept.remove(key.as_str())) {
+                let key = QuietKey::from(key.as_str());
+                self.people.insert(Arc::clone(&key), QuietChoice::Everybodys);
+                dropped.push(key);
+            }
+        }
+        let key = QuietKey::from(first.as_str());
+        self.set(Arc::clone(&key), choice);
+        Some((key, dropped))
+    }
+
+    fn set(&mut self, person: QuietKey, choice: QuietChoice) {
         self.is_chosen |= matches!(choice, QuietChoice::Hours(_));
         if let Some(kept) = &mut self.kept
             && choice != QuietChoice::Everybodys
@@ -126,21 +223,20 @@ impl Quiet {
         self.people.insert(person, choice);
     }
 
-    /// The journal knows what a person chose, unless they chose something else since.
-    pub fn learn(&mut self, person: QuietPerson, blob: Option<&[u8]>) -> QuietChoice {
+    /// The journal knows what is kept under a key, unless its person chose something else since.
+    pub fn learn(&mut self, person: QuietKey, blob: Option<&[u8]>) -> QuietChoice {
         self.asked.remove(&person);
         if let Some(known) = self.people.get(&person) {
             return *known;
         }
         let choice = QuietChoice::from_blob(blob);
-        self.choose(person, choice);
+        self.set(person, choice);
         choice
     }
 
     /// The hours in which nothing rings for a person.
-    pub fn hours(&self, person: Option<&str>) -> Option<QuietHours> {
-        let choice = person.and_then(|person| self.choice(person));
-        match choice.unwrap_or(QuietChoice::Everybodys) {
+    pub fn hours(&self, person: &QuietPerson) -> Option<QuietHours> {
+        match self.choice(person).unwrap_or(QuietChoice::Everybodys) {
             QuietChoice::Everybodys => self.everybodys,
             QuietChoice::Hours(hours) => Some(hours),
             QuietChoice::Off => None,
@@ -151,46 +247,41 @@ impl Quiet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{NoAliases, OwnPlatforms, Platform, WhatsAppAliases};
+
+    /// Somebody on a platform, with another id that they are known by.
+    fn person(platform: &str, id: &str, aliases: &dyn WhatsAppAliases) -> QuietPerson {
+        let platform = Platform::named(platform, &OwnPlatforms::default());
+        QuietPerson::new(&Author::new(&platform, [id.into()], [], false, aliases))
+    }
+
+    fn on_discord(id: &str) -> QuietPerson {
+        person("discord", id, &NoAliases)
+    }
 
     #[test]
     fn what_a_person_chose_wins_over_the_hours_of_everybody() {
         let night: QuietHours = "22:00-07:00".parse().unwrap();
         let mut quiet = Quiet::new(Some(night), None);
-        let person: QuietPerson = "discord:u1#quiet".into();
-        assert_eq!([quiet.hours(None), quiet.hours(Some(&person))], [Some(night); 2]);
-        quiet.choose(Arc::clone(&person), QuietChoice::Off);
-        assert_eq!(quiet.hours(Some(&person)), None);
+        let person = on_discord("u1");
+        let hours = [&QuietPerson::default(), &person].map(|person| quiet.hours(person));
+        assert_eq!(hours, [Some(night); 2]);
+        quiet.choose(&person, QuietChoice::Off);
+        assert_eq!(quiet.hours(&person), None);
         let noon: QuietHours = "12:00-13:00".parse().unwrap();
-        quiet.choose(Arc::clone(&person), QuietChoice::Hours(noon));
-        assert_eq!(quiet.hours(Some(&person)), Some(noon));
+        let (key, _) = quiet.choose(&person, QuietChoice::Hours(noon)).unwrap();
+        assert_eq!((&*key, quiet.hours(&person)), ("discord:u1#quiet", Some(noon)));
         // What the journal had before is older.
-        assert_eq!(quiet.learn(person, Some(b"off")), QuietChoice::Hours(noon));
-    }
-
-    /// The author of a chat's last message, and the chat.
-    fn written_by(user: &str) -> (ChatId, ChatFacts) {
-        let chat = ChatId {
-            platform: "discord".into(),
-            chat: "c".into(),
-        };
-        let facts = ChatFacts {
-            user_id: Some(user.into()),
-            ..ChatFacts::default()
-        };
-        (chat, facts)
+        assert_eq!(quiet.learn(key, Some(b"off")), QuietChoice::Hours(noon));
     }
 
     #[test]
     fn only_those_are_read_of_whom_the_journal_may_have_hours() {
-        let person = |user: &str| QuietPerson::from(format!("discord:{user}#quiet"));
-        let asks = |quiet: &Quiet, user: &str| {
-            let (chat, facts) = written_by(user);
-            quiet.unknown(&chat, &facts).is_some()
-        };
+        let asks = |quiet: &Quiet, user: &str| quiet.unknown(&on_discord(user)).count() > 0;
         let mut quiet = Quiet::new(None, Some(&[]));
         assert!(!asks(&quiet, "ann"), "there are none");
-        assert_eq!(quiet.choice(&person("ann")), Some(QuietChoice::Everybodys));
-        quiet.choose(person("bob"), QuietChoice::Off);
+        assert_eq!(quiet.choice(&on_discord("ann")), Some(QuietChoice::Everybodys));
+        quiet.choose(&on_discord("bob"), QuietChoice::Off);
         assert!(!asks(&quiet, "ann") && !asks(&quiet, "bob"));
         // Those of bob are still read again when they are no longer in memory.
         for user in 0..MAX_PEOPLE {
@@ -200,23 +291,100 @@ mod tests {
         }
         assert!(!asks(&quiet, "ann") && asks(&quiet, "bob"));
 
-        let mut quiet = Quiet::new(None, Some(&[person("ann")]));
+        let ann: QuietKey = "discord:ann#quiet".into();
+        let mut quiet = Quiet::new(None, Some(&[Arc::clone(&ann)]));
         assert!(asks(&quiet, "ann") && !asks(&quiet, "bob"));
-        assert_eq!(quiet.choice(&person("ann")), None, "it has to be read");
-        assert_eq!(quiet.learn(person("ann"), Some(b"off")), QuietChoice::Off);
-        assert_eq!(quiet.choice(&person("ann")), Some(QuietChoice::Off));
+        assert_eq!(quiet.choice(&on_discord("ann")), None, "it has to be read");
+        assert_eq!(quiet.learn(ann, Some(b"off")), QuietChoice::Off);
+        assert_eq!(quiet.choice(&on_discord("ann")), Some(QuietChoice::Off));
     }
 
     #[test]
     fn everybodys_hours_are_read_when_those_who_have_some_are_too_many_to_know() {
-        let (chat, facts) = written_by("ann");
-        assert!(Quiet::new(None, None).unknown(&chat, &facts).is_some());
+        let ann = on_discord("ann");
+        assert_eq!(Quiet::new(None, None).unknown(&ann).count(), 1);
         let mut quiet = Quiet::new(None, Some(&[]));
         for user in 0..=MAX_PEOPLE {
-            assert!(quiet.unknown(&chat, &facts).is_none());
-            quiet.choose(user.to_string().into(), QuietChoice::Off);
+            assert_eq!(quiet.unknown(&ann).count(), 0);
+            quiet.choose(&on_discord(&user.to_string()), QuietChoice::Off);
         }
-        assert!(quiet.unknown(&chat, &facts).is_some());
+        assert_eq!(quiet.unknown(&ann).count(), 1);
+    }
+
+    /// The telephone number 491701111 and the id 9000 are one person.
+    struct Ann;
+
+    impl WhatsAppAliases for Ann {
+        fn aliases_of(&self, id: &str) -> Vec<String> {
+            match id {
+                "491701111" => vec!["9000".to_owned()],
+                "9000" => vec!["491701111".to_owned()],
+                _ => Vec::new(),
+            }
+        }
+    }
+
+    /// The spellings of one person.
+    const SPELLINGS: [&str; 4] = [
+        "491701111@s.whatsapp.net",
+        "491701111:12@s.whatsapp.net",
+        "+491701111",
+        "9000@lid",
+    ];
+
+    #[test]
+    fn hours_hold_for_every_spelling_of_a_person_and_the_last_choice_wins() {
+        for kept in [Some(&[][..]), None] {
+            let mut quiet = Quiet::new(None, kept);
+            for chosen in SPELLINGS {
+                let hours: QuietHours = "22:00-07:00".parse().unwrap();
+                for choice in [QuietChoice::Off, QuietChoice::Hours(hours)] {
+                    let (key, dropped) = quiet.choose(&person("whatsapp", chosen, &Ann), choice).unwrap();
+                    assert!(!dropped.contains(&key));
+                    for read in SPELLINGS {
+                        let person = person("whatsapp", read, &Ann);
+                        for unknown in quiet.unknown(&person).collect::<Vec<_>>() {
+                            quiet.learn(unknown, None);
+                        }
+                        assert_eq!(quiet.choice(&person), Some(choice), "{chosen} {read}");
+                    }
+                }
+            }
+            let other = person("whatsapp", "491702222", &Ann);
+            assert!(matches!(
+                quiet.choice(&other),
+                None | Some(QuietChoice::Everybodys)
+            ));
+        }
+    }
+
+    #[test]
+    fn hours_that_were_kept_under_a_spelling_are_found_by_every_other() {
+        for spelled in SPELLINGS {
+            let stored: QuietKey = format!("whatsapp:{spelled}#quiet").into();
+            let mut quiet = Quiet::new(None, Some(&[Arc::clone(&stored)]));
+            for read in SPELLINGS {
+                let person = person("whatsapp", read, &Ann);
+                let unknown: Vec<QuietKey> = quiet.unknown(&person).collect();
+                let keys: Vec<QuietKey> = unknown.iter().map(|key| quiet.stored(key)).collect();
+                assert_eq!(keys, [Arc::clone(&stored)], "{spelled} {read}");
+            }
+            let reader = person("whatsapp", "491701111", &Ann);
+            let key = quiet.unknown(&reader).next().unwrap();
+            quiet.learn(Arc::clone(&key), Some(b"off"));
+            let is_moved = key != stored;
+            assert_eq!(quiet.rewrite(&key), is_moved.then_some(stored));
+            assert_eq!(quiet.choice(&reader), Some(QuietChoice::Off), "{spelled}");
+        }
+        // With too many to know them, their own spelling is still read.
+        let quiet = Quiet::new(None, None);
+        let reader = person("whatsapp", SPELLINGS[1], &NoAliases);
+        let keys: Vec<QuietKey> = quiet.unknown(&reader).collect();
+        let expected = [
+            "whatsapp:491701111#quiet",
+            "whatsapp:491701111:12@s.whatsapp.net#quiet",
+        ];
+        assert_eq!(keys, expected.map(QuietKey::from));
     }
 
     #[test]

@@ -8,8 +8,7 @@ use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
-    AboutTurn, Accepting, Arrival, HeldMessage, Intent, NewMessage, Place, QuestionResponse, QuietWaiter,
-    Task, Work,
+    AboutTurn, Accepting, Arrival, HeldMessage, Intent, NewMessage, Place, QuestionResponse, Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
@@ -167,9 +166,7 @@ impl EventLoop {
             Intent::Start { .. } | Intent::Wait { .. } | Intent::Edit(_)
         ) {
             // Read together with the commit of the message, so that its turn need not wait.
-            if let Some(person) = self.quiet.ask(&arrival.chat, &arrival.facts) {
-                self.load_quiet_hours(person, QuietWaiter::Message);
-            }
+            self.ask_quiet_hours(&arrival.chat, &arrival.facts);
         }
         let accepting = Accepting {
             session,
@@ -211,13 +208,13 @@ impl EventLoop {
     ) -> (Place, Arrival) {
         // A message that is changed or gone is no answer.
         let is_new = !event.is_edit && !event.is_deleted;
-        let response = is_new.then(|| self.approvals.match_response(session, &event, now.mono));
+        let author = self.access.author(Starter::Message(&event.source));
+        let response = is_new.then(|| (self.approvals).match_response(session, (&event, &author), now.mono));
         let response = response.flatten();
         let command = match &response {
             None => self.commands.of(&event),
             Some(_) => None,
         };
-        let author = self.access.author(Starter::Message(&event.source));
         let kind = match (&response, &command) {
             (Some(QuestionResponse::Typed(..) | QuestionResponse::Undecided(_)), _) => EventKind::TypedAnswer,
             (Some(QuestionResponse::Press(_) | QuestionResponse::Unreadable), _) => EventKind::Press,
@@ -364,7 +361,7 @@ impl EventLoop {
             Intent::Start { key } => {
                 self.messages.learn(key, session, row, None);
                 if !is_command {
-                    self.messages.set_last(session, &facts, key, (row, 1), message);
+                    self.messages.set_last(session, &author, key, (row, 1), message);
                 }
                 if let Place::Turn(turn) = place {
                     self.learn_chat(&chat, &facts);
@@ -374,7 +371,7 @@ impl EventLoop {
             Intent::Edit(event) => {
                 self.learn_chat(&chat, &facts);
                 let key = self.messages.key(&event);
-                self.messages.edit_last(session, &facts, key, message);
+                self.messages.edit_last(session, &author, key, message);
                 self.apply_edit(session, row, event, &author);
             }
             Intent::Wait { key, gist, steer } => {
@@ -388,7 +385,7 @@ impl EventLoop {
                     && self.steer(session, turn, *event)
                 {
                     self.turns.release(session, place);
-                    self.messages.set_last(session, &facts, key, (row, 1), message);
+                    self.messages.set_last(session, &author, key, (row, 1), message);
                     return self.end_row(row, RowState::Done, DurableOps::new(), None);
                 }
                 if self.turns.enqueue(session, row)

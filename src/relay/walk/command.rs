@@ -93,7 +93,7 @@ impl EventLoop {
                 Some(answer) => answer,
                 None => return,
             },
-            SlashCommand::Retry => match self.retry(session, row, (chat, facts)) {
+            SlashCommand::Retry => match self.retry(session, row, (chat, facts), author) {
                 Some(answer) => answer,
                 None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
             },

@@ -90,7 +90,7 @@ impl EventLoop {
             && self.is_unshown(turn, row)
         {
             if let Some(origin) = self.turns.origin(turn) {
-                self.messages.unset_last(session, &origin.facts, row);
+                self.messages.unset_last(session, &origin.author, row);
             }
             self.end_unstarted(turn, row, RowState::Ignored, "", None);
             return true;
@@ -119,8 +119,9 @@ impl EventLoop {
         session: &SessionKey,
         row: InboxSeq,
         (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
     ) -> Option<String> {
-        let last = self.messages.last(session, facts);
+        let last = self.messages.last(session, author);
         let decoded = last.and_then(|last| {
             let event = decode_line(last.kind, &last.line, self.chats.labels())?;
             Some((last, Box::new(event)))

@@ -53,17 +53,14 @@ impl EventLoop {
     fn starts_thread(&self, held: &HeldMessage, now: Moment) -> bool {
         let event = &held.event;
         let is_new = !event.is_edit && !event.is_deleted && !event.is_empty();
-        is_new
-            && self.adapters.get(event.source.platform.as_str()).opens_threads()
-            && self
-                .approvals
-                .match_response(&held.session, event, now.mono)
-                .is_none()
+        if !is_new || !self.adapters.get(event.source.platform.as_str()).opens_threads() {
+            return false;
+        }
+        let author = self.access.author(Starter::Message(&event.source));
+        let response = (self.approvals).match_response(&held.session, (event, &author), now.mono);
+        response.is_none()
             && self.commands.of(event).is_none()
-            && {
-                let author = self.access.author(Starter::Message(&event.source));
-                self.access.decide(&author, EventKind::Message).allowed
-            }
+            && self.access.decide(&author, EventKind::Message).allowed
     }
 
     /// Opens a thread for the message that waits for it.

@@ -13,9 +13,7 @@ use crate::cron::fire::FireAdmission;
 use crate::cron::job::{Job, JobOrigin, RunOutcome};
 use crate::cron::output::{self, OutputFile};
 use crate::cron::target::{self, Target};
-use crate::relay::effects::{
-    Accepting, AgentWaiter, JobStep, JobTask, Pending, Place, QuietWaiter, RunSeq, Task, Work,
-};
+use crate::relay::effects::{Accepting, AgentWaiter, JobStep, JobTask, Pending, Place, RunSeq, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::{MadeIn, Starter};
@@ -193,9 +191,7 @@ impl EventLoop {
         // Read while the job runs, so that its answer rings as its reader wants.
         for target in self.targets(&job).0 {
             let KnownChat { chat, facts } = self.chats.of_target(&target);
-            if let Some(person) = self.quiet.ask(&chat, &facts) {
-                self.load_quiet_hours(person, QuietWaiter::Message);
-            }
+            self.ask_quiet_hours(&chat, &facts);
         }
         if let Some(prompt) = self.job_files.prompt(turn, &job) {
             self.prompt_read(turn, prompt);

@@ -13,6 +13,7 @@ use crate::agent::{Preference, PreferenceAnswer, PreferenceOffer};
 use crate::relay::effects::NewMessage;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
+use crate::relay::parts::access::Starter;
 use crate::store::{InboxKind, InboxSeq, RowState};
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 use crate::words::ChatPhrase;
@@ -24,7 +25,9 @@ impl EventLoop {
         if message.kind != InboxKind::Inbound || event.is_edit || event.is_deleted {
             return;
         }
-        let command = self.pickers.command(session, event);
+        let access = &self.access;
+        let is_own = |id: &str| access.author(Starter::Message(&event.source)).has_id(id);
+        let command = self.pickers.command(session, event, is_own);
         if let Some(command) = command
             && let Some(line) = with_text(&message.line, &command)
         {

@@ -9,7 +9,8 @@ use crate::adapter::stream::{DurableAction, DurableActions, TurnResult};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::relay::effects::{Pending, QuietWaiter};
 use crate::relay::event_loop::EventLoop;
-use crate::relay::parts::quiet::{QuietChoice, QuietPerson, quiet_person};
+use crate::relay::parts::access::Starter;
+use crate::relay::parts::quiet::{QuietChoice, QuietKey, QuietPerson};
 use crate::relay::parts::scheduler::instant;
 use crate::relay::parts::turns::TurnOrigin;
 use crate::store::{Command, InboxSeq};
@@ -36,10 +37,23 @@ impl EventLoop {
 
     /// Whether nothing rings now for the author of a chat's last message.
     pub fn is_quiet(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        self.quiet.has_hours() && self.is_quiet_for(quiet_person(chat, facts).as_deref())
+        self.quiet.has_hours() && self.is_quiet_for(&self.quiet_person(chat, facts))
     }
 
-    fn is_quiet_for(&self, person: Option<&str>) -> bool {
+    /// The author of a chat's last message, as far as the journal may have hours of theirs.
+    fn quiet_person(&self, chat: &ChatId, facts: &ChatFacts) -> QuietPerson {
+        if self.quiet.is_empty() {
+            return QuietPerson::default();
+        }
+        self.author_of_hours(chat, facts)
+    }
+
+    fn author_of_hours(&self, chat: &ChatId, facts: &ChatFacts) -> QuietPerson {
+        let source = self.chats.source(chat, facts);
+        QuietPerson::new(&self.access.author(Starter::Message(&source)))
+    }
+
+    fn is_quiet_for(&self, person: &QuietPerson) -> bool {
         let Some(hours) = self.quiet.hours(person) else {
             return false;
         };
@@ -122,22 +136,30 @@ impl EventLoop {
         }
     }
 
-    /// Asks the journal for somebody's quiet hours.
-    pub fn load_quiet_hours(&mut self, person: QuietPerson, waiter: QuietWaiter) {
-        let session = Arc::clone(&person);
+    /// Asks the journal for the hours of the author of a chat's last message, unless they are known or asked for.
+    pub fn ask_quiet_hours(&mut self, chat: &ChatId, facts: &ChatFacts) {
+        let person = self.quiet_person(chat, facts);
+        for key in self.quiet.ask(&person) {
+            self.load_quiet_hours(key, QuietWaiter::Message);
+        }
+    }
+
+    /// Asks the journal for the quiet hours that it has under a key.
+    pub fn load_quiet_hours(&mut self, key: QuietKey, waiter: QuietWaiter) {
+        let session = self.quiet.stored(&key);
         self.effects
-            .request(Pending::Quiet(person, waiter), |token| Command::LoadResume {
+            .request(Pending::Quiet(key, waiter), |token| Command::LoadResume {
                 token,
                 session,
             });
     }
 
-    /// The journal knows somebody's quiet hours.
-    pub fn quiet_hours_loaded(&mut self, person: QuietPerson, waiter: QuietWaiter, blob: Option<&[u8]>) {
-        let choice = self.quiet.learn(Arc::clone(&person), blob);
+    /// The journal knows the quiet hours that it has under a key.
+    pub fn quiet_hours_loaded(&mut self, key: QuietKey, waiter: QuietWaiter, blob: Option<&[u8]>) {
+        let choice = self.quiet.learn(Arc::clone(&key), blob);
         if blob.is_some() {
             // What is used is kept.
-            self.store_quiet_hours(person, choice);
+            self.store_quiet_hours(key, choice);
         }
         match waiter {
             QuietWaiter::Message => {}
@@ -152,21 +174,42 @@ impl EventLoop {
                 chat,
                 facts,
             } => {
+                let person = self.author_of_hours(&chat, &facts);
+                let Some(choice) = self.quiet.choice(&person) else {
+                    let waiter = QuietWaiter::Command {
+                        session,
+                        row,
+                        chat,
+                        facts,
+                    };
+                    return self.load_unknown(&person, waiter);
+                };
                 let answer = self.describe_quiet_hours(choice, self.language(&chat, &facts));
                 self.answer_command(&answer, &session, row, (&chat, &facts));
             }
         }
     }
 
-    fn store_quiet_hours(&mut self, person: QuietPerson, choice: QuietChoice) {
+    fn load_unknown(&mut self, person: &QuietPerson, waiter: QuietWaiter) {
+        let unknown = self.quiet.unknown(person).next();
+        if let Some(key) = unknown {
+            self.load_quiet_hours(key, waiter);
+        }
+    }
+
+    fn store_quiet_hours(&mut self, key: QuietKey, choice: QuietChoice) {
+        let old = self.quiet.rewrite(&key);
         self.effects.write(match choice.to_blob() {
             Some(blob) => Command::SetResume {
-                session: person,
+                session: key,
                 blob,
                 now_ms: self.clock.unix_ms(),
             },
-            None => Command::DropResume { session: person },
+            None => Command::DropResume { session: key },
         });
+        if let Some(session) = old {
+            self.effects.write(Command::DropResume { session });
+        }
     }
 
     /// `/quiet` in a chat; what it answers, unless that has to be read first.
@@ -178,10 +221,10 @@ impl EventLoop {
         (chat, facts): (&ChatId, &ChatFacts),
     ) -> Option<String> {
         let language = self.language(chat, facts);
-        let Some(person) = quiet_person(chat, facts) else {
+        let person = self.author_of_hours(chat, facts);
+        if person.is_nobody() {
             return Some(language.say(ChatPhrase::QuietUsage));
-        };
-        let person = QuietPerson::from(person);
+        }
         let choice = match text.to_ascii_lowercase().as_str() {
             "" => {
                 if let Some(choice) = self.quiet.choice(&person) {
@@ -194,7 +237,7 @@ impl EventLoop {
                     chat: Box::new(chat.clone()),
                     facts: Box::new(facts.clone()),
                 };
-                self.load_quiet_hours(person, waiter);
+                self.load_unknown(&person, waiter);
                 return None;
             }
             "off" => QuietChoice::Off,
@@ -203,8 +246,12 @@ impl EventLoop {
                 Err(_) => return Some(language.say(ChatPhrase::QuietUsage)),
             },
         };
-        self.quiet.choose(Arc::clone(&person), choice);
-        self.store_quiet_hours(person, choice);
+        if let Some((key, dropped)) = self.quiet.choose(&person, choice) {
+            self.store_quiet_hours(key, choice);
+            for key in dropped {
+                self.store_quiet_hours(key, QuietChoice::Everybodys);
+            }
+        }
         Some(match choice {
             QuietChoice::Off => language.say(ChatPhrase::QuietOff),
             choice => self.describe_quiet_hours(choice, language),

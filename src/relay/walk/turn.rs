@@ -167,7 +167,7 @@ impl EventLoop {
             let message = MessageLine { kind: row.kind, line };
             let turn = (row.seq, row.attempt);
             self.messages
-                .set_last(&origin.session, &origin.facts, key, turn, message);
+                .set_last(&origin.session, &origin.author, key, turn, message);
         }
     }
 
@@ -219,8 +219,8 @@ impl EventLoop {
         };
         match task {
             Task::Message(Some(event)) => {
-                if let Some(person) = self.quiet.unknown(&origin.chat, &origin.facts) {
-                    return self.load_quiet_hours(person, QuietWaiter::Turn(turn));
+                if let Some(key) = self.quiet.first_unknown(&origin.author) {
+                    return self.load_quiet_hours(key, QuietWaiter::Turn(turn));
                 }
                 let allowed = self.access.agents(&origin.author);
                 match self.agents.select(&origin.session, event, allowed.as_deref()) {

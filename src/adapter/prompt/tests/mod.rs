@@ -49,6 +49,7 @@ fn person(id: &str) -> Person {
     Person {
         id: Some(id.to_owned()),
         name: Some(format!("{id}'s name")),
+        known_as: Vec::new(),
     }
 }
 
@@ -631,6 +632,57 @@ fn a_code_is_good_in_its_chat_only_and_for_those_who_may_answer() {
                 reply_to,
             };
             assert_eq!(prompts.match_text(&message, secs(9)), None);
+        }
+    }
+}
+
+#[test]
+fn whoever_is_asked_answers_with_any_of_their_ids() {
+    let plain = descriptor(&["send"]);
+    let native = descriptor(&["send", "prompt"]);
+    for (id, known_as, may) in [
+        ("ann", &[][..], true),
+        ("Ann:12@net", &["ann"], true),
+        ("9@lid", &["9@lid", "ann"], true),
+        ("9@lid", &["9@lid"], false),
+    ] {
+        let by = Person {
+            known_as: known_as.iter().map(|id| (*id).to_owned()).collect(),
+            ..person(id)
+        };
+        for chat_type in ["dm", "group"] {
+            let mut prompts = prompts();
+            let opened = prompts
+                .open(request(1, chat_type), &on(Some(&plain)), secs(0))
+                .unwrap();
+            prompts.op_finished(&opened.prompt, &applied("m"), secs(0));
+            let message = TypedMessage {
+                session: &session(),
+                chat: &chat(),
+                by: &by,
+                text: "1",
+                reply_to: None,
+            };
+            let typed = prompts.match_text(&message, secs(9));
+            let answered = typed.and_then(|typed| match typed {
+                TypedMatch::Answer(typed) => prompts.answer(&typed, &by, secs(9)),
+                TypedMatch::Undecided(_) => None,
+            });
+            assert_eq!(answered.is_some(), may, "{id} {chat_type}");
+
+            let opened = prompts
+                .open(request(2, chat_type), &on(Some(&native)), secs(0))
+                .unwrap();
+            let pressed = ButtonPress {
+                by: by.clone(),
+                ..press(&opened.prompt, "o0", "ann")
+            };
+            let pressed = prompts.press(&pressed, secs(9));
+            assert_eq!(
+                matches!(pressed, PressResult::Resolved(_)),
+                may,
+                "{id} {chat_type}"
+            );
         }
     }
 }

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use smol_str::SmolStr;
-
 use super::{
     Approvals, Asker, Asking, Decider, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, Questioner,
     QueueEntry, QueueQuestion, Recipient, Waiting,
@@ -29,6 +27,14 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 const ASKED_OWNER: &str = PhraseKey::OwnerAsked.english();
 /// What a chat reads whose question nobody can answer.
 const NO_OWNER: &str = PhraseKey::NoOwner.english();
+
+/// The author of a chat's last message, in the form that ids are compared in: they answer with any of theirs.
+fn answerer(chat: &ChatId, facts: &ChatFacts) -> Option<String> {
+    let id = facts.user_id.as_deref()?;
+    let person = PersonId::new(&chat.platform, id);
+    let known = Some(person.user()).filter(|user| !user.is_empty());
+    Some(known.unwrap_or(id).to_owned())
+}
 
 impl Approvals {
     /// Who decides a question of this author's turn.
@@ -149,7 +155,7 @@ impl Approvals {
             session: asking.session.clone(),
             chat: (*asking.chat).clone(),
             facts: (*asking.facts).clone(),
-            author: asking.facts.user_id.as_ref().map(SmolStr::to_string),
+            author: answerer(&asking.chat, &asking.facts),
             named_only,
             personal: asking.personal,
             kind: question.kind,
@@ -209,7 +215,7 @@ impl Approvals {
             session: owner.session.clone(),
             chat: owner.chat.clone(),
             facts: owner.facts.clone(),
-            author: owner.facts.user_id.as_ref().map(SmolStr::to_string),
+            author: answerer(&owner.chat, &owner.facts),
             named_only: true,
             personal: true,
             kind: QuestionKind::Approval,
@@ -265,8 +271,8 @@ impl Approvals {
         let request = PromptRequest {
             id,
             session: queue.session.clone(),
+            author: answerer(&queue.chat, &queue.facts),
             chat: queue.chat,
-            author: queue.facts.user_id.as_ref().map(SmolStr::to_string),
             facts: queue.facts,
             named_only: false,
             personal: true,

@@ -345,15 +345,18 @@ impl Approvals {
         self.prompts.visible_in(question)
     }
 
-    /// What a message says to a question, if it is not for the agent or the relay.
+    /// What a message of this author says to a question, if it is not for the agent or the relay.
     pub fn match_response(
         &self,
         session: &SessionKey,
-        event: &MessageEvent,
+        (event, author): (&MessageEvent, &Author),
         now: Duration,
     ) -> Option<QuestionResponse> {
         if event.prompt_response.is_some() {
-            let press = ButtonPress::from_event(event);
+            let press = ButtonPress::from_event(event).map(|press| ButtonPress {
+                by: person(event, author),
+                ..press
+            });
             return Some(press.map_or(QuestionResponse::Unreadable, QuestionResponse::Press));
         }
         if !event.media_urls.is_empty() {
@@ -363,7 +366,7 @@ impl Approvals {
         if !self.prompts.may_match(reply_to) {
             return None;
         }
-        let person = Person::from_source(&event.source);
+        let person = person(event, author);
         let message = TypedMessage {
             session,
             chat: &ChatId::from_source(&event.source),
@@ -575,6 +578,15 @@ impl Approvals {
             timeout: None,
             owner: OpOwner::Nobody,
         }));
+    }
+}
+
+/// The author of a message, by every id that they are known by.
+fn person(event: &MessageEvent, author: &Author) -> Person {
+    let known_as = author.people().iter().map(|person| person.user().to_owned());
+    Person {
+        known_as: known_as.collect(),
+        ..Person::from_source(&event.source)
     }
 }
 

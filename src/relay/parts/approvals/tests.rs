@@ -6,7 +6,7 @@ use super::*;
 use crate::agent::{Question, question};
 use crate::link::{Moment, NotSent};
 use crate::relay::effects::{HandedTask, JobTask};
-use crate::wire::{Action, CapabilityDescriptor, OpResult, Platform, SessionSource};
+use crate::wire::{Action, CapabilityDescriptor, OpResult, Platform, SessionSource, WhatsAppAliases};
 
 struct World {
     approvals: Approvals,
@@ -81,11 +81,14 @@ impl World {
     }
 
     fn ask(&mut self, turn: u64, asker: Asker) -> Asked {
+        self.ask_in(&asking(turn), asker)
+    }
+
+    fn ask_in(&mut self, asking: &Asking, asker: Asker) -> Asked {
         let (reply, answer) = oneshot::channel();
-        let adapter = self.adapters.get("discord");
-        let asking = asking(turn);
+        let adapter = self.adapters.get(&asking.chat.platform);
         self.approvals.ask(
-            &asking,
+            asking,
             asker,
             question(),
             reply,
@@ -125,7 +128,7 @@ impl World {
             chat: chat().0,
             by: Person {
                 id: Some("ann".to_owned()),
-                name: None,
+                ..Person::default()
             },
         });
         self.approvals
@@ -193,6 +196,62 @@ fn the_agent_gets_what_a_person_decides() {
         "its end is shown: {effects:?}"
     );
     assert!(world.press(&asked, "o0").is_none(), "it is decided");
+}
+
+#[test]
+fn whoever_is_asked_on_whatsapp_answers_in_every_spelling_and_by_every_alias() {
+    struct Ann;
+    impl WhatsAppAliases for Ann {
+        fn aliases_of(&self, id: &str) -> Vec<String> {
+            match id {
+                "491701111" => vec!["9000".to_owned()],
+                "9000" => vec!["491701111".to_owned()],
+                _ => Vec::new(),
+            }
+        }
+    }
+    let spellings = [
+        "491701111@s.whatsapp.net",
+        "491701111:12@s.whatsapp.net",
+        "9000@lid",
+    ];
+    let message = |user: &str, press: Option<&Asked>| {
+        let source = json!({"platform": "whatsapp", "chat_id": "g", "chat_type": "group", "user_id": user});
+        let mut event = json!({"text": "1", "source": source});
+        if let Some(asked) = press {
+            event["prompt_response"] = json!({"prompt_id": asked.prompt.as_str(), "option_id": "o0"});
+        }
+        MessageEvent::from_value(&event).unwrap()
+    };
+    for asked_by in spellings {
+        for (answered_by, may) in spellings
+            .map(|id| (id, true))
+            .into_iter()
+            .chain([("491702222", false)])
+        {
+            for is_press in [true, false] {
+                let mut world = World::new(&PromptSettings::default());
+                let source = message(asked_by, None).source;
+                let asking = Asking {
+                    chat: Arc::new(ChatId::from_source(&source)),
+                    facts: Arc::new(ChatFacts::from_source(&source)),
+                    ..asking(1)
+                };
+                let mut asked = world.ask_in(&asking, OWNER);
+                world.finish(&asked, &applied());
+                world.now += Duration::from_secs(9);
+                let event = message(answered_by, is_press.then_some(&asked));
+                let author = Author::from_source(&event.source, &Ann);
+                let response = (world.approvals).match_response(&session(), (&event, &author), world.now);
+                if let Some(response) = response {
+                    let (now, effects) = (world.now, &mut world.effects);
+                    world.approvals.respond(&response, &world.adapters, now, effects);
+                }
+                let is_answered = asked.answer.try_recv().is_ok();
+                assert_eq!(is_answered, may, "{asked_by} {answered_by} {is_press}");
+            }
+        }
+    }
 }
 
 #[test]
