@@ -49,6 +49,9 @@ pub(super) struct OpenQuestion {
 #[derive(Debug)]
 pub(super) struct EndedQuestion {
     pub(super) id: PromptId,
+    pub(super) code: QuestionCode,
+    /// How many options it had.
+    pub(super) options: usize,
     pub(super) target: PromptTarget,
     pub(super) who: Responders,
     pub(super) decision: Decision,
@@ -110,6 +113,15 @@ impl EndedQuestion {
     /// The notice for an answer that comes too late.
     pub(super) fn late_notice(&self, reply_to: Option<SmolStr>) -> PromptOp {
         self.target.late_notice(self.closing.as_deref(), reply_to)
+    }
+
+    /// Whether it is the question with this code in this chat, and the words can have been meant for it.
+    pub(super) fn is_meant(&self, chat: &ChatId, code: QuestionCode, typed: TypedText) -> bool {
+        let fits = match typed {
+            TypedText::Number(number) => (1..=self.options).contains(&number),
+            TypedText::Approve(_) | TypedText::Deny => true,
+        };
+        fits && self.code == code && *self.target.chat() == *chat
     }
 
     /// Whether a late press gets a notice: also after a choice, if the relay itself asked and something else is pressed.

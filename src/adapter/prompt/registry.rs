@@ -220,41 +220,55 @@ impl Prompts {
         PressResult::Resolved(self.end(at, decision, Some(&press.by)))
     }
 
-    /// Whether a text may be about a question: one is open, or the text replies to something.
-    pub fn may_match(&self, reply_to: Option<&str>) -> bool {
-        !self.open.is_empty() || reply_to.is_some()
+    /// Whether a text may be about a question: one is open or ended lately, and the words can be an answer.
+    pub fn may_match(&self, text: &str) -> bool {
+        let is_any = !self.open.is_empty() || !self.ended.is_empty();
+        is_any && TypedText::parse(text).is_some()
     }
 
     /// Matches a message to a question; `None` when it is an ordinary message.
     ///
     /// | the message | the question |
     /// |---|---|
-    /// | names a code | the one with that code in the chat |
+    /// | names a code | the one with that code in the chat, also when it has ended |
     /// | replies to a question's message | that one and no other, also when it has ended |
     /// | is words alone | the only one of the session that has been visible for two seconds; with several, or none, nothing is decided. Lists do not count, unless no question takes the words: then the newest one does |
     ///
-    /// Whoever may not answer it reads that; a number alone of theirs is an ordinary message.
+    /// Whoever may not answer it reads that, unless it has ended; a number alone of theirs is an ordinary message.
     pub fn match_text(&self, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
-        if !self.may_match(message.reply_to) {
-            return None;
-        }
         let (typed, code) = TypedText::parse(message.text)?;
         let replied = message.reply_to.and_then(|id| self.replied(message.chat, id));
-        let named = code.map(|code| self.open.iter().find(|open| open.is_named(message.chat, code)));
+        let named = code.map(|code| {
+            (
+                code,
+                self.open.iter().find(|open| open.is_named(message.chat, code)),
+            )
+        });
+        let late = |ended: &EndedQuestion| {
+            let notice = || undecided(ended.late_notice(None));
+            ended.who.includes(message.by).then(notice)
+        };
         let open = match (replied, named) {
-            (Some(Replied::Ended(ended)), _) => {
-                let notice = || undecided(ended.late_notice(None));
-                return ended.who.includes(message.by).then(notice);
-            }
+            (Some(Replied::Ended(ended)), _) => return late(ended),
             (Some(Replied::Open(open)), None) => open,
             // A code and a reply that contradict each other decide nothing.
-            (Some(Replied::Open(replied)), Some(Some(named))) if replied.id != named.id => {
+            (Some(Replied::Open(replied)), Some((_, Some(named)))) if replied.id != named.id => {
                 let text = render::undecided(&[replied, named], named.target.builder.language);
                 return Some(undecided(named.target.notice(&text, None)));
             }
-            (_, Some(named)) => named?,
+            (_, Some((_, Some(named)))) => named,
+            (_, Some((code, None))) => {
+                // A code comes again: the newest question has it.
+                let mut ended = self.ended.iter().rev();
+                return late(ended.find(|ended| ended.is_meant(message.chat, code, typed))?);
+            }
             (None, None) => return self.match_bare(typed, message, now),
         };
+        if open.is_over(now) && open.who.includes(message.by) {
+            let closing = open.closing.as_deref();
+            let notice = || undecided(open.target.late_notice(closing, None));
+            return open.answer(typed).map(|_| notice());
+        }
         let answer = open.answer(typed).filter(|_| open.takes(typed, now));
         answer.map(|answer| {
             if open.who.includes(message.by) {
@@ -527,6 +541,8 @@ impl Prompts {
         };
         self.ended.push_back(EndedQuestion {
             id: open.id,
+            code: open.code,
+            options: open.offers.len(),
             target: open.target,
             who: open.who,
             decision,

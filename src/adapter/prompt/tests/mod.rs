@@ -498,7 +498,7 @@ enum Became {
     Answer(u64),
     /// Nothing was decided, and the notice says so.
     Undecided,
-    /// The question that it replies to has ended.
+    /// The question that it names or replies to has ended.
     TooLate,
 }
 
@@ -536,6 +536,16 @@ fn words_decide_the_question_they_can_only_mean() {
         (12, &[1, 2], "/approve A2", Some("m1"), Answer(1)),
         (12, &[1, 2], "/approve A2", Some("m2"), Undecided),
         (12, &[1, 2], "/approve A2", Some("m9"), TooLate),
+        (12, &[1, 2], "/approve A1", None, TooLate),
+        (12, &[1, 2], "/deny a1", Some("m1"), TooLate),
+        (12, &[], "/approve A1 always", None, TooLate),
+        (12, &[], "A1 1", None, TooLate),
+        (12, &[], "A1 9", None, Message),
+        (12, &[], "A2 1", None, Message),
+        (12, &[], "1", None, Message),
+        (300, &[1], "/approve A2", None, TooLate),
+        (300, &[1], "1", Some("m1"), TooLate),
+        (300, &[1], "A2 9", None, Message),
         (12, &[1], "/approve", Some("m9"), TooLate),
         (12, &[], "/approve", Some("m9"), TooLate),
         (12, &[], "/approve", None, Message),
@@ -576,6 +586,47 @@ fn words_decide_the_question_they_can_only_mean() {
         assert_eq!(seen, became, "at {now}, {open:?} open: {words} to {reply_to:?}");
         let left = open.len() - usize::from(matches!(became, Answer(_)));
         assert_eq!(prompts.count(), left, "{words}");
+    }
+}
+
+#[test]
+fn a_typed_answer_to_an_ended_question_reads_that_if_its_author_could_have_given_it() {
+    let plain = descriptor(&["send"]);
+    let ends: [fn(&mut Prompts); 3] = [
+        |prompts| assert_eq!(prompts.expire(secs(300)).len(), 1),
+        |prompts| assert!(prompts.withdraw(QuestionId(1)).is_some()),
+        |prompts| assert!(type_answer(prompts, &session(), "ann", "A1 1", secs(9)).is_some()),
+    ];
+    for end in ends {
+        let mut prompts = prompts();
+        let opened = prompts
+            .open(request(1, "group"), &on(Some(&plain)), secs(0))
+            .unwrap();
+        prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+        end(&mut prompts);
+        for text in ["/approve A1", "/deny A1", "A1 1"] {
+            let late = match_text(&prompts, &session(), "ann", text, None, secs(400));
+            let Some(TypedMatch::Undecided(notice)) = late else {
+                panic!("{text}: {late:?}")
+            };
+            let Action::Send { content, .. } = &notice.action else {
+                panic!("{notice:?}")
+            };
+            assert_eq!(content, "That question is no longer open.");
+            let by_bob = match_text(&prompts, &session(), "bob", text, None, secs(400));
+            assert_eq!(by_bob, None, "{text}");
+            let elsewhere = TypedMessage {
+                session: &session(),
+                chat: &ChatId {
+                    chat: "elsewhere".into(),
+                    ..chat()
+                },
+                by: &person("ann"),
+                text,
+                reply_to: None,
+            };
+            assert_eq!(prompts.match_text(&elsewhere, secs(400)), None, "{text}");
+        }
     }
 }
 

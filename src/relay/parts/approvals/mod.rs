@@ -363,7 +363,7 @@ impl Approvals {
             return None;
         }
         let reply_to = event.reply_to_message_id.as_ref().map(Scalar::as_str);
-        if !self.prompts.may_match(reply_to) {
+        if !self.prompts.may_match(event.text()) {
             return None;
         }
         let person = person(event, author);
