@@ -304,6 +304,11 @@ impl Gate {
         &mut self.pairings
     }
 
+    /// Whose code waits for an approval.
+    pub fn person_with(&self, code: &str, now_ms: i64) -> Option<PersonId> {
+        self.pairings.find(code, now_ms)
+    }
+
     /// Decides about an event. The agent is looked at where it is known.
     pub fn decide(&self, author: &Author, kind: EventKind, agent: Option<&str>) -> Verdict {
         let refused = |reason, role| Verdict {

@@ -149,6 +149,14 @@ impl Pairings {
         self.0.iter().filter(|(_, pending)| pending.is_approved)
     }
 
+    /// A code was approved, and its person has yet to be answered; returns the row to store.
+    pub fn keep_approved(&mut self, person: &PersonId, mut pending: PendingPairing) -> StoredRow {
+        pending.is_approved = true;
+        let row = row(person, Some(&pending));
+        self.0.insert(person.clone(), pending);
+        row
+    }
+
     /// An owner ignores this code, so that another may wait in its place; returns the row to store.
     pub fn ignore(&mut self, code: &str, now_ms: i64) -> Option<(PersonId, StoredRow)> {
         let person = self.find(code, now_ms)?;
@@ -159,12 +167,7 @@ impl Pairings {
         Some((person, row))
     }
 
-    /// Whether this code can be approved.
-    pub fn has(&self, code: &str, now_ms: i64) -> bool {
-        self.find(code, now_ms).is_some()
-    }
-
-    /// Whose code this is.
+    /// Whose code this is, if it can be approved.
     pub(super) fn find(&self, code: &str, now_ms: i64) -> Option<PersonId> {
         let typed = code.trim().to_ascii_uppercase();
         let (person, _) = self.pending(now_ms).find(|(_, pending)| pending.code == typed)?;

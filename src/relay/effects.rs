@@ -16,7 +16,9 @@ use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::messages::{MessageKey, MessageLine};
 use super::parts::quiet::QuietKey;
 use super::parts::slash_commands::SlashCommand;
-use crate::access::{AccessError, Author, EventKind, JobMaker, KeptMessage, Role, Verdict};
+use crate::access::{
+    AccessError, Author, EventKind, JobMaker, KeptMessage, PendingPairing, PersonId, Role, Verdict,
+};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer, UnsaidEnd};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, ListedSession, Permission};
@@ -358,8 +360,17 @@ pub(super) struct HeldMessage {
     pub(super) session: SessionKey,
     pub(super) event: Box<MessageEvent>,
     pub(super) message: NewMessage,
-    /// It came in no frame: even if it is an edit, it runs by itself.
-    pub(super) is_own: bool,
+    /// Set if it came in no frame: even if it is an edit, it runs by itself.
+    pub(super) own: Option<OwnMessage>,
+}
+
+/// A message that comes from the relay itself.
+#[derive(Debug)]
+pub(super) enum OwnMessage {
+    /// The last message of somebody, once more.
+    Retried,
+    /// What somebody wrote before their code was approved.
+    Kept(Box<(PersonId, PendingPairing)>),
 }
 
 /// A message that arrives: who wrote it, where, and whether they may.
@@ -375,6 +386,8 @@ pub(super) struct Arrival {
     pub(super) verdict: Verdict,
     /// As it came.
     pub(super) message: MessageLine,
+    /// Set if it came in no frame.
+    pub(super) own: Option<OwnMessage>,
     pub(super) intent: Intent,
 }
 

@@ -603,6 +603,11 @@ async fn decide(relay: &Running, asked: &SeenOp, option: &str) -> String {
     let answer = press(asked, option, "user-of-boss");
     let name = asked.action["prompt_id"].as_str().unwrap();
     relay.connector.deliver_buffered(name, answer).await.unwrap();
+    end_of(relay, asked).await
+}
+
+/// What stands under a question once it has ended.
+async fn end_of(relay: &Running, asked: &SeenOp) -> String {
     let head = asked.text().unwrap().lines().next().unwrap();
     let is_end =
         |op: &SeenOp| op.kind() == Some("edit") && op.text().is_some_and(|text| text.starts_with(head));
@@ -628,10 +633,20 @@ async fn an_owner_reads_what_really_became_of_a_code() {
     let over = "⏹ This code is not valid any more. Nothing was changed.";
     let (asked, _) = stranger(&relay, "b").await;
     change(&relay, deny("discord:user-of-b")).await;
-    assert_eq!(decide(&relay, &asked, "o0").await, over, "denied meanwhile");
+    assert_eq!(end_of(&relay, &asked).await, over, "denied meanwhile");
     let (asked, code) = stranger(&relay, "c").await;
     change(&relay, AccessRequest::Approve { code, role: None }).await;
-    assert_eq!(decide(&relay, &asked, "o1").await, over, "approved elsewhere");
+    let end = end_of(&relay, &asked).await;
+    assert_eq!(
+        end, "⏹ discord:user-of-c has access from now on",
+        "approved elsewhere"
+    );
+    let late = press(&asked, "o1", "user-of-boss");
+    relay.connector.deliver_buffered("late", late).await.unwrap();
+    let notice = "discord:user-of-c has access from now on";
+    relay
+        .seen("a notice", |seen| seen.texts("boss").contains(&notice))
+        .await;
     let (asked, _) = stranger(&relay, "d").await;
     assert_eq!(decide(&relay, &asked, "o1").await, "✅ Ignored");
     relay.stop().await;
@@ -645,7 +660,7 @@ async fn a_button_lets_somebody_in_also_after_a_restart_if_their_code_still_wait
     relay.replies("boss", 1).await;
     let (asked, _) = stranger(&relay, "a").await;
     let (_, waiting) = stranger(&relay, "b").await;
-    let (_, gone) = stranger(&relay, "c").await;
+    let (gone, _) = stranger(&relay, "c").await;
     relay.crash().await;
     let relay = start_asking(dir.path(), BUTTONS, pairing).await;
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 3);
@@ -655,22 +670,88 @@ async fn a_button_lets_somebody_in_also_after_a_restart_if_their_code_still_wait
         relay.replies("a", 2).await,
         ["You have access now.", "echo: let me in"]
     );
-    // One code is gone; later, whoever is asked about the other one is no owner any more.
+    // Somebody is let in without their code; later, whoever is asked about the other one is no owner any more.
     change(&relay, allow("discord:user-of-c")).await;
+    let end = end_of(&relay, &gone).await;
+    assert_eq!(end, "⏹ discord:user-of-c has access from now on");
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1);
     relay.stop().await;
-    for (code, owner, open) in [(gone, "user-of-boss", 1), (waiting, "user-of-other", 0)] {
-        let relay = start_asking(dir.path(), BUTTONS, |settings| {
-            pairing(settings);
-            settings.access.people = vec![rule(owner, Role::Owner)];
-        })
-        .await;
-        let command = format!("hermes-relay access approve {code}");
-        let is_end =
-            |op: &SeenOp| op.kind() == Some("edit") && op.text().is_some_and(|text| text.ends_with(&command));
-        relay.seen("the end", |seen| seen.ops.iter().any(is_end)).await;
-        assert_eq!(relay.handle.status().await.unwrap().prompts_open, open);
-        relay.stop().await;
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        pairing(settings);
+        settings.access.people = vec![rule("user-of-other", Role::Owner)];
+    })
+    .await;
+    let command = format!("hermes-relay access approve {waiting}");
+    let is_end =
+        |op: &SeenOp| op.kind() == Some("edit") && op.text().is_some_and(|text| text.ends_with(&command));
+    relay.seen("the end", |seen| seen.ops.iter().any(is_end)).await;
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 0);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_became_of_a_code_while_no_relay_ran_is_said_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    let (approved, _) = stranger(&relay, "a").await;
+    let (over, _) = stranger(&relay, "b").await;
+    relay.stop().await;
+    let mut files = AccessFiles::open(dir.path(), false, 1_790_000_000_000).unwrap();
+    let mut rows = files.rows().unwrap();
+    for row in &mut rows {
+        let mut pairing: Value = serde_json::from_str(row.value.as_ref().unwrap()).unwrap();
+        if row.person == "user-of-a" {
+            pairing["is_approved"] = json!(true);
+        } else {
+            pairing["asked_ms"] = json!(0);
+        }
+        row.value = Some(pairing.to_string());
     }
+    files.write(&rows).unwrap();
+    drop(files);
+    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
+    let end = end_of(&relay, &approved).await;
+    assert_eq!(end, "⏹ discord:user-of-a has access from now on");
+    let end = end_of(&relay, &over).await;
+    assert_eq!(end, "⏹ This code is not valid any more. Nothing was changed.");
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 0);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_kept_for_somebody_who_is_let_in_is_taken_once_the_journal_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        settings.access.mode = Mode::Pair;
+        settings.streaming.typing = false;
+    })
+    .await;
+    relay.deliver("a", "1", "let me in").await;
+    relay.replies("a", 1).await;
+    let pending = change(&relay, AccessRequest::Pending).await;
+    let code = pending["pending"][0]["code"].as_str().unwrap().to_owned();
+    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    journal.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let works_again = async {
+        relay
+            .wait_for_status("a journal that fails", |status| status.journal_failing.is_some())
+            .await;
+        journal.execute_batch("COMMIT").unwrap();
+    };
+    tokio::join!(
+        change(&relay, AccessRequest::Approve { code, role: None }),
+        works_again
+    );
+    assert_eq!(
+        relay.replies("a", 3).await[1..],
+        ["You have access now.", "echo: let me in"]
+    );
+    relay.stop().await;
+    let files = AccessFiles::open(dir.path(), false, 1_790_000_000_000).unwrap();
+    let kinds: Vec<String> = files.rows().unwrap().into_iter().map(|row| row.kind).collect();
+    assert_eq!(kinds.len(), 1, "nothing of the code is left: {kinds:?}");
 }
 
 #[tokio::test]

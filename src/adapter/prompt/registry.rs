@@ -382,6 +382,18 @@ impl Prompts {
         Some(self.end(at, Decision::Cancelled, None))
     }
 
+    /// Withdraws what the relay itself asked: its message says this, and so does whoever answers it late read.
+    pub fn withdraw_saying(
+        &mut self,
+        id: QuestionId,
+        say: impl FnOnce(Language) -> String,
+    ) -> Option<Resolution> {
+        let at = self.open.iter().position(|open| open.question == id)?;
+        let open = &mut self.open[at];
+        open.closing = Some(say(open.target.builder.language));
+        Some(self.end(at, Decision::Cancelled, None))
+    }
+
     /// The conversation in which a question is visible; `None` for a list, and for what nobody can have seen.
     pub fn visible_in(&self, id: QuestionId) -> Option<&SessionKey> {
         let open = self.open.iter().find(|open| open.question == id)?;

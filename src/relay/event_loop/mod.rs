@@ -326,6 +326,7 @@ impl EventLoop {
             self.link.reconnect();
         }
         self.approvals.expire(now.mono, &mut self.effects);
+        self.end_pairings(&[]);
         self.remind(now.mono);
         self.step_jobs();
         self.turns.refill(&mut self.effects);

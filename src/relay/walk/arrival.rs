@@ -3,12 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::access::{Author, EventKind, KeptMessage, PairingRequest, PersonId, Reason, Verdict};
+use crate::access::{
+    Author, EventKind, KeptMessage, PairingRequest, PendingPairing, PersonId, Reason, Verdict,
+};
 use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
-    AboutTurn, Accepting, Arrival, HeldMessage, Intent, NewMessage, Place, QuestionResponse, Task, Work,
+    AboutTurn, Accepting, Arrival, HeldMessage, Intent, NewMessage, OwnMessage, Place, QuestionResponse,
+    Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
@@ -95,14 +98,17 @@ impl EventLoop {
             session,
             event,
             message,
-            is_own: false,
+            own: None,
         };
         self.take_message(held, now);
     }
 
-    /// Takes the message that was kept while its author had no access. The code that let them in makes it the same message if
-    /// that happens twice.
-    pub fn accept_kept(&mut self, kept: KeptMessage, code: &str) {
+    /// Takes the message that was kept while its author had no access, if there is one. The code that let them in makes it the same
+    /// message if that happens twice.
+    pub fn accept_kept(&mut self, person: PersonId, pending: PendingPairing) {
+        let Some(kept) = pending.message.clone() else {
+            return;
+        };
         let kind = if kept.is_forward {
             InboxKind::Forward
         } else {
@@ -117,14 +123,15 @@ impl EventLoop {
         let session = self.chats.name(&mut event);
         let message = NewMessage {
             kind,
-            dedupe: Some(self.inbound.own_key(&["approved", code])),
+            dedupe: Some(self.inbound.own_key(&["approved", &pending.code])),
             buffer_id: None,
             line: line.into(),
             start: false,
             repeatable: false,
             now_ms: now.unix_ms,
         };
-        self.take_own_message(session, event, message, now);
+        let own = OwnMessage::Kept(Box::new((person, pending)));
+        self.take_own_message(session, event, (message, own), now);
     }
 
     /// Takes a message that came in no frame.
@@ -132,7 +139,7 @@ impl EventLoop {
         &mut self,
         session: SessionKey,
         event: Box<MessageEvent>,
-        message: NewMessage,
+        (message, own): (NewMessage, OwnMessage),
         now: Moment,
     ) {
         let held = HeldMessage {
@@ -140,7 +147,7 @@ impl EventLoop {
             session,
             event,
             message,
-            is_own: true,
+            own: Some(own),
         };
         self.take_message(held, now);
     }
@@ -156,9 +163,9 @@ impl EventLoop {
             session,
             event,
             mut message,
-            is_own,
+            own,
         } = held;
-        let (place, arrival) = self.arrive(&session, message.kind, (event, is_own), &message.line, now);
+        let (place, arrival) = self.arrive(&session, message.kind, (event, own), &message.line, now);
         message.start = matches!(place, Place::Turn(_));
         message.repeatable = self.agents.are_repeatable();
         if matches!(
@@ -202,7 +209,7 @@ impl EventLoop {
         &mut self,
         session: &SessionKey,
         inbox_kind: InboxKind,
-        (event, is_own): (Box<MessageEvent>, bool),
+        (event, own): (Box<MessageEvent>, Option<OwnMessage>),
         line: &Arc<[u8]>,
         now: Moment,
     ) -> (Place, Arrival) {
@@ -233,7 +240,7 @@ impl EventLoop {
             self.note_empty(event.source.platform.as_str());
             (Place::None, Intent::Empty)
         } else if verdict.allowed {
-            let (is_text, is_change) = (inbox_kind == InboxKind::Inbound, event.is_edit && !is_own);
+            let (is_text, is_change) = (inbox_kind == InboxKind::Inbound, event.is_edit && own.is_none());
             self.intent(
                 session,
                 (event, is_text, is_change),
@@ -272,6 +279,7 @@ impl EventLoop {
                 kind: inbox_kind,
                 line: Arc::clone(line),
             },
+            own,
             intent,
         };
         (place, arrival)

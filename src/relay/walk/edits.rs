@@ -3,7 +3,7 @@
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
 use crate::config::BusyMode;
-use crate::relay::effects::NewMessage;
+use crate::relay::effects::{NewMessage, OwnMessage};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
@@ -144,7 +144,7 @@ impl EventLoop {
             repeatable: false,
             now_ms: now.unix_ms,
         };
-        self.take_own_message(session, event, message, now);
+        self.take_own_message(session, event, (message, OwnMessage::Retried), now);
         None
     }
 

@@ -276,6 +276,9 @@ impl EventLoop {
     }
 
     pub fn handle_health(&mut self, health: Health) {
+        if health == Health::Ok {
+            self.take_kept();
+        }
         if self.journal.on_health(health) {
             self.lifecycle.plan_reconnect(self.clock.mono());
         }

@@ -68,7 +68,7 @@ impl EventLoop {
                 running.contains(&InboxSeq(kept.turn.row)) && self.agents.resumes(&kept.turn.agent)
             });
             let now = self.clock.now();
-            let pairing = pairing.filter(|pairing| self.can_decide(pairing));
+            let pairing = pairing.filter(|pairing| self.may_decide(pairing));
             let restored = match (kept, pairing) {
                 (Some(kept), _) => self.approvals.restore(kept, now),
                 (None, Some(pairing)) => self.approvals.restore_pairing(pairing, now),
@@ -96,6 +96,9 @@ impl EventLoop {
                 });
             }
         }
+        let approved = self.access.approved().into_iter();
+        let approved: Vec<_> = approved.map(|(person, pending)| (pending.code, person)).collect();
+        self.end_pairings(&approved);
         self.approvals.mark_changed();
     }
 

@@ -21,10 +21,10 @@ use crate::relay::parts::sleep::SleepStep;
 use crate::relay::reports;
 use crate::relay::status::HealthCheck;
 use crate::session::StopReason;
-use crate::store::{Command, NewOps};
+use crate::store::{Command, Fault, FaultKind, Health, NewOps};
 use crate::text::printable;
 use crate::wire::SessionKey;
-use crate::words::{ChatPhrase, PhraseKey};
+use crate::words::{ChatPhrase, Language, PhraseKey};
 
 /// Messages sent without being asked that may wait for the journal.
 const MAX_UNCOMMITTED_SENDS: usize = 1024;
@@ -117,7 +117,15 @@ impl EventLoop {
     /// Returns the answer, and whether there is something to store.
     pub fn change_access(&mut self, request: AccessRequest) -> Result<(Value, bool), AccessError> {
         let now_ms = self.clock.unix_ms();
+        let asked = self.approvals.codes().filter_map(|code| {
+            let person = self.access.person_with(code, now_ms)?;
+            Some((code.to_owned(), person))
+        });
+        let mut asked: Vec<(String, PersonId)> = asked.collect();
         let handled = self.access.handle(request, now_ms, &mut self.effects)?;
+        let let_in = handled.change.as_ref().filter(|change| change.role.is_some());
+        asked.retain(|(_, person)| let_in.is_some_and(|change| change.person == *person));
+        self.end_pairings(&asked);
         for (turn, session) in self.access.refused(self.turns.authors()) {
             self.stop_turn(&session, Some(turn), StopReason::Asked);
         }
@@ -126,7 +134,7 @@ impl EventLoop {
         self.approvals.withdraw_from_owners(is_gone, &mut self.effects);
         self.pause_refused_jobs();
         if let Some((person, pending)) = handled.paired {
-            self.welcome(&person, pending);
+            self.welcome(person, pending);
         }
         Ok((handled.answer, handled.stored))
     }
@@ -159,15 +167,56 @@ impl EventLoop {
         }
     }
 
-    /// Whether an open question about a code can be decided: the code waits, and who is asked is an owner.
-    pub fn can_decide(&mut self, pairing: &KeptPairing) -> bool {
-        let (chat, facts) = &pairing.owner;
-        is_owner(&self.access, &self.chats, chat, facts)
-            && self.access.has_code(&pairing.code, self.clock.unix_ms())
+    /// Ends the questions about codes that do not wait any more: the people with these codes were let in.
+    pub fn end_pairings(&mut self, let_in: &[(String, PersonId)]) {
+        let now_ms = self.clock.unix_ms();
+        let is_over = |code: &&str| self.access.person_with(code, now_ms).is_none();
+        let over: Vec<String> = self
+            .approvals
+            .codes()
+            .filter(is_over)
+            .map(str::to_owned)
+            .collect();
+        for code in over {
+            let person = let_in.iter().find(|(of, _)| *of == code);
+            let person = person.map(|(_, person)| printable(&person.to_string(), MAX_PERSON_CHARS));
+            let say = |language: Language| match &person {
+                Some(person) => language.say(ChatPhrase::LetInNow { person }),
+                None => language.plain(PhraseKey::CodeOver).to_owned(),
+            };
+            self.approvals.end_pairing(&code, say, &mut self.effects);
+        }
     }
 
-    /// Welcomes the people whose codes were approved while no relay ran, unless the settings deny them by now.
+    /// Whether who is asked about a code is an owner.
+    pub fn may_decide(&self, pairing: &KeptPairing) -> bool {
+        let (chat, facts) = &pairing.owner;
+        is_owner(&self.access, &self.chats, chat, facts)
+    }
+
+    /// Welcomes the people whose codes were approved while no relay ran, and takes what they wrote.
     pub fn welcome_approved(&mut self) {
+        self.take_approved(Self::welcome);
+    }
+
+    /// The journal did not take what somebody wrote before their code was approved: it is kept until that works.
+    pub fn kept_rejected(&mut self, (person, pending): (PersonId, PendingPairing), fault: &Fault) {
+        self.access.keep_on(&person, pending, &mut self.effects);
+        let health = self.journal.health();
+        if fault.kind == FaultKind::Refused && health == Health::Ok {
+            tracing::error!(%fault, "the journal refuses a kept message; the next start tries it again");
+        } else {
+            self.handle_health(health);
+        }
+    }
+
+    /// The journal works: takes what it did not take of people whose codes were approved.
+    pub fn take_kept(&mut self) {
+        self.take_approved(Self::accept_kept);
+    }
+
+    /// Does this for everybody whose code is approved, unless the rules deny them by now.
+    fn take_approved(&mut self, take: impl Fn(&mut Self, PersonId, PendingPairing)) {
         for (person, pending) in self.access.approved() {
             let (chat, facts) = self.chat_of(&person, &pending);
             let source = self.chats.source(&chat, &facts);
@@ -175,20 +224,18 @@ impl EventLoop {
                 .access
                 .may_talk(&self.access.author(Starter::Message(&source)))
             {
-                self.welcome(&person, pending);
+                take(self, person.clone(), pending);
             }
             self.access.welcomed(&person, &mut self.effects);
         }
     }
 
     /// Somebody's code was approved: says so in their chat, and takes what they wrote.
-    fn welcome(&mut self, person: &PersonId, pending: PendingPairing) {
-        let (chat, facts) = self.chat_of(person, &pending);
+    fn welcome(&mut self, person: PersonId, pending: PendingPairing) {
+        let (chat, facts) = self.chat_of(&person, &pending);
         let welcome = WELCOME[usize::from(pending.message.is_some())];
         self.notify(welcome, &SessionKey::from_text(""), &chat, &facts);
-        if let Some(message) = pending.message {
-            self.accept_kept(message, &pending.code);
-        }
+        self.accept_kept(person, pending);
     }
 
     /// The direct message in which somebody got their code.

@@ -8,7 +8,7 @@ use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
 use crate::relay::effects::{
-    AboutTurn, Accepting, AgentWaiter, Place, QuietWaiter, SelectedAgent, Task, Work,
+    AboutTurn, Accepting, AgentWaiter, OwnMessage, Place, QuietWaiter, SelectedAgent, Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
@@ -71,12 +71,16 @@ impl EventLoop {
         }
     }
 
-    /// The journal could not take work: it holds no place any more. A message is not acknowledged, so that it comes again.
+    /// The journal could not take work: it holds no place any more. A message is not acknowledged, so that it comes again; one that was
+    /// kept for its author is kept on.
     pub fn work_rejected(&mut self, accepting: Accepting, fault: &Fault) {
         let Accepting { session, place, work } = accepting;
         self.turns.release(&session, place);
         match work {
-            Work::Message(..) => self.frame_rejected(fault),
+            Work::Message(_, arrival) => match arrival.own {
+                Some(OwnMessage::Kept(kept)) => self.kept_rejected(*kept, fault),
+                Some(OwnMessage::Retried) | None => self.frame_rejected(fault),
+            },
             Work::Job(run) => self.fail_run(run, "the journal could not store the run"),
             Work::Handed(submission) => submission.reply.refuse(SubmitError::NotStored),
         }

@@ -430,6 +430,12 @@ impl AccessControl {
         write_rows(row.into_iter().collect(), effects);
     }
 
+    /// What somebody wrote before their code was approved could not be stored: it is kept as if no relay had run.
+    pub fn keep_on(&mut self, person: &PersonId, pending: PendingPairing, effects: &mut Effects) {
+        let row = self.gate.pairings().keep_approved(person, pending);
+        write_rows(vec![row], effects);
+    }
+
     /// What the relay reports about access.
     pub fn status(&self) -> AccessStatus {
         AccessStatus {

@@ -112,8 +112,8 @@ impl AccessControl {
         true
     }
 
-    /// Whether a code waits for an approval.
-    pub fn has_code(&mut self, code: &str, now_ms: i64) -> bool {
-        self.gate.pairings().has(code, now_ms)
+    /// Whose code waits for an approval.
+    pub fn person_with(&self, code: &str, now_ms: i64) -> Option<PersonId> {
+        self.gate.person_with(code, now_ms)
     }
 }

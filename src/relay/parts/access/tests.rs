@@ -414,3 +414,29 @@ fn somebody_without_an_id_reads_that_in_their_language() {
     let said = world.access.describe(&nobody, Language::De);
     assert!(said.starts_with("Du bist unbekannt."), "{said}");
 }
+
+#[test]
+fn what_somebody_wrote_before_their_approval_is_kept_on_until_it_is_taken() {
+    let mut world = World::new(json!({"mode": "pair"}), &[]);
+    let code = world.stranger("eve", "dm", NOW).unwrap().code.unwrap();
+    let approve = AccessRequest::Approve { code, role: None };
+    let handled = world.access.handle(approve, NOW, &mut world.effects).unwrap();
+    let (person, pending) = handled.paired.unwrap();
+    assert!(world.access.approved().is_empty());
+    world.effects.take_commands();
+    world.access.keep_on(&person, pending.clone(), &mut world.effects);
+    let (commands, _) = world.effects.take_commands();
+    let [Command::SetAccess(row)] = &commands[..] else {
+        panic!("{commands:?}")
+    };
+    let stored: PendingPairing = serde_json::from_str(row.value.as_ref().unwrap()).unwrap();
+    assert!(stored.is_approved && stored.code == pending.code);
+    assert_eq!(world.access.approved(), [(person.clone(), stored)]);
+    assert_eq!(
+        world.access.person_with(&pending.code, NOW),
+        None,
+        "it works once"
+    );
+    world.access.welcomed(&person, &mut world.effects);
+    assert!(world.access.approved().is_empty());
+}

@@ -42,7 +42,7 @@ use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::session::TurnId;
 use crate::store::InboxSeq;
 use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
-use crate::words::ChatPhrase;
+use crate::words::{ChatPhrase, Language};
 
 /// Length of what a question is about, in the audit log.
 const MAX_TITLE_CHARS: usize = 120;
@@ -450,6 +450,26 @@ impl Approvals {
         });
     }
 
+    /// The codes that owners are asked about.
+    pub fn codes(&self) -> impl Iterator<Item = &str> {
+        self.waiting
+            .values()
+            .filter_map(|waiting| match &waiting.recipient {
+                Recipient::Pairing(code) => Some(code.as_str()),
+                Recipient::Agent { .. } | Recipient::Queue(..) => None,
+            })
+    }
+
+    /// A code does not wait any more: the questions about it end, and say what became of it.
+    pub fn end_pairing(&mut self, code: &str, say: impl Fn(Language) -> String, effects: &mut Effects) {
+        let is_it = |waiting: &Waiting| matches!(&waiting.recipient, Recipient::Pairing(of) if of == code);
+        for question in self.questions(is_it) {
+            if let Some(resolution) = self.prompts.withdraw_saying(question, &say) {
+                self.resolve(resolution, effects);
+            }
+        }
+    }
+
     /// A message that waits was edited: what is listed of it is in another row now.
     pub fn row_replaced(&mut self, old: InboxSeq, new: InboxSeq) {
         let lists = self.waiting.values_mut();
@@ -493,14 +513,13 @@ impl Approvals {
         self.prompts.remind(now)
     }
 
+    fn questions(&self, which: impl Fn(&Waiting) -> bool) -> Vec<QuestionId> {
+        let waiting = self.waiting.iter().filter(|(_, waiting)| which(waiting));
+        waiting.map(|(question, _)| *question).collect()
+    }
+
     fn withdraw_where(&mut self, effects: &mut Effects, which: impl Fn(&Waiting) -> bool) {
-        let questions: Vec<QuestionId> = self
-            .waiting
-            .iter()
-            .filter(|(_, waiting)| which(waiting))
-            .map(|(question, _)| *question)
-            .collect();
-        for question in questions {
+        for question in self.questions(which) {
             if let Some(resolution) = self.prompts.withdraw(question) {
                 self.resolve(resolution, effects);
             }

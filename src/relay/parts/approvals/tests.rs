@@ -646,6 +646,25 @@ fn an_owner_reads_what_became_of_a_code_and_not_what_was_pressed() {
 }
 
 #[test]
+fn a_question_about_a_code_that_waits_no_more_says_what_became_of_it() {
+    let mut world = World::new(&PromptSettings::default());
+    let asked = ask_about_pairing(&mut world);
+    world.ask(1, OWNER);
+    assert_eq!(world.approvals.codes().collect::<Vec<_>>(), ["K7QWXP2M"]);
+    let say = |_: Language| "Bob is in".to_owned();
+    world.approvals.end_pairing("AAAAAAAA", say, &mut world.effects);
+    assert!(world.effects().is_empty());
+    world.approvals.end_pairing("K7QWXP2M", say, &mut world.effects);
+    let ended = world.effects();
+    assert!(text(&ended[0]).ends_with("⏹ Bob is in"), "{ended:?}");
+    assert_eq!((ended.len(), world.approvals.count()), (1, 1));
+    assert_eq!(world.approvals.codes().count(), 0);
+    assert!(world.press(&asked, "o0").is_none(), "nobody is let in twice");
+    let late = world.effects();
+    assert!(matches!(late[..], [Effect::Queue(_)]), "{late:?}");
+}
+
+#[test]
 fn the_next_process_goes_on_with_a_question_about_a_code() {
     let mut world = World::new(&PromptSettings::default());
     let now = Moment {
