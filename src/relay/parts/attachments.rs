@@ -21,7 +21,7 @@ use smol_str::SmolStr;
 
 use crate::adapter::CodeFile;
 use crate::adapter::media::OutgoingAttachment;
-use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, missing_note, public_url};
+use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, public_url};
 use crate::adapter::stream::Position;
 use crate::agent::{Attachment, Media, MediaLocation, Turn};
 use crate::config::Settings;
@@ -135,17 +135,11 @@ impl TurnFiles {
     /// Replaces the addresses of what came with the message by files. Ends soon after the turn is cancelled; dropping the
     /// future leaves nothing behind.
     pub async fn download(&self, turn: &mut Turn) {
-        let count = turn.input.attachments.len();
-        if count == 0 {
-            return;
-        }
-        let Some(client) = &self.client else {
-            let attachments = &mut turn.input.attachments;
-            attachments.retain(|attachment| match &attachment.location {
-                MediaLocation::Url(url) => public_url(url).is_some(),
-                MediaLocation::File(_) => true,
-            });
-            turn.input.notes.extend(missing_note(count - attachments.len()));
+        let Some(client) = self
+            .client
+            .as_ref()
+            .filter(|_| !turn.input.attachments.is_empty())
+        else {
             return;
         };
         let mut requests = Vec::new();
