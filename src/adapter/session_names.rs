@@ -1,5 +1,6 @@
 //! How a message is named: its platform, its thread and its session. The relay and the embedded connector name alike.
 
+use super::chats::{ChatFacts, ChatId};
 use super::discord::keep_parent_of_threads;
 use super::slack::SlackConfig;
 use crate::wire::{
@@ -46,7 +47,8 @@ impl SessionNames {
         self.commands.rewrite(event);
         keep_parent_of_threads(&mut event.source);
         let source = &mut event.source;
-        if source.thread_id.is_none() && self.separates(source) {
+        let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
+        if source.thread_id.is_none() && self.separates(source.platform.as_str(), chat) {
             source.thread_id.clone_from(&event.message_id);
         }
         let profile = source
@@ -58,16 +60,20 @@ impl SessionNames {
     }
 
     /// Whether messages outside threads are sessions of their own in this chat.
-    fn separates(&self, source: &SessionSource) -> bool {
-        let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
-        source.platform == Platform::SLACK && self.slack.separates(chat)
+    fn separates(&self, platform: &str, chat: &str) -> bool {
+        platform == Platform::SLACK.as_str() && self.slack.separates(chat)
     }
 
-    /// Whether a message, as [`Self::name`] names it, is a session of its own, which nothing else can belong to.
+    /// Whether a message, as [`Self::name`] names it, is outside threads where each such message is a session of its own: its thread
+    /// is the one of its replies. What has no id, as a command of Slack's own, has no thread either.
     pub fn is_separate(&self, event: &MessageEvent) -> bool {
-        event.message_id.is_some()
-            && event.source.thread_id == event.message_id
-            && self.separates(&event.source)
+        let chat = event.source.chat_id.as_ref().map_or("", Scalar::as_str);
+        event.source.thread_id == event.message_id && self.separates(event.source.platform.as_str(), chat)
+    }
+
+    /// [`Self::is_separate`] of the message that these facts are of.
+    pub fn is_separate_in(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
+        facts.thread_id == facts.message_id && self.separates(&chat.platform, &chat.chat)
     }
 
     /// Whether the session of a message, as [`Self::name`] names it, belongs to one person.
@@ -84,10 +90,24 @@ mod tests {
     use crate::wire::NoAliases;
 
     fn named(names: &SessionNames, source: &serde_json::Value) -> (String, bool, MessageEvent) {
-        let event = json!({"text": "hi", "message_id": "m1", "source": source});
+        named_with_id(names, source, Some("m1"))
+    }
+
+    fn named_with_id(
+        names: &SessionNames,
+        source: &serde_json::Value,
+        id: Option<&str>,
+    ) -> (String, bool, MessageEvent) {
+        let event = json!({"text": "hi", "message_id": id, "source": source});
         let mut event = MessageEvent::from_value(&event).unwrap();
         let key = names.name(&mut event, &NoAliases).as_str().to_owned();
-        (key, names.is_separate(&event), event)
+        let is_separate = names.is_separate(&event);
+        let (chat, facts) = (
+            ChatId::from_source(&event.source),
+            ChatFacts::from_source(&event.source),
+        );
+        assert_eq!(names.is_separate_in(&chat, &facts), is_separate);
+        (key, is_separate, event)
     }
 
     #[test]
@@ -126,6 +146,30 @@ mod tests {
         let names = SessionNames::new(Grouping::default(), false, flat);
         let (key, separate, _) = named(&names, &json!({"platform": "slack", "chat_id": "D1"}));
         assert_eq!((key.as_str(), separate), ("agent:main:slack:dm:D1", false));
+    }
+
+    #[test]
+    fn what_has_no_id_is_outside_threads_unless_it_names_one() {
+        let flat = SlackConfig {
+            reply_in_thread: false,
+            ..SlackConfig::default()
+        };
+        let flat = SessionNames::new(Grouping::default(), false, flat);
+        let (direct, discord) = (
+            json!({"platform": "slack", "chat_id": "D1"}),
+            json!({"platform": "discord", "chat_id": "D1"}),
+        );
+        let in_thread = json!({"platform": "slack", "chat_id": "D1", "thread_id": "t0"});
+        let names = SessionNames::default();
+        for (names, source, separate) in [
+            (&names, &direct, true),
+            (&names, &in_thread, false),
+            (&names, &discord, false),
+            (&flat, &direct, false),
+        ] {
+            let (_, is_separate, _) = named_with_id(names, source, None);
+            assert_eq!(is_separate, separate, "{source}");
+        }
     }
 
     #[test]
