@@ -89,9 +89,14 @@ impl Chats {
         &self.labels
     }
 
-    /// Whether a message, as [`Self::name`] names it, is a session of its own.
+    /// Whether a message, as [`Self::name`] names it, is outside threads where each such message is a session of its own.
     pub fn is_separate(&self, event: &MessageEvent) -> bool {
         self.names.is_separate(event)
+    }
+
+    /// [`Self::is_separate`] of the message that these facts are of: what is said there is for the chat.
+    pub fn is_separate_in(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
+        self.names.is_separate_in(chat, facts)
     }
 
     /// Whether the session of a message, as [`Self::name`] names it, belongs to one person.
@@ -122,6 +127,17 @@ impl Chats {
             ..MessageEvent::default()
         };
         self.session_of(&mut event)
+    }
+
+    /// The session of a chat itself, for a message that is outside threads where each such message is a session of its own.
+    pub fn session_of_chat(&self, chat: &ChatId, facts: &ChatFacts) -> Option<SessionKey> {
+        let outside = || ChatFacts {
+            thread_id: None,
+            message_id: None,
+            ..facts.clone()
+        };
+        self.is_separate_in(chat, facts)
+            .then(|| self.session(chat, &outside()))
     }
 
     /// The chat of a session, as far as one is known: the one whose own key the session's begins with.
@@ -206,6 +222,16 @@ impl Chats {
         let facts = ChatFacts {
             message_id: None,
             ..self.memory.facts(&chat)?.clone()
+        };
+        Some(KnownChat { chat, facts })
+    }
+
+    /// A chat that wrote before, for text that is for the chat itself: not for the thread that somebody wrote in last.
+    pub fn outside_threads(&self, chat: ChatId) -> Option<KnownChat> {
+        let KnownChat { chat, facts } = self.known(chat)?;
+        let facts = ChatFacts {
+            thread_id: None,
+            ..facts
         };
         Some(KnownChat { chat, facts })
     }
@@ -366,6 +392,29 @@ mod tests {
         assert_eq!(found.facts.thread_id.as_deref(), Some("t"));
         assert_eq!(found.facts.user_id.as_deref(), Some("bob"), "what is known of it");
         assert_eq!(next.of_target(&target(None)).facts.thread_id, None);
+    }
+
+    #[test]
+    fn a_chat_itself_is_none_of_its_threads() {
+        let mut chats = Chats::new(&Settings::embedded("/nowhere"));
+        for thread in [None, Some("t0")] {
+            let said = json!({
+                "text": "hi", "message_id": "m1",
+                "source": {"platform": "slack", "chat_id": "C2", "user_id": "bob", "scope_id": "T1", "thread_id": thread},
+            });
+            let mut event = MessageEvent::from_value(&said).unwrap();
+            chats.name(&mut event);
+            let (chat, facts) = parts(&event.source);
+            chats.learn(&chat, &facts, NOW, &mut Effects::default());
+            let itself = chats.outside_threads(chat).unwrap().facts;
+            assert_eq!((itself.thread_id, itself.message_id), (None, None));
+            assert_eq!(itself.scope_id.as_deref(), Some("T1"), "what is known of it");
+        }
+        let other = ChatId {
+            platform: "slack".into(),
+            chat: "C9".into(),
+        };
+        assert!(chats.outside_threads(other).is_none(), "it never wrote");
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl EventLoop {
             }),
             None => self.chats.find(&target.chat),
         };
-        let known = chat.and_then(|chat| self.chats.known(chat));
+        let known = chat.and_then(|chat| self.chats.outside_threads(chat));
         let KnownChat { chat, facts } = known.ok_or(SendError::UnknownChat)?;
         let group = self.outbox.notice_group();
         let adapter = self.adapters.get(&chat.platform);
