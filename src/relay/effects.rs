@@ -141,7 +141,7 @@ pub(super) enum Pending {
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
     /// A turn waits to learn whether its conversation wants spoken answers.
-    Voice(Arc<str>, oneshot::Sender<Option<Vec<u8>>>),
+    Voice(Vec<Arc<str>>, oneshot::Sender<Option<Vec<u8>>>),
     /// A step of scheduled jobs.
     Job(JobStep),
     /// The context that waits for turns is being read, or a change of handed-over items is being stored.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use super::render::{self, MessageFormat};
-use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind};
+use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind, TypedMessage};
 use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::chats::ChatId;
 use crate::wire::{Action, PromptButton, SessionKey};
@@ -334,6 +334,14 @@ impl OpenQuestion {
             Visibility::Shown { since, .. } | Visibility::Uncertain { since } => {
                 !hidden && now.saturating_sub(since) >= MIN_VISIBLE_TIME
             }
+        }
+    }
+
+    /// Whether it is asked in the conversation of a message or, if the message may be about any, in its chat.
+    pub(super) fn is_asked_where(&self, message: &TypedMessage<'_>) -> bool {
+        match message.session {
+            Some(session) => self.target.session == *session,
+            None => *self.target.chat() == *message.chat,
         }
     }
 

@@ -232,7 +232,7 @@ impl Prompts {
     /// |---|---|
     /// | names a code | the one with that code in the chat, also when it has ended |
     /// | replies to a question's message | that one and no other, also when it has ended |
-    /// | is words alone | the only one of the session that has been visible for two seconds; with several, or none, nothing is decided. Lists do not count, unless no question takes the words: then the newest one does |
+    /// | is words alone | the only one of the session, or of the chat if the message is of no session, that has been visible for two seconds; with several, or none, nothing is decided. Lists do not count, unless no question takes the words: then the newest one does |
     ///
     /// Whoever may not answer it reads that, unless it has ended; a number alone of theirs is an ordinary message.
     pub fn match_text(&self, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
@@ -284,7 +284,7 @@ impl Prompts {
         let mut asked = self
             .open
             .iter()
-            .filter(|open| open.target.session == *message.session && *open.target.chat() == *message.chat);
+            .filter(|open| open.is_asked_where(message) && *open.target.chat() == *message.chat);
         let is_number = matches!(typed, TypedText::Number(_));
         let open = asked.find(|open| !is_number && open.takes(typed, now) && open.answer(typed).is_some())?;
         Some(undecided(open.notice(NOT_YOURS)))
@@ -292,11 +292,10 @@ impl Prompts {
 
     /// Matches words that name no question.
     fn match_bare(&self, typed: TypedText, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
-        let in_session = |open: &&OpenQuestion| open.target.session == *message.session;
         let accepting = self
             .open
             .iter()
-            .filter(in_session)
+            .filter(|open| open.is_asked_where(message))
             .filter(|open| open.accepts(typed, message.by, now));
         let (lists, mut accepting): (Vec<&OpenQuestion>, Vec<&OpenQuestion>) =
             accepting.partition(|open| open.is_list);

@@ -221,8 +221,8 @@ impl Person {
 /// A message that may answer a question.
 #[derive(Clone, Copy, Debug)]
 pub struct TypedMessage<'m> {
-    /// The message's conversation.
-    pub session: &'m SessionKey,
+    /// The message's conversation; none if it may be about any of its chat.
+    pub session: Option<&'m SessionKey>,
     /// The message's chat.
     pub chat: &'m ChatId,
     /// The message's author.

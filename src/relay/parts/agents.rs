@@ -229,7 +229,8 @@ impl AgentRegistry {
         place.or_else(|| self.is_choice_unknown(session).then_some(Unknown::Choice))
     }
 
-    fn is_choice_unknown(&self, session: &SessionKey) -> bool {
+    /// Whether it has to be read which agent people chose for a session.
+    pub fn is_choice_unknown(&self, session: &SessionKey) -> bool {
         self.slots.len() > 1 && self.choices.peek(session).is_none()
     }
 
@@ -507,6 +508,25 @@ impl AgentRegistry {
             let name = saved.and_then(|name| String::from_utf8(name).ok());
             let choice = name.and_then(|name| self.find(&name));
             self.choices.insert(session.clone(), choice);
+        }
+    }
+
+    /// A session begins with the agent that people chose for its chat, unless they chose one for it.
+    pub fn inherit_choice(
+        &mut self,
+        session: &SessionKey,
+        of_chat: &SessionKey,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        let is_chosen = matches!(self.choices.peek(session), Some(Some(_)));
+        if let Some(Some(chosen)) = self.choices.peek(of_chat).filter(|_| !is_chosen).cloned() {
+            effects.write(Command::SetResume {
+                session: choice_key(session),
+                blob: chosen.as_bytes().to_vec(),
+                now_ms,
+            });
+            self.choices.insert(session.clone(), Some(chosen));
         }
     }
 
@@ -974,6 +994,31 @@ mod tests {
             None,
             "a route holds"
         );
+    }
+
+    #[test]
+    fn a_session_begins_with_the_choice_of_its_chat_and_keeps_its_own() {
+        let (mut agents, mut effects) = (registry(Vec::new()), Effects::default());
+        let [chat, first, second, third] = ["c", "c:1", "c:2", "c:3"].map(SessionKey::from_text);
+        agents.inherit_choice(&first, &chat, 1, &mut effects);
+        assert_eq!(effects.commands(), 0, "nothing is known of the chat");
+        assert!(agents.is_choice_unknown(&chat));
+        agents.learn_choice(&chat, Some(b"ops".to_vec()));
+        for session in [&first, &second] {
+            agents.learn_choice(session, None);
+        }
+        agents.learn_choice(&third, Some(b"code".to_vec()));
+        for session in [&first, &third] {
+            agents.inherit_choice(session, &chat, 1, &mut effects);
+        }
+        let answering = |agents: &mut AgentRegistry, session| {
+            let selected = agents.answering(session, &in_chat("C1"), None);
+            selected.agent.name.to_string()
+        };
+        for (session, agent) in [(&first, "ops"), (&second, "code"), (&third, "code")] {
+            assert_eq!(answering(&mut agents, session), agent);
+        }
+        assert_eq!(effects.commands(), 1, "what it begins with is kept");
     }
 
     #[test]

@@ -73,6 +73,7 @@ pub struct MessageLine {
 /// The last message of a person that had its turn.
 #[derive(Debug)]
 struct LastMessage {
+    chat: ChatId,
     /// None if it is too long to be remembered.
     message: Option<MessageLine>,
     id: Option<u64>,
@@ -181,7 +182,7 @@ impl Messages {
     pub fn set_last(
         &mut self,
         session: &SessionKey,
-        author: &Author,
+        (chat, author): (&ChatId, &Author),
         key: MessageKey,
         (row, attempt): (InboxSeq, u32),
         message: MessageLine,
@@ -200,6 +201,7 @@ impl Messages {
             }
         });
         let last = LastMessage {
+            chat: chat.clone(),
             message: remembered(message),
             id: key.id,
             row: newest.map_or(row, |newest| newest.max(row)),
@@ -261,6 +263,17 @@ impl Messages {
                 known.max_by_key(row).unwrap_or_else(|| key(&people[0]))
             }
         }
+    }
+
+    /// The last message of a person in any session of the chat.
+    pub fn last_in(&self, chat: &ChatId, author: &Author) -> Option<MessageLine> {
+        let is_theirs = |by: &str| author.people().iter().any(|person| person.user() == by);
+        let theirs = self.last.recent_keys().filter(|(_, by)| is_theirs(by));
+        let theirs = theirs.filter_map(|person| self.last.peek(person));
+        let is_there =
+            |last: &&LastMessage| last.chat == *chat && (last.message.is_some() || last.id.is_some());
+        let newest = theirs.filter(is_there).max_by_key(|last| last.row)?;
+        newest.message.clone()
     }
 }
 
@@ -332,6 +345,13 @@ mod tests {
         on("discord", user, &NoAliases)
     }
 
+    fn chat(id: &str) -> ChatId {
+        ChatId {
+            platform: "discord".into(),
+            chat: id.into(),
+        }
+    }
+
     fn line(text: &str) -> MessageLine {
         MessageLine {
             kind: InboxKind::Inbound,
@@ -350,7 +370,13 @@ mod tests {
             (2, &long, None),
             (3, "more", Some("more")),
         ] {
-            messages.set_last(&session, &author("u"), key, (InboxSeq(row), 1), line(text));
+            messages.set_last(
+                &session,
+                (&chat("c"), &author("u")),
+                key,
+                (InboxSeq(row), 1),
+                line(text),
+            );
             let found = messages.last(&session, &author("u")).map(|last| last.line);
             assert_eq!(found.as_deref(), last.map(str::as_bytes));
         }
@@ -383,7 +409,13 @@ mod tests {
         for (row, writer) in (1..).zip(before.iter().chain(&people).chain(people.iter().rev())) {
             let key = messages.key(&event(&row.to_string(), "a"));
             let text = row.to_string();
-            messages.set_last(&session, writer, key, (InboxSeq(row), 1), line(&text));
+            messages.set_last(
+                &session,
+                (&chat("c"), writer),
+                key,
+                (InboxSeq(row), 1),
+                line(&text),
+            );
             for reader in people.iter().filter(|_| row > 1) {
                 let last = messages.last(&session, reader).unwrap().line;
                 assert_eq!(*last, *text.as_bytes(), "{writer:?} {reader:?}");
@@ -410,7 +442,7 @@ mod tests {
             let text = id.to_string();
             messages.set_last(
                 &session,
-                &author("u"),
+                (&chat("c"), &author("u")),
                 keys[id],
                 (InboxSeq(row), attempt),
                 line(&text),
@@ -428,7 +460,13 @@ mod tests {
         for (row, key) in (1..).zip(keys) {
             messages.learn(key, &session, InboxSeq(row), None);
             let turn = (InboxSeq(row), 1);
-            messages.set_last(&session, &author("u"), key, turn, line(&row.to_string()));
+            messages.set_last(
+                &session,
+                (&chat("c"), &author("u")),
+                key,
+                turn,
+                line(&row.to_string()),
+            );
         }
         let mut last = |row| {
             messages.unset_last(&session, &author("u"), InboxSeq(row));
@@ -439,6 +477,33 @@ mod tests {
         assert_eq!(last(9).as_deref(), Some(&b"3"[..]), "it is not known");
         assert_eq!(last(3).as_deref(), Some(&b"1"[..]));
         assert_eq!(last(1), None);
+    }
+
+    #[test]
+    fn the_last_message_in_a_chat_is_the_newest_of_that_person_in_any_session() {
+        let mut messages = Messages::new();
+        let long = "x".repeat(MAX_LAST_BYTES + 1);
+        let key = |messages: &Messages, row: i64| messages.key(&event(&row.to_string(), "a"));
+        for (row, session, place, user, text, last) in [
+            (3, "s3", "c", "u", "third", Some("third")),
+            (1, "s1", "c", "u", "first", Some("third")),
+            (4, "s4", "c", "v", "of another", Some("third")),
+            (5, "s5", "elsewhere", "u", "there", Some("third")),
+            (6, "s6", "c", "u", &long, None),
+            (7, "s7", "c", "u", "seventh", Some("seventh")),
+        ] {
+            let (session, key) = (SessionKey::from_text(session), key(&messages, row));
+            messages.learn(key, &session, InboxSeq(row), None);
+            let at = (&chat(place), &author(user));
+            messages.set_last(&session, at, key, (InboxSeq(row), 1), line(text));
+            let found = messages.last_in(&chat("c"), &author("u")).map(|last| last.line);
+            assert_eq!(found.as_deref(), last.map(str::as_bytes), "{row}");
+            if row == 6 {
+                messages.unset_last(&session, &author(user), InboxSeq(row));
+                let found = messages.last_in(&chat("c"), &author("u")).unwrap().line;
+                assert_eq!(*found, *b"third", "that one was withdrawn");
+            }
+        }
     }
 
     #[test]
@@ -466,7 +531,13 @@ mod tests {
             (key, messages.key(&event("1", "b")), false),
             (nameless, nameless, false),
         ] {
-            messages.set_last(&session, &author("u"), last, (InboxSeq(1), 1), line("a"));
+            messages.set_last(
+                &session,
+                (&chat("c"), &author("u")),
+                last,
+                (InboxSeq(1), 1),
+                line("a"),
+            );
             messages.edit_last(&session, &author("v"), edited, line("c"));
             messages.edit_last(&session, &author("u"), edited, line("b"));
             let found = messages.last(&session, &author("u")).unwrap().line;

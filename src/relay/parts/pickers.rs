@@ -20,6 +20,8 @@ const MAX_BUTTONS: usize = 24;
 struct Picker {
     id: String,
     session: SessionKey,
+    /// The session of the chat itself, if the list is for that.
+    of_chat: Option<SessionKey>,
     chat: ChatId,
     /// Who asked for it; only they choose, where it is known who writes.
     asked_by: Option<String>,
@@ -27,6 +29,21 @@ struct Picker {
     commands: Vec<String>,
     /// Whether it is the last message of its conversation.
     is_last: bool,
+}
+
+impl Picker {
+    fn is_in(&self, session: &SessionKey) -> bool {
+        self.session == *session || self.of_chat.as_ref() == Some(session)
+    }
+}
+
+/// What a message chooses from a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PickedEntry {
+    /// The command that the entry stands for.
+    pub command: String,
+    /// Whether it is for the chat, wherever it was chosen.
+    pub is_for_chat: bool,
 }
 
 /// The lists that were shown last.
@@ -47,10 +64,11 @@ impl Pickers {
         }
     }
 
-    /// Notes a list that is about to be shown; returns its id and its buttons, if it is short enough for some.
+    /// Notes a list that is about to be shown in a session, and is for its chat if the session of that is given; returns its id and
+    /// its buttons, if it is short enough for some.
     pub fn open(
         &mut self,
-        session: &SessionKey,
+        (session, of_chat): (&SessionKey, Option<SessionKey>),
         chat: &ChatId,
         asked_by: Option<String>,
         entries: Vec<(String, String)>,
@@ -58,6 +76,7 @@ impl Pickers {
         self.shown += 1;
         let id = format!("{}-{}", self.nonce, self.shown);
         self.passed(session);
+        of_chat.iter().for_each(|session| self.passed(session));
         if self.lists.len() >= MAX_LISTS {
             self.lists.pop_front();
         }
@@ -74,6 +93,7 @@ impl Pickers {
         self.lists.push_back(Picker {
             id: id.clone(),
             session: session.clone(),
+            of_chat,
             chat: chat.clone(),
             asked_by,
             commands,
@@ -82,13 +102,13 @@ impl Pickers {
         (id, buttons)
     }
 
-    /// The command that a message chooses, if it is a choice from a list; `is_own` says whether an id is its author's.
-    pub fn command(
+    /// What a message chooses, if it is a choice from a list; `is_own` says whether an id is its author's.
+    pub fn choice(
         &self,
         session: &SessionKey,
         event: &MessageEvent,
         is_own: impl FnOnce(&str) -> bool,
-    ) -> Option<String> {
+    ) -> Option<PickedEntry> {
         let (picker, number) = if event.prompt_response.is_some() {
             let press = ButtonPress::from_event(event)?;
             let mut lists = self.lists.iter();
@@ -101,20 +121,24 @@ impl Pickers {
         } else {
             let number: usize = event.text().trim().parse().ok()?;
             let mut lists = self.lists.iter();
-            let picker = lists.find(|list| list.is_last && list.session == *session)?;
+            let picker = lists.find(|list| list.is_last && list.is_in(session))?;
             (picker, number.checked_sub(1)?)
         };
         let may_choose = picker
             .asked_by
             .as_deref()
             .is_none_or(|asked| event.source.user_id.is_none() || is_own(asked));
-        picker.commands.get(number).filter(|_| may_choose).cloned()
+        let command = picker.commands.get(number).filter(|_| may_choose)?;
+        Some(PickedEntry {
+            command: command.clone(),
+            is_for_chat: picker.of_chat.is_some(),
+        })
     }
 
     /// Something else was written or asked in a conversation: a bare number does not mean a list any more.
     pub fn passed(&mut self, session: &SessionKey) {
         for list in &mut self.lists {
-            if list.session == *session {
+            if list.is_in(session) {
                 list.is_last = false;
             }
         }
@@ -148,25 +172,64 @@ mod tests {
             chat: "c".into(),
         };
         let entries = ["a", "b"].map(|name| (name.to_owned(), format!("/model {name}")));
-        let (id, buttons) = pickers.open(&session, &chat, Some("ann".to_owned()), entries.to_vec());
+        let (id, buttons) = pickers.open((&session, None), &chat, Some("ann".to_owned()), entries.to_vec());
         assert_eq!(buttons.len(), 2);
         (pickers, session, id)
+    }
+
+    /// The command that a message chooses for the session of a list.
+    fn chosen(pickers: &Pickers, session: &SessionKey, event: &MessageEvent) -> Option<String> {
+        let is_own = |id: &str| event.source.user_id.as_ref().is_some_and(|by| by.as_str() == id);
+        let choice = pickers.choice(session, event, is_own)?;
+        assert!(!choice.is_for_chat);
+        Some(choice.command)
+    }
+
+    #[test]
+    fn a_list_for_a_chat_is_chosen_from_in_its_session_and_in_that_of_the_chat_until_something_else_is_said()
+    {
+        let [session, of_chat, other] = ["s", "chat", "t"].map(SessionKey::from_text);
+        for last in [&session, &of_chat] {
+            let (mut pickers, ..) = opened();
+            let chat = pickers.lists[0].chat.clone();
+            let entries = vec![("a".to_owned(), "/project a".to_owned())];
+            pickers.open(
+                (&session, Some(of_chat.clone())),
+                &chat,
+                Some("ann".to_owned()),
+                entries,
+            );
+            let chosen =
+                |pickers: &Pickers, session| pickers.choice(session, &message("ann", "1", None), |_| true);
+            let choice = PickedEntry {
+                command: "/project a".to_owned(),
+                is_for_chat: true,
+            };
+            for place in [&session, &of_chat] {
+                assert_eq!(chosen(&pickers, place), Some(choice.clone()));
+            }
+            assert_eq!(chosen(&pickers, &other), None);
+            pickers.passed(last);
+            for place in [&session, &of_chat] {
+                assert_eq!(chosen(&pickers, place), None);
+            }
+        }
     }
 
     #[test]
     fn a_bare_number_is_a_choice_while_the_list_is_the_last_message() {
         let (mut pickers, session, _) = opened();
-        let chosen = |pickers: &Pickers, user, text| {
-            pickers.command(&session, &message(user, text, None), |id| id == user)
-        };
+        let chosen = |pickers: &Pickers, user, text| chosen(pickers, &session, &message(user, text, None));
         assert_eq!(chosen(&pickers, "ann", " 2 ").as_deref(), Some("/model b"));
         for text in ["0", "3", "two", "2.", ""] {
             assert_eq!(chosen(&pickers, "ann", text), None, "{text}");
         }
         assert_eq!(chosen(&pickers, "bob", "2"), None, "somebody else's list");
         let elsewhere = SessionKey::from_text("t");
-        let of_ann = message("ann", "2", None);
-        assert_eq!(pickers.command(&elsewhere, &of_ann, |_| true), None);
+        assert_eq!(
+            pickers.choice(&elsewhere, &message("ann", "2", None), |_| true),
+            None
+        );
         pickers.passed(&session);
         assert_eq!(chosen(&pickers, "ann", "2"), None);
     }
@@ -176,7 +239,7 @@ mod tests {
         let (mut pickers, session, id) = opened();
         pickers.passed(&session);
         let press = |id: &str, option: &str| Some(json!({"prompt_id": id, "option_id": option}));
-        let chosen = |user, press| pickers.command(&session, &message(user, "", press), |id| id == user);
+        let chosen = |user, press| chosen(&pickers, &session, &message(user, "", press));
         assert_eq!(chosen("ann", press(&id, "o0")).as_deref(), Some("/model a"));
         assert_eq!(chosen("bob", press(&id, "o0")), None);
         assert_eq!(chosen("ann", press(&id, "o2")), None);
@@ -190,9 +253,9 @@ mod tests {
         let many = (0..=MAX_BUTTONS)
             .map(|n| (n.to_string(), n.to_string()))
             .collect();
-        assert!(pickers.open(&session, &chat, None, many).1.is_empty());
+        assert!(pickers.open((&session, None), &chat, None, many).1.is_empty());
         for _ in 0..MAX_LISTS {
-            pickers.open(&session, &chat, None, Vec::new());
+            pickers.open((&session, None), &chat, None, Vec::new());
         }
         assert_eq!(pickers.lists.len(), MAX_LISTS);
         assert!(pickers.lists.iter().all(|list| list.id != first));

@@ -154,7 +154,7 @@ impl EventLoop {
 
     /// Takes a message, once it is where it belongs.
     pub fn take_message(&mut self, mut held: HeldMessage, now: Moment) {
-        self.take_choice(&held.session, &mut held.event, &mut held.message);
+        self.take_choice(&held.session, &mut held.event, &mut held.message, now);
         let Some(held) = self.in_its_thread(held, now) else {
             return;
         };
@@ -204,6 +204,18 @@ impl EventLoop {
         }
     }
 
+    /// What a message says to a question, if it is an answer.
+    pub fn response(
+        &self,
+        session: &SessionKey,
+        (event, author): (&MessageEvent, &Author),
+        now: Moment,
+    ) -> Option<QuestionResponse> {
+        // Nobody is asked in a session of its own: the writer means what they are asked in this chat.
+        let asked_in = (!self.chats.is_separate(event)).then_some(session);
+        (self.approvals).match_response(asked_in, (event, author), now.mono)
+    }
+
     /// What a message is, who wrote it, and whether the rules let them. Everything that comes from a chat passes here.
     fn arrive(
         &mut self,
@@ -216,7 +228,7 @@ impl EventLoop {
         // A message that is changed or gone is no answer.
         let is_new = !event.is_edit && !event.is_deleted;
         let author = self.access.author(Starter::Message(&event.source));
-        let response = is_new.then(|| (self.approvals).match_response(session, (&event, &author), now.mono));
+        let response = is_new.then(|| self.response(session, (&event, &author), now));
         let response = response.flatten();
         let command = match &response {
             None => self.commands.of(&event),
@@ -369,7 +381,8 @@ impl EventLoop {
             Intent::Start { key } => {
                 self.messages.learn(key, session, row, None);
                 if !is_command {
-                    self.messages.set_last(session, &author, key, (row, 1), message);
+                    self.messages
+                        .set_last(session, (&chat, &author), key, (row, 1), message);
                 }
                 if let Place::Turn(turn) = place {
                     self.learn_chat(&chat, &facts);
@@ -393,7 +406,8 @@ impl EventLoop {
                     && self.steer(session, turn, *event)
                 {
                     self.turns.release(session, place);
-                    self.messages.set_last(session, &author, key, (row, 1), message);
+                    self.messages
+                        .set_last(session, (&chat, &author), key, (row, 1), message);
                     return self.end_row(row, RowState::Done, DurableOps::new(), None);
                 }
                 if self.turns.enqueue(session, row)

@@ -49,7 +49,9 @@ impl EventLoop {
         let language = self.language(chat, facts);
         if command == SlashCommand::Agent(None) {
             let (input, allowed) = (route_input(chat, facts), self.access.agents(author));
-            let offered = self.agents.offered(session, allowed.as_deref(), &input);
+            let of_chat = self.chats.session_of_chat(chat, facts);
+            let chosen_for = of_chat.as_ref().unwrap_or(session);
+            let offered = self.agents.offered(chosen_for, allowed.as_deref(), &input);
             if let Some((current, names)) = offered {
                 return self.show_agents(&current, &names, session, row, (chat, facts));
             }
@@ -75,14 +77,20 @@ impl EventLoop {
                 let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
                 let input = route_input(chat, facts);
                 let allowed = self.access.agents(author);
-                self.agents.choose(
-                    session,
+                let of_chat = self.chats.session_of_chat(chat, facts);
+                let answer = self.agents.choose(
+                    of_chat.as_ref().unwrap_or(session),
                     name.as_deref(),
                     allowed.as_deref(),
                     &input,
                     (language, now_ms),
                     effects,
-                )
+                );
+                if let Some(of_chat) = of_chat {
+                    // For what is replied to the command.
+                    self.agents.inherit_choice(session, &of_chat, now_ms, effects);
+                }
+                answer
             }
             SlashCommand::WhoAmI => self.access.describe(author, language),
             SlashCommand::Usage => {
@@ -105,7 +113,12 @@ impl EventLoop {
                 };
                 answer
             }
-            SlashCommand::Voice(on) => self.switch_voice(session, on, language),
+            SlashCommand::Voice(on) => {
+                let of_chat = self.chats.session_of_chat(chat, facts);
+                // For the chat, and for what is replied to the command.
+                let sessions = of_chat.iter().chain([session]);
+                self.switch_voice(sessions, on, language)
+            }
             SlashCommand::Help => {
                 let agent = self.answering(session, (chat, facts), author).agent.name;
                 let offered = self.agents.commands_of(&agent);
@@ -132,7 +145,9 @@ impl EventLoop {
         (chat, facts): (&ChatId, &ChatFacts),
         author: &Author,
     ) -> bool {
-        let Some(unknown) = self.agents.unknown(session, &route_input(chat, facts)) else {
+        let of_chat = self.chats.session_of_chat(chat, facts);
+        let chosen_for = of_chat.as_ref().unwrap_or(session);
+        let Some(unknown) = self.agents.unknown(chosen_for, &route_input(chat, facts)) else {
             return false;
         };
         let waiter = AgentWaiter::Command(Box::new(WaitingCommand {
@@ -147,12 +162,12 @@ impl EventLoop {
         self.turns.answer_later(row);
         match unknown {
             Unknown::Project(place) | Unknown::NewThread(place) => self.read_project(place, waiter),
-            Unknown::Choice => self.read_choice(session.clone(), waiter),
+            Unknown::Choice => self.read_choice(chosen_for.clone(), waiter),
         }
         true
     }
 
-    /// The agent that answers what an author writes in a chat.
+    /// The agent that answers what an author writes where a command of theirs is written.
     pub fn answering(
         &mut self,
         session: &SessionKey,
@@ -161,7 +176,9 @@ impl EventLoop {
     ) -> Selection {
         let allowed = self.access.agents(author);
         let input = route_input(chat, facts);
-        self.agents.answering(session, &input, allowed.as_deref())
+        let of_chat = self.chats.session_of_chat(chat, facts);
+        let chosen_for = of_chat.as_ref().unwrap_or(session);
+        self.agents.answering(chosen_for, &input, allowed.as_deref())
     }
 
     /// Stops turns; returns whether one of them was not stopping already.
@@ -183,18 +200,23 @@ impl EventLoop {
         self.end_row(row, RowState::Done, ops, None);
     }
 
-    /// Remembers whether a conversation wants spoken answers.
-    fn switch_voice(&mut self, session: &SessionKey, on: Option<bool>, language: Language) -> String {
-        let key = voice_key(session);
+    /// Remembers whether conversations want spoken answers.
+    fn switch_voice<'s>(
+        &mut self,
+        sessions: impl Iterator<Item = &'s SessionKey>,
+        on: Option<bool>,
+        language: Language,
+    ) -> String {
+        for session in sessions.map(voice_key) {
+            match on {
+                Some(true) => self.keep_voice(session),
+                Some(false) => self.effects.write(Command::DropResume { session }),
+                None => {}
+            }
+        }
         let answer = match on {
-            Some(true) => {
-                self.keep_voice(key);
-                PhraseKey::VoiceOn
-            }
-            Some(false) => {
-                self.effects.write(Command::DropResume { session: key });
-                PhraseKey::VoiceOff
-            }
+            Some(true) => PhraseKey::VoiceOn,
+            Some(false) => PhraseKey::VoiceOff,
             None => PhraseKey::VoiceUsage,
         };
         language.plain(answer).to_owned()
@@ -218,8 +240,14 @@ impl EventLoop {
     ) -> String {
         let agent = &self.answering(session, (chat, facts), author).agent.name;
         let sessions = self.turns.sessions();
-        let is_working = sessions.turn_of(session).is_some();
-        let count = u64::try_from(sessions.waiting(session)).unwrap_or(u64::MAX);
+        let (is_working, count) = if self.chats.is_separate_in(chat, facts) {
+            let started = self.turns.started_by(author, chat);
+            let waiting = started.iter().map(|(_, session)| sessions.waiting(session));
+            (!started.is_empty(), waiting.sum())
+        } else {
+            (sessions.turn_of(session).is_some(), sessions.waiting(session))
+        };
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
         let status = language.say(match (is_working, count) {
             (false, 0) => ChatPhrase::StatusIdle { agent },
             (true, 0) => ChatPhrase::StatusWorking { agent },

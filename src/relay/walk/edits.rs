@@ -121,7 +121,11 @@ impl EventLoop {
         (chat, facts): (&ChatId, &ChatFacts),
         author: &Author,
     ) -> Option<String> {
-        let last = self.messages.last(session, author);
+        let last = if self.chats.is_separate_in(chat, facts) {
+            self.messages.last_in(chat, author)
+        } else {
+            self.messages.last(session, author)
+        };
         let decoded = last.and_then(|last| {
             let event = decode_line(last.kind, &last.line, self.chats.labels())?;
             Some((last, Box::new(event)))

@@ -57,7 +57,7 @@ impl EventLoop {
             return false;
         }
         let author = self.access.author(Starter::Message(&event.source));
-        let response = (self.approvals).match_response(&held.session, (event, &author), now.mono);
+        let response = self.response(&held.session, (event, &author), now);
         response.is_none()
             && self.commands.of(event).is_none()
             && self.access.decide(&author, EventKind::Message).allowed

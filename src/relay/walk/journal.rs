@@ -117,10 +117,11 @@ impl EventLoop {
                 self.quiet_hours_loaded(person, waiter, blob.as_deref());
             }
             (Completion::Resume { blob, .. }, Pending::AgentState(reply)) => drop(reply.send(blob)),
-            (Completion::Resume { blob, .. }, Pending::Voice(session, reply)) => {
+            (Completion::Resume { blob, .. }, Pending::Voice(mut sessions, reply)) => {
                 if blob.is_some() {
                     // What is used is kept.
-                    self.keep_voice(session);
+                    sessions.dedup();
+                    sessions.into_iter().for_each(|session| self.keep_voice(session));
                 }
                 drop(reply.send(blob));
             }

@@ -10,10 +10,12 @@ use crate::adapter::ChatId;
 use crate::adapter::stream::DurableAction;
 use crate::adapter::{ChatFacts, ListMessage};
 use crate::agent::{Preference, PreferenceAnswer, PreferenceOffer};
+use crate::link::Moment;
 use crate::relay::effects::NewMessage;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::parts::access::Starter;
+use crate::relay::parts::pickers::PickedEntry;
 use crate::store::{InboxKind, InboxSeq, RowState};
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 use crate::words::ChatPhrase;
@@ -21,19 +23,40 @@ use crate::words::ChatPhrase;
 impl EventLoop {
     /// A button of a list, or a number under it, becomes the command that it stands for, also in the journal. Anything else that
     /// is written ends the time of bare numbers.
-    pub fn take_choice(&mut self, session: &SessionKey, event: &mut MessageEvent, message: &mut NewMessage) {
+    pub fn take_choice(
+        &mut self,
+        session: &SessionKey,
+        event: &mut MessageEvent,
+        message: &mut NewMessage,
+        now: Moment,
+    ) {
         if message.kind != InboxKind::Inbound || event.is_edit || event.is_deleted {
             return;
         }
-        let access = &self.access;
-        let is_own = |id: &str| access.author(Starter::Message(&event.source)).has_id(id);
-        let command = self.pickers.command(session, event, is_own);
-        if let Some(command) = command
-            && let Some(line) = with_text(&message.line, &command)
+        let at = |source| (ChatId::from_source(source), ChatFacts::from_source(source));
+        let of_chat = self.chats.is_separate(event).then(|| at(&event.source));
+        let of_chat = of_chat.and_then(|(chat, facts)| self.chats.session_of_chat(&chat, &facts));
+        let author = self.access.author(Starter::Message(&event.source));
+        // A question in a thread of the chat comes first.
+        let is_typed = of_chat.is_some() && event.prompt_response.is_none();
+        if is_typed && self.response(session, (event, &author), now).is_some() {
+            return;
+        }
+        let session = of_chat.as_ref().unwrap_or(session);
+        if let Some(PickedEntry { command, is_for_chat }) =
+            self.pickers.choice(session, event, |id| author.has_id(id))
         {
-            event.text = Some(Scalar::from(command));
-            event.prompt_response = None;
-            message.line = line.into();
+            // What is chosen for the chat is said where the thread of the list starts.
+            let start = event.source.thread_id.clone().filter(|_| is_for_chat);
+            if let Some(line) = with_text(&message.line, &command, start.as_ref()) {
+                event.text = Some(Scalar::from(command));
+                event.prompt_response = None;
+                if start.is_some() {
+                    event.source.message_id.clone_from(&start);
+                    event.message_id = start;
+                }
+                message.line = line.into();
+            }
         }
         if event.prompt_response.is_none() {
             self.pickers.passed(session);
@@ -98,7 +121,7 @@ impl EventLoop {
         });
         let text = format!("{head}\n{}\n{how}", offer.list(language));
         let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
-        self.show_list(&text, entries.collect(), asked_by, session, place)
+        self.show_list(&text, entries.collect(), asked_by, (session, None), place)
     }
 
     /// `/agent`: the agents that somebody may choose from.
@@ -119,7 +142,8 @@ impl EventLoop {
         let entries = names
             .iter()
             .map(|name| (name.to_string(), format!("/agent {name}")));
-        self.answer_with_list(&text, entries.collect(), session, row, place);
+        let of_chat = self.chats.session_of_chat(place.0, place.1);
+        self.answer_with_list(&text, entries.collect(), (session, of_chat), row, place);
     }
 
     /// Answers a command with a list that whoever wrote it chooses from.
@@ -127,12 +151,12 @@ impl EventLoop {
         &mut self,
         text: &str,
         entries: Vec<(String, String)>,
-        session: &SessionKey,
+        (session, of_chat): (&SessionKey, Option<SessionKey>),
         row: InboxSeq,
         place: (&ChatId, &ChatFacts),
     ) {
         let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
-        let actions = self.show_list(text, entries, asked_by, session, place);
+        let actions = self.show_list(text, entries, asked_by, (session, of_chat), place);
         let adapter = self.adapters.get(&place.0.platform);
         let (lane, group, span) = (place.0.key().into(), OpGroup::Message(row), tracing::Span::none());
         let ops = (self.outbox).plan(&adapter, &session.shared(), &lane, &actions, group, &span);
@@ -140,26 +164,32 @@ impl EventLoop {
     }
 
     /// A numbered list that people choose from; each entry has a label and the command that it stands for. Only whoever asked for
-    /// it chooses, if that is given; whether they may is decided as for the command.
+    /// it chooses, if that is given; whether they may is decided as for the command. A list that is for the chat names the session
+    /// of that.
     pub fn show_list(
         &mut self,
         text: &str,
         entries: Vec<(String, String)>,
         asked_by: Option<String>,
-        session: &SessionKey,
+        (session, of_chat): (&SessionKey, Option<SessionKey>),
         (chat, facts): (&ChatId, &ChatFacts),
     ) -> Vec<DurableAction> {
-        let (id, buttons) = self.pickers.open(session, chat, asked_by, entries);
+        let (id, buttons) = (self.pickers).open((session, of_chat), chat, asked_by, entries);
         let list = ListMessage { id, text, buttons };
         self.adapters.get(&chat.platform).list(list, chat, facts)
     }
 }
 
-/// The same frame with another text and no button.
-fn with_text(line: &[u8], text: &str) -> Option<Vec<u8>> {
+/// The same frame with another text and no button, as the message with this id if one is given.
+fn with_text(line: &[u8], text: &str, id: Option<&Scalar>) -> Option<Vec<u8>> {
     let mut frame: Value = serde_json::from_slice(line).ok()?;
     let event = frame.get_mut("event")?.as_object_mut()?;
     event.insert("text".to_owned(), text.into());
     event.remove("prompt_response");
+    if let Some(id) = id.map(Scalar::as_str) {
+        event.insert("message_id".to_owned(), id.into());
+        let source = event.get_mut("source")?.as_object_mut()?;
+        source.insert("message_id".to_owned(), id.into());
+    }
     serde_json::to_vec(&frame).ok()
 }

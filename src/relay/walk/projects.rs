@@ -43,9 +43,20 @@ impl EventLoop {
         self.go_on(waiter);
     }
 
-    /// The journal knows which agent people chose for a session.
+    /// The journal knows which agent people chose for a session. A message outside threads, if it is a session of its own, begins with
+    /// what they chose for its chat.
     pub fn choice_known(&mut self, session: &SessionKey, waiter: AgentWaiter, choice: Option<Vec<u8>>) {
         self.agents.learn_choice(session, choice);
+        if let AgentWaiter::Turn(turn) = &waiter
+            && let Some(origin) = self.turns.origin(*turn)
+            && let Some(of_chat) = self.chats.session_of_chat(&origin.chat, &origin.facts)
+        {
+            if self.agents.is_choice_unknown(&of_chat) {
+                return self.read_choice(of_chat, waiter);
+            }
+            let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+            (self.agents).inherit_choice(&origin.session, &of_chat, now_ms, effects);
+        }
         self.go_on(waiter);
     }
 
@@ -68,8 +79,8 @@ impl EventLoop {
         }
     }
 
-    /// A message is in a thread that nobody was asked about yet: it has the project of the group that the relay opened it in, or
-    /// an owner is asked.
+    /// A message is in a thread that nobody was asked about yet: it has the project of the group that the relay opened it in or, if
+    /// the message itself starts the thread, of its chat; else an owner is asked.
     pub fn ask_about_thread(&mut self, turn: TurnId, place: &PlaceKey) {
         let Some(origin) = self.turns.origin(turn) else {
             return;
@@ -80,7 +91,8 @@ impl EventLoop {
             platform: platform.clone(),
             chat: chat.into(),
         });
-        match group {
+        let starts_it = self.chats.is_separate_in(&origin.chat, &origin.facts);
+        match group.or_else(|| starts_it.then(|| ChatId::clone(&origin.chat))) {
             Some(group) if !self.inherit_project(turn, place, &group) => return,
             Some(_) => {}
             None => self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts)),
@@ -175,11 +187,13 @@ impl EventLoop {
         if self.turns.sessions().turn_of(session).is_some() {
             return language.say(ChatPhrase::ProjectBusy);
         }
-        let Some(place) = places(&input).next() else {
-            return String::new();
-        };
+        // Outside threads it is for the chat, and for what is replied to the command.
+        let is_for_chat = self.chats.is_separate_in(at.0, at.1);
+        let count = if is_for_chat { usize::MAX } else { 1 };
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
-        self.agents.bind(place, project.clone(), now_ms, effects);
+        for place in places(&input).take(count) {
+            self.agents.bind(place, project.clone(), now_ms, effects);
+        }
         // Another directory is another conversation.
         if self.conversations.knows(owner) {
             self.conversations.leave(owner, session, "", now_ms, effects);
@@ -207,7 +221,9 @@ impl EventLoop {
         let entries = names
             .into_iter()
             .map(|name| (name.clone(), format!("/project {name}")));
-        let actions = self.show_list(&text, entries.collect(), asked_by, session, (chat, facts));
+        let of_chat = self.chats.session_of_chat(chat, facts);
+        let shown_in = (session, of_chat);
+        let actions = self.show_list(&text, entries.collect(), asked_by, shown_in, (chat, facts));
         let adapter = self.adapters.get(&chat.platform);
         let (lane, span) = (chat.key().into(), tracing::Span::none());
         self.outbox

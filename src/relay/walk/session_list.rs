@@ -140,7 +140,8 @@ impl EventLoop {
         });
         let place = (&command.chat, &command.facts);
         let entries = own.chain(others).collect();
-        self.answer_with_list(&text, entries, &command.session, command.row, place);
+        let shown_in = (&command.session, None);
+        self.answer_with_list(&text, entries, shown_in, command.row, place);
     }
 
     fn is_busy(&self, session: &SessionKey) -> bool {

@@ -170,8 +170,13 @@ impl EventLoop {
         if let Some(line) = row.line.clone() {
             let message = MessageLine { kind: row.kind, line };
             let turn = (row.seq, row.attempt);
-            self.messages
-                .set_last(&origin.session, &origin.author, key, turn, message);
+            self.messages.set_last(
+                &origin.session,
+                (&origin.chat, &origin.author),
+                key,
+                turn,
+                message,
+            );
         }
     }
 

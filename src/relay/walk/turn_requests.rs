@@ -61,10 +61,15 @@ impl EventLoop {
             }
             TurnRequest::SaveState(state) => self.save_state(turn, state),
             TurnRequest::LoadVoice(reply) => {
-                let session = voice_key(&origin.session);
+                // A message outside threads has what was set for the chat, and its thread keeps that.
+                let of_chat = self.chats.session_of_chat(&origin.chat, &origin.facts);
+                let of_chat = of_chat.filter(|_| self.turns.is_message(turn));
+                let read = voice_key(of_chat.as_ref().unwrap_or(&origin.session));
+                let kept = vec![Arc::clone(&read), voice_key(&origin.session)];
                 self.effects
-                    .request(Pending::Voice(Arc::clone(&session), reply), |token| {
-                        Command::LoadResume { token, session }
+                    .request(Pending::Voice(kept, reply), |token| Command::LoadResume {
+                        token,
+                        session: read,
                     });
             }
             TurnRequest::LoadState(reply) => {

@@ -108,7 +108,7 @@ fn match_text(
     now: Duration,
 ) -> Option<TypedMatch> {
     let message = TypedMessage {
-        session,
+        session: Some(session),
         chat: &chat(),
         by: &person(by),
         text,
@@ -616,7 +616,7 @@ fn a_typed_answer_to_an_ended_question_reads_that_if_its_author_could_have_given
             let by_bob = match_text(&prompts, &session(), "bob", text, None, secs(400));
             assert_eq!(by_bob, None, "{text}");
             let elsewhere = TypedMessage {
-                session: &session(),
+                session: Some(&session()),
                 chat: &ChatId {
                     chat: "elsewhere".into(),
                     ..chat()
@@ -676,7 +676,7 @@ fn a_code_is_good_in_its_chat_only_and_for_those_who_may_answer() {
         };
         for reply_to in [None, Some("m1")] {
             let message = TypedMessage {
-                session: &session(),
+                session: Some(&session()),
                 chat: &elsewhere,
                 by: &person("ann"),
                 text: "/approve A1",
@@ -708,7 +708,7 @@ fn whoever_is_asked_answers_with_any_of_their_ids() {
                 .unwrap();
             prompts.op_finished(&opened.prompt, &applied("m"), secs(0));
             let message = TypedMessage {
-                session: &session(),
+                session: Some(&session()),
                 chat: &chat(),
                 by: &by,
                 text: "1",
@@ -735,6 +735,54 @@ fn whoever_is_asked_answers_with_any_of_their_ids() {
                 "{id} {chat_type}"
             );
         }
+    }
+}
+
+#[test]
+fn a_message_of_no_session_answers_the_only_question_that_its_author_was_asked_in_the_chat() {
+    let plain = descriptor(&["send"]);
+    let elsewhere = ChatId {
+        chat: "elsewhere".into(),
+        ..chat()
+    };
+    // The questions that are open, each in a session of its own; who writes where, and whether that answers the first.
+    for (open, by, place, text, is_answer) in [
+        (1, "ann", chat(), "1", true),
+        (1, "ann", chat(), "/approve", true),
+        (1, "ann", chat(), "/deny", true),
+        (1, "ann", elsewhere.clone(), "1", false),
+        (1, "bob", chat(), "1", false),
+        (1, "bob", chat(), "/approve", false),
+        (2, "ann", chat(), "1", false),
+        (2, "ann", chat(), "/approve", false),
+    ] {
+        let mut prompts = prompts();
+        for id in 1..=open {
+            let asked = PromptRequest {
+                session: SessionKey::from_text(format!("s{id}")),
+                options: options(&[Meaning::AllowOnce, Meaning::Deny]),
+                ..request(id, "group")
+            };
+            let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
+            prompts.op_finished(&opened.prompt, &applied(&format!("m{id}")), secs(0));
+        }
+        let author = person(by);
+        let message = |session| TypedMessage {
+            session,
+            chat: &place,
+            by: &author,
+            text,
+            reply_to: None,
+        };
+        let found = prompts.match_text(&message(None), secs(9));
+        let what = format!("{open} {by} {text}");
+        assert_eq!(matches!(found, Some(TypedMatch::Answer(_))), is_answer, "{what}");
+        let of_other = SessionKey::from_text("other");
+        assert_eq!(
+            prompts.match_text(&message(Some(&of_other)), secs(9)),
+            None,
+            "{what}"
+        );
     }
 }
 

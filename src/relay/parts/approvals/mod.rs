@@ -345,10 +345,11 @@ impl Approvals {
         self.prompts.visible_in(question)
     }
 
-    /// What a message of this author says to a question, if it is not for the agent or the relay.
+    /// What a message of this author says to a question, if it is not for the agent or the relay: to one of its session, or of its chat
+    /// if it may be about any session there.
     pub fn match_response(
         &self,
-        session: &SessionKey,
+        session: Option<&SessionKey>,
         (event, author): (&MessageEvent, &Author),
         now: Duration,
     ) -> Option<QuestionResponse> {

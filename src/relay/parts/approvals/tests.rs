@@ -242,7 +242,8 @@ fn whoever_is_asked_on_whatsapp_answers_in_every_spelling_and_by_every_alias() {
                 world.now += Duration::from_secs(9);
                 let event = message(answered_by, is_press.then_some(&asked));
                 let author = Author::from_source(&event.source, &Ann);
-                let response = (world.approvals).match_response(&session(), (&event, &author), world.now);
+                let response =
+                    (world.approvals).match_response(Some(&session()), (&event, &author), world.now);
                 if let Some(response) = response {
                     let (now, effects) = (world.now, &mut world.effects);
                     world.approvals.respond(&response, &world.adapters, now, effects);
