@@ -1,4 +1,4 @@
-//! Slack in a running relay: where replies go, and what `/stop` stops where each message is a session of its own.
+//! Slack in a running relay: where replies go, and what is said outside threads where each such message is a session of its own.
 
 use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::adapter::{SlackConfig, SlackReplyMode};
@@ -19,11 +19,16 @@ fn platform(ops: &[&str]) -> CapabilityDescriptor {
     }
 }
 
-async fn say(relay: &Running, chat: &str, chat_type: &str, id: &str, user: &str, text: &str) {
+fn written(chat: &str, chat_type: &str, id: &str, user: &str, text: &str) -> Value {
     let mut said = event(chat, id, text);
     said["source"]["platform"] = json!("slack");
     said["source"]["chat_type"] = json!(chat_type);
     said["source"]["user_id"] = json!(user);
+    said
+}
+
+async fn say(relay: &Running, chat: &str, chat_type: &str, id: &str, user: &str, text: &str) {
+    let said = written(chat, chat_type, id, user, text);
     let buffer_id = format!("{chat}-{id}");
     relay.connector.deliver_buffered(&buffer_id, said).await.unwrap();
 }
@@ -159,12 +164,156 @@ async fn stop_stops_the_turns_of_whoever_asks_in_that_chat_and_no_others() {
     let sessions = relay.handle.sessions(10).await.unwrap().sessions;
     let left: Vec<_> = sessions.iter().map(|session| session.session.as_str()).collect();
     assert_eq!(left, ["agent:main:slack:channel:guild:C1:3"]);
+    // A command without a message.
+    say(&relay, "D1", "dm", "8", "u1", HANG).await;
+    relay.wait_for_turns(2).await;
+    let mut nameless = written("D1", "dm", "", "u1", "/stop");
+    nameless.as_object_mut().unwrap().remove("message_id");
+    nameless["source"].as_object_mut().unwrap().remove("message_id");
+    relay.connector.deliver_buffered("b9", nameless).await.unwrap();
+    assert_eq!(relay.wait_for_turns(1).await.tally.turns_stopped, 4);
     // Nothing of theirs runs there any more.
     say(&relay, "D1", "dm", "7", "u1", "/stop").await;
     let nothing = |text: &&str| text.starts_with("Nothing is running");
     relay
         .seen("an answer", |seen| seen.texts("D1").iter().any(nothing))
         .await;
-    assert_eq!(relay.wait_for_turns(1).await.tally.turns_stopped, 3);
+    assert_eq!(relay.wait_for_turns(1).await.tally.turns_stopped, 4);
+    relay.stop().await;
+}
+
+/// Says where it works and what it was asked, and hangs when told to.
+fn worker() -> ScriptedAgent {
+    ScriptedAgent::new(|turn| async move {
+        if turn.input.text == HANG {
+            turn.cancel.cancelled().await;
+            return TurnEnd::Cancelled { confirmed: true };
+        }
+        let workdir = turn.workdir.as_deref().and_then(std::path::Path::file_name);
+        let workdir = workdir.and_then(std::ffi::OsStr::to_str).unwrap_or("nowhere");
+        turn.events
+            .text(format!("{} in {workdir}", turn.input.text))
+            .await;
+        TurnEnd::Completed
+    })
+}
+
+/// Writes in a channel as `u1`, in a thread or outside, and waits for the answer; returns its thread and its text.
+async fn ask(relay: &Running, id: &str, thread: Option<&str>, text: &str) -> (String, String) {
+    let before = relay.connector.record().borrow().ops.len();
+    let mut said = written("C1", "channel", id, "u1", text);
+    if let Some(thread) = thread {
+        said["source"]["thread_id"] = json!(thread);
+    }
+    let buffer_id = format!("C1-{id}");
+    relay.connector.deliver_buffered(&buffer_id, said).await.unwrap();
+    let seen = relay.seen(text, |seen| seen.ops.len() > before).await;
+    let op = &seen.ops[before];
+    let thread = op.metadata()["thread_id"].as_str().unwrap_or_default();
+    (thread.to_owned(), op.text().unwrap_or_default().to_owned())
+}
+
+fn answer(thread: &str, text: &str) -> (String, String) {
+    (thread.to_owned(), text.to_owned())
+}
+
+#[tokio::test]
+async fn a_project_that_is_set_outside_threads_is_the_chats_and_nobody_is_asked_about_each_message() {
+    let (dir, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let adjust = |settings: &mut Settings| {
+        quiet(settings);
+        let project = |name: &str| {
+            let workdir = work.path().join(name);
+            std::fs::create_dir_all(&workdir).unwrap();
+            json!({"workdir": workdir})
+        };
+        let all = json!({"pa": project("pa"), "pb": project("pb")});
+        settings.projects = serde_json::from_value(all).unwrap();
+    };
+    let relay = start_on(dir.path(), worker(), &platform(&["send"]), adjust).await;
+    assert_eq!(ask(&relay, "1", None, "a").await, answer("1", "a in nowhere"));
+    assert_eq!(
+        ask(&relay, "2", Some("1"), "b").await,
+        answer("1", "b in nowhere")
+    );
+    let set = "The project is pb from now on: tested answers, in a new conversation.";
+    assert_eq!(ask(&relay, "3", None, "/project pb").await, answer("3", set));
+    assert_eq!(ask(&relay, "4", None, "c").await, answer("4", "c in pb"));
+    assert_eq!(ask(&relay, "5", Some("3"), "d").await, answer("3", "d in pb"));
+    // A thread keeps the project that it began with, and may have another.
+    let set = "The project is pa from now on: tested answers, in a new conversation.";
+    assert_eq!(ask(&relay, "6", None, "/project pa").await, answer("6", set));
+    assert_eq!(ask(&relay, "7", Some("4"), "e").await, answer("4", "e in pb"));
+    let unset = "No project is set from now on: tested answers, in a new conversation.";
+    assert_eq!(
+        ask(&relay, "8", Some("9"), "/project off").await,
+        answer("9", unset)
+    );
+    // From the list, in its thread or outside.
+    for (id, thread) in [("10", Some("10")), ("20", None)] {
+        let (_, shown) = ask(&relay, id, None, "/project").await;
+        assert!(shown.ends_with("1. pa\n2. pb"), "{shown}");
+        let number = if thread.is_some() { "2" } else { "1" };
+        let (_, set) = ask(&relay, &format!("{id}1"), thread, number).await;
+        assert!(set.starts_with("The project is p"), "{set}");
+        let (_, said) = ask(&relay, &format!("{id}2"), None, "f").await;
+        let project = if thread.is_some() { "pb" } else { "pa" };
+        assert_eq!(said, format!("f in {project}"));
+    }
+    relay.stop().await;
+    let relay = start_on(dir.path(), worker(), &platform(&["send"]), adjust).await;
+    assert_eq!(ask(&relay, "30", None, "g").await, answer("30", "g in pa"));
+    assert_eq!(ask(&relay, "31", Some("4"), "h").await, answer("4", "h in pb"));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn retry_and_status_outside_threads_are_about_what_their_author_has_in_the_chat() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_on(dir.path(), worker(), &platform(&["send"]), |settings| {
+        quiet(settings);
+        settings.shutdown.drain_secs = 0;
+    })
+    .await;
+    assert_eq!(ask(&relay, "1", None, "a").await, answer("1", "a in nowhere"));
+    say(&relay, "C1", "channel", "2", "u2", "of another").await;
+    relay.replies("C1", 2).await;
+    assert_eq!(
+        ask(&relay, "3", None, "/retry").await,
+        answer("1", "a in nowhere")
+    );
+    assert_eq!(
+        ask(&relay, "4", None, "/status").await,
+        answer("4", "Agent tested is idle.")
+    );
+    say(&relay, "C1", "channel", "5", "u1", HANG).await;
+    relay.wait_for_turns(1).await;
+    assert_eq!(
+        ask(&relay, "6", None, "/status").await,
+        answer("6", "Agent tested is working on a message.")
+    );
+    let before = relay.connector.record().borrow().ops.len();
+    say(&relay, "C1", "channel", "7", "u2", "/status").await;
+    let seen = relay.seen("an answer", |seen| seen.ops.len() > before).await;
+    assert_eq!(
+        seen.ops[before].text(),
+        Some("Agent tested is idle."),
+        "of another"
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_sent_to_a_chat_goes_to_no_thread_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_on(dir.path(), worker(), &platform(&["send"]), quiet).await;
+    for (id, thread) in [("1", None), ("2", Some("1"))] {
+        ask(&relay, id, thread, "a").await;
+        let before = relay.connector.record().borrow().ops.len();
+        relay.handle.send("C1", "hello").await.unwrap();
+        let seen = relay.seen("it", |seen| seen.ops.len() > before).await;
+        assert_eq!(seen.ops[before].metadata()["thread_id"], Value::Null);
+        assert_eq!(seen.ops[before].metadata()["scope_id"], "guild");
+    }
     relay.stop().await;
 }
