@@ -440,3 +440,33 @@ async fn acked(connector: &MemoryConnector, count: usize) {
 async fn until_asked(agent: &Named, count: usize) {
     eventually(&format!("{count} turns"), async || agent.asked().len() >= count).await;
 }
+
+#[tokio::test]
+async fn a_choice_outside_threads_on_slack_is_for_what_begins_in_the_chat_and_a_thread_keeps_its_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    let say = async |connector: &MemoryConnector, id: &str, thread: Option<&str>, text: &str| {
+        let before = connector.record().borrow().texts("a").len();
+        let mut said = event("a", id, text);
+        said["source"]["platform"] = json!("slack");
+        said["source"]["thread_id"] = json!(thread);
+        connector.deliver_buffered(id, said).await.unwrap();
+        replies(connector, before + 1).await.pop().unwrap()
+    };
+    assert_eq!(say(&connector, "1", None, "hi").await, "safe: hi");
+    let chosen = "acting answers from now on.";
+    assert_eq!(say(&connector, "2", None, "/agent acting").await, chosen);
+    assert_eq!(say(&connector, "3", None, "hi").await, "acting: hi");
+    assert_eq!(say(&connector, "4", Some("2"), "hi").await, "acting: hi");
+    assert_eq!(say(&connector, "5", Some("1"), "hi").await, "safe: hi");
+    running.abort();
+    let _ = running.await;
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    assert_eq!(say(&connector, "6", None, "hi").await, "acting: hi");
+    let chosen = "safe answers from now on.";
+    assert_eq!(say(&connector, "7", None, "/agent safe").await, chosen);
+    assert_eq!(say(&connector, "8", None, "hi").await, "safe: hi");
+    assert_eq!(say(&connector, "9", Some("3"), "hi").await, "acting: hi");
+    running.abort();
+}
