@@ -390,7 +390,7 @@ async fn a_person_over_the_limit_is_told_once() {
     usage["source"]["user_id"] = json!("v");
     relay.connector.deliver_buffered("9", usage).await.unwrap();
     let texts = relay.replies("a", 4).await;
-    assert_eq!(texts[3], "Today you have used 1 turns and 0 tokens.");
+    assert_eq!(texts[3], "Today you have used 1 turn and 0 tokens.");
     let seen = relay.stop().await;
     assert!(
         seen.texts("b").is_empty(),
