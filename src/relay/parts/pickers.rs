@@ -76,7 +76,9 @@ impl Pickers {
         self.shown += 1;
         let id = format!("{}-{}", self.nonce, self.shown);
         self.passed(session);
-        of_chat.iter().for_each(|session| self.passed(session));
+        if let Some(session) = &of_chat {
+            self.passed(session);
+        }
         if self.lists.len() >= MAX_LISTS {
             self.lists.pop_front();
         }

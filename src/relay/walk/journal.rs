@@ -121,7 +121,9 @@ impl EventLoop {
                 if blob.is_some() {
                     // What is used is kept.
                     sessions.dedup();
-                    sessions.into_iter().for_each(|session| self.keep_voice(session));
+                    for session in sessions {
+                        self.keep_voice(session);
+                    }
                 }
                 drop(reply.send(blob));
             }
