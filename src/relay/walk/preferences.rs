@@ -36,15 +36,16 @@ impl EventLoop {
         let at = |source| (ChatId::from_source(source), ChatFacts::from_source(source));
         let of_chat = self.chats.is_separate(event).then(|| at(&event.source));
         let of_chat = of_chat.and_then(|(chat, facts)| self.chats.session_of_chat(&chat, &facts));
-        let author = self.access.author(Starter::Message(&event.source));
+        // Few messages need it.
+        let author = || self.access.author(Starter::Message(&event.source));
         // A question in a thread of the chat comes first.
         let is_typed = of_chat.is_some() && event.prompt_response.is_none();
-        if is_typed && self.response(session, (event, &author), now).is_some() {
+        if is_typed && self.response(session, (event, &author()), now).is_some() {
             return;
         }
         let session = of_chat.as_ref().unwrap_or(session);
         if let Some(PickedEntry { command, is_for_chat }) =
-            self.pickers.choice(session, event, |id| author.has_id(id))
+            self.pickers.choice(session, event, |id| author().has_id(id))
         {
             // What is chosen for the chat is said where the thread of the list starts.
             let start = event.source.thread_id.clone().filter(|_| is_for_chat);
