@@ -1,19 +1,23 @@
-//! A connection whose written bytes are counted, so that it is known what never left.
+//! A connection whose written bytes are counted, so that it is known what never left. It is read in large pieces, however little is
+//! asked for at a time.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, ReadBuf};
 
 use super::send_lease::SendLease;
 use super::socket::BoxedStream;
 
+/// Bytes that are read at once.
+const READ_BYTES: usize = 16 * 1024;
+
 /// A connection whose written bytes are counted.
 #[derive(Debug)]
 pub struct MeteredStream {
-    stream: BoxedStream,
+    stream: BufReader<BoxedStream>,
     meter: WriteMeter,
     /// Looked at before every write.
     lease: Option<SendLease>,
@@ -53,7 +57,10 @@ impl WriteMeter {
 impl MeteredStream {
     /// Counts what is written to a connection, which takes nothing once the lease has ended.
     pub fn new(stream: BoxedStream, lease: Option<SendLease>) -> Self {
-        let meter = WriteMeter::default();
+        let (stream, meter) = (
+            BufReader::with_capacity(READ_BYTES, stream),
+            WriteMeter::default(),
+        );
         Self { stream, meter, lease }
     }
 

@@ -37,8 +37,8 @@ use super::{connect, http as client, tunnel};
 /// Bytes buffered before a write.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// Bytes read at a time. The WebSocket crate clears that much before every read.
-const READ_BUFFER_BYTES: usize = 4 * 1024;
+/// Bytes that the WebSocket crate takes at a time: it clears that much before it reads. Reads from the network are larger.
+const READ_BUFFER_BYTES: usize = 2 * 1024;
 
 /// A connection that carries a WebSocket: plain TCP, or TLS over it.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
