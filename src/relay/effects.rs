@@ -333,6 +333,13 @@ pub(super) enum Work {
     Handed(Box<Submission>),
 }
 
+impl Work {
+    /// Whether it is a message whose turn can begin: nothing but that is about to happen in its session.
+    pub(super) fn starts_turn(&self) -> bool {
+        matches!(self, Self::Message(_, arrival) if matches!(arrival.intent, Intent::Start { .. }))
+    }
+}
+
 /// An item that a program handed over, and who waits for its receipt.
 #[derive(Debug)]
 pub(super) struct Submission {

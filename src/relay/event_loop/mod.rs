@@ -55,6 +55,9 @@ use crate::session::TurnId;
 use crate::store::{Batch, Health};
 use crate::wire::OpId;
 
+/// Messages that take one step before the first of them takes the next: all that happens to a message is more code than the
+/// processor's first cache has room for, one step is not.
+pub const IN_A_ROW: usize = 8;
 /// Requests of turns that may wait for the loop.
 const MAX_TURN_REQUESTS: usize = 1024;
 /// The longest time without a look around.
@@ -155,7 +158,7 @@ impl EventLoop {
         let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
         let mut sleep_task: Option<SleepTask<'_>> = None;
         let reason = loop {
-            self.finish_inline();
+            self.step_turns();
             self.inbound.set_waiting(!inbound.frames.is_empty());
             self.advance();
             if let Some(reason) = self.exit_reason() {
@@ -303,14 +306,24 @@ impl EventLoop {
         }
     }
 
-    /// Finishes the turns that ended inline. Their memory is free again before the next turn begins.
-    pub(super) fn finish_inline(&mut self) {
-        while let Some(finished) = self.turns.next_inline() {
+    /// Prepares the turns whose message is committed, runs those that answer inline, and finishes those that have ended: each step
+    /// for all of them before the next one.
+    pub(super) fn step_turns(&mut self) {
+        while let Some((turn, row)) = self.turns.next_committed() {
+            self.prepare_turn(turn, row);
+        }
+        self.run_effects();
+        self.turns.run_inline();
+        let mut next = self.turns.next_inline();
+        if next.is_some() {
             self.clock.advance();
             self.take_turn_requests();
-            self.finish_turn(finished);
-            self.run_effects();
         }
+        while let Some(finished) = next {
+            self.finish_turn(finished);
+            next = self.turns.next_inline();
+        }
+        self.run_effects();
     }
 
     /// Everything that may go on goes on: rows are read, turns started, ops handed to the transport, writes submitted.

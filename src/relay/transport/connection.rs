@@ -28,6 +28,10 @@ use crate::wire::{ConnectorFrame, Line, LineFramer, OpId, Undecodable};
 const BATCH: usize = 256;
 /// Bytes handled before what they brought is handed on; the line that they end in may be longer.
 const BATCH_BYTES: usize = 256 * 1024;
+/// Messages that are read before the first of them is handled.
+const READ_AHEAD: usize = 16;
+/// Bytes that are read before the first of them is handled; the message that they end in may be longer.
+const READ_AHEAD_BYTES: usize = 64 * 1024;
 /// Deliveries read ahead of the relay.
 const MAX_BACKLOG: usize = 1024;
 /// Bytes read ahead of the relay.
@@ -263,21 +267,27 @@ impl Slice {
 impl Reader {
     /// Reads until the socket or the relay is gone.
     async fn run(mut self, mut socket: SocketReader) {
-        // What is left of a message with more lines than one slice.
-        let mut rest = None;
+        // The first one may be what is left of a message with more lines than one slice.
+        let mut ahead = VecDeque::with_capacity(READ_AHEAD);
         loop {
-            let Some(mut event) = (match rest.take() {
-                Some(rest) => Some(ReadEvent::Data(rest)),
-                None => self.next_event(&mut socket).await,
-            }) else {
-                return;
-            };
-            let mut slice = Slice::default();
+            if ahead.is_empty() {
+                let Some(event) = self.next_event(&mut socket).await else {
+                    return;
+                };
+                ahead.push_back(event);
+            }
+            let (mut slice, mut mid_message) = (Slice::default(), false);
             let closed = loop {
+                let Some(event) = ahead.pop_front() else {
+                    break None;
+                };
                 match event {
                     ReadEvent::Data(message) => {
                         let taken = self.handle_lines(&message, &mut slice);
-                        rest = message.after(taken);
+                        if let Some(rest) = message.after(taken) {
+                            ahead.push_front(ReadEvent::Data(rest));
+                            mid_message = true;
+                        }
                     }
                     ReadEvent::Alive => {}
                     ReadEvent::Closed(close) => break Some(ReaderEvent::Closed(close)),
@@ -287,22 +297,21 @@ impl Reader {
                         break Some(ReaderEvent::Closed(None));
                     }
                 }
-                if rest.is_some() || slice.is_full() {
+                if mid_message || slice.is_full() {
                     break None;
                 }
-                match socket.try_read() {
-                    Some(next) => event = next,
-                    None => break None,
+                if ahead.is_empty() {
+                    read_ahead(&mut socket, &mut ahead);
                 }
             };
-            if !self.forward(slice, closed.is_some(), rest.is_some()).await {
+            if !self.forward(slice, closed.is_some(), mid_message).await {
                 return;
             }
             if let Some(closed) = closed {
                 let _ = self.events.send(closed).await;
                 return;
             }
-            if rest.is_some() {
+            if !ahead.is_empty() {
                 yield_now().await;
             }
         }
@@ -453,6 +462,29 @@ impl Reader {
         });
         slice.bytes += taken;
         taken
+    }
+}
+
+/// Reads some of what is there, which is then decoded in a row: reading and decoding together are more code than the processor's
+/// first cache has room for.
+fn read_ahead(socket: &mut SocketReader, ahead: &mut VecDeque<ReadEvent>) {
+    let mut bytes = 0;
+    while ahead.len() < READ_AHEAD
+        && bytes < READ_AHEAD_BYTES
+        && let Some(event) = socket.try_read()
+    {
+        let is_last = match &event {
+            ReadEvent::Data(message) => {
+                bytes += message.len();
+                false
+            }
+            ReadEvent::Alive => false,
+            ReadEvent::Closed(_) | ReadEvent::TooLarge(_) | ReadEvent::Failed(_) => true,
+        };
+        ahead.push_back(event);
+        if is_last {
+            return;
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::relay::effects::{
     AboutTurn, Accepting, Arrival, HeldMessage, Intent, NewMessage, OwnMessage, Place, QuestionResponse,
     Task, Work,
 };
-use crate::relay::event_loop::EventLoop;
+use crate::relay::event_loop::{EventLoop, IN_A_ROW};
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::inbound::accept;
@@ -35,52 +35,56 @@ impl EventLoop {
     pub fn handle_frames(&mut self, frames: Vec<InboundFrame>) {
         let now = self.clock.now();
         self.note_activity(now);
-        for InboundFrame {
-            generation,
-            body,
-            line,
-        } in frames
-        {
-            match body {
-                FrameBody::Message { event, buffer_id } => {
-                    self.accept_message(generation, InboxKind::Inbound, event, buffer_id, line, now);
+        let mut frames = frames.into_iter();
+        let mut slice = Vec::with_capacity(frames.len().min(IN_A_ROW));
+        while frames.len() > 0 {
+            slice.extend(
+                frames
+                    .by_ref()
+                    .take(IN_A_ROW)
+                    .map(|frame| (frame.generation, self.hold_message(frame, now))),
+            );
+            for (generation, held) in slice.drain(..) {
+                if let Some(held) = held {
+                    self.take_message(held, now);
                 }
-                FrameBody::Forward { forward, buffer_id } => {
-                    if let Some(event) = labelled_interaction(&forward, self.chats.labels()) {
-                        let event = Box::new(event);
-                        self.accept_message(generation, InboxKind::Forward, event, buffer_id, line, now);
-                    } else {
-                        self.inbound.count(InboxKind::Forward);
-                        let platform = truncate(&forward.platform, 40);
-                        tracing::warn!(platform, "quarantined a forwarded request that has no use here");
-                        let reason = "a forwarded request that has no use here".to_owned();
-                        let effects = &mut self.effects;
-                        self.inbound
-                            .quarantine(generation, reason, buffer_id, &line, now.unix_ms, effects);
-                    }
+                for session in self.inbound.taken(generation) {
+                    self.stop_turn(&session, None, StopReason::Asked);
                 }
-                FrameBody::Undecodable { first, lines } => {
-                    let effects = &mut self.effects;
-                    self.inbound
-                        .undecodable(generation, first, lines, &line, now.unix_ms, effects);
-                }
+                self.journal.submit_early(&mut self.effects);
             }
-            for session in self.inbound.taken(generation) {
-                self.stop_turn(&session, None, StopReason::Asked);
-            }
-            self.journal.submit_early(&mut self.effects);
         }
     }
 
-    fn accept_message(
-        &mut self,
-        generation: Generation,
-        kind: InboxKind,
-        mut event: Box<MessageEvent>,
-        buffer_id: Option<String>,
-        line: Arc<[u8]>,
-        now: Moment,
-    ) {
+    /// The message of a frame, with its session and its key. A frame without one goes to quarantine.
+    fn hold_message(&mut self, frame: InboundFrame, now: Moment) -> Option<HeldMessage> {
+        let InboundFrame {
+            generation,
+            body,
+            line,
+        } = frame;
+        let (kind, mut event, buffer_id) = match body {
+            FrameBody::Message { event, buffer_id } => (InboxKind::Inbound, event, buffer_id),
+            FrameBody::Forward { forward, buffer_id } => {
+                let Some(event) = labelled_interaction(&forward, self.chats.labels()) else {
+                    self.inbound.count(InboxKind::Forward);
+                    let platform = truncate(&forward.platform, 40);
+                    tracing::warn!(platform, "quarantined a forwarded request that has no use here");
+                    let reason = "a forwarded request that has no use here".to_owned();
+                    let effects = &mut self.effects;
+                    self.inbound
+                        .quarantine(generation, reason, buffer_id, &line, now.unix_ms, effects);
+                    return None;
+                };
+                (InboxKind::Forward, Box::new(event), buffer_id)
+            }
+            FrameBody::Undecodable { first, lines } => {
+                let effects = &mut self.effects;
+                self.inbound
+                    .undecodable(generation, first, lines, &line, now.unix_ms, effects);
+                return None;
+            }
+        };
         self.inbound.count(kind);
         let session = self.chats.name(&mut event);
         self.warn_if_undeclared(event.source.platform.as_str());
@@ -93,14 +97,13 @@ impl EventLoop {
             repeatable: false,
             now_ms: now.unix_ms,
         };
-        let held = HeldMessage {
+        Some(HeldMessage {
             generation,
             session,
             event,
             message,
             own: None,
-        };
-        self.take_message(held, now);
+        })
     }
 
     /// Takes the message that was kept while its author had no access, if there is one. The code that let them in makes it the same
@@ -386,7 +389,7 @@ impl EventLoop {
                 }
                 if let Place::Turn(turn) = place {
                     self.learn_chat(&chat, &facts);
-                    self.prepare_turn(turn, row);
+                    self.turns.note_committed(turn, row);
                 }
             }
             Intent::Edit(event) => {

@@ -3,7 +3,7 @@
 
 use crate::link::Generation;
 use crate::relay::effects::{Accepting, Pending, Work};
-use crate::relay::event_loop::EventLoop;
+use crate::relay::event_loop::{EventLoop, IN_A_ROW};
 use crate::relay::handle::{RepairError, SendError};
 use crate::relay::parts::outbox::OpsCommit;
 use crate::store::{Batch, Committed, Completion, Failed, Fault, Subject};
@@ -30,15 +30,25 @@ impl EventLoop {
     /// Acts on what a commit completed.
     pub fn handle_batch(&mut self, batch: Batch) {
         self.journal.committed(batch.commits);
-        for completion in batch.completions {
-            self.handle_completion(completion);
-            self.run_effects();
-            self.finish_inline();
+        let mut completions = batch.completions.into_iter();
+        while completions.len() > 0 {
+            for completion in completions.by_ref().take(IN_A_ROW) {
+                self.handle_completion(completion);
+                self.run_effects();
+            }
+            self.step_turns();
             self.journal.submit_early(&mut self.effects);
         }
     }
 
     pub fn handle_completion(&mut self, completion: Completion) {
+        if !matches!(
+            completion,
+            Completion::Accepted { .. } | Completion::Started { .. } | Completion::Ended { .. }
+        ) {
+            // It may be about the turn of a message right before it.
+            self.step_turns();
+        }
         let token = match &completion {
             Completion::Accepted { token, .. }
             | Completion::Duplicate { token, .. }

@@ -178,6 +178,9 @@ pub enum Loaded {
     Turn(TurnId),
 }
 
+/// The task of a turn that answers inline.
+type InlineTask = ReusableBoxFuture<'static, (TurnReport, SignalChannel)>;
+
 /// How a turn's task ended.
 pub type Finished = Result<TurnReport, TurnId>;
 
@@ -220,12 +223,16 @@ pub struct Turns {
     read_again_at: Option<Duration>,
     tasks: JoinSet<TurnReport>,
     by_task: IdMap<tokio::task::Id, TurnId>,
+    /// Turns whose message is committed, and that are prepared next.
+    committed: VecDeque<(TurnId, InboxSeq)>,
+    /// Turns that answer inline, and run next.
+    inline: VecDeque<(TurnId, InlineTask, tracing::Span)>,
     /// Turns that ended inline.
-    inline: VecDeque<Finished>,
-    /// Where the last turn that ended inline ran; the next one runs there, too.
-    inline_task: Option<ReusableBoxFuture<'static, (TurnReport, SignalChannel)>>,
-    /// The channel of the last turn that ended inline.
-    idle_channel: Option<SignalChannel>,
+    ended_inline: VecDeque<Finished>,
+    /// Where turns ran that ended inline; the next ones run there, too.
+    idle_tasks: Vec<InlineTask>,
+    /// The channels of turns that ended inline.
+    idle_channels: Vec<SignalChannel>,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     interrupted_notice: Option<String>,
     /// Whether running any turn twice does no harm.
@@ -258,9 +265,11 @@ impl Turns {
             read_again_at: None,
             tasks: JoinSet::new(),
             by_task: IdMap::default(),
+            committed: VecDeque::new(),
             inline: VecDeque::new(),
-            inline_task: None,
-            idle_channel: None,
+            ended_inline: VecDeque::new(),
+            idle_tasks: Vec::new(),
+            idle_channels: Vec::new(),
             requests,
             interrupted_notice,
             are_repeatable,
@@ -362,6 +371,16 @@ impl Turns {
         let live = self.live.get_mut(&turn)?;
         live.state = TurnPhase::Preparing(row);
         Some((Arc::clone(&live.origin), live.task.as_mut()?))
+    }
+
+    /// The message of a turn is committed.
+    pub fn note_committed(&mut self, turn: TurnId, row: InboxSeq) {
+        self.committed.push_back((turn, row));
+    }
+
+    /// The next turn that can be prepared.
+    pub fn next_committed(&mut self) -> Option<(TurnId, InboxSeq)> {
+        self.committed.pop_front()
     }
 
     /// A turn that is being prepared: its row, where it belongs, and its task.

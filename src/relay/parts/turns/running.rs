@@ -11,7 +11,7 @@ use tokio_util::sync::ReusableBoxFuture;
 use tracing::Instrument as _;
 use tracing::field::Empty;
 
-use super::{EndedTurn, Finished, Running, TurnPhase, Turns};
+use super::{EndedTurn, Finished, InlineTask, Running, TurnPhase, Turns};
 use crate::adapter::stream::TurnResult;
 use crate::agent::{
     Approver, Failure, FailureClass, SignalChannel, Truncation, Turn, TurnEnd, TurnInput, Usage,
@@ -23,6 +23,9 @@ use crate::session::{StopReason, TurnId};
 use crate::store::{InboxSeq, RowState};
 use crate::wire::SessionKey;
 use crate::words::PhraseKey;
+
+/// Tasks and channels of turns that ended inline which are kept for the next ones.
+const MAX_IDLE: usize = 8;
 
 impl Turns {
     /// Runs the agent for a committed message. A turn that was stopped before it began ends right away.
@@ -70,11 +73,11 @@ impl Turns {
         });
         if live.cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
-            self.inline
+            self.ended_inline
                 .push_back(Ok(TurnReport::without_text(id, context.stream, end)));
             return;
         }
-        let channel = self.idle_channel.take().unwrap_or_else(SignalChannel::new);
+        let channel = self.idle_channels.pop().unwrap_or_else(SignalChannel::new);
         let mut events = channel.sink();
         if let Some(mark) = context.start_mark.take() {
             events = events.with_start_mark(move || mark.note());
@@ -92,33 +95,39 @@ impl Turns {
         self.counters.started += 1;
         let running = run_turn(agent.agent, turn, channel, self.requests.clone(), context);
         if inline {
-            self.run_inline(id, running, span);
+            let task = match self.idle_tasks.pop() {
+                Some(mut task) => {
+                    task.set(running);
+                    task
+                }
+                None => ReusableBoxFuture::new(running),
+            };
+            self.inline.push_back((id, task, span));
         } else {
             self.spawn(id, running.map(|(report, _)| report).instrument(span));
         }
     }
 
+    /// Runs the turns that answer inline.
+    pub fn run_inline(&mut self) {
+        while let Some((turn, task, span)) = self.inline.pop_front() {
+            self.poll_once(turn, task, span);
+        }
+    }
+
     /// Polls a turn once, and goes on in a task when it is not done by then.
-    pub(super) fn run_inline(
-        &mut self,
-        turn: TurnId,
-        running: impl Future<Output = (TurnReport, SignalChannel)> + Send + 'static,
-        span: tracing::Span,
-    ) {
-        let mut task = match self.inline_task.take() {
-            Some(mut task) => {
-                task.set(running);
-                task
-            }
-            None => ReusableBoxFuture::new(running),
-        };
+    fn poll_once(&mut self, turn: TurnId, mut task: InlineTask, span: tracing::Span) {
         // However many turns begin together, the event loop's budget must not make one of them wait.
         let poll_once = || span.in_scope(|| unconstrained(&mut task).now_or_never());
         match catch_unwind(AssertUnwindSafe(poll_once)) {
             Ok(Some((report, channel))) => {
-                self.inline.push_back(Ok(report));
-                self.inline_task = Some(task);
-                self.idle_channel = Some(channel).filter(SignalChannel::is_reusable);
+                self.ended_inline.push_back(Ok(report));
+                if self.idle_tasks.len() < MAX_IDLE {
+                    self.idle_tasks.push(task);
+                }
+                if self.idle_channels.len() < MAX_IDLE && channel.is_reusable() {
+                    self.idle_channels.push(channel);
+                }
             }
             Ok(None) => {
                 // It takes its time, and whatever goes wrong meanwhile is logged.
@@ -130,7 +139,7 @@ impl Turns {
                 };
                 self.spawn(turn, task.map(|(report, _)| report).instrument(span));
             }
-            Err(_) => self.inline.push_back(Err(turn)),
+            Err(_) => self.ended_inline.push_back(Err(turn)),
         }
     }
 
@@ -141,7 +150,7 @@ impl Turns {
 
     /// The next turn that ended inline.
     pub fn next_inline(&mut self) -> Option<Finished> {
-        self.inline.pop_front()
+        self.ended_inline.pop_front()
     }
 
     /// Waits for the next task to end; never resolves while there is none. Cancel-safe.

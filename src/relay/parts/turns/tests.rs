@@ -163,6 +163,7 @@ async fn what_a_turn_saves_is_kept_until_its_session_starts_a_new_conversation()
     assert!(turns.keeps_state(first) && turns.keeps_state(second));
     let ended = turns.forget(&key("s1")).unwrap();
     assert!(!turns.keeps_state(first) && turns.keeps_state(second));
+    turns.run_inline();
     let Some(Ok(report)) = turns.next_inline() else {
         panic!("its agent answers inline")
     };
