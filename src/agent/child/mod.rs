@@ -13,6 +13,7 @@ mod env;
 mod filter;
 mod groups;
 mod memory;
+mod stat;
 #[cfg(test)]
 mod tests;
 
