@@ -135,7 +135,7 @@
 //! After a crash, rows that were not started run; a turn that was running is reported as interrupted and not run again,
 //! because agents act on the world (an agent that only answers is asked again; one that goes on without the relay and waits for an
 //! answer is taken up where it is); a half-written message is closed; durable ops go
-//! out. A panic is such a crash in the program, which aborts; in a build that unwinds, an agent's panic fails its own turn and nothing else.
+//! out. Before all that, processes of agents that outlived the crash are killed (`agent::child::leftovers`). A panic is such a crash in the program, which aborts; in a build that unwinds, an agent's panic fails its own turn and nothing else.
 //!
 //! # An interrupt
 //!

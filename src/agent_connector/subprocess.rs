@@ -42,5 +42,6 @@ pub(super) fn program(argv: &[String], env: &ProgramEnv) -> Program {
         argv: argv.iter().map(OsString::from).collect(),
         cwd: None,
         env: env.clone(),
+        agent: None,
     }
 }

@@ -22,7 +22,7 @@ use super::transport::{
     USER_AGENT, WebSocketSettings, WebSocketTransport,
 };
 use super::voice::{Voice, VoiceEnvironment};
-use crate::agent::child::BaseEnv;
+use crate::agent::child::{BaseEnv, GroupNotes, end_leftovers};
 use crate::agent::{Agent, UnknownAgent};
 use crate::config::{
     DiscordBotConfig, Durability, Settings, SleepAction, SleepConfig, TelegramConfig, check_bot_token,
@@ -275,16 +275,18 @@ impl RelayBuilder {
             lock_wait: self.lock_wait,
             ..journal_settings(&self.settings)
         };
-        let opened = if let Some(opened) = self.journal {
-            opened
+        let (opened, group_notes) = if let Some(opened) = self.journal {
+            (opened, None)
         } else {
             let (dir, now_ms) = (&self.settings.state_dir, self.clock.unix_ms());
-            match self.stream {
+            let opened = match self.stream {
                 Some(stream) => Journal::open_replicated(dir, journal, now_ms, stream)?,
                 None => Journal::open(dir, journal, now_ms)?,
-            }
+            };
+            // The journal holds the state directory's lock from here on.
+            end_leftovers(dir);
+            (opened, Some(GroupNotes::keep_in(dir)))
         };
-        // The journal holds the state directory's lock from here on.
         let link = transport.status();
         let media = tls.and_then(|tls| {
             open_client(
@@ -313,6 +315,7 @@ impl RelayBuilder {
             suspender: self.suspender,
             arms,
             journal: opened,
+            group_notes,
             enough_commands: self.enough_commands,
             clock: self.clock,
             requests: request_queue,

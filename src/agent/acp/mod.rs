@@ -81,7 +81,8 @@ pub struct AcpAgent {
 impl AcpAgent {
     /// An agent of that name. Nothing is started before its first turn.
     pub fn new(name: &str, settings: AcpSettings, base: &BaseEnv) -> Result<Self, AcpSettingsError> {
-        let launch = settings.resolve(base)?;
+        let mut launch = settings.resolve(base)?;
+        launch.program.agent = Some(name.to_owned());
         let commands = Arc::default();
         Ok(Self {
             name: name.to_owned(),

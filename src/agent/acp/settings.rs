@@ -188,6 +188,7 @@ impl AcpSettings {
                 argv,
                 cwd: self.cwd.clone(),
                 env: policy.apply(base),
+                agent: None,
             },
             preset: known,
             quirks,

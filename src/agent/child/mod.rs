@@ -2,9 +2,9 @@
 //!
 //! It never signals a process that was already reaped (its number may belong to another by then), never lets a
 //! flood on standard error block the child or grow memory, and never leaves its process group behind: dropping a
-//! [`Child`] kills the group, and `end_groups` kills all of them where nothing is dropped. A process that makes a
-//! session of its own (`setsid`) leaves the group and with it our reach; only the service manager's control group
-//! catches that one.
+//! [`Child`] kills the group, `end_groups` kills all of them where nothing is dropped, and [`end_leftovers`] those of a
+//! run that was killed. A process that makes a session of its own (`setsid`) leaves the group and with it our reach; only
+//! the service manager's control group catches that one.
 //!
 //! Who takes the pipes reads them: after the leader has ended and its group was killed, wait no longer than
 //! [`PIPE_GRACE`] for their end, because a process that left the group may hold them open for ever.
@@ -12,6 +12,7 @@
 mod env;
 mod filter;
 mod groups;
+mod leftovers;
 mod memory;
 mod stat;
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use env::{NotInstalled, program_exists};
 pub use filter::FilterError;
 #[cfg(feature = "nats")]
 pub use groups::ending::end_groups;
+pub use leftovers::{GroupNotes, end_leftovers};
 pub use memory::group_memory;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -60,6 +62,8 @@ pub struct Program {
     pub cwd: Option<PathBuf>,
     /// The whole environment of the program.
     pub env: BTreeMap<OsString, OsString>,
+    /// The agent whose process it is, if it is one's.
+    pub agent: Option<String>,
 }
 
 /// Writes as much as a pipe takes without waiting.
@@ -238,7 +242,9 @@ impl Child {
             let id = leader.id().and_then(|id| i32::try_from(id).ok());
             id.and_then(Pid::from_raw)
         };
-        let (mut leader, group) = groups.start(|| command.spawn(), number).map_err(refused)?;
+        let (mut leader, group) = groups
+            .start(program.agent.as_deref(), || command.spawn(), number)
+            .map_err(refused)?;
         Ok(Self {
             stdin: leader.stdin.take(),
             stdout: leader.stdout.take(),

@@ -1,9 +1,11 @@
 //! Children that will not stop, leave children behind, flood or hold their pipes.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Instant;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
+use super::leftovers::end_leftovers_beside;
 use super::*;
 
 const SOON: Duration = Duration::from_secs(10);
@@ -13,6 +15,7 @@ fn sh(script: &str) -> Program {
         argv: ["sh", "-c", script].map(OsString::from).to_vec(),
         cwd: None,
         env: BTreeMap::new(),
+        agent: None,
     }
 }
 
@@ -158,6 +161,115 @@ async fn a_child_is_among_the_groups_of_the_program_until_it_is_reaped() {
     assert!(LIVE_GROUPS.contains(group));
     child.kill().await;
     assert!(!LIVE_GROUPS.contains(group));
+}
+
+/// Groups of their own, and a state directory that they are noted in.
+fn noted_groups() -> (&'static LiveGroups, tempfile::TempDir, GroupNotes) {
+    let groups: &'static LiveGroups = Box::leak(Box::new(LiveGroups::new()));
+    let state = tempfile::tempdir().unwrap();
+    let notes = GroupNotes::of(groups, state.path());
+    (groups, state, notes)
+}
+
+/// The lines of the file with the groups, without the first one and without blank ones.
+fn noted_lines(state: &tempfile::TempDir) -> Vec<String> {
+    let text = std::fs::read_to_string(state.path().join("process-groups")).unwrap();
+    let lines = text.lines().skip(1).map(str::trim_end);
+    lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_group_is_noted_for_as_long_as_it_lives_and_its_place_is_used_again() {
+    let (groups, state, notes) = noted_groups();
+    let file = state.path().join("process-groups");
+    assert!(!file.exists(), "there is nothing to note");
+    let mut first = start_among(groups, "read line").unwrap();
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let mut second = start_among(groups, "read line").unwrap();
+    let numbers = |state: &tempfile::TempDir| -> Vec<i32> {
+        let lines = noted_lines(state);
+        let number = |line: &String| line.split(' ').next().unwrap().parse().unwrap();
+        lines.iter().map(number).collect()
+    };
+    let (one, two) = (first.group().unwrap(), second.group().unwrap());
+    assert_eq!(numbers(&state), [one, two]);
+    first.kill().await;
+    assert_eq!(numbers(&state), [two]);
+    let mut third = start_among(groups, "read line").unwrap();
+    assert_eq!(numbers(&state), [third.group().unwrap(), two]);
+    // What lives at the end stays noted, for the next run.
+    let other_state = tempfile::tempdir().unwrap();
+    let other_notes = GroupNotes::of(groups, other_state.path());
+    assert_eq!(numbers(&other_state), numbers(&state));
+    drop(notes);
+    assert!(!file.exists(), "the other file has them");
+    third.kill().await;
+    drop(other_notes);
+    assert_eq!(numbers(&other_state), [two]);
+    let notes = GroupNotes::of(groups, state.path());
+    assert_eq!(numbers(&state), [two]);
+    second.kill().await;
+    drop(notes);
+    assert!(!file.exists(), "nothing lives");
+}
+
+#[tokio::test]
+async fn what_a_killed_run_left_is_ended_with_its_children_and_only_that() {
+    let (groups, state, _notes) = noted_groups();
+    let mut left = start_among(groups, "trap '' TERM; sleep 600 & echo $!; wait").unwrap();
+    let mut orphaned = start_among(groups, "sleep 600 & echo $!; read line").unwrap();
+    let mut bystander = start_among(groups, "sleep 600").unwrap();
+    let gone_with_it = [
+        first_line(&mut left).await,
+        left.group().unwrap().to_string(),
+        first_line(&mut orphaned).await,
+    ];
+    // Its leader ends, and is reaped by nobody yet.
+    drop(orphaned.take_stdin());
+    orphaned.exited().await;
+    // Another process has the number of one that was noted.
+    let lines = noted_lines(&state);
+    let fields: Vec<&str> = lines[2].splitn(3, ' ').collect();
+    let forged = format!(
+        "{} {} {}",
+        fields[0],
+        fields[1].parse::<u64>().unwrap() - 1,
+        fields[2]
+    );
+    let file = state.path().join("process-groups");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(
+        &file,
+        text.replace(&lines[2], &format!("{forged:0$}", lines[2].len())),
+    )
+    .unwrap();
+
+    // Groups of this process are not left over.
+    let notes = std::fs::read(&file).unwrap();
+    end_leftovers_beside(groups, state.path());
+    assert!(gone_with_it.iter().all(|pid| lives(pid)));
+    assert!(!file.exists());
+
+    std::fs::write(&file, notes).unwrap();
+    let nobody = LiveGroups::new();
+    end_leftovers_beside(&nobody, state.path());
+    assert!(!gone_with_it.iter().any(|pid| lives(pid)), "{gone_with_it:?}");
+    assert!(lives(&bystander.group().unwrap().to_string()));
+    assert!(!file.exists());
+    end_leftovers_beside(&nobody, state.path());
+    bystander.kill().await;
+}
+
+#[tokio::test]
+async fn groups_that_cannot_be_noted_live_all_the_same() {
+    let (groups, state, notes) = noted_groups();
+    std::fs::create_dir(state.path().join("process-groups")).unwrap();
+    let mut child = start_among(groups, "echo up").unwrap();
+    assert_eq!(first_line(&mut child).await, "up");
+    assert_eq!(child.finish().await, Exit::Code(0));
+    drop(notes);
+    end_leftovers_beside(&LiveGroups::new(), state.path());
 }
 
 #[tokio::test]

@@ -132,6 +132,7 @@ impl CommandAgent {
             argv: self.settings.argv.iter().map(OsString::from).collect(),
             cwd: turn.workdir.clone().or_else(|| self.settings.cwd.clone()),
             env,
+            agent: Some(self.name.clone()),
         }
     }
 
@@ -141,6 +142,7 @@ impl CommandAgent {
             argv: self.settings.argv.iter().map(OsString::from).collect(),
             cwd: self.settings.cwd.clone(),
             env: self.settings.environment().apply(&self.base),
+            agent: None,
         };
         program.find().map(drop)
     }

@@ -229,6 +229,7 @@ impl Plan<'_> {
             argv: ["/bin/sh", "-c", command].map(OsString::from).to_vec(),
             cwd: None,
             env: self.env.clone(),
+            agent: None,
         };
         let spawned = Child::spawn_detached_output(&program);
         let mut child =

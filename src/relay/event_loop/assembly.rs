@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::{EventLoop, MAX_TURN_REQUESTS};
 use crate::adapter::stream::StreamSettings;
 use crate::adapter::{Adapters, ChatSettings, RateLimiter, SlackConfig};
+use crate::agent::child::GroupNotes;
 use crate::config::{BusyMode, Settings};
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
@@ -98,6 +99,8 @@ pub(in crate::relay) struct Assembly {
     /// The connection to the managed scheduler.
     pub(in crate::relay) arms: Option<Arms>,
     pub(in crate::relay) journal: Opened,
+    /// None in a simulation.
+    pub(in crate::relay) group_notes: Option<GroupNotes>,
     /// Commands that are enough for a commit.
     pub(in crate::relay) enough_commands: usize,
     pub(in crate::relay) clock: Clock,
@@ -133,6 +136,7 @@ impl EventLoop {
             suspender,
             arms,
             journal: opened,
+            group_notes,
             enough_commands,
             clock,
             requests,
@@ -190,6 +194,7 @@ impl EventLoop {
             scheduler: Scheduler::new(&settings.cron, arms, clock.seed()),
             job_files: JobFiles::new(settings, clock.is_simulated()),
             handed: Handed::new(StartMarks::open(&settings.state_dir.join(START_MARKS))),
+            group_notes,
             journal: JournalIo::new(opened.journal, opened.health.clone(), enough_commands),
             lifecycle: Lifecycle::new(settings),
             sleeper: Sleeper::new(settings, suspender, clock.now()),

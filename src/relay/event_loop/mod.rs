@@ -49,6 +49,7 @@ use super::transport::{InboundFrame, InboundReceiver, InterruptRequest, LinkStat
 use super::voice::Voice;
 use crate::adapter::Adapters;
 use crate::agent::ListedSession;
+use crate::agent::child::GroupNotes;
 use crate::link::SendResult;
 use crate::net::media::MediaClient;
 use crate::session::TurnId;
@@ -109,6 +110,8 @@ pub(super) struct EventLoop {
     pub(super) scheduler: Scheduler,
     pub(super) job_files: JobFiles,
     pub(super) handed: Handed,
+    /// Before the journal, which has the state directory's lock.
+    group_notes: Option<GroupNotes>,
     pub(super) journal: JournalIo,
     pub(super) lifecycle: Lifecycle,
     /// The way to sleep; none for a relay that stays awake.

@@ -86,6 +86,7 @@ impl EventLoop {
             messages: _,
             sleeper: _,
             handed: _,
+            group_notes: _,
             settings: _,
             link: _,
         } = self;
@@ -147,6 +148,8 @@ impl EventLoop {
         if timeout(CLOSE_TIMEOUT, self.agents.shutdown()).await.is_err() {
             tracing::warn!("the agents did not shut down in time");
         }
+        // The journal releases the state directory.
+        self.group_notes = None;
         self.clock.advance();
         let transport = self.link.transport();
         let now = self.clock.mono();

@@ -81,6 +81,7 @@ impl SpeechEngine {
             argv: source.argv.iter().map(OsString::from).collect(),
             cwd: None,
             env: EnvPolicy::default().apply(&without_keys(settings, around.base)),
+            agent: None,
         };
         match program.find() {
             Ok(_) => Ok(Some(Self::Command(program))),

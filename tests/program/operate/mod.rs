@@ -16,6 +16,7 @@ mod documents;
 mod ending;
 mod first_run;
 mod http;
+mod leftovers;
 mod log_file;
 mod logs;
 pub(crate) mod metrics;

@@ -86,6 +86,7 @@ impl Suspender {
             argv: argv.iter().map(OsString::from).collect(),
             cwd: None,
             env: EnvPolicy::default().apply(base),
+            agent: None,
         };
         Self::new(move || run(program.clone()))
     }
