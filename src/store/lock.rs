@@ -126,6 +126,19 @@ pub fn held_by(dir: &Path) -> io::Result<Option<Holder>> {
     }
 }
 
+/// Does something while no other process uses a state directory; waits for that no longer than this.
+#[cfg(feature = "nats")]
+pub fn while_held<T>(
+    dir: &Path,
+    assigned: bool,
+    wait: Duration,
+    now_ms: i64,
+    work: impl FnOnce() -> T,
+) -> Result<T, OpenError> {
+    let _lock = StateLock::take_within(dir, assigned, wait, now_ms)?;
+    Ok(work())
+}
+
 /// Creates a database file if needed and makes it owner-only, whatever the umask.
 pub(super) fn private_file(path: &Path) -> Result<(), OpenError> {
     let failed = |source: io::Error| match source.kind() {

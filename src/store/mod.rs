@@ -105,6 +105,8 @@ pub use follower::{FollowError, Follower, FollowerState, StreamContent, StreamRe
 pub use handed::{HandedBody, HandedCommand, HandedReply, MAX_CONTEXT_BYTES, NewHandedItem, PendingContext};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, QueueError};
+#[cfg(feature = "nats")]
+pub use lock::while_held;
 pub use lock::{check_state_dir, held_by, make_private};
 #[cfg(feature = "internals")]
 pub use log::{decode_batch, encode_batch};

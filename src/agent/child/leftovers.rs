@@ -257,6 +257,12 @@ impl Drop for GroupNotes {
     }
 }
 
+/// Whether an earlier run has left notes.
+#[cfg(feature = "nats")]
+pub fn has_notes(state_dir: &Path) -> bool {
+    state_dir.join(FILE).exists()
+}
+
 /// Kills what an earlier run left of the groups that it noted, and waits until it is gone. The caller holds the lock of the
 /// state directory: whoever noted them does not run any more.
 pub fn end_leftovers(state_dir: &Path) {

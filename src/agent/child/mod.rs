@@ -23,6 +23,8 @@ pub use env::{NotInstalled, program_exists};
 pub use filter::FilterError;
 #[cfg(feature = "nats")]
 pub use groups::ending::end_groups;
+#[cfg(feature = "nats")]
+pub use leftovers::has_notes;
 pub use leftovers::{GroupNotes, end_leftovers};
 pub use memory::group_memory;
 

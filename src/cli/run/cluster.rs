@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::signals::Signals;
+use super::signals::{Signals, unix_ms};
 use super::{LOCK_WAIT, build_failure, requested_exit, serve_failure};
-use crate::agent::child::end_groups;
+use crate::agent::child::{end_groups, end_leftovers, has_notes};
 use crate::cli::exit;
 use crate::cli::log::{FatalErrors, LogHandle};
 use crate::cli::sd_notify::{Notification, ServiceManager};
@@ -21,7 +21,7 @@ use crate::net::send_lease::SendLease;
 use crate::relay::cluster::{ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings};
 use crate::relay::{RelayBuilder, journal_settings, nats_settings, provisioning};
 use crate::serve::{ClusterReport, ControlService, Serving, TakeOverReply};
-use crate::store::{Holder, JournalSettings, held_by, make_private};
+use crate::store::{Holder, JournalSettings, held_by, make_private, while_held};
 
 /// How long this process waits for another member before it asks for the lease again itself.
 const REPLACED_WITHIN: Duration = Duration::from_secs(5);
@@ -42,6 +42,7 @@ impl Membership {
         let Some(cluster) = &settings.cluster else {
             return Ok(None);
         };
+        end_own_leftovers(settings);
         let host = || enroll::hostname().unwrap_or_else(|| "relay".to_owned());
         let member = MemberSettings {
             nats: nats_settings(settings),
@@ -179,6 +180,20 @@ impl Membership {
     pub(super) async fn step_back(&self) -> Infallible {
         let _ = timeout(REPLACED_WITHIN, self.0.replaced()).await;
         start_over()
+    }
+}
+
+/// Ends what an earlier run of this member left. A standby opens its journal only with the server, and may be one for long.
+fn end_own_leftovers(settings: &Settings) {
+    let dir = &settings.state_dir;
+    if !has_notes(dir) {
+        return;
+    }
+    let ended = while_held(dir, settings.state_dir_assigned, LOCK_WAIT, unix_ms(), || {
+        end_leftovers(dir)
+    });
+    if let Err(error) = ended {
+        tracing::warn!(%error, "cannot look for processes of agents that an earlier run left");
     }
 }
 

@@ -187,7 +187,7 @@ pub(super) async fn announce_wait(relay: RelayHandle, drain: Duration) {
     );
 }
 
-fn unix_ms() -> i64 {
+pub(super) fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -106,3 +106,22 @@ async fn a_process_that_has_the_number_of_an_agents_by_chance_is_left_alone() {
         kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
     }
 }
+
+#[cfg(feature = "nats")]
+#[tokio::test]
+async fn a_member_of_a_cluster_ends_what_it_left_before_it_reaches_its_server() {
+    let connector = connector().await;
+    let (setup, numbers) = setup(&connector);
+    let (mut relay, processes) = busy(&connector, &setup, &numbers).await;
+    relay.kill().await;
+    let member = setup
+        .setting("nats.url", "nats://127.0.0.1:1")
+        .setting("cluster.name", "home");
+    let mut relay = member.start();
+    relay
+        .wait_for_log("killed processes that an earlier run left")
+        .await;
+    assert!(!processes.iter().any(lives), "{}", relay.stderr());
+    assert_eq!(connector.sent_messages().len(), 0, "it is not active");
+    relay.kill().await;
+}
