@@ -190,7 +190,7 @@ fn end_own_leftovers(settings: &Settings) {
         return;
     }
     let ended = while_held(dir, settings.state_dir_assigned, LOCK_WAIT, unix_ms(), || {
-        end_leftovers(dir)
+        end_leftovers(dir);
     });
     if let Err(error) = ended {
         tracing::warn!(%error, "cannot look for processes of agents that an earlier run left");
