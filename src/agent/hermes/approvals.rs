@@ -201,6 +201,17 @@ impl PendingApprovals {
         asked
     }
 
+    /// Hermes' status says that it waits for nothing: what nobody has answered is not asked any more; `true` unless the status says
+    /// nothing about what is open.
+    #[must_use]
+    pub(super) fn take_back(&mut self) -> bool {
+        let is_visible = self.open.iter().all(|open| !open.crossed);
+        if is_visible {
+            self.open.retain(|open| open.answer.is_some());
+        }
+        is_visible
+    }
+
     fn cross(&mut self) {
         for open in &mut self.open {
             open.crossed = true;
@@ -309,6 +320,8 @@ impl Run<'_> {
             RunStatus::Running { updated_at } | RunStatus::Waiting { updated_at } => {
                 let is_behind = match (self.read_up_to, updated_at) {
                     (_, None) => false,
+                    // The last change was an answer: Hermes has asked nothing since.
+                    _ if self.is_unread && matches!(status, RunStatus::Running { .. }) => false,
                     (None, Some(_)) => !matches!(status, RunStatus::Waiting { .. }),
                     (Some(read), Some(updated_at)) => updated_at > read + CLOCK_TOLERANCE,
                 };
@@ -439,6 +452,21 @@ mod tests {
         assert!(approvals.due(now).is_none());
         assert!(approvals.responded(7), "however many it says");
         assert!(!approvals.responded(1), "none is left");
+    }
+
+    #[test]
+    fn a_run_that_waits_for_nothing_takes_back_what_its_status_shows() {
+        let now = Instant::now();
+        let mut approvals = some(&["a", "b"], now);
+        approvals.answer(&chosen("once"));
+        assert!(approvals.take_back());
+        assert_eq!(asks(&mut approvals, now), None);
+        assert_eq!(due(&approvals, now), Some(ApprovalChoice::Once), "a is answered");
+        let mut approvals = some(&["a", "b"], now);
+        approvals.answer(&chosen("deny"));
+        approvals.delivered(true);
+        assert!(!approvals.take_back(), "the status is about a only");
+        assert_eq!(asks(&mut approvals, now).as_deref(), Some("b"));
     }
 
     #[test]

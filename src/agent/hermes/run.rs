@@ -32,7 +32,15 @@ const MAX_SAVED: usize = 64 * 1024;
 /// Maximum tools that are tracked.
 const MAX_TOOLS: usize = 64;
 
-type AnswerFuture<'a> = Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>;
+const UNKNOWN_RUN: &str =
+    "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.";
+
+/// A question that people are asked.
+struct Asking<'a> {
+    answer: Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>,
+    /// Whether the next process can take the run up with it.
+    is_saved: bool,
+}
 
 /// A run under way.
 pub(super) struct Run<'a> {
@@ -50,6 +58,8 @@ pub(super) struct Run<'a> {
     pub(super) read_up_to: Option<f64>,
     /// When to check again whether a grant can be sent; any event comes first.
     pub(super) recheck_at: Option<Instant>,
+    /// Whether the stream cannot be read any more.
+    pub(super) is_unread: bool,
 }
 
 /// One use of a tool.
@@ -87,7 +97,7 @@ impl SavedRun {
 enum Streamed<'a> {
     Ended(RunEnd),
     /// With what people are asked.
-    Lost(Option<AnswerFuture<'a>>),
+    Lost(Option<Asking<'a>>),
     Cancelled(Option<Box<ResponseStream>>),
 }
 
@@ -110,6 +120,7 @@ impl<'a> Run<'a> {
             desynced: false,
             read_up_to: None,
             recheck_at: None,
+            is_unread: false,
         }
     }
 
@@ -121,7 +132,16 @@ impl<'a> Run<'a> {
             .await;
         // There is room for it: it is the first.
         let _ = self.approvals.add(Approval::default(), Instant::now());
-        self.poll_until_end(Some(Box::pin(resumed.answer()))).await
+        let asking = Asking {
+            answer: Box::pin(resumed.answer()),
+            is_saved: true,
+        };
+        let lost = failed(
+            FailureClass::Lost,
+            UNKNOWN_RUN,
+            "the run that waited for an answer is not known any more",
+        );
+        self.poll_until_end(Some(asking), lost).await
     }
 
     /// What the next process takes the run up from; `None` if that is too much to keep.
@@ -144,8 +164,33 @@ impl<'a> Run<'a> {
                 self.finish(end, false).await
             }
             Streamed::Cancelled(stream) => self.stop(stream).await,
-            Streamed::Lost(asking) => self.poll_until_end(asking).await,
+            Streamed::Lost(asking) => {
+                let gone = failed(
+                    FailureClass::Crashed,
+                    UNKNOWN_RUN,
+                    "the run is not known any more",
+                );
+                self.poll_until_end(asking, gone).await
+            }
         }
+    }
+
+    /// Asks people about the next approval that is not answered.
+    fn ask_next(&mut self) -> Option<Asking<'a>> {
+        if self.desynced || !self.approvals.has_unanswered() {
+            return None;
+        }
+        let saved = self.save();
+        let question = self.approvals.next_question(Instant::now(), || saved)?;
+        Some(Asking {
+            is_saved: question.resume.is_some(),
+            answer: Box::pin(self.turn.approver.ask(question)),
+        })
+    }
+
+    /// A relay that ends while people are asked leaves the run to the next one, if that can take it up.
+    fn leave_while(&mut self, asking: Option<&Asking<'_>>) {
+        self.handle.settled = asking.is_some_and(|asking| asking.is_saved);
     }
 
     async fn stream(&mut self) -> Streamed<'a> {
@@ -165,22 +210,13 @@ impl<'a> Run<'a> {
             Ok(_) | Err(_) => return Streamed::Lost(None),
         };
         let turn = self.turn;
-        let mut asking: Option<AnswerFuture<'a>> = None;
+        let mut asking: Option<Asking<'a>> = None;
         loop {
-            let now = Instant::now();
             if asking.is_none() {
-                self.handle.settled = false;
+                asking = self.ask_next();
             }
-            if asking.is_none() && !self.desynced && self.approvals.has_unanswered() {
-                let saved = self.save();
-                let question = self.approvals.next_question(now, || saved);
-                // A relay that ends now leaves the run to the next one.
-                self.handle.settled = question
-                    .as_ref()
-                    .is_some_and(|question| question.resume.is_some());
-                asking = question.map(|question| Box::pin(turn.approver.ask(question)) as AnswerFuture<'a>);
-            }
-            let due = self.approvals.due(now);
+            self.leave_while(asking.as_ref());
+            let due = self.approvals.due(Instant::now());
             if let Some(due) = due.filter(|_| !self.desynced && self.recheck_at.is_none()) {
                 tokio::select! {
                     biased;
@@ -301,17 +337,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Polls the status of a run whose stream was lost, and hands over the answer to what an earlier process asked.
-    async fn poll_until_end(&mut self, mut asking: Option<AnswerFuture<'_>>) -> TurnEnd {
-        let is_resumed = asking.is_some();
+    /// Polls the status of a run whose stream was lost or belonged to an earlier process, asks about the approvals that were read,
+    /// and hands over the answers. `unknown` is the end of a run that Hermes does not know.
+    async fn poll_until_end(&mut self, mut asking: Option<Asking<'a>>, unknown: TurnEnd) -> TurnEnd {
         let turn = self.turn;
         let give_up = Instant::now() + Duration::from_secs(self.hermes.settings.lost_stream_wait_secs);
         let mut backoff = Backoff::new(FIRST_POLL, MAX_POLL);
         let mut failed_polls = 0;
+        self.is_unread = true;
+        self.recheck_at = None;
         tracing::debug!("the stream of a run is not there any more; polling its status");
         loop {
-            // A relay that ends while people are asked leaves the run to the next one.
-            self.handle.settled = asking.is_some();
+            self.leave_while(asking.as_ref());
             let checked = tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => return self.stop(None).await,
@@ -325,27 +362,15 @@ impl<'a> Run<'a> {
                 }
                 StatusCheck::Running { is_waiting } => {
                     failed_polls = 0;
-                    if !is_waiting {
-                        // Hermes or somebody else has answered: the question is taken back.
+                    // Hermes or somebody else has answered: the question is taken back.
+                    if !is_waiting && self.approvals.take_back() {
                         asking = None;
                     }
                 }
                 StatusCheck::Failed => failed_polls += 1,
-                StatusCheck::NotFound if is_resumed => {
-                    self.handle.settled = true;
-                    return failed(
-                        FailureClass::Lost,
-                        "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.",
-                        "the run that waited for an answer is not known any more",
-                    );
-                }
                 StatusCheck::NotFound => {
                     self.handle.settled = true;
-                    return failed(
-                        FailureClass::Crashed,
-                        "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.",
-                        "the run is not known any more",
-                    );
+                    return unknown;
                 }
             }
             if failed_polls >= MAX_FAILED_POLLS {
@@ -354,6 +379,24 @@ impl<'a> Run<'a> {
                     "Hermes cannot be reached any more. Please ask again later.",
                     "the stream of the run was lost, and its status cannot be read; start it with `hermes gateway run`",
                 );
+            }
+            if asking.is_none() {
+                asking = self.ask_next();
+            }
+            self.leave_while(asking.as_ref());
+            let due = self.approvals.due(Instant::now());
+            if let Some(due) = due.filter(|_| !self.desynced) {
+                tokio::select! {
+                    biased;
+                    () = turn.cancel.cancelled() => return self.stop(None).await,
+                    () = self.deliver_unread(due) => {}
+                }
+                if self.approvals.is_empty() || self.desynced {
+                    // What was asked about was denied with the rest.
+                    asking = None;
+                }
+                backoff = Backoff::new(FIRST_POLL, MAX_POLL);
+                continue;
             }
             if asking.is_none() && Instant::now() >= give_up {
                 return failed(
@@ -369,17 +412,8 @@ impl<'a> Run<'a> {
                     asking = None;
                     self.approvals.answer(&answer);
                 }
-                () = tokio::time::sleep(backoff.next_delay()) => continue,
+                () = tokio::time::sleep(backoff.next_delay()) => {}
             }
-            self.handle.settled = false;
-            if let Some(due) = self.approvals.due(Instant::now()) {
-                tokio::select! {
-                    biased;
-                    () = turn.cancel.cancelled() => return self.stop(None).await,
-                    () = self.deliver_unread(due) => {}
-                }
-            }
-            backoff = Backoff::new(FIRST_POLL, MAX_POLL);
         }
     }
 
@@ -469,9 +503,9 @@ fn failed(class: FailureClass, public: &str, detail: &str) -> TurnEnd {
     TurnEnd::Failed(Failure::new(class, public, detail))
 }
 
-async fn answered(asking: &mut Option<AnswerFuture<'_>>) -> PromptAnswer {
+async fn answered(asking: &mut Option<Asking<'_>>) -> PromptAnswer {
     match asking {
-        Some(asking) => asking.await,
+        Some(asking) => asking.answer.as_mut().await,
         None => std::future::pending().await,
     }
 }

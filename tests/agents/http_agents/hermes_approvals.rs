@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use hermes_relay::agent::{AgentEvent, Meaning, PromptAnswer};
+use hermes_relay::agent::{AgentEvent, FailureClass, Meaning, PromptAnswer, Question};
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use crate::http_agents::chat::Running;
 use crate::http_agents::hermes_runs::{accept, completes, send_event, start};
@@ -12,6 +13,7 @@ use crate::http_agents::soon;
 
 const STATUS: &str = "/v1/runs/run_1";
 const APPROVAL: &str = "/v1/runs/run_1/approval";
+const STOP: &str = "/v1/runs/run_1/stop";
 
 /// Hermes asks, at this second of its clock.
 pub(crate) async fn asks(stream: &Stream, command: &str, at: f64) {
@@ -33,6 +35,45 @@ async fn handed(server: &mut Server, answer: Value, status: u16) {
     let asked = server.expect("POST", APPROVAL).await;
     assert_eq!(asked.json(), answer);
     asked.reply_json(status, &json!({"resolved": 1}));
+}
+
+/// The status of a run that waits for an approval.
+pub(crate) fn waiting(updated_at: f64) -> Value {
+    json!({"status": "waiting_for_approval", "updated_at": updated_at})
+}
+
+/// Hermes is handed this answer, and takes it; whoever looks before that reads this status.
+pub(crate) async fn handed_after_looks(server: &mut Server, answer: Value, status: &Value) {
+    loop {
+        let asked = server.asked().await;
+        if asked.method == "POST" {
+            assert_eq!((asked.uri.as_str(), asked.json()), (APPROVAL, answer));
+            return asked.reply_json(200, &json!({"resolved": 1}));
+        }
+        asked.reply_json(200, status);
+    }
+}
+
+/// The next question; whoever looks before that reads this status.
+async fn asked_after_looks(
+    server: &mut Server,
+    turn: &mut Running,
+    status: &Value,
+) -> (Question, oneshot::Sender<PromptAnswer>) {
+    loop {
+        tokio::select! {
+            asked = server.expect("GET", STATUS) => asked.reply_json(200, status),
+            question = turn.question() => break question,
+        }
+    }
+}
+
+/// The run is looked at, and is completed.
+async fn looks_completed(server: &mut Server, turn: Running) {
+    let status = json!({"status": "completed", "output": "done"});
+    server.expect("GET", STATUS).await.reply_json(200, &status);
+    assert_eq!(turn.over().await.completed(), "done");
+    assert!(server.is_quiet());
 }
 
 async fn answers(turn: &mut Running, about: &str, answer: PromptAnswer) {
@@ -134,16 +175,11 @@ async fn an_approval_does_not_answer_a_later_question_of_hermes() {
     asks(&stream, "ls", 100.0).await;
     answers(&mut turn, "ls", yes("once")).await;
     // Hermes waited for ten seconds only, and has asked something else, which is still on its way.
-    let newer = json!({"status": "waiting_for_approval", "updated_at": 112.0});
+    let newer = waiting(112.0);
     server.expect("GET", STATUS).await.reply_json(200, &newer);
     server.expect("GET", STATUS).await.reply_json(200, &newer);
     asks(&stream, "rm -rf /", 112.0).await;
-    let (question, reply) = loop {
-        tokio::select! {
-            asked = server.expect("GET", STATUS) => asked.reply_json(200, &newer),
-            question = turn.question() => break question,
-        }
-    };
+    let (question, reply) = asked_after_looks(&mut server, &mut turn, &newer).await;
     assert_eq!(question.detail.as_deref(), Some("rm -rf /"));
     reply.send(yes("deny")).unwrap();
     handed(&mut server, json!({"choice": "deny"}), 200).await;
@@ -252,22 +288,122 @@ async fn a_question_outlives_the_stream_that_it_came_with() {
     stream.cut().await;
     looked_at(&mut server, "waiting_for_approval", 100.0).await;
     reply.send(yes("once")).unwrap();
-    // Before a yes, and perhaps once more while nobody had answered.
-    loop {
-        let asked = server.asked().await;
-        if asked.method == "POST" {
-            assert_eq!(
-                (asked.uri.as_str(), asked.json()),
-                (APPROVAL, json!({"choice": "once"}))
-            );
-            break asked.reply_json(200, &json!({"resolved": 1}));
-        }
-        asked.reply_json(
-            200,
-            &json!({"status": "waiting_for_approval", "updated_at": 100.0}),
-        );
+    handed_after_looks(&mut server, json!({"choice": "once"}), &waiting(100.0)).await;
+    looks_completed(&mut server, turn).await;
+}
+
+#[tokio::test]
+async fn after_a_lost_stream_every_open_approval_is_asked_and_the_strictest_counts() {
+    let (mut server, chat) = start().await;
+    let mut turn = chat.start("clean up");
+    let (_, stream) = accept(&mut server).await;
+    asks(&stream, "rm -r a", 100.0).await;
+    asks(&stream, "rm -r b", 100.1).await;
+    let (_, reply) = turn.question().await;
+    stream.cut().await;
+    looked_at(&mut server, "waiting_for_approval", 100.1).await;
+    reply.send(yes("session")).unwrap();
+    let (question, reply) = asked_after_looks(&mut server, &mut turn, &waiting(100.1)).await;
+    assert_eq!(question.detail.as_deref(), Some("rm -r b"));
+    reply.send(yes("once")).unwrap();
+    handed_after_looks(&mut server, json!({"choice": "once"}), &waiting(100.1)).await;
+    notices(&mut turn, "strictest").await;
+    let running = json!({"status": "running", "updated_at": 130.0});
+    handed_after_looks(&mut server, json!({"choice": "once"}), &running).await;
+    looks_completed(&mut server, turn).await;
+}
+
+#[tokio::test]
+async fn after_a_lost_stream_the_next_approval_is_asked_when_one_was_denied() {
+    let (mut server, chat) = start().await;
+    for (status, answer) in [
+        (
+            json!({"status": "running", "updated_at": 130.0}),
+            json!({"choice": "once"}),
+        ),
+        // Hermes has asked something else since.
+        (waiting(150.0), json!({"choice": "deny", "all": true})),
+    ] {
+        let mut turn = chat.start("clean up");
+        let (_, stream) = accept(&mut server).await;
+        asks(&stream, "rm -r a", 100.0).await;
+        asks(&stream, "rm -r b", 100.1).await;
+        let (_, reply) = turn.question().await;
+        stream.cut().await;
+        looked_at(&mut server, "waiting_for_approval", 100.1).await;
+        reply.send(yes("deny")).unwrap();
+        handed_after_looks(&mut server, json!({"choice": "deny"}), &waiting(100.1)).await;
+        let (question, reply) = asked_after_looks(&mut server, &mut turn, &status).await;
+        assert_eq!(question.detail.as_deref(), Some("rm -r b"));
+        reply.send(yes("once")).unwrap();
+        handed_after_looks(&mut server, answer, &status).await;
+        looks_completed(&mut server, turn).await;
     }
-    let status = json!({"status": "completed", "output": "done"});
-    server.expect("GET", STATUS).await.reply_json(200, &status);
-    assert_eq!(turn.over().await.completed(), "done");
+}
+
+#[tokio::test]
+async fn an_answer_that_waited_for_the_stream_is_denied_when_the_stream_is_lost() {
+    let (mut server, chat) = start().await;
+    let mut turn = chat.start("clean up");
+    let (_, stream) = accept(&mut server).await;
+    asks(&stream, "ls", 100.0).await;
+    answers(&mut turn, "ls", yes("once")).await;
+    // Hermes has asked something else, which is not read.
+    looked_at(&mut server, "waiting_for_approval", 112.0).await;
+    stream.cut().await;
+    let all = json!({"choice": "deny", "all": true});
+    handed_after_looks(&mut server, all, &waiting(112.0)).await;
+    notices(&mut turn, "everything").await;
+    looks_completed(&mut server, turn).await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_gone_while_people_are_asked_has_crashed() {
+    let (mut server, chat) = start().await;
+    let mut turn = chat.start("clean up");
+    let (_, stream) = accept(&mut server).await;
+    asks(&stream, "rm -r a", 100.0).await;
+    let (_, _reply) = turn.question().await;
+    stream.cut().await;
+    server.expect("GET", STATUS).await.reply(404, &[], "");
+    let over = turn.over().await;
+    assert_eq!(over.failure().class, FailureClass::Crashed);
+    assert!(over.failure().public_text.contains("ask again"), "{over:?}");
+    assert!(server.is_quiet());
+}
+
+#[tokio::test]
+async fn an_abandoned_run_goes_on_only_with_a_question_that_the_next_process_can_take_up() {
+    for is_second in [false, true] {
+        let (mut server, chat) = start().await;
+        let mut turn = chat.start("clean up");
+        let (_, stream) = accept(&mut server).await;
+        asks(&stream, "rm -r a", 100.0).await;
+        let (mut question, mut reply) = turn.question().await;
+        if is_second {
+            asks(&stream, "rm -r b", 100.1).await;
+            // Both are read before the first is answered.
+            send_event(&stream, "message.delta", json!({"delta": "And b."})).await;
+            turn.expect_text("And b.").await;
+            reply.send(yes("once")).unwrap();
+            (question, reply) = turn.question().await;
+        }
+        assert_eq!(question.resume.is_some(), !is_second);
+        stream.cut().await;
+        looked_at(&mut server, "waiting_for_approval", 100.1).await;
+        turn.give_up();
+        soon("the turn is dropped", reply.closed()).await;
+        let shutdown = tokio::spawn(async move { chat.agent().shutdown().await });
+        let mut stops = 0;
+        while !shutdown.is_finished() {
+            tokio::select! {
+                asked = server.asked() => {
+                    stops += usize::from(asked.uri == STOP);
+                    asked.reply(200, &[], "{}");
+                }
+                () = tokio::task::yield_now() => {}
+            }
+        }
+        assert_eq!(stops, usize::from(is_second));
+    }
 }

@@ -4,13 +4,12 @@ use hermes_relay::agent::{AgentEvent, FailureClass, PromptAnswer};
 use serde_json::{Value, json};
 
 use crate::http_agents::chat::Chat;
-use crate::http_agents::hermes_approvals::asks;
+use crate::http_agents::hermes_approvals::{asks, handed_after_looks, waiting};
 use crate::http_agents::hermes_runs::{accept, agent, send_event, settings, start};
 use crate::http_agents::server::Server;
 use crate::http_agents::soon;
 
 const STATUS: &str = "/v1/runs/run_1";
-const APPROVAL: &str = "/v1/runs/run_1/approval";
 
 /// A run that waits, what it is taken up from, and a new process.
 async fn left_waiting() -> (Server, Chat, String) {
@@ -32,10 +31,6 @@ async fn looked_at(server: &mut Server, status: &Value) {
     server.expect("GET", STATUS).await.reply_json(200, status);
 }
 
-fn waiting(updated_at: f64) -> Value {
-    json!({"status": "waiting_for_approval", "updated_at": updated_at})
-}
-
 #[tokio::test]
 async fn an_answer_is_handed_over_and_the_rest_is_said_once() {
     for (output, is_unseen, said) in [
@@ -48,18 +43,7 @@ async fn an_answer_is_handed_over_and_the_rest_is_said_once() {
         let (turn, answer) = chat.resume(&state, is_unseen);
         looked_at(&mut server, &waiting(100.0)).await;
         answer.send(PromptAnswer::Chosen("once".to_owned())).unwrap();
-        // Before a yes, and perhaps once more while nobody had answered.
-        loop {
-            let asked = server.asked().await;
-            if asked.method == "POST" {
-                assert_eq!(
-                    (asked.uri.as_str(), asked.json()),
-                    (APPROVAL, json!({"choice": "once"}))
-                );
-                break asked.reply_json(200, &json!({"resolved": 1}));
-            }
-            asked.reply_json(200, &waiting(100.0));
-        }
+        handed_after_looks(&mut server, json!({"choice": "once"}), &waiting(100.0)).await;
         looked_at(&mut server, &json!({"status": "completed", "output": output})).await;
         assert_eq!(turn.over().await.completed(), said, "{output:?}");
         // What is asked next has the whole conversation.
@@ -74,14 +58,8 @@ async fn what_hermes_asked_since_is_denied_with_it() {
     let (mut server, chat, state) = left_waiting().await;
     let (mut turn, answer) = chat.resume(&state, false);
     answer.send(PromptAnswer::Chosen("session".to_owned())).unwrap();
-    loop {
-        let asked = server.asked().await;
-        if asked.method == "POST" {
-            assert_eq!(asked.json(), json!({"choice": "deny", "all": true}));
-            break asked.reply_json(200, &json!({"resolved": 2}));
-        }
-        asked.reply_json(200, &waiting(140.0));
-    }
+    let all = json!({"choice": "deny", "all": true});
+    handed_after_looks(&mut server, all, &waiting(140.0)).await;
     let notice = turn.event().await;
     assert!(
         matches!(&notice, AgentEvent::Notice(text) if text.contains("denied")),
