@@ -97,6 +97,40 @@ async fn the_message_goes_in_and_the_answer_comes_out() {
 }
 
 #[tokio::test]
+async fn lines_without_an_answer_read_as_no_reply() {
+    for lines in [
+        r#"echo '{"type":"final"}'"#,
+        r#"echo '{"type":"final","text":" "}'"#,
+        r#"echo '{"type":"status","text":"on it"}'"#,
+    ] {
+        let mute = command(&format!("cat > /dev/null; {lines}"), |settings| {
+            settings.output = CommandOutput::Jsonl;
+        });
+        let record = drive(&mute, message("x"), None).await;
+        assert_eq!(
+            (record.text.trim(), &record.end),
+            (NO_REPLY, &TurnEnd::Completed),
+            "{lines}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn usage_behind_more_lines_than_the_sink_holds_is_not_dropped() {
+    let script = r#"
+        cat > /dev/null
+        { yes '{"type":"status","text":""}' | head -n 100
+          echo '{"type":"usage","input_tokens":3,"output_tokens":4}'; } | tail -n 101"#;
+    let talker = command(script, |settings| settings.output = CommandOutput::Jsonl);
+    let record = drive(&talker, message("x"), None).await;
+    let usage = |event: &AgentEvent| match event {
+        AgentEvent::Usage(usage) => Some((usage.input_tokens, usage.output_tokens)),
+        _ => None,
+    };
+    assert_eq!(record.events.iter().find_map(usage), Some((3, 4)));
+}
+
+#[tokio::test]
 async fn a_command_that_reads_nothing_still_answers() {
     let much = message(&"x".repeat(2_000_000));
     let record = drive(&command("exec 0<&-; echo fine", |_| ()), much, None).await;
