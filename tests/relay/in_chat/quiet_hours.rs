@@ -1,12 +1,17 @@
 //! Hours in which nothing rings, and questions that ring.
 
 use super::{notify, platform, terse, text};
-use crate::support::memory_relay::{Running, start_on};
-use hermes_relay::agent::EchoAgent;
+use crate::support::memory_relay::{Running, event, start_on};
+use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::agent::{EchoAgent, TurnEnd};
 use hermes_relay::config::Settings;
+use hermes_relay::relay::SeenOp;
+use hermes_relay::wire::CapabilityDescriptor;
 use serde_json::json;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
 
 /// Hours around now, in UTC.
 fn hours_around_now() -> String {
@@ -67,6 +72,46 @@ async fn nothing_rings_in_quiet_hours_unless_a_person_wants_it() {
 }
 
 #[tokio::test]
+async fn an_answer_that_grows_rings_nobody_in_quiet_hours() {
+    for (name, grows_by) in [("discord", "edit"), ("slack", "draft")] {
+        for is_quiet in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let is_shown = Arc::new(Notify::new());
+            let agent = ScriptedAgent::sharing(&is_shown, async |turn, is_shown| {
+                turn.events.text("Once upon ").await;
+                is_shown.notified().await;
+                turn.events.text("a time").await;
+                TurnEnd::Completed
+            });
+            let platform = CapabilityDescriptor {
+                platform: name.into(),
+                supports_draft_streaming: grows_by == "draft",
+                ..platform(&["send", grows_by])
+            };
+            let relay = start_on(dir.path(), agent, &platform, |settings| {
+                settings.streaming.typing = false;
+                settings.streaming.reactions = false;
+                settings.cron.timezone = Some("UTC".to_owned());
+                settings.chat.quiet_hours = is_quiet.then(|| hours_around_now().parse().unwrap());
+            })
+            .await;
+            let mut message = event("a", "1", "hi");
+            message["source"]["platform"] = json!(name);
+            relay.connector.deliver_buffered("1", message).await.unwrap();
+            relay.seen("the beginning", |seen| !seen.ops.is_empty()).await;
+            is_shown.notify_one();
+            let is_whole = |op: &SeenOp| text(op) == "Once upon a time";
+            let seen = relay
+                .seen("the whole answer", |seen| seen.ops.iter().any(is_whole))
+                .await;
+            let whole = seen.ops.iter().find(|op| is_whole(op)).unwrap();
+            assert_eq!((whole.kind(), notify(whole)), (Some(grows_by), &json!(!is_quiet)));
+            relay.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_person_has_quiet_hours_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
@@ -114,7 +159,7 @@ async fn a_question_rings_reminds_once_at_half_of_its_time_and_is_silent_in_quie
     relay.deliver("a", "3", "ask again").await;
     let seen = relay
         .seen("a second question", |seen| {
-            let is_prompt = |op: &&hermes_relay::relay::SeenOp| op.kind() == Some("prompt");
+            let is_prompt = |op: &&SeenOp| op.kind() == Some("prompt");
             seen.ops.iter().filter(is_prompt).count() == 2
         })
         .await;
