@@ -3,6 +3,8 @@
 //! Two tests mount a small file system of their own; where that is not allowed they say so and pass.
 
 use std::fs::{self};
+#[cfg(target_os = "linux")]
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -81,6 +83,30 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
         state.dialed,
         watched.elapsed()
     );
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_of_the_file_size_stops_acknowledgements_and_not_the_relay() {
+    let _shared = loading().await;
+    let connector = Connector::start(State::new(64, 1));
+    let mut home = Home::new(&connector.url(), "");
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", r#"ulimit -S -f 512; exec "$0" "$@""#]);
+    let mut relay = home.start_under(shell);
+    let is_acked = |number: usize| connector.state().messages[number].acked.then_some(());
+    let small = connector.push(0, "small");
+    eventually("a small message acknowledged", async || is_acked(small)).await;
+    let large = connector.push(1, "x".repeat(600 << 10));
+    eventually("the relay to notice", async || {
+        assert_eq!(relay.ended(), None);
+        (relay.log_count("nothing is acknowledged until that works") > 0).then_some(())
+    })
+    .await;
+    assert_eq!(is_acked(large), None);
+    relay.unlimit_file_size();
+    eventually("the large message acknowledged", async || is_acked(large)).await;
+    assert_eq!(relay.ended(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -100,13 +101,25 @@ impl Relay {
         self.child.wait().expect("it can be waited for");
     }
 
+    fn pid(&self) -> Pid {
+        let pid = i32::try_from(self.child.id()).ok();
+        pid.and_then(Pid::from_raw).expect("a process id")
+    }
+
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
-        let pid = i32::try_from(self.child.id()).ok();
-        let pid = pid
-            .and_then(rustix::process::Pid::from_raw)
-            .expect("a process id");
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it can be told");
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).expect("it can be told");
+    }
+
+    /// Lets its files grow without a limit.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn unlimit_file_size(&self) {
+        use rustix::process::{Resource, Rlimit, prlimit};
+        let none = Rlimit {
+            current: None,
+            maximum: None,
+        };
+        prlimit(Some(self.pid()), Resource::Fsize, none).expect("a limit that can be lifted");
     }
 
     /// How it ended, if it has.
