@@ -8,6 +8,7 @@ use super::retention::{SliceContext, Upkeep, free_pages, used_bytes, vacuum, vac
 use super::*;
 use crate::store::days::DAY_MS;
 use rusqlite::Connection;
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -216,6 +217,35 @@ async fn what_an_earlier_process_left_of_jobs_is_taken_in_when_the_disk_is_well_
         ),
         "{done:?}"
     );
+}
+
+#[test]
+fn a_start_after_a_crash_waits_for_another_process_that_writes() {
+    thread_local! {
+        static OTHER: RefCell<Option<Connection>> = const { RefCell::new(None) };
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    with_ledger(dir.path(), &settings, |ledger| {
+        ledger.transact(&[accept(1, "s", None)], NOW).unwrap();
+    });
+    let path = schema::path_in(dir.path());
+    let mut db = schema::open(&path, &settings).unwrap();
+    assert_eq!((count(&db, "log"), count(&db, "inbox")), (1, 0));
+    let other = Connection::open(&path).unwrap();
+    other
+        .execute_batch("BEGIN IMMEDIATE; CREATE TABLE elsewhere (x)")
+        .unwrap();
+    OTHER.set(Some(other));
+    // The other one is done as soon as somebody waits for it.
+    db.busy_handler(Some(|_| {
+        OTHER
+            .take()
+            .is_some_and(|other| other.execute_batch("COMMIT").is_ok())
+    }))
+    .unwrap();
+    log::recover(&mut db).unwrap();
+    assert_eq!((count(&db, "log"), count(&db, "inbox")), (0, 1));
 }
 
 #[tokio::test]
