@@ -718,10 +718,46 @@ fn resident_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use crate::access::AccessRequest;
+    use crate::agent::EchoAgent;
+    use crate::relay::{MemoryTransport, Relay};
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_access_waits_as_long_as_a_message_for_a_slow_relay() {
+        let dir = tempfile::tempdir().unwrap();
+        let (transport, _connector) = MemoryTransport::pair([]);
+        // It takes requests, and does not run.
+        let relay = Relay::builder(crate::config::Settings::embedded(dir.path()))
+            .agent("echo", EchoAgent)
+            .transport(Arc::new(transport))
+            .build()
+            .unwrap();
+        let service = ControlService::new(relay.handle(), dir.path());
+        let access = ControlRequest::Access {
+            request: AccessRequest::List,
+        };
+        let send = ControlRequest::Send {
+            chat: "c".to_owned(),
+            platform: None,
+            text: "hi".to_owned(),
+            silent: false,
+        };
+        for request in [send, access] {
+            let asked = Instant::now();
+            let refused = service.handle(request).await.unwrap_err();
+            assert_eq!(
+                (refused.code.as_str(), asked.elapsed().as_secs()),
+                ("busy", SEND_TIMEOUT.as_secs())
+            );
+        }
+    }
+
     #[test]
     #[cfg(target_os = "linux")]
     fn resident_memory_is_plausible() {
-        let bytes = super::resident_bytes().unwrap();
+        let bytes = resident_bytes().unwrap();
         assert!((1 << 16..1 << 40).contains(&bytes), "{bytes}");
     }
 }
