@@ -11,6 +11,8 @@
 //! | writes in a chat that has a rule | what the chat's role allows |
 //! | has no rule | what a user may in the modes `upstream` and `open`; nothing in `list` and `pair` |
 
+#[cfg(test)]
+mod ann;
 mod author;
 mod gate;
 mod identity;
@@ -20,6 +22,8 @@ mod pairing;
 mod requests;
 mod settings;
 
+#[cfg(test)]
+pub(crate) use ann::Ann;
 pub use author::Author;
 pub use gate::{EventKind, Gate, Reason, StoredRow, Verdict};
 pub use identity::PersonId;

@@ -286,6 +286,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::access::Ann;
     use crate::wire::{NoAliases, OwnPlatforms, Platform, WhatsAppAliases};
 
     fn event(id: &str, text: &str) -> MessageEvent {
@@ -386,24 +387,9 @@ mod tests {
 
     #[test]
     fn the_last_message_is_that_of_the_person_whichever_of_their_ids_they_write_with() {
-        struct Ann;
-        impl WhatsAppAliases for Ann {
-            fn aliases_of(&self, id: &str) -> Vec<String> {
-                match id {
-                    "491701111" => vec!["9000".to_owned()],
-                    "9000" => vec!["491701111".to_owned()],
-                    _ => Vec::new(),
-                }
-            }
-        }
         let mut messages = Messages::new();
         let session = SessionKey::from_text("s");
-        let people = [
-            "491701111@s.whatsapp.net",
-            "491701111:12@s.whatsapp.net",
-            "9000@lid",
-        ];
-        let people = people.map(|id| on("whatsapp", id, &Ann));
+        let people = Ann::SPELLINGS.map(|id| on("whatsapp", id, &Ann));
         // Each was also somebody of their own before they were known to be one person.
         let before = ["491701111", "9000@lid"].map(|id| on("whatsapp", id, &NoAliases));
         for (row, writer) in (1..).zip(before.iter().chain(&people).chain(people.iter().rev())) {

@@ -247,6 +247,7 @@ impl Quiet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::access::Ann;
     use crate::wire::{NoAliases, OwnPlatforms, Platform, WhatsAppAliases};
 
     /// Somebody on a platform, with another id that they are known by.
@@ -311,37 +312,16 @@ mod tests {
         assert_eq!(quiet.unknown(&ann).count(), 1);
     }
 
-    /// The telephone number 491701111 and the id 9000 are one person.
-    struct Ann;
-
-    impl WhatsAppAliases for Ann {
-        fn aliases_of(&self, id: &str) -> Vec<String> {
-            match id {
-                "491701111" => vec!["9000".to_owned()],
-                "9000" => vec!["491701111".to_owned()],
-                _ => Vec::new(),
-            }
-        }
-    }
-
-    /// The spellings of one person.
-    const SPELLINGS: [&str; 4] = [
-        "491701111@s.whatsapp.net",
-        "491701111:12@s.whatsapp.net",
-        "+491701111",
-        "9000@lid",
-    ];
-
     #[test]
     fn hours_hold_for_every_spelling_of_a_person_and_the_last_choice_wins() {
         for kept in [Some(&[][..]), None] {
             let mut quiet = Quiet::new(None, kept);
-            for chosen in SPELLINGS {
+            for chosen in Ann::SPELLINGS {
                 let hours: QuietHours = "22:00-07:00".parse().unwrap();
                 for choice in [QuietChoice::Off, QuietChoice::Hours(hours)] {
                     let (key, dropped) = quiet.choose(&person("whatsapp", chosen, &Ann), choice).unwrap();
                     assert!(!dropped.contains(&key));
-                    for read in SPELLINGS {
+                    for read in Ann::SPELLINGS {
                         let person = person("whatsapp", read, &Ann);
                         for unknown in quiet.unknown(&person).collect::<Vec<_>>() {
                             quiet.learn(unknown, None);
@@ -360,10 +340,10 @@ mod tests {
 
     #[test]
     fn hours_that_were_kept_under_a_spelling_are_found_by_every_other() {
-        for spelled in SPELLINGS {
+        for spelled in Ann::SPELLINGS {
             let stored: QuietKey = format!("whatsapp:{spelled}#quiet").into();
             let mut quiet = Quiet::new(None, Some(&[Arc::clone(&stored)]));
-            for read in SPELLINGS {
+            for read in Ann::SPELLINGS {
                 let person = person("whatsapp", read, &Ann);
                 let unknown: Vec<QuietKey> = quiet.unknown(&person).collect();
                 let keys: Vec<QuietKey> = unknown.iter().map(|key| quiet.stored(key)).collect();
@@ -378,7 +358,7 @@ mod tests {
         }
         // With too many to know them, their own spelling is still read.
         let quiet = Quiet::new(None, None);
-        let reader = person("whatsapp", SPELLINGS[1], &NoAliases);
+        let reader = person("whatsapp", Ann::SPELLINGS[1], &NoAliases);
         let keys: Vec<QuietKey> = quiet.unknown(&reader).collect();
         let expected = [
             "whatsapp:491701111#quiet",

@@ -3,10 +3,11 @@
 use serde_json::json;
 
 use super::*;
+use crate::access::Ann;
 use crate::agent::{Question, question};
 use crate::link::{Moment, NotSent};
 use crate::relay::effects::{HandedTask, JobTask};
-use crate::wire::{Action, CapabilityDescriptor, OpResult, Platform, SessionSource, WhatsAppAliases};
+use crate::wire::{Action, CapabilityDescriptor, OpResult, Platform, SessionSource};
 
 struct World {
     approvals: Approvals,
@@ -200,21 +201,6 @@ fn the_agent_gets_what_a_person_decides() {
 
 #[test]
 fn whoever_is_asked_on_whatsapp_answers_in_every_spelling_and_by_every_alias() {
-    struct Ann;
-    impl WhatsAppAliases for Ann {
-        fn aliases_of(&self, id: &str) -> Vec<String> {
-            match id {
-                "491701111" => vec!["9000".to_owned()],
-                "9000" => vec!["491701111".to_owned()],
-                _ => Vec::new(),
-            }
-        }
-    }
-    let spellings = [
-        "491701111@s.whatsapp.net",
-        "491701111:12@s.whatsapp.net",
-        "9000@lid",
-    ];
     let message = |user: &str, press: Option<&Asked>| {
         let source = json!({"platform": "whatsapp", "chat_id": "g", "chat_type": "group", "user_id": user});
         let mut event = json!({"text": "1", "source": source});
@@ -223,8 +209,8 @@ fn whoever_is_asked_on_whatsapp_answers_in_every_spelling_and_by_every_alias() {
         }
         MessageEvent::from_value(&event).unwrap()
     };
-    for asked_by in spellings {
-        for (answered_by, may) in spellings
+    for asked_by in Ann::SPELLINGS {
+        for (answered_by, may) in Ann::SPELLINGS
             .map(|id| (id, true))
             .into_iter()
             .chain([("491702222", false)])
