@@ -47,8 +47,7 @@ impl SessionNames {
         self.commands.rewrite(event);
         keep_parent_of_threads(&mut event.source);
         let source = &mut event.source;
-        let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
-        if source.thread_id.is_none() && self.separates(source.platform.as_str(), chat) {
+        if source.thread_id.is_none() && self.separates_messages_of(source) {
             source.thread_id.clone_from(&event.message_id);
         }
         let profile = source
@@ -64,11 +63,15 @@ impl SessionNames {
         platform == Platform::SLACK.as_str() && self.slack.separates(chat)
     }
 
+    fn separates_messages_of(&self, source: &SessionSource) -> bool {
+        let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
+        self.separates(source.platform.as_str(), chat)
+    }
+
     /// Whether a message, as [`Self::name`] names it, is outside threads where each such message is a session of its own: its thread
     /// is the one of its replies. What has no id, as a command of Slack's own, has no thread either.
     pub fn is_separate(&self, event: &MessageEvent) -> bool {
-        let chat = event.source.chat_id.as_ref().map_or("", Scalar::as_str);
-        event.source.thread_id == event.message_id && self.separates(event.source.platform.as_str(), chat)
+        event.source.thread_id == event.message_id && self.separates_messages_of(&event.source)
     }
 
     /// [`Self::is_separate`] of the message that these facts are of.
