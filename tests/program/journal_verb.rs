@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tokio::time::timeout;
 
-use crate::support::relay_process::Setup;
+use crate::support::relay_process::{RelayProcess, Setup};
 use crate::support::wait::eventually;
 
 const NOW: i64 = 1_790_000_000_000;
@@ -288,36 +288,42 @@ async fn an_interrupted_message_is_run_again_on_request() {
     relay.stop().await;
 }
 
-#[tokio::test]
-async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_waits() {
+/// A relay that was killed in the turn of a message, and started again. Its agent holds every turn while its home has the file `hold`.
+async fn crashed_in_a_turn() -> (Connector, Setup, RelayProcess) {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let script = "if [ -e hold ]; then exec sleep 600; else echo answered; fi";
     let setup = Setup::for_connector(&connector).args(&["run", "--agent", "slow"]);
-    let home = setup.home();
-    let agent = json!({"kind": "command", "argv": ["/bin/sh", "-c", script], "workdir": home});
+    let agent = json!({"kind": "command", "argv": ["/bin/sh", "-c", script], "workdir": setup.home()});
     let setup = setup.setting("agents.slow", &agent.to_string());
     setup.write("hold", "");
     let mut relay = setup.start();
     relay.wait_for_log("connected to the connector").await;
-    let journal = async |args: &[&str]| setup.verb(&[&["journal"], args].concat()).output().await.unwrap();
-    let deliver = |id: &str| {
-        connector
-            .deliver(&text_event("discord", "c1", id, "hello"))
-            .unwrap()
+    let listed = async |section: &str| {
+        let list = setup.verb(&["journal", "list", "--section", section]).output();
+        out(&list.await.unwrap())
     };
-    deliver("m1");
-    eventually("a turn", async || {
-        out(&journal(&["list", "--section", "inbox"]).await).contains("1 running")
-    })
-    .await;
+    connector
+        .deliver(&text_event("discord", "c1", "m1", "hello"))
+        .unwrap();
+    eventually("a turn", async || listed("inbox").await.contains("1 running")).await;
     relay.kill().await;
     let relay = setup.start();
     eventually("its end in the journal", async || {
-        out(&journal(&["list", "--section", "done"]).await).contains("interrupted")
+        listed("done").await.contains("interrupted")
     })
     .await;
-    deliver("m2");
-    deliver("m3");
+    (connector, setup, relay)
+}
+
+#[tokio::test]
+async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_waits() {
+    let (connector, setup, relay) = crashed_in_a_turn().await;
+    let journal = async |args: &[&str]| setup.verb(&[&["journal"], args].concat()).output().await.unwrap();
+    for id in ["m2", "m3"] {
+        connector
+            .deliver(&text_event("discord", "c1", id, "hello"))
+            .unwrap();
+    }
     eventually("one that waits", async || {
         out(&journal(&["list", "--section", "inbox"]).await).contains("1 waiting, 1 running")
     })
@@ -331,7 +337,7 @@ async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_wa
     );
     let dropped = journal(&["drop", "message:3", "--yes"]).await;
     assert_eq!(code(&dropped), 0, "{}", err(&dropped));
-    fs::remove_file(home.join("hold")).unwrap();
+    fs::remove_file(setup.home().join("hold")).unwrap();
     let retried = journal(&["retry", "message:1"]).await;
     assert_eq!(code(&retried), 0, "{}", err(&retried));
     assert!(
@@ -359,31 +365,10 @@ async fn a_running_relay_runs_an_interrupted_message_again_and_drops_one_that_wa
 
 #[tokio::test]
 async fn a_message_of_somebody_who_is_denied_by_now_is_kept_until_they_are_let_in() {
-    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-    let script = "if [ -e hold ]; then exec sleep 600; else echo answered; fi";
-    let setup = Setup::for_connector(&connector).args(&["run", "--agent", "slow"]);
-    let home = setup.home();
-    let agent = json!({"kind": "command", "argv": ["/bin/sh", "-c", script], "workdir": home});
-    let setup = setup.setting("agents.slow", &agent.to_string());
-    setup.write("hold", "");
-    let mut relay = setup.start();
-    relay.wait_for_log("connected to the connector").await;
+    let (connector, setup, relay) = crashed_in_a_turn().await;
     let verb = async |args: &[&str]| setup.verb(args).output().await.unwrap();
     let ended = async || out(&verb(&["journal", "list", "--section", "done"]).await);
-    connector
-        .deliver(&text_event("discord", "c1", "m1", "hello"))
-        .unwrap();
-    eventually("a turn", async || {
-        out(&verb(&["journal", "list"]).await).contains("1 running")
-    })
-    .await;
-    relay.kill().await;
-    let relay = setup.start();
-    eventually("its end in the journal", async || {
-        ended().await.contains("interrupted")
-    })
-    .await;
-    fs::remove_file(home.join("hold")).unwrap();
+    fs::remove_file(setup.home().join("hold")).unwrap();
     let denied = verb(&["access", "deny", "discord:u1"]).await;
     assert_eq!(code(&denied), 0, "{}", err(&denied));
     let retry = async || verb(&["journal", "retry", "message:1"]).await;

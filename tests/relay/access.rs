@@ -621,12 +621,18 @@ fn pairing(settings: &mut Settings) {
     settings.access.people = vec![rule("user-of-boss", Role::Owner)];
 }
 
+/// A relay whose owner can be asked who may talk to it.
+async fn start_pairing(dir: &Path) -> Running {
+    let relay = start_asking(dir, BUTTONS, pairing).await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    relay
+}
+
 #[tokio::test]
 async fn an_owner_reads_what_really_became_of_a_code() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
-    relay.deliver("boss", "1", "hello").await;
-    relay.replies("boss", 1).await;
+    let relay = start_pairing(dir.path()).await;
     let (asked, _) = stranger(&relay, "a").await;
     let end = decide(&relay, &asked, "o0").await;
     assert_eq!(end, "✅ discord:user-of-a has access from now on");
@@ -655,9 +661,7 @@ async fn an_owner_reads_what_really_became_of_a_code() {
 #[tokio::test]
 async fn a_button_lets_somebody_in_also_after_a_restart_if_their_code_still_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
-    relay.deliver("boss", "1", "hello").await;
-    relay.replies("boss", 1).await;
+    let relay = start_pairing(dir.path()).await;
     let (asked, _) = stranger(&relay, "a").await;
     let (_, waiting) = stranger(&relay, "b").await;
     let (gone, _) = stranger(&relay, "c").await;
@@ -692,9 +696,7 @@ async fn a_button_lets_somebody_in_also_after_a_restart_if_their_code_still_wait
 #[tokio::test]
 async fn what_became_of_a_code_while_no_relay_ran_is_said_at_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
-    relay.deliver("boss", "1", "hello").await;
-    relay.replies("boss", 1).await;
+    let relay = start_pairing(dir.path()).await;
     let (approved, _) = stranger(&relay, "a").await;
     let (over, _) = stranger(&relay, "b").await;
     relay.stop().await;
@@ -757,9 +759,7 @@ async fn what_was_kept_for_somebody_who_is_let_in_is_taken_once_the_journal_work
 #[tokio::test]
 async fn an_owner_who_lets_in_somebody_whom_the_settings_deny_reads_that() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_asking(dir.path(), BUTTONS, pairing).await;
-    relay.deliver("boss", "1", "hello").await;
-    relay.replies("boss", 1).await;
+    let relay = start_pairing(dir.path()).await;
     let (asked, _) = stranger(&relay, "a").await;
     relay.crash().await;
     let relay = start_asking(dir.path(), BUTTONS, |settings| {

@@ -28,11 +28,7 @@ pub(super) async fn added(setup: &Setup, args: &[&str]) -> String {
 
 #[track_caller]
 fn refused(output: &VerbOutput, parts: &[&str]) {
-    assert_eq!(output.code, 1, "{output:?}");
-    assert!(output.out.is_empty(), "{output:?}");
-    for part in parts {
-        assert!(output.err.contains(part), "{part}: {output:?}");
-    }
+    output.fails(1, parts);
 }
 
 #[tokio::test]

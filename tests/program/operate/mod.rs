@@ -63,6 +63,15 @@ impl VerbOutput {
         assert_eq!(self.out.lines().count(), 1, "one line: {self:?}");
         serde_json::from_str(&self.out).unwrap()
     }
+
+    /// It printed nothing but why it failed.
+    #[track_caller]
+    fn fails(&self, code: i32, parts: &[&str]) {
+        assert_eq!((self.code, self.out.as_str()), (code, ""), "{self:?}");
+        for part in parts {
+            assert!(self.err.contains(part), "{part}: {self:?}");
+        }
+    }
 }
 
 /// Runs a verb beside a relay.

@@ -698,10 +698,7 @@ async fn a_verb_that_finds_nothing_makes_no_files() {
         assert!(!setup.state_dir().exists(), "{args:?}: {output:?}");
     }
     let unknown = verb(&setup, &["cron", "run", "inbox"]).await;
-    assert!(
-        unknown.code == 1 && unknown.err.contains("there are no jobs; `hermes-relay cron add`"),
-        "{unknown:?}"
-    );
+    unknown.fails(1, &["there are no jobs; `hermes-relay cron add`"]);
     let denied = Setup::new().setting("access.deny", r#"[{"platform": "telegram", "user": "1"}]"#);
     let refused = verb(&denied, &["access", "allow", "telegram:1"]).await;
     assert!(refused.code == 1 && !denied.state_dir().exists(), "{refused:?}");
@@ -714,16 +711,15 @@ async fn a_hand_over_outside_a_cluster_is_an_error_of_the_settings() {
     let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     for args in [&["handover"][..], &["handover", "--take"]] {
-        let refused = verb(&setup, args).await;
-        assert_eq!(refused.code, 78, "{args:?}: {refused:?}");
-        for part in [
-            "not a member of a cluster",
-            "`cluster.name`",
-            "`nats.url`",
-            "docs/scaling.md",
-        ] {
-            assert!(refused.err.contains(part), "{args:?}: {refused:?}");
-        }
+        verb(&setup, args).await.fails(
+            78,
+            &[
+                "not a member of a cluster",
+                "`cluster.name`",
+                "`nats.url`",
+                "docs/scaling.md",
+            ],
+        );
     }
     relay.stop().await;
 }
