@@ -311,7 +311,7 @@ impl Inspector {
     pub fn retry(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
         match mend(dir, Repair::Retry, item, now_ms)? {
             Repaired::Refused => Err(InspectError::NotRetryable),
-            Repaired::Message(_) | Repaired::Op(_) | Repaired::Dropped => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -319,7 +319,7 @@ impl Inspector {
     pub fn discard(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
         match mend(dir, Repair::Drop, item, now_ms)? {
             Repaired::Refused => Err(InspectError::NoSuchItem),
-            Repaired::Message(_) | Repaired::Op(_) | Repaired::Dropped => Ok(()),
+            _ => Ok(()),
         }
     }
 

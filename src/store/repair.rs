@@ -1,7 +1,9 @@
 //! Repairs of single entries: run or send one again, or drop it. The writer makes them while a relay runs, the inspector while
 //! none does.
 
-use super::completion::{InboxRow, OpRow, RowState};
+use std::sync::Arc;
+
+use super::completion::{InboxRow, InboxSeq, OpRow, RowState};
 use super::inspect::Item;
 use super::reads;
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
@@ -24,7 +26,9 @@ pub enum Repaired {
     Message(Box<InboxRow>),
     /// The op is to be sent again.
     Op(Box<OpRow>),
-    /// The entry is dropped.
+    /// The message of this session, which waited, is dropped.
+    DroppedMessage(InboxSeq, Arc<str>),
+    /// The op or the quarantined line is dropped.
     Dropped,
     /// There is no such entry, or its state does not allow that.
     Refused,
@@ -49,11 +53,7 @@ pub(super) fn apply(
 ) -> Result<Repaired> {
     match repair {
         Repair::Retry => retry(db, item, beside, now_ms),
-        Repair::Drop => Ok(if drop_entry(db, item, beside, now_ms)? > 0 {
-            Repaired::Dropped
-        } else {
-            Repaired::Refused
-        }),
+        Repair::Drop => drop_entry(db, item, beside, now_ms),
     }
 }
 
@@ -94,9 +94,9 @@ fn retry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Result<Rep
     Ok(repaired.unwrap_or(Repaired::Refused))
 }
 
-/// Drops an entry; returns how many rows that were.
-fn drop_entry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Result<usize> {
-    match item {
+/// Drops an entry.
+fn drop_entry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Result<Repaired> {
+    let deleted = match item {
         Item::Message(seq) => {
             // A turn of a running relay ends by itself.
             let below = match beside {
@@ -110,15 +110,28 @@ fn drop_entry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Resul
                  FROM inbox WHERE seq = ?1 AND state < ?3",
                 params![seq.0, now_ms, below, RowState::Ignored.code()],
             )?;
-            db.execute(
-                "DELETE FROM inbox WHERE seq = ?1 AND state < ?2",
-                params![seq.0, below],
-            )
+            let session = db
+                .query_row(
+                    "DELETE FROM inbox WHERE seq = ?1 AND state < ?2 RETURNING session",
+                    params![seq.0, below],
+                    |row| row.get::<_, Arc<str>>(0),
+                )
+                .optional()?;
+            return Ok(session.map_or(Repaired::Refused, |session| {
+                Repaired::DroppedMessage(seq, session)
+            }));
         }
-        Item::Op(op) => Ok(db.execute("DELETE FROM outbox WHERE seq = ?1", [op.0])?
-            + db.execute("DELETE FROM dropped WHERE seq = ?1", [op.0])?),
-        Item::Quarantined(seq) => db.execute("DELETE FROM quarantine WHERE seq = ?1", [seq]),
-    }
+        Item::Op(op) => {
+            db.execute("DELETE FROM outbox WHERE seq = ?1", [op.0])?
+                + db.execute("DELETE FROM dropped WHERE seq = ?1", [op.0])?
+        }
+        Item::Quarantined(seq) => db.execute("DELETE FROM quarantine WHERE seq = ?1", [seq])?,
+    };
+    Ok(if deleted > 0 {
+        Repaired::Dropped
+    } else {
+        Repaired::Refused
+    })
 }
 
 /// The length of a quarantined line.

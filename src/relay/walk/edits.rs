@@ -79,9 +79,7 @@ impl EventLoop {
     /// was dropped.
     pub fn drop_waiting(&mut self, session: &SessionKey, row: InboxSeq) -> bool {
         if self.turns.sessions().is_waiting(session, row.0) {
-            self.turns.withdraw_waiting(session, row);
-            // The program that handed it over need not wait for its answer.
-            self.handed.answer(row, None, self.clock.unix_ms());
+            self.withdraw(session, row);
             self.end_row(row, RowState::Ignored, DurableOps::new(), None);
             return true;
         }
@@ -96,6 +94,14 @@ impl EventLoop {
             return true;
         }
         false
+    }
+
+    /// A message that waits is dropped: it has no place in its session any more, and nobody waits for its answer.
+    pub fn withdraw(&mut self, session: &SessionKey, row: InboxSeq) {
+        self.turns.withdraw_waiting(session, row);
+        // The program that handed it over need not wait for its answer.
+        self.handed.answer(row, None, self.clock.unix_ms());
+        self.settle_unanswered(row);
     }
 
     /// Whether nobody has seen anything of the turn that answers this row: its agent does not run yet, nor did it in an earlier

@@ -1,5 +1,7 @@
 //! Entries of the journal that people run or send again, or drop, while the relay runs.
 
+use std::sync::Arc;
+
 use tokio::sync::oneshot;
 
 use crate::relay::effects::Pending;
@@ -9,6 +11,7 @@ use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::turns::decode_row;
 use crate::store::{Command, InboxRow, Item, Repair, Repaired, RowState};
+use crate::wire::SessionKey;
 
 use super::arrival::event_kind;
 
@@ -33,8 +36,8 @@ impl EventLoop {
     }
 
     /// The repair is stored: a message waits for its turn, an op for its lane. A message whose author may not have it run any more
-    /// is as before, so that it can be retried when they may. Whoever holds the row of a dropped message learns that it is missing
-    /// when it is its turn.
+    /// is as before, so that it can be retried when they may. A dropped message does not wait any more; if it is being read for its turn, the
+    /// turn ends when the row is missing.
     pub fn repaired(&mut self, repaired: &Repaired, reply: oneshot::Sender<Result<(), RepairError>>) {
         let now = self.clock.now();
         let result = match repaired {
@@ -49,6 +52,12 @@ impl EventLoop {
             }
             Repaired::Op(row) => {
                 self.outbox.recover(row, now, &mut self.effects);
+                Ok(())
+            }
+            Repaired::DroppedMessage(row, session) => {
+                self.withdraw(&SessionKey::from_text(Arc::clone(session)), *row);
+                self.handed.forget(*row);
+                self.messages.forget(*row);
                 Ok(())
             }
             Repaired::Dropped => Ok(()),

@@ -134,10 +134,10 @@ impl EventLoop {
         ops: DurableOps,
         indicators: Option<FinalIndicators>,
     ) {
-        if let Some((platform, message)) = self.messages.settle(row)
-            && ops.is_empty()
-        {
-            self.link.leave_unanswered(&platform, &message);
+        if ops.is_empty() {
+            self.settle_unanswered(row);
+        } else {
+            self.messages.settle(row);
         }
         let mut indicators = indicators.filter(|(_, actions)| !actions.is_empty());
         if ops.is_empty()
@@ -148,6 +148,13 @@ impl EventLoop {
         let now_ms = self.clock.unix_ms();
         self.turns.end_row(row, outcome, &ops, now_ms, &mut self.effects);
         self.outbox.hold_uncommitted(OpsCommit::End(row), ops, indicators);
+    }
+
+    /// Nothing answers a message: its author sees no more that an answer is coming.
+    pub fn settle_unanswered(&mut self, row: InboxSeq) {
+        if let Some((platform, message)) = self.messages.settle(row) {
+            self.link.leave_unanswered(&platform, &message);
+        }
     }
 
     /// The end of a row is committed: its ops take their place, and behind them the indicators.

@@ -9,7 +9,7 @@ use crate::support::wait::eventually;
 use hermes_relay::access::{Mode, PersonRule, Role};
 use hermes_relay::agent::{AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{BusyMode, ServeConfig, Settings};
-use hermes_relay::relay::SeenOp;
+use hermes_relay::relay::{SeenOp, SubmitError};
 use hermes_relay::serve::{ControlService, Serving};
 use hermes_relay::store::{InboxSeq, Item, Repair};
 use serde_json::{Value, json};
@@ -557,6 +557,42 @@ async fn a_message_that_was_edited_since_it_was_listed_can_be_dropped() {
     relay
         .wait_for_status("nothing waits", |status| status.messages_waiting == 0)
         .await;
+    asked.go_on.notify_one();
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold"]);
+}
+
+#[tokio::test]
+async fn a_message_that_the_operator_drops_waits_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    let service = ControlService::new(relay.handle.clone(), dir.path());
+    let _serving = Serving::start(&ServeConfig::default(), service, None).unwrap();
+    hold(&relay, &asked, &[("2", "second"), ("3", "third")]).await;
+    let drop_row = async |row| {
+        let item = Item::Message(InboxSeq(row));
+        repair(dir.path(), Repair::Drop, item).await.unwrap();
+        relay.handle.status().await.unwrap().messages_waiting
+    };
+    assert_eq!(drop_row(2).await, 1);
+    let (_, labels) = queue(&relay, "4").await;
+    assert_eq!(labels, ["Drop 1: third"]);
+    assert_eq!(drop_row(3).await, 0);
+    assert_eq!(said(&relay, OVER).await, "edit");
+    relay.deliver("a", "5", "/queue").await;
+    said(&relay, "Nothing waits.").await;
+    // A program does not wait for the answer to what was dropped.
+    let (handle, item) = (relay.handle.clone(), template("d1", &session("a"), "review it"));
+    let request = tokio::spawn(async move { handle.request(item).await });
+    relay
+        .wait_for_status("the item waits", |status| status.messages_waiting == 1)
+        .await;
+    assert_eq!(drop_row(6).await, 0);
+    assert_eq!(request.await.unwrap(), Err(SubmitError::NoAnswer));
     asked.go_on.notify_one();
     relay
         .wait_for_status("quiet", |status| status.sessions_active == 0)
