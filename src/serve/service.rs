@@ -455,6 +455,7 @@ impl ControlService {
                 Ok(json!({"ready": problem.is_none(), "link": "standby", "why": problem}))
             }
             ControlRequest::Shutdown => self.shut_down().await,
+            ControlRequest::Reload => self.reload().await,
             ControlRequest::TakeOver => self.take_over().await,
             _ => {
                 let active = cluster["members"].as_array().into_iter().flatten();

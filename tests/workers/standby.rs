@@ -225,6 +225,28 @@ async fn a_relay_that_was_stopped_for_a_while_sends_nothing_more_and_becomes_a_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_logs_its_state_and_reloads_its_settings() {
+    let Some(server) = Server::start() else { return };
+    let connector = connector().await;
+    let [(_, active), (setup, standby)] = pair(&server, &connector).await;
+    standby.signal(Signal::USR2);
+    standby
+        .wait_for_log("dump: standby `b` of the cluster `home`")
+        .await;
+    standby.wait_for_log("dump: member `a` active").await;
+    let setup = setup.setting("log.level", "debug");
+    standby.signal(Signal::HUP);
+    standby.wait_for_log("settings reloaded: log level").await;
+    let setup = setup.setting("sessions.max_queue", "3");
+    let reload = setup.verb(&["reload", "--json"]).output().await.unwrap();
+    let reloaded: Value = serde_json::from_slice(&reload.stdout).unwrap();
+    assert_eq!(reloaded["needs_restart"][0], "sessions.max_queue", "{reloaded}");
+    assert_eq!(status(&setup).await["role"], "standby");
+    standby.stop().await;
+    active.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hand_over_waits_for_running_turns_and_is_quick_without_any() {
     let Some(server) = Server::start() else { return };
     let connector = connector().await;

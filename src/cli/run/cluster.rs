@@ -8,19 +8,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::signals::{Signals, unix_ms};
-use super::{LOCK_WAIT, build_failure, requested_exit, serve_failure};
+use super::reload::{Reloaded, reload_for};
+use super::signals::{SignalRequest, Signals, unix_ms};
+use super::{LOCK_WAIT, MAX_RELOADS, build_failure, requested_exit, serve_failure};
 use crate::agent::child::{end_groups, end_leftovers, has_notes};
 use crate::cli::exit;
+use crate::cli::format::printable;
 use crate::cli::log::{FatalErrors, LogHandle};
 use crate::cli::sd_notify::{Notification, ServiceManager};
 use crate::cli::{ProcessEnv, enroll};
 use crate::cluster::WithoutServer;
-use crate::config::{ServeConfig, ServerAbsence, Settings};
+use crate::config::{ConfigError, LoadedConfig, ServeConfig, ServerAbsence, Settings};
 use crate::net::send_lease::SendLease;
 use crate::relay::cluster::{ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings};
 use crate::relay::{RelayBuilder, journal_settings, nats_settings, provisioning};
-use crate::serve::{ClusterReport, ControlService, Serving, TakeOverReply};
+use crate::serve::{ClusterReport, ControlService, Reload, Serving, TakeOverReply};
 use crate::store::{Holder, JournalSettings, held_by, make_private, while_held};
 
 /// How long this process waits for another member before it asks for the lease again itself.
@@ -100,13 +102,15 @@ impl Membership {
         }
     }
 
-    /// Waits as a standby until this member is active; or the exit code, if it ends before.
+    /// Waits as a standby until this member is active, and returns the settings that were reloaded meanwhile; or the exit code, if it
+    /// ends before.
     pub(super) async fn stand_by(
         &self,
         settings: &Settings,
         process: &ProcessEnv<'_>,
         log: &LogHandle,
-    ) -> Result<(), ExitCode> {
+        reload: impl Fn() -> Result<Reloaded, ConfigError>,
+    ) -> Result<Option<LoadedConfig>, ExitCode> {
         let fatal = log.fatal_errors(process.env);
         let (stops, stop_verbs) = mpsc::channel(1);
         let Ok(mut signals) = Signals::listen(stop_verbs) else {
@@ -114,7 +118,10 @@ impl Membership {
         };
         self.own_state_dir(settings, &fatal).await?;
         let (takes, mut take_requests) = mpsc::channel::<TakeOverReply>(1);
-        let service = ControlService::standby(&settings.state_dir, self.report(), takes).stops(stops);
+        let (reloads, mut reload_requests) = mpsc::channel::<Reload>(MAX_RELOADS);
+        let service = ControlService::standby(&settings.state_dir, self.report(), takes)
+            .stops(stops)
+            .reloads(reloads);
         let take_over = self.0.take_over();
         let mut taking = std::pin::pin!(async {
             while let Some(reply) = take_requests.recv().await {
@@ -132,19 +139,35 @@ impl Membership {
         let manager = ServiceManager::from_env(process.env, std::process::id());
         manager.notify(&Notification::Ready).await;
         tracing::info!("this relay is a member of a cluster; it waits until it is the active one");
-        tokio::select! {
-            biased;
-            active = self.0.active() => active.map_err(|why| {
-                let hint = why.ends_with(ANOTHER_HISTORY).then_some(NOT_OURS);
-                fatal.fail(exit::CONFIGURATION, why, hint)
-            }),
-            request = signals.next_exit() => {
-                manager.notify(&Notification::Stopping).await;
-                Err(requested_exit(request))
-            }
-            never = manager.watchdog(|| std::future::ready(true)) => match never {},
-            // Cancel-safe: who waits is answered before this relay is active, or looks at its status.
-            () = &mut taking => Err(fatal.fail(exit::INTERNAL, "the control service ended", None)),
+        let mut watchdog = std::pin::pin!(manager.watchdog(|| std::future::ready(true)));
+        let mut loaded = None;
+        loop {
+            let asker = tokio::select! {
+                biased;
+                active = self.0.active() => return match active {
+                    Ok(()) => Ok(loaded),
+                    Err(why) => {
+                        let hint = why.ends_with(ANOTHER_HISTORY).then_some(NOT_OURS);
+                        Err(fatal.fail(exit::CONFIGURATION, why, hint))
+                    }
+                },
+                request = signals.next() => match request {
+                    SignalRequest::Stop | SignalRequest::StopVerb | SignalRequest::Restart => {
+                        manager.notify(&Notification::Stopping).await;
+                        return Err(requested_exit(request));
+                    }
+                    SignalRequest::Reload => None,
+                    SignalRequest::Dump => {
+                        dump(&self.0.status().borrow());
+                        continue;
+                    }
+                },
+                Some(asker) = reload_requests.recv() => Some(asker),
+                never = &mut watchdog => match never {},
+                // Cancel-safe: who waits is answered before this relay is active, or looks at its status.
+                () = &mut taking => return Err(fatal.fail(exit::INTERNAL, "the control service ended", None)),
+            };
+            reload_for(asker, &manager, &reload, |reloaded| loaded = Some(reloaded)).await;
         }
     }
 
@@ -194,6 +217,30 @@ fn end_own_leftovers(settings: &Settings) {
     });
     if let Err(error) = ended {
         tracing::warn!(%error, "cannot look for processes of agents that an earlier run left");
+    }
+}
+
+/// Logs the state of a standby.
+fn dump(status: &ClusterStatus) {
+    let number = |record: Option<u64>| record.map_or_else(|| "none".to_owned(), |number| number.to_string());
+    tracing::info!(
+        "dump: {} `{}` of the cluster `{}`; last record here {}, in the stream {}",
+        status.role,
+        printable(&status.member),
+        printable(&status.name),
+        number(status.position),
+        number(status.last)
+    );
+    for member in status.members.iter().skip(1) {
+        tracing::info!(
+            "dump: member `{}` {}, last record {}",
+            printable(&member.name),
+            printable(&member.role),
+            number(member.position)
+        );
+    }
+    if let Some(problem) = &status.problem {
+        tracing::warn!("dump: this member cannot take over: {}", printable(problem));
     }
 }
 

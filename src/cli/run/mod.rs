@@ -28,7 +28,7 @@ use self::cluster::Membership;
 use self::credential_files::CredentialFiles;
 #[cfg(not(feature = "nats"))]
 use self::no_cluster::NoMembership as Membership;
-use self::reload::{StartSettings, rotate};
+use self::reload::{StartSettings, reload_for, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit::{self, errln};
 use super::log::{self, FatalErrors, LogHandle, Repeats};
@@ -66,7 +66,7 @@ const NO_URL: &str = "use a Telegram bot of your own with `hermes-relay run --te
 /// exits; a second one exits immediately. SIGHUP reloads the settings, or
 /// exits as SIGTERM does if the relay runs in a terminal: that was closed. A new secret in its file is noticed without it.
 /// SIGUSR1 finishes and exits with 75, so that a supervisor restarts the relay. SIGUSR2 logs the state of the link, the
-/// sessions and the queues.
+/// sessions and the queues; of a standby, that of the cluster.
 ///
 /// The log goes to standard error, or to journald where that reads it. It contains no secrets and no message text.
 /// `hermes-relay logs redact` prepares it for sharing.
@@ -191,7 +191,7 @@ fn connector_url(settings: &Settings) -> Result<Option<ConnectorUrl>, (String, O
 )]
 async fn serve(
     args: &RunArgs,
-    loaded: LoadedConfig,
+    mut loaded: LoadedConfig,
     url: Option<ConnectorUrl>,
     process: &ProcessEnv<'_>,
     log: &LogHandle,
@@ -206,11 +206,14 @@ async fn serve(
         Ok(agents) => agents,
         Err(error) => return fatal.fail(exit::CONFIGURATION, error.message, error.hint),
     };
+    let reload = || reload::reload(args.flags(), &started, process, log);
+    let mut credential_files = CredentialFiles::new(&loaded.credential_files);
     // The agents are checked before, so that nothing delays a relay that becomes active.
-    if let Some(membership) = membership
-        && let Err(code) = Box::pin(membership.stand_by(&settings, process, log)).await
-    {
-        return code;
+    if let Some(membership) = membership {
+        match Box::pin(membership.stand_by(&settings, process, log, reload)).await {
+            Ok(reloaded) => loaded = reloaded.unwrap_or(loaded),
+            Err(code) => return code,
+        }
     }
     let (stops, stop_verbs) = mpsc::channel(1);
     let Ok(mut signals) = Signals::listen(stop_verbs) else {
@@ -219,6 +222,7 @@ async fn serve(
     let proxies = ProxyRules::from_env(env);
     let tls = provisioning::tls(&settings);
     let (credentials, watched) = watch::channel(provisioning::pinned_credentials(&settings));
+    rotate(&credentials, &loaded);
     let egress = HttpEgress {
         lease: membership.map(Membership::lease),
         ..egress(&tls, &proxies)
@@ -294,11 +298,10 @@ async fn serve(
     let shutdown = Arc::new(Notify::new());
     let requested = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { requested.notified().await }));
-    let mut credential_files = CredentialFiles::new(&loaded.credential_files);
     let mut exit_request: Option<SignalRequest> = None;
     let mut is_handing_over = false;
     let ended = loop {
-        let mut reload: Option<Option<Reload>> = None;
+        let mut asked: Option<Option<Reload>> = None;
         tokio::select! {
             biased;
             ended = &mut running => break ended,
@@ -321,7 +324,7 @@ async fn serve(
                     shutdown.notify_one();
                     manager.notify(&Notification::Stopping).await;
                 }
-                SignalRequest::Reload => reload = Some(None),
+                SignalRequest::Reload => asked = Some(None),
                 SignalRequest::Dump => {
                     while dumps.try_join_next().is_some() {}
                     if dumps.is_empty() {
@@ -329,7 +332,7 @@ async fn serve(
                     }
                 }
             },
-            Some(reply) = reload_requests.recv() => reload = Some(Some(reply)),
+            Some(reply) = reload_requests.recv() => asked = Some(Some(reply)),
             Some(reply) = handover_requests.recv() => {
                 let successor = membership.map_or_else(|| Err(String::new()), Membership::successor);
                 if successor.is_ok() && exit_request.is_none() {
@@ -342,18 +345,12 @@ async fn serve(
             // Cancel-safe: what was seen so far is kept.
             () = credential_files.changed() => credential_files.rotate(args.flags(), process, &credentials, log),
         }
-        if let Some(reply) = reload {
-            manager.notify(&Notification::Reloading).await;
-            let reloaded = reload::reload(args.flags(), &started, process, log);
-            if let Ok(reloaded) = &reloaded {
-                rotate(&credentials, &reloaded.loaded);
-                policy = declare(&reloaded.loaded);
-            }
-            if let Some(reply) = reply {
-                let result = reloaded.map(|reloaded| reloaded.needs_restart);
-                let _ = reply.send(result.map_err(|error| error.to_string()));
-            }
-            manager.notify(&Notification::Ready).await;
+        if let Some(asker) = asked {
+            let apply = |loaded: LoadedConfig| {
+                rotate(&credentials, &loaded);
+                policy = declare(&loaded);
+            };
+            reload_for(asker, &manager, reload, apply).await;
         }
     };
     drop(policy);

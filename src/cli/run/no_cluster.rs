@@ -4,9 +4,10 @@ use std::convert::Infallible;
 use std::io;
 use std::process::ExitCode;
 
+use super::reload::Reloaded;
 use crate::cli::ProcessEnv;
 use crate::cli::log::LogHandle;
-use crate::config::Settings;
+use crate::config::{ConfigError, LoadedConfig, Settings};
 use crate::net::send_lease::SendLease;
 use crate::relay::RelayBuilder;
 use crate::serve::ClusterReport;
@@ -45,7 +46,8 @@ impl NoMembership {
         _: &Settings,
         _: &ProcessEnv<'_>,
         _: &LogHandle,
-    ) -> Result<(), ExitCode> {
+        _: impl Fn() -> Result<Reloaded, ConfigError>,
+    ) -> Result<Option<LoadedConfig>, ExitCode> {
         match *self {}
     }
 

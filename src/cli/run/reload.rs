@@ -12,8 +12,10 @@ use zeroize::Zeroizing;
 
 use crate::cli::ProcessEnv;
 use crate::cli::log::LogHandle;
+use crate::cli::sd_notify::{Notification, ServiceManager};
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::relay::{Credentials, provisioning};
+use crate::serve::Reload;
 
 /// The result of a reload.
 pub(super) struct Reloaded {
@@ -93,6 +95,24 @@ pub(super) fn reload(
         loaded,
         needs_restart,
     })
+}
+
+/// Reloads for a signal, or for somebody who waits for the answer, and applies what was loaded.
+pub(super) async fn reload_for(
+    asker: Option<Reload>,
+    manager: &ServiceManager,
+    reload: impl FnOnce() -> Result<Reloaded, ConfigError>,
+    apply: impl FnOnce(LoadedConfig),
+) {
+    manager.notify(&Notification::Reloading).await;
+    let answer = reload().map(|reloaded| {
+        apply(reloaded.loaded);
+        reloaded.needs_restart
+    });
+    if let Some(asker) = asker {
+        let _ = asker.send(answer.map_err(|error| error.to_string()));
+    }
+    manager.notify(&Notification::Ready).await;
 }
 
 /// Dotted keys of changes that need a restart.
