@@ -13,7 +13,7 @@ use super::exit::{self, ErrorFormat};
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
-use crate::store::{InspectError, Inspector};
+use crate::store::{Holder, InspectError, Inspector, held_by};
 
 /// Which relay to call.
 #[derive(Args, Debug, Clone)]
@@ -144,6 +144,17 @@ impl RemoteRelay {
                 error,
                 Some("run this as the user that runs the relay"),
             ),
+            ClientError::Silent { .. } => {
+                let holder = held_by(&self.loaded.settings.state_dir).ok().flatten();
+                let stopped = holder.and_then(Holder::pid).map(|pid| {
+                    format!("if process {pid} is stopped, `kill -CONT {pid}` lets it go on; otherwise ")
+                });
+                let hint = format!(
+                    "{}check its log, and restart it if it stays silent",
+                    stopped.unwrap_or_default()
+                );
+                self.fail(exit::UNAVAILABLE, error, Some(&hint))
+            }
             ClientError::NoResponse { .. } => self.fail(
                 exit::UNAVAILABLE,
                 error,

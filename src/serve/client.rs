@@ -31,7 +31,15 @@ pub enum ClientError {
         /// The cause.
         source: io::Error,
     },
-    /// The relay listens but does not respond.
+    /// The relay listens but did not answer in time.
+    #[error("the relay does not answer: nothing came on {} within {} s", path.display(), within.as_secs())]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// How long the answer was waited for.
+        within: Duration,
+    },
+    /// The connection to the relay failed.
     #[error("the relay does not respond on {}: {source}", path.display())]
     NoResponse {
         /// The socket.
@@ -80,9 +88,15 @@ pub fn call_within(
             source,
         },
     })?;
-    let line = exchange(&mut socket, &request).map_err(|source| ClientError::NoResponse {
-        path: path.clone(),
-        source,
+    let line = exchange(&mut socket, &request).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent {
+            path: path.clone(),
+            within,
+        },
+        _ => ClientError::NoResponse {
+            path: path.clone(),
+            source,
+        },
     })?;
     match decode_response(&line) {
         Some(Err(error)) if error.code == DENIED => Err(ClientError::Denied {
@@ -116,4 +130,23 @@ fn exchange(socket: &mut UnixStream, request: &str) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed"));
     }
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn a_relay_that_reads_nothing_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let _listener = UnixListener::bind(socket_file(dir.path())).unwrap();
+        let silent = call_within(dir.path(), &ControlRequest::Status, Duration::from_millis(1)).unwrap_err();
+        assert!(matches!(silent, ClientError::Silent { .. }), "{silent:?}");
+        let said = silent.to_string();
+        assert!(
+            said.starts_with("the relay does not answer") && !said.contains("os error"),
+            "{said}"
+        );
+    }
 }

@@ -1,6 +1,5 @@
 //! The agents of the relay that runs here, through its control socket: the connector behind targets of the kind `relay`.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
@@ -93,11 +92,7 @@ impl RelayConnector {
                 return DeliveryFailure::new(CauseKind::Network, agent_id, what);
             }
             ClientError::Denied { .. } | ClientError::TooLong(..) => CauseKind::ClientValidation,
-            ClientError::NoResponse { source, .. }
-                if matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
-            {
-                CauseKind::Timeout
-            }
+            ClientError::Silent { .. } => CauseKind::Timeout,
             ClientError::NoResponse { .. } => CauseKind::Network,
             ClientError::InvalidResponse(_) => CauseKind::MalformedResponse,
             ClientError::Refused(refused) => match refused.code.as_str() {

@@ -88,11 +88,14 @@ impl AccessFiles {
 
     /// Writes rows, all or none.
     pub fn write(&mut self, rows: &[AccessRow]) -> std::result::Result<(), InspectError> {
-        let transaction = self.db.transaction()?;
-        for row in rows {
-            set(&transaction, row)?;
-        }
-        Ok(transaction.commit()?)
+        let mut change = || {
+            let transaction = self.db.transaction()?;
+            for row in rows {
+                set(&transaction, row)?;
+            }
+            transaction.commit()
+        };
+        change().map_err(|error| InspectError::of_change(&error))
     }
 }
 

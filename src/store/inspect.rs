@@ -124,14 +124,24 @@ pub enum InspectError {
     #[error(transparent)]
     Open(#[from] OpenError),
     /// The database failed.
-    #[error("cannot read journal: {0}")]
+    #[error("cannot read the journal: {0}")]
     Fault(Fault),
+    /// The database failed, and nothing was changed.
+    #[error("cannot change the journal: {0}")]
+    NotChanged(Fault),
     /// There is no such entry.
     #[error("there is no such entry in the journal")]
     NoSuchItem,
     /// The entry is not in a state that can be retried.
     #[error("this entry cannot be retried: only a running message, a sent op or a dropped op can")]
     NotRetryable,
+}
+
+impl InspectError {
+    /// The error of a change.
+    pub(super) fn of_change(error: &rusqlite::Error) -> Self {
+        Self::NotChanged(Fault::from_error(error))
+    }
 }
 
 impl From<rusqlite::Error> for InspectError {
@@ -452,9 +462,13 @@ fn mend(dir: &Path, repair: Repair, item: Item, now_ms: i64) -> Result<Repaired,
     if replication::is_member(&db) {
         return Err(OpenError::Replicated { path }.into());
     }
-    let transaction = db.transaction()?;
-    let repaired = repair::apply(&transaction, repair, item, Beside::Nobody, now_ms)?;
-    transaction.commit()?;
+    let mut change = || {
+        let transaction = db.transaction()?;
+        let repaired = repair::apply(&transaction, repair, item, Beside::Nobody, now_ms)?;
+        transaction.commit()?;
+        Ok(repaired)
+    };
+    let repaired = change().map_err(|error| InspectError::of_change(&error))?;
     drop(db);
     drop(lock);
     Ok(repaired)

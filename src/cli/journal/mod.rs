@@ -634,7 +634,10 @@ fn report_error(error: JournalError, loaded: &LoadedConfig, errors: ErrorFormat)
         ),
         JournalError::Journal(InspectError::Open(error)) => errors.fail(exit::CONFIGURATION, error, None),
         JournalError::Journal(
-            error @ (InspectError::Fault(_) | InspectError::NoSuchItem | InspectError::NotRetryable),
+            error @ (InspectError::Fault(_)
+            | InspectError::NotChanged(_)
+            | InspectError::NoSuchItem
+            | InspectError::NotRetryable),
         ) => errors.fail(exit::FAILED, error, None),
     }
 }

@@ -536,10 +536,19 @@ impl CronFiles {
                 return Err(InspectError::Open(OpenError::Replicated { path }));
             }
         }
-        let transaction = self.db.transaction_with_behavior(behavior)?;
-        let reply = apply(&transaction, command)?;
-        transaction.commit()?;
-        Ok(reply)
+        let mut run = || {
+            let transaction = self.db.transaction_with_behavior(behavior)?;
+            let reply = apply(&transaction, command)?;
+            transaction.commit()?;
+            Ok(reply)
+        };
+        run().map_err(|error| {
+            if command.only_reads() {
+                InspectError::from(error)
+            } else {
+                InspectError::of_change(&error)
+            }
+        })
     }
 }
 

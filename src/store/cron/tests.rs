@@ -174,6 +174,35 @@ fn other_machine(random: u64) -> ClaimOwner {
 }
 
 #[test]
+fn a_change_on_a_full_disk_says_that_it_was_not_made() {
+    let mut world = World::new();
+    let id = world.added("every 1h");
+    // Not one page more.
+    world.files.db.execute_batch("PRAGMA max_page_count = 1").unwrap();
+    let new = NewJob {
+        schedule: "every 1h".to_owned(),
+        prompt: "x".repeat(60_000),
+        ..NewJob::default()
+    };
+    let change = CronCommand::Change {
+        change: JobChange::Add {
+            new: Box::new(new),
+            random: 7,
+        },
+        maker: None,
+        zone: TimeZone::UTC,
+        now: world.now,
+    };
+    let said = world.files.run(&change).unwrap_err().to_string();
+    assert!(
+        said.starts_with("cannot change the journal: the disk of the state directory is full"),
+        "{said}"
+    );
+    let jobs = world.jobs();
+    assert_eq!((jobs.len(), jobs[0].job.id()), (1, id.as_str()));
+}
+
+#[test]
 fn a_request_that_is_made_again_makes_its_job_once() {
     let mut world = World::new();
     let ann = || Some(origin("ann", "C1"));
