@@ -3,10 +3,12 @@
 //! The short form has a few rounds. The long form: `STANDBY_ROUNDS=50 cargo test --all-features --test workers standby`.
 
 use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use hermes_relay::dev::ConnectorSettings;
 use rustix::process::Signal;
+use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -244,6 +246,23 @@ async fn a_standby_logs_its_state_and_reloads_its_settings() {
     assert_eq!(status(&setup).await["role"], "standby");
     standby.stop().await;
     active.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_secret_that_changed_while_a_relay_stood_by_is_found_when_it_is_active() {
+    let Some(server) = Server::start() else { return };
+    let connector = connector().await;
+    let second = member(&server, &connector, "b").without_env("GATEWAY_RELAY_SECRET");
+    let file = second.home().join("secret");
+    let secret = connector.credentials().unwrap().secret;
+    std::fs::write(&file, secret.expose_secret()).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let second = second.env("GATEWAY_RELAY_SECRET_FILE", file.to_str().unwrap());
+    let [(_, active), (_, standby)] = pair_of(member(&server, &connector, "a"), second).await;
+    std::fs::write(&file, "a newer secret of the gateway").unwrap();
+    active.stop().await;
+    standby.wait_for_log("found new credentials").await;
+    standby.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
