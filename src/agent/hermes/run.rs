@@ -36,7 +36,7 @@ const UNKNOWN_RUN: &str =
     "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.";
 
 /// A question that people are asked.
-struct Asking<'a> {
+struct AskedApproval<'a> {
     answer: Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>,
     /// Whether the next process can take the run up with it.
     is_saved: bool,
@@ -97,7 +97,7 @@ impl SavedRun {
 enum Streamed<'a> {
     Ended(RunEnd),
     /// With what people are asked.
-    Lost(Option<Asking<'a>>),
+    Lost(Option<AskedApproval<'a>>),
     Cancelled(Option<Box<ResponseStream>>),
 }
 
@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
             .await;
         // There is room for it: it is the first.
         let _ = self.approvals.add(Approval::default(), Instant::now());
-        let asking = Asking {
+        let asking = AskedApproval {
             answer: Box::pin(resumed.answer()),
             is_saved: true,
         };
@@ -176,20 +176,20 @@ impl<'a> Run<'a> {
     }
 
     /// Asks people about the next approval that is not answered.
-    fn ask_next(&mut self) -> Option<Asking<'a>> {
+    fn ask_next(&mut self) -> Option<AskedApproval<'a>> {
         if self.desynced || !self.approvals.has_unanswered() {
             return None;
         }
         let saved = self.save();
         let question = self.approvals.next_question(Instant::now(), || saved)?;
-        Some(Asking {
+        Some(AskedApproval {
             is_saved: question.resume.is_some(),
             answer: Box::pin(self.turn.approver.ask(question)),
         })
     }
 
     /// A relay that ends while people are asked leaves the run to the next one, if that can take it up.
-    fn leave_while(&mut self, asking: Option<&Asking<'_>>) {
+    fn leave_while(&mut self, asking: Option<&AskedApproval<'_>>) {
         self.handle.settled = asking.is_some_and(|asking| asking.is_saved);
     }
 
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
             Ok(_) | Err(_) => return Streamed::Lost(None),
         };
         let turn = self.turn;
-        let mut asking: Option<Asking<'a>> = None;
+        let mut asking: Option<AskedApproval<'a>> = None;
         loop {
             if asking.is_none() {
                 asking = self.ask_next();
@@ -339,7 +339,7 @@ impl<'a> Run<'a> {
 
     /// Polls the status of a run whose stream was lost or belonged to an earlier process, asks about the approvals that were read,
     /// and hands over the answers. `unknown` is the end of a run that Hermes does not know.
-    async fn poll_until_end(&mut self, mut asking: Option<Asking<'a>>, unknown: TurnEnd) -> TurnEnd {
+    async fn poll_until_end(&mut self, mut asking: Option<AskedApproval<'a>>, unknown: TurnEnd) -> TurnEnd {
         let turn = self.turn;
         let give_up = Instant::now() + Duration::from_secs(self.hermes.settings.lost_stream_wait_secs);
         let mut backoff = Backoff::new(FIRST_POLL, MAX_POLL);
@@ -503,7 +503,7 @@ fn failed(class: FailureClass, public: &str, detail: &str) -> TurnEnd {
     TurnEnd::Failed(Failure::new(class, public, detail))
 }
 
-async fn answered(asking: &mut Option<Asking<'_>>) -> PromptAnswer {
+async fn answered(asking: &mut Option<AskedApproval<'_>>) -> PromptAnswer {
     match asking {
         Some(asking) => asking.answer.as_mut().await,
         None => std::future::pending().await,
