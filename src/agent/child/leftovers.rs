@@ -64,8 +64,8 @@ impl NotedGroup {
     /// The processes that are left of it, among all that there are.
     ///
     /// The system gives a number to nobody else as long as a process or a group has it. So whoever has the leader's number is
-    /// the leader, or the group is gone. Without a leader, a later group may have had the number: its processes are told
-    /// apart by their session, and by a start before this group's.
+    /// the leader, or the group is gone. Without a leader, a later group may have had the number: processes of
+    /// another session, or that started before this group, are not of it.
     fn left_in(&self, processes: &[ProcessStat], own_group: i32) -> Vec<i32> {
         let has_other_leader =
             (processes.iter()).any(|process| process.pid == self.leader && process.start != self.start);
