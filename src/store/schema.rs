@@ -259,15 +259,19 @@ pub(super) fn is_current(path: &Path) -> bool {
     found.is_ok_and(|found| usize::try_from(found).is_ok_and(|found| found >= MIGRATIONS.len()))
 }
 
+/// Applies the migrations that the file does not have yet: all of them, or none.
 pub(super) fn migrate(db: &Connection, path: &Path) -> Result<(), OpenError> {
     let taken = check_known(db, path)?;
-    for (step, number) in MIGRATIONS.iter().zip(1..).skip(taken) {
-        db.execute_batch(&format!(
-            "BEGIN IMMEDIATE; {step}; PRAGMA user_version = {number}; COMMIT;"
-        ))
-        .map_err(|error| to_open_error(path, &error))?;
+    let missing = &MIGRATIONS[taken..];
+    if missing.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    db.execute_batch(&format!(
+        "BEGIN IMMEDIATE; {}; PRAGMA user_version = {}; COMMIT;",
+        missing.join(";"),
+        MIGRATIONS.len()
+    ))
+    .map_err(|error| to_open_error(path, &error))
 }
 
 /// Makes a journal as an earlier version did.
@@ -330,9 +334,10 @@ fn fill(path: &Path) -> Result<(), OpenError> {
     let open_error = |error: rusqlite::Error| to_open_error(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(open_error)?;
-    let without_sync =
-        "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; PRAGMA auto_vacuum = INCREMENTAL;";
-    db.execute_batch(without_sync).map_err(open_error)?;
+    // Nobody else knows the file yet.
+    let alone = "PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; \
+         PRAGMA auto_vacuum = INCREMENTAL;";
+    db.execute_batch(alone).map_err(open_error)?;
     migrate(&db, path)?;
     let key_hash = params![KEY_HASH, KeyHash::Blake2s];
     db.execute("INSERT INTO meta (name, value) VALUES (?1, ?2)", key_hash)
