@@ -59,12 +59,14 @@ pub(super) struct Indicators {
     typing: Typing,
     next_typing: Duration,
     message: ProgressMessage,
-    progress: Progress,
+    /// What the progress message shows; nothing while there is neither a tool call nor a plan.
+    progress: Option<Box<Progress>>,
     /// Whether the progress message is out of date.
     stale: bool,
     pace: EditPace,
     in_flight: Option<(OpId, IndicatorOp)>,
-    status: Option<String>,
+    /// Whether typing shows what the settings say.
+    has_status: bool,
     /// Nothing before this: the platform limits the rate.
     held_until: Duration,
     /// Shows how long the turn runs.
@@ -111,7 +113,6 @@ impl Indicators {
     ) -> Self {
         let reacts = settings.reactions && target.supports("react") && target.facts.message_id.is_some();
         let soon = now + Duration::from_millis(settings.typing_after_ms);
-        let status = settings.status_text.as_ref().filter(|_| is_slack(&target.chat));
         Self {
             reaction: if reacts {
                 Reaction::Wanted
@@ -129,11 +130,11 @@ impl Indicators {
             } else {
                 ProgressMessage::Unwanted
             },
-            progress: Progress::new(settings),
+            progress: None,
             stale: false,
             pace: EditPace::new(settings.interval_ms, settings.max_interval_ms, soon),
             in_flight: None,
-            status: status.cloned(),
+            has_status: settings.status_text.is_some() && is_slack(&target.chat),
             held_until: Duration::ZERO,
             watch: None,
             settings: Arc::clone(settings),
@@ -153,12 +154,17 @@ impl Indicators {
     /// Updates a tool call; returns whether it is a new one.
     pub(super) fn tool(&mut self, line: &ToolLine) -> bool {
         self.stale = true;
-        self.progress.tool(line)
+        self.progress().tool(line)
     }
 
     pub(super) fn plan(&mut self, steps: &[PlanLine]) {
         self.stale = true;
-        self.progress.plan(steps);
+        self.progress().plan(steps);
+    }
+
+    fn progress(&mut self) -> &mut Progress {
+        let new = || Box::new(Progress::new(&self.settings));
+        self.progress.get_or_insert_with(new)
     }
 
     /// Sends nothing more.
@@ -221,7 +227,8 @@ impl Indicators {
             self.typing = Typing::Shown;
             self.next_typing = now + Duration::from_millis(self.settings.typing_every_ms.max(1));
             self.in_flight = Some((id, IndicatorOp::Typing));
-            let action = typing(builder, self.status.clone());
+            let status = self.settings.status_text.clone().filter(|_| self.has_status);
+            let action = typing(builder, status);
             return Some((action, Priority::Activity, Some(deadline)));
         }
         if !past(self.progress_due()) {
@@ -246,15 +253,16 @@ impl Indicators {
 
     /// The text of the progress message.
     fn render(&self, result: Option<TurnResult>, builder: &ActionBuilder, now: Duration) -> String {
-        let step = result.is_none().then(|| self.progress.current()).flatten();
+        let progress = self.progress.as_deref();
+        let step = progress.filter(|_| result.is_none()).and_then(Progress::current);
         let time = self.watch.as_ref().and_then(|watch| watch.line(step, now));
         let room = builder.limit
             - time
                 .as_ref()
                 .map_or(0, |line| builder.unit.measure(line) + 1)
                 .min(builder.limit);
-        let lists_steps = self.settings.tool_progress;
-        let steps = lists_steps.then(|| self.progress.render(result, room, builder.unit));
+        let listed = progress.filter(|_| self.settings.tool_progress);
+        let steps = listed.map(|progress| progress.render(result, room, builder.unit));
         let steps = steps.filter(|steps| !steps.is_empty());
         time.into_iter().chain(steps).collect::<Vec<_>>().join("\n")
     }
@@ -315,7 +323,7 @@ impl Indicators {
             let emoji = result_emoji(result, builder);
             last.extend(emoji.and_then(|emoji| react(builder, emoji, false)));
         }
-        if self.typing == Typing::Shown && self.status.is_some() {
+        if self.typing == Typing::Shown && self.has_status {
             last.push(typing(builder, Some(String::new())));
         }
         if let ProgressMessage::Shown { id, text } = &self.message {
