@@ -28,7 +28,7 @@ pub struct SentMessage {
     pub reply_to: Option<String>,
     /// How often it was edited.
     pub edits: usize,
-    /// Whether more edits are announced: made with `expect_edits`, and not edited with `notify` yet.
+    /// Whether more edits are announced: made with `expect_edits`, and without its last text yet.
     pub growing: bool,
     /// When its text last changed.
     pub changed_at: Instant,
@@ -107,7 +107,7 @@ impl ChatContents {
         };
         text.clone_into(&mut sent.text);
         sent.edits += 1;
-        sent.growing = !is_set(metadata, "notify") && (sent.growing || is_set(metadata, "expect_edits"));
+        sent.growing = !metadata.has_last_text() && (sent.growing || is_set(metadata, "expect_edits"));
         sent.changed_at = Instant::now();
         true
     }

@@ -353,6 +353,22 @@ mod tests {
     }
 
     #[test]
+    fn a_message_grows_until_its_last_text_whether_that_rings_or_not() {
+        for rings in [true, false] {
+            let mut platform = FakePlatform::new(PlatformPreset::Discord);
+            let mut first = send("on");
+            first["metadata"] = json!({ "expect_edits": true });
+            platform.ask(&first).unwrap();
+            let mut edit = json!({ "op": "edit", "chat_id": "c", "message_id": "m1", "content": "one" });
+            platform.ask(&edit).unwrap();
+            assert!(platform.contents.messages.iter().all(|sent| sent.growing));
+            edit["metadata"] = json!({ "notify": rings });
+            platform.ask(&edit).unwrap();
+            assert!(!platform.contents.messages.iter().any(|sent| sent.growing));
+        }
+    }
+
+    #[test]
     fn what_is_not_listed_or_not_known_is_unsupported() {
         let mut platform = FakePlatform::new(PlatformPreset::Plain);
         let edit = json!({ "op": "edit", "chat_id": "c", "message_id": "m1", "content": "x" });

@@ -215,8 +215,13 @@ pub struct PromptButton {
 }
 
 impl Action {
-    /// Has a message ring nobody.
+    /// Has a message ring nobody. An edit that does not say whether it rings does not, and does not have the last text.
     pub fn silence(&mut self) {
+        if let Self::Edit { metadata, .. } = self
+            && !metadata.has_last_text()
+        {
+            return;
+        }
         if let Self::Send { metadata, .. }
         | Self::Edit { metadata, .. }
         | Self::Draft { metadata, .. }
@@ -284,5 +289,26 @@ impl Action {
             | Self::ThreadCreate { chat_id, .. }
             | Self::ThreadRename { chat_id, .. } => Some(chat_id),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_edit_without_the_last_text_is_not_made_one_by_silence() {
+        let silenced = |mut op: Value, metadata| {
+            op["metadata"] = metadata;
+            let mut action: Action = serde_json::from_value(op).unwrap();
+            action.silence();
+            serde_json::to_value(&action).unwrap()["metadata"]["notify"].clone()
+        };
+        let edit = json!({"op": "edit", "chat_id": "c", "message_id": "m", "content": "x"});
+        assert_eq!(silenced(edit.clone(), json!({})), json!(null));
+        assert_eq!(silenced(edit, json!({"notify": true})), json!(false));
+        let send = json!({"op": "send", "chat_id": "c", "content": "x"});
+        assert_eq!(silenced(send, json!({})), json!(false));
     }
 }

@@ -45,6 +45,11 @@ impl Metadata {
         self.find(key).ok().map(|at| &self.0[at].1)
     }
 
+    /// Whether an edit with this metadata has the last text of its message: only that one says whether it rings.
+    pub fn has_last_text(&self) -> bool {
+        self.get("notify").is_some_and(Value::is_boolean)
+    }
+
     /// Every entry, in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value))

@@ -214,7 +214,8 @@ function post(chat, action, result, t) {
     media: [], reactions: [], edits: 0,
   };
   // A message that is to grow, and a question, are no answer yet.
-  if (metadata.expect_edits !== true && action.op !== "prompt" && !message.quiet) settle(chat, message.replyTo);
+  const isProgress = message.quiet && !message.replyTo;
+  if (metadata.expect_edits !== true && action.op !== "prompt" && !isProgress) settle(chat, message.replyTo);
   if (action.op === "send_media") {
     message.media = [{ url: action.source_url, kind: action.media_kind, name: action.filename }];
   }
@@ -241,7 +242,8 @@ const ops = {
     if (!message) return;
     message.text = action.content;
     message.edits = (message.edits ?? 0) + 1;
-    if (action.metadata?.notify === true) settle(chat, message.replyTo);
+    // Only the last text says whether it rings.
+    if (typeof action.metadata?.notify === "boolean") settle(chat, message.replyTo);
     changed(chat, message);
   },
   delete(chat, action) {

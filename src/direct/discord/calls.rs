@@ -441,6 +441,19 @@ mod tests {
     }
 
     #[test]
+    fn only_an_edit_with_the_last_text_must_be_made() {
+        for (metadata, kind) in [
+            (json!({}), CallKind::Droppable),
+            (json!({"notify": true}), CallKind::Required),
+            (json!({"notify": false}), CallKind::Required),
+        ] {
+            let op = json!({"op": "edit", "chat_id": "5", "message_id": "10", "content": "x", "metadata": metadata});
+            let calls = begin(op, &mut SentMessages::default()).unwrap();
+            assert_eq!(calls.request().unwrap().kind, kind, "{metadata}");
+        }
+    }
+
+    #[test]
     fn a_repeat_has_the_same_nonce() {
         let nonce = || {
             let calls = begin(

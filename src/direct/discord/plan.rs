@@ -17,7 +17,7 @@ use super::markup::discord_parts;
 use super::request::{RestFile, RestMethod, RestRequest};
 use crate::direct::flood::CallKind;
 use crate::text::{one_line, truncate};
-use crate::wire::{Action, AlbumFile, MAX_ALBUM, Metadata, OpId, OpResult, PROMPT_TOKEN, PromptButton};
+use crate::wire::{Action, AlbumFile, MAX_ALBUM, OpId, OpResult, PROMPT_TOKEN, PromptButton};
 
 /// Longest name of a thread, and longest label of a button, in characters.
 const MAX_THREAD_NAME: usize = 100;
@@ -160,7 +160,7 @@ impl RequestPlanner {
                     message_id,
                     &sent.parts(message_id),
                     content,
-                    is_final(metadata) || buttons,
+                    metadata.has_last_text() || buttons,
                 )
             }
             Action::Typing { content, .. } => {
@@ -707,10 +707,6 @@ pub(super) fn thread_of(action: &Action) -> Option<String> {
         Some(Value::Number(thread)) => Some(thread.to_string()),
         _ => None,
     }
-}
-
-fn is_final(metadata: &Metadata) -> bool {
-    metadata.get("notify") == Some(&Value::Bool(true))
 }
 
 /// An id of Discord: it becomes a part of a path.

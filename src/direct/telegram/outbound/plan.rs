@@ -415,7 +415,7 @@ impl Planner<'_> {
         if !extra.is_empty() {
             steps.push_back(PlannedCall::Delete { ids: extra });
         }
-        let is_final = !target.silent;
+        let is_final = metadata.has_last_text();
         if is_final
             && !has_buttons
             && let Some(markdown) = self.rich(content)

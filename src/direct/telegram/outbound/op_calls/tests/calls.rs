@@ -70,6 +70,21 @@ fn an_edit_is_only_for_show_unless_it_is_final() {
 }
 
 #[test]
+fn a_final_edit_that_rings_nobody_must_be_shown_too() {
+    let mut bot = TestBot::new();
+    let mut silent = edit("5", "all of it", true);
+    silent["metadata"]["notify"] = false.into();
+    let gone = error(400, "Bad Request: message to edit not found");
+    let run = bot.run(&silent, &[gone, message(60)]);
+    assert_eq!(run.kinds, [CallKind::Required, CallKind::Required]);
+    assert_eq!(
+        (run.methods(), run.message_id()),
+        (vec!["editMessageText", "sendMessage"], "60")
+    );
+    assert_eq!(run.calls[1][1]["disable_notification"], true);
+}
+
+#[test]
 fn typing_names_general_too() {
     let mut bot = TestBot::new();
     let typing = |thread: Value| json!({"op": "typing", "chat_id": CLUB, "metadata": {"thread_id": thread}});

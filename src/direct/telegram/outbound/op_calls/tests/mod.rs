@@ -148,7 +148,12 @@ fn send(text: &str) -> Value {
 }
 
 fn edit(id: &str, text: &str, is_final: bool) -> Value {
-    json!({"op": "edit", "chat_id": PERSON, "message_id": id, "content": text, "metadata": {"notify": is_final}})
+    let metadata = if is_final {
+        json!({"notify": true})
+    } else {
+        json!({})
+    };
+    json!({"op": "edit", "chat_id": PERSON, "message_id": id, "content": text, "metadata": metadata})
 }
 
 /// A text of three blocks, each of which fills most of a message.
