@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 
 use super::protocol::{
@@ -76,6 +77,11 @@ pub fn call_within(
         return Err(ClientError::TooLong(request.len(), limit));
     }
     let mut socket = connect(state_dir, within).map_err(|source| match source.kind() {
+        // So many wait to be accepted that there is no room for another.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ClientError::Silent {
+            path: path.clone(),
+            within: within.min(CALL_TIMEOUT),
+        },
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
             ClientError::NotRunning(path.clone())
         }
@@ -109,7 +115,18 @@ pub fn call_within(
 }
 
 fn connect(state_dir: &Path, within: Duration) -> io::Result<UnixStream> {
-    let socket = UnixStream::connect(&SocketPath::new(state_dir)?.path)?;
+    let at = SocketPath::new(state_dir)?;
+    let address = SocketAddrUnix::new(&at.path)?;
+    let socket = net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let socket = UnixStream::from(socket);
+    // Connecting waits as long as writing does.
+    socket.set_write_timeout(Some(within.min(CALL_TIMEOUT)))?;
+    net::connect(&socket, &address)?;
     socket.set_read_timeout(Some(within))?;
     socket.set_write_timeout(Some(CALL_TIMEOUT))?;
     Ok(socket)
@@ -141,7 +158,22 @@ mod tests {
     fn a_relay_that_reads_nothing_does_not_answer() {
         let dir = tempfile::tempdir().unwrap();
         let _listener = UnixListener::bind(socket_file(dir.path())).unwrap();
-        let silent = call_within(dir.path(), &ControlRequest::Status, Duration::from_millis(1)).unwrap_err();
+        assert_silent(dir.path());
+    }
+
+    #[test]
+    fn a_relay_that_accepts_nobody_does_not_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        let address = SocketAddrUnix::new(socket_file(dir.path())).unwrap();
+        net::bind(&listener, &address).unwrap();
+        net::listen(&listener, 0).unwrap();
+        let _waits = UnixStream::connect(socket_file(dir.path())).unwrap();
+        assert_silent(dir.path());
+    }
+
+    fn assert_silent(state_dir: &Path) {
+        let silent = call_within(state_dir, &ControlRequest::Status, Duration::from_millis(1)).unwrap_err();
         assert!(matches!(silent, ClientError::Silent { .. }), "{silent:?}");
         let said = silent.to_string();
         assert!(
