@@ -41,7 +41,8 @@ enum ConfigCommand {
     /// Check a settings file on its own; for CI.
     ///
     /// Checks keys, values, limits, the connector URL, and that every named agent exists, and reports all mistakes at once. Warns
-    /// of working directories that do not exist here. Without FILE, the variables of this machine count: a bot needs its token. Use `hermes-relay doctor` to check programs, secrets and the connector.
+    /// of working directories and certificates that cannot be used here. Without FILE, the variables of this machine count: a bot needs
+    /// its token, and the certificates of `tls` must be usable. Use `hermes-relay doctor` to check programs, secrets and the connector.
     ///
     /// Exit codes: 0 valid, 78 invalid, or there is no settings file.
     #[command(after_help = "Examples:\n  hermes-relay config check\n  hermes-relay config check relay.yaml")]
@@ -114,7 +115,10 @@ fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
 /// What a file lacks that the variables of this machine could have given it.
 fn check_with_variables(sources: &Sources<'_>) -> Result<(), String> {
     match config::load(sources) {
-        Ok(loaded) => check_bot_tokens(&loaded.settings).map_err(|error| error.to_string()),
+        Ok(loaded) => {
+            check_bot_tokens(&loaded.settings).map_err(|error| error.to_string())?;
+            loaded.check_names().map_err(|error| error.to_string())
+        }
         Err(error @ (ConfigError::NoAccessMode { .. } | ConfigError::Exclusive { .. })) => {
             Err(error.to_string())
         }

@@ -16,7 +16,8 @@ use crate::serve::client::ClientError;
 ///
 /// Log level, credentials and relevance policy take effect immediately.
 ///
-/// Exit codes: 0 reloaded, 69 no relay is running here, 78 the settings are invalid (the relay keeps the old ones).
+/// Exit codes: 0 reloaded, 69 no relay is running here, 78 the settings are invalid, or a certificate that they name is (the relay keeps
+/// the old ones).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay reload\n  hermes-relay reload --json | jq .needs_restart")]
 pub(super) struct ReloadArgs {

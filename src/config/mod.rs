@@ -139,9 +139,11 @@ pub struct LoadedConfig {
 }
 
 impl LoadedConfig {
-    /// Checks that there is whatever the settings name: agents, presets, projects, addresses. A start fails without it.
+    /// Checks that there is whatever the settings name: agents, presets, projects, addresses, certificates. A start fails without
+    /// it.
     pub fn check_names(&self) -> Result<(), ConfigError> {
-        match validate::missing_names(&self.settings).into_iter().next() {
+        let missing = validate::missing_names(&self.settings).into_iter().next();
+        match missing.or_else(|| self.settings.tls.unusable_file()) {
             None => Ok(()),
             Some((key, what)) => Err(ConfigError::Invalid {
                 path: self.own_file.clone().unwrap_or_default(),

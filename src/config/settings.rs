@@ -16,6 +16,7 @@ use crate::adapter::{ChatSettings, RateLimitSettings, SessionNames, SlackConfig}
 use crate::agent::{Project, Route};
 use crate::agent_connector::NotifyTarget;
 use crate::net::media::MediaSettings;
+use crate::net::tls::TlsSettings;
 use crate::setting::{self, Field, null_is_default, own, section, shared};
 use crate::wire::{Grouping, Platform};
 
@@ -450,6 +451,21 @@ impl TlsConfig {
             (None, Some(_)) => Some(("tls.client_key", "needs `tls.client_cert`".to_owned())),
             (Some(_), Some(_)) | (None, None) => None,
         }
+    }
+
+    /// In the form in which connections use them.
+    pub(crate) fn client(&self) -> TlsSettings {
+        TlsSettings {
+            ca_file: self.ca_file.clone(),
+            client_cert: self.client_cert.clone(),
+            client_key: self.client_key.clone(),
+        }
+    }
+
+    /// What is wrong with the files.
+    pub(super) fn unusable_file(&self) -> Option<Violation> {
+        let error = self.client().check_files().err()?;
+        Some(("tls", error.to_string()))
     }
 }
 

@@ -13,6 +13,7 @@ use rustls::client::WantsClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use rustls_platform_verifier::Verifier;
 use zeroize::Zeroizing;
@@ -31,6 +32,36 @@ pub struct TlsSettings {
     pub client_cert: Option<PathBuf>,
     /// PEM file with the private key of `client_cert`; when absent the key is looked for in `client_cert`.
     pub client_key: Option<PathBuf>,
+}
+
+impl TlsSettings {
+    /// Reads the files and checks them as a connection would; the platform's roots have no part in that.
+    pub fn check_files(&self) -> Result<(), TlsError> {
+        self.own_roots()?;
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        self.client_identity(&provider).map(drop)
+    }
+
+    fn own_roots(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let own = self.ca_file.as_deref().map(ca_certificates);
+        own.transpose().map(Option::unwrap_or_default)
+    }
+
+    /// The client certificate with its key, which belongs to it.
+    fn client_identity(&self, provider: &CryptoProvider) -> Result<Option<CertifiedKey>, TlsError> {
+        let cert = match (&self.client_cert, &self.client_key) {
+            (None, None) => return Ok(None),
+            (None, Some(_)) => return Err(TlsError::KeyWithoutCertificate),
+            (Some(cert), _) => cert,
+        };
+        let chain = certificates(PemFile::ClientCert, cert)?;
+        let key = private_key(self.client_key.as_ref().unwrap_or(cert))?;
+        let identity = CertifiedKey::from_der(chain, key, provider);
+        identity.map(Some).map_err(|cause| TlsError::ClientIdentity {
+            path: cert.clone(),
+            cause,
+        })
+    }
 }
 
 /// Why the TLS settings cannot be used.
@@ -155,31 +186,18 @@ impl From<Arc<ClientConfig>> for Tls {
 /// share the result.
 pub fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let own_roots = match &settings.ca_file {
-        Some(path) => ca_certificates(path)?,
-        None => Vec::new(),
-    };
+    let own_roots = settings.own_roots()?;
+    let identity = settings.client_identity(&provider)?;
     tracing::debug!(
         own = own_roots.len(),
         bundled = webpki_root_certs::TLS_SERVER_ROOT_CERTS.len(),
         "trusting the platform's roots and these"
     );
     let builder = trusting(own_roots, provider)?;
-    let config = match (&settings.client_cert, &settings.client_key) {
-        (None, None) => builder.with_no_client_auth(),
-        (None, Some(_)) => return Err(TlsError::KeyWithoutCertificate),
-        (Some(cert), key) => {
-            let chain = certificates(PemFile::ClientCert, cert)?;
-            let key = private_key(key.as_deref().unwrap_or(cert))?;
-            builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|cause| TlsError::ClientIdentity {
-                    path: cert.clone(),
-                    cause,
-                })?
-        }
-    };
-    Ok(Arc::new(config))
+    Ok(Arc::new(match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity))),
+    }))
 }
 
 /// A configuration for clients that only ever speak unencrypted: it reads no roots, and every handshake fails.
@@ -346,6 +364,7 @@ mod tests {
             ..TlsSettings::default()
         };
         for settings in [apart, together] {
+            settings.check_files().expect("both belong together");
             let config = client_config(&settings).expect("a configuration");
             assert!(config.client_auth_cert_resolver.has_certs());
         }
@@ -360,6 +379,8 @@ mod tests {
             ..TlsSettings::default()
         };
         let refused = client_config(&settings).expect_err("two strangers");
+        assert!(matches!(refused, TlsError::ClientIdentity { .. }), "{refused}");
+        let refused = settings.check_files().expect_err("two strangers");
         assert!(matches!(refused, TlsError::ClientIdentity { .. }), "{refused}");
     }
 
@@ -390,6 +411,8 @@ mod tests {
                 ..TlsSettings::default()
             };
             let text = client_config(&settings).expect_err("a bad file").to_string();
+            let checked = settings.check_files().expect_err("a bad file");
+            assert_eq!(checked.to_string(), text);
             assert!(text.contains(&path.display().to_string()), "{text}");
             assert!(text.contains("ca_file"), "{text}");
             assert!(!text.contains("c2VjcmV0"), "{text}");

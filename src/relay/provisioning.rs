@@ -18,7 +18,7 @@ use crate::net::connector_http::{
 };
 use crate::net::http::HttpClient;
 use crate::net::identity::{IdentitySource, IdpSettings};
-use crate::net::tls::{Tls, TlsSettings};
+use crate::net::tls::Tls;
 use crate::wire::{ConnectorUrl, RelevancePolicy, TOKEN_TTL_SECS, UpgradeToken};
 
 /// The first wait before a policy is declared again; it doubles from there.
@@ -35,11 +35,7 @@ pub fn pinned_credentials(settings: &Settings) -> Option<Credentials> {
 
 /// The TLS settings in the form in which connections use them.
 pub fn tls(settings: &Settings) -> Tls {
-    Tls::new(TlsSettings {
-        ca_file: settings.tls.ca_file.clone(),
-        client_cert: settings.tls.client_cert.clone(),
-        client_key: settings.tls.client_key.clone(),
-    })
+    Tls::new(settings.tls.client())
 }
 
 /// One provision request for each identity.

@@ -87,6 +87,17 @@ impl OwnFile {
         }
     }
 
+    /// What is wrong with the certificates on this machine.
+    fn unusable_certificates(&self, user_home: Option<&Path>) -> Option<String> {
+        let mut tls = self.settings.tls.clone();
+        let files = [&mut tls.ca_file, &mut tls.client_cert, &mut tls.client_key];
+        for file in files.into_iter().flatten() {
+            *file = self.resolve_path(file, user_home);
+        }
+        let (key, what) = tls.unusable_file()?;
+        Some(format!("`{key}`: {what}"))
+    }
+
     /// Agents and routes whose working directory does not exist on this machine.
     fn missing_workdirs(&self, user_home: Option<&Path>) -> Vec<String> {
         let agents = self.settings.agents.iter().map(|(name, entry)| {
@@ -154,6 +165,7 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
             .to_owned()
     });
     let warnings = warnings.chain(useless);
+    let warnings = warnings.chain(own.unusable_certificates(user_home));
     Ok(warnings.chain(own.missing_workdirs(user_home)).collect())
 }
 

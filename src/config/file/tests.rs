@@ -302,6 +302,27 @@ fn a_working_directory_that_does_not_exist_is_a_warning() {
 }
 
 #[test]
+fn a_certificate_that_cannot_be_used_here_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("relay.yaml");
+    let warnings = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        check_file(&path, None).unwrap()
+    };
+    let authority = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(dir.path().join("ca.pem"), authority.cert.pem()).unwrap();
+    assert_eq!(warnings("tls: {ca_file: ca.pem}\n"), [""; 0]);
+    let found = warnings("tls: {ca_file: cb.pem}\n");
+    let named = dir.path().join("cb.pem").display().to_string();
+    assert!(
+        found.len() == 1
+            && found[0].starts_with("`tls`: cannot read the ca_file")
+            && found[0].contains(&named),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn context_of_groups_with_a_connector_is_a_warning() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("relay.yaml");
