@@ -28,14 +28,14 @@ use self::cluster::Membership;
 use self::credential_files::CredentialFiles;
 #[cfg(not(feature = "nats"))]
 use self::no_cluster::NoMembership as Membership;
-use self::reload::{StartSettings, reload_for, rotate};
+use self::reload::{Reloaded, StartSettings, reload_for, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit::{self, errln};
 use super::log::{self, FatalErrors, LogHandle, Repeats};
 use super::sd_notify::{Notification, ServiceManager};
 use super::{BUILD, ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
-use crate::config::{self, Flags, LoadedConfig, Settings, SleepAction, Sources};
+use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, SleepAction, Sources};
 use crate::cron::arming::Arming;
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
@@ -253,8 +253,14 @@ async fn serve(
             Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
         };
         let provisioned = provisioning::self_provision(&settings, url, env, enroll::hostname(), &http);
-        match before_serving(Box::pin(provisioned), &mut signals, &manager).await {
-            Ok(provisioned) => use_credentials(&credentials, provisioned, log),
+        let apply = |reloaded: LoadedConfig| {
+            rotate(&credentials, &reloaded);
+            loaded = reloaded;
+            credentials.borrow().is_some()
+        };
+        match before_serving(Box::pin(provisioned), &mut signals, &manager, reload, apply).await {
+            Ok(Some(provisioned)) => use_credentials(&credentials, provisioned, log),
+            Ok(None) => {}
             Err(code) => return code,
         }
     }
@@ -427,22 +433,39 @@ fn build_relay(
     builder.build().map_err(|error| build_failure(&error, fatal))
 }
 
-/// Does something before the relay runs, unless a signal requests the exit first.
+/// Asks for credentials before the relay runs, unless a signal requests the exit first. Nothing once settings were reloaded and `apply`
+/// says that they have all that is asked for.
 async fn before_serving<T>(
-    work: impl Future<Output = T>,
+    asking: impl Future<Output = T>,
     signals: &mut Signals,
     manager: &ServiceManager,
-) -> Result<T, ExitCode> {
-    tokio::select! {
-        biased;
-        request = signals.next_exit() => {
-            manager.notify(&Notification::Stopping).await;
-            Err(requested_exit(request))
+    reload: impl Fn() -> Result<Reloaded, ConfigError>,
+    mut apply: impl FnMut(LoadedConfig) -> bool,
+) -> Result<Option<T>, ExitCode> {
+    let mut asking = std::pin::pin!(asking);
+    // Nothing runs yet that could hang; every request in here has its own timeout.
+    let mut watchdog = std::pin::pin!(manager.watchdog(|| std::future::ready(true)));
+    let mut has_all = false;
+    while !has_all {
+        tokio::select! {
+            biased;
+            request = signals.next() => match request {
+                SignalRequest::Stop | SignalRequest::StopVerb | SignalRequest::Restart => {
+                    manager.notify(&Notification::Stopping).await;
+                    return Err(requested_exit(request));
+                }
+                SignalRequest::Reload => {
+                    reload_for(None, manager, &reload, |reloaded| has_all = apply(reloaded)).await;
+                }
+                SignalRequest::Dump => {
+                    tracing::info!("dump: link not dialled yet: the connector is asked for credentials first");
+                }
+            },
+            never = &mut watchdog => match never {},
+            done = &mut asking => return Ok(Some(done)),
         }
-        // Nothing runs yet that could hang; every request in here has its own timeout.
-        never = manager.watchdog(|| std::future::ready(true)) => match never {},
-        done = work => Ok(done),
     }
+    Ok(None)
 }
 
 /// The exit code of a relay that ended; reports what the user must fix.

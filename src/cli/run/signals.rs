@@ -75,18 +75,6 @@ impl Signals {
             _ = self.user2.recv() => SignalRequest::Dump,
         }
     }
-
-    /// The next request to exit; others are ignored.
-    pub(super) async fn next_exit(&mut self) -> SignalRequest {
-        loop {
-            match self.next().await {
-                request @ (SignalRequest::Stop | SignalRequest::StopVerb | SignalRequest::Restart) => {
-                    return request;
-                }
-                SignalRequest::Reload | SignalRequest::Dump => {}
-            }
-        }
-    }
 }
 
 /// Logs the state of the link, the sessions and the queues.

@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use crate::support::dev::{Connector, ConnectorSettings, HttpRoute, HttpRouteFault, TokenCheck, text_event};
 use http::StatusCode;
+use rustix::process::Signal;
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::link::handshake::connector;
 use crate::support::http_stub::{Stub, reply};
 use crate::support::relay_process::{SOON, Setup};
+use crate::support::wait::eventually;
 
 /// A token endpoint that knows one client.
 async fn identity_provider() -> Stub {
@@ -95,6 +98,36 @@ async fn a_relay_without_a_secret_asks_for_one_as_every_identity_and_keeps_it_to
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert!(!setup.home().join(".env").exists(), "nothing is written");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_asks_for_a_secret_tells_how_it_stands_and_reloads() {
+    let (connector, provider, setup) = strangers().await;
+    let slow = HttpRouteFault {
+        delay: Duration::from_secs(600),
+        ..HttpRouteFault::answering(StatusCode::OK, "{}")
+    };
+    connector.fail_route(HttpRoute::Provision, slow);
+    let relay = setup.start();
+    eventually("an identity", async || !provider.seen().is_empty()).await;
+    relay.signal(Signal::USR2);
+    relay.wait_for_log("dump: link not dialled yet").await;
+    let pinned = connector.credentials().unwrap();
+    let (id, secret) = (pinned.gateway_id, pinned.secret);
+    let secret = secret.expose_secret();
+    setup.write(
+        ".env",
+        &format!("GATEWAY_RELAY_ID={id}\nGATEWAY_RELAY_SECRET={secret}\n"),
+    );
+    relay.signal(Signal::HUP);
+    relay.wait_for_log("settings reloaded").await;
+    connector.wait_connected(SOON).await.unwrap();
+    let dials = connector.dials();
+    assert_eq!(
+        (dials[0].token, dials[0].gateway_id.as_ref()),
+        (TokenCheck::Valid, Some(&id))
+    );
     relay.stop().await;
 }
 
