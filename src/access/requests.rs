@@ -93,7 +93,7 @@ pub struct Handled {
     pub answer: Value,
     /// What the journal must store.
     pub rows: Vec<StoredRow>,
-    /// Whether there is something to store.
+    /// Whether the answer must wait until the rows are stored: that codes are over is true without it.
     pub stored: bool,
     /// What changed, for the audit log.
     pub change: Option<AccessChange>,
@@ -131,6 +131,7 @@ impl Gate {
             handled.rows = std::mem::take(&mut self.renamed);
             handled.rows.extend(rows);
         }
+        handled.stored = !handled.rows.is_empty();
         handled.rows.extend(self.pairings.expire(now_ms));
         if handled.change.is_some() && self.owner_warning().is_some() {
             handled.answer["has_owner"] = json!(false);

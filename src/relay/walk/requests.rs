@@ -114,7 +114,7 @@ impl EventLoop {
     }
 
     /// Changes who may drive an agent. Turns of people who may not any more are stopped.
-    /// Returns the answer, and whether there is something to store.
+    /// Returns the answer, and whether it must wait until the change is stored.
     pub fn change_access(&mut self, request: AccessRequest) -> Result<(Value, bool), AccessError> {
         let now_ms = self.clock.unix_ms();
         let asked = self.approvals.codes().filter_map(|code| {

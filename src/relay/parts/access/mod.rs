@@ -405,7 +405,6 @@ impl AccessControl {
         effects: &mut Effects,
     ) -> Result<Handled, AccessError> {
         let mut handled = self.gate.handle(request, now_ms)?;
-        handled.stored = !handled.rows.is_empty();
         write_rows(std::mem::take(&mut handled.rows), effects);
         if let Some(change) = &handled.change {
             // Whoever is let in again is no stranger any more.

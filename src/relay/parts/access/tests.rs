@@ -1,7 +1,7 @@
 //! What the gate's decisions lead to: limits, counts, rows, and what strangers read.
 
 use super::*;
-use crate::access::{AccessSettings, PairingRequest};
+use crate::access::{AccessSettings, CODE_LIFETIME_MS, PairingRequest};
 use crate::words::Language;
 
 const NOW: i64 = 1_790_000_000_000;
@@ -316,6 +316,19 @@ fn a_stranger_gets_a_code_that_an_owner_may_ignore() {
     assert!(!list.stored);
     let reply = world.stranger("joe", "dm", NOW).unwrap();
     assert!(!reply.text.contains("--role owner"), "{}", reply.text);
+}
+
+#[test]
+fn a_request_that_only_reads_waits_for_no_commit_when_codes_are_over() {
+    let mut world = World::new(json!({"mode": "pair"}), &[]);
+    for (who, request) in [("eve", AccessRequest::Pending), ("joe", AccessRequest::List)] {
+        world.stranger(who, "dm", NOW).unwrap();
+        world.effects.take_commands();
+        let later = NOW + CODE_LIFETIME_MS + 1;
+        let handled = world.access.handle(request, later, &mut world.effects).unwrap();
+        assert!(!handled.stored);
+        assert_eq!(world.effects.take_commands().0.len(), 1, "the code's row");
+    }
 }
 
 #[test]
