@@ -131,9 +131,10 @@ pub(super) mod steps {
             true
         }
 
-        /// What follows the writer's end (it closes its files) has happened, too.
+        /// What follows the writer's end (it closes its files) has happened, too, and whoever waits for it is woken: that is so only
+        /// once the sender is gone. A clock that jumps would pass by who is not woken yet.
         fn wait_for_end(&self) {
-            while self.ended.borrow().is_none() && self.ended.has_changed().is_ok() {
+            while self.ended.has_changed().is_ok() {
                 thread::yield_now();
             }
         }
@@ -143,6 +144,61 @@ pub(super) mod steps {
         fn drop(&mut self) {
             self.steps = None;
             self.wait_for_end();
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        use std::sync::{Mutex, mpsc};
+        use std::task::{Context, Wake, Waker};
+        use std::time::Duration;
+
+        /// Takes its time to be woken, unless somebody does not wait for that.
+        struct SlowWaker {
+            waking: mpsc::Sender<()>,
+            not_waited_for: Mutex<mpsc::Receiver<()>>,
+            is_woken: AtomicBool,
+        }
+
+        impl Wake for SlowWaker {
+            fn wake(self: Arc<Self>) {
+                self.waking.send(()).unwrap();
+                let skipped = self.not_waited_for.lock().unwrap();
+                if skipped.recv_timeout(Duration::from_millis(200)).is_err() {
+                    self.is_woken.store(true, Ordering::SeqCst);
+                }
+            }
+        }
+
+        #[test]
+        fn the_end_is_over_when_whoever_waits_for_it_is_woken() {
+            let (ended_sender, ended) = watch::channel(None);
+            let mut waiting = ended.clone();
+            let (steps, _receiver) = channel(Arc::new(Queue::new(1)), ended, Instant::now());
+            let (waking_sender, waking) = mpsc::channel();
+            let (skip, not_waited_for) = mpsc::channel();
+            let slow = Arc::new(SlowWaker {
+                waking: waking_sender,
+                not_waited_for: Mutex::new(not_waited_for),
+                is_woken: AtomicBool::new(false),
+            });
+            let mut waiter = Box::pin(waiting.changed());
+            let waker = Waker::from(Arc::clone(&slow));
+            assert!(
+                waiter
+                    .as_mut()
+                    .poll(&mut Context::from_waker(&waker))
+                    .is_pending()
+            );
+            let writer = thread::spawn(move || ended_sender.send_replace(Some(0)));
+            waking.recv().unwrap();
+            drop(steps);
+            let is_woken = slow.is_woken.load(Ordering::SeqCst);
+            let _ = skip.send(());
+            writer.join().unwrap();
+            assert!(is_woken);
         }
     }
 }
