@@ -52,6 +52,8 @@ pub(super) struct Exchange<'a> {
     answers: Option<mpsc::Sender<Vec<u8>>>,
     questions: FuturesUnordered<AgentFuture<'a, (String, PromptAnswer)>>,
     asked: usize,
+    /// Whether it reported a tool.
+    has_tools: bool,
     ignored: usize,
 }
 
@@ -73,6 +75,7 @@ impl<'a> Exchange<'a> {
             answers: None,
             questions: FuturesUnordered::new(),
             asked: 0,
+            has_tools: false,
             ignored: 0,
         }
     }
@@ -179,7 +182,10 @@ impl<'a> Exchange<'a> {
         for line in lines {
             match line {
                 OutputLine::Event(event) => self.emit(event).await,
-                OutputLine::Progress(event) => self.turn.events.progress(event),
+                OutputLine::Progress(event) => {
+                    self.has_tools |= matches!(event, AgentEvent::Tool(_));
+                    self.turn.events.progress(event);
+                }
                 OutputLine::SaveState(memory) => self.turn.events.save_state(memory.into_bytes()).await,
                 OutputLine::Ask(id, question) => self.ask(id, question),
                 OutputLine::Error(message, retryable) => return Some(OutputEnd::Failed(message, retryable)),
@@ -196,6 +202,11 @@ impl<'a> Exchange<'a> {
             }
         }
         None
+    }
+
+    /// Whether nothing was shown or asked, and no tool reported.
+    pub(super) fn did_nothing(&self) -> bool {
+        !self.spoke && self.asked == 0 && !self.has_tools
     }
 
     async fn text(&mut self, text: String) {

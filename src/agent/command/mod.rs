@@ -41,7 +41,7 @@
 //! | the process | the turn |
 //! |---|---|
 //! | code 0 | is completed; without output, with `(no reply)`, unless a scheduled job runs it |
-//! | code 75 | failed; the command promises that it did nothing and may be tried again |
+//! | code 75 | runs the command again, twice at most: it promises that it did nothing. Failed after that, or if it has shown, asked or reported anything |
 //! | any other code, or a signal | failed; earlier output stays |
 //! | `final` or `error` first | ends with that, whatever the code |
 //! | lives on although it closed its output | is completed a few seconds later, and the process stopped |
@@ -72,10 +72,15 @@ use super::{
 };
 use crate::agent::child::{EnvPolicy, PIPE_GRACE, StopSchedule, StopSignal};
 use crate::agent::guard::{Guards, TimeLimits};
+use crate::backoff::Backoff;
 use crate::text::truncate_bytes;
 
-/// The exit code that asks to be tried again.
+/// The exit code that asks to be run again.
 const EXIT_TEMPORARY_FAILURE: i32 = 75;
+/// How often a command is run again that asks for it.
+const RETRIES: u32 = 2;
+/// Delay before the first time; doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
 
 /// How much of a command's own message is shown.
 const MAX_MESSAGE: usize = 1000;
@@ -149,12 +154,35 @@ impl CommandAgent {
 
     async fn turn(&self, turn: Turn) -> TurnEnd {
         let _running = self.running.token();
-        let stopped = async {
-            tokio::select! {
-                () = turn.cancel.cancelled() => {}
-                () = self.closing.cancelled() => {}
+        let mut backoff = Backoff::new(FIRST_WAIT, FIRST_WAIT * 2);
+        let mut tries_left = RETRIES;
+        loop {
+            let mut is_asked_again = false;
+            let end = self.run_once(&turn, &mut is_asked_again).await;
+            if !is_asked_again || tries_left == 0 {
+                return end;
             }
-        };
+            tries_left -= 1;
+            tracing::debug!(agent = self.name, "the command asks to be run again");
+            tokio::select! {
+                biased;
+                () = self.stopped(&turn) => return TurnEnd::Cancelled { confirmed: true },
+                () = tokio::time::sleep(backoff.next_delay()) => {}
+            }
+        }
+    }
+
+    /// Waits until the turn is to stop.
+    async fn stopped(&self, turn: &Turn) {
+        tokio::select! {
+            () = turn.cancel.cancelled() => {}
+            () = self.closing.cancelled() => {}
+        }
+    }
+
+    /// Runs the command for a turn, and notes whether it asked to be run again.
+    async fn run_once(&self, turn: &Turn, is_asked_again: &mut bool) -> TurnEnd {
+        let stopped = self.stopped(turn);
         tokio::pin!(stopped);
         let memory = if self.settings.is_interactive() {
             tokio::select! {
@@ -168,8 +196,8 @@ impl CommandAgent {
         if turn.cancel.is_cancelled() || self.closing.is_cancelled() {
             return TurnEnd::Cancelled { confirmed: true };
         }
-        let mut prompt = prompt::prompt(&turn, self.settings.input, memory.as_deref());
-        let started = Child::spawn_fed(&self.program(&turn), &prompt, || turn.events.mark_started());
+        let mut prompt = prompt::prompt(turn, self.settings.input, memory.as_deref());
+        let started = Child::spawn_fed(&self.program(turn), &prompt, || turn.events.mark_started());
         let mut child = match started {
             Ok((child, fed)) => {
                 prompt.drain(..fed);
@@ -177,14 +205,14 @@ impl CommandAgent {
             }
             Err(error) => return TurnEnd::Failed(not_started(&error)),
         };
-        let mut exchange = Exchange::new(&turn, self.settings.output);
+        let mut exchange = Exchange::new(turn, self.settings.output);
         // Dropping the exchange closes the pipes; the process is stopped right after.
         let talked = tokio::select! {
             biased;
             () = &mut stopped => None,
             talked = exchange.run(&mut child, &self.settings, prompt) => Some(talked),
         };
-        let is_mute = !exchange.spoke;
+        let (is_mute, did_nothing) = (!exchange.spoke, exchange.did_nothing());
         drop(exchange);
         match talked {
             None => {
@@ -199,7 +227,10 @@ impl CommandAgent {
                 }
                 TurnEnd::Completed
             }
-            Some(OutputEnd::Exited(exit)) => TurnEnd::Failed(ended(exit, &mut child).await),
+            Some(OutputEnd::Exited(exit)) => {
+                *is_asked_again = exit == Exit::Code(EXIT_TEMPORARY_FAILURE) && did_nothing;
+                TurnEnd::Failed(ended(exit, &mut child).await)
+            }
             Some(ended @ (OutputEnd::Done | OutputEnd::Closed)) => {
                 let schedule = match ended {
                     OutputEnd::Done => self.settings.finish_schedule(),

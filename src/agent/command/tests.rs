@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use super::*;
 use crate::agent::turn::NO_REPLY;
 use crate::agent::{AgentEvent, AgentSignal, EventSink, MediaLocation, PromptAnswer, TurnInput};
@@ -153,6 +155,56 @@ async fn the_environment_says_where_it_came_from_and_holds_no_secret() {
     assert_eq!(drive(&added, message("x"), None).await.text, "this");
 }
 
+/// Notes each run, and does `then` with the number of the run in `$n`.
+fn counted(dir: &TempDir, then: &str) -> String {
+    let file = dir.path().join("runs").display().to_string();
+    format!("echo >> {file}; n=$(grep -c '' {file}); {then}")
+}
+
+fn runs(dir: &TempDir) -> usize {
+    std::fs::read_to_string(dir.path().join("runs"))
+        .unwrap()
+        .lines()
+        .count()
+}
+
+#[tokio::test]
+async fn a_command_that_asks_for_a_retry_is_run_again_twice_at_most() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = counted(&dir, "[ $n = 3 ] && echo done || exit 75");
+    let record = drive(&command(&script, |_| ()), message("x"), None).await;
+    assert_eq!(
+        (record.text.as_str(), runs(&dir)),
+        ("done", 3),
+        "{:?}",
+        record.end
+    );
+
+    let dir = tempfile::tempdir().unwrap();
+    let record = drive(&command(&counted(&dir, "exit 75"), |_| ()), message("x"), None).await;
+    assert!(failure(&record).retryable && !failure(&record).side_effects_possible);
+    assert_eq!(runs(&dir), 3);
+}
+
+#[tokio::test]
+async fn a_command_that_may_have_acted_is_not_run_again() {
+    for then in [
+        "exit 74",
+        "echo half; exit 75",
+        r#"echo '{"type":"tool","id":"1","title":"rm","state":"done"}'; exit 75"#,
+        r#"echo '{"type":"error","message":"no","retryable":true}'"#,
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = command(&counted(&dir, then), |settings| {
+            if then.contains("type") {
+                settings.output = CommandOutput::Jsonl;
+            }
+        });
+        failure(&drive(&agent, message("x"), None).await);
+        assert_eq!(runs(&dir), 1, "{then}");
+    }
+}
+
 #[tokio::test]
 async fn exit_codes_decide_and_the_text_so_far_stays() {
     let record = drive(
@@ -171,8 +223,9 @@ async fn exit_codes_decide_and_the_text_so_far_stays() {
     assert!(!failure(&record).public_text.contains("why"));
     assert!(!failure(&record).retryable);
 
-    let later = drive(&command("exit 75", |_| ()), message("x"), None).await;
+    let later = drive(&command("echo half; exit 75", |_| ()), message("x"), None).await;
     assert!(failure(&later).retryable && !failure(&later).side_effects_possible);
+    assert_eq!(later.text, "half", "it is not run again");
     let killed = drive(&command("kill -SEGV $$", |_| ()), message("x"), None).await;
     assert_eq!(failure(&killed).class, FailureClass::Crashed);
 
