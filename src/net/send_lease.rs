@@ -10,12 +10,14 @@ pub struct SendLease(Arc<AtomicU64>);
 
 impl SendLease {
     /// Writing is allowed until then.
+    #[cfg(any(feature = "nats", test))]
     pub fn extend(&self, until: Duration) {
         let millis = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
         self.0.store(millis, Ordering::SeqCst);
     }
 
     /// Writing is not allowed any more.
+    #[cfg(any(feature = "nats", test))]
     pub fn end(&self) {
         self.0.store(0, Ordering::SeqCst);
     }

@@ -76,6 +76,7 @@ pub struct ClusterReport(Box<dyn Fn() -> Value + Send + Sync>);
 
 impl ClusterReport {
     /// Reports what this returns: an object with the members and the `role` of this one.
+    #[cfg(any(feature = "nats", test))]
     pub fn new(report: impl Fn() -> Value + Send + Sync + 'static) -> Self {
         Self(Box::new(report))
     }
