@@ -14,7 +14,9 @@ use super::chats::{ChatFacts, ChatId};
 use super::long_code::CodeShaper;
 use super::media::{OutgoingAttachment, attachments_ops};
 use super::slack::SlackConfig;
-use super::stream::{DurableAction, HalfWritten, ReplyStream, StreamMode, StreamSettings, StreamTarget};
+use super::stream::{
+    DurableAction, HalfWritten, ReplyStream, StreamMode, StreamSettings, StreamTarget, left_indicators,
+};
 use super::tables::TableShaper;
 use super::threads::{ThreadRegistry, open_thread};
 use crate::collections::TextMap;
@@ -255,7 +257,22 @@ impl RelayAdapter {
         }
     }
 
-    /// The ops for a message that an ended process left half-written: it loses its cursor and gets the notice below its text.
+    /// The indicators that take back what a turn has shown that ended with its process.
+    pub fn left_indicators(&self, chat: &ChatId, facts: &ChatFacts) -> Vec<Action> {
+        let (chat, facts) = (Arc::new(chat.clone()), Arc::new(facts.clone()));
+        let builder = self.builder(Arc::clone(&chat), Arc::clone(&facts));
+        let target = StreamTarget {
+            chat,
+            facts,
+            session: "".into(),
+            descriptor: self.0.descriptor.clone(),
+            follow_up: None,
+        };
+        left_indicators(&self.0.settings, &builder, &target)
+    }
+
+    /// The ops for a message that an ended process left half-written: it loses its cursor, or is sealed, and gets the notice below its
+    /// text.
     /// Where the platform refuses that, the notice is a message of its own.
     pub fn close_half_written(
         &self,
@@ -265,7 +282,10 @@ impl RelayAdapter {
         facts: &ChatFacts,
     ) -> Vec<DurableAction> {
         let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
-        let edit = |text: String| builder.edit(&half.message_id, text, TextKind::Final);
+        let edit = |text: String| match half.draft_id {
+            Some(draft) => builder.draft(draft, text, true, TextKind::Final),
+            None => builder.edit(&half.message_id, text, TextKind::Final),
+        };
         let Some(notice) = notice else {
             return vec![edit(half.text.clone()).into()];
         };
@@ -502,6 +522,40 @@ mod tests {
         );
         let text = OutgoingAttachment::Text("instead".into());
         assert_eq!(able.attachment(&text, &chat(), &facts()).len(), 1);
+    }
+
+    #[test]
+    fn a_half_written_draft_is_sealed_with_the_notice_below_its_text() {
+        let half = |text: &str| HalfWritten {
+            message_id: String::new(),
+            draft_id: Some(7),
+            text: text.into(),
+        };
+        let slack = adapter(Some(descriptor(&["send", "draft"])));
+        let closed = |half: &HalfWritten, notice| {
+            let ops = slack.close_half_written(half, notice, &chat(), &facts());
+            let sealed = |op: &DurableAction| match &op.action {
+                Action::Draft {
+                    draft_id,
+                    content,
+                    r#final,
+                    ..
+                } => format!("{draft_id} {final} {content}"),
+                other => format!("{} {}", other.op(), op.fallback.len()),
+            };
+            let fallback = ops[0].fallback.len();
+            (ops.iter().map(sealed).collect::<Vec<_>>(), fallback)
+        };
+        assert_eq!(closed(&half("Half"), None), (vec!["7 true Half".to_owned()], 0));
+        let both = "7 true Half\n\ncut".to_owned();
+        assert_eq!(closed(&half("Half"), Some("cut")), (vec![both], 1));
+        let stored = serde_json::to_vec(&half("Half")).unwrap();
+        assert_eq!(
+            serde_json::from_slice::<HalfWritten>(&stored).unwrap(),
+            half("Half")
+        );
+        let of_message: HalfWritten = serde_json::from_str(r#"{"id":"m","text":"a"}"#).unwrap();
+        assert_eq!(of_message.draft_id, None);
     }
 
     #[test]

@@ -141,6 +141,19 @@ impl Indicators {
         }
     }
 
+    /// The indicators of a turn that ended with its process, which may have shown any of them. Whether there was a progress message
+    /// is not known.
+    pub(super) fn left(settings: &Arc<StreamSettings>, target: &StreamTarget) -> Self {
+        let mut left = Self::new(settings, target, false, Duration::ZERO);
+        if left.reaction == Reaction::Wanted {
+            left.reaction = Reaction::Added;
+        }
+        if left.typing == Typing::Waiting {
+            left.typing = Typing::Shown;
+        }
+        left
+    }
+
     /// Shows how long the turn that began `now` runs, once it runs for this long.
     pub(super) fn show_time(&mut self, after: Duration, now: Duration, language: Language) {
         self.watch = Some(Watch {

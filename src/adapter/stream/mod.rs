@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use self::indicators::Indicators;
 use self::pending_text::{Boundary, Shown, Trail};
-use self::strategy::{Strategies, Strategy};
+use self::strategy::{Drafts, Strategies, Strategy};
 use self::text_stream::TextStream;
 use crate::adapter::action_builder::ActionBuilder;
 use crate::wire::{Action, OpId, OpIds};
@@ -189,7 +189,7 @@ impl ReplyStream {
         self.text.in_flight.is_some()
     }
 
-    /// The message that is being written, if the chat shows it with a cursor.
+    /// The message that is being written, if the chat shows it with a cursor, or as a draft that has to be sealed.
     pub fn half_written(&self) -> Option<HalfWritten> {
         match &self.text.pending.front()?.shown {
             Shown::Message {
@@ -198,8 +198,16 @@ impl ReplyStream {
                 trail: Trail::Cursor | Trail::Unknown,
             } => Some(HalfWritten {
                 message_id: id.clone(),
+                draft_id: None,
                 text: text.clone(),
             }),
+            Shown::Stream { text } if self.text.strategy == Strategy::Drafts(Drafts::Sealed) => {
+                Some(HalfWritten {
+                    message_id: String::new(),
+                    draft_id: Some(self.text.draft_id),
+                    text: text.clone(),
+                })
+            }
             _ => None,
         }
     }
@@ -217,6 +225,15 @@ impl ReplyStream {
             indicators: self.indicators.finish(result, &self.builder, now),
         }
     }
+}
+
+/// The last indicators of a turn that ended with its process: those of a turn that was stopped.
+pub(super) fn left_indicators(
+    settings: &Arc<StreamSettings>,
+    builder: &ActionBuilder,
+    target: &StreamTarget,
+) -> Vec<Action> {
+    Indicators::left(settings, target).finish(TurnResult::Stopped, builder, Duration::ZERO)
 }
 
 /// Makes a follow-up of a send, and keeps the send as its fallback.

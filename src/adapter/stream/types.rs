@@ -123,12 +123,16 @@ pub enum OpOutcome {
     Dropped,
 }
 
-/// A message of the answer that is still being written: it ends with the cursor, or may show more than its text.
+/// A message of the answer that is still being written: it ends with the cursor, may show more than its text, or is a draft that is
+/// not sealed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HalfWritten {
-    /// The message's id.
+    /// The message's id; empty for a draft.
     #[serde(rename = "id")]
     pub message_id: String,
+    /// The draft's id.
+    #[serde(rename = "draft", default, skip_serializing_if = "Option::is_none")]
+    pub draft_id: Option<u64>,
     /// Its text, as last acknowledged.
     pub text: String,
 }

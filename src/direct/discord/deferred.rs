@@ -91,33 +91,59 @@ impl DeferredCommand {
 }
 
 /// The commands that wait for their answers, the oldest first.
-#[derive(Debug, Default)]
-pub struct DeferredAnswers(VecDeque<DeferredCommand>);
+#[derive(Debug)]
+pub struct DeferredAnswers {
+    commands: VecDeque<DeferredCommand>,
+    /// Commands of an earlier run that get no answer, until it is known which commands it left.
+    left_unanswered: Option<Vec<String>>,
+}
+
+impl Default for DeferredAnswers {
+    fn default() -> Self {
+        Self {
+            commands: VecDeque::new(),
+            left_unanswered: Some(Vec::new()),
+        }
+    }
+}
 
 impl DeferredAnswers {
-    /// The commands of an earlier run.
-    pub fn stored(commands: Vec<DeferredCommand>) -> Self {
+    /// Takes the commands of an earlier run; returns those that get no answer, as was said before.
+    pub fn restore(&mut self, commands: Vec<DeferredCommand>) -> Vec<String> {
         let skip = commands.len().saturating_sub(MAX_WAITING);
-        Self(commands.into_iter().skip(skip).collect())
+        self.commands = commands.into_iter().skip(skip).collect();
+        self.left_unanswered.take().unwrap_or_default()
+    }
+
+    /// A command gets no answer. Returns it if it has a placeholder; before the commands of an earlier run are known, its turn to lose it
+    /// comes with them.
+    pub fn leave_unanswered(&mut self, id: &str) -> Option<DeferredCommand> {
+        if let Some(left) = &mut self.left_unanswered {
+            if left.len() < MAX_WAITING {
+                left.push(id.to_owned());
+            }
+            return None;
+        }
+        self.unanswered(id)
     }
 
     /// The commands to store.
     pub fn waiting(&self) -> impl Iterator<Item = &DeferredCommand> {
-        self.0.iter().filter(|command| !command.is_press())
+        self.commands.iter().filter(|command| !command.is_press())
     }
 
     /// A command came; one that waits already came again.
     pub fn came(&mut self, command: DeferredCommand) {
-        if self.0.iter().any(|known| known.id == command.id) {
+        if self.commands.iter().any(|known| known.id == command.id) {
             return;
         }
-        if self.0.len() == MAX_WAITING {
-            let press = self.0.iter().position(DeferredCommand::is_press);
-            let answered = || self.0.iter().position(|known| known.is_answered);
+        if self.commands.len() == MAX_WAITING {
+            let press = self.commands.iter().position(DeferredCommand::is_press);
+            let answered = || self.commands.iter().position(|known| known.is_answered);
             let least = press.or_else(answered);
-            self.0.remove(least.unwrap_or_default());
+            self.commands.remove(least.unwrap_or_default());
         }
-        self.0.push_back(DeferredCommand {
+        self.commands.push_back(DeferredCommand {
             is_new: true,
             ..command
         });
@@ -128,25 +154,27 @@ impl DeferredAnswers {
         if !is_shown {
             return self.forget(id);
         }
-        if let Some(command) = self.0.iter_mut().find(|command| command.id == id) {
+        if let Some(command) = self.commands.iter_mut().find(|command| command.id == id) {
             command.is_new = false;
         }
     }
 
     /// Whether Discord has not said yet that it shows the placeholder of a command.
     pub fn is_new(&self, id: &str) -> bool {
-        self.0.iter().any(|command| command.id == id && command.is_new)
+        self.commands
+            .iter()
+            .any(|command| command.id == id && command.is_new)
     }
 
     /// The command that an op answers first. A repeat of the op gets the same one.
     pub fn claim(&mut self, op: OpId, reply_to: &str, now_ms: i64) -> Option<DeferredCommand> {
         interaction_of(reply_to).or_else(|| press_of(reply_to))?;
-        self.0.retain(|command| command.is_alive(now_ms));
+        self.commands.retain(|command| command.is_alive(now_ms));
         let mine = |command: &&mut DeferredCommand| {
             let is_free = command.op.is_none() && !command.is_answered;
             command.op == Some(op) || (is_free && command.message_id() == reply_to)
         };
-        let command = self.0.iter_mut().find(mine)?;
+        let command = self.commands.iter_mut().find(mine)?;
         command.op = Some(op);
         Some(command.clone())
     }
@@ -154,13 +182,13 @@ impl DeferredAnswers {
     /// The command that a message answers, whether it is the first or not, while its token lives.
     pub(super) fn alive(&self, reply_to: &str, now_ms: i64) -> Option<DeferredCommand> {
         let id = interaction_of(reply_to)?;
-        let mut alive = self.0.iter().filter(|command| command.is_alive(now_ms));
+        let mut alive = self.commands.iter().filter(|command| command.is_alive(now_ms));
         alive.find(|command| command.id == id).cloned()
     }
 
     /// A command that waits and that no op has answered so far.
     pub fn unanswered(&self, id: &str) -> Option<DeferredCommand> {
-        let mut waiting = self.0.iter();
+        let mut waiting = self.commands.iter();
         waiting
             .find(|command| command.id == id && command.op.is_none() && !command.is_answered)
             .filter(|command| !command.is_press())
@@ -169,21 +197,21 @@ impl DeferredAnswers {
 
     /// What answers a command is for its author alone.
     pub fn keep_private(&mut self, id: &str) {
-        if let Some(command) = self.0.iter_mut().find(|command| command.id == id) {
+        if let Some(command) = self.commands.iter_mut().find(|command| command.id == id) {
             command.is_private = true;
         }
     }
 
     /// An answer has taken the place of a command's placeholder.
     pub fn over(&mut self, id: &str) {
-        if let Some(command) = self.0.iter_mut().find(|command| command.id == id) {
+        if let Some(command) = self.commands.iter_mut().find(|command| command.id == id) {
             command.is_answered = true;
         }
     }
 
     /// A command has no placeholder, and can be answered by messages only.
     pub fn forget(&mut self, id: &str) {
-        self.0.retain(|command| command.id != id);
+        self.commands.retain(|command| command.id != id);
     }
 }
 
@@ -279,8 +307,26 @@ mod tests {
         let mut answers = DeferredAnswers::default();
         answers.came(command("1"));
         let stored = serde_json::to_value(answers.waiting().collect::<Vec<_>>()).unwrap();
-        let mut answers = DeferredAnswers::stored(serde_json::from_value(stored).unwrap());
+        let mut answers = DeferredAnswers::default();
+        assert!(
+            answers
+                .restore(serde_json::from_value(stored).unwrap())
+                .is_empty()
+        );
         assert!(!answers.is_new("1"));
         assert_eq!(claimed(&mut answers, 1, "interaction-1", 0).as_deref(), Some("1"));
+    }
+    #[test]
+    fn a_command_of_an_earlier_run_that_gets_no_answer_loses_its_placeholder_once_it_is_known() {
+        let mut answers = DeferredAnswers::default();
+        assert_eq!(answers.leave_unanswered("1"), None);
+        let left = answers.restore(vec![command("1"), command("2")]);
+        assert_eq!(left, ["1"]);
+        for id in ["1", "2"] {
+            assert_eq!(answers.leave_unanswered(id), Some(command(id)));
+        }
+        assert_eq!(answers.leave_unanswered("3"), None);
+        assert_eq!(claimed(&mut answers, 1, "interaction-2", 0).as_deref(), Some("2"));
+        assert_eq!(answers.leave_unanswered("2"), None, "it is being answered");
     }
 }

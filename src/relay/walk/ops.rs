@@ -272,6 +272,7 @@ impl EventLoop {
         }
         if change.connection && self.link.is_live() {
             self.outbox.connected();
+            self.put_away_left();
         }
     }
 

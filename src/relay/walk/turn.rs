@@ -435,6 +435,10 @@ impl EventLoop {
             InboxKind::Inbound | InboxKind::Forward => self.left_message(row),
             InboxKind::Handed => self.left_item(row),
         };
+        if let ReplyPlace::Chat(_, known) = &left.reply_to {
+            self.turns.leave_shown(known.chat.clone(), known.facts.clone());
+            self.put_away_left();
+        }
         let shown = row.shown.as_deref();
         let half = shown.and_then(|shown| serde_json::from_slice::<HalfWritten>(shown).ok());
         if left.may_read
@@ -478,6 +482,18 @@ impl EventLoop {
             (_, _, None) => DurableOps::new(),
         };
         self.end_row(row.seq, RowState::Interrupted, ops, None);
+    }
+
+    /// Puts away what turns of an earlier process have shown of their running, once there is a connection and it is known what the
+    /// platforms can do.
+    pub fn put_away_left(&mut self) {
+        if !self.link.is_live() {
+            return;
+        }
+        for (chat, facts) in self.turns.take_left_shown() {
+            let actions = self.adapters.get(&chat.platform).left_indicators(&chat, &facts);
+            self.send_indicators(&chat, &actions);
+        }
     }
 
     /// The message of a turn that ended with an earlier process is the last of its author, who reads that they should ask again. Returns

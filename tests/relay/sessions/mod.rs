@@ -6,6 +6,7 @@ mod declined;
 mod half_written;
 mod inline;
 mod interrupt;
+mod left_shown;
 mod memory_transport;
 pub(crate) mod pending_ops;
 mod queue;

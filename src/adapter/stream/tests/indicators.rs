@@ -139,6 +139,38 @@ fn slacks_status_is_cleared_when_it_was_shown() {
 }
 
 #[test]
+fn what_a_turn_may_have_shown_that_ended_with_its_process_is_taken_back_as_after_a_stop() {
+    let settings = only(|settings| (settings.typing, settings.reactions) = (true, true));
+    for (platform, ops) in [
+        ("slack", vec!["react", "typing"]),
+        ("discord", vec!["react"]),
+        ("telegram", vec!["react"]),
+        ("legacy", vec![]),
+    ] {
+        let target = target(descriptor(platform));
+        let mut scene = Scene::new(settings.clone(), target.clone());
+        if !ops.is_empty() {
+            scene.op();
+            scene.settle(&OpOutcome::Unknown).after(400).op();
+        }
+        let stopped = scene.stream.finish(TurnResult::Stopped, scene.now).indicators;
+        let builder = builder(&settings, SlackConfig::default(), &target);
+        let left = left_indicators(&Arc::new(settings.clone()), &builder, &target);
+        assert_eq!(left, stopped, "{platform}");
+        let names: Vec<_> = left.iter().map(Action::op).collect();
+        assert_eq!(names, ops, "{platform}");
+        assert!(
+            values(&left)
+                .iter()
+                .all(|op| op["op"] != "react" || op["remove"] == true)
+        );
+    }
+    let target = target(descriptor("slack"));
+    let builder = builder(&bare(), SlackConfig::default(), &target);
+    assert_eq!(left_indicators(&Arc::new(bare()), &builder, &target), []);
+}
+
+#[test]
 fn progress_is_one_growing_message_that_replies_to_nothing() {
     let mut scene = Scene::new(progress(), target(descriptor("discord")));
     scene.tool("read\n  it").quiet();

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     FinalOps, OpOutcome, Priority, ReplyStream, StepState, StreamMode, StreamSettings, StreamTarget,
-    ToolLine, TurnResult,
+    ToolLine, TurnResult, left_indicators,
 };
 use crate::adapter::action_builder::ActionBuilder;
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter, SlackConfig};

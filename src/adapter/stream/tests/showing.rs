@@ -198,6 +198,29 @@ fn slack_seals_its_stream() {
 }
 
 #[test]
+fn a_draft_is_half_written_until_it_is_sealed_where_it_becomes_the_message() {
+    let half = |scene: &Scene| {
+        let half = scene.stream.half_written();
+        half.map(|half| (half.draft_id, half.text))
+    };
+    let mut scene = Scene::on("slack");
+    scene.push_text("Looking").op();
+    assert_eq!(half(&scene), None);
+    scene.settle(&applied("m1"));
+    assert_eq!(half(&scene), Some((Some(7), "Looking".to_owned())));
+    scene.after(800).tool("t1").op();
+    scene.settle(&applied("m1"));
+    assert_eq!(half(&scene), None);
+    scene.after(800).push_text("Five.").op();
+    scene.settle(&OpOutcome::Unknown);
+    assert_eq!(half(&scene), Some((Some(8), "Five.".to_owned())));
+    let mut scene = Scene::on("telegram");
+    scene.push_text("Looking").op();
+    scene.settle(&OpOutcome::Applied { message_id: None });
+    assert_eq!(half(&scene), None, "a preview goes by itself");
+}
+
+#[test]
 fn slack_hints_go_with_texts_and_preview_settings_disable_its_stream() {
     let settings = StreamSettings {
         unfurl_links: Some(false),

@@ -217,6 +217,8 @@ pub struct Turns {
     rows: IdMap<InboxSeq, RowWait>,
     /// Turns that an earlier run left and whose message is still to be read, one after the other.
     interrupted: VecDeque<InboxSeq>,
+    /// Where such turns were shown, until there is a connection.
+    left_shown: Vec<(ChatId, ChatFacts)>,
     /// What the journal could not read and is asked for again.
     unread: Vec<Unread>,
     /// When that is.
@@ -261,6 +263,7 @@ impl Turns {
             live: IdMap::default(),
             rows: IdMap::default(),
             interrupted: VecDeque::new(),
+            left_shown: Vec::new(),
             unread: Vec::new(),
             read_again_at: None,
             tasks: JoinSet::new(),

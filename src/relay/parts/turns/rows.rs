@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Loaded, RowWait, TurnOrigin, TurnPhase, Turns, Unread};
 use crate::access::Author;
+use crate::adapter::{ChatFacts, ChatId};
 use crate::relay::effects::{Effects, Pending};
 use crate::relay::ops::DurableOp;
 use crate::relay::spans::MessageSpan;
@@ -153,6 +154,16 @@ impl Turns {
             now_ms,
         });
         effects.write(Command::Load { seq: row });
+    }
+
+    /// A turn that an earlier run left was shown in this chat. There are as many as ran at a time.
+    pub fn leave_shown(&mut self, chat: ChatId, facts: ChatFacts) {
+        self.left_shown.push((chat, facts));
+    }
+
+    /// Where turns were shown that an earlier run left.
+    pub fn take_left_shown(&mut self) -> Vec<(ChatId, ChatFacts)> {
+        std::mem::take(&mut self.left_shown)
     }
 
     /// A turn was running when an earlier run ended: its message is read, one at a time.

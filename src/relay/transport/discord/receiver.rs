@@ -110,7 +110,7 @@ impl GatewayReceiver {
             serde_json::from_value(stored["identified_ms"].clone()).unwrap_or_default();
         let deferred: Vec<DeferredCommand> =
             serde_json::from_value(stored["commands"].clone()).unwrap_or_default();
-        sender.api.restore(deferred);
+        sender.restore(deferred);
         let seq = session.as_ref().map_or(0, |session| session.seq);
         let token = sender.api.client.token().clone();
         let relevance = DiscordRelevance {

@@ -174,11 +174,6 @@ impl DiscordApi {
         self.lock().deferred.waiting().cloned().collect()
     }
 
-    /// Takes the commands of an earlier run.
-    pub(super) fn restore(&self, commands: Vec<DeferredCommand>) {
-        self.lock().deferred = DeferredAnswers::stored(commands);
-    }
-
     /// Acknowledges what a person did; says so to that person if it has no effect.
     async fn acknowledge(&self, interaction: &Interaction) {
         let DeferredCommand { id, token, .. } = &interaction.command;
@@ -288,10 +283,10 @@ impl DiscordSender {
 
     /// Nothing comes of a command: takes its placeholder away, in a task of its own.
     pub(super) fn discard(self: &Arc<Self>, id: &str) {
-        let Ok(place) = Arc::clone(&self.api.acknowledging).try_acquire_owned() else {
+        let Some(command) = self.api.lock().deferred.leave_unanswered(id) else {
             return;
         };
-        let Some(command) = self.api.lock().deferred.unanswered(id) else {
+        let Ok(place) = Arc::clone(&self.api.acknowledging).try_acquire_owned() else {
             return;
         };
         let sender = Arc::clone(self);
@@ -299,6 +294,14 @@ impl DiscordSender {
             let _place = place;
             sender.api.discard(&command).await;
         });
+    }
+
+    /// Takes the commands of an earlier run.
+    pub(super) fn restore(self: &Arc<Self>, commands: Vec<DeferredCommand>) {
+        let left = self.api.lock().deferred.restore(commands);
+        for id in left {
+            self.discard(&id);
+        }
     }
 
     /// What answers a command is for its author alone.
