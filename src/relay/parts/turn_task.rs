@@ -649,47 +649,59 @@ impl TurnOutput {
         }
         let (reply, wanted) = oneshot::channel();
         self.request(TurnRequest::LoadVoice(reply));
+        let Some(Ok(Some(_))) = self.while_shown(wanted, cancel).await else {
+            return;
+        };
+        if !self.truncated {
+            // The text is complete: the chat need not wait until it is spoken.
+            self.stream.break_message(self.clock.mono());
+        }
         let turn = self.turn;
         let work = async {
-            wanted.await.ok()??;
             let spoken = speaker.speak(text.trim()).await;
             let spoken = spoken.map_err(|reason| reason.to_string());
             let file = match spoken {
                 Ok((name, audio)) => files.put(turn, name, &audio).await.map_err(|e| e.to_string()),
                 Err(reason) => Err(reason),
             };
-            Some(file.inspect_err(|reason| tracing::warn!(turn = turn.0, reason, "an answer was not spoken")))
+            file.inspect_err(|reason| tracing::warn!(turn = turn.0, reason, "an answer was not spoken"))
         };
+        let Some(spoken) = self.while_shown(work, cancel).await else {
+            return;
+        };
+        let now = self.clock.mono();
+        let Ok(path) = spoken else {
+            let notice = self.stream.language().plain(PhraseKey::NotSpoken);
+            return self.stream.notice(notice, now);
+        };
+        // Platforms play these in the chat; others are files.
+        let plays = path
+            .extension()
+            .is_some_and(|end| ["ogg", "mp3", "m4a"].iter().any(|known| end == *known));
+        let recording = Media {
+            location: MediaLocation::File(path),
+            caption: String::new(),
+            kind: plays.then(|| "voice".to_owned()),
+            name: None,
+        };
+        self.attach(recording, now);
+    }
+
+    /// What the work results in; meanwhile the answer is shown. Nothing after a stop.
+    async fn while_shown<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+        cancel: &CancellationToken,
+    ) -> Option<T> {
         tokio::pin!(work);
-        let spoken = loop {
+        loop {
             let next_poll = self.flush();
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => return,
-                spoken = &mut work => break spoken,
+                () = cancel.cancelled() => return None,
+                result = &mut work => return Some(result),
                 () = self.progress() => {}
                 () = until(next_poll) => {}
-            }
-        };
-        let now = self.clock.mono();
-        match spoken {
-            None => {}
-            Some(Ok(path)) => {
-                // Platforms play these in the chat; others are files.
-                let plays = path
-                    .extension()
-                    .is_some_and(|end| ["ogg", "mp3", "m4a"].iter().any(|known| end == *known));
-                let recording = Media {
-                    location: MediaLocation::File(path),
-                    caption: String::new(),
-                    kind: plays.then(|| "voice".to_owned()),
-                    name: None,
-                };
-                self.attach(recording, now);
-            }
-            Some(Err(_)) => {
-                let notice = self.stream.language().plain(PhraseKey::NotSpoken);
-                self.stream.notice(notice, now);
             }
         }
     }

@@ -11,7 +11,9 @@ use serde_json::json;
 use std::path::Path;
 
 use super::{Running, next, reader};
+use crate::support::dev::Connector;
 use crate::support::http_stub::{Stub, json_reply, reply};
+use crate::support::wait::SOON;
 
 const VOICE: &[u8] = b"OggS a recording";
 
@@ -218,6 +220,38 @@ async fn answers_are_spoken_from_voice_on_until_voice_off() {
     let ops: Vec<&str> = seen[4..].iter().map(|(op, _)| *op).collect();
     assert_eq!(ops, ["send", "send", "send"]);
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn the_text_of_an_answer_is_complete_while_it_is_spoken() {
+    for platform in ["discord", "telegram", "slack", "whatsapp"] {
+        let dir = tempfile::tempdir().unwrap();
+        let spoken = dir.path().join("spoken");
+        let script = format!(
+            "until [ -e '{}' ]; do sleep 0.02; done; printf 'OggS '; cat",
+            spoken.display()
+        );
+        let (agent, _given) = reader();
+        let relay = Running::start(platform, agent, speaking(&script)).await;
+        relay.deliver("a", "1", "/voice on", &[]);
+        told(&relay, 1).await;
+        relay.deliver("a", "2", "two", &[]);
+        let shown = |connector: &Connector| {
+            let shown = connector.messages_in("a").into_iter();
+            let shown: Vec<String> = shown.skip(1).map(|sent| sent.text).collect();
+            (shown == ["read two"]).then_some(())
+        };
+        let complete = relay.connector.until("the whole text", SOON, shown).await;
+        complete.unwrap_or_else(|_| panic!("{platform}: {:?}", relay.connector.messages_in("a")));
+        std::fs::write(&spoken, "").unwrap();
+        let recording = |connector: &Connector| {
+            let sent = connector.messages_in("a");
+            (sent.len() == 3 && sent[2].op == "send_media").then_some(())
+        };
+        let recorded = relay.connector.until("the recording", SOON, recording).await;
+        recorded.unwrap_or_else(|_| panic!("{platform}: {:?}", relay.connector.messages_in("a")));
+        relay.stop().await;
+    }
 }
 
 #[tokio::test]
