@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "Dieser Chat ist schon in diesem Gespräch: {title}.",
         PhraseKey::ConversationsBusy => "Der Agent arbeitet gerade in einem der beiden Gespräche. Warte auf ihn oder schreib dort /stop.",
         PhraseKey::ConversationResumed => "Dieser Chat geht weiter mit: {title}.",
+        PhraseKey::OutsideThreads => "Außerhalb von Threads beginnt jede Nachricht ein eigenes Gespräch. Schreibe {command} in den Thread, für den es gilt.",
         PhraseKey::ConversationLine => "{title}, {age}, {place}",
         PhraseKey::ConversationLineHere => "{title}, {age}, {place}, jetzt hier",
         PhraseKey::JustNow => "gerade eben",

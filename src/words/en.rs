@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "This chat is in that conversation already: {title}.",
         PhraseKey::ConversationsBusy => "The agent is at work in one of the two conversations. Wait for it, or write /stop there.",
         PhraseKey::ConversationResumed => "This chat goes on with: {title}.",
+        PhraseKey::OutsideThreads => "Outside threads, each message begins a conversation of its own. Write {command} in the thread that it is for.",
         PhraseKey::ConversationLine => "{title}, {age}, {place}",
         PhraseKey::ConversationLineHere => "{title}, {age}, {place}, here now",
         PhraseKey::JustNow => "just now",

@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "Este chat ya está en esa conversación: {title}.",
         PhraseKey::ConversationsBusy => "El agente está trabajando en una de las dos conversaciones. Espera a que termine o escribe /stop allí.",
         PhraseKey::ConversationResumed => "Este chat continúa con: {title}.",
+        PhraseKey::OutsideThreads => "Fuera de los hilos, cada mensaje empieza una conversación propia. Escribe {command} en el hilo al que se refiere.",
         PhraseKey::ConversationLine => "{title}, {age}, {place}",
         PhraseKey::ConversationLineHere => "{title}, {age}, {place}, ahora aquí",
         PhraseKey::JustNow => "ahora mismo",

@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "Ce chat est déjà dans cette conversation : {title}.",
         PhraseKey::ConversationsBusy => "L’agent travaille dans l’une des deux conversations. Attendez-le, ou écrivez-y /stop.",
         PhraseKey::ConversationResumed => "Ce chat continue avec : {title}.",
+        PhraseKey::OutsideThreads => "Hors des fils, chaque message commence sa propre conversation. Écrivez {command} dans le fil concerné.",
         PhraseKey::ConversationLine => "{title}, {age}, {place}",
         PhraseKey::ConversationLineHere => "{title}, {age}, {place}, ici maintenant",
         PhraseKey::JustNow => "à l’instant",

@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "यह चैट पहले से उसी बातचीत में है: {title}।",
         PhraseKey::ConversationsBusy => "एजेंट दोनों में से एक बातचीत में काम कर रहा है। प्रतीक्षा करें, या वहाँ /stop लिखें।",
         PhraseKey::ConversationResumed => "यह चैट इसे जारी रखती है: {title}।",
+        PhraseKey::OutsideThreads => "थ्रेड के बाहर हर संदेश एक अलग बातचीत शुरू करता है। {command} उसी थ्रेड में लिखें जिसके लिए वह है।",
         PhraseKey::ConversationLine => "{title}, {age}, {place}",
         PhraseKey::ConversationLineHere => "{title}, {age}, {place}, अभी यहाँ",
         PhraseKey::JustNow => "अभी-अभी",

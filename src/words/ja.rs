@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "このチャットはすでにその会話の中です：{title}。",
         PhraseKey::ConversationsBusy => "どちらかの会話でエージェントが作業中です。終わるのを待つか、そちらで /stop と入力してください。",
         PhraseKey::ConversationResumed => "このチャットは次の会話を続けます：{title}。",
+        PhraseKey::OutsideThreads => "スレッドの外では、メッセージごとに新しい会話が始まります。{command} は対象のスレッドに書いてください。",
         PhraseKey::ConversationLine => "{title}、{age}、{place}",
         PhraseKey::ConversationLineHere => "{title}、{age}、{place}、現在ここ",
         PhraseKey::JustNow => "たった今",

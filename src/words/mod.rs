@@ -371,6 +371,8 @@ phrases! {
     ConversationsBusy,
     /// `/resume`.
     ConversationResumed { title: &'w str },
+    /// A command about a conversation, where each message outside threads begins one.
+    OutsideThreads { command: &'w str },
     /// A conversation in a list.
     ConversationLine { title: &'w str, age: &'w str, place: &'w str },
     /// The one that the chat is in.

@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "Este chat já está nessa conversa: {title}.",
         PhraseKey::ConversationsBusy => "O agente está trabalhando numa das duas conversas. Espere ele terminar ou escreva /stop lá.",
         PhraseKey::ConversationResumed => "Este chat continua com: {title}.",
+        PhraseKey::OutsideThreads => "Fora das threads, cada mensagem começa uma conversa própria. Escreva {command} na thread a que se refere.",
         PhraseKey::ConversationLine => "{title}, {age}, {place}",
         PhraseKey::ConversationLineHere => "{title}, {age}, {place}, agora aqui",
         PhraseKey::JustNow => "agora mesmo",

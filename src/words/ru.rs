@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "Этот чат уже в этом разговоре: {title}.",
         PhraseKey::ConversationsBusy => "Агент работает в одном из двух разговоров. Подождите или напишите там /stop.",
         PhraseKey::ConversationResumed => "Этот чат продолжает разговор: {title}.",
+        PhraseKey::OutsideThreads => "Вне тредов каждое сообщение начинает отдельный разговор. Напишите {command} в том треде, к которому это относится.",
         PhraseKey::ConversationLine => "{title}, {age}, {place}",
         PhraseKey::ConversationLineHere => "{title}, {age}, {place}, сейчас здесь",
         PhraseKey::JustNow => "только что",

@@ -156,6 +156,7 @@ pub(super) const fn text(key: PhraseKey) -> &'static str {
         PhraseKey::ConversationHere => "此聊天已在该对话中：{title}。",
         PhraseKey::ConversationsBusy => "智能体正在这两个对话之一中工作。请等待，或在那里发送 /stop。",
         PhraseKey::ConversationResumed => "此聊天继续：{title}。",
+        PhraseKey::OutsideThreads => "在消息列之外，每条消息都会开始一个新的对话。请在相应的消息列中发送 {command}。",
         PhraseKey::ConversationLine => "{title}，{age}，{place}",
         PhraseKey::ConversationLineHere => "{title}，{age}，{place}，当前在此",
         PhraseKey::JustNow => "刚刚",

@@ -304,6 +304,102 @@ async fn retry_and_status_outside_threads_are_about_what_their_author_has_in_the
 }
 
 #[tokio::test]
+async fn outside_threads_a_command_about_a_conversation_says_where_to_write_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_on(dir.path(), worker(), &platform(&["send"]), quiet).await;
+    assert_eq!(ask(&relay, "1", None, "a").await, answer("1", "a in nowhere"));
+    let hint = |command: &str| {
+        format!(
+            "Outside threads, each message begins a conversation of its own. Write {command} in the thread that it is for."
+        )
+    };
+    for (id, command, name) in [
+        ("2", "/new", "/new"),
+        ("3", "/model opus", "/model"),
+        ("4", "/mode", "/mode"),
+        ("5", "/diff", "/diff"),
+    ] {
+        assert_eq!(ask(&relay, id, None, command).await, answer(id, &hint(name)));
+        let (thread, said) = ask(&relay, &format!("{id}1"), Some("1"), command).await;
+        assert!(thread == "1" && said != hint(name), "{said}");
+    }
+    // Who goes on with an earlier conversation does so in the thread of the command.
+    for (id, command) in [("6", "/sessions"), ("7", "/resume 1")] {
+        let (thread, said) = ask(&relay, id, None, command).await;
+        assert!(thread == id && !said.starts_with("Outside"), "{said}");
+        let before = relay.connector.record().borrow().ops.len();
+        let mut nameless = written("C1", "channel", "", "u1", command);
+        nameless.as_object_mut().unwrap().remove("message_id");
+        nameless["source"].as_object_mut().unwrap().remove("message_id");
+        let buffer_id = format!("own {id}");
+        relay
+            .connector
+            .deliver_buffered(&buffer_id, nameless)
+            .await
+            .unwrap();
+        let seen = relay.seen(command, |seen| seen.ops.len() > before).await;
+        let name = command.split(' ').next().unwrap();
+        assert_eq!(
+            seen.ops[before].text(),
+            Some(&*hint(name)),
+            "a command without a message"
+        );
+    }
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn queue_outside_threads_is_about_what_waits_behind_its_authors_turns_in_the_chat() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_on(dir.path(), worker(), &platform(&["send", "prompt"]), |settings| {
+        quiet(settings);
+        settings.shutdown.drain_secs = 0;
+    })
+    .await;
+    let in_thread = async |id: &str, thread: &str, user: &str, text: &str| {
+        let mut said = written("C1", "channel", id, user, text);
+        said["source"]["thread_id"] = json!(thread);
+        let buffer_id = format!("C1-{id}");
+        relay.connector.deliver_buffered(&buffer_id, said).await.unwrap();
+    };
+    for (id, user) in [("1", "u1"), ("2", "u1"), ("3", "u2")] {
+        say(&relay, "C1", "channel", id, user, HANG).await;
+    }
+    relay.wait_for_turns(3).await;
+    in_thread("4", "2", "u1", "of the second").await;
+    in_thread("5", "3", "u2", "of another").await;
+    in_thread("6", "1", "u1", "of the first").await;
+    relay
+        .wait_for_status("three wait", |status| status.messages_waiting == 3)
+        .await;
+    say(&relay, "C1", "channel", "7", "u1", "/queue").await;
+    let prompts = |seen: &hermes_relay::relay::Record| -> Vec<Value> {
+        let prompts = seen.ops.iter().filter(|op| op.kind() == Some("prompt"));
+        prompts.map(|op| op.action.clone()).collect()
+    };
+    let seen = relay.seen("what waits", |seen| prompts(seen).len() == 1).await;
+    let shown = prompts(&seen)[0].to_string();
+    let at = ["of the second", "of the first", "of another"].map(|text| shown.find(text));
+    assert!(at[0].is_some() && at[0] < at[1] && at[2].is_none(), "{shown}");
+    // The second of the list waits in another conversation than the first.
+    let mut press = written("C1", "channel", "the question's own id", "u1", "/o1");
+    press["source"]["thread_id"] = json!("7");
+    press["prompt_response"] = json!({"prompt_id": prompts(&seen)[0]["prompt_id"], "option_id": "o1"});
+    relay.connector.deliver_buffered("press", press).await.unwrap();
+    relay
+        .wait_for_status("two wait", |status| status.messages_waiting == 2)
+        .await;
+    let sessions = relay.handle.sessions(10).await.unwrap().sessions;
+    let waits = |thread: &str| {
+        let session = format!("agent:main:slack:channel:guild:C1:{thread}");
+        let found = sessions.iter().find(|known| known.session.as_str() == session);
+        found.map(|known| known.waiting)
+    };
+    assert_eq!((waits("1"), waits("2"), waits("3")), (Some(0), Some(1), Some(1)));
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_sent_to_a_chat_goes_to_no_thread_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_on(dir.path(), worker(), &platform(&["send"]), quiet).await;

@@ -129,15 +129,19 @@ impl Chats {
         self.session_of(&mut event)
     }
 
-    /// The session of a chat itself, for a message that is outside threads where each such message is a session of its own.
-    pub fn session_of_chat(&self, chat: &ChatId, facts: &ChatFacts) -> Option<SessionKey> {
-        let outside = || ChatFacts {
+    /// The chat itself, for a message that is outside threads where each such message is a session of its own.
+    pub fn outside_of(&self, chat: &ChatId, facts: &ChatFacts) -> Option<ChatFacts> {
+        self.is_separate_in(chat, facts).then(|| ChatFacts {
             thread_id: None,
             message_id: None,
             ..facts.clone()
-        };
-        self.is_separate_in(chat, facts)
-            .then(|| self.session(chat, &outside()))
+        })
+    }
+
+    /// The session of a chat itself, for such a message.
+    pub fn session_of_chat(&self, chat: &ChatId, facts: &ChatFacts) -> Option<SessionKey> {
+        let outside = self.outside_of(chat, facts)?;
+        Some(self.session(chat, &outside))
     }
 
     /// The chat of a session, as far as one is known: the one whose own key the session's begins with.

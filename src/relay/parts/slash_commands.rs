@@ -97,6 +97,16 @@ impl SlashCommand {
         matches!(self, Self::Prefer(_) | Self::Diff)
     }
 
+    /// Whether it means nothing outside threads where each message there begins a conversation. What goes on with an earlier
+    /// conversation does so in the thread of the command, if that has one.
+    pub fn needs_thread(&self, opens_thread: bool) -> bool {
+        match self {
+            Self::New(_) | Self::Prefer(_) | Self::Diff => true,
+            Self::Sessions | Self::Resume(_) => !opens_thread,
+            _ => false,
+        }
+    }
+
     /// Whether its answer depends on the agent or the project of the chat, which may have to be read first.
     pub fn is_about_agent(&self) -> bool {
         match self {

@@ -314,7 +314,7 @@ impl EventLoop {
             return (Place::None, Intent::Answer(Box::new(response)));
         }
         // What is about the agent's conversation takes its turn, as a message does.
-        let is_for_agent = command.as_ref().is_some_and(SlashCommand::is_for_agent);
+        let is_for_agent = (command.as_ref()).is_some_and(|command| self.takes_turn(command, chat, facts));
         if let Some(command) = command.filter(|_| !is_for_agent) {
             let about = if command == SlashCommand::Stop && self.chats.is_separate(&event) {
                 // Nothing else runs in a session of its own: the writer means what they started in this chat.

@@ -38,6 +38,12 @@ impl EventLoop {
         (chat, facts): (&ChatId, &ChatFacts),
         author: &Author,
     ) {
+        if self.chats.is_separate_in(chat, facts) && command.needs_thread(facts.thread_id.is_some()) {
+            let command = format!("/{}", command.name());
+            let hint = ChatPhrase::OutsideThreads { command: &command };
+            let answer = self.language(chat, facts).say(hint);
+            return self.answer_command(&answer, session, row, (chat, facts));
+        }
         if command.is_about_agent()
             && self.awaits_agent(&command, &about, session, row, (chat, facts), author)
         {
@@ -106,7 +112,7 @@ impl EventLoop {
                 None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
             },
             SlashCommand::Queue => {
-                let Some(answer) = self.show_queue(session, (chat, facts)) else {
+                let Some(answer) = self.show_queue(session, (chat, facts), author) else {
                     // The question answers it.
                     self.messages.settle(row);
                     return self.end_row(row, RowState::Done, DurableOps::new(), None);
@@ -133,6 +139,27 @@ impl EventLoop {
             | SlashCommand::Project(_) => return,
         };
         self.answer_command(&answer, session, row, (chat, facts));
+    }
+
+    /// Whether a command takes a turn in its session, as a message does. Outside threads where each message is a session of its own,
+    /// there is none that it could be about.
+    pub fn takes_turn(&self, command: &SlashCommand, chat: &ChatId, facts: &ChatFacts) -> bool {
+        command.is_for_agent() && !self.chats.is_separate_in(chat, facts)
+    }
+
+    /// The sessions that a command is about: its own; outside threads where each message is a session of its own, those of what its
+    /// author began in the chat.
+    pub fn sessions_about(
+        &self,
+        session: &SessionKey,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> Vec<SessionKey> {
+        if !self.chats.is_separate_in(chat, facts) {
+            return vec![session.clone()];
+        }
+        let started = self.turns.started_by(author, chat).into_iter();
+        started.map(|(_, session)| session).collect()
     }
 
     /// Whether a command has to wait until it is known which agent answers in its chat; then that is read.
@@ -239,14 +266,10 @@ impl EventLoop {
         language: Language,
     ) -> String {
         let agent = &self.answering(session, (chat, facts), author).agent.name;
+        let about = self.sessions_about(session, (chat, facts), author);
         let sessions = self.turns.sessions();
-        let (is_working, count) = if self.chats.is_separate_in(chat, facts) {
-            let started = self.turns.started_by(author, chat);
-            let waiting = started.iter().map(|(_, session)| sessions.waiting(session));
-            (!started.is_empty(), waiting.sum())
-        } else {
-            (sessions.turn_of(session).is_some(), sessions.waiting(session))
-        };
+        let is_working = about.iter().any(|session| sessions.turn_of(session).is_some());
+        let count: usize = about.iter().map(|session| sessions.waiting(session)).sum();
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         let status = language.say(match (is_working, count) {
             (false, 0) => ChatPhrase::StatusIdle { agent },
@@ -296,11 +319,13 @@ impl EventLoop {
             }
             _ if self.scheduler.is_off() => return self.answer_command(OFF, session, row, (chat, facts)),
             JobCommand::Add { schedule, prompt } => {
+                // Its answers go where it was made: outside threads into the chat itself.
+                let outside = self.chats.outside_of(chat, facts);
                 let new = NewJob {
                     schedule: schedule.clone(),
                     prompt: prompt.clone(),
                     agent: self.agent_for_new_job(session, (chat, facts), author),
-                    origin: job_origin(author, chat, facts),
+                    origin: job_origin(author, chat, outside.as_ref().unwrap_or(facts)),
                     ..NewJob::default()
                 };
                 JobChange::Add {

@@ -163,16 +163,25 @@ impl EventLoop {
         &mut self,
         session: &SessionKey,
         (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
     ) -> Option<String> {
         let language = self.language(chat, facts);
-        let rows: Vec<InboxSeq> = self.turns.sessions().rows(session).map(InboxSeq).collect();
+        let about = self.sessions_about(session, (chat, facts), author);
+        let sessions = self.turns.sessions();
+        let rows = about.iter().flat_map(|session| {
+            let rows = sessions.rows(session).map(InboxSeq);
+            rows.map(|row| (row, session.clone()))
+        });
+        let mut rows: Vec<(InboxSeq, SessionKey)> = rows.collect();
+        rows.sort_unstable_by_key(|(row, _)| *row);
         if rows.is_empty() {
             return Some(language.say(ChatPhrase::NothingWaits));
         }
         let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
-        let entry = |row: InboxSeq| {
+        let entry = |(row, session): (InboxSeq, SessionKey)| {
             let gist = self.messages.gist(row).filter(|gist| !gist.is_empty());
             QueueEntry {
+                session,
                 row,
                 gist: gist.unwrap_or("\u{2026}").to_owned(),
             }

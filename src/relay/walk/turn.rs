@@ -153,7 +153,8 @@ impl EventLoop {
         let span = self.turns.span(turn, &session);
         let personal = self.chats.is_personal(&event.source);
         let origin = TurnOrigin::new(session, &event.source, personal, author, span);
-        if let Some(command) = command.clone().filter(|command| !command.is_for_agent()) {
+        let own = (command.clone()).filter(|command| !self.takes_turn(command, &origin.chat, &origin.facts));
+        if let Some(command) = own {
             self.turns.abandon(turn);
             let (chat, about) = ((&*origin.chat, &*origin.facts), AboutTurn::Forgotten);
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);

@@ -960,6 +960,35 @@ async fn a_job_that_was_made_in_a_groups_thread_answers_there_and_opens_no_other
 }
 
 #[tokio::test]
+async fn a_job_that_is_made_outside_threads_on_slack_answers_in_the_chat_itself() {
+    let platform = CapabilityDescriptor {
+        supported_ops: vec!["send".to_owned()],
+        ..CapabilityDescriptor::placeholder("slack")
+    };
+    for made_in in [None, Some("7")] {
+        let dir = tempfile::tempdir().unwrap();
+        let relay = start_on(dir.path(), EchoAgent, &platform, plain).await;
+        let mut event = crate::support::memory_relay::event("c", "9", "/cron add every 2h look");
+        event["source"]["platform"] = "slack".into();
+        event["source"]["chat_type"] = "channel".into();
+        event["source"]["thread_id"] = made_in.into();
+        relay.connector.deliver_buffered("b1", event).await.unwrap();
+        let added = relay.replies("c", 1).await.pop().unwrap();
+        let id = added
+            .strip_prefix("Added job ")
+            .and_then(|rest| rest.split(':').next());
+        let id = id.unwrap_or_else(|| panic!("{added}")).to_owned();
+        relay.stop().await;
+        change(&mut files(dir.path()), JobChange::Run { job: id });
+        let relay = start_on(dir.path(), EchoAgent, &platform, plain).await;
+        let texts = relay.replies("c", 1).await;
+        assert!(texts[0].contains("look"), "{texts:?}");
+        let seen = relay.stop().await;
+        assert_eq!(seen.ops[0].metadata()["thread_id"].as_str(), made_in);
+    }
+}
+
+#[tokio::test]
 async fn a_job_keeps_the_terms_of_its_project_when_it_is_the_first_to_run_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let adjust = |settings: &mut Settings| {

@@ -270,7 +270,7 @@ impl Approvals {
         };
         let request = PromptRequest {
             id,
-            session: queue.session.clone(),
+            session: queue.session,
             author: answerer(&queue.chat, &queue.facts),
             chat: queue.chat,
             facts: queue.facts,
@@ -288,7 +288,7 @@ impl Approvals {
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let opened = self.prompts.open(request, adapter, now)?;
         let waiting = Waiting {
-            recipient: Recipient::Queue(queue.session, queue.entries),
+            recipient: Recipient::Queue(queue.entries),
             title,
             owner: None,
             op: None,

@@ -86,9 +86,10 @@ impl OwnerChat {
     }
 }
 
-/// What waits in a session, for somebody who may drop some of it.
+/// What waits, for somebody who may drop some of it.
 #[derive(Debug)]
 pub struct QueueQuestion {
+    /// Where it is asked.
     pub session: SessionKey,
     pub chat: ChatId,
     pub facts: ChatFacts,
@@ -101,6 +102,8 @@ pub struct QueueQuestion {
 /// A message that waits.
 #[derive(Debug)]
 pub struct QueueEntry {
+    /// Its session.
+    pub session: SessionKey,
     pub row: InboxSeq,
     /// What it is about, in a few words.
     pub gist: String,
@@ -226,8 +229,8 @@ enum Recipient {
     },
     /// Whoever lets people in; by this code.
     Pairing(String),
-    /// The queue of a session: these messages of it may be dropped.
-    Queue(SessionKey, Vec<QueueEntry>),
+    /// These messages, which wait, may be dropped.
+    Queue(Vec<QueueEntry>),
 }
 
 impl Recipient {
@@ -446,7 +449,7 @@ impl Approvals {
             return;
         }
         self.withdraw_where(effects, |waiting| match &waiting.recipient {
-            Recipient::Queue(session, entries) => !entries.iter().any(|entry| waits(session, entry.row)),
+            Recipient::Queue(entries) => !entries.iter().any(|entry| waits(&entry.session, entry.row)),
             Recipient::Agent { .. } | Recipient::Pairing(_) => false,
         });
     }
@@ -475,7 +478,7 @@ impl Approvals {
     pub fn row_replaced(&mut self, old: InboxSeq, new: InboxSeq) {
         let lists = self.waiting.values_mut();
         let entries = lists.filter_map(|waiting| match &mut waiting.recipient {
-            Recipient::Queue(_, entries) => Some(entries),
+            Recipient::Queue(entries) => Some(entries),
             Recipient::Agent { .. } | Recipient::Pairing(_) => None,
         });
         for entry in entries.flatten().filter(|entry| entry.row == old) {
@@ -550,12 +553,12 @@ impl Approvals {
                     // The code can still be approved on the command line.
                     Decision::TimedOut | Decision::Cancelled => {}
                 },
-                Recipient::Queue(session, mut entries) => {
+                Recipient::Queue(mut entries) => {
                     if let Decision::Chosen(index) = resolution.decision
                         && index < entries.len()
                         && let Some(end) = resolution.unsaid
                     {
-                        let QueueEntry { row, gist } = entries.swap_remove(index);
+                        let QueueEntry { session, row, gist } = entries.swap_remove(index);
                         let (number, text) = (index as u64 + 1, gist.as_str());
                         let done = end.language().say(ChatPhrase::Dropped { number, text });
                         effects.push(Effect::DropWaiting {

@@ -506,6 +506,7 @@ fn a_question_that_cannot_be_shown_is_cancelled() {
 fn show_queue(world: &mut World) -> Asked {
     let (chat, facts) = chat();
     let entry = |row, gist: &str| QueueEntry {
+        session: session(),
         row: InboxSeq(row),
         gist: gist.to_owned(),
     };
