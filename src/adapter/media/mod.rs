@@ -12,8 +12,8 @@ pub use length::recording_secs;
 pub use mime::{MediaKind, UNKNOWN_MIME, clean_mime, media_kind, mime_for};
 pub use names::{disposition_name, download_name, header_name, numbered_name, safe_file_name};
 pub use url::{
-    AllowedHosts, MediaUrlError, MediaUrls, UrlOwner, check_url, is_media_id, is_private_url, is_public_ip,
-    parse_url, public_url,
+    AllowedHosts, MediaUrlError, MediaUrls, UrlOwner, carries_secret, check_url, is_media_id, is_private_url,
+    is_public_ip, parse_url, public_url, url_for_agents,
 };
 
 use super::action_builder::ActionBuilder;

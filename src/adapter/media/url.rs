@@ -12,6 +12,22 @@ const MAX_URL: usize = 4096;
 /// Domain suffixes of private networks.
 const PRIVATE_SUFFIXES: &[&str] = &["localhost", "local", "internal", "intranet", "lan", "home.arpa"];
 
+/// Parts of the names of secrets in a query.
+const SECRET_PARTS: &[&str] = &[
+    "token",
+    "secret",
+    "password",
+    "signature",
+    "credential",
+    "auth",
+    "apikey",
+    "api_key",
+    "accesskey",
+    "access_key",
+];
+/// Whole names of secrets in a query.
+const SECRET_NAMES: &[&str] = &["key", "sig", "pass", "pwd"];
+
 /// Why a URL cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MediaUrlError {
@@ -41,6 +57,25 @@ pub fn parse_url(text: &str) -> Result<Url, MediaUrlError> {
 /// A URL that a connector or a person may get: valid, and not obviously in a private network.
 pub fn public_url(text: &str) -> Option<Url> {
     parse_url(text).ok().filter(|url| !is_private_url(url))
+}
+
+/// A URL that an agent may get of a file that is not downloaded: public, and without a secret.
+pub fn url_for_agents(text: &str) -> Option<Url> {
+    public_url(text).filter(|url| !carries_secret(url))
+}
+
+/// Whether a URL carries a secret: in its query, by the name, or the token of a bot in its path.
+pub fn carries_secret(url: &Url) -> bool {
+    let is_secret = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        SECRET_NAMES.contains(&name.as_str()) || SECRET_PARTS.iter().any(|part| name.contains(part))
+    };
+    let is_bot = |segment: &str| {
+        let bot = segment.strip_prefix("bot").unwrap_or_default();
+        let id = bot.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        id.len() < bot.len() && (id.starts_with(':') || id.starts_with("%3"))
+    };
+    url.query_pairs().any(|(name, _)| is_secret(&name)) || url.path().split('/').any(is_bot)
 }
 
 /// [`parse_url`] for a URL that is parsed already.
@@ -257,6 +292,34 @@ mod tests {
     fn owner(base: &str, url: &str) -> UrlOwner {
         let urls = MediaUrls::new(&ConnectorUrl::parse(base).unwrap()).unwrap();
         urls.owner(&Url::parse(url).unwrap())
+    }
+
+    #[test]
+    fn agents_get_no_address_with_a_secret_and_none_of_a_private_network() {
+        for address in [
+            "https://files.example/a.png",
+            "https://cdn.example/a.png?ex=1&is=2&hm=3",
+            "https://files.example/bots/a.png?monkey=1&design=2",
+            "https://files.example/bot1/a.png",
+        ] {
+            let found = url_for_agents(address).map(String::from);
+            assert_eq!(found.as_deref(), Some(address));
+        }
+        for address in [
+            "https://me:word@files.example/a.png",
+            "https://files.example/a.png?token=1",
+            "https://files.example/a.png?x=1&Access_Token=1",
+            "https://files.example/a.png?X-Amz-Signature=1",
+            "https://files.example/a.png?X-Amz-Security-Token=1",
+            "https://files.example/a.png?sig=1",
+            "https://files.example/a.png?KEY=1",
+            "https://api.telegram.org/file/bot12:abc/photos/a.png",
+            "https://api.telegram.org/file/bot12%3Aabc/photos/a.png",
+            "http://10.0.0.1/a.png",
+            "file:///etc/passwd",
+        ] {
+            assert_eq!(url_for_agents(address), None, "{address}");
+        }
     }
 
     #[test]

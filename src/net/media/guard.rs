@@ -102,6 +102,17 @@ impl AddressGuard {
         Ok(HttpClient::with_resolver(&self.egress, policy, pinned)?)
     }
 
+    /// Whether an address from a chat is passed on as it is: its host is public by its name or number, or allowed.
+    pub(super) fn passes_on(&self, url: &Url) -> bool {
+        let is_public = match url.host() {
+            Some(Host::Ipv4(address)) => (self.rule)(address.into()),
+            Some(Host::Ipv6(address)) => (self.rule)(address.into()),
+            Some(Host::Domain(_)) => !is_private_url(url),
+            None => false,
+        };
+        is_public || self.allowed.allow(url)
+    }
+
     /// No reused connections, and a read timeout except for uploads, during which the server sends nothing.
     fn policy(&self, direction: TransferDirection) -> HttpPolicy {
         HttpPolicy {

@@ -30,8 +30,8 @@ use transfer::FileNames;
 use super::http::HttpEgress;
 use super::proxy::is_loopback;
 use crate::adapter::media::{
-    AllowedHosts, MediaKind, MediaUrls, UrlOwner, clean_mime, media_kind, mime_for, missing_note, parse_url,
-    safe_file_name,
+    AllowedHosts, MediaKind, MediaUrls, UrlOwner, carries_secret, clean_mime, media_kind, mime_for,
+    missing_note, parse_url, safe_file_name,
 };
 use crate::direct::telegram::FileAddress;
 use crate::setting::{MAX_SIZE, section};
@@ -133,7 +133,7 @@ pub enum DownloadLocation {
 pub struct Downloads {
     /// The files, in the message's order.
     pub files: Vec<Downloaded>,
-    /// Files hosted by the connector that could not be downloaded; their addresses are useless to agents.
+    /// Files that could not be downloaded, and those whose addresses are not passed on.
     pub missing: usize,
     /// The directory of the files; dropping it removes them. `None` when nothing was downloaded.
     pub dir: Option<TurnDir>,
@@ -240,8 +240,8 @@ impl MediaClient {
     }
 
     /// Downloads a message's files into a directory for `turn`. Takes at most about twice the timeout, and ends soon
-    /// after `cancel`. A file that could not be downloaded stays as an address, or counts as missing if only the connector
-    /// can serve it. Dropping this future removes what was downloaded.
+    /// after `cancel`. A file that could not be downloaded counts as missing. Without downloads, the addresses of public files are
+    /// passed on, if they carry no secret, and all others count as missing. Dropping this future removes what was downloaded.
     pub async fn download(
         &self,
         turn: u64,
@@ -269,10 +269,9 @@ impl MediaClient {
         .await;
         let mut downloads = Downloads::default();
         for (request, file) in requests.into_iter().zip(files) {
-            match file {
+            match file.or_else(|| self.not_downloaded(&request)) {
                 Some(file) => downloads.files.push(file),
-                None if self.is_hosted(&request.url) => downloads.missing += 1,
-                None => downloads.files.push(not_downloaded(request)),
+                None => downloads.missing += 1,
             }
         }
         let is_file = |file: &Downloaded| matches!(file.location, DownloadLocation::File(_));
@@ -349,6 +348,18 @@ impl MediaClient {
             || parse_url(url).is_ok_and(|url| self.connector_of(&url).is_some())
     }
 
+    /// A file that is not wanted on disk, by its address, if agents may get that.
+    fn not_downloaded(&self, request: &DownloadRequest) -> Option<Downloaded> {
+        let url = parse_url(&request.url).ok()?;
+        let is_passed_on = !self.settings.download && !self.is_hosted(&request.url);
+        let is_passed_on = is_passed_on && self.guard.passes_on(&url) && !carries_secret(&url);
+        is_passed_on.then(|| Downloaded {
+            name: safe_file_name(&transfer::last_segment(&url)).unwrap_or_default(),
+            mime: clean_mime(&request.mime).unwrap_or_default(),
+            location: DownloadLocation::Url(url.into()),
+        })
+    }
+
     /// The connector, if it keeps the file at this address.
     fn connector_of(&self, url: &Url) -> Option<&ConnectorFiles> {
         let is_its = |files: &&ConnectorFiles| files.urls.owner(url) == UrlOwner::Connector;
@@ -403,20 +414,11 @@ impl MediaClient {
     }
 }
 
-fn not_downloaded(request: DownloadRequest) -> Downloaded {
-    let name = parse_url(&request.url)
-        .ok()
-        .and_then(|url| safe_file_name(&transfer::last_segment(&url)));
-    Downloaded {
-        location: DownloadLocation::Url(request.url),
-        mime: clean_mime(&request.mime).unwrap_or_default(),
-        name: name.unwrap_or_default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::proxy::ProxyRules;
+    use crate::net::tls::{Tls, TlsSettings};
 
     #[test]
     fn settings_have_defaults_and_reject_unknown_keys() {
@@ -425,5 +427,80 @@ mod tests {
         let some = read(r#"{"max_bytes": 7, "allow_hosts": ["h:1"]}"#).unwrap();
         assert_eq!((some.max_bytes, some.parallel), (7, 4));
         assert!(read(r#"{"max_byte": 7}"#).is_err());
+    }
+
+    fn client(dir: &Path, download: bool) -> MediaClient {
+        let settings = MediaSettings {
+            download,
+            allow_hosts: vec!["10.0.0.2".to_owned()],
+            ..MediaSettings::default()
+        };
+        let access = MediaAccess {
+            connector: None,
+            bots: None,
+            egress: HttpEgress {
+                tls: Tls::new(TlsSettings::default()),
+                proxies: ProxyRules::none(),
+                user_agent: "test".to_owned(),
+                lease: None,
+            },
+        };
+        MediaClient::open(&dir.join("media"), settings, access).unwrap()
+    }
+
+    fn requests(urls: &[&str]) -> Vec<DownloadRequest> {
+        let request = |url: &&str| DownloadRequest {
+            url: (*url).to_owned(),
+            mime: String::new(),
+        };
+        urls.iter().map(request).collect()
+    }
+
+    /// Addresses that are no public file.
+    const REFUSED: [&str; 6] = [
+        "http://10.0.0.1/x.png",
+        "http://169.254.169.254/latest/meta-data",
+        "http://[::1]/x.png",
+        "file:///etc/passwd",
+        "ftp://files.example/x.png",
+        "not an address",
+    ];
+
+    #[tokio::test]
+    async fn what_cannot_be_downloaded_is_missing_and_not_passed_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let cancel = CancellationToken::new();
+        let downloads = client(dir.path(), true)
+            .download(1, requests(&REFUSED), &cancel)
+            .await;
+        assert_eq!((downloads.files.len(), downloads.missing), (0, REFUSED.len()));
+        assert!(downloads.note().is_some() && downloads.dir.is_none());
+        cancel.cancel();
+        let public = requests(&["https://files.example/x.png"]);
+        let downloads = client(dir.path(), true).download(2, public, &cancel).await;
+        assert_eq!((downloads.files.len(), downloads.missing), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn without_downloads_only_the_addresses_of_public_and_allowed_hosts_are_passed_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let client = client(dir.path(), false);
+        let passed_on = ["https://files.example/x.png", "http://10.0.0.2/y.png"];
+        let also_refused = [
+            "http://localhost/x.png",
+            "http://router/x.png",
+            "https://files.example/x.png?token=1",
+            "http://10.0.0.2/x.png?token=1",
+        ];
+        let urls = [&passed_on[..], &REFUSED, &also_refused].concat();
+        let downloads = client
+            .download(1, requests(&urls), &CancellationToken::new())
+            .await;
+        let files = downloads.files.iter();
+        let files: Vec<_> = files.map(|file| (file.name.as_str(), &file.location)).collect();
+        let location = |url: &str| DownloadLocation::Url(url.to_owned());
+        let expected = passed_on.map(location);
+        assert_eq!(files, [("x.png", &expected[0]), ("y.png", &expected[1])]);
+        assert_eq!(downloads.missing, REFUSED.len() + also_refused.len());
     }
 }

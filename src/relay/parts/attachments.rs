@@ -21,9 +21,11 @@ use smol_str::SmolStr;
 
 use crate::adapter::CodeFile;
 use crate::adapter::media::OutgoingAttachment;
-use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, public_url};
+use crate::adapter::media::{
+    MediaKind, Undelivered, fallback_text, media_kind, missing_note, public_url, url_for_agents,
+};
 use crate::adapter::stream::Position;
-use crate::agent::{Attachment, Media, MediaLocation, Turn};
+use crate::agent::{AgentEvent, Attachment, Media, MediaLocation, Turn};
 use crate::config::Settings;
 use crate::net::http::HttpEgress;
 use crate::net::media::{
@@ -132,15 +134,22 @@ impl TurnFiles {
         }
     }
 
-    /// Replaces the addresses of what came with the message by files. Ends soon after the turn is cancelled; dropping the
-    /// future leaves nothing behind.
-    pub async fn download(&self, turn: &mut Turn) {
-        let Some(client) = self
-            .client
-            .as_ref()
-            .filter(|_| !turn.input.attachments.is_empty())
-        else {
-            return;
+    /// Replaces the addresses of what came with the message by files; returns how many are missing, which the agent is told. Ends
+    /// soon after the turn is cancelled; dropping the future leaves nothing behind.
+    pub async fn download(&self, turn: &mut Turn) -> usize {
+        let count = turn.input.attachments.len();
+        if count == 0 {
+            return 0;
+        }
+        let Some(client) = &self.client else {
+            let attachments = &mut turn.input.attachments;
+            attachments.retain(|attachment| match &attachment.location {
+                MediaLocation::Url(url) => url_for_agents(url).is_some(),
+                MediaLocation::File(_) => true,
+            });
+            let missing = count - attachments.len();
+            turn.input.notes.extend(missing_note(missing));
+            return missing;
         };
         let mut requests = Vec::new();
         for attachment in std::mem::take(&mut turn.input.attachments) {
@@ -161,6 +170,7 @@ impl TurnFiles {
             // A turn downloads once; a second directory would be removed right away, and with it its files.
             let _ = self.directory.set(directory);
         }
+        downloads.missing
     }
 
     /// Puts a file of the relay's own among the turn's files.
@@ -205,6 +215,17 @@ fn attachment(downloaded: Downloaded) -> Attachment {
         mime: downloaded.mime,
         name: downloaded.name,
     }
+}
+
+/// Tells the chat of a turn that attachments of its message are missing; not after a stop, which may be why.
+pub async fn tell_missing(turn: &Turn, missing: usize) {
+    let told = match missing {
+        _ if turn.cancel.is_cancelled() => return,
+        0 => return,
+        1 => "I could not download one attachment of this message.".to_owned(),
+        many => format!("I could not download {many} attachments of this message."),
+    };
+    turn.events.emit(AgentEvent::Notice(told)).await;
 }
 
 /// How a turn learns that an attachment has its place in the chat's lane.

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::attachments::{FileToSend, Queued, TurnFiles, Uploads};
+use super::attachments::{FileToSend, Queued, TurnFiles, Uploads, tell_missing};
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::adapter::{AnswerShaper, CodeFile, TurnChanges, TurnDiff};
@@ -200,7 +200,10 @@ pub async fn run_turn(
                 _ if turn.resumed.is_some() => {}
                 _ if turn.input.attachments.is_empty() => {}
                 Some(transcriber) => Box::pin(transcriber.receive(&files, &mut turn)).await,
-                None => Box::pin(files.download(&mut turn)).await,
+                None => {
+                    let missing = Box::pin(files.download(&mut turn)).await;
+                    Box::pin(tell_missing(&turn, missing)).await;
+                }
             }
             if turn.cancel.is_cancelled() {
                 return TurnEnd::Cancelled { confirmed: true };

@@ -15,7 +15,7 @@ use crate::config::{Settings, TranscribeConfig};
 use crate::net::http::HttpError;
 use crate::net::media::recording_length;
 use crate::net::speech::{SpeechError, SpokenFile};
-use crate::relay::parts::attachments::TurnFiles;
+use crate::relay::parts::attachments::{TurnFiles, tell_missing};
 use crate::text::truncate_bytes;
 
 /// Longest transcript of one recording, in bytes; the rest is cut off.
@@ -93,7 +93,10 @@ impl Transcriber {
     /// cancelled.
     pub async fn receive(&self, files: &TurnFiles, turn: &mut Turn) {
         let expected = recordings(&turn.input.attachments).count();
-        files.download(turn).await;
+        let missing = files.download(turn).await;
+        let heard = recordings(&turn.input.attachments).count();
+        // Those that are missing are told below.
+        tell_missing(turn, missing.saturating_sub(expected.saturating_sub(heard))).await;
         if expected == 0 && recordings(&turn.input.attachments).next().is_none() {
             return;
         }

@@ -61,30 +61,26 @@ async fn all_turns_share_one_budget_on_disk_and_leave_room_for_the_journal() {
         total_bytes: 10_000,
         ..MediaSettings::default()
     });
-    let is_file = |location: &DownloadLocation| matches!(location, DownloadLocation::File(_));
     let (one, first) = rig.fetch_one(&server.url("/one")).await;
     let (two, _second) = rig.fetch_one(&server.url("/two")).await;
-    assert!(is_file(&one.location) && is_file(&two.location));
-    let (third, _) = rig.fetch_one(&server.url("/three")).await;
-    assert!(!is_file(&third.location), "8,000 of 10,000 bytes are taken");
+    assert!(file(&one).is_file() && file(&two).is_file());
+    let third = rig.fetch(&[&server.url("/three")]).await;
+    assert_eq!(third.missing, 1, "8,000 of 10,000 bytes are taken");
     // What failed halfway takes nothing, and what ended gives its share back.
-    let (large, _) = rig.fetch_one(&server.url("/large")).await;
-    assert!(!is_file(&large.location));
+    assert_eq!(rig.fetch(&[&server.url("/large")]).await.missing, 1);
     drop(first);
     let (again, _again) = rig.fetch_one(&server.url("/three")).await;
-    assert!(is_file(&again.location));
+    assert!(file(&again).is_file());
 
     let full = Rig::public_loopback(MediaSettings {
         min_free_bytes: u64::MAX,
         ..MediaSettings::default()
     });
-    let (kept, fetched) = full.fetch_one(&server.url("/one")).await;
-    assert!(!is_file(&kept.location) && fetched.dir.is_none());
-    full.assert_clean();
+    full.assert_refused(&server.url("/one")).await;
 }
 
 #[tokio::test]
-async fn addresses_and_types_stay_together_when_one_fails() {
+async fn files_and_types_stay_together_when_one_fails() {
     let server = Server::start(|seen| match seen.uri.as_str() {
         "/gone" => status(404),
         _ => answer(&[("content-type", "text/plain")], seen.uri.clone()),
@@ -106,19 +102,11 @@ async fn addresses_and_types_stay_together_when_one_fails() {
         .iter()
         .map(|received| (received.name.as_str(), received.mime.as_str()))
         .collect();
-    let expected = [
-        ("one.ogg", "audio/ogg"),
-        ("gone", "image/gif"),
-        ("", "video/mp4"),
-        ("two.txt", "text/plain"),
-    ];
+    let expected = [("one.ogg", "audio/ogg"), ("two.txt", "text/plain")];
     assert_eq!(got, expected);
-    assert_eq!(fs::read(file(&fetched.files[3])).unwrap(), b"/two");
-    assert_eq!(
-        fetched.files[1].location,
-        DownloadLocation::Url(server.url("/gone"))
-    );
-    assert_eq!((fetched.missing, fetched.note()), (0, None));
+    assert_eq!(fs::read(file(&fetched.files[1])).unwrap(), b"/two");
+    assert_eq!(fetched.missing, 2);
+    assert!(fetched.note().unwrap().contains('2'));
 }
 
 #[tokio::test]
@@ -174,7 +162,7 @@ async fn a_server_that_drips_or_stays_silent_is_abandoned() {
     let began = Instant::now();
     let fetched = rig.fetch(&[&server.url("/drip"), &server.url("/silent")]).await;
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert!(fetched.files.len() == 2 && fetched.dir.is_none());
+    assert!(fetched.missing == 2 && fetched.dir.is_none());
     rig.assert_clean();
 }
 
@@ -195,7 +183,7 @@ async fn a_stopped_turn_waits_for_no_file() {
     let asked = vec![wanted(&server.url("/x"), "")];
     let (fetched, ()) = tokio::join!(rig.room.download(1, asked, &cancel), stop);
     assert!(began.elapsed() < Duration::from_secs(10));
-    assert_eq!(fetched.files[0].location, DownloadLocation::Url(server.url("/x")));
+    assert_eq!((fetched.files.len(), fetched.missing), (0, 1));
     rig.assert_clean();
 }
 
@@ -216,7 +204,7 @@ async fn downloads_of_all_turns_share_their_places() {
 }
 
 #[tokio::test]
-async fn turns_that_find_no_place_in_time_keep_their_addresses() {
+async fn turns_that_find_no_place_in_time_do_not_wait_for_their_files() {
     let taken = Arc::new(AtomicUsize::new(0));
     let server =
         Server::start(move |_| answer(&[], pieces(1, usize::MAX, Duration::from_millis(50), &taken))).await;
@@ -226,7 +214,7 @@ async fn turns_that_find_no_place_in_time_keep_their_addresses() {
     });
     let began = Instant::now();
     let fetched = rig.fetch(&[server.url("/x").as_str(); 6]).await;
-    assert_eq!(fetched.files.len(), 6);
+    assert_eq!(fetched.missing, 6);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
@@ -238,13 +226,10 @@ async fn what_is_over_the_count_or_not_wanted_is_not_downloaded() {
         ..MediaSettings::default()
     });
     let fetched = rig.fetch(&[server.url("/x").as_str(); 5]).await;
-    let files = fetched
-        .files
-        .iter()
-        .filter(|one| matches!(one.location, DownloadLocation::File(_)));
+    assert!(fetched.files.iter().all(|received| file(received).is_file()));
     assert_eq!(
-        (files.count(), fetched.files.len(), server.seen().len()),
-        (2, 5, 2)
+        (fetched.files.len(), fetched.missing, server.seen().len()),
+        (2, 3, 2)
     );
 
     let off = Rig::public_loopback(MediaSettings {
@@ -257,6 +242,7 @@ async fn what_is_over_the_count_or_not_wanted_is_not_downloaded() {
         (fetched.files.len(), fetched.missing, server.seen().len()),
         (1, 1, 2)
     );
+    assert_eq!(fetched.files[0].location, DownloadLocation::Url(server.url("/x")));
     assert!(fetched.note().unwrap().contains("one attachment"));
 }
 
@@ -265,6 +251,6 @@ async fn a_full_or_missing_folder_loses_no_message() {
     let server = Server::start(|_| answer(&[], "x")).await;
     let rig = Rig::public_loopback(MediaSettings::default());
     fs::remove_dir(rig.state.path().join("media")).unwrap();
-    let (received, _) = rig.fetch_one(&server.url("/x")).await;
-    assert_eq!(received.location, DownloadLocation::Url(server.url("/x")));
+    let fetched = rig.fetch(&[&server.url("/x")]).await;
+    assert_eq!((fetched.files.len(), fetched.missing), (0, 1));
 }

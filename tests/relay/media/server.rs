@@ -126,10 +126,10 @@ impl Rig {
         (fetched.files[0].clone(), fetched)
     }
 
-    /// Nothing came of this address, and the message has it still.
+    /// Nothing came of this address.
     pub(crate) async fn assert_refused(&self, url: &str) {
-        let (received, fetched) = self.fetch_one(url).await;
-        assert_eq!(received.location, DownloadLocation::Url(url.to_owned()), "{url}");
+        let fetched = self.fetch(&[url]).await;
+        assert_eq!((fetched.files.len(), fetched.missing), (0, 1), "{url}");
         assert!(fetched.dir.is_none(), "{url}");
         self.assert_clean();
     }

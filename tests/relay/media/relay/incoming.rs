@@ -104,12 +104,13 @@ async fn what_cannot_be_had_does_not_take_its_message_with_it() {
     );
     let (input, files) = next(&mut given).await;
     assert_eq!((input.text.as_str(), files), ("look", vec![b"abc".to_vec()]));
-    assert_eq!(input.attachments.len(), 2);
-    assert_eq!(input.attachments[0].location, MediaLocation::Url(sick));
-    assert_eq!(input.attachments[0].mime, "application/pdf");
-    assert_eq!(input.attachments[1].name, "a.txt");
-    assert_eq!(input.notes, ["(one attachment could not be downloaded)"]);
-    assert_eq!(relay.replies("a", 1).await.len(), 1);
+    assert_eq!(input.attachments.len(), 1);
+    assert_eq!(input.attachments[0].name, "a.txt");
+    assert_eq!(input.notes, ["(2 attachments could not be downloaded)"]);
+    let told = relay.replies("a", 2).await;
+    let told: Vec<&str> = told.iter().map(|(_, text)| text.as_str()).collect();
+    assert_eq!(told[0], "I could not download 2 attachments of this message.");
+    assert!(told[1].starts_with("read look"), "{told:?}");
     relay.stop().await;
 }
 
@@ -152,7 +153,7 @@ async fn a_message_with_a_file_waits_for_a_turn_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_folder_that_cannot_be_made_leaves_the_addresses() {
+async fn a_folder_that_cannot_be_made_leaves_the_addresses_of_public_files() {
     let (agent, mut given) = reader();
     let relay = Running::start("discord", agent, |settings| {
         std::fs::create_dir_all(&settings.state_dir).unwrap();
@@ -163,9 +164,15 @@ async fn a_folder_that_cannot_be_made_leaves_the_addresses() {
         "a",
         "1",
         "look",
-        &[("https://files.example/cat.png", "image/png")],
+        &[
+            ("https://files.example/cat.png", "image/png"),
+            ("http://10.0.0.1/cat.png", "image/png"),
+            ("file:///etc/passwd", ""),
+        ],
     );
     let (input, _) = next(&mut given).await;
+    assert_eq!(input.attachments.len(), 1);
+    assert_eq!(input.notes, ["(2 attachments could not be downloaded)"]);
     assert_eq!(
         input.attachments[0].location,
         MediaLocation::Url("https://files.example/cat.png".into())
