@@ -74,6 +74,7 @@ impl JournalDb<'_> {
             Command::Start { seq, .. }
             | Command::End { seq, .. }
             | Command::SetRepeatable { seq }
+            | Command::SetLine { seq, .. }
             | Command::SetShown { seq, .. } => {
                 seq.0 < self.counters.inbox && self.overlay.row(*seq).is_none()
             }

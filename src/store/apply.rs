@@ -314,6 +314,7 @@ impl<'c> JournalDb<'c> {
                 now_ms,
             } => self.start(*seq, *repeatable, *now_ms)?,
             Command::SetRepeatable { seq } => self.set_repeatable(*seq)?,
+            Command::SetLine { seq, kind, line } => self.set_line(*seq, *kind, line)?,
             Command::SetShown { seq, shown } => self.set_shown(*seq, shown.as_deref())?,
             Command::End { .. } => self.end(command)?,
             Command::AddOps {
@@ -553,6 +554,13 @@ impl<'c> JournalDb<'c> {
         self.db
             .prepare_cached("UPDATE inbox SET repeatable = 1 WHERE seq = ?1 AND state = 1")?
             .execute([seq.0])?;
+        Ok(CommandOutcome::Silent)
+    }
+
+    fn set_line(&mut self, seq: InboxSeq, kind: InboxKind, line: &[u8]) -> Result<CommandOutcome> {
+        self.db
+            .prepare_cached("UPDATE inbox SET kind = ?2, line = ?3 WHERE seq = ?1 AND state IN (0, 1)")?
+            .execute(params![seq.0, kind.code(), line])?;
         Ok(CommandOutcome::Silent)
     }
 

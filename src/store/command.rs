@@ -96,6 +96,15 @@ pub enum Command {
         /// The message.
         seq: InboxSeq,
     },
+    /// Give an unfinished message another line, because it was edited before its turn; it keeps its place. No completion.
+    SetLine {
+        /// The message.
+        seq: InboxSeq,
+        /// The kind of the frame.
+        kind: InboxKind,
+        /// The frame of the edit as received.
+        line: Arc<[u8]>,
+    },
     /// Store what the chat shows of the running turn's answer, for whoever has to report that it was interrupted. Gone with the
     /// turn's end. No completion.
     SetShown {
@@ -266,6 +275,7 @@ impl Command {
             | Self::FindResume { .. } => FailurePolicy::Read,
             Self::Start { .. }
             | Self::SetRepeatable { .. }
+            | Self::SetLine { .. }
             | Self::SetShown { .. }
             | Self::End { .. }
             | Self::AddOps { .. }
@@ -303,6 +313,7 @@ impl Command {
             | Self::Quarantine { .. }
             | Self::Start { .. }
             | Self::SetRepeatable { .. }
+            | Self::SetLine { .. }
             | Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
@@ -337,6 +348,7 @@ impl Command {
             | Self::SetAccess(_)
             | Self::AddUsage(_)
             | Self::SetRepeatable { .. }
+            | Self::SetLine { .. }
             | Self::SetShown { .. }
             | Self::SetResume { .. }
             | Self::DropResume { .. } => Subject::None,
@@ -346,7 +358,7 @@ impl Command {
     /// Size of its payload in bytes.
     pub(super) fn payload(&self) -> usize {
         match self {
-            Self::Accept { line, .. } => line.len(),
+            Self::Accept { line, .. } | Self::SetLine { line, .. } => line.len(),
             Self::Quarantine { line, .. } => line.len(),
             Self::End { ops, .. } | Self::AddOps { ops, .. } => ops.iter().map(|op| op.op.len()).sum(),
             Self::RememberChat(chat) => chat.memory.len(),
@@ -394,6 +406,7 @@ impl Command {
             Self::RememberChat(chat) => Some(chat.last_used),
             Self::SetAccess(_)
             | Self::SetRepeatable { .. }
+            | Self::SetLine { .. }
             | Self::SetShown { .. }
             | Self::Cron { .. }
             | Self::Handed { .. }

@@ -192,6 +192,8 @@ pub enum Completion {
         token: u64,
         /// The messages.
         rows: Vec<InboxRow>,
+        /// The first of those that wait behind these.
+        more: Vec<InboxSeq>,
     },
     /// Waiting messages in order.
     Waiting {

@@ -55,6 +55,7 @@ mod tag {
     // These are in the log, too.
     pub(super) const START_REPEATABLE: u8 = 22;
     pub(super) const SET_REPEATABLE: u8 = 23;
+    pub(super) const SET_LINE: u8 = 24;
 }
 
 /// Writes a batch. It is used again for the next one, so that its memory is.
@@ -169,6 +170,11 @@ impl LogWriter {
                 self.optional(shown.as_deref());
             }
             Command::SetRepeatable { seq } => self.row(tag::SET_REPEATABLE, *seq),
+            Command::SetLine { seq, kind, line } => {
+                self.row(tag::SET_LINE, *seq);
+                self.signed(kind.code());
+                self.blob(line);
+            }
             other => {
                 if !self.push_change(other) {
                     return;
@@ -468,6 +474,11 @@ impl<'b> LogReader<'b> {
             }),
             tag::SET_REPEATABLE => Command::SetRepeatable {
                 seq: InboxSeq(self.signed()?),
+            },
+            tag::SET_LINE => Command::SetLine {
+                seq: InboxSeq(self.signed()?),
+                kind: InboxKind::from_code(self.signed()?),
+                line: self.blob()?.into(),
             },
             tag::SET_SHOWN => Command::SetShown {
                 seq: InboxSeq(self.signed()?),

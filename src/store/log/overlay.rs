@@ -145,6 +145,7 @@ impl Overlay {
             Command::Start { seq, .. }
             | Command::End { seq, .. }
             | Command::SetRepeatable { seq }
+            | Command::SetLine { seq, .. }
             | Command::SetShown { seq, .. } => self.rows.contains_key(seq),
             Command::OpSent { op } | Command::OpChanged { op, .. } | Command::OpSettled { op } => {
                 self.ops.contains_key(op)
@@ -194,6 +195,12 @@ impl Overlay {
             Command::SetRepeatable { seq } => {
                 if let Some(LoggedRow { row, .. }) = self.rows.get_mut(seq) {
                     row.repeatable |= row.state == RowState::Running;
+                }
+                CommandOutcome::Silent
+            }
+            Command::SetLine { seq, kind, line } => {
+                if let Some(LoggedRow { row, .. }) = self.rows.get_mut(seq) {
+                    (row.kind, row.line) = (*kind, Some(Arc::clone(line)));
                 }
                 CommandOutcome::Silent
             }

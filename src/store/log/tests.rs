@@ -121,9 +121,14 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
             turns: 1,
             tokens: dice.number(100),
         }),
+        28 if token.is_multiple_of(3) => Command::SetLine {
+            seq,
+            kind: InboxKind::Forward,
+            line: format!("edited {token}").into_bytes().into(),
+        },
         28 => Command::SetShown {
             seq,
-            shown: (!token.is_multiple_of(3)).then(|| token.to_string().into_bytes()),
+            shown: (!token.is_multiple_of(4)).then(|| token.to_string().into_bytes()),
         },
         29 if token.is_multiple_of(2) => Command::SetRepeatable { seq },
         29 => Command::Load { seq },

@@ -436,6 +436,115 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
     });
 }
 
+fn wait(token: u64, bytes: usize) -> Command {
+    Command::Accept {
+        token,
+        kind: InboxKind::Inbound,
+        session: "s".into(),
+        dedupe: None,
+        buffer_id: None,
+        line: vec![b'x'; bytes].into(),
+        start: false,
+        repeatable: false,
+        now_ms: NOW,
+    }
+}
+
+/// The rows of a page of what waits, and those behind them.
+fn queued(journal_db: &mut JournalDb<'_>, after: i64, limit: u32) -> (Vec<InboxRow>, Vec<InboxSeq>) {
+    let read = Command::NextQueued {
+        token: 1,
+        session: "s".into(),
+        after: InboxSeq(after),
+        limit,
+    };
+    let mut outcomes = journal_db.transact(&[read], NOW).unwrap();
+    match outcomes.pop() {
+        Some(CommandOutcome::Read(Completion::Queued { rows, more, .. })) => (rows, more),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_page_of_what_waits_names_those_behind_it() {
+    let dir = tempfile::tempdir().unwrap();
+    with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
+        let page = |journal_db: &mut JournalDb<'_>, after, limit| {
+            let (rows, more) = queued(journal_db, after, limit);
+            let more: Vec<i64> = more.iter().map(|row| row.0).collect();
+            (rows.iter().map(|row| row.seq.0).collect::<Vec<_>>(), more)
+        };
+        let messages = [wait(1, 3 << 20), wait(2, 3 << 20), wait(3, 1)];
+        journal_db.transact(&messages, NOW).unwrap();
+        journal_db.materialise().unwrap();
+        let newer = [
+            wait(4, 1),
+            accept(5, "s", None),
+            accept(6, "other", None),
+            wait(7, 1),
+        ];
+        journal_db.transact(&newer, NOW).unwrap();
+        assert_eq!(page(journal_db, 0, 1), (vec![1], vec![2, 3, 4, 7]));
+        assert_eq!(
+            page(journal_db, 0, 9),
+            (vec![1, 2], vec![3, 4, 7]),
+            "a page has a bound in bytes"
+        );
+        assert_eq!(page(journal_db, 2, 2), (vec![3, 4], vec![7]));
+        assert_eq!(page(journal_db, 2, 9), (vec![3, 4, 7], vec![]));
+        assert_eq!(page(journal_db, 7, 9), (vec![], vec![]));
+    });
+}
+
+#[test]
+fn the_line_of_an_unfinished_message_changes_and_it_keeps_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let edit = |seq| Command::SetLine {
+        seq: InboxSeq(seq),
+        kind: InboxKind::Forward,
+        line: b"edited".as_slice().into(),
+    };
+    with_ledger(dir.path(), &settings, |journal_db| {
+        journal_db.transact(&[wait(1, 1), wait(2, 1)], NOW).unwrap();
+        journal_db.materialise().unwrap();
+        let newer = [
+            wait(3, 1),
+            wait(4, 1),
+            accept(5, "s", None),
+            accept(6, "s", None),
+            end(6, NOW),
+        ];
+        journal_db.transact(&newer, NOW).unwrap();
+        let edits = [1, 3, 5, 6].map(edit);
+        journal_db.transact(&edits, NOW).unwrap();
+    });
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let lines = |journal_db: &mut JournalDb<'_>| -> Vec<_> {
+            let (rows, _) = queued(journal_db, 0, 9);
+            rows.into_iter()
+                .map(|row| (row.kind, row.line.unwrap()))
+                .collect()
+        };
+        let edited = (InboxKind::Forward, b"edited".as_slice().into());
+        let plain = (InboxKind::Inbound, b"x".as_slice().into());
+        let expected = vec![edited.clone(), plain.clone(), edited, plain];
+        assert_eq!(lines(journal_db), expected);
+        journal_db.materialise().unwrap();
+        assert_eq!(lines(journal_db), expected);
+        let running = reads::running(journal_db.db, 9).unwrap();
+        let running: Vec<_> = running
+            .iter()
+            .map(|row| (row.seq.0, row.line.as_deref()))
+            .collect();
+        assert_eq!(
+            running,
+            [(5, Some(b"edited".as_slice()))],
+            "an earlier run began it"
+        );
+    });
+}
+
 #[test]
 fn days_and_ids_go_on_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
