@@ -120,6 +120,8 @@ pub(super) enum Pending {
     SessionRows(SessionKey),
     /// Waiting rows of sessions that are not in memory are being read, after this one.
     WaitingRows(InboxSeq),
+    /// The rows of a session are being read, because a message of an earlier process may be among them that was changed.
+    ChangedMessage(SessionKey, Box<MessageChange>),
     /// Ops outside a turn's end are being committed; the outbox holds them.
     Ops(Option<oneshot::Sender<Result<(), SendError>>>),
     /// Somebody's quiet hours are being read.
@@ -181,7 +183,7 @@ impl Pending {
         match self {
             Self::Accept(_) => "accept",
             Self::Quarantine(_) => "quarantine",
-            Self::SessionRows(_) | Self::WaitingRows(_) => "rows",
+            Self::SessionRows(_) | Self::WaitingRows(_) | Self::ChangedMessage(..) => "rows",
             Self::Ops(_) => "ops",
             Self::AgentChoice(..)
             | Self::AgentState(_)
@@ -378,6 +380,29 @@ pub(super) enum OwnMessage {
     Retried,
     /// What somebody wrote before their code was approved.
     Kept(Box<(PersonId, PendingPairing)>),
+}
+
+/// What happened to a message after it came.
+#[derive(Debug)]
+pub(super) enum MessageChange {
+    /// It was edited; the edit is committed as this row.
+    Edit {
+        row: InboxSeq,
+        event: Box<MessageEvent>,
+        message: MessageLine,
+        author: Arc<Author>,
+    },
+    /// It was deleted.
+    Deletion(Box<MessageEvent>),
+}
+
+impl MessageChange {
+    /// The message as it is now.
+    pub(super) fn event(&self) -> &MessageEvent {
+        match self {
+            Self::Edit { event, .. } | Self::Deletion(event) => event,
+        }
+    }
 }
 
 /// A message that arrives: who wrote it, where, and whether they may.

@@ -227,7 +227,7 @@ pub struct SessionStatus {
     pub agent: Option<String>,
     /// How long its turn has run, in milliseconds.
     pub running_ms: Option<u64>,
-    /// Messages of it that wait in memory; more may wait in the journal.
+    /// Messages of it that wait, in memory or in the journal.
     pub waiting: usize,
     /// Since when the first of them has waited, in Unix milliseconds, where the journal was asked.
     pub waiting_since_ms: Option<i64>,

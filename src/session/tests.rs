@@ -45,7 +45,7 @@ fn a_second_message_waits_for_the_first_turn_and_then_runs() {
 }
 
 #[test]
-fn a_row_that_waits_is_replaced_in_its_place_or_withdrawn() {
+fn a_row_that_waits_is_withdrawn() {
     let mut sessions = sessions(8, 2);
     let a = key("a");
     let Admission::Start(turn) = sessions.admit(&a) else {
@@ -56,16 +56,17 @@ fn a_row_that_waits_is_replaced_in_its_place_or_withdrawn() {
         sessions.enqueue(&a, row);
     }
     assert!(sessions.is_waiting(&a, 2) && !sessions.is_waiting(&a, 1));
-    assert!(sessions.replace(&a, 2, 4) && !sessions.replace(&a, 2, 5));
-    assert_eq!(sessions.rows(&a).collect::<Vec<_>>(), [4, 3]);
-    sessions.admit(&a);
-    sessions.enqueue(&a, 6);
+    for row in [5, 6] {
+        sessions.admit(&a);
+        sessions.enqueue(&a, row);
+    }
     assert!(sessions.is_waiting(&a, 6), "in the journal");
-    assert!(!sessions.replace(&a, 4, 7), "the journal would bring it, too");
-    sessions.withdraw(&a, 4);
-    sessions.withdraw(&a, 3);
-    assert_eq!(sessions.next_refill(), Some((a.clone(), 4)));
-    sessions.refill(&a, [6], true);
+    for (row, waiting) in [(5, 3), (2, 2), (3, 1), (3, 1)] {
+        sessions.withdraw(&a, row);
+        assert_eq!(sessions.waiting(&a), waiting);
+    }
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 3)));
+    sessions.refill(&a, Some((&[6], None)));
     sessions.ended(&a, turn);
     let (_, row, turn) = sessions.next_start().unwrap();
     assert_eq!(row, 6);
@@ -145,6 +146,32 @@ fn places_are_given_first_come_first_served_and_nobody_jumps_the_line() {
 }
 
 #[test]
+fn rows_of_an_earlier_run_are_counted_when_they_are_read() {
+    let mut sessions = sessions(1, 1);
+    let a = key("a");
+    sessions.recover();
+    assert_eq!(sessions.next_reload(), Some(0));
+    sessions.reload([key("a")], None);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 0)));
+    sessions.refill(&a, None);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 0)), "again");
+    sessions.admit(&a);
+    sessions.enqueue(&a, 10);
+    sessions.refill(&a, Some((&[1, 3], Some(5))));
+    assert_eq!((sessions.waiting(&a), sessions.queued()), (7, 2));
+    sessions.withdraw(&a, 7);
+    sessions.admit(&a);
+    sessions.enqueue(&a, 11);
+    sessions.enqueue(&a, 12);
+    assert_eq!(sessions.waiting(&a), 8);
+    let idle: HashMap<_, _> = sessions.idle().collect();
+    assert_eq!(idle[&a], 8);
+    let (_, row, turn) = sessions.next_start().unwrap();
+    sessions.ended(&a, turn);
+    assert_eq!((row, sessions.waiting(&a)), (1, 7));
+}
+
+#[test]
 fn what_does_not_fit_in_memory_is_told_once_and_fetched_again() {
     let mut sessions = sessions(8, 2);
     let Admission::Start(mut turn) = sessions.admit(&key("a")) else {
@@ -152,6 +179,7 @@ fn what_does_not_fit_in_memory_is_told_once_and_fetched_again() {
     };
     let told: Vec<bool> = (1..=4).map(|row| sessions.enqueue(&key("a"), row)).collect();
     assert_eq!(told, [false, false, true, false]);
+    assert_eq!((sessions.waiting(&key("a")), sessions.queued()), (4, 2));
     for expected in [1, 2] {
         sessions.ended(&key("a"), turn);
         let (_, row, next) = sessions.next_start().unwrap();
@@ -160,7 +188,7 @@ fn what_does_not_fit_in_memory_is_told_once_and_fetched_again() {
     }
     assert_eq!(sessions.next_refill(), Some((key("a"), 2)));
     assert_eq!(sessions.next_refill(), None);
-    sessions.refill(&key("a"), [3, 4], true);
+    sessions.refill(&key("a"), Some((&[3, 4], None)));
     assert_eq!(sessions.next_refill(), None);
     sessions.ended(&key("a"), turn);
     assert_eq!(sessions.next_start().unwrap().1, 3);
@@ -187,7 +215,7 @@ fn a_row_of_an_earlier_run_starts_before_what_waits_in_the_journal() {
     let (who, row, turn) = sessions.next_start().unwrap();
     assert_eq!((who, row), (a.clone(), 3));
     assert_eq!(sessions.next_refill(), Some((a.clone(), 3)));
-    sessions.refill(&a, [5], true);
+    sessions.refill(&a, Some((&[5], None)));
     sessions.ended(&a, turn);
     assert_eq!(sessions.next_start().map(|(_, row, _)| row), Some(5));
 }
@@ -277,7 +305,7 @@ fn an_overflow_is_told_once_until_the_session_is_quiet_again() {
         sessions.ended(&key("a"), turn);
         (_, _, turn) = sessions.next_start().unwrap();
         assert_eq!(sessions.next_refill(), Some((key("a"), 1)));
-        sessions.refill(&key("a"), [2, 3, 4], true);
+        sessions.refill(&key("a"), Some((&[2, 3, 4], None)));
         assert!(!sessions.enqueue(&key("a"), 5), "still the same crowd");
         for expected in [2, 3, 4] {
             sessions.ended(&key("a"), turn);
@@ -286,7 +314,7 @@ fn an_overflow_is_told_once_until_the_session_is_quiet_again() {
             turn = next;
         }
         assert_eq!(sessions.next_refill(), Some((key("a"), 4)));
-        sessions.refill(&key("a"), [], true);
+        sessions.refill(&key("a"), Some((&[], None)));
         sessions.ended(&key("a"), turn);
         assert_eq!(sessions.active(), 0);
     }
@@ -399,7 +427,8 @@ impl Walk {
                     .filter(|(row, whose)| *row > after && *whose == who);
                 let rest: Vec<i64> = rest.map(|(row, _)| row).collect();
                 let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
-                sessions.refill(&who, fetched, rest.len() <= 2);
+                let more = rest.len() - fetched.len();
+                sessions.refill(&who, Some((&fetched, (more > 0).then_some(more))));
             }
             let Some((who, row, turn)) = sessions.next_start() else {
                 // What came to nothing may have made room.
@@ -479,7 +508,7 @@ fn what_was_waiting_before_a_restart_runs_before_what_is_new() {
     assert!(!sessions.has_elsewhere());
     assert_eq!(sessions.next_refill(), Some((key("a"), 0)));
     sessions.enqueue(&key("a"), 10);
-    sessions.refill(&key("a"), [3, 9], true);
+    sessions.refill(&key("a"), Some((&[3, 9], None)));
     let (_, row, turn) = sessions.next_start().unwrap();
     assert_eq!(row, 3);
     sessions.ended(&key("a"), turn);
@@ -487,7 +516,7 @@ fn what_was_waiting_before_a_restart_runs_before_what_is_new() {
     assert_eq!(row, 9);
     sessions.ended(&key("a"), turn);
     assert_eq!(sessions.next_refill(), Some((key("a"), 9)));
-    sessions.refill(&key("a"), [10], true);
+    sessions.refill(&key("a"), Some((&[10], None)));
     assert_eq!(sessions.next_start().unwrap().1, 10);
 }
 
@@ -544,9 +573,9 @@ fn sessions_that_do_not_fit_wait_in_the_journal_and_come_back_in_order() {
     sessions.reload(["c", "d", "c"].map(key), None);
     sessions.enqueue(&key("new"), 6);
     assert_eq!(sessions.next_refill(), Some((key("c"), 0)));
-    sessions.refill(&key("c"), [3, 5], true);
+    sessions.refill(&key("c"), Some((&[3, 5], None)));
     assert_eq!(sessions.next_refill(), Some((key("d"), 0)));
-    sessions.refill(&key("d"), [4], true);
+    sessions.refill(&key("d"), Some((&[4], None)));
     sessions.ended(&key("a"), turn);
     let run_all = |sessions: &mut Sessions| -> Vec<i64> {
         std::iter::from_fn(|| {
@@ -560,7 +589,7 @@ fn sessions_that_do_not_fit_wait_in_the_journal_and_come_back_in_order() {
     assert_eq!(sessions.next_reload(), Some(5));
     sessions.reload([key("new")], None);
     assert_eq!(sessions.next_refill(), Some((key("new"), 0)));
-    sessions.refill(&key("new"), [6], true);
+    sessions.refill(&key("new"), Some((&[6], None)));
     assert_eq!(run_all(&mut sessions), [6]);
     assert_eq!((sessions.active(), sessions.has_elsewhere()), (0, false));
 }
@@ -630,9 +659,9 @@ fn rows_that_came_while_the_journal_was_read_are_requested_again() {
     assert_eq!(sessions.next_refill(), Some((a.clone(), 2)));
     sessions.admit(&a);
     sessions.enqueue(&a, 4);
-    sessions.refill(&a, [], true);
+    sessions.refill(&a, Some((&[], None)));
     assert_eq!(sessions.next_refill(), Some((a.clone(), 2)));
-    sessions.refill(&a, [4], true);
+    sessions.refill(&a, Some((&[4], None)));
     assert_eq!(sessions.rows(&a).collect::<Vec<_>>(), [4]);
 }
 
@@ -650,6 +679,16 @@ fn a_row_waits_if_it_is_queued_or_comes_after_what_is_queued() {
         [1, 2, 3].map(|row| sessions.is_waiting(&a, row)),
         [false, true, true]
     );
+    assert!(sessions.has_unread(&a) && !sessions.has_unread(&key("b")));
+}
+
+#[test]
+fn a_row_of_a_session_that_is_in_the_journal_alone_may_wait() {
+    let mut sessions = sessions(8, 8);
+    let a = key("a");
+    assert!(!sessions.is_waiting(&a, 3) && !sessions.has_unread(&a));
+    sessions.recover();
+    assert!(sessions.is_waiting(&a, 3) && sessions.has_unread(&a));
 }
 
 #[test]

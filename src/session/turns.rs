@@ -97,6 +97,8 @@ struct Session {
     state: SessionState,
     queue: VecDeque<i64>,
     in_journal: JournalRows,
+    /// How many rows the journal has that are not in `queue`.
+    beyond: usize,
     /// The last row that was queued.
     last: i64,
     /// Messages that will wait and are not committed yet: no later message may start before them.
@@ -111,10 +113,29 @@ impl Session {
             state,
             queue: VecDeque::new(),
             in_journal: JournalRows::Nothing,
+            beyond: 0,
             last: 0,
             uncommitted_waiting: 0,
             overflowed: false,
         }
+    }
+
+    /// A session of which the journal has rows of an earlier run.
+    fn recovered() -> Self {
+        Self {
+            in_journal: JournalRows::More,
+            ..Self::new(SessionState::Idle)
+        }
+    }
+
+    /// Rows that wait, in memory and in the journal.
+    fn waiting(&self) -> usize {
+        self.queue.len() + self.beyond
+    }
+
+    /// Whether the journal has a row behind those in memory.
+    fn has_beyond(&self, row: i64) -> bool {
+        self.in_journal != JournalRows::Nothing && row > self.last
     }
 
     /// Whether nothing runs, waits or is being committed.
@@ -224,12 +245,14 @@ impl Sessions {
         if !came_elsewhere {
             session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
         }
+        if session.in_journal == JournalRows::Nothing && session.queue.len() < bound {
+            session.queue.push_back(row);
+            session.last = row;
+            self.join_line(key);
+            return false;
+        }
+        session.beyond += 1;
         let first_over = match session.in_journal {
-            JournalRows::Nothing if session.queue.len() < bound => {
-                session.queue.push_back(row);
-                session.last = row;
-                false
-            }
             JournalRows::Nothing => {
                 session.in_journal = JournalRows::More;
                 !std::mem::replace(&mut session.overflowed, true)
@@ -247,10 +270,7 @@ impl Sessions {
     /// Queues a row of an earlier run that is not among the journal's waiting rows; the session's waiting ones follow it.
     pub fn enqueue_again(&mut self, key: &SessionKey, row: i64) {
         self.cancel_waiting(key);
-        let session = self
-            .active
-            .entry(key.clone())
-            .or_insert_with(|| Session::new(SessionState::Idle));
+        let session = self.active.entry(key.clone()).or_insert_with(Session::recovered);
         session.queue.push_back(row);
         session.last = row;
         session.in_journal = JournalRows::More;
@@ -278,9 +298,7 @@ impl Sessions {
     pub fn reload(&mut self, sessions: impl IntoIterator<Item = SessionKey>, read_to: Option<i64>) {
         for key in sessions {
             if !self.active.contains_key(&key) {
-                let mut session = Session::new(SessionState::Idle);
-                session.in_journal = JournalRows::More;
-                self.active.insert(key.clone(), session);
+                self.active.insert(key.clone(), Session::recovered());
                 self.to_refill.push_back(key);
             }
         }
@@ -308,19 +326,27 @@ impl Sessions {
         }
     }
 
-    /// Adds the rows that [`Self::next_refill`] requested; `complete` if the journal has no more.
-    pub fn refill(&mut self, key: &SessionKey, rows: impl IntoIterator<Item = i64>, complete: bool) {
+    /// Adds the rows that [`Self::next_refill`] requested, and how many of those behind them wait; `None` for that if the journal has
+    /// no more, and for all if they could not be read.
+    pub fn refill(&mut self, key: &SessionKey, read: Option<(&[i64], Option<usize>)>) {
         let Some(session) = self.active.get_mut(key) else {
             return;
         };
-        session.queue.extend(rows);
-        session.last = session.queue.back().copied().unwrap_or(session.last);
         let came_since = session.in_journal == JournalRows::AskedAndMore;
-        session.in_journal = if complete && !came_since {
-            JournalRows::Nothing
-        } else {
-            JournalRows::More
-        };
+        session.in_journal = JournalRows::More;
+        if let Some((rows, more)) = read {
+            session.queue.extend(rows);
+            session.last = session.queue.back().copied().unwrap_or(session.last);
+            let since = if came_since {
+                session.beyond.saturating_sub(rows.len())
+            } else {
+                0
+            };
+            session.beyond = more.unwrap_or_default().max(since);
+            if more.is_none() && !came_since {
+                session.in_journal = JournalRows::Nothing;
+            }
+        }
         self.drop_if_inactive(key);
         self.join_line(key);
     }
@@ -408,13 +434,13 @@ impl Sessions {
         self.active.values().map(|session| session.queue.len()).sum()
     }
 
-    /// Sessions that wait without a running turn, in no order, each with its number of rows in memory.
+    /// Sessions that wait without a running turn, in no order, each with its number of rows.
     pub fn idle(&self) -> impl Iterator<Item = (&SessionKey, usize)> {
         let idle = |session: &Session| matches!(session.state, SessionState::Idle);
         self.active
             .iter()
             .filter(move |(_, session)| idle(session))
-            .map(|(key, session)| (key, session.queue.len()))
+            .map(|(key, session)| (key, session.waiting()))
     }
 
     /// Whether sessions wait that are not here.
@@ -427,9 +453,9 @@ impl Sessions {
         self.active.len()
     }
 
-    /// Rows of the session waiting in memory.
+    /// Rows of the session that wait, in memory and in the journal.
     pub fn waiting(&self, key: &SessionKey) -> usize {
-        self.active.get(key).map_or(0, |session| session.queue.len())
+        self.active.get(key).map_or(0, Session::waiting)
     }
 
     /// The session's rows that wait in memory, in order.
@@ -440,35 +466,28 @@ impl Sessions {
             .flat_map(|session| session.queue.iter().copied())
     }
 
-    /// Whether a committed row of the session waits: in memory, or in the journal behind what is in memory.
+    /// Whether a committed row of the session that is not over waits: in memory, or in the journal behind what is in memory.
     pub fn is_waiting(&self, key: &SessionKey, row: i64) -> bool {
-        self.active.get(key).is_some_and(|session| {
-            let in_journal = session.in_journal != JournalRows::Nothing && row > session.last;
-            in_journal || session.queue.contains(&row)
-        })
-    }
-
-    /// Puts a row that was just committed in the place of one that waits in memory. Does nothing while rows are in the
-    /// journal: it would be read from there, too.
-    pub fn replace(&mut self, key: &SessionKey, old: i64, new: i64) -> bool {
-        let Some(session) = self.active.get_mut(key) else {
-            return false;
-        };
-        let place = session.queue.iter_mut().find(|row| **row == old);
-        match place.filter(|_| session.in_journal == JournalRows::Nothing) {
-            Some(place) => {
-                *place = new;
-                session.last = session.last.max(new);
-                true
-            }
-            None => false,
+        match self.active.get(key) {
+            Some(session) => session.has_beyond(row) || session.queue.contains(&row),
+            None => self.has_elsewhere(),
         }
     }
 
-    /// Takes a row that is about to be ended out of the queue in memory.
+    /// Whether the journal may have rows of the session that were not read.
+    pub fn has_unread(&self, key: &SessionKey) -> bool {
+        let has_more = |session: &Session| session.in_journal != JournalRows::Nothing;
+        self.active.get(key).map_or(self.has_elsewhere(), has_more)
+    }
+
+    /// A row that waits is about to be ended.
     pub fn withdraw(&mut self, key: &SessionKey, row: i64) {
         if let Some(session) = self.active.get_mut(key) {
-            session.queue.retain(|waiting| *waiting != row);
+            if let Some(place) = session.queue.iter().position(|waiting| *waiting == row) {
+                session.queue.remove(place);
+            } else if session.has_beyond(row) {
+                session.beyond = session.beyond.saturating_sub(1);
+            }
             self.join_line(key);
             self.drop_if_inactive(key);
         }

@@ -347,11 +347,9 @@ impl EventLoop {
         self.step_jobs();
         self.turns.refill(&mut self.effects);
         self.turns.start_waiting(now.unix_ms, &mut self.effects);
-        let sessions = self.turns.sessions();
-        self.approvals.end_lists(
-            |session, row| sessions.is_waiting(session, row.0),
-            &mut self.effects,
-        );
+        let turns = &self.turns;
+        self.approvals
+            .end_lists(|session, row| turns.is_waiting(session, row), &mut self.effects);
         self.outbox.release(now.mono);
         self.run_effects();
         if self.link.is_live() {

@@ -142,6 +142,7 @@ impl JournalIo {
             | Pending::Handed => true,
             Pending::SessionRows(_)
             | Pending::WaitingRows(_)
+            | Pending::ChangedMessage(..)
             | Pending::AgentChoice(..)
             | Pending::Project(..)
             | Pending::Conversations(..)

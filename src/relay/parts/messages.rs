@@ -35,6 +35,11 @@ pub struct MessageKey {
 }
 
 impl MessageKey {
+    /// Whether the message has an id in its chat.
+    pub fn is_known_by_id(self) -> bool {
+        self.id.is_some()
+    }
+
     /// Whether an edit changes what a message says.
     pub fn changes(self, known: &KnownMessage) -> bool {
         self.text != known.text
@@ -131,7 +136,7 @@ impl Messages {
         self.rows.insert(row, MessageRow { id, gist });
     }
 
-    /// What a row that waits is about, where nothing is known of it but its text: a handed-over item, or a message of an earlier process.
+    /// What a row that waits is about, where nothing is known of it but its text: a handed-over item.
     pub fn learn_gist(&mut self, row: InboxSeq, text: &str) {
         if self.rows.peek(&row).is_none() {
             let gist = Some(one_line(text, GIST_CHARS));

@@ -10,8 +10,8 @@ use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
-    AboutTurn, Accepting, Arrival, HeldMessage, Intent, NewMessage, OwnMessage, Place, QuestionResponse,
-    Task, Work,
+    AboutTurn, Accepting, Arrival, HeldMessage, Intent, MessageChange, NewMessage, OwnMessage, Place,
+    QuestionResponse, Task, Work,
 };
 use crate::relay::event_loop::{EventLoop, IN_A_ROW};
 use crate::relay::ops::{DurableOps, OpGroup};
@@ -361,10 +361,12 @@ impl EventLoop {
     pub fn act_on_message(&mut self, session: &SessionKey, place: Place, arrival: Arrival, row: InboxSeq) {
         match &arrival.intent {
             Intent::Empty => return,
-            Intent::Delete(event) => return self.apply_deletion(session, event),
-            // It ended when it was committed.
-            Intent::Refused { .. } => {}
+            // They ended when they were committed.
+            Intent::Delete(_) | Intent::Refused { .. } => {}
             _ => (self.messages).await_answer(row, arrival.message.kind, &arrival.chat, &arrival.facts),
+        }
+        if let Intent::Delete(event) = arrival.intent {
+            return self.change_message(session, MessageChange::Deletion(event));
         }
         let now_ms = self.clock.unix_ms();
         let event = (arrival.kind, arrival.command);
@@ -395,8 +397,14 @@ impl EventLoop {
             Intent::Edit(event) => {
                 self.learn_chat(&chat, &facts);
                 let key = self.messages.key(&event);
-                self.messages.edit_last(session, &author, key, message);
-                self.apply_edit(session, row, event, &author);
+                self.messages.edit_last(session, &author, key, message.clone());
+                let change = MessageChange::Edit {
+                    row,
+                    event,
+                    message,
+                    author,
+                };
+                self.change_message(session, change);
             }
             Intent::Wait { key, gist, steer } => {
                 self.messages.learn(key, session, row, Some(gist));

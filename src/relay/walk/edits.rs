@@ -3,14 +3,14 @@
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
 use crate::config::BusyMode;
-use crate::relay::effects::{NewMessage, OwnMessage};
+use crate::relay::effects::{MessageChange, NewMessage, OwnMessage};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
-use crate::relay::parts::messages::gist;
-use crate::relay::parts::turns::decode_line;
+use crate::relay::parts::messages::{MessageLine, gist};
+use crate::relay::parts::turns::{Turns, decode_line};
 use crate::session::{Admission, StopReason, TurnId};
-use crate::store::{InboxSeq, RowState};
+use crate::store::{Command, InboxRow, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
 use crate::words::ChatPhrase;
 
@@ -18,13 +18,61 @@ use crate::words::ChatPhrase;
 const MAX_LISTED: usize = 10;
 
 impl EventLoop {
-    /// An edit is committed. A message that waits, or whose agent does not run yet, is replaced; one that is being answered is
-    /// asked again as `sessions.busy_mode` says; one that was answered stays as it was.
-    pub fn apply_edit(
+    /// A message was edited or deleted. One that is not known may have come to an earlier process, and wait.
+    pub fn change_message(&mut self, session: &SessionKey, change: MessageChange) {
+        let key = self.messages.key(change.event());
+        let is_unknown = key.is_known_by_id() && self.messages.find(key).is_none();
+        if !is_unknown || !self.turns.sessions().has_unread(session) {
+            return self.apply_change(session, change);
+        }
+        if let MessageChange::Edit { row, .. } = change {
+            self.turns.answer_later(row);
+        }
+        let first = InboxSeq(0);
+        Turns::read_changed(session.clone(), first, Box::new(change), &mut self.effects);
+    }
+
+    /// Rows were read to find the message that was changed.
+    pub fn changed_message_read(
+        &mut self,
+        session: SessionKey,
+        rows: &[InboxRow],
+        has_more: bool,
+        change: Box<MessageChange>,
+    ) {
+        self.learn_rows(&session, rows);
+        let is_found = self.messages.find(self.messages.key(change.event())).is_some();
+        match rows.last() {
+            Some(last) if !is_found && has_more => {
+                Turns::read_changed(session, last.seq, change, &mut self.effects);
+            }
+            _ => self.apply_change(&session, *change),
+        }
+    }
+
+    /// Applies a change to a message that is known, if it is.
+    pub fn apply_change(&mut self, session: &SessionKey, change: MessageChange) {
+        match change {
+            MessageChange::Edit {
+                row,
+                event,
+                message,
+                author,
+            } => {
+                self.turns.answer_now(row);
+                self.apply_edit(session, row, (event, message), &author);
+            }
+            MessageChange::Deletion(event) => self.apply_deletion(session, &event),
+        }
+    }
+
+    /// An edit is committed. A message that waits gets its text and keeps its place; one whose agent does not run yet is replaced; one
+    /// that is being answered is asked again as `sessions.busy_mode` says; one that was answered stays as it was.
+    fn apply_edit(
         &mut self,
         session: &SessionKey,
         row: InboxSeq,
-        event: Box<MessageEvent>,
+        (event, message): (Box<MessageEvent>, MessageLine),
         author: &Author,
     ) {
         let key = self.messages.key(&event);
@@ -32,19 +80,19 @@ impl EventLoop {
         let Some(original) = known.filter(|known| key.changes(known)).map(|known| known.row) else {
             return self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         };
-        let waits = self.turns.sessions().is_waiting(session, original.0);
         let turn = self.turns.answering(session, original);
-        if !waits && turn.is_none() {
+        if turn.is_none() {
+            if self.turns.is_waiting(session, original) {
+                self.messages.learn(key, session, original, Some(gist(&event)));
+                self.effects.write(Command::SetLine {
+                    seq: original,
+                    kind: message.kind,
+                    line: message.line,
+                });
+            }
             return self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         }
         self.messages.learn(key, session, row, Some(gist(&event)));
-        if waits {
-            if !self.turns.replace_waiting(session, original, row) {
-                self.enqueue_committed(session, row);
-            }
-            self.approvals.row_replaced(original, row);
-            return self.end_row(original, RowState::Ignored, DurableOps::new(), None);
-        }
         if let Some(turn) = turn.filter(|turn| self.is_unshown(*turn, original) && self.turns.may_ask(*turn))
         {
             // A kill before both are committed loses neither.
@@ -65,7 +113,7 @@ impl EventLoop {
     }
 
     /// A message was deleted: it is withdrawn if its agent does not run yet.
-    pub fn apply_deletion(&mut self, session: &SessionKey, event: &MessageEvent) {
+    fn apply_deletion(&mut self, session: &SessionKey, event: &MessageEvent) {
         let known = self.messages.find(self.messages.key(event));
         if let Some(row) = known
             .filter(|known| known.session == *session)
@@ -78,7 +126,8 @@ impl EventLoop {
     /// Drops a message that waits, or whose agent does not run yet; one that runs or is over stays as it is. Returns whether it
     /// was dropped.
     pub fn drop_waiting(&mut self, session: &SessionKey, row: InboxSeq) -> bool {
-        if self.turns.sessions().is_waiting(session, row.0) {
+        // What is over is not known any more.
+        if self.messages.knows(row) && self.turns.is_waiting(session, row) {
             self.withdraw(session, row);
             self.end_row(row, RowState::Ignored, DurableOps::new(), None);
             return true;
@@ -168,16 +217,21 @@ impl EventLoop {
         let language = self.language(chat, facts);
         let about = self.sessions_about(session, (chat, facts), author);
         let sessions = self.turns.sessions();
+        let count: usize = about.iter().map(|session| sessions.waiting(session)).sum();
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        if count == 0 {
+            return Some(language.say(ChatPhrase::NothingWaits));
+        }
         let rows = about.iter().flat_map(|session| {
             let rows = sessions.rows(session).map(InboxSeq);
             rows.map(|row| (row, session.clone()))
         });
         let mut rows: Vec<(InboxSeq, SessionKey)> = rows.collect();
-        rows.sort_unstable_by_key(|(row, _)| *row);
         if rows.is_empty() {
-            return Some(language.say(ChatPhrase::NothingWaits));
+            // They are being read from the journal.
+            return Some(language.say(ChatPhrase::MessagesWait { count }));
         }
-        let count = u64::try_from(rows.len()).unwrap_or(u64::MAX);
+        rows.sort_unstable_by_key(|(row, _)| *row);
         let entry = |(row, session): (InboxSeq, SessionKey)| {
             let gist = self.messages.gist(row).filter(|gist| !gist.is_empty());
             QueueEntry {

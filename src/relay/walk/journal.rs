@@ -100,8 +100,11 @@ impl EventLoop {
                 self.outbox
                     .committed(OpsCommit::Token(token), ops, &mut self.effects);
             }
-            (Completion::Queued { rows, .. }, Pending::SessionRows(session)) => {
-                self.rows_refilled(session, &rows);
+            (Completion::Queued { rows, more, .. }, Pending::SessionRows(session)) => {
+                self.rows_refilled(session, &rows, &more);
+            }
+            (Completion::Queued { rows, more, .. }, Pending::ChangedMessage(session, change)) => {
+                self.changed_message_read(session, &rows, !more.is_empty(), change);
             }
             (Completion::Waiting { rows, .. }, Pending::WaitingRows(after)) => {
                 self.turns.reloaded(after, Some(&rows));
@@ -193,6 +196,8 @@ impl EventLoop {
             Pending::Quarantine(_) => self.frame_rejected(fault),
             Pending::SessionRows(session) => self.turns.refilled(session, None),
             Pending::WaitingRows(after) => self.turns.reloaded(after, None),
+            // What cannot be read is not known.
+            Pending::ChangedMessage(session, change) => self.apply_change(&session, *change),
             Pending::Ops(reply) => {
                 tracing::error!("dropped a message that the journal refused");
                 if let Some(token) = token {

@@ -46,7 +46,7 @@ impl EventLoop {
                     self.end_row(row.seq, RowState::Interrupted, DurableOps::new(), None);
                     Err(RepairError::NotAllowed(refusal))
                 } else {
-                    self.turns.run_again(row, now.unix_ms, &mut self.effects);
+                    self.run_again(row);
                     Ok(())
                 }
             }

@@ -16,7 +16,7 @@ use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::{Chats, KnownChat};
 use crate::relay::parts::handed::SubmitError;
-use crate::relay::parts::messages::{MessageKey, MessageLine};
+use crate::relay::parts::messages::{MessageKey, MessageLine, gist};
 use crate::relay::parts::slash_commands::{SlashCommand, SlashCommands};
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
@@ -195,26 +195,48 @@ impl EventLoop {
     }
 
     /// Rows of a session that wait were read, because they were not in memory.
-    pub fn rows_refilled(&mut self, session: SessionKey, rows: &[InboxRow]) {
+    pub fn rows_refilled(&mut self, session: SessionKey, rows: &[InboxRow], more: &[InboxSeq]) {
+        self.learn_rows(&session, rows);
+        self.turns.refilled(session, Some((rows, more)));
+    }
+
+    /// Learns what rows are that wait, for edits of them and for `/queue`: an earlier process may have taken them.
+    pub fn learn_rows(&mut self, session: &SessionKey, rows: &[InboxRow]) {
         for row in rows {
-            let is_known = self.messages.gist(row.seq).is_some();
-            let text = match row.kind {
-                InboxKind::Forward => decode_row(row, self.chats.labels()).map(|mut event| {
+            let is_known = self.messages.gist(row.seq).is_some() || self.turns.is_over(row.seq);
+            match row.kind {
+                InboxKind::Inbound | InboxKind::Forward => {
+                    if is_known && row.kind == InboxKind::Inbound {
+                        continue;
+                    }
+                    let Some(mut event) = decode_row(row, self.chats.labels()) else {
+                        continue;
+                    };
                     self.chats.name(&mut event);
                     self.note_awaited(row, &event);
-                    event.text().to_owned()
-                }),
-                InboxKind::Inbound if !is_known => {
-                    decode_row(row, self.chats.labels()).map(|event| event.text().to_owned())
+                    if !is_known {
+                        let key = self.messages.key(&event);
+                        self.messages.learn(key, session, row.seq, Some(gist(&event)));
+                    }
                 }
-                InboxKind::Handed if !is_known => Self::item_text(row),
-                InboxKind::Inbound | InboxKind::Handed | InboxKind::Job => None,
-            };
-            if let Some(text) = text.filter(|_| !is_known) {
-                self.messages.learn_gist(row.seq, &text);
+                InboxKind::Handed if !is_known => {
+                    if let Some(text) = Self::item_text(row) {
+                        self.messages.learn_gist(row.seq, &text);
+                    }
+                }
+                InboxKind::Handed | InboxKind::Job => {}
             }
         }
-        self.turns.refilled(session, Some(rows));
+    }
+
+    /// Runs a message again that had its turn, because that does no harm, or because somebody asked for it.
+    pub fn run_again(&mut self, row: &InboxRow) {
+        self.learn_rows(
+            &SessionKey::from_text(Arc::clone(&row.session)),
+            std::slice::from_ref(row),
+        );
+        let now_ms = self.clock.unix_ms();
+        self.turns.run_again(row, now_ms, &mut self.effects);
     }
 
     /// A row does not exist: somebody dropped it, or it had ended.
@@ -464,8 +486,7 @@ impl EventLoop {
                 let ops = self.plan_half_written(&half, None, session, known, group);
                 self.add_ops(ops, None);
             }
-            let now_ms = self.clock.unix_ms();
-            return self.turns.run_again(row, now_ms, &mut self.effects);
+            return self.run_again(row);
         }
         self.turns.count_interrupted();
         tracing::warn!(

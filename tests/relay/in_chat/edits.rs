@@ -111,6 +111,50 @@ async fn a_message_that_waits_is_replaced_by_its_edit_and_keeps_its_place() {
 }
 
 #[tokio::test]
+async fn messages_that_wait_only_in_the_journal_are_counted_edited_and_deleted_as_all_that_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |settings| {
+        settings.sessions.max_queue = 2;
+        settings.sessions.overflow_notice = None;
+    })
+    .await;
+    let waiting = [
+        ("2", "secnod"),
+        ("3", "third"),
+        ("4", "fuorth"),
+        ("5", "fifth"),
+        ("6", "sixth"),
+    ];
+    hold(&relay, &asked, &waiting).await;
+    change(&relay, "e2", "2", "second", "message_is_edit").await;
+    change(&relay, "e4", "4", "four", "message_is_edit").await;
+    change(&relay, "e4+", "4", "fourth", "message_is_edit").await;
+    change(&relay, "d5", "5", "", "message_is_deleted").await;
+    // The deletion comes again.
+    change(&relay, "d5+", "5", "", "message_is_deleted").await;
+    let sessions = relay.handle.sessions(1).await.unwrap();
+    assert_eq!(sessions.sessions[0].waiting, 4);
+    relay.deliver("a", "7", "/status").await;
+    relay.deliver("a", "8", "/queue").await;
+    let seen = relay
+        .seen("what waits", |seen| {
+            seen.ops.iter().any(|op| op.kind() == Some("prompt"))
+        })
+        .await;
+    assert!(seen.texts("a")[0].contains("4 messages"), "{:?}", seen.texts("a"));
+    let shown = seen.ops.iter().find(|op| op.kind() == Some("prompt")).unwrap();
+    assert!(text(shown).starts_with("4 messages wait."), "{}", text(shown));
+    asked.go_on.notify_one();
+    let status = relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(status.messages_waiting, 0);
+    assert_eq!(asked.texts(), ["hold", "second", "third", "fourth", "sixth"]);
+}
+
+#[tokio::test]
 async fn a_message_that_is_deleted_while_it_waits_never_runs() {
     let dir = tempfile::tempdir().unwrap();
     let asked: Arc<Asked> = Arc::default();
@@ -419,6 +463,55 @@ async fn after_a_restart_what_was_interrupted_can_be_retried_and_what_runs_then_
         .await;
     relay.stop().await;
     assert_eq!(asked.texts(), ["hold", "again", "hold", "hold", "and hold"]);
+}
+
+#[tokio::test]
+async fn what_waited_while_the_relay_restarted_is_edited_and_deleted_as_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let few = |settings: &mut Settings| {
+        settings.sessions.max_queue = 2;
+        settings.sessions.overflow_notice = None;
+    };
+    let relay = start(dir.path(), &asked, few).await;
+    // More than the relay reads at once.
+    let ids: Vec<String> = (2..=70).map(|id| id.to_string()).collect();
+    let text = |id: &str| match id {
+        "2" => "hold".to_owned(),
+        id => format!("text {id}"),
+    };
+    let waiting: Vec<(&str, String)> = ids.iter().map(|id| (id.as_str(), text(id))).collect();
+    let waiting: Vec<(&str, &str)> = waiting.iter().map(|(id, text)| (*id, text.as_str())).collect();
+    hold(&relay, &asked, &waiting).await;
+    relay.crash().await;
+    let relay = start(dir.path(), &asked, few).await;
+    for (id, text, mark) in [
+        ("3", "third", "message_is_edit"),
+        ("4", "", "message_is_deleted"),
+        ("68", "last but two", "message_is_edit"),
+        ("69", "", "message_is_deleted"),
+        ("1", "not any more", "message_is_edit"),
+        ("99", "never seen", "message_is_edit"),
+    ] {
+        change(&relay, &format!("change {id}"), id, text, mark).await;
+    }
+    eventually("what waited runs", async || asked.texts().len() == 2).await;
+    eventually("what waits", async || {
+        let sessions = relay.handle.sessions(1).await.unwrap();
+        sessions.sessions[0].waiting == 66
+    })
+    .await;
+    change(&relay, "change 70", "70", "last", "message_is_edit").await;
+    // The turn of the relay before may still be there.
+    asked.go_on.notify_waiters();
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    let mut expected = vec!["hold".to_owned(), "hold".to_owned(), "third".to_owned()];
+    expected.extend((5..=67).map(|id| format!("text {id}")));
+    expected.extend(["last but two", "last"].map(str::to_owned));
+    assert_eq!(asked.texts(), expected);
 }
 
 /// The message that a button sends.

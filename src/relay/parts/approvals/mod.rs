@@ -474,18 +474,6 @@ impl Approvals {
         }
     }
 
-    /// A message that waits was edited: what is listed of it is in another row now.
-    pub fn row_replaced(&mut self, old: InboxSeq, new: InboxSeq) {
-        let lists = self.waiting.values_mut();
-        let entries = lists.filter_map(|waiting| match &mut waiting.recipient {
-            Recipient::Queue(entries) => Some(entries),
-            Recipient::Agent { .. } | Recipient::Pairing(_) => None,
-        });
-        for entry in entries.flatten().filter(|entry| entry.row == old) {
-            entry.row = new;
-        }
-    }
-
     /// Withdraws the questions that were put to owners who are none any more.
     pub fn withdraw_from_owners(
         &mut self,

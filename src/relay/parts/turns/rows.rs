@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Loaded, RowWait, TurnOrigin, TurnPhase, Turns, Unread};
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::relay::effects::{Effects, Pending};
+use crate::relay::effects::{Effects, MessageChange, Pending};
 use crate::relay::ops::DurableOp;
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, TurnId};
@@ -28,9 +28,14 @@ impl Turns {
         overflowed
     }
 
-    /// A committed message takes the place of one that waits; `false` if it has to wait behind the others.
-    pub fn replace_waiting(&mut self, session: &SessionKey, old: InboxSeq, new: InboxSeq) -> bool {
-        self.sessions.replace(session, old.0, new.0)
+    /// Whether a committed message of the session waits, in memory or in the journal.
+    pub fn is_waiting(&self, session: &SessionKey, row: InboxSeq) -> bool {
+        !self.is_over(row) && self.sessions.is_waiting(session, row.0)
+    }
+
+    /// Whether a row is over, although the journal may not have written that yet; a command is never the agent's.
+    pub fn is_over(&self, row: InboxSeq) -> bool {
+        matches!(self.rows.get(&row), Some(RowWait::Ending | RowWait::Answering))
     }
 
     /// A message that waits will not run.
@@ -78,20 +83,15 @@ impl Turns {
         }
     }
 
-    /// Rows of a session that were read; `None` when the journal could not read them.
-    pub fn refilled(&mut self, session: SessionKey, rows: Option<&[InboxRow]>) {
-        match rows {
-            Some(rows) => {
-                let complete = rows.len() < ROWS_PER_READ as usize;
-                // One whose end the journal could not write yet is over all the same, and a command is never the agent's.
-                let is_over =
-                    |seq: &InboxSeq| matches!(self.rows.get(seq), Some(RowWait::Ending | RowWait::Answering));
-                let rows: Vec<i64> = rows
-                    .iter()
-                    .filter(|row| !is_over(&row.seq))
-                    .map(|row| row.seq.0)
-                    .collect();
-                self.sessions.refill(&session, rows, complete);
+    /// Rows of a session that were read, and those that wait behind them; `None` when the journal could not read them.
+    pub fn refilled(&mut self, session: SessionKey, read: Option<(&[InboxRow], &[InboxSeq])>) {
+        match read {
+            Some((rows, more)) => {
+                let rows = rows.iter().map(|row| row.seq);
+                let rows: Vec<i64> = rows.filter(|row| !self.is_over(*row)).map(|row| row.0).collect();
+                let waiting = || more.iter().filter(|row| !self.is_over(**row)).count();
+                let more = (!more.is_empty()).then(waiting);
+                self.sessions.refill(&session, Some((&rows, more)));
             }
             None => self.unread.push(Unread::Session(session)),
         }
@@ -261,7 +261,7 @@ impl Turns {
         for unread in std::mem::take(&mut self.unread) {
             match unread {
                 Unread::Row(seq) => effects.write(Command::Load { seq }),
-                Unread::Session(session) => self.sessions.refill(&session, [], false),
+                Unread::Session(session) => self.sessions.refill(&session, None),
                 Unread::Waiting(after) => self.sessions.reload([], Some(after.0)),
             }
         }
@@ -270,6 +270,31 @@ impl Turns {
     /// One of the relay's own commands is answered later: until then nobody takes its row for a waiting message.
     pub fn answer_later(&mut self, row: InboxSeq) {
         self.rows.insert(row, RowWait::Answering);
+    }
+
+    /// A row that was to be answered later is a message all the same.
+    pub fn answer_now(&mut self, row: InboxSeq) {
+        if matches!(self.rows.get(&row), Some(RowWait::Answering)) {
+            self.rows.remove(&row);
+        }
+    }
+
+    /// Asks for the rows of a session that wait behind this one, to find the message that was changed.
+    pub fn read_changed(
+        session: SessionKey,
+        after: InboxSeq,
+        change: Box<MessageChange>,
+        effects: &mut Effects,
+    ) {
+        let key = session.shared();
+        effects.request(Pending::ChangedMessage(session, change), |token| {
+            Command::NextQueued {
+                token,
+                session: key,
+                after,
+                limit: ROWS_PER_READ,
+            }
+        });
     }
 
     /// Ends a row: its outcome and its ops are one commit.

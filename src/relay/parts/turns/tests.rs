@@ -317,7 +317,7 @@ fn a_session_whose_rows_are_only_in_the_journal_is_read_from_there() {
     assert_eq!(effects.take_commands().0.len(), 1, "again");
     turns.answer_later(InboxSeq(6));
     let rows = [5, 6].map(|seq| row(seq, "s1", RowState::Queued));
-    turns.refilled(key("s1"), Some(&rows));
+    turns.refilled(key("s1"), Some((&rows, &[])));
     turns.start_waiting(NOW, &mut effects);
     assert_eq!(reads(&mut effects), (vec![5], 1));
     assert!(
@@ -326,6 +326,42 @@ fn a_session_whose_rows_are_only_in_the_journal_is_read_from_there() {
     );
     turns.refill(&mut effects);
     assert_eq!(effects.take_commands().0.len(), 0, "those were all");
+}
+
+#[test]
+fn rows_that_are_over_wait_no_more_and_a_short_page_is_not_the_last() {
+    let (mut turns, mut effects) = (turns(1), Effects::default());
+    turns.recover_waiting();
+    turns.refill(&mut effects);
+    let waiting = [5, 6, 7, 8].map(|seq| crate::store::WaitingRow {
+        seq: InboxSeq(seq),
+        session: "s1".into(),
+    });
+    turns.reloaded(InboxSeq(0), Some(&waiting));
+    turns.refill(&mut effects);
+    let rows = [5, 6].map(|seq| row(seq, "s1", RowState::Queued));
+    turns.answer_later(InboxSeq(9));
+    turns.refilled(key("s1"), Some((&rows, &[7, 8, 9].map(InboxSeq))));
+    let waits = |turns: &Turns| [5, 6, 7].map(|row| turns.is_waiting(&key("s1"), InboxSeq(row)));
+    let count = |turns: &Turns| turns.sessions().waiting(&key("s1"));
+    assert_eq!(
+        (count(&turns), waits(&turns)),
+        (4, [true; 3]),
+        "a command does not wait"
+    );
+    for row in [6, 7] {
+        turns.withdraw_waiting(&key("s1"), InboxSeq(row));
+        turns.end_row(InboxSeq(row), RowState::Ignored, &[], NOW, &mut effects);
+    }
+    assert_eq!((count(&turns), waits(&turns)), (2, [true, false, false]));
+    turns.start_waiting(NOW, &mut effects);
+    effects.take_commands();
+    turns.refill(&mut effects);
+    assert_eq!(effects.take_commands().0.len(), 1, "the others are read");
+    let rows = [7, 8].map(|seq| row(seq, "s1", RowState::Queued));
+    turns.refilled(key("s1"), Some((&rows, &[])));
+    assert_eq!(turns.sessions().rows(&key("s1")).collect::<Vec<_>>(), [8]);
+    assert_eq!(count(&turns), 1);
 }
 
 #[test]
