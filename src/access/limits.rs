@@ -76,6 +76,30 @@ impl Reactions {
     }
 }
 
+/// When a message came, and when it was written.
+#[derive(Debug, Clone, Copy)]
+pub struct MessageTime {
+    /// Unix milliseconds.
+    pub now_ms: i64,
+    /// Unix milliseconds, where that is known.
+    pub written_ms: Option<i64>,
+}
+
+impl MessageTime {
+    /// The time that the limit of a minute is about: what waited while nobody took it counts in the minute in which it was written.
+    fn minute_ms(self) -> i64 {
+        let is_late = |written_ms: &i64| self.now_ms.saturating_sub(*written_ms) > MINUTE_MS;
+        self.written_ms.filter(is_late).unwrap_or(self.now_ms)
+    }
+}
+
+impl From<i64> for MessageTime {
+    fn from(now_ms: i64) -> Self {
+        let written_ms = None;
+        Self { now_ms, written_ms }
+    }
+}
+
 /// Why somebody must wait, and what to write to them, once per window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exceeded {
@@ -147,12 +171,15 @@ impl Limits {
         person: &PersonId,
         role: Role,
         (kind, chat): (EventKind, &str),
-        now_ms: i64,
+        time: impl Into<MessageTime>,
     ) -> Option<Exceeded> {
+        let time: MessageTime = time.into();
+        let now_ms = time.now_ms;
         let limit = |limit: &Option<ByRole>| limit.as_ref().and_then(|limit| limit.of(role));
         let per_minute = limit(&self.settings.per_user_per_minute);
         let state = self.state(person);
         state.roll(now_ms);
+        state.roll_minute(time.minute_ms());
         match kind {
             // Whoever has written too much can still stop it, and answer what is asked.
             EventKind::Stop | EventKind::Press | EventKind::TypedAnswer => return None,
@@ -323,11 +350,15 @@ impl PersonState {
         is_new.then_some(PAUSED[usize::from(role != Role::Guest)])
     }
 
-    /// Begins a new minute or day when the last is over.
-    fn roll(&mut self, now_ms: i64) {
-        if !(0..MINUTE_MS).contains(&now_ms.saturating_sub(self.minute)) {
-            (self.minute, self.in_minute, self.minute_notified) = (now_ms, 0, false);
+    /// Begins a new minute when this is in another one.
+    fn roll_minute(&mut self, at_ms: i64) {
+        if !(0..MINUTE_MS).contains(&at_ms.saturating_sub(self.minute)) {
+            (self.minute, self.in_minute, self.minute_notified) = (at_ms, 0, false);
         }
+    }
+
+    /// Begins a new day when the last is over.
+    fn roll(&mut self, now_ms: i64) {
         let day = now_ms.div_euclid(DAY_MS);
         if self.day != day {
             (self.day, self.turns, self.tokens, self.day_notified) = (day, 0, 0, false);

@@ -28,7 +28,7 @@ pub use author::Author;
 pub use gate::{EventKind, Gate, Reason, StoredRow, Verdict};
 pub use identity::PersonId;
 pub use jobs::{JobAction, JobMaker, JobOwner};
-pub use limits::{Exceeded, Limits};
+pub use limits::{Exceeded, Limits, MessageTime};
 pub(crate) use pairing::has_code_form;
 pub use pairing::{
     CODE_LIFETIME_MS, KeptMessage, MAX_PENDING, PairingRequest, PairingStep, Pairings, PendingPairing,

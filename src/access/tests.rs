@@ -782,6 +782,41 @@ fn a_limit_is_told_once_per_window() {
 }
 
 #[test]
+fn what_waited_counts_in_the_minute_in_which_it_was_written() {
+    let refused = |written: &dyn Fn(i64) -> Option<i64>| {
+        let mut limits = limits(json!({"per_user_per_minute": 20}));
+        let came = |number: &i64| {
+            let time = MessageTime {
+                now_ms: NOW + number,
+                written_ms: written(*number),
+            };
+            let exceeded = limits.check(&person("ann"), Role::Owner, (EventKind::Message, "C1"), time);
+            exceeded.is_some()
+        };
+        (0..30).filter(came).count()
+    };
+    let minute = 60_000;
+    assert_eq!(refused(&|_| None), 10);
+    assert_eq!(refused(&|number| Some(NOW - (31 - number) * 20 * minute)), 0);
+    assert_eq!(
+        refused(&|number| Some(NOW - 100 * minute + number)),
+        10,
+        "all in one minute"
+    );
+    assert_eq!(
+        refused(&|number| Some(NOW - minute + number)),
+        10,
+        "the last minute"
+    );
+    assert_eq!(
+        refused(&|_| Some(NOW + 100 * minute)),
+        10,
+        "a clock that is ahead"
+    );
+    assert_eq!(refused(&|_| Some(i64::MIN)), 10);
+}
+
+#[test]
 fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
     let mut limits = limits(json!({}));
     let bot = person("bot");

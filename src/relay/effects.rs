@@ -311,6 +311,8 @@ pub(super) enum Place {
     Turn(TurnId),
     /// The end of the queue, behind the turn that ran when the work came.
     Queue(Option<TurnId>),
+    /// Before the turn of its session that has not begun: it may change the message of that.
+    Change,
     /// None: the work is no turn.
     None,
 }
@@ -416,6 +418,8 @@ pub(super) struct Arrival {
     pub(super) command: Option<&'static str>,
     /// What the rules said when it came; limits are looked at once it is committed.
     pub(super) verdict: Verdict,
+    /// When it was written, in Unix milliseconds, where that is known.
+    pub(super) written_ms: Option<i64>,
     /// As it came.
     pub(super) message: MessageLine,
     /// Set if it came in no frame.

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::decode::{DecodeError, Object, object_parts};
 use super::scalar::{self, Loose, Scalar};
+use super::source::Platform;
 use super::source::{SessionSource, SourceParts, id_field};
 
 /// The kind of a message; unknown kinds are text.
@@ -96,6 +97,9 @@ pub struct MessageEvent {
     /// Whether it says that a message was deleted.
     #[serde(skip)]
     pub is_deleted: bool,
+    /// When it was written, in Unix seconds, if its frame says that.
+    #[serde(skip)]
+    pub written_at: Option<i64>,
 }
 
 impl MessageEvent {
@@ -117,6 +121,25 @@ impl MessageEvent {
     /// The text, empty when there is none.
     pub fn text(&self) -> &str {
         self.text.as_ref().map_or("", Scalar::as_str)
+    }
+
+    /// When it was written, in Unix milliseconds, if its frame or its id says that.
+    pub fn written_ms(&self) -> Option<i64> {
+        /// The milliseconds that Discord counts from.
+        const DISCORD_EPOCH_MS: u64 = 1_420_070_400_000;
+        let seconds = match (self.written_at, &self.source.platform) {
+            (Some(written_at), _) => written_at,
+            (None, platform) if *platform == Platform::DISCORD => {
+                let id: u64 = self.message_id.as_ref()?.as_str().parse().ok()?;
+                return i64::try_from((id >> 22) + DISCORD_EPOCH_MS).ok();
+            }
+            (None, platform) if *platform == Platform::SLACK => {
+                let (seconds, _) = self.message_id.as_ref()?.as_str().split_once('.')?;
+                seconds.parse().ok()?
+            }
+            (None, _) => return None,
+        };
+        seconds.checked_mul(1000)
     }
 }
 
@@ -203,6 +226,7 @@ impl EventParts {
                 _ => None,
             },
             metadata: Map::new(),
+            written_at: None,
         }))
     }
 }
@@ -262,6 +286,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn ids_of_discord_and_slack_say_when_a_message_was_written() {
+        let written = |platform: &str, id: &str| {
+            let event = json!({"source": {"platform": platform}, "message_id": id});
+            MessageEvent::from_value(&event).unwrap().written_ms()
+        };
+        assert_eq!(written("discord", "175928847299117063"), Some(1_462_015_105_796));
+        assert_eq!(written("slack", "1700000000.123456"), Some(1_700_000_000_000));
+        for (platform, id) in [
+            ("telegram", "175928847299117063"),
+            ("discord", "m1"),
+            ("discord", "-5"),
+            ("slack", "m1"),
+            ("slack", "9223372036854775807.1"),
+            ("slack", ""),
+        ] {
+            assert_eq!(written(platform, id), None, "{platform} {id}");
+        }
+    }
 
     #[test]
     fn a_message_without_anything_to_act_on_is_empty() {

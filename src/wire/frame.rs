@@ -155,6 +155,7 @@ object_parts! {
         chat_id: Loose = "chat_id",
         descriptor: Value = "descriptor",
         forward: Option<Value> = "forward" => Some,
+        written_at: Loose = "writtenAt",
     }
 }
 
@@ -180,7 +181,11 @@ impl FrameParts {
                     Object::<Box<EventParts>>::assemble,
                 );
                 return match event {
-                    Ok(event) => Ok(ConnectorFrame::Inbound { event, buffer_id }),
+                    Ok(mut event) => {
+                        let written_at = self.written_at.into_scalar();
+                        event.written_at = written_at.and_then(|seconds| seconds.as_str().parse().ok());
+                        Ok(ConnectorFrame::Inbound { event, buffer_id })
+                    }
                     Err(error) => Err(undecodable(kind, buffer_id, error)),
                 };
             }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::access::{
-    Author, EventKind, KeptMessage, PairingRequest, PendingPairing, PersonId, Reason, Verdict,
+    Author, EventKind, KeptMessage, MessageTime, PairingRequest, PendingPairing, PersonId, Reason, Verdict,
 };
 use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
 use crate::config::BusyMode;
@@ -243,13 +243,15 @@ impl EventLoop {
             (None, command) => event_kind(inbox_kind, command.as_ref()),
         };
         let verdict = self.access.decide(&author, kind);
+        // An edit is written now.
+        let written_ms = event.written_ms().filter(|_| !event.is_edit);
         let (chat, facts) = (
             Arc::new(ChatId::from_source(&event.source)),
             Arc::new(ChatFacts::from_source(&event.source)),
         );
         let name = command.as_ref().map(SlashCommand::name);
         let (place, intent) = if event.is_deleted {
-            (Place::None, Intent::Delete(event))
+            (self.turns.await_change(session), Intent::Delete(event))
         } else if inbox_kind == InboxKind::Inbound && event.is_empty() {
             // An interaction is something to act on by itself.
             self.note_empty(event.source.platform.as_str());
@@ -290,6 +292,7 @@ impl EventLoop {
             kind,
             command: name,
             verdict,
+            written_ms,
             message: MessageLine {
                 kind: inbox_kind,
                 line: Arc::clone(line),
@@ -327,7 +330,7 @@ impl EventLoop {
             return (Place::None, Intent::Command { command, about });
         }
         if is_change {
-            return (Place::None, Intent::Edit(event));
+            return (self.turns.await_change(session), Intent::Edit(event));
         }
         let key = self.messages.key(&event);
         let admission = self.turns.admit(session);
@@ -359,6 +362,9 @@ impl EventLoop {
 
     /// The journal has a message, and it is acknowledged: act on it, unless it exceeds a limit.
     pub fn act_on_message(&mut self, session: &SessionKey, place: Place, arrival: Arrival, row: InboxSeq) {
+        if place == Place::Change {
+            self.turns.release(session, place);
+        }
         match &arrival.intent {
             Intent::Empty => return,
             // They ended when they were committed.
@@ -370,7 +376,11 @@ impl EventLoop {
         }
         let now_ms = self.clock.unix_ms();
         let event = (arrival.kind, arrival.command);
-        let (verdict, notice) = self.access.admit(&arrival.author, event, arrival.verdict, now_ms);
+        let time = MessageTime {
+            now_ms,
+            written_ms: arrival.written_ms,
+        };
+        let (verdict, notice) = self.access.admit(&arrival.author, event, arrival.verdict, time);
         if !verdict.allowed {
             return self.refuse_message(session, place, arrival, (verdict, notice), row);
         }
@@ -411,7 +421,7 @@ impl EventLoop {
                 self.learn_chat(&chat, &facts);
                 let behind = match place {
                     Place::Queue(behind) => behind,
-                    Place::Turn(_) | Place::None => None,
+                    Place::Turn(_) | Place::Change | Place::None => None,
                 };
                 if let (Some(turn), Some(event)) = (behind, steer)
                     && self.steer(session, turn, *event)
@@ -500,7 +510,7 @@ impl EventLoop {
                 let notice = notice.map(str::to_owned);
                 self.end_unstarted(turn, row, RowState::Ignored, "", notice);
             }
-            (_, Place::Queue(_) | Place::None) => {
+            (_, Place::Queue(_) | Place::Change | Place::None) => {
                 self.turns.release(session, place);
                 if notice.is_some() {
                     self.answer_privately(&chat, &facts);

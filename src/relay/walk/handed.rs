@@ -315,7 +315,7 @@ impl EventLoop {
                 let now_ms = self.clock.unix_ms();
                 self.turns.start_stored(turn, row, now_ms, &mut self.effects);
             }
-            (Some(row), Place::Queue(_) | Place::None) => {
+            (Some(row), Place::Queue(_) | Place::Change | Place::None) => {
                 self.messages.learn_gist(row, &item.payload.text);
                 self.turns.enqueue(session, row);
                 if item.wake {

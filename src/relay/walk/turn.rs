@@ -67,7 +67,7 @@ impl EventLoop {
             Work::Message(_, arrival) => self.act_on_message(&session, place, arrival, row),
             Work::Job(_) => match place {
                 Place::Turn(turn) => self.prepare_turn(turn, row),
-                Place::Queue(_) | Place::None => {
+                Place::Queue(_) | Place::Change | Place::None => {
                     self.turns.enqueue(&session, row);
                 }
             },

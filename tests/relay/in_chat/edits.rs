@@ -315,6 +315,47 @@ async fn a_message_whose_agent_does_not_run_yet_is_replaced_by_its_edit() {
 }
 
 #[tokio::test]
+async fn messages_in_known_chats_that_come_with_their_edit_run_once_and_with_their_deletion_never() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |_| {}).await;
+    let chats = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+    for chat in chats {
+        relay.deliver(chat, "1", "known").await;
+        relay.replies(chat, 1).await;
+    }
+    let events = |ids: [&str; 2], texts: [&str; 2], mark: Option<&str>| {
+        let mut events = Vec::new();
+        for chat in chats {
+            for (id, text) in ids.iter().zip(texts) {
+                let mut event = event(chat, id, text);
+                if let Some(mark) = mark {
+                    event[mark] = json!(true);
+                }
+                events.push((format!("{chat}{id}{mark:?}{text}"), event));
+            }
+        }
+        events
+    };
+    let mut all = events(["2", "3"], ["secnod", "thrid"], None);
+    all.extend(events(["2", "3"], ["second", "third"], Some("message_is_edit")));
+    all.extend(events(["4", "5"], ["fourth", "fifth"], None));
+    all.extend(events(["4", "5"], ["", ""], Some("message_is_deleted")));
+    at_once(&relay, all.iter().map(|(id, event)| (id.as_str(), event.clone()))).await;
+    for chat in chats {
+        assert_eq!(relay.replies(chat, 3).await[1..], ["echo: second", "echo: third"]);
+    }
+    let mut gone = event("a", "7", "");
+    gone["message_is_deleted"] = json!(true);
+    at_once(&relay, [("m7", event("a", "7", "seventh")), ("d7", gone)]).await;
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts().len(), 3 * chats.len(), "{:?}", asked.texts());
+}
+
+#[tokio::test]
 async fn a_message_that_is_deleted_before_its_agent_runs_never_runs() {
     let dir = tempfile::tempdir().unwrap();
     let asked: Arc<Asked> = Arc::default();

@@ -106,6 +106,8 @@ pub struct IncomingMessage {
     pub chat_id: i64,
     /// The message's id; 0 if it has none yet.
     pub message_id: i64,
+    /// When it was written: Unix seconds.
+    pub written_at: Option<i64>,
     /// The author: a person, or the chat that somebody writes as.
     pub sender: Option<i64>,
     /// The album that the message is an item of.
@@ -135,7 +137,13 @@ impl Incoming {
     pub fn to_line(&self) -> Option<String> {
         let buffer_id = self.update_id.to_string();
         let frame = match &self.meaning {
-            UpdateMeaning::Message(message) => frame(&message.event, &buffer_id),
+            UpdateMeaning::Message(message) => {
+                let mut frame = frame(&message.event, &buffer_id);
+                if let Some(written_at) = message.written_at {
+                    frame["writtenAt"] = written_at.into();
+                }
+                frame
+            }
             UpdateMeaning::Press {
                 event: Some(event), ..
             } => frame(event, &buffer_id),
@@ -303,6 +311,7 @@ impl BatchReader<'_> {
             event,
             chat_id: reading.chat_id,
             message_id: reading.message_id,
+            written_at: field::integer(message, "date"),
             sender: reading.sender.id,
             album,
             is_relevant: judged.is_ok(),

@@ -18,7 +18,7 @@ use smol_str::SmolStr;
 
 use crate::access::{
     AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, JobMaker, Limits,
-    PendingPairing, PersonId, Reason, Role, StoredRow, Verdict,
+    MessageTime, PendingPairing, PersonId, Reason, Role, StoredRow, Verdict,
 };
 use crate::adapter::ChatId;
 use crate::config::{AliasFiles, Settings};
@@ -161,8 +161,9 @@ impl AccessControl {
         author: &Author,
         (kind, command): (EventKind, Option<&'static str>),
         mut verdict: Verdict,
-        now_ms: i64,
+        time: impl Into<MessageTime>,
     ) -> (Verdict, Option<&'static str>) {
+        let time: MessageTime = time.into();
         for person in author.known_as() {
             self.gate.saw(person);
         }
@@ -173,7 +174,7 @@ impl AccessControl {
         }
         if verdict.allowed
             && self.gate.has_section()
-            && let Some(exceeded) = self.exceeded(author, verdict.role, kind, now_ms)
+            && let Some(exceeded) = self.exceeded(author, verdict.role, kind, time)
         {
             (verdict.allowed, verdict.reason) = (false, exceeded.reason);
             notice = exceeded.notice;
@@ -183,7 +184,7 @@ impl AccessControl {
         if is_command
             && !verdict.allowed
             && verdict.reason == Reason::Role
-            && let Some(exceeded) = self.exceeded(author, verdict.role, EventKind::Command, now_ms)
+            && let Some(exceeded) = self.exceeded(author, verdict.role, EventKind::Command, time)
         {
             verdict.reason = exceeded.reason;
             notice = exceeded.notice;
@@ -193,7 +194,7 @@ impl AccessControl {
             EventKind::Message | EventKind::Interaction if verdict.allowed => self.count(verdict),
             _ => {
                 self.count(verdict);
-                self.write_decision(author, (event_name(kind), command), verdict, None, now_ms);
+                self.write_decision(author, (event_name(kind), command), verdict, None, time.now_ms);
             }
         }
         (verdict, notice)
@@ -204,12 +205,12 @@ impl AccessControl {
         author: &Author,
         role: Option<Role>,
         kind: EventKind,
-        now_ms: i64,
+        time: MessageTime,
     ) -> Option<Exceeded> {
         let is_message = matches!(kind, EventKind::Message | EventKind::Interaction);
         let bot = is_message.then(|| self.limits.check_bot(author)).flatten();
         let person = self.limits.person(author);
-        bot.or_else(|| self.limits.check(&person?, role?, (kind, author.chat()), now_ms))
+        bot.or_else(|| self.limits.check(&person?, role?, (kind, author.chat()), time))
     }
 
     /// A turn is about to begin with this agent, whatever its task: whether its author may do that now. The rules may have

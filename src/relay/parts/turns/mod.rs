@@ -21,7 +21,8 @@ mod lookup;
 mod rows;
 mod running;
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -227,6 +228,8 @@ pub struct Turns {
     by_task: IdMap<tokio::task::Id, TurnId>,
     /// Turns whose message is committed, and that are prepared next.
     committed: VecDeque<(TurnId, InboxSeq)>,
+    /// Edits and deletions that are being committed, by session.
+    changes: HashMap<SessionKey, usize>,
     /// Turns that answer inline, and run next.
     inline: VecDeque<(TurnId, InlineTask, tracing::Span)>,
     /// Turns that ended inline.
@@ -271,6 +274,7 @@ impl Turns {
             committed: VecDeque::new(),
             inline: VecDeque::new(),
             ended_inline: VecDeque::new(),
+            changes: HashMap::new(),
             idle_tasks: Vec::new(),
             idle_channels: Vec::new(),
             requests,
@@ -348,8 +352,22 @@ impl Turns {
                 self.sessions.cancel_admission(session, turn);
             }
             Place::Queue(_) => self.sessions.cancel_waiting(session),
+            Place::Change => {
+                if let Entry::Occupied(mut changes) = self.changes.entry(session.clone()) {
+                    *changes.get_mut() -= 1;
+                    if *changes.get() == 0 {
+                        changes.remove();
+                    }
+                }
+            }
             Place::None => {}
         }
+    }
+
+    /// An edit or a deletion comes: the turn of its session that has not begun is not prepared before it is applied.
+    pub fn await_change(&mut self, session: &SessionKey) -> Place {
+        *self.changes.entry(session.clone()).or_default() += 1;
+        Place::Change
     }
 
     /// The row of a turn was read back: its task, and where it belongs.
@@ -376,14 +394,31 @@ impl Turns {
         Some((Arc::clone(&live.origin), live.task.as_mut()?))
     }
 
-    /// The message of a turn is committed.
+    /// The message of a turn is committed: it is prepared once the changes that came with it are applied.
     pub fn note_committed(&mut self, turn: TurnId, row: InboxSeq) {
-        self.committed.push_back((turn, row));
+        if let Some(live) = self.live.get_mut(&turn) {
+            live.state = TurnPhase::Preparing(row);
+            self.committed.push_back((turn, row));
+        }
     }
 
-    /// The next turn that can be prepared.
+    /// The next turn that can be prepared, unless a change of its message has ended it or given it another row.
     pub fn next_committed(&mut self) -> Option<(TurnId, InboxSeq)> {
-        self.committed.pop_front()
+        loop {
+            let is_free = |(turn, _): &(TurnId, InboxSeq)| {
+                let live = self.live.get(turn);
+                live.is_none_or(|live| !self.changes.contains_key(&live.origin.session))
+            };
+            let next = match self.changes.is_empty() {
+                true => 0,
+                false => self.committed.iter().position(is_free)?,
+            };
+            let (turn, row) = self.committed.remove(next)?;
+            let live = self.live.get(&turn);
+            if live.is_some_and(|live| matches!(live.state, TurnPhase::Preparing(of) if of == row)) {
+                return Some((turn, row));
+            }
+        }
     }
 
     /// A turn that is being prepared: its row, where it belongs, and its task.

@@ -276,6 +276,31 @@ fn one_update_that_cannot_be_read_does_not_hurt_its_neighbours() {
 }
 
 #[test]
+fn a_frame_says_when_its_message_was_written() {
+    let dated = private(json!({ "text": "a", "date": 1_700_000_000, "edit_date": 1_700_000_100 }));
+    for (update, written) in [
+        (
+            json!({ "update_id": 1, "message": dated }),
+            Some(1_700_000_000_000),
+        ),
+        (
+            json!({ "update_id": 1, "edited_message": dated }),
+            Some(1_700_000_000_000),
+        ),
+        (
+            json!({ "update_id": 1, "message": private(json!({ "text": "a", "date": "x" })) }),
+            None,
+        ),
+    ] {
+        let line = read(&json!([update]))[0].to_line().unwrap();
+        let Ok(ConnectorFrame::Inbound { event, .. }) = ConnectorFrame::decode(line.as_bytes()) else {
+            panic!("{line}")
+        };
+        assert_eq!(event.written_ms(), written, "{line}");
+    }
+}
+
+#[test]
 fn what_is_kept_of_an_unreadable_update_is_bounded() {
     let update = json!([{ "update_id": 1, "message": { "text": "ä".repeat(200_000) } }]);
     let line = read(&update)[0].to_line().unwrap();
