@@ -320,6 +320,17 @@ fn paths_are_relative_to_the_file() {
 }
 
 #[test]
+fn a_certificate_that_cannot_be_used_counts_as_missing() {
+    let home = TestHome::new().file("relay.yaml", "tls: {ca_file: nowhere.pem}\n");
+    let error = home.load().check_names().unwrap_err().to_string();
+    let file = home.path("nowhere.pem").display().to_string();
+    assert!(
+        error.contains("`tls`: cannot read the ca_file") && error.contains(&file),
+        "{error}"
+    );
+}
+
+#[test]
 fn policies_override_hermes() {
     let home = TestHome::new()
         .env("GATEWAY_RELAY_PLATFORMS", "discord,slack")
