@@ -531,7 +531,11 @@ impl Facts<'_> {
             }
             Some(How::Panicked) | None => {}
         }
-        if was_cut && is_stored && last == Some(How::Dropped) {
+        let last_agent = runs.last().map(|(_, run)| &run.agent);
+        let is_repeated = last_agent.is_some_and(|agent| self.walk.plan.repeatable.contains(agent));
+        // What is to run again can be stopped before it does.
+        let is_stopped_before = is_repeated && was_stopped;
+        if was_cut && is_stored && last == Some(How::Dropped) && !is_stopped_before {
             let told = self
                 .walk
                 .seen
