@@ -313,6 +313,8 @@ impl OpenQuestion {
     /// The message that reminds of it, if somebody can have seen it.
     pub(super) fn reminder(&self, now: Duration) -> Option<PromptOp> {
         let left = self.deadline?.saturating_sub(now);
+        // It is a little late: to the nearest second.
+        let left = Duration::from_secs(left.saturating_add(Duration::from_millis(500)).as_secs().max(1));
         let is_visible = !matches!(self.showing, Visibility::Sending);
         is_visible.then(|| {
             let language = self.target.builder.language;

@@ -207,6 +207,34 @@ fn people_are_reminded_once_at_half_of_the_time_of_a_question_that_they_can_see(
 }
 
 #[test]
+fn a_reminder_says_how_much_time_is_left_to_the_nearest_second() {
+    let adapter = on(Some(&descriptor(&["send", "prompt"])));
+    for (timeout, late_ms, left) in [
+        (4, 0, "2 s"),
+        (4, 1, "2 s"),
+        (4, 499, "2 s"),
+        (4, 501, "1 s"),
+        (2, 999, "1 s"),
+        (300, 3, "2 min 30 s"),
+        (3, 0, "2 s"),
+    ] {
+        let settings = PromptSettings {
+            timeout_secs: timeout,
+            ..PromptSettings::default()
+        };
+        let mut prompts = Prompts::new(settings, NONCE, 0);
+        let opened = prompts.open(request(1, "dm"), &adapter, secs(0)).unwrap();
+        prompts.op_finished(&opened.prompt, &applied("q1"), secs(0));
+        let now = secs(timeout) / 2 + Duration::from_millis(late_ms);
+        let reminders = prompts.remind(now);
+        let Action::Send { content, .. } = &reminders[0].action else {
+            panic!("{reminders:?}")
+        };
+        assert!(content.contains(&format!("another {left}")), "{content}");
+    }
+}
+
+#[test]
 fn a_press_decides_once_and_the_message_shows_it() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
