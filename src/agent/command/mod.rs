@@ -356,7 +356,7 @@ pub struct CommandSettings {
     pub input: CommandInput,
     /// What it writes to standard output.
     pub output: CommandOutput,
-    /// Timeout of a turn in seconds; 0 for none.
+    /// Timeout of a turn in seconds; 0 for none. Waiting for a person's answer does not count.
     pub timeout_secs: u64,
     /// Idle timeout in seconds; 0 for none. Waiting for a person's answer does not count.
     pub idle_timeout_secs: u64,

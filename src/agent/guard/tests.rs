@@ -59,6 +59,19 @@ impl Scripted {
                 let answer = turn.approver.ask(question()).await;
                 turn.events.text(format!("{answer:?}")).await;
             }
+            "ask twice" => {
+                for _ in 0..2 {
+                    tokio::time::sleep(Duration::from_secs(4)).await;
+                    let later = async {
+                        tokio::time::sleep(Duration::from_secs(30)).await;
+                        turn.approver.ask(question()).await
+                    };
+                    // Both are open for half a minute.
+                    let (first, second) = tokio::join!(turn.approver.ask(question()), later);
+                    turn.events.text(format!("{first:?} {second:?}")).await;
+                    tokio::time::sleep(Duration::from_secs(4)).await;
+                }
+            }
             "hold" => {
                 self.held.lock().unwrap().push(turn.events.clone());
                 for _ in 0..50 {
@@ -213,6 +226,21 @@ async fn time_ends_a_turn_that_hangs_and_one_that_goes_on() {
 async fn waiting_for_an_answer_is_not_silence() {
     let (reply, end) = run(&timed(scripted(&["ask"]), None, Some(10))).await;
     assert_eq!((reply.as_str(), end), ("Chosen(\"yes\")", TurnEnd::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_an_answer_is_not_the_agents_time() {
+    for (wall, is_enough) in [(17, true), (15, false)] {
+        for idle in [None, Some(10)] {
+            let start = tokio::time::Instant::now();
+            let (reply, end) = run(&timed(scripted(&["ask twice"]), Some(wall), idle)).await;
+            assert_eq!(reply.matches("yes").count(), 4, "{wall} s");
+            assert_eq!(end == TurnEnd::Completed, is_enough, "{wall} s: {end:?}");
+            // It works for 16 s and waits for three minutes.
+            let took = start.elapsed().as_secs();
+            assert_eq!(took, 180 + wall.min(16), "{wall} s");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

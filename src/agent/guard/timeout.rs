@@ -1,12 +1,12 @@
 //! Ends turns that take too long or are silent too long.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::delegate;
@@ -15,12 +15,12 @@ use crate::agent::{
     TurnEnd,
 };
 
-/// Time limits of a turn.
+/// Time limits of a turn. Waiting for a person's answer does not count: a question has a timeout of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeLimits {
     /// Maximum duration.
     pub wall: Option<Duration>,
-    /// Maximum time without an event. Waiting for a person's answer does not count.
+    /// Maximum time without an event.
     pub idle: Option<Duration>,
     /// Time to stop after a limit was reached; then the turn is dropped.
     pub grace: Duration,
@@ -74,7 +74,7 @@ impl TurnTimeout {
                 biased;
                 // Whoever stopped the turn applies a timeout of its own.
                 () = turn.cancel.cancelled() => std::future::pending().await,
-                limit = wall(self.limits.wall) => Limit::Wall(limit),
+                limit = activity.wall(self.limits.wall) => Limit::Wall(limit),
                 limit = activity.idle(self.limits.idle) => Limit::Idle(limit),
             }
         };
@@ -161,42 +161,96 @@ pub(super) fn display(time: Duration) -> String {
     }
 }
 
-async fn wall(limit: Option<Duration>) -> Duration {
-    match limit {
-        Some(limit) => {
-            sleep(limit).await;
-            limit
-        }
-        None => std::future::pending().await,
-    }
+/// What the agent does, and whether it waits for a person.
+struct Activity {
+    state: Mutex<ActivityState>,
+    /// The last open question has ended.
+    resumed: Notify,
 }
 
-/// Time of the last event, and the number of open questions.
-struct Activity(Mutex<(Instant, usize)>);
+struct ActivityState {
+    /// Time of the last event.
+    last: Instant,
+    /// Number of open questions.
+    questions: usize,
+    /// Since when there is one.
+    asked: Instant,
+    /// When the turn began, later by the time that it waited for people.
+    begun: Instant,
+}
 
 impl Activity {
     fn new() -> Self {
-        Self(Mutex::new((Instant::now(), 0)))
+        let now = Instant::now();
+        Self {
+            state: Mutex::new(ActivityState {
+                last: now,
+                questions: 0,
+                asked: now,
+                begun: now,
+            }),
+            resumed: Notify::new(),
+        }
     }
 
-    fn note(&self, questions: isize) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 = Instant::now();
-        state.1 = state.1.saturating_add_signed(questions);
+    fn state(&self) -> MutexGuard<'_, ActivityState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Something happened.
+    fn note(&self) {
+        self.state().last = Instant::now();
+    }
+
+    /// A question is open.
+    fn question_opened(&self) {
+        self.note();
+        let mut state = self.state();
+        if state.questions == 0 {
+            state.asked = state.last;
+        }
+        state.questions += 1;
+    }
+
+    /// A question has ended.
+    fn question_ended(&self) {
+        self.note();
+        let mut state = self.state();
+        state.questions = state.questions.saturating_sub(1);
+        if state.questions == 0 {
+            let waited = state.last.duration_since(state.asked);
+            state.begun += waited;
+            self.resumed.notify_waiters();
+        }
+    }
+
+    /// Waits until the turn has taken so long.
+    async fn wall(&self, limit: Option<Duration>) -> Duration {
+        self.reach(limit, |state| state.begun).await
+    }
+
+    /// Waits until there was no event for so long.
     async fn idle(&self, limit: Option<Duration>) -> Duration {
+        self.reach(limit, |state| state.last).await
+    }
+
+    /// Waits until so much time has passed since then in which no question was open.
+    async fn reach(&self, limit: Option<Duration>, since: fn(&ActivityState) -> Instant) -> Duration {
         let Some(limit) = limit else {
             return std::future::pending().await;
         };
         loop {
-            let (last, questions) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let since = if questions > 0 { Instant::now() } else { last };
-            let deadline = since + limit;
-            if deadline <= Instant::now() {
+            let (is_asking, deadline) = {
+                let state = self.state();
+                (state.questions > 0, since(&state) + limit)
+            };
+            if is_asking {
+                self.resumed.notified().await;
+            } else if deadline <= Instant::now() {
                 return limit;
+            } else {
+                sleep_until(deadline).await;
             }
-            sleep_until(deadline).await;
         }
     }
 }
@@ -212,28 +266,28 @@ async fn forward(
 ) {
     let mut open = FuturesUnordered::new();
     if let Some((answered, answer)) = asked {
-        activity.note(1);
+        activity.question_opened();
         open.push(forward_answer(answered, answer));
     }
     loop {
         tokio::select! {
             biased;
-            Some(()) = open.next(), if !open.is_empty() => activity.note(-1),
+            Some(()) = open.next(), if !open.is_empty() => activity.question_ended(),
             () = over.cancelled(), if !inside.is_closed() => inside.close(),
             signal = inside.recv() => match signal {
                 None => return,
                 Some(AgentSignal::Question(question, answer)) => {
                     let (sender, answered) = oneshot::channel();
-                    activity.note(1);
+                    activity.question_opened();
                     open.push(forward_answer(answered, answer));
                     // An error means that the turn was abandoned.
                     let signal = AgentSignal::Question(question, sender);
                     let _ = outside.signals.send(Box::new(signal)).await;
                 }
                 Some(signal) => {
-                    activity.note(0);
+                    activity.note();
                     let _ = outside.signals.send(Box::new(signal)).await;
-                    activity.note(0);
+                    activity.note();
                 }
             },
         }
