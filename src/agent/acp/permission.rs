@@ -30,7 +30,7 @@ pub(super) struct PermissionRequest {
 
 impl PermissionRequest {
     /// Reads the request.
-    pub(super) fn read(params: &Value, by_option_id: bool, question_timeout: Duration) -> Self {
+    pub(super) fn read(params: &Value, by_option_id: bool, question_timeout: Option<Duration>) -> Self {
         let call = &params["toolCall"];
         let mut offered: Vec<Offered> = params["options"]
             .as_array()
@@ -64,7 +64,7 @@ impl PermissionRequest {
                         meaning: option.meaning,
                     })
                     .collect(),
-                timeout: Some(question_timeout),
+                timeout: question_timeout,
                 resume: None,
             },
             ids: offered.into_iter().map(|option| option.id).collect(),
@@ -171,7 +171,7 @@ fn detail(call: &Value) -> Option<String> {
 mod tests {
     use super::*;
 
-    const TIMEOUT: Duration = Duration::from_secs(55);
+    const TIMEOUT: Option<Duration> = Some(Duration::from_secs(55));
 
     fn hermes() -> Value {
         json!({"sessionId": "s", "toolCall": {"toolCallId": "perm-check-1", "title": "rm", "rawInput": {"command": "rm -r x"}},
@@ -221,7 +221,7 @@ mod tests {
     fn a_choice_goes_back_by_position_and_silence_is_a_no_for_once() {
         let asked = PermissionRequest::read(&hermes(), true, TIMEOUT);
         assert_eq!(asked.question.detail.as_deref(), Some("rm -r x"));
-        assert_eq!(asked.question.timeout, Some(TIMEOUT));
+        assert_eq!(asked.question.timeout, TIMEOUT);
         assert_eq!(
             chosen(&asked, &PromptAnswer::Chosen("1".to_owned()))["optionId"],
             "allow_session"

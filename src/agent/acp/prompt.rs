@@ -34,8 +34,8 @@ pub(super) struct Prompt<'a> {
     pub(super) sessions: &'a Arc<Mutex<AgentSessions>>,
     /// How long a stop may take.
     pub(super) grace: Duration,
-    /// How long a question may take.
-    pub(super) question_timeout: Duration,
+    /// How long the agent waits for an answer; for ever if there is none.
+    pub(super) question_timeout: Option<Duration>,
     /// Whether an option's meaning is in its id.
     pub(super) by_option_id: bool,
 }
@@ -234,8 +234,11 @@ impl Prompt<'_> {
         let asked = PermissionRequest::read(params, self.by_option_id, self.question_timeout);
         let people = self.turn.approver.clone();
         Box::pin(async move {
-            let answer = timeout(self.question_timeout, people.ask(asked.question.clone())).await;
-            let answer = answer.unwrap_or(PromptAnswer::TimedOut);
+            let answer = people.ask(asked.question.clone());
+            let answer = match self.question_timeout {
+                Some(limit) => (timeout(limit, answer).await).unwrap_or(PromptAnswer::TimedOut),
+                None => answer.await,
+            };
             (id, asked.outcome(&answer))
         })
     }

@@ -47,8 +47,8 @@ pub struct AcpSettings {
     pub options: BTreeMap<String, OptionValue>,
     /// Whether a new session gets the platform's hint.
     pub system_hint: bool,
-    /// Time for people to answer a question; less when the agent itself waits less.
-    pub permission_patience_secs: u64,
+    /// How long the agent waits for the answer to a permission request; as long as the preset's does, or for ever, when not set.
+    pub permission_patience_secs: Option<u64>,
     /// Whether people may give the program commands by texts that start with a slash. When not given, they may unless
     /// the preset says that this would let them steer other people's turns or change the program.
     pub slash_commands: Option<bool>,
@@ -83,7 +83,7 @@ impl Default for AcpSettings {
             mode: None,
             options: BTreeMap::new(),
             system_hint: true,
-            permission_patience_secs: 300,
+            permission_patience_secs: None,
             slash_commands: None,
             image_bytes: 5 * 1024 * 1024,
         }
@@ -136,8 +136,8 @@ pub(super) struct Launch {
     pub(super) start_timeout: Duration,
     /// How long a stop may take.
     pub(super) cancel_grace: Duration,
-    /// How long a question may take.
-    pub(super) question_timeout: Duration,
+    /// How long the agent waits for an answer; for ever if there is none.
+    pub(super) question_timeout: Option<Duration>,
     /// Whether a slash at the start of a text is made harmless.
     pub(super) escape_slash: bool,
 }
@@ -164,8 +164,13 @@ impl AcpSettings {
                 return Err(AcpSettingsError::Zero(name));
             }
         }
-        if self.idle_close_secs == Some(0) {
-            return Err(AcpSettingsError::Zero("idle_close_secs"));
+        for (name, value) in [
+            ("idle_close_secs", self.idle_close_secs),
+            ("permission_patience_secs", self.permission_patience_secs),
+        ] {
+            if value == Some(0) {
+                return Err(AcpSettingsError::Zero(name));
+            }
         }
         if self.start_timeout_secs == 0 {
             return Err(AcpSettingsError::Zero("start_timeout_secs"));
@@ -181,7 +186,8 @@ impl AcpSettings {
                 .collect(),
             add: self.env.0.clone(),
         };
-        let question_timeout = Duration::from_secs(self.permission_patience_secs);
+        let patience = self.permission_patience_secs;
+        let patience = patience.map(|secs| Duration::from_secs(secs.min(MAX_SECS)));
         let cwd = self.cwd.clone().unwrap_or_else(|| PathBuf::from("."));
         Ok(Launch {
             program: Program {
@@ -204,9 +210,7 @@ impl AcpSettings {
                 .or(known.and_then(|known| known.turns_per_process)),
             start_timeout: Duration::from_secs(self.start_timeout_secs),
             cancel_grace: Duration::from_secs(self.cancel_grace_secs),
-            question_timeout: quirks
-                .question_timeout
-                .map_or(question_timeout, |limit| limit.min(question_timeout)),
+            question_timeout: quirks.question_timeout.into_iter().chain(patience).min(),
             escape_slash: !self.slash_commands.unwrap_or(!quirks.escape_slash),
         })
     }
@@ -420,7 +424,7 @@ mod tests {
             (launch.name().as_str(), launch.processes, launch.turns),
             ("hermes-acp", 2, Some(4))
         );
-        assert_eq!(launch.question_timeout, Duration::from_secs(55));
+        assert_eq!(launch.question_timeout, Some(Duration::from_secs(55)));
         assert!(launch.escape_slash && launch.cwd.is_absolute());
         let launch = resolve(
             r#"{"preset": "hermes", "argv": ["hermes", "acp"], "processes": 1, "slash_commands": true,
@@ -433,13 +437,35 @@ mod tests {
         );
         assert_eq!(
             (launch.question_timeout, launch.escape_slash),
-            (Duration::from_secs(9), false)
+            (Some(Duration::from_secs(9)), false)
         );
         let launch = resolve(r#"{"argv": ["x"], "slash_commands": false}"#).unwrap();
         assert_eq!(
             (launch.processes, launch.turns, launch.escape_slash),
             (1, None, true)
         );
+    }
+
+    #[test]
+    fn a_question_waits_as_long_as_people_need_unless_the_agent_is_known_to_wait_less() {
+        let timeout = |json| {
+            resolve(json)
+                .unwrap()
+                .question_timeout
+                .map(|limit| limit.as_secs())
+        };
+        assert_eq!(timeout(r#"{"argv": ["x"]}"#), None);
+        assert_eq!(timeout(r#"{"preset": "claude"}"#), None);
+        assert_eq!(
+            timeout(r#"{"argv": ["x"], "permission_patience_secs": 900}"#),
+            Some(900)
+        );
+        assert_eq!(
+            timeout(r#"{"preset": "hermes", "permission_patience_secs": 900}"#),
+            Some(55)
+        );
+        let zero = resolve(r#"{"argv": ["x"], "permission_patience_secs": 0}"#).unwrap_err();
+        assert_eq!(zero, AcpSettingsError::Zero("permission_patience_secs"));
     }
 
     #[test]

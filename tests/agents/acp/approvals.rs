@@ -44,7 +44,7 @@ async fn a_policy_answers_without_people() {
 
 #[tokio::test]
 async fn an_unanswered_question_is_denied_before_the_agent_times_out() {
-    let rig = Rig::with("", |settings| settings.permission_patience_secs = 1);
+    let rig = Rig::with("", |settings| settings.permission_patience_secs = Some(1));
     let (end, reply) = rig.turn("a", "ask").await;
     assert_eq!(
         (end, reply.text.as_str()),
