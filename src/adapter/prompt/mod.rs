@@ -11,7 +11,7 @@
 //! | unanswered | timed out, which agents treat as a denial |
 //!
 //! Every opened question ends in exactly one [`Resolution`]. A press on a question of another process, or on one that
-//! has ended, resolves nothing.
+//! has ended, resolves nothing. The questions that an earlier process left count as ended, and its codes are not given again.
 
 mod question;
 mod registry;
@@ -20,7 +20,7 @@ mod render;
 mod tests;
 mod types;
 
-pub use question::{SavedQuestion, TypedAnswer, TypedMatch, UnsaidEnd};
+pub use question::{RememberedQuestions, SavedQuestion, TypedAnswer, TypedMatch, UnsaidEnd};
 pub use registry::Prompts;
 pub use types::{
     Approvers, ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId,

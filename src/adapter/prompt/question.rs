@@ -46,7 +46,7 @@ pub(super) struct OpenQuestion {
 }
 
 /// A question that has ended.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct EndedQuestion {
     pub(super) id: PromptId,
     pub(super) code: QuestionCode,
@@ -60,6 +60,7 @@ pub(super) struct EndedQuestion {
     /// Whether a late press was notified.
     pub(super) late_press_notified: bool,
     /// The text to edit into its message once the message's id is known.
+    #[serde(skip)]
     pub(super) pending_edit: Option<String>,
     /// What a late answer reads, if the relay itself asked.
     pub(super) closing: Option<String>,
@@ -131,6 +132,30 @@ impl EndedQuestion {
             Decision::Cancelled => self.closing.is_some(),
             Decision::Chosen(index) => self.closing.is_some() && option != option_id(index),
         }
+    }
+}
+
+/// What the journal keeps for late answers, so that they mean no question of the next process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RememberedQuestions {
+    /// The number of the first code that no chat has had yet.
+    next_code: u64,
+    /// Those that have ended and those that end with this process, oldest first.
+    ended: Vec<EndedQuestion>,
+}
+
+impl RememberedQuestions {
+    pub(super) fn new(next_code: u64, ended: Vec<EndedQuestion>) -> Self {
+        Self { next_code, ended }
+    }
+
+    pub(super) fn into_parts(self) -> (u64, Vec<EndedQuestion>) {
+        (self.next_code, self.ended)
+    }
+
+    /// Whether no question was asked yet.
+    pub fn is_empty(&self) -> bool {
+        self.next_code == 0 && self.ended.is_empty()
     }
 }
 
@@ -277,6 +302,22 @@ impl OpenQuestion {
             *since = time(*since);
         }
         self
+    }
+
+    /// What is kept of it after this end.
+    pub(super) fn into_ended(self, decision: Decision) -> EndedQuestion {
+        EndedQuestion {
+            message_id: self.showing.message().map(str::to_owned),
+            id: self.id,
+            code: self.code,
+            options: self.offers.len(),
+            target: self.target,
+            who: self.who,
+            decision,
+            late_press_notified: false,
+            pending_edit: None,
+            closing: self.closing,
+        }
     }
 
     /// What its message shows once it has ended; `None` where messages cannot be edited.
@@ -487,14 +528,15 @@ impl QuestionCode {
     /// How many there are.
     pub(super) const COUNT: u16 = 26 * PER_LETTER;
 
-    /// The code with this number; numbers start again after the last.
-    pub(super) fn nth(number: u16) -> Self {
-        Self(number % Self::COUNT)
+    /// The code with this number; after the last one, the codes start again.
+    pub(super) fn nth(number: u64) -> Self {
+        let code = number % u64::from(Self::COUNT);
+        Self(u16::try_from(code).unwrap_or_default())
     }
 
     /// The number after this code's.
-    pub(super) fn next(self) -> u16 {
-        (self.0 + 1) % Self::COUNT
+    pub(super) fn next(self) -> u64 {
+        u64::from(self.0) + 1
     }
 
     /// Reads a code in any case, with or without the mark behind it.

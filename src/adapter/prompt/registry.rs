@@ -8,8 +8,9 @@ use std::time::Duration;
 use smol_str::SmolStr;
 
 use super::question::{
-    EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, QuestionCode, Responders,
-    SavedQuestion, TypedAnswer, TypedMatch, TypedText, UnsaidEnd, Visibility,
+    EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, QuestionCode,
+    RememberedQuestions, Responders, SavedQuestion, TypedAnswer, TypedMatch, TypedText, UnsaidEnd,
+    Visibility,
 };
 use super::render::{self, MessageFormat, QuestionText};
 use super::types::{
@@ -29,6 +30,8 @@ const MAX_MESSAGE_ID: usize = 256;
 const STRIDE: u32 = 0x9e37_79b9;
 /// Chats whose last code is remembered; in others, codes start again at the first one that is free.
 const MAX_CODED_CHATS: usize = 1024;
+/// Questions that the next process remembers, the newest ones.
+const MAX_REMEMBERED: usize = 64;
 /// Nobody is reminded of a question that is open for less than this.
 const MIN_REMINDED: Duration = Duration::from_secs(2);
 /// Notice for somebody who may not answer.
@@ -42,8 +45,12 @@ pub struct Prompts {
     serial: u32,
     open: Vec<OpenQuestion>,
     ended: VecDeque<EndedQuestion>,
-    /// The next code of each chat. A code comes again as late as possible: somebody may type it late.
-    codes: BoundedCache<ChatId, u16>,
+    /// The number of the next code of each chat. A code comes again as late as possible: somebody may type it late.
+    codes: BoundedCache<ChatId, u64>,
+    /// The number of the first code of a chat: no chat had it in an earlier process.
+    first_code: u64,
+    /// The number of the first code that no chat has had yet.
+    unused_code: u64,
 }
 
 impl Prompts {
@@ -58,6 +65,34 @@ impl Prompts {
             open: Vec::new(),
             ended: VecDeque::new(),
             codes: BoundedCache::new(MAX_CODED_CHATS),
+            first_code: 0,
+            unused_code: 0,
+        }
+    }
+
+    /// What the next process needs to know of the questions, whether it goes on with those that are open or not.
+    pub fn remembered(&self) -> RememberedQuestions {
+        let open = self.open.iter().cloned();
+        let open = open.map(|open| open.into_ended(Decision::Cancelled));
+        let ended = self.ended.iter().cloned().chain(open);
+        let too_many = (self.ended.len() + self.open.len()).saturating_sub(MAX_REMEMBERED);
+        RememberedQuestions::new(self.unused_code, ended.skip(too_many).collect())
+    }
+
+    /// Takes over what an earlier process remembered: its questions have ended, and its codes are not given again.
+    pub fn remember(&mut self, earlier: RememberedQuestions) {
+        let (next_code, ended) = earlier.into_parts();
+        self.first_code = self.first_code.max(next_code);
+        self.unused_code = self.unused_code.max(next_code);
+        for ended in ended {
+            self.remember_ended(ended);
+        }
+    }
+
+    fn remember_ended(&mut self, ended: EndedQuestion) {
+        self.ended.push_back(ended);
+        while self.ended.len() > self.settings.remembered {
+            self.ended.pop_front();
         }
     }
 
@@ -85,7 +120,8 @@ impl Prompts {
         let always = direct || self.settings.allow_always_in_groups;
         let language = adapter.language(&request.facts);
         let offers = offers(&request, always, language)?;
-        let code = self.next_code(&request.chat).ok_or(NotOpened::Full)?;
+        let number = self.next_code(&request.chat).ok_or(NotOpened::Full)?;
+        let code = QuestionCode::nth(number);
         let format = MessageFormat::new(adapter.descriptor(), language);
         let text = language.reword(&request.text);
         let wording = QuestionText::new(request.kind, &text, request.detail.as_deref(), language);
@@ -117,7 +153,7 @@ impl Prompts {
         if request.is_silent {
             op.action.silence();
         }
-        self.codes.insert(target.chat().clone(), code.next());
+        self.use_code(target.chat(), number);
         self.open.push(OpenQuestion {
             id: id.clone(),
             code,
@@ -415,12 +451,19 @@ impl Prompts {
         self.open.iter().position(|open| open.id.as_str() == prompt)
     }
 
-    /// The next code of a chat that none of its open questions has.
-    fn next_code(&self, chat: &ChatId) -> Option<QuestionCode> {
-        let next = self.codes.peek(chat).copied().unwrap_or_default();
-        (0..QuestionCode::COUNT)
-            .map(|step| QuestionCode::nth(next + step))
-            .find(|code| !self.open.iter().any(|open| open.is_named(chat, *code)))
+    /// The number of the next code of a chat that none of its open questions has.
+    fn next_code(&self, chat: &ChatId) -> Option<u64> {
+        let next = self.codes.peek(chat).copied().unwrap_or(self.first_code);
+        let is_open = |code| self.open.iter().any(|open| open.is_named(chat, code));
+        (next..)
+            .take(usize::from(QuestionCode::COUNT))
+            .find(|number| !is_open(QuestionCode::nth(*number)))
+    }
+
+    /// A question of a chat has the code with this number: the next one has another.
+    fn use_code(&mut self, chat: &ChatId, number: u64) {
+        self.codes.insert(chat.clone(), number + 1);
+        self.unused_code = self.unused_code.max(number + 1);
     }
 
     fn next_id(&mut self) -> PromptId {
@@ -523,7 +566,8 @@ impl Prompts {
         }
         open.question = id;
         let restored = (open.target.chat().clone(), open.id.clone());
-        self.codes.insert(restored.0.clone(), open.code.next());
+        self.use_code(&restored.0, self.first_code.max(open.code.next()) - 1);
+        self.ended.retain(|ended| ended.id != open.id);
         self.open.push(open);
         Some(restored)
     }
@@ -531,6 +575,7 @@ impl Prompts {
     /// Ends a question; the one place where that happens.
     fn end(&mut self, at: usize, decision: Decision, by: Option<&Person>) -> Resolution {
         let open = self.open.remove(at);
+        let question = open.question;
         let content = open.ended_text(decision, by);
         let message_id = open.showing.message().map(str::to_owned);
         let is_unsaid = open.closing.is_some() && matches!(decision, Decision::Chosen(_));
@@ -544,29 +589,18 @@ impl Prompts {
                 by: by.cloned(),
             })
         });
-        let (edit, pending_edit) = match (open.showing, &message_id, content) {
+        let (edit, pending_edit) = match (&open.showing, &message_id, content) {
             (_, Some(_), Some(_)) if is_unsaid => (None, None),
             (_, Some(id), Some(content)) => (Some(Box::new(open.target.edit(id, content))), None),
             (Visibility::Sending | Visibility::Shown { .. }, None, content) => (None, content),
             (_, Some(_), None) | (Visibility::Uncertain { .. }, None, _) => (None, None),
         };
-        self.ended.push_back(EndedQuestion {
-            id: open.id,
-            code: open.code,
-            options: open.offers.len(),
-            target: open.target,
-            who: open.who,
-            decision,
-            message_id,
-            late_press_notified: false,
+        self.remember_ended(EndedQuestion {
             pending_edit,
-            closing: open.closing,
+            ..open.into_ended(decision)
         });
-        while self.ended.len() > self.settings.remembered {
-            self.ended.pop_front();
-        }
         Resolution {
-            id: open.question,
+            id: question,
             decision,
             edit,
             unsaid,

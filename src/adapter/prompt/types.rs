@@ -155,7 +155,7 @@ pub struct PromptOp {
 }
 
 /// The decision about a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Decision {
     /// This option, by its index in [`PromptRequest::options`].
     Chosen(usize),

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::adapter::ChatId;
 use crate::adapter::prompt::PromptOp;
 use crate::relay::event_loop::{Cursor, EventLoop};
-use crate::relay::parts::approvals::{ClosingEdit, LeftQuestion};
+use crate::relay::parts::approvals::{ClosingEdit, LeftQuestion, LeftQuestions};
 use crate::store::{
     Batch, Command, Completion, INTERRUPTED_ROWS, InboxSeq, LEFT_QUESTIONS, Recovered, Subject,
 };
@@ -54,15 +54,16 @@ impl EventLoop {
     }
 
     /// Goes on with the questions that an earlier process left open and whose turns can be taken up again, and with those about codes
-    /// that wait. Nobody waits for an answer to the others: their messages say so.
+    /// that wait. Nobody waits for an answer to the others: their messages say so, and so do late answers read.
     fn take_left_questions(&mut self, saved: Option<&[u8]>, running: &[InboxSeq]) {
         let Some(saved) = saved else { return };
-        let left: Vec<LeftQuestion> = serde_json::from_slice(saved).unwrap_or_default();
+        let LeftQuestions { remembered, shown } = LeftQuestions::read(saved);
+        self.approvals.remember(remembered);
         for LeftQuestion {
             closing,
             kept,
             pairing,
-        } in left
+        } in shown
         {
             let kept = kept.filter(|kept| {
                 running.contains(&InboxSeq(kept.turn.row)) && self.agents.resumes(&kept.turn.agent)
@@ -102,7 +103,7 @@ impl EventLoop {
         self.approvals.mark_changed();
     }
 
-    /// Keeps which questions are shown, when that has changed.
+    /// Keeps what the next start needs of the questions, when that has changed.
     pub fn keep_questions(&mut self) {
         let Some(left) = self.approvals.take_changed(self.clock.now()) else {
             return;

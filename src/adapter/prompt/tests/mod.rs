@@ -881,6 +881,131 @@ fn codes_are_unique_among_the_open_questions_of_a_chat_and_come_again_late() {
     );
 }
 
+/// The next process, with what this one leaves in the journal.
+fn restarted(prompts: &Prompts) -> Prompts {
+    let left = serde_json::to_vec(&prompts.remembered()).unwrap();
+    let mut next = Prompts::new(PromptSettings::default(), [1, 2, 3], 9);
+    next.remember(serde_json::from_slice(&left).unwrap());
+    next
+}
+
+/// What somebody reads whose answer comes too late.
+#[track_caller]
+fn late_notice(prompts: &Prompts, by: &str, text: &str, reply_to: Option<&str>) -> String {
+    let late = match_text(prompts, &session(), by, text, reply_to, secs(1));
+    let Some(TypedMatch::Undecided(notice)) = late else {
+        panic!("{text}: {late:?}")
+    };
+    let Action::Send { content, .. } = &notice.action else {
+        panic!("{notice:?}")
+    };
+    content.clone()
+}
+
+#[test]
+fn a_late_answer_to_a_question_of_an_earlier_process_decides_no_other_one() {
+    let plain = descriptor(&["send"]);
+    let ends: [fn(&mut Prompts); 4] = [
+        |_| {},
+        |prompts| assert_eq!(prompts.expire(secs(300)).len(), 1),
+        |prompts| assert!(prompts.withdraw(QuestionId(1)).is_some()),
+        |prompts| assert!(type_answer(prompts, &session(), "ann", "A1 1", secs(9)).is_some()),
+    ];
+    for (end, starts) in ends.into_iter().zip([1, 2, 1, 3]) {
+        let mut prompts = prompts();
+        let opened = prompts
+            .open(request(1, "group"), &on(Some(&plain)), secs(0))
+            .unwrap();
+        prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+        end(&mut prompts);
+        for _ in 0..starts {
+            prompts = restarted(&prompts);
+        }
+        assert!(prompts.is_empty());
+        let over = "That question is no longer open.";
+        for text in ["/approve A1", "/deny A1", "A1 1"] {
+            assert_eq!(late_notice(&prompts, "ann", text, None), over);
+            let by_bob = match_text(&prompts, &session(), "bob", text, None, secs(1));
+            assert_eq!(by_bob, None, "{text}");
+        }
+        assert_eq!(late_notice(&prompts, "ann", "/approve", Some("m1")), over);
+        let no_option = match_text(&prompts, &session(), "ann", "A1 9", None, secs(1));
+        assert_eq!(no_option, None);
+        let opened = prompts
+            .open(request(2, "group"), &on(Some(&plain)), secs(0))
+            .unwrap();
+        assert_eq!(code(&opened.op.action), "A2");
+        prompts.op_finished(&opened.prompt, &applied("m2"), secs(0));
+        assert_eq!(late_notice(&prompts, "ann", "/approve A1", None), over);
+        assert_eq!(prompts.count(), 1);
+    }
+}
+
+#[test]
+fn no_chat_gets_a_code_of_an_earlier_process_soon() {
+    let plain = descriptor(&["send"]);
+    let ask = |prompts: &mut Prompts, id: u64, chat_id: &str| {
+        let mut asked = request(id, "dm");
+        asked.chat.chat = chat_id.into();
+        let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
+        prompts.withdraw(QuestionId(id));
+        code(&opened.op.action)
+    };
+    let mut first = prompts();
+    for id in 0..300 {
+        ask(&mut first, id, "busy");
+    }
+    assert_eq!(ask(&mut first, 300, "quiet"), "A1");
+    let mut second = restarted(&first);
+    assert_eq!(
+        ["busy", "quiet", "new"].map(|chat| ask(&mut second, 1, chat)),
+        ["D4", "D4", "D4"]
+    );
+    assert_eq!(ask(&mut restarted(&second), 1, "quiet"), "D5");
+    let idle = restarted(&restarted(&second));
+    assert_eq!(
+        ask(&mut restarted(&idle), 1, "quiet"),
+        "D5",
+        "no question, no code"
+    );
+}
+
+#[test]
+fn a_question_that_goes_on_in_the_next_process_counts_as_open_there() {
+    let plain = descriptor(&["send"]);
+    let mut prompts = prompts();
+    let opened = prompts
+        .open(request(1, "dm"), &on(Some(&plain)), secs(0))
+        .unwrap();
+    prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+    let saved = prompts.save(QuestionId(1), secs(0)).unwrap();
+    let mut next = restarted(&prompts);
+    next.restore(saved, QuestionId(5), secs(0), secs(9)).unwrap();
+    let second = next.open(request(6, "dm"), &on(Some(&plain)), secs(9)).unwrap();
+    assert_eq!(code(&second.op.action), "A2");
+    let answered = type_answer(&mut next, &session(), "ann", "/approve A1", secs(9)).unwrap();
+    assert_eq!(answered.id, QuestionId(5));
+    assert_eq!(next.remembered().into_parts().1.len(), 2, "each once");
+}
+
+#[test]
+fn so_many_questions_are_remembered_and_the_newest_of_them() {
+    let plain = descriptor(&["send"]);
+    let mut prompts = prompts();
+    for id in 1..=70 {
+        prompts
+            .open(request(id, "dm"), &on(Some(&plain)), secs(0))
+            .unwrap();
+        if id <= 66 {
+            prompts.withdraw(QuestionId(id));
+        }
+    }
+    let next = restarted(&prompts);
+    assert_eq!(next.remembered().into_parts().1.len(), 64);
+    let says = |text| match_text(&next, &session(), "ann", text, None, secs(1)).is_some();
+    assert!(says("/approve A70") && says("/approve A7") && !says("/approve A6"));
+}
+
 #[test]
 fn only_where_a_conversation_is_one_person_s_is_more_than_once_offered() {
     use Meaning::{AllowAlways, AllowOnce, AllowSession, Deny, Plain};

@@ -308,6 +308,7 @@ impl Approvals {
         adapter: &RelayAdapter,
         effects: &mut Effects,
     ) {
+        self.is_changed = true;
         let id = self.ids.next();
         if let Some(waiting) = self.waiting.get_mut(&question) {
             waiting.op = Some(id);

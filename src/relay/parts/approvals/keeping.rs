@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Approvals, Recipient, Waiting};
-use crate::adapter::prompt::{PromptId, PromptOp, QuestionId, SavedQuestion};
+use crate::adapter::prompt::{PromptId, PromptOp, QuestionId, RememberedQuestions, SavedQuestion};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Permission, ResumedTurn};
 use crate::link::Moment;
@@ -18,6 +18,30 @@ use crate::wire::Action;
 const MAX_LEFT: usize = 256;
 /// Most bytes that agents may have kept with all questions; what is beyond is not taken up again.
 const MAX_STATES: usize = 1024 * 1024;
+
+/// What the journal keeps of questions.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct LeftQuestions {
+    /// Those that late answers may be meant for.
+    pub remembered: RememberedQuestions,
+    /// Those that are shown.
+    pub shown: Vec<LeftQuestion>,
+}
+
+impl LeftQuestions {
+    /// Reads what was kept; earlier versions kept the shown ones alone.
+    pub fn read(kept: &[u8]) -> Self {
+        serde_json::from_slice(kept).unwrap_or_else(|_| Self {
+            shown: serde_json::from_slice(kept).unwrap_or_default(),
+            ..Self::default()
+        })
+    }
+
+    /// Whether there is nothing to keep.
+    pub fn is_empty(&self) -> bool {
+        self.remembered.is_empty() && self.shown.is_empty()
+    }
+}
 
 /// A question that is shown, for the next start to go on with it or to write its end under it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,13 +121,13 @@ impl From<PromptOp> for ClosingEdit {
 }
 
 impl Approvals {
-    /// The questions that are shown, if they are other ones than the last time.
-    pub fn take_changed(&mut self, now: Moment) -> Option<Vec<LeftQuestion>> {
+    /// What is to be kept of the questions, if it is something else than the last time.
+    pub fn take_changed(&mut self, now: Moment) -> Option<LeftQuestions> {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
         let mut room = MAX_STATES;
-        let left = self.prompts.closing().filter_map(|(question, closing)| {
+        let shown = self.prompts.closing().filter_map(|(question, closing)| {
             let kept = self.keep(question, &mut room, now);
             let pairing = self.keep_pairing(question, now);
             let closing = closing.map(ClosingEdit::from);
@@ -114,7 +138,15 @@ impl Approvals {
                 pairing,
             })
         });
-        Some(left.take(MAX_LEFT).collect())
+        Some(LeftQuestions {
+            shown: shown.take(MAX_LEFT).collect(),
+            remembered: self.prompts.remembered(),
+        })
+    }
+
+    /// Takes over what an earlier process remembered of its questions.
+    pub fn remember(&mut self, earlier: RememberedQuestions) {
+        self.prompts.remember(earlier);
     }
 
     fn keep(&self, question: QuestionId, room: &mut usize, now: Moment) -> Option<KeptQuestion> {
@@ -190,7 +222,7 @@ impl Approvals {
         Some(restored)
     }
 
-    /// What is kept of shown questions is out of date.
+    /// What is kept of questions is out of date.
     pub fn mark_changed(&mut self) {
         self.is_changed = true;
     }

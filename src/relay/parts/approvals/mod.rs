@@ -4,7 +4,7 @@
 //! its end goes to the agent that waits. A question does not outlive the turn that asks it. No turn outlives its process, unless its
 //! agent goes on without the relay and can be taken up again. The journal keeps a [`LeftQuestion`] for each one that is shown: the
 //! next start goes on with it, or writes under it that nobody is asked any more. A question to an owner about somebody's code lives on
-//! with the code.
+//! with the code. The journal also keeps what late answers may be meant for, so that they mean no question of the next process.
 //!
 //! | the op that shows a question | the question |
 //! |---|---|
@@ -20,7 +20,7 @@ mod asking;
 mod keeping;
 
 use keeping::RestoredTurn;
-pub use keeping::{ClosingEdit, KeptPairing, KeptTurn, LeftQuestion};
+pub use keeping::{ClosingEdit, KeptPairing, KeptTurn, LeftQuestion, LeftQuestions};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,7 +194,7 @@ pub struct Approvals {
     /// Who shows the questions, for the log.
     peer: &'static str,
     counters: ApprovalCounters,
-    /// Whether other questions are shown than those that were last kept.
+    /// Whether something else is to be kept of the questions than the last time.
     is_changed: bool,
     /// Turns whose questions were restored and that have yet to begin.
     restored: IdMap<InboxSeq, RestoredTurn>,

@@ -660,7 +660,7 @@ fn the_next_process_goes_on_with_a_question_about_a_code() {
         unix_ms: now.unix_ms + i64::try_from(secs).unwrap() * 1000,
     };
     for (secs, goes_on) in [(299, true), (300, false)] {
-        let mut left: Vec<LeftQuestion> = serde_json::from_slice(&left).unwrap();
+        let mut left = LeftQuestions::read(&left).shown;
         let LeftQuestion { closing, pairing, .. } = left.remove(0);
         assert!(closing.is_some());
         let pairing = pairing.unwrap();
@@ -676,6 +676,57 @@ fn the_next_process_goes_on_with_a_question_about_a_code() {
 }
 
 #[test]
+fn the_next_process_knows_the_questions_that_this_one_leaves() {
+    let now = Moment {
+        mono: Duration::ZERO,
+        unix_ms: 1_790_000_000_000,
+    };
+    let mut world = World::new(&PromptSettings::default());
+    let asked = world.ask(1, OWNER);
+    let sent = world.approvals.take_changed(now).unwrap();
+    assert!(sent.shown.is_empty() && !sent.is_empty(), "it may be shown soon");
+    world.finish(&asked, &applied());
+    let open = world.approvals.take_changed(now).unwrap();
+    world.approvals.withdraw_turn(TurnId(1), &mut world.effects);
+    let ended = world.approvals.take_changed(now).unwrap();
+    assert!(ended.shown.is_empty());
+    for left in [sent, open, ended] {
+        let left = LeftQuestions::read(&serde_json::to_vec(&left).unwrap());
+        let mut next = World::new(&PromptSettings::default());
+        next.approvals.remember(left.remembered);
+        for text in ["/approve A1", "A1 1"] {
+            let source = json!({"platform": "discord", "chat_id": "c", "chat_type": "dm", "user_id": "ann"});
+            let event = MessageEvent::from_value(&json!({"text": text, "source": source})).unwrap();
+            let author = Author::from_source(&event.source, &Ann);
+            let response = (next.approvals).match_response(Some(&session()), (&event, &author), next.now);
+            assert!(
+                matches!(response, Some(QuestionResponse::Undecided(_))),
+                "{text}: {response:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_an_earlier_version_kept_of_questions_is_read() {
+    let now = Moment {
+        mono: Duration::ZERO,
+        unix_ms: 1_790_000_000_000,
+    };
+    let mut world = World::new(&PromptSettings::default());
+    let asked = world.ask(1, OWNER);
+    world.finish(&asked, &applied());
+    let left = world.approvals.take_changed(now).unwrap();
+    let earlier = LeftQuestions::read(&serde_json::to_vec(&left.shown).unwrap());
+    assert!(earlier.remembered.is_empty());
+    assert!(matches!(
+        &earlier.shown[..],
+        [LeftQuestion { closing: Some(_), .. }]
+    ));
+    assert!(LeftQuestions::read(b"{").is_empty());
+}
+
+#[test]
 fn what_is_kept_of_questions_is_asked_for_when_it_changed() {
     let mut world = World::new(&PromptSettings::default());
     let now = Moment {
@@ -685,7 +736,7 @@ fn what_is_kept_of_questions_is_asked_for_when_it_changed() {
     assert!(world.approvals.take_changed(now).is_none());
     let asked = world.ask(1, OWNER);
     world.finish(&asked, &applied());
-    let left = world.approvals.take_changed(now).unwrap();
+    let left = world.approvals.take_changed(now).unwrap().shown;
     assert_eq!((left.len(), left[0].kept.is_some()), (1, false));
     assert!(world.approvals.take_changed(now).is_none());
     world.approvals.mark_changed();
@@ -698,7 +749,7 @@ fn what_is_kept_of_questions_is_asked_for_when_it_changed() {
     let waiting = world.approvals.waiting.get_mut(&asked.question).unwrap();
     waiting.kept = Some(kept);
     world.approvals.mark_changed();
-    let mut left = world.approvals.take_changed(now).unwrap();
+    let mut left = world.approvals.take_changed(now).unwrap().shown;
     let kept = left.remove(0).kept.unwrap();
     assert_eq!(world.approvals.leave(), [TurnId(1)]);
     assert!(
