@@ -318,8 +318,9 @@ impl DiscordCalls {
                     ..done()
                 }
             }
-            CallsEnd::Thread => OpResult {
-                thread_id: text("id").map(Into::into),
+            // That it is there already is said without its id.
+            CallsEnd::Thread { under } => OpResult {
+                thread_id: text("id").or(under.as_deref()).map(Into::into),
                 ..done()
             },
             CallsEnd::ChatInfo => {
@@ -401,6 +402,22 @@ mod tests {
             calls.answered(RestAnswer::Ok(json!({"id": "3"})), &mut sent);
             assert_eq!(result(&calls).thread_id, Some("3".into()));
         }
+    }
+
+    #[test]
+    fn a_thread_that_is_there_already_has_the_id_of_its_message() {
+        let mut sent = SentMessages::default();
+        let op = json!({"op": "thread_create", "chat_id": "5", "thread_name": "plans", "metadata": {"message_id": "3"}});
+        let mut calls = begin(op, &mut sent).unwrap();
+        let there = RestAnswer::Error {
+            status: 400,
+            code: 160_004,
+            message: "A thread has already been created for this message".to_owned(),
+            retry_after: None,
+        };
+        calls.answered(there, &mut sent);
+        let result = result(&calls);
+        assert_eq!((result.success, result.thread_id), (true, Some("3".into())));
     }
 
     #[test]

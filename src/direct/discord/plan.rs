@@ -50,8 +50,8 @@ pub(super) enum CallsEnd {
         edited: Option<String>,
         has_buttons: bool,
     },
-    /// A thread was opened.
-    Thread,
+    /// A thread was opened; the message that it is under, whose id it has.
+    Thread { under: Option<String> },
     /// The chat was described.
     ChatInfo,
     /// Nothing else.
@@ -258,7 +258,8 @@ impl RequestPlanner {
     /// Opens a thread, under a message if one is named.
     fn open_thread(&self, name: &str, under: Option<&Value>) -> Result<RequestPlan, OpResult> {
         let mut body = json!({ "name": thread_title(name)?, "auto_archive_duration": 1440 });
-        let path = if let Some(id) = under.and_then(Value::as_str) {
+        let under = under.and_then(Value::as_str);
+        let path = if let Some(id) = under {
             format!("messages/{}/threads", snowflake(id)?)
         } else {
             body["type"] = 11.into();
@@ -266,7 +267,8 @@ impl RequestPlanner {
         };
         let (method, kind) = (RestMethod::Post, CallKind::Required);
         let (steps, _) = self.single(method, &path, "threads", Some(body), kind);
-        Ok((steps, CallsEnd::Thread))
+        let under = under.map(snowflake).transpose()?.map(|id| id.to_string());
+        Ok((steps, CallsEnd::Thread { under }))
     }
 
     fn rename_thread(&self, thread: &str, name: &str) -> Result<RequestPlan, OpResult> {
