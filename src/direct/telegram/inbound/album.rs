@@ -32,6 +32,11 @@ impl OpenAlbum {
         self.items.iter().any(|(_, item)| item.is_relevant)
     }
 
+    /// Whether this message is one of the items.
+    pub(super) fn has(&self, message_id: i64) -> bool {
+        self.items.iter().any(|(_, item)| item.message_id == message_id)
+    }
+
     /// The update ids of the items, in order.
     pub(super) fn ids(&self) -> Vec<i64> {
         self.items.iter().map(|(id, _)| *id).collect()

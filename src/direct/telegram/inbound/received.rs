@@ -224,11 +224,13 @@ impl ReceivedUpdates {
             return self.forward(incoming, ready);
         };
         let key = message.album.clone().map(|album| (message.chat_id, album));
-        // A further message of the same author ends the album.
+        // A further message of the same author ends the album, and so does an edit of one of its items; an edit of another message
+        // does not.
         self.close_albums(now, ready, |album| {
             album.key.0 == message.chat_id
                 && album.sender == message.sender
                 && Some(&album.key) != key.as_ref()
+                && (!message.is_edit() || album.has(message.message_id))
         });
         match key {
             Some(key) => self.take_item(key, update_id, *message, now, ready),

@@ -116,6 +116,13 @@ pub struct IncomingMessage {
     pub is_relevant: bool,
 }
 
+impl IncomingMessage {
+    /// Whether it is an edit of a message that came before.
+    pub(super) fn is_edit(&self) -> bool {
+        self.event["message_is_edit"] == true
+    }
+}
+
 impl Incoming {
     /// Whether the update is confirmed to Telegram only once the relay acknowledges it. Others are confirmed at once.
     pub fn needs_acknowledgement(&self) -> bool {

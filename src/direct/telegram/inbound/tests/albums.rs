@@ -137,6 +137,26 @@ fn an_album_closes_when_its_author_writes_on_and_not_when_others_do() {
 }
 
 #[test]
+fn an_edit_of_another_message_does_not_end_an_album_and_one_of_its_own_does() {
+    let edit = |id: i64, message_id: i64| {
+        let message = private(json!({ "message_id": message_id, "text": "x" }));
+        json!({ "update_id": id, "edited_message": message })
+    };
+    let mut polls = Polls::new();
+    let all = [item(5, "a", ""), edit(6, 50), item(7, "a", "")];
+    let forwarded = polls.poll(ms(0), &all);
+    let ids: Vec<i64> = forwarded.iter().map(|one| one.update_id).collect();
+    assert_eq!(ids, [6], "the edit passes the album");
+    let forwarded = polls.poll(ms(1200), &all);
+    assert_eq!(events(&forwarded)[0].1["message_id"], "105-107");
+    assert_eq!(forwarded.len(), 1);
+    let mut polls = Polls::new();
+    let forwarded = polls.poll(ms(0), &[item(5, "a", ""), item(6, "a", ""), edit(7, 106)]);
+    let ids: Vec<i64> = forwarded.iter().map(|one| one.update_id).collect();
+    assert_eq!(ids, [5, 7], "the edit follows its album");
+}
+
+#[test]
 fn a_late_item_is_a_message_of_its_own_and_the_cap_holds() {
     let mut polls = Polls::new();
     polls.poll(ms(0), &[item(5, "a", ""), item(6, "a", "")]);
