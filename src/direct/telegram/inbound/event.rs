@@ -89,13 +89,12 @@ impl<'m> MessageReading<'m> {
     /// The message as the contract's event.
     pub(super) fn event(&self, topics: &TopicNames) -> Value {
         let mut event = Map::new();
-        let is_command = self.command != CommandAddressee::None;
         let message_type = match &self.content {
-            _ if is_command => "command",
+            _ if self.is_command() => "command",
             Some(content) => content.message_type,
             None => "text",
         };
-        event.insert("text".to_owned(), self.event_text(is_command).into());
+        event.insert("text".to_owned(), self.event_text().into());
         event.insert("message_type".to_owned(), message_type.into());
         event.insert("source".to_owned(), self.source(topics).into());
         if let Some(id) = id_text(self.message_id) {
@@ -117,11 +116,16 @@ impl<'m> MessageReading<'m> {
         event.into()
     }
 
-    fn event_text(&self, is_command: bool) -> String {
+    fn is_command(&self) -> bool {
+        self.command != CommandAddressee::None
+    }
+
+    /// The text for the agent.
+    pub(super) fn event_text(&self) -> String {
         let mut text = match &self.content {
             // A caption that only mentions the bot has no text for the agent.
             Some(_) if self.text.is_only_mention(self.bot) => String::new(),
-            _ => self.text.rendered(self.bot, is_command),
+            _ => self.text.rendered(self.bot, self.is_command()),
         };
         if text.is_empty() {
             text = rich_text(self.message).unwrap_or_default();

@@ -281,6 +281,11 @@ impl BatchReader<'_> {
         if reading.is_empty() {
             return ignored("a service message");
         }
+        let group = (reading.chat_id, reading.thread_id);
+        if is_edit {
+            self.recent
+                .edited(&group, reading.message_id, &reading.event_text());
+        }
         if reading.command == CommandAddressee::Another {
             return ignored("a command for another bot");
         }
@@ -295,16 +300,11 @@ impl BatchReader<'_> {
             judged = Ok(());
         }
         let mut event = reading.event(self.topics);
-        let group = (reading.chat_id, reading.thread_id);
         if let (Err(reason), None) = (judged, &album) {
-            if reading.place == ChatPlace::Group && !reading.sender.is_bot {
+            if reading.place == ChatPlace::Group && !reading.sender.is_bot && !is_edit {
                 let text = event["text"].as_str().unwrap_or_default();
-                if is_edit {
-                    self.recent.edited(&group, reading.message_id, text);
-                } else {
-                    self.recent
-                        .note(&group, reading.message_id, &reading.sender.name, text);
-                }
+                self.recent
+                    .note(&group, reading.message_id, &reading.sender.name, text);
             }
             return ignored(reason);
         }

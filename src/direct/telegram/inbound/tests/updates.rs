@@ -388,6 +388,31 @@ fn what_was_said_in_a_group_is_given_as_it_says_now_and_not_to_an_edit() {
 }
 
 #[test]
+fn what_was_said_in_a_group_is_given_as_it_says_now_whomever_the_edit_addresses() {
+    let mention = |text: &str| marked(text, &[("mention", "@OurBot")]);
+    let read = read_in_turn(
+        5,
+        &[
+            said(1, "message", 7, json!({ "text": "a" })),
+            said(2, "message", 8, json!({ "text": "b" })),
+            said(3, "edited_message", 7, mention("@OurBot A")),
+            said(
+                4,
+                "edited_message",
+                8,
+                marked("/b@AnotherBot B", &[("bot_command", "/b@AnotherBot")]),
+            ),
+            said(5, "message", 9, mention("@OurBot hi")),
+        ],
+    );
+    assert_eq!(event_of(&read[2])["message_is_edit"], true);
+    assert!(matches!(read[3], UpdateMeaning::Ignored(_)), "{:?}", read[3]);
+    let context = event_of(&read[4])["context"].as_array().unwrap();
+    let texts: Vec<&Value> = context.iter().map(|said| &said["text"]).collect();
+    assert_eq!(texts, ["A", "/b B"]);
+}
+
+#[test]
 fn an_edit_of_an_item_is_one_of_the_whole_album() {
     let item = |update_id: i64, key: &str, id: i64, caption: &str| {
         let message = private(json!({
