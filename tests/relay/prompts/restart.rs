@@ -1,6 +1,6 @@
 //! A question whose relay ends: nobody waits for its answer any more, and its message says so.
 
-use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, start_asking};
+use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, shown, start_asking};
 use crate::support::memory_relay::Running;
 use crate::support::wait::eventually;
 use hermes_relay::agent::PromptAnswer;
@@ -42,6 +42,48 @@ async fn a_question_that_was_open_is_closed_by_the_next_start() {
         relay.stop().await;
         // It is closed once.
         assert_eq!(edits_of_a_start(dir.path(), ops).await, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_after_a_restart_decides_nothing_and_reaches_no_agent() {
+    for is_killed in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let adjust = |settings: &mut Settings| settings.shutdown.drain_secs = 0;
+        let relay = start_asking(dir.path(), Stubborn::default(), PLAIN, adjust).await;
+        ask(&relay, "a", "1").await;
+        relay.deliver("a", "2", "ask more").await;
+        relay
+            .seen("a second message", |seen| seen.acked("a-2") == 1)
+            .await;
+        if is_killed {
+            relay.crash().await;
+        } else {
+            relay.stop().await;
+        }
+        let agent = Stubborn::default();
+        let relay = start_asking(dir.path(), agent.clone(), PLAIN, adjust).await;
+        let second = shown(&relay, "a").await;
+        assert!(second.text().unwrap().contains("/approve A2"), "{second:?}");
+        for (id, late) in [("3", "/approve A1"), ("4", "A1 1")] {
+            relay.deliver("a", id, late).await;
+        }
+        let late = "That question is no longer open.";
+        relay
+            .seen("two notices", |seen| {
+                seen.texts("a").iter().filter(|text| **text == late).count() == 2
+            })
+            .await;
+        assert_eq!(agent.answers(), []);
+        relay.deliver("a", "5", "/approve A2").await;
+        relay
+            .seen("an answer", |seen| seen.texts("a").contains(&"done"))
+            .await;
+        relay
+            .wait_for_status("nothing else runs", |status| status.sessions_active == 0)
+            .await;
+        assert_eq!(agent.answers(), [PromptAnswer::Chosen("yes".to_owned())]);
+        relay.stop().await;
     }
 }
 
