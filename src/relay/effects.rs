@@ -392,7 +392,6 @@ pub(super) enum MessageChange {
         row: InboxSeq,
         event: Box<MessageEvent>,
         message: MessageLine,
-        author: Arc<Author>,
     },
     /// It was deleted.
     Deletion(Box<MessageEvent>),
@@ -441,8 +440,8 @@ pub(super) enum Intent {
         key: MessageKey,
         /// What it is about.
         gist: String,
-        /// The message, when the running turn may take it.
-        steer: Option<Box<MessageEvent>>,
+        /// The message, when the running turn may take it or be stopped for it.
+        event: Option<Box<MessageEvent>>,
     },
     /// Run one of the relay's own commands.
     Command { command: SlashCommand, about: AboutTurn },
@@ -485,6 +484,8 @@ pub(super) struct SelectedAgent {
     pub(super) name: Arc<str>,
     pub(super) agent: Arc<dyn Agent>,
     pub(super) permission: Permission,
+    /// The permission that the settings give it here, whoever writes.
+    pub(super) set_permission: Permission,
     pub(super) workdir: Option<PathBuf>,
 }
 
@@ -496,9 +497,12 @@ impl SelectedAgent {
         }
     }
 
-    /// Whether this is the same agent on the same terms.
+    /// Whether this is the same agent with the same options. Only a message for such an agent is handed to a running turn, or
+    /// stops it.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.name == other.name && self.permission == other.permission && self.workdir == other.workdir
+        self.name == other.name
+            && self.set_permission == other.set_permission
+            && self.workdir == other.workdir
     }
 }
 

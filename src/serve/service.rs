@@ -417,7 +417,11 @@ impl ControlService {
                     return Err(no_response());
                 };
                 match repaired.map_err(|NotRunning| no_response())? {
-                    Ok(()) => Ok(json!({"repaired": true})),
+                    Ok(()) => {
+                        let status = self.status().await;
+                        let is_ending = status.is_some_and(|status| status.shutting_down);
+                        Ok(json!({"repaired": true, "shutting_down": is_ending}))
+                    }
                     Err(error) => Err(ControlError::new(error.code(), error.to_string())),
                 }
             }
@@ -529,7 +533,8 @@ impl ControlService {
     /// What starts jobs now, and for each job that the managed scheduler should have, whether it does.
     async fn jobs_changed(&self) -> Option<Value> {
         let report = answer_within(ARM_TIMEOUT, self.handle.jobs_changed()).await?;
-        let cron = self.status().await?.cron;
+        let status = self.status().await?;
+        let cron = status.cron;
         let jobs: serde_json::Map<String, Value> = (report.jobs.iter())
             .map(|(id, arm)| {
                 let is_armed = arm.state == ArmState::Armed;
@@ -538,7 +543,10 @@ impl ControlService {
                 (id.clone(), arm)
             })
             .collect();
-        Some(json!({"provider": cron.provider, "unavailable": cron.unavailable, "jobs": jobs}))
+        Some(json!({
+            "provider": cron.provider, "unavailable": cron.unavailable, "jobs": jobs,
+            "shutting_down": status.shutting_down,
+        }))
     }
 
     async fn report(&self) -> Option<StatusReport> {

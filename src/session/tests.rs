@@ -328,6 +328,7 @@ struct Walk {
     committed: HashMap<SessionKey, Vec<i64>>,
     ran: HashMap<SessionKey, Vec<i64>>,
     running: HashMap<TurnId, (SessionKey, i64)>,
+    wakes: HashSet<i64>,
     rows: i64,
     overflowed: usize,
     overtaken: usize,
@@ -346,8 +347,8 @@ impl Walk {
         self.coming.push_back((who.clone(), admission, self.rows));
     }
 
-    /// The journal answers for the oldest message: held, or nothing new.
-    fn commit(&mut self, sessions: &mut Sessions, held: bool) {
+    /// The journal answers for the oldest message, which may be a wake: held, or nothing new.
+    fn commit(&mut self, sessions: &mut Sessions, held: bool, is_wake: bool) {
         let Some((who, admission, row)) = self.coming.pop_front() else {
             return;
         };
@@ -361,7 +362,12 @@ impl Walk {
             }
             (Admission::Wait { .. }, true) => {
                 self.committed.entry(who.clone()).or_default().push(row);
-                self.overflowed += usize::from(sessions.enqueue(&who, row));
+                if is_wake {
+                    self.wakes.insert(row);
+                    sessions.enqueue_wake(&who, row);
+                } else {
+                    self.overflowed += usize::from(sessions.enqueue(&who, row));
+                }
             }
         }
         self.settle(sessions);
@@ -424,7 +430,8 @@ impl Walk {
                 let rest = self
                     .waiting()
                     .into_iter()
-                    .filter(|(row, whose)| *row > after && *whose == who);
+                    .filter(|(row, whose)| *row > after && *whose == who)
+                    .filter(|(row, _)| !sessions.is_read_ahead(&who, *row));
                 let rest: Vec<i64> = rest.map(|(row, _)| row).collect();
                 let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
                 let more = rest.len() - fetched.len();
@@ -446,6 +453,7 @@ impl Walk {
 #[test]
 fn random_walks_run_every_row_once_in_order_within_the_limit() {
     let (mut rows, mut stopped, mut overflowed, mut overtaken, mut reloaded) = (0, 0, 0, 0, 0);
+    let mut woken = 0;
     for seed in 0..5_000 {
         let mut chance = Chance(seed);
         let limit = 1 + usize::try_from(chance.below(4)).unwrap();
@@ -457,7 +465,7 @@ fn random_walks_run_every_row_once_in_order_within_the_limit() {
             match chance.below(if step < 110 { 14 } else { 8 }) {
                 0 => walk.answer_reload(&mut sessions),
                 1..=3 => walk.end_one(&mut sessions),
-                4..=6 => walk.commit(&mut sessions, chance.below(8) > 0),
+                4..=6 => walk.commit(&mut sessions, chance.below(8) > 0, chance.below(6) == 0),
                 7 => {
                     if let Interrupt::Cancel(turn) = sessions.interrupt(&who) {
                         assert!(walk.running.get(&turn).is_none_or(|(whose, _)| *whose == who));
@@ -475,13 +483,20 @@ fn random_walks_run_every_row_once_in_order_within_the_limit() {
             assert_eq!(busy.len(), walk.running.len(), "one turn at a time per session");
         }
         while !walk.coming.is_empty() {
-            walk.commit(&mut sessions, true);
+            walk.commit(&mut sessions, true, false);
         }
         while !walk.running.is_empty() || walk.reading.is_some() {
             walk.end_one(&mut sessions);
             walk.answer_reload(&mut sessions);
         }
-        assert_eq!(walk.ran, walk.committed, "seed {seed}");
+        let mut sorted = walk.ran.clone();
+        sorted.values_mut().for_each(|rows| rows.sort_unstable());
+        assert_eq!(sorted, walk.committed, "seed {seed}");
+        for ran in walk.ran.values() {
+            let messages = ran.iter().filter(|row| !walk.wakes.contains(row));
+            assert!(messages.is_sorted(), "seed {seed}: {ran:?}");
+        }
+        woken += walk.wakes.len();
         assert_eq!((sessions.active(), sessions.running()), (0, 0), "seed {seed}");
         assert!(!sessions.has_elsewhere(), "seed {seed}");
         reloaded += walk.reloaded;
@@ -492,6 +507,106 @@ fn random_walks_run_every_row_once_in_order_within_the_limit() {
     assert!(
         rows > 100_000 && stopped > 1_000 && overflowed > 1_000 && overtaken > 1_000 && reloaded > 10_000
     );
+    assert!(woken > 1_000);
+}
+
+/// The rows that start one after the other until none waits in memory.
+fn rest(sessions: &mut Sessions, session: &SessionKey, mut turn: TurnId) -> Vec<i64> {
+    let mut order = Vec::new();
+    loop {
+        sessions.ended(session, turn);
+        let Some((_, row, next)) = sessions.next_start() else {
+            return order;
+        };
+        order.push(row);
+        turn = next;
+    }
+}
+
+#[test]
+fn a_wake_runs_next_and_behind_other_wakes() {
+    let mut sessions = sessions(8, 8);
+    let a = key("a");
+    let Admission::Start(turn) = sessions.admit(&a) else {
+        panic!()
+    };
+    for row in [2, 3] {
+        sessions.enqueue(&a, row);
+    }
+    for row in [4, 5, 6] {
+        sessions.enqueue_wake(&a, row);
+    }
+    sessions.enqueue(&a, 7);
+    sessions.withdraw(&a, 5);
+    sessions.enqueue_wake(&a, 8);
+    assert_eq!(sessions.rows(&a).collect::<Vec<_>>(), [4, 6, 8, 2, 3, 7]);
+    assert_eq!(rest(&mut sessions, &a, turn), [4, 6, 8, 2, 3, 7]);
+    assert_eq!(sessions.active(), 0);
+}
+
+#[test]
+fn a_wake_passes_what_waits_in_the_journal_and_runs_once() {
+    let mut sessions = sessions(8, 2);
+    let a = key("a");
+    let Admission::Start(first) = sessions.admit(&a) else {
+        panic!()
+    };
+    for row in [2, 3, 4] {
+        sessions.enqueue(&a, row);
+    }
+    sessions.enqueue_wake(&a, 5);
+    assert!(sessions.is_waiting(&a, 5) && sessions.waiting(&a) == 4);
+    sessions.ended(&a, first);
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!(row, 5);
+    assert!(!sessions.is_waiting(&a, 5) && sessions.is_waiting(&a, 4));
+    assert!(
+        sessions.is_read_ahead(&a, 5),
+        "the journal may not know yet that it runs"
+    );
+    assert_eq!(rest(&mut sessions, &a, turn), [2, 3]);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 3)));
+    // It comes while the rest is read.
+    sessions.enqueue_wake(&a, 6);
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!(row, 6);
+    sessions.refill(&a, Some((&[4], None)));
+    assert!(!sessions.is_read_ahead(&a, 6));
+    assert_eq!(rest(&mut sessions, &a, turn), [4]);
+    assert_eq!(sessions.active(), 0);
+}
+
+#[test]
+fn a_wake_that_waited_before_a_restart_is_moved_ahead() {
+    let mut sessions = sessions(8, 8);
+    let a = key("a");
+    sessions.recover();
+    sessions.next_reload();
+    sessions.reload([a.clone()], None);
+    sessions.next_refill();
+    sessions.refill(&a, Some((&[2, 3, 4, 5], None)));
+    for row in [4, 5, 4, 9] {
+        sessions.move_ahead(&a, row);
+    }
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!(row, 4);
+    assert_eq!(rest(&mut sessions, &a, turn), [5, 2, 3]);
+}
+
+#[test]
+fn wakes_beyond_the_queue_wait_in_order_of_arrival() {
+    let mut sessions = sessions(8, 2);
+    let a = key("a");
+    let Admission::Start(turn) = sessions.admit(&a) else {
+        panic!()
+    };
+    sessions.enqueue(&a, 2);
+    for row in [3, 4, 5] {
+        sessions.enqueue_wake(&a, row);
+    }
+    assert_eq!((sessions.queued(), sessions.waiting(&a)), (3, 4));
+    assert_eq!(rest(&mut sessions, &a, turn), [3, 4, 2]);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 4)));
 }
 
 #[test]

@@ -5,8 +5,8 @@
 //! is committed (`admit`, then `enqueue`, `cancel_admission` or `cancel_waiting`). Rows beyond the queue's capacity stay in
 //! the journal and are read again with `refill`. Sessions beyond the limit of waiting ones are not kept here at all: the
 //! journal finds them again, in order of arrival (`reload`), and until then no session that is not here starts anything.
-//! Invariants: a session's messages start in order of arrival; a turn ends exactly once; the number of running turns never
-//! exceeds the limit; a session that is here knows of all its rows.
+//! Invariants: a session's messages start in order of arrival, behind the wakes of the session, which start in order of theirs; a
+//! turn ends exactly once; the number of running turns never exceeds the limit; a session that is here knows of all its rows.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -47,6 +47,8 @@ pub enum StopReason {
     Asked,
     /// A newer message replaces it.
     Superseded,
+    /// A program woke the session.
+    Woken,
     /// The relay is shutting down.
     Shutdown,
 }
@@ -96,6 +98,10 @@ enum JournalRows {
 struct Session {
     state: SessionState,
     queue: VecDeque<i64>,
+    /// How many rows at the head of `queue` are wakes.
+    wakes: usize,
+    /// Wakes that were queued before rows which the journal still has: they are not to be read again with those.
+    read_ahead: Vec<i64>,
     in_journal: JournalRows,
     /// How many rows the journal has that are not in `queue`.
     beyond: usize,
@@ -112,6 +118,8 @@ impl Session {
         Self {
             state,
             queue: VecDeque::new(),
+            wakes: 0,
+            read_ahead: Vec::new(),
             in_journal: JournalRows::Nothing,
             beyond: 0,
             last: 0,
@@ -135,7 +143,20 @@ impl Session {
 
     /// Whether the journal has a row behind those in memory.
     fn has_beyond(&self, row: i64) -> bool {
-        self.in_journal != JournalRows::Nothing && row > self.last
+        self.in_journal != JournalRows::Nothing && row > self.last && !self.read_ahead.contains(&row)
+    }
+
+    /// Takes the next row that waits in memory.
+    fn pop(&mut self) -> Option<i64> {
+        let row = self.queue.pop_front()?;
+        self.wakes = self.wakes.saturating_sub(1);
+        Some(row)
+    }
+
+    /// Puts a row that waits before all others but wakes.
+    fn put_first(&mut self, row: i64) {
+        self.queue.insert(self.wakes, row);
+        self.wakes += 1;
     }
 
     /// Whether nothing runs, waits or is being committed.
@@ -232,6 +253,16 @@ impl Sessions {
     /// Queues a committed row. Returns whether it was the first that overflowed the queue since the session was last
     /// inactive.
     pub fn enqueue(&mut self, key: &SessionKey, row: i64) -> bool {
+        self.enqueue_as(key, row, false)
+    }
+
+    /// Queues a committed row of a wake: it starts next, behind other wakes. Of more wakes than the queue holds, the later ones start
+    /// in order of arrival.
+    pub fn enqueue_wake(&mut self, key: &SessionKey, row: i64) -> bool {
+        self.enqueue_as(key, row, true)
+    }
+
+    fn enqueue_as(&mut self, key: &SessionKey, row: i64, is_wake: bool) -> bool {
         let bound = self.limits.queued.max(1);
         let came_elsewhere = self.committed_elsewhere(key);
         if came_elsewhere && self.is_full() && !self.active.contains_key(key) {
@@ -244,6 +275,16 @@ impl Sessions {
             .or_insert_with(|| Session::new(SessionState::Idle));
         if !came_elsewhere {
             session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
+        }
+        if is_wake && session.wakes < bound {
+            session.put_first(row);
+            if session.in_journal == JournalRows::Nothing {
+                session.last = session.last.max(row);
+            } else {
+                session.read_ahead.push(row);
+            }
+            self.join_line(key);
+            return false;
         }
         if session.in_journal == JournalRows::Nothing && session.queue.len() < bound {
             session.queue.push_back(row);
@@ -265,6 +306,22 @@ impl Sessions {
         };
         self.join_line(key);
         first_over
+    }
+
+    /// A row that waits in memory is a wake's: it starts next, behind other wakes.
+    pub fn move_ahead(&mut self, key: &SessionKey, row: i64) {
+        if let Some(session) = self.active.get_mut(key)
+            && let Some(place) = session.queue.iter().position(|waiting| *waiting == row)
+            && place >= session.wakes
+        {
+            session.queue.remove(place);
+            session.put_first(row);
+        }
+    }
+
+    /// Whether a row that the journal still has waiting is a wake that was queued before others.
+    pub fn is_read_ahead(&self, key: &SessionKey, row: i64) -> bool {
+        (self.active.get(key)).is_some_and(|session| session.read_ahead.contains(&row))
     }
 
     /// Queues a row of an earlier run that is not among the journal's waiting rows; the session's waiting ones follow it.
@@ -326,8 +383,8 @@ impl Sessions {
         }
     }
 
-    /// Adds the rows that [`Self::next_refill`] requested, and how many of those behind them wait; `None` for that if the journal has
-    /// no more, and for all if they could not be read.
+    /// Adds the rows that [`Self::next_refill`] requested, without those that were read ahead, and how many of those behind them wait;
+    /// `None` for that if the journal has no more, and for all if they could not be read.
     pub fn refill(&mut self, key: &SessionKey, read: Option<(&[i64], Option<usize>)>) {
         let Some(session) = self.active.get_mut(key) else {
             return;
@@ -336,7 +393,7 @@ impl Sessions {
         session.in_journal = JournalRows::More;
         if let Some((rows, more)) = read {
             session.queue.extend(rows);
-            session.last = session.queue.back().copied().unwrap_or(session.last);
+            session.last = rows.last().copied().unwrap_or(session.last);
             let since = if came_since {
                 session.beyond.saturating_sub(rows.len())
             } else {
@@ -345,7 +402,10 @@ impl Sessions {
             session.beyond = more.unwrap_or_default().max(since);
             if more.is_none() && !came_since {
                 session.in_journal = JournalRows::Nothing;
+                session.read_ahead.clear();
             }
+            let last = session.last;
+            session.read_ahead.retain(|row| *row > last);
         }
         self.drop_if_inactive(key);
         self.join_line(key);
@@ -379,7 +439,7 @@ impl Sessions {
             let Some(session) = self.active.get_mut(&key) else {
                 continue;
             };
-            let Some(row) = session.queue.pop_front() else {
+            let Some(row) = session.pop() else {
                 continue;
             };
             session.state = SessionState::Running(turn);
@@ -485,6 +545,7 @@ impl Sessions {
         if let Some(session) = self.active.get_mut(key) {
             if let Some(place) = session.queue.iter().position(|waiting| *waiting == row) {
                 session.queue.remove(place);
+                session.wakes -= usize::from(place < session.wakes);
             } else if session.has_beyond(row) {
                 session.beyond = session.beyond.saturating_sub(1);
             }

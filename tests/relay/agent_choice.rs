@@ -197,6 +197,50 @@ async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_rest
 }
 
 #[tokio::test]
+async fn a_message_interrupts_only_a_turn_of_the_same_agent_with_the_same_options() {
+    for (text, interrupts) in [
+        ("now", true),
+        ("!safe now", true),
+        ("@safe now", true),
+        ("!act now", false),
+        ("@acting now", false),
+        ("!freely now", false),
+        ("!elsewhere now", false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+        let interrupting = |settings: &mut Settings| {
+            settings.sessions.busy_mode = BusyMode::Interrupt;
+            settings.routes.push(Route {
+                prefix: Some("!elsewhere".to_owned()),
+                agent: "safe".to_owned(),
+                workdir: Some("/tmp".into()),
+                ..Route::default()
+            });
+        };
+        let (connector, running) = start_adjusted(dir.path(), &safe, &acting, &interrupting).await;
+        send(&connector, "1", HANG).await;
+        eventually("it runs", async || safe.asked() == [HANG]).await;
+        send(&connector, "2", text).await;
+        if !interrupts {
+            // It is decided by then.
+            send(&connector, "3", "/status").await;
+            let waits = "Agent safe is working on a message, 1 waiting.";
+            assert_eq!(replies(&connector, 1).await, [waits], "{text}");
+            send(&connector, "4", "/stop").await;
+        }
+        let seen = connector
+            .wait_for(SOON, |seen| {
+                seen.texts("a").iter().any(|text| text.ends_with(": now"))
+            })
+            .await;
+        assert!(seen.is_some(), "{text}");
+        running.abort();
+        let _ = running.await;
+    }
+}
+
+#[tokio::test]
 async fn a_command_knows_the_chosen_agent_when_it_is_the_first_after_a_restart() {
     for first in ["/status", "/agent", "/help", "/cron add every 2h look"] {
         let dir = tempfile::tempdir().unwrap();

@@ -116,9 +116,13 @@ async fn a_wake_interrupts_the_turn_and_runs() {
     let relay = start(dir.path()).await;
     relay.deliver("c1", "m1", "sleep=60000 slow").await;
     wait_for_activity(&relay, AgentActivity::Active).await;
-    let mut wake = template("d1", &session("c1"), "look at this first");
-    wake.wake = true;
-    assert!(relay.handle.submit(wake).await.is_ok());
+    assert!(
+        relay
+            .handle
+            .submit(wake("d1", "look at this first"))
+            .await
+            .is_ok()
+    );
     relay
         .seen("the answer of the wake", |seen| {
             seen.texts("c1").contains(&"echo: look at this first")
@@ -129,6 +133,75 @@ async fn a_wake_interrupts_the_turn_and_runs() {
         .await;
     wait_for_activity(&relay, AgentActivity::Idle).await;
     assert_eq!(relay.handle.activity("nobody").await, Ok(None));
+    relay.stop().await;
+}
+
+fn wake(id: &str, text: &str) -> HandedItem {
+    HandedItem {
+        wake: true,
+        ..template(id, &session("c1"), text)
+    }
+}
+
+#[tokio::test]
+async fn a_wake_runs_before_what_waits_and_stops_nothing_but_the_turn_that_it_met() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    relay.deliver("c1", "m1", "sleep=60000 slow").await;
+    wait_for_activity(&relay, AgentActivity::Active).await;
+    for (id, text) in [("m2", "second"), ("m3", "third")] {
+        relay.deliver("c1", id, text).await;
+    }
+    relay
+        .wait_for_status("two wait", |status| status.messages_waiting == 2)
+        .await;
+    let (first, next) = tokio::join!(
+        relay.handle.submit(wake("d1", "look at this first")),
+        relay.handle.submit(wake("d2", "then at this")),
+    );
+    assert!(first.is_ok() && next.is_ok());
+    assert_eq!(
+        relay.replies("c1", 5).await,
+        [
+            "[stopped]",
+            "echo: look at this first",
+            "echo: then at this",
+            "echo: second",
+            "echo: third"
+        ]
+    );
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (1, 4));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_wake_that_waits_runs_before_messages_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = |settings: &mut Settings| settings.sessions.max_concurrent_turns = 1;
+    let turns = Arc::default();
+    let relay = start_with(dir.path(), hanging(&turns, 1, false), one).await;
+    relay.deliver("busy", "m0", "slow").await;
+    hang(&turns, 1).await;
+    relay.deliver("c1", "m1", "first").await;
+    relay.deliver("c1", "m2", "second").await;
+    relay
+        .wait_for_status("two wait", |status| status.messages_waiting == 2)
+        .await;
+    assert!(
+        relay
+            .handle
+            .submit(wake("d1", "look at this first"))
+            .await
+            .is_ok()
+    );
+    relay.crash().await;
+
+    let relay = start(dir.path()).await;
+    assert_eq!(
+        relay.replies("c1", 3).await,
+        ["echo: look at this first", "echo: first", "echo: second"]
+    );
     relay.stop().await;
 }
 

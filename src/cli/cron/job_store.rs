@@ -37,6 +37,25 @@ pub(super) enum RelayAnswer {
     Notified(Value),
 }
 
+impl RelayAnswer {
+    /// When a job runs that somebody asked to run now, and whether that is now.
+    pub(super) fn asked_run(&self) -> (&'static str, bool) {
+        match self {
+            Self::Stopped => ("runs when `hermes-relay run` starts", false),
+            Self::Unnotified(_) => ("runs when the relay is restarted: it cannot be notified", false),
+            Self::Notified(answer) if is_ending(answer) => {
+                ("runs when the relay starts again: it is shutting down", false)
+            }
+            Self::Notified(_) => ("runs now", true),
+        }
+    }
+}
+
+/// Whether the relay that gave this answer is shutting down, and starts nothing any more.
+fn is_ending(answer: &Value) -> bool {
+    answer["shutting_down"] == true
+}
+
 /// Whether a job will run by itself, and what that depends on.
 pub(super) struct ArmedNote {
     pub(super) armed: bool,
@@ -59,6 +78,28 @@ impl ArmedNote {
             armed: false,
             note: note.into(),
             error: None,
+        }
+    }
+
+    /// What the answer of a running relay says of a job.
+    fn answered(id: &str, answer: &Value) -> Self {
+        let arm = &answer["jobs"][id];
+        match (answer["provider"].as_str(), arm["armed"].as_bool()) {
+            (Some("off"), _) => {
+                Self::no("saved, but will not run: `cron.provider` is off, so nothing starts jobs")
+            }
+            (_, Some(true)) => Self::yes("will run: the managed scheduler has it"),
+            (_, Some(false)) => Self {
+                error: arm["error"].as_str().map(str::to_owned),
+                ..Self::no(arm["state"].as_str().map(printable).unwrap_or_default())
+            },
+            (Some("builtin"), None) if answer["unavailable"].is_null() && is_ending(answer) => Self::no(
+                "saved; the relay is shutting down: it will run at its time once the relay has started again",
+            ),
+            (Some("builtin"), None) if answer["unavailable"].is_null() => {
+                Self::yes("will run: the running relay starts it")
+            }
+            _ => Self::no("saved; the managed scheduler has not answered yet; will retry"),
         }
     }
 }
@@ -260,23 +301,7 @@ impl<'r> JobStore<'r> {
                 "saved, but the running relay could not be notified: {}; restart it",
                 printable(why)
             )),
-            RelayAnswer::Notified(answer) => {
-                let arm = &answer["jobs"][row.job.id()];
-                match (answer["provider"].as_str(), arm["armed"].as_bool()) {
-                    (Some("off"), _) => ArmedNote::no(
-                        "saved, but will not run: `cron.provider` is off, so nothing starts jobs",
-                    ),
-                    (_, Some(true)) => ArmedNote::yes("will run: the managed scheduler has it"),
-                    (_, Some(false)) => ArmedNote {
-                        error: arm["error"].as_str().map(str::to_owned),
-                        ..ArmedNote::no(arm["state"].as_str().map(printable).unwrap_or_default())
-                    },
-                    (Some("builtin"), None) if answer["unavailable"].is_null() => {
-                        ArmedNote::yes("will run: the running relay starts it")
-                    }
-                    _ => ArmedNote::no("saved; the managed scheduler has not answered yet; will retry"),
-                }
-            }
+            RelayAnswer::Notified(answer) => ArmedNote::answered(row.job.id(), answer),
         }
     }
 
@@ -408,6 +433,43 @@ fn job_hint(error: &JobError) -> Option<String> {
         JobError::NoPrompt => {
             let hint = "say what the agent is asked, in quotes; `-` reads it from standard input, --skill runs a skill";
             Some(hint.to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_relay_that_is_shutting_down_promises_nothing_of_its_own() {
+        let answer = |is_ending: bool, jobs: Value| json!({"provider": "builtin", "unavailable": null, "jobs": jobs, "shutting_down": is_ending});
+        let note = ArmedNote::answered("j1", &answer(false, json!({})));
+        assert!(note.armed);
+        assert_eq!(note.note, "will run: the running relay starts it");
+        let note = ArmedNote::answered("j1", &answer(true, json!({})));
+        assert!(!note.armed && note.error.is_none());
+        assert!(
+            note.note.contains("once the relay has started again"),
+            "{}",
+            note.note
+        );
+        let armed = json!({"j1": {"armed": true}});
+        assert!(
+            ArmedNote::answered("j1", &answer(true, armed)).armed,
+            "the scheduler has it"
+        );
+        for (is_ending, wanted) in [
+            (false, ("runs now", true)),
+            (
+                true,
+                ("runs when the relay starts again: it is shutting down", false),
+            ),
+        ] {
+            let asked = RelayAnswer::Notified(answer(is_ending, json!({})));
+            assert_eq!(asked.asked_run(), wanted);
         }
     }
 }

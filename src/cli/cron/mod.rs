@@ -17,7 +17,7 @@ use serde_json::json;
 
 use self::add::{CronAddArgs, CronEditArgs};
 use self::describe::{JobView, RunView};
-use self::job_store::{JobStore, RelayAnswer};
+use self::job_store::JobStore;
 pub(super) use self::job_store::{job_names, jobs_with_skill};
 use super::Environment;
 use super::caller::Caller;
@@ -201,14 +201,9 @@ fn change(args: &CronJobArgs, what: Changing, env: Environment<'_>) -> Result<Ex
             format!("removed {id} ({name})"),
         ),
         Changing::Run => {
-            let when = match &answer {
-                RelayAnswer::Stopped => "runs when `hermes-relay run` starts",
-                RelayAnswer::Unnotified(_) => "runs when the relay is restarted: it cannot be notified",
-                RelayAnswer::Notified(_) => "runs now",
-            };
-            let is_notified = matches!(answer, RelayAnswer::Notified(_));
+            let (when, is_started) = answer.asked_run();
             args.remote.print(
-                &json!({"id": id, "requested": true, "started": is_notified, "note": when}),
+                &json!({"id": id, "requested": true, "started": is_started, "note": when}),
                 format!("{id} ({name}) {when}"),
             )
         }

@@ -324,8 +324,9 @@ fn retry(relay: &RemoteRelay, id: Item, as_json: bool, out: &mut impl Write) -> 
     }
     let result = match (repaired, id) {
         (RepairedBy::Verb, _) => "is retried at the relay's next start",
-        (RepairedBy::Relay, Item::Op(_)) => "is sent again",
-        (RepairedBy::Relay, _) => "runs again",
+        (RepairedBy::EndingRelay, Item::Message(_)) => "runs again at the relay's next start",
+        (RepairedBy::Relay | RepairedBy::EndingRelay, Item::Op(_)) => "is sent again",
+        (RepairedBy::Relay | RepairedBy::EndingRelay, _) => "runs again",
     };
     print_done(id, "retry", result, as_json, out)
 }
@@ -423,6 +424,8 @@ enum RepairedBy {
     Verb,
     /// The running relay.
     Relay,
+    /// The running relay, which is shutting down and starts no turns.
+    EndingRelay,
 }
 
 enum RepairFailure {
@@ -450,6 +453,7 @@ fn repair(relay: &RemoteRelay, repair: Repair, item: Item) -> Result<RepairedBy,
         return Err(RepairFailure::Other(in_use.into()));
     }
     match relay.call(&ControlRequest::Repair { repair, item }) {
+        Ok(answer) if answer["shutting_down"] == true => Ok(RepairedBy::EndingRelay),
         Ok(_) => Ok(RepairedBy::Relay),
         Err(ClientError::NotRunning(_)) => Err(RepairFailure::Other(in_use.into())),
         Err(ClientError::Refused(refused)) if refused.code == "wrong_state" => Err(RepairFailure::WrongState),

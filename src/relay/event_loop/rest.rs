@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{Channels, Event, EventLoop, ExitReason};
-use crate::relay::parts::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Step};
+use crate::relay::parts::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Step, Unsent};
 use crate::relay::parts::sleep::{SleepEvent, SleepStep, Sleeper};
 use crate::session::{OutstandingWork, StopReason};
 
@@ -16,9 +16,15 @@ impl EventLoop {
             return;
         }
         let committed = self.journal.uncommitted() == 0 && self.turns.ending() == 0;
-        let sent = !self.link.is_live() || !self.outbox.is_busy();
-        let flushed = committed && sent && !self.inbound.has_waiting();
-        if self.lifecycle.step(now, self.turns.is_empty(), flushed) == Step::StopTurns {
+        let live = self.link.is_live();
+        let unsent = if !committed || self.inbound.has_waiting() || (live && self.outbox.is_busy()) {
+            Unsent::Work
+        } else if live && self.outbox.has_final_indicators() {
+            Unsent::Indicators
+        } else {
+            Unsent::Nothing
+        };
+        if self.lifecycle.step(now, self.turns.is_empty(), unsent) == Step::StopTurns {
             for turn in self.approvals.leave() {
                 self.turns.leave(turn);
             }

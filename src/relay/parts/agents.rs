@@ -103,6 +103,7 @@ impl Selection {
                 name: Arc::clone(name),
                 agent: Arc::clone(&slot.agent),
                 permission: slot.permission,
+                set_permission: slot.permission,
                 workdir: slot.workdir.clone(),
             },
             text: None,
@@ -111,7 +112,9 @@ impl Selection {
 
     /// The terms that a route sets.
     fn take_terms(&mut self, route: &Route) {
-        self.agent.permission = route.permission.unwrap_or(self.agent.permission);
+        if let Some(permission) = route.permission {
+            (self.agent.permission, self.agent.set_permission) = (permission, permission);
+        }
         if let Some(workdir) = &route.workdir {
             self.agent.workdir = Some(workdir.clone());
         }

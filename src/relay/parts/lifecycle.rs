@@ -11,6 +11,8 @@ use crate::config::{OnRevoked, Settings};
 pub const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long aborted turns may take to release what they hold.
 pub const ABORT_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a shutdown waits for the last indicators of ended turns, once nothing else is left to send.
+const LAST_INDICATORS_TIMEOUT: Duration = Duration::from_millis(800);
 /// How long the closing handshake and the agents' shutdown may each take.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The wait before the first reconnect that the journal's recovery asks for; it doubles from there.
@@ -36,10 +38,22 @@ enum Phase {
     },
     /// What must reach the chats goes out.
     Flushing {
+        /// Until when the last indicators are waited for, if only they are left.
+        indicators_until: Option<Duration>,
         end: Duration,
     },
     /// Nothing is left to do.
     Over,
+}
+
+/// What is on its way into the journal, or to a chat that can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unsent {
+    /// Something that a shutdown waits for.
+    Work,
+    /// Indicators of ended turns, which it waits for a moment.
+    Indicators,
+    Nothing,
 }
 
 /// What the loop is asked to do by a step.
@@ -103,7 +117,10 @@ impl Lifecycle {
         let phase = match self.phase {
             Phase::Serving | Phase::Over => None,
             Phase::Draining { until, .. } | Phase::Stopping { until, .. } => Some(until),
-            Phase::Flushing { end } => Some(end),
+            Phase::Flushing {
+                indicators_until,
+                end,
+            } => Some(indicators_until.map_or(end, |until| until.min(end))),
         };
         [phase, self.reconnect.deadline(now)].into_iter().flatten().min()
     }
@@ -127,19 +144,37 @@ impl Lifecycle {
         self.frames_closed = true;
     }
 
-    /// Moves on to the next stage when this one is through. `idle` says that no turn runs, `flushed` that nothing is on its
-    /// way into the journal or to a chat that can be reached.
-    pub fn step(&mut self, now: Duration, idle: bool, flushed: bool) -> Step {
+    /// Moves on to the next stage when this one is through. `idle` says that no turn runs.
+    pub fn step(&mut self, now: Duration, idle: bool, unsent: Unsent) -> Step {
+        let flushing = |end| Phase::Flushing {
+            indicators_until: None,
+            end,
+        };
         loop {
+            if let Phase::Flushing { indicators_until, .. } = &mut self.phase
+                && unsent == Unsent::Indicators
+            {
+                indicators_until.get_or_insert(now + LAST_INDICATORS_TIMEOUT);
+            }
             self.phase = match self.phase {
-                Phase::Draining { end, .. } | Phase::Stopping { end, .. } if idle => Phase::Flushing { end },
+                Phase::Draining { end, .. } | Phase::Stopping { end, .. } if idle => flushing(end),
                 Phase::Draining { until, end } if now >= until => {
                     let until = (now + self.grace * 2).min(end);
                     self.phase = Phase::Stopping { until, end };
                     return Step::StopTurns;
                 }
-                Phase::Stopping { until, end } if now >= until => Phase::Flushing { end },
-                Phase::Flushing { end } if now >= end || (flushed && !self.idle_unanswered) => Phase::Over,
+                Phase::Stopping { until, end } if now >= until => flushing(end),
+                Phase::Flushing { end, .. } if now >= end => Phase::Over,
+                Phase::Flushing { indicators_until, .. }
+                    if !self.idle_unanswered
+                        && match unsent {
+                            Unsent::Work => false,
+                            Unsent::Indicators => indicators_until.is_some_and(|until| now >= until),
+                            Unsent::Nothing => true,
+                        } =>
+                {
+                    Phase::Over
+                }
                 Phase::Serving
                 | Phase::Draining { .. }
                 | Phase::Stopping { .. }
@@ -283,16 +318,49 @@ mod tests {
     #[test]
     fn a_shutdown_drains_then_stops_then_flushes_within_its_budget() {
         let mut lifecycle = lifecycle();
-        assert_eq!(lifecycle.step(secs(0), false, false), Step::Nothing);
+        assert_eq!(lifecycle.step(secs(0), false, Unsent::Work), Step::Nothing);
         lifecycle.begin_shutdown(secs(100));
-        assert_eq!(lifecycle.step(secs(109), false, false), Step::Nothing);
-        assert_eq!(lifecycle.step(secs(110), false, false), Step::StopTurns);
-        assert_eq!(lifecycle.step(secs(113), false, false), Step::Nothing);
+        assert_eq!(lifecycle.step(secs(109), false, Unsent::Work), Step::Nothing);
+        assert_eq!(lifecycle.step(secs(110), false, Unsent::Work), Step::StopTurns);
+        assert_eq!(lifecycle.step(secs(113), false, Unsent::Work), Step::Nothing);
         assert_eq!(lifecycle.deadline(secs(113)), Some(secs(114)));
-        lifecycle.step(secs(114), false, false);
+        lifecycle.step(secs(114), false, Unsent::Work);
         assert_eq!(lifecycle.deadline(secs(114)), Some(secs(120)), "flushing");
         assert!(!lifecycle.is_over());
-        lifecycle.step(secs(120), false, false);
+        lifecycle.step(secs(120), false, Unsent::Work);
+        assert!(lifecycle.is_over());
+    }
+
+    #[test]
+    fn a_shutdown_waits_a_moment_for_the_last_indicators_and_no_longer() {
+        let begun = || {
+            let mut lifecycle = lifecycle();
+            lifecycle.begin_shutdown(secs(0));
+            lifecycle.idle_answered();
+            lifecycle.step(secs(3), true, Unsent::Work);
+            lifecycle.step(secs(4), true, Unsent::Indicators);
+            assert!(!lifecycle.is_over());
+            lifecycle
+        };
+        let until = secs(4) + LAST_INDICATORS_TIMEOUT;
+        let mut sent = begun();
+        assert_eq!(sent.deadline(secs(4)), Some(until));
+        sent.step(secs(4), true, Unsent::Nothing);
+        assert!(sent.is_over());
+        let mut stuck = begun();
+        stuck.step(until - Duration::from_millis(1), true, Unsent::Indicators);
+        assert!(!stuck.is_over());
+        stuck.step(until, true, Unsent::Indicators);
+        assert!(stuck.is_over());
+    }
+
+    #[test]
+    fn the_last_indicators_do_not_outlast_the_budget() {
+        let mut lifecycle = lifecycle();
+        lifecycle.begin_shutdown(secs(0));
+        lifecycle.step(secs(20) - Duration::from_millis(1), true, Unsent::Indicators);
+        assert_eq!(lifecycle.deadline(secs(19)), Some(secs(20)));
+        lifecycle.step(secs(20), true, Unsent::Indicators);
         assert!(lifecycle.is_over());
     }
 
@@ -300,13 +368,13 @@ mod tests {
     fn a_shutdown_without_work_waits_only_for_the_connector_to_buffer() {
         let mut lifecycle = lifecycle();
         lifecycle.begin_shutdown(secs(0));
-        lifecycle.step(secs(0), true, true);
+        lifecycle.step(secs(0), true, Unsent::Nothing);
         assert!(!lifecycle.is_over(), "messages may still come");
         assert!(lifecycle.takes_frames());
         lifecycle.idle_answered();
-        lifecycle.step(secs(0), true, false);
+        lifecycle.step(secs(0), true, Unsent::Work);
         assert!(!lifecycle.is_over(), "something is on its way");
-        lifecycle.step(secs(0), true, true);
+        lifecycle.step(secs(0), true, Unsent::Nothing);
         assert!(lifecycle.is_over() && !lifecycle.takes_frames());
     }
 

@@ -16,6 +16,7 @@ use crate::relay::effects::{
 use crate::relay::event_loop::{EventLoop, IN_A_ROW};
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
+use crate::relay::parts::agents::Selection;
 use crate::relay::parts::inbound::accept;
 use crate::relay::parts::messages::{MessageLine, gist};
 use crate::relay::parts::slash_commands::SlashCommand;
@@ -346,14 +347,19 @@ impl EventLoop {
             Admission::Wait { behind } => {
                 // Attachments are downloaded for a turn of their own.
                 let has_files = self.media.is_some() && !event.media_urls.is_empty();
-                // A press or a slash command is a request of its own, and is not added to what the turn was asked.
-                let steers =
-                    self.settings.busy_mode == BusyMode::Steer && behind.is_some() && is_text && !has_files;
-                let steers = steers && !is_for_agent;
+                // A slash command is a request of its own, and neither stops a turn nor is added to what it was asked; a press is
+                // not added either.
+                let may_meet = match self.settings.busy_mode {
+                    BusyMode::Queue => false,
+                    BusyMode::Steer => is_text && !has_files,
+                    // What comes together with the message before it does not come during its turn.
+                    BusyMode::Interrupt => behind.is_some_and(|turn| !self.turns.is_unstarted(turn)),
+                };
+                let may_meet = may_meet && behind.is_some() && !is_for_agent;
                 Intent::Wait {
                     key,
                     gist: gist(&event),
-                    steer: steers.then_some(event),
+                    event: may_meet.then_some(event),
                 }
             }
         };
@@ -408,23 +414,18 @@ impl EventLoop {
                 self.learn_chat(&chat, &facts);
                 let key = self.messages.key(&event);
                 self.messages.edit_last(session, &author, key, message.clone());
-                let change = MessageChange::Edit {
-                    row,
-                    event,
-                    message,
-                    author,
-                };
+                let change = MessageChange::Edit { row, event, message };
                 self.change_message(session, change);
             }
-            Intent::Wait { key, gist, steer } => {
+            Intent::Wait { key, gist, event } => {
                 self.messages.learn(key, session, row, Some(gist));
                 self.learn_chat(&chat, &facts);
-                let behind = match place {
-                    Place::Queue(behind) => behind,
+                let met = match place {
+                    Place::Queue(behind) => behind.zip(event),
                     Place::Turn(_) | Place::Change | Place::None => None,
                 };
-                if let (Some(turn), Some(event)) = (behind, steer)
-                    && self.steer(session, turn, *event)
+                if let Some((turn, event)) = &met
+                    && self.steer(session, *turn, event)
                 {
                     self.turns.release(session, place);
                     self.messages
@@ -436,10 +437,8 @@ impl EventLoop {
                 {
                     self.notify(&notice, session, &chat, &facts);
                 }
-                let interrupts =
-                    self.settings.busy_mode == BusyMode::Interrupt && behind.is_some() && !is_command;
-                if interrupts && self.access.may_stop(&author) {
-                    self.stop_turn(session, behind, StopReason::Superseded);
+                if let Some((turn, event)) = &met {
+                    self.supersede(session, *turn, event);
                 }
             }
             Intent::Command { command, about } => {
@@ -565,24 +564,59 @@ impl EventLoop {
         }
     }
 
-    /// Hands a message to the turn that it met.
-    pub fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
+    /// Who answers a message that met a turn, if that is the turn's agent with the same options. Any other message waits.
+    fn answers_alike(
+        &mut self,
+        session: &SessionKey,
+        met: TurnId,
+        event: &MessageEvent,
+    ) -> Option<Selection> {
         let author = self.access.author(Starter::Message(&event.source));
         let allowed = self.access.agents(&author);
-        let Ok(mut selection) = self.agents.select(session, &event, allowed.as_deref()) else {
-            return false;
-        };
+        let mut selection = self.agents.select(session, event, allowed.as_deref()).ok()?;
         let (now_ms, agent) = (self.clock.unix_ms(), Arc::clone(&selection.agent.name));
         let verdict = self
             .access
             .decide_again(&author, EventKind::Message, Some(&agent), now_ms);
         if !verdict.allowed {
-            return false;
+            return None;
         }
         selection.agent.restrict(verdict.role);
+        let is_same = if let Some(agent) = self.turns.agent_of(met) {
+            agent.is_same(&selection.agent)
+        } else {
+            let (_, origin, Task::Message(Some(asked))) = self.turns.preparing(met)? else {
+                return None;
+            };
+            let allowed = self.access.agents(&origin.author);
+            let asked = self.agents.select(session, asked, allowed.as_deref()).ok()?;
+            asked.agent.is_same(&selection.agent)
+        };
+        is_same.then_some(selection)
+    }
+
+    /// Hands a message to the turn that it met, if `sessions.busy_mode` says so.
+    pub fn steer(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) -> bool {
+        if self.settings.busy_mode != BusyMode::Steer {
+            return false;
+        }
+        let Some(selection) = self.answers_alike(session, met, event) else {
+            return false;
+        };
         let adapter = self.adapters.get(event.source.platform.as_str());
-        let input = super::turn::turn_input(event, selection.text, &adapter);
+        let input = super::turn::turn_input(event.clone(), selection.text, &adapter);
         self.turns.steer(session, met, &selection.agent, &input)
+    }
+
+    /// Stops the turn that a message met, if `sessions.busy_mode` says so and its author may do that.
+    pub fn supersede(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) {
+        let author = self.access.author(Starter::Message(&event.source));
+        if self.settings.busy_mode == BusyMode::Interrupt
+            && self.access.may_stop(&author)
+            && self.answers_alike(session, met, event).is_some()
+        {
+            self.stop_turn(session, Some(met), StopReason::Superseded);
+        }
     }
 
     pub fn handle_interrupt(&mut self, interrupt: InterruptRequest) {

@@ -2,14 +2,13 @@
 
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::config::BusyMode;
 use crate::relay::effects::{MessageChange, NewMessage, OwnMessage};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
 use crate::relay::parts::messages::{MessageLine, gist};
 use crate::relay::parts::turns::{Turns, decode_line};
-use crate::session::{Admission, StopReason, TurnId};
+use crate::session::{Admission, TurnId};
 use crate::store::{Command, InboxRow, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
 use crate::words::ChatPhrase;
@@ -53,14 +52,9 @@ impl EventLoop {
     /// Applies a change to a message that is known, if it is.
     pub fn apply_change(&mut self, session: &SessionKey, change: MessageChange) {
         match change {
-            MessageChange::Edit {
-                row,
-                event,
-                message,
-                author,
-            } => {
+            MessageChange::Edit { row, event, message } => {
                 self.turns.answer_now(row);
-                self.apply_edit(session, row, (event, message), &author);
+                self.apply_edit(session, row, (event, message));
             }
             MessageChange::Deletion(event) => self.apply_deletion(session, &event),
         }
@@ -73,7 +67,6 @@ impl EventLoop {
         session: &SessionKey,
         row: InboxSeq,
         (event, message): (Box<MessageEvent>, MessageLine),
-        author: &Author,
     ) {
         let key = self.messages.key(&event);
         let known = self.messages.find(key).filter(|known| known.session == *session);
@@ -101,14 +94,14 @@ impl EventLoop {
             return self.turns.answer_instead(turn, row, now_ms, &mut self.effects);
         }
         let has_files = self.media.is_some() && !event.media_urls.is_empty();
-        if let Some(turn) = turn.filter(|_| self.settings.busy_mode == BusyMode::Steer && !has_files)
-            && self.steer(session, turn, *event)
+        if let Some(turn) = turn.filter(|_| !has_files)
+            && self.steer(session, turn, &event)
         {
             return self.end_row(row, RowState::Done, DurableOps::new(), None);
         }
         self.enqueue_committed(session, row);
-        if self.settings.busy_mode == BusyMode::Interrupt && self.access.may_stop(author) {
-            self.stop_turn(session, turn, StopReason::Superseded);
+        if let Some(turn) = turn {
+            self.supersede(session, turn, &event);
         }
     }
 

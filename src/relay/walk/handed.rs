@@ -25,8 +25,8 @@ use crate::relay::parts::turns::{EndedTurn, TurnOrigin};
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{
-    Command, HandedBody, HandedCommand, HandedReply, InboxRow, InboxSeq, MAX_CONTEXT_BYTES, NewHandedItem,
-    PendingContext, RowState,
+    Command, HandedBody, HandedCommand, HandedReply, InboxKind, InboxRow, InboxSeq, MAX_CONTEXT_BYTES,
+    NewHandedItem, PendingContext, RowState,
 };
 use crate::wire::SessionKey;
 
@@ -41,6 +41,8 @@ struct ItemLine {
     /// Where its answer goes if the session has no chat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     deliver: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    wake: bool,
     /// The sender's own fields, for those who look into the journal.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     meta: Map<String, Value>,
@@ -108,6 +110,7 @@ impl EventLoop {
                 agent: submission.item.agent.clone(),
                 text: payload.text.clone(),
                 deliver: self.settings.deliver.clone(),
+                wake: submission.item.wake,
                 meta: payload.meta.as_object().clone(),
             };
             let body = HandedBody::Turn(serde_json::to_vec(&line).unwrap_or_default());
@@ -180,6 +183,11 @@ impl EventLoop {
     /// The text of an item's row.
     pub fn item_text(row: &InboxRow) -> Option<String> {
         ItemLine::decode(row).map(|line| line.text)
+    }
+
+    /// Whether a row is a wake.
+    pub fn is_wake(row: &InboxRow) -> bool {
+        row.kind == InboxKind::Handed && ItemLine::decode(row).is_some_and(|line| line.wake)
     }
 
     /// Begins the turn of an item, on the terms that the chat of its session has for its agent.
@@ -315,12 +323,17 @@ impl EventLoop {
                 let now_ms = self.clock.unix_ms();
                 self.turns.start_stored(turn, row, now_ms, &mut self.effects);
             }
+            (Some(row), Place::Queue(met)) if item.wake => {
+                self.messages.learn_gist(row, &item.payload.text);
+                self.turns.enqueue_wake(session, row);
+                // A turn that began since it came is not stopped.
+                if met.is_some() {
+                    self.stop_turn(session, met, StopReason::Woken);
+                }
+            }
             (Some(row), Place::Queue(_) | Place::Change | Place::None) => {
                 self.messages.learn_gist(row, &item.payload.text);
                 self.turns.enqueue(session, row);
-                if item.wake {
-                    self.stop_turn(session, None, StopReason::Superseded);
-                }
             }
         }
     }

@@ -194,7 +194,7 @@ async fn what_was_made_while_the_relay_was_stopped_runs_when_it_starts() {
     let report = report.await.unwrap().unwrap();
     assert_eq!(
         report,
-        json!({"provider": "builtin", "unavailable": null, "jobs": {}})
+        json!({"provider": "builtin", "unavailable": null, "jobs": {}, "shutting_down": false})
     );
     relay.stop().await;
 }

@@ -356,6 +356,24 @@ async fn messages_in_known_chats_that_come_with_their_edit_run_once_and_with_the
 }
 
 #[tokio::test]
+async fn messages_that_come_together_interrupt_none_of_themselves() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let interrupt = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Interrupt;
+    let relay = start(dir.path(), &asked, interrupt).await;
+    for (id, texts) in [("a", ["one", "two", "three"]), ("b", ["four", "five", "six"])] {
+        let ids = texts.map(|text| format!("{id}{text}"));
+        let events = texts.map(|text| event("a", text, text));
+        at_once(&relay, ids.iter().map(String::as_str).zip(events)).await;
+        relay
+            .wait_for_status("quiet", |status| status.sessions_active == 0)
+            .await;
+    }
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["one", "two", "three", "four", "five", "six"]);
+}
+
+#[tokio::test]
 async fn a_message_that_is_deleted_before_its_agent_runs_never_runs() {
     let dir = tempfile::tempdir().unwrap();
     let asked: Arc<Asked> = Arc::default();

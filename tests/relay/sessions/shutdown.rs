@@ -1,14 +1,19 @@
 //! The end in order, and the end without it.
 
 use super::{HANG, Witness, start};
-use crate::support::memory_relay::{event, start_with};
+use crate::support::memory_relay::{SOON, event, start_on, start_with};
+use crate::support::scripted_agent::ScriptedAgent;
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
+use hermes_relay::relay::ReplyMode;
 use hermes_relay::store::{Inspector, Section};
+use hermes_relay::wire::CapabilityDescriptor;
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 const NOTICE: &str = "cut short";
 
@@ -23,6 +28,39 @@ async fn a_running_turn_finishes_and_the_connector_gets_going_idle() {
     let seen = relay.stop().await;
     assert_eq!(seen.texts("a"), ["echo: done"]);
     assert_eq!((seen.idles, seen.closed, seen.in_flight), (1, true, 0));
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_during_the_shutdown_gets_its_last_reaction() {
+    let platform = CapabilityDescriptor {
+        supported_ops: ["send", "react"].map(str::to_owned).to_vec(),
+        ..CapabilityDescriptor::placeholder("discord")
+    };
+    let go_on = Arc::new(Notify::new());
+    let agent = ScriptedAgent::sharing(&go_on, |turn, go_on| async move {
+        go_on.notified().await;
+        turn.events.text("done").await;
+        TurnEnd::Completed
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_on(dir.path(), agent, &platform, |_| {}).await;
+    relay.deliver("a", "1", "go").await;
+    relay.seen("the first reaction", |seen| seen.ops.len() == 1).await;
+    relay.connector.set_reply_mode(ReplyMode::Hold);
+    let ending = relay.ask_to_stop();
+    let connector = ending.connector.clone();
+    go_on.notify_one();
+    for count in 2..=4 {
+        let seen = connector.wait_for(SOON, |seen| seen.ops.len() == count).await;
+        let seen = seen.unwrap_or_else(|| panic!("no op {count}"));
+        assert!(connector.answer(seen.ops[count - 1].id, &json!({"success": true})));
+    }
+    let seen = ending.ended().await;
+    let last = &seen.ops[3].action;
+    assert_eq!(
+        (&last["op"], &last["emoji"]),
+        (&json!("react"), &json!("\u{2705}"))
+    );
 }
 
 #[tokio::test]

@@ -165,6 +165,9 @@ impl Facts<'_> {
             assert!(ended > run.began);
             // A message that was kept until its author was approved was accepted again then.
             let row = self.rows.get(&run.name).filter(|row| row.1 != "ignored");
+            // A wake passes what waits.
+            let is_wake = |handed: &Handed| handed.how == HandedAs::Wake;
+            let row = row.filter(|_| !self.handed(&run.name).is_some_and(is_wake));
             let row = row.map_or(0, |row| row.0);
             let before = last.get(run.session.as_str()).copied();
             if let Some((before, row_before)) = before {

@@ -213,6 +213,16 @@ impl Outbox {
         self.ops.values().any(|queued| waits(&queued.kind))
     }
 
+    /// Whether indicators of ended turns wait or are in flight.
+    pub fn has_final_indicators(&self) -> bool {
+        self.ops.values().any(|queued| match &queued.kind {
+            OpKind::Ephemeral { op, .. } => {
+                op.priority == Priority::Indicator && matches!(op.owner, OpOwner::Nobody)
+            }
+            OpKind::Durable(..) => false,
+        })
+    }
+
     /// Ephemeral ops that wait or are in flight.
     pub fn ephemeral(&self) -> usize {
         self.ops.len() - self.durable

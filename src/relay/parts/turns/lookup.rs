@@ -6,7 +6,7 @@ use super::{LiveTurn, RowWait, Running, SessionSnapshot, TurnOrigin, TurnPhase, 
 use crate::access::Author;
 use crate::adapter::ChatId;
 use crate::adapter::stream::ShownDraft;
-use crate::relay::effects::{RunSeq, Task};
+use crate::relay::effects::{RunSeq, SelectedAgent, Task};
 use crate::relay::spans::MessageSpan;
 use crate::session::TurnId;
 use crate::store::InboxSeq;
@@ -176,6 +176,14 @@ impl Turns {
     pub fn is_unstarted(&self, turn: TurnId) -> bool {
         let live = self.live.get(&turn);
         live.is_some_and(|live| !matches!(live.state, TurnPhase::Running(_)))
+    }
+
+    /// The agent that runs for a turn.
+    pub fn agent_of(&self, turn: TurnId) -> Option<&SelectedAgent> {
+        match &self.live.get(&turn)?.state {
+            TurnPhase::Running(running) => Some(&running.agent),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
+        }
     }
 
     /// Whether a turn answers a message.

@@ -430,8 +430,8 @@ impl Turns {
         Some((row, Arc::clone(&live.origin), live.task.as_mut()?))
     }
 
-    /// Hands a message to the running turn that it met, if nothing older waits and it is for the same agent on the same
-    /// terms. What a turn has taken is the turn's business: its own end answers it.
+    /// Hands a message to the running turn that it met, if nothing older waits and it is for the same agent with the same options
+    /// and rights. What a turn has taken is the turn's business: its own end answers it.
     pub fn steer(
         &mut self,
         session: &SessionKey,
@@ -451,6 +451,7 @@ impl Turns {
         };
         let steered = !running.declined
             && running.agent.is_same(agent)
+            && running.agent.permission == agent.permission
             && running.agent.agent.info().steers
             && running.agent.agent.steer(&running.conversation, input);
         running.steered += u64::from(steered);

@@ -28,6 +28,17 @@ impl Turns {
         overflowed
     }
 
+    /// A committed wake runs next, behind other wakes.
+    pub fn enqueue_wake(&mut self, session: &SessionKey, row: InboxSeq) {
+        let overflowed = self.sessions.enqueue_wake(session, row.0);
+        self.counters.overflows += u64::from(overflowed);
+    }
+
+    /// A row that was read is a wake's: it runs next, behind other wakes.
+    pub fn move_ahead(&mut self, session: &SessionKey, row: InboxSeq) {
+        self.sessions.move_ahead(session, row.0);
+    }
+
     /// Whether a committed message of the session waits, in memory or in the journal.
     pub fn is_waiting(&self, session: &SessionKey, row: InboxSeq) -> bool {
         !self.is_over(row) && self.sessions.is_waiting(session, row.0)
@@ -87,9 +98,11 @@ impl Turns {
     pub fn refilled(&mut self, session: SessionKey, read: Option<(&[InboxRow], &[InboxSeq])>) {
         match read {
             Some((rows, more)) => {
+                let is_new =
+                    |row: InboxSeq| !self.is_over(row) && !self.sessions.is_read_ahead(&session, row.0);
                 let rows = rows.iter().map(|row| row.seq);
-                let rows: Vec<i64> = rows.filter(|row| !self.is_over(*row)).map(|row| row.0).collect();
-                let waiting = || more.iter().filter(|row| !self.is_over(**row)).count();
+                let rows: Vec<i64> = rows.filter(|row| is_new(*row)).map(|row| row.0).collect();
+                let waiting = || more.iter().filter(|row| is_new(**row)).count();
                 let more = (!more.is_empty()).then(waiting);
                 self.sessions.refill(&session, Some((&rows, more)));
             }

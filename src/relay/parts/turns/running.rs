@@ -205,6 +205,10 @@ impl Turns {
         self.counters.input_tokens += report.usage.input_tokens;
         self.counters.output_tokens += report.usage.output_tokens;
         let (outcome, result, notice) = self.conclude(report, live.stop);
+        // A turn that was stopped before it said anything stays silent, because whoever stopped it reads something else in its place.
+        // A program that woke the session says nothing to the author of a message.
+        let is_message = matches!(live.task, None | Some(Task::Message(_)));
+        let is_told = is_message && live.stop == Some(StopReason::Woken);
         let span = live.origin.span.get();
         let outcome_name = if running.declined {
             "declined"
@@ -232,8 +236,7 @@ impl Turns {
             agent: running.agent.name,
             outcome,
             result,
-            // A turn that was stopped before it said anything stays silent.
-            notice: notice.filter(|_| outcome != RowState::Stopped || report.has_text),
+            notice: notice.filter(|_| report.has_text || outcome != RowState::Stopped || is_told),
             declined: running.declined,
             is_traced: running.is_traced,
             took,

@@ -155,6 +155,7 @@ async fn what_a_turn_saves_is_kept_until_its_session_starts_a_new_conversation()
             name: "llm".into(),
             agent: Arc::new(EchoAgent),
             permission: Permission::Ask,
+            set_permission: Permission::Ask,
             workdir: None,
         };
         let input = TurnInput::default();
@@ -411,4 +412,76 @@ fn a_turn_that_does_not_run_yet_may_answer_another_row_instead() {
     let [old, new] = [2, 3].map(|seq| row(seq, "s1", RowState::Running));
     assert!(matches!(turns.loaded(&old, &mut effects), Loaded::Nothing));
     assert!(matches!(turns.loaded(&new, &mut effects), Loaded::Turn(of) if of == turn));
+}
+
+#[test]
+fn a_wake_is_not_read_again_with_what_waits_behind_it() {
+    let (mut turns, mut effects) = (turns(1), Effects::default());
+    let mut turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    let s1 = key("s1");
+    for row in 2..=6 {
+        turns.enqueue(&s1, InboxSeq(row));
+    }
+    turns.enqueue_wake(&s1, InboxSeq(7));
+    turns.enqueue(&s1, InboxSeq(8));
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        turns.abandon(turn);
+        turns.start_waiting(NOW, &mut effects);
+        order.extend(reads(&mut effects).0);
+        turn = turns.sessions().turn_of(&s1).unwrap();
+    }
+    assert_eq!(order, [7, 2, 3, 4, 5]);
+    turns.refill(&mut effects);
+    assert_eq!(effects.take_commands().0.len(), 1, "the others are read");
+    let rows = [6].map(|seq| row(seq, "s1", RowState::Queued));
+    turns.refilled(s1.clone(), Some((&rows, &[7, 8].map(InboxSeq))));
+    assert_eq!(turns.sessions().waiting(&s1), 2);
+    turns.abandon(turn);
+    turns.start_waiting(NOW, &mut effects);
+    turns.refill(&mut effects);
+    let rows = [7, 8].map(|seq| row(seq, "s1", RowState::Queued));
+    turns.refilled(s1.clone(), Some((&rows, &[])));
+    assert_eq!(turns.sessions().rows(&s1).collect::<Vec<_>>(), [8]);
+}
+
+#[tokio::test]
+async fn the_author_of_a_message_reads_that_a_wake_stopped_its_turn() {
+    let run = || {
+        Task::Job(JobTask {
+            run: RunSeq(7),
+            prompt: String::new(),
+        })
+    };
+    for (task, reason, told) in [
+        (message(), StopReason::Woken, true),
+        (message(), StopReason::Superseded, false),
+        (message(), StopReason::Asked, false),
+        (run(), StopReason::Woken, false),
+    ] {
+        let mut turns = turns(8);
+        let turn = hold(&mut turns, origin("s1", "ann", "C1"), task);
+        turns.stop(&key("s1"), Some(turn), reason);
+        let agent = SelectedAgent {
+            name: "llm".into(),
+            agent: Arc::new(EchoAgent),
+            permission: Permission::Ask,
+            set_permission: Permission::Ask,
+            workdir: None,
+        };
+        turns.begin(
+            turn,
+            InboxSeq(5),
+            agent,
+            TurnInput::default(),
+            key("s1"),
+            context(),
+        );
+        let Some(Ok(report)) = turns.next_inline() else {
+            panic!("it was stopped before it began")
+        };
+        let ended = turns.end(&report).unwrap();
+        assert_eq!(ended.outcome, RowState::Stopped);
+        assert_eq!(ended.notice.as_deref(), told.then_some("[stopped]"), "{reason:?}");
+    }
 }
