@@ -1,7 +1,7 @@
 //! Discord's gateway and REST API, without I/O and clock.
 //!
-//! [`DiscordGateway`] is the connection as a state machine; [`TakenEvents`] says up to where a session's events were committed, and which
-//! message of each chat was last. [`EventReader`] turns events into the contract's events. [`DiscordCalls`] is one op as a
+//! [`DiscordGateway`] is the connection as a state machine; [`TakenEvents`] says up to where a session's events were committed, which
+//! message of each chat was last, and which chats have missed some. [`EventReader`] turns events into the contract's events. [`DiscordCalls`] is one op as a
 //! sequence of requests, [`DeferredAnswers`] the commands that wait for theirs, [`RestLimits`] says when a request may go out, and [`write_markdown`] writes a text in Discord's markup.
 
 mod bot;
@@ -27,4 +27,4 @@ pub use gateway::{DiscordGateway, GatewayStep};
 pub use limits::{RateHeaders, RestLimits};
 pub use markup::{discord_parts, write_markdown};
 pub use request::{DiscordFault, RestAnswer, RestFile, RestMethod, RestRequest};
-pub use taken::{StoredSession, TakenEvents};
+pub use taken::{HeldEvent, StoredSession, TakenEvents};

@@ -2,7 +2,8 @@
 //!
 //! The session and its position are stored shortly after each commit, in a file beside the journal. That is as safe as the journal
 //! itself: the position only counts events that the journal has, so a file that lags behind, or is lost, never skips a message.
-//! Discord sends the events after it again, or they are fetched, and the journal recognises the messages that it has.
+//! Discord sends the events after it again, or they are fetched, and the journal recognises the messages that it has. A lost session is
+//! stored with the chats whose messages are still to be fetched, so that a restart, or the next loss, fetches them too.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -14,12 +15,13 @@ use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::sender::DiscordSender;
+use super::sender::{DiscordSender, FailedRequest};
 use crate::config::DiscordBotConfig;
 use crate::direct::discord::{
     DeferredCommand, DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd,
-    GatewayStep, RestAnswer, StoredSession, TakenEvents, deletions, descriptor,
+    GatewayStep, HeldEvent, RestAnswer, StoredSession, TakenEvents, deletions, descriptor,
 };
 use crate::link::{Descriptors, End, Generation};
 use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, split};
@@ -41,6 +43,8 @@ const FETCH_AGE_MS: i64 = 24 * 3600 * 1000;
 const EPOCH_MS: i64 = 1_420_070_400_000;
 /// Events that are forwarded at once: the journal commits them together.
 const MAX_BATCH: usize = 64;
+/// Fetched messages that wait to be forwarded.
+const MAX_FETCHED: usize = 16;
 /// A close that keeps the session.
 const KEEP_SESSION: u16 = 4000;
 
@@ -106,6 +110,9 @@ impl GatewayReceiver {
             .filter(|_| bot.is_some());
         let chats: std::collections::BTreeMap<String, u64> =
             serde_json::from_value(stored["chats"].clone()).unwrap_or_default();
+        // Files of earlier versions have none.
+        let missed_chats: std::collections::BTreeMap<String, u64> =
+            serde_json::from_value(stored["missed"].clone()).unwrap_or_default();
         let identified: Vec<i64> =
             serde_json::from_value(stored["identified_ms"].clone()).unwrap_or_default();
         let deferred: Vec<DeferredCommand> =
@@ -118,7 +125,7 @@ impl GatewayReceiver {
             free_chats: settings.free_chats.clone(),
             allow_bots: settings.allow_bots,
         };
-        let (fetched, missed) = mpsc::channel(16);
+        let (fetched, missed) = mpsc::channel(MAX_FETCHED);
         let mut sorter = FrameSorter::new(Generation::first());
         // A session that goes on sends what was missed before it is ready again.
         let descriptor = descriptor();
@@ -129,7 +136,7 @@ impl GatewayReceiver {
         let mut receiving = GatewayLoop {
             reader: EventReader::new(bot.unwrap_or_default(), relevance, group_context),
             gateway: DiscordGateway::new(token, session, identified),
-            taken: TakenEvents::new(seq, chats),
+            taken: TakenEvents::new(seq, chats, missed_chats),
             sender,
             settings,
             status,
@@ -143,6 +150,7 @@ impl GatewayReceiver {
             batch: Vec::new(),
             fetched,
             missed,
+            fetching: None,
         };
         receiving.run(&mut commands).await;
     }
@@ -165,8 +173,21 @@ struct GatewayLoop {
     store_at: Option<Duration>,
     /// What was read and is not forwarded yet: more may be there already.
     batch: Vec<InboundFrame>,
-    fetched: mpsc::Sender<Value>,
-    missed: mpsc::Receiver<Value>,
+    fetched: mpsc::Sender<Fetched>,
+    missed: mpsc::Receiver<Fetched>,
+    /// Fetches what was missed.
+    fetching: Option<AbortOnDropHandle<()>>,
+}
+
+/// What was fetched.
+#[derive(Debug)]
+enum Fetched {
+    /// A message.
+    Message(Value),
+    /// All messages of a chat were sent.
+    All(String),
+    /// The messages of a chat could not be had, and whether that stays so.
+    Failed(String, bool),
 }
 
 impl GatewayLoop {
@@ -245,6 +266,7 @@ impl GatewayLoop {
         self.taken.forget();
         self.gateway.connected(self.taken.committed(), self.clock.mono());
         let Err(over) = self.serve(&mut reader, &mut writer, commands).await;
+        self.stop_fetching();
         // Without a relay there is nobody to tell.
         let _ = self.flush().await;
         // A normal close would end the session.
@@ -286,10 +308,11 @@ impl GatewayLoop {
         loop {
             let now = self.clock.mono();
             self.store_if_due(now);
-            let due = [self.gateway.deadline(), self.store_at]
-                .into_iter()
-                .flatten()
-                .min();
+            while let Some(event) = self.taken.next_free(now) {
+                self.event(Some(event.seq), &event.kind, &event.data).await?;
+            }
+            let due = [self.gateway.deadline(), self.store_at, self.taken.hold_deadline()];
+            let due = due.into_iter().flatten().min();
             let deadline: Instant = self.clock.instant(due.unwrap_or(now + ENDED_RETRY));
             while let Ok(command) = commands.try_recv() {
                 self.obey(command)?;
@@ -309,9 +332,9 @@ impl GatewayLoop {
                         continue;
                     }
                     read = reader.read() => self.steps(read)?,
-                    message = self.missed.recv() => {
-                        if let Some(message) = message {
-                            self.event(None, "MESSAGE_CREATE", &message).await?;
+                    fetched = self.missed.recv() => {
+                        if let Some(fetched) = fetched {
+                            self.fetched(fetched).await?;
                         }
                         continue;
                     }
@@ -325,7 +348,12 @@ impl GatewayLoop {
                         let written = written.and(writer.flush().await);
                         written.map_err(|error| GatewayOver::Lost(None, error.to_string()))?;
                     }
-                    GatewayStep::Event { seq, kind, data } => self.event(Some(seq), &kind, &data).await?,
+                    GatewayStep::Event { seq, kind, data } => {
+                        let event = HeldEvent { seq, kind, data };
+                        if let Some(event) = self.taken.hold(event, self.clock.mono()) {
+                            self.event(Some(event.seq), &event.kind, &event.data).await?;
+                        }
+                    }
                     GatewayStep::Ready(is_new) => {
                         self.flush().await?;
                         self.ready(is_new);
@@ -377,8 +405,8 @@ impl GatewayLoop {
         if is_new {
             self.taken
                 .begin(self.gateway.session().map_or(0, |session| session.seq));
-            self.fetch_missed();
         }
+        self.fetch_missed();
         if self.status.borrow().counters.handshakes > 0 {
             self.generation = self.generation.next();
             self.sorter = FrameSorter::new(self.generation);
@@ -474,9 +502,14 @@ impl GatewayLoop {
         Ok(())
     }
 
-    /// Fetches the messages of known chats that the gateway will not send: its session was lost.
-    fn fetch_missed(&self) {
-        let chats = self.taken.chats();
+    /// Fetches the messages that the gateway will not send, because their session was lost. The chats with the newest messages
+    /// come first: people may be writing there.
+    fn fetch_missed(&mut self) {
+        let mut chats: Vec<(String, u64)> = self.taken.missed().into_iter().collect();
+        if chats.is_empty() {
+            return;
+        }
+        chats.sort_by_key(|(_, after)| std::cmp::Reverse(*after));
         let (sender, fetched) = (Arc::clone(&self.sender), self.fetched.clone());
         let oldest = self
             .clock
@@ -485,34 +518,54 @@ impl GatewayLoop {
             .saturating_sub(EPOCH_MS);
         let oldest = u64::try_from(oldest).unwrap_or_default() << 22;
         let needs_roles = self.settings.needs_roles;
-        tokio::spawn(async move {
+        let fetching = tokio::spawn(async move {
             let mut members = HashMap::new();
-            for (chat, last) in chats {
-                let messages = match sender
+            for (chat, after) in chats {
+                let asked = sender
                     .api
-                    .messages_after(&chat, last.max(oldest), FETCH_MESSAGES)
-                    .await
-                {
-                    Ok(messages) => messages,
-                    Err(why) => {
+                    .messages_after(&chat, after.max(oldest), FETCH_MESSAGES);
+                let (messages, end) = match asked.await {
+                    Ok(messages) => (messages, Fetched::All(chat)),
+                    Err(FailedRequest { why, is_final }) => {
                         tracing::warn!(
                             chat,
                             why,
                             "messages that came during the outage cannot be fetched"
                         );
-                        continue;
+                        (Vec::new(), Fetched::Failed(chat, is_final))
                     }
                 };
                 for mut message in messages {
                     if needs_roles {
                         sender.api.add_member(&mut message, &mut members).await;
                     }
-                    if fetched.send(message).await.is_err() {
+                    if fetched.send(Fetched::Message(message)).await.is_err() {
                         return;
                     }
                 }
+                if fetched.send(end).await.is_err() {
+                    return;
+                }
             }
         });
+        self.fetching = Some(AbortOnDropHandle::new(fetching));
+    }
+
+    /// Fetches no more, and drops what was not forwarded: the next connection fetches it again.
+    fn stop_fetching(&mut self) {
+        self.fetching = None;
+        (self.fetched, self.missed) = mpsc::channel(MAX_FETCHED);
+    }
+
+    /// Takes what was fetched.
+    async fn fetched(&mut self, fetched: Fetched) -> Result<(), GatewayOver> {
+        match fetched {
+            Fetched::Message(message) => return self.event(None, "MESSAGE_CREATE", &message).await,
+            Fetched::All(chat) => self.taken.fetched(&chat),
+            Fetched::Failed(chat, is_final) => self.taken.not_fetched(&chat, is_final),
+        }
+        self.store_soon();
+        Ok(())
     }
 
     fn acknowledge(&mut self, buffer_id: &str) {
@@ -544,6 +597,7 @@ impl GatewayLoop {
             "session": session,
             "bot": self.reader.bot,
             "chats": self.taken.chats(),
+            "missed": self.taken.missed(),
             "identified_ms": self.gateway.identified_ms(),
             "commands": self.sender.api.deferred(),
         });

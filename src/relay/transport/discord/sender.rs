@@ -9,8 +9,9 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::direct::discord::{
-    DISCORD_RATES, DeferredAnswers, DeferredCommand, DiscordCalls, Interaction, InteractionKind, RateHeaders,
-    RestAnswer, RestFile, RestLimits, RestMethod, RestRequest, SentMessages, is_registered, registration,
+    DISCORD_RATES, DeferredAnswers, DeferredCommand, DiscordCalls, DiscordFault, Interaction,
+    InteractionKind, RateHeaders, RestAnswer, RestFile, RestLimits, RestMethod, RestRequest, SentMessages,
+    is_registered, registration,
 };
 use crate::direct::flood::{CallKind, FloodPermit};
 use crate::net::discord::{DiscordClient, DiscordFile};
@@ -30,6 +31,23 @@ const ACKNOWLEDGED_BEFORE: i64 = 40_060;
 /// Attempts to do something that is no op, and the pause after one that failed.
 const MAX_ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// Why a request failed.
+#[derive(Debug)]
+pub(super) struct FailedRequest {
+    pub(super) why: String,
+    /// Whether it makes no sense to try again.
+    pub(super) is_final: bool,
+}
+
+impl FailedRequest {
+    fn for_now(why: &str) -> Self {
+        Self {
+            why: why.to_owned(),
+            is_final: false,
+        }
+    }
+}
 
 /// The sending half of a Discord bot.
 pub(super) type DiscordSender = BotSender<DiscordApi>;
@@ -113,7 +131,7 @@ impl DiscordApi {
     }
 
     /// Makes a request once the server has room for it; the error says why it failed.
-    async fn patiently(&self, request: &RestRequest) -> Result<Value, String> {
+    async fn patiently(&self, request: &RestRequest) -> Result<Value, FailedRequest> {
         for _ in 0..MAX_ATTEMPTS {
             let here = self.clock.mono();
             let room = self.lock().limits.room(&request.route, CallKind::Required, here);
@@ -123,15 +141,27 @@ impl DiscordApi {
             match self.request(request).await {
                 RestAnswer::Ok(found) => return Ok(found),
                 RestAnswer::Error { status: 429, .. } => {}
-                RestAnswer::Error { message, .. } => return Err(message),
+                RestAnswer::Error {
+                    status,
+                    code,
+                    message,
+                    retry_after,
+                } => {
+                    let fault = DiscordFault::of(status, code, retry_after);
+                    let is_final = matches!(fault, DiscordFault::Refused { is_final: true, .. });
+                    return Err(FailedRequest {
+                        why: message,
+                        is_final,
+                    });
+                }
                 RestAnswer::NotSent(_) | RestAnswer::Unknown => sleep(PAUSE).await,
             }
         }
-        Err("Discord does not answer".to_owned())
+        Err(FailedRequest::for_now("Discord does not answer"))
     }
 
     /// Reads something once the server has room for it.
-    async fn get_patiently(&self, path: &str, route: &str) -> Result<Value, String> {
+    async fn get_patiently(&self, path: &str, route: &str) -> Result<Value, FailedRequest> {
         self.patiently(&RestRequest::get(path, route)).await
     }
 
@@ -141,14 +171,15 @@ impl DiscordApi {
         chat: &str,
         last: u64,
         most: usize,
-    ) -> Result<Vec<Value>, String> {
-        let chat: u64 = chat
-            .parse()
-            .map_err(|_| "it is not an id of Discord".to_owned())?;
+    ) -> Result<Vec<Value>, FailedRequest> {
+        let chat: u64 = chat.parse().map_err(|_| FailedRequest {
+            why: "it is not an id of Discord".to_owned(),
+            is_final: true,
+        })?;
         let channel = self.get_patiently(&format!("channels/{chat}"), "channel").await?;
         let path = format!("channels/{chat}/messages?after={last}&limit={most}");
         let Value::Array(messages) = self.get_patiently(&path, &format!("messages {chat}")).await? else {
-            return Err("the answer is not a list".to_owned());
+            return Err(FailedRequest::for_now("the answer is not a list"));
         };
         Ok(as_gateway_sends(messages, &channel, most))
     }
@@ -233,14 +264,14 @@ impl DiscordApi {
         }
         let path = format!("webhooks/{application}/{token}/messages/@original");
         let request = RestRequest::delete(&path, &format!("placeholder {id}"));
-        if let Err(why) = self.patiently(&request).await {
+        if let Err(FailedRequest { why, .. }) = self.patiently(&request).await {
             tracing::info!(why, "the placeholder of a command stays");
         }
         self.lock().deferred.forget(id);
     }
 
     /// Registers the commands that are offered, if Discord has others.
-    async fn register(&self, application: &str, commands: Vec<Value>) -> Result<(), String> {
+    async fn register(&self, application: &str, commands: Vec<Value>) -> Result<(), FailedRequest> {
         let path = format!("applications/{application}/commands");
         let known = self.get_patiently(&path, "commands").await?;
         if is_registered(known.as_array().map_or(&[], Vec::as_slice), &commands) {
@@ -333,7 +364,7 @@ impl DiscordSender {
         };
         let sender = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(why) = sender.api.register(&application, commands).await {
+            if let Err(FailedRequest { why, .. }) = sender.api.register(&application, commands).await {
                 tracing::warn!(why, "the bot's commands were not registered");
             }
         });
