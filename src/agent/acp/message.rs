@@ -1,7 +1,9 @@
 //! What one line means: a request, a notification, an answer, or nothing. Reads any JSON and trusts none of it.
 
+use std::fmt;
 use std::io;
 
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
@@ -10,6 +12,11 @@ use crate::text::truncate_bytes;
 /// Longest text of an error that is kept, in bytes.
 const ERROR_BYTES: usize = 2 * 1024;
 
+/// How much of a line that is too long is kept, in bytes: its method and its id are there in what agents write.
+const HEAD_BYTES: usize = 1024;
+
+/// JSON-RPC: the request is not valid.
+pub(super) const INVALID_REQUEST: i64 = -32600;
 /// JSON-RPC: the method is not known.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 /// JSON-RPC: a fault of the one who answers.
@@ -139,13 +146,161 @@ fn answer(object: &mut Map<String, Value>) -> Result<Value, RpcError> {
     }
 }
 
+/// What the head of a line says that was too long to read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum SkippedMessage {
+    /// A request, which can be answered.
+    Request {
+        /// The id that the answer must carry.
+        id: Value,
+        /// What the head has of its parameters.
+        params: Value,
+    },
+    /// A notification, or a request whose id is not in the head.
+    Notification {
+        /// The method that is called.
+        method: String,
+        /// What the head has of its parameters.
+        params: Value,
+    },
+    /// The answer to one of our requests.
+    Answer {
+        /// The id of the request.
+        id: u64,
+    },
+    /// The head does not say.
+    Unknown,
+}
+
+impl SkippedMessage {
+    /// Reads the head of a line.
+    pub(super) fn read(head: &[u8]) -> Self {
+        let head = read_head(head);
+        let id = head.get("id").filter(|id| id.is_number() || id.is_string());
+        let params = head.get("params").cloned().unwrap_or_default();
+        match (head.get("method"), id) {
+            (Some(Value::String(_)), Some(id)) => Self::Request {
+                id: id.clone(),
+                params,
+            },
+            (Some(Value::String(method)), None) => Self::Notification {
+                method: method.clone(),
+                params,
+            },
+            (None, Some(id)) if head.get("result").or(head.get("error")).is_some() => {
+                own_id(id).map_or(Self::Unknown, |id| Self::Answer { id })
+            }
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for SkippedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request { .. } => "a request",
+            Self::Notification { .. } => "a notification",
+            Self::Answer { .. } => "an answer",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// Reads JSON up to where it was cut; what is incomplete is null.
+fn read_head(head: &[u8]) -> Value {
+    // A number that was cut is another number.
+    let digits = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+    let end = head.iter().rposition(|byte| !digits(byte)).map_or(0, |at| at + 1);
+    let mut value = Value::Null;
+    // The error is where it was cut.
+    let _ = Incomplete(&mut value).deserialize(&mut serde_json::Deserializer::from_slice(&head[..end]));
+    value
+}
+
+/// Where a value is written while it is read.
+struct Incomplete<'a>(&'a mut Value);
+
+impl<'de> DeserializeSeed<'de> for Incomplete<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Incomplete<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        *self.0 = value.into();
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        *self.0 = value.into();
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        *self.0 = value.into();
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+        *self.0 = value.into();
+        Ok(())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<(), E> {
+        *self.0 = value.into();
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
+        let mut item = Value::Null;
+        while seq.next_element_seed(Incomplete(&mut item))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        *self.0 = Value::Object(Map::new());
+        while let Some(key) = map.next_key::<String>()? {
+            if let Value::Object(object) = &mut *self.0 {
+                map.next_value_seed(Incomplete(object.entry(key).or_insert(Value::Null)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// The line without its end.
+    Whole(&'a [u8]),
+    /// A line that is too long.
+    TooLong {
+        /// What it begins with.
+        head: &'a [u8],
+        /// Its length in bytes.
+        size: usize,
+    },
+}
+
 /// Cuts what it reads into lines.
 #[derive(Debug)]
 pub(super) struct LineReader<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     longest: usize,
-    skipped: u64,
 }
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
@@ -155,43 +310,42 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             reader: BufReader::with_capacity(16 * 1024, reader),
             line: Vec::new(),
             longest,
-            skipped: 0,
         }
     }
 
-    /// Lines that were too long so far.
-    pub(super) fn skipped(&self) -> u64 {
-        self.skipped
-    }
-
-    /// The next line without its end; `None` at the end of input. A last line without an end is a line.
-    pub(super) async fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    /// The next line; `None` at the end of input. A last line without an end is a line.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.line.clear();
         // What a long line left behind is given back.
         self.line.shrink_to(64 * 1024);
-        let mut too_long = false;
+        let mut size = 0_usize;
         loop {
             let bytes = self.reader.fill_buf().await?;
-            if bytes.is_empty() {
-                return Ok((!too_long && !self.line.is_empty()).then_some(self.line.as_slice()));
-            }
             let end = memchr::memchr(b'\n', bytes);
+            let is_end = end.is_some() || bytes.is_empty();
+            if bytes.is_empty() && size == 0 {
+                return Ok(None);
+            }
             let piece = &bytes[..end.unwrap_or(bytes.len())];
-            too_long |= self.line.len() + piece.len() > self.longest;
-            if too_long {
-                self.line.clear();
-            } else {
+            size += piece.len();
+            if size <= self.longest {
                 self.line.extend_from_slice(piece);
+            } else {
+                let room = HEAD_BYTES.saturating_sub(self.line.len());
+                self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+                self.line.truncate(HEAD_BYTES);
             }
             let used = end.map_or(bytes.len(), |end| end + 1);
             self.reader.consume(used);
-            match end {
-                Some(_) if too_long => {
-                    self.skipped += 1;
-                    too_long = false;
-                }
-                Some(_) => return Ok(Some(&self.line)),
-                None => {}
+            if is_end {
+                return Ok(Some(if size <= self.longest {
+                    Line::Whole(&self.line)
+                } else {
+                    Line::TooLong {
+                        head: &self.line,
+                        size,
+                    }
+                }));
             }
         }
     }
@@ -285,31 +439,82 @@ mod tests {
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
     }
 
-    async fn all(input: &[u8], longest: usize) -> (Vec<String>, u64) {
+    async fn all(input: &[u8], longest: usize) -> Vec<String> {
         let mut lines = LineReader::new(input, longest);
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
-            seen.push(String::from_utf8(line.to_vec()).unwrap());
+            seen.push(match line {
+                Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
+                Line::TooLong { head, size } => {
+                    assert!(head.len() <= HEAD_BYTES);
+                    format!("{size} bytes: {}", str::from_utf8(head).unwrap())
+                }
+            });
         }
-        (seen, lines.skipped())
+        seen
     }
 
     #[tokio::test]
-    async fn long_lines_are_skipped_and_the_next_is_read() {
-        let (seen, skipped) = all(b"one\n12345678\n\ntwo", 5).await;
+    async fn long_lines_are_reported_with_their_head_and_the_next_is_read() {
         assert_eq!(
-            (seen, skipped),
-            (vec!["one".into(), String::new(), "two".into()], 1)
+            all(b"one\n12345678\n\ntwo", 5).await,
+            ["one", "8 bytes: 12345678", "", "two"]
         );
-        assert_eq!(all(b"12345\n123456\n", 5).await, (vec!["12345".to_owned()], 1));
-        assert_eq!(all(b"", 5).await.0, Vec::<String>::new());
-        assert_eq!(all(b"123456", 5).await.0, Vec::<String>::new());
+        assert_eq!(all(b"12345\n123456\n", 5).await, ["12345", "6 bytes: 123456"]);
+        assert_eq!(all(b"", 5).await, Vec::<String>::new());
+        assert_eq!(all(b"123456", 5).await, ["6 bytes: 123456"]);
+        let long = "x".repeat(100_000);
+        let head = &long[..HEAD_BYTES];
+        assert_eq!(
+            all(format!("{long}\nz\n").as_bytes(), 50_000).await,
+            [format!("100000 bytes: {head}"), "z".to_owned()]
+        );
     }
 
     #[tokio::test]
     async fn a_line_longer_than_the_buffer_is_whole() {
         let long = "x".repeat(100_000);
-        let (seen, _) = all(format!("{long}\n{long}y\nz\n").as_bytes(), 100_000).await;
-        assert_eq!(seen, [long, "z".to_owned()]);
+        let seen = all(format!("{long}\n{long}y\nz\n").as_bytes(), 100_000).await;
+        assert_eq!(seen.len(), 3);
+        assert_eq!((&seen[0], seen[2].as_str()), (&long, "z"));
+    }
+
+    #[test]
+    fn the_head_of_a_long_line_says_what_it_is() {
+        let read = |head: &str| SkippedMessage::read(head.as_bytes());
+        assert_eq!(
+            read(
+                r#"{"jsonrpc":"2.0","id":"q","method":"ask","params":{"sessionId":"s","options":[{"name":"lo"#
+            ),
+            SkippedMessage::Request {
+                id: json!("q"),
+                params: json!({"sessionId": "s", "options": null}),
+            }
+        );
+        assert_eq!(
+            read(r#"{"method":"m","params":{"update":{"kind":"text","content":{"text":"lo"#),
+            SkippedMessage::Notification {
+                method: "m".to_owned(),
+                params: json!({"update": {"kind": "text", "content": {"text": null}}}),
+            }
+        );
+        for answer in [
+            r#"{"jsonrpc":"2.0","id":12,"result":{"a":"lo"#,
+            r#"{"id":"12","error":"lo"#,
+        ] {
+            assert_eq!(read(answer), SkippedMessage::Answer { id: 12 }, "{answer}");
+        }
+        for unknown in [
+            "",
+            "xxxx",
+            "[[[[",
+            r#"{"result":{"a":"lo"#,
+            r#"{"result":1,"id":12"#,
+            r#"{"id":12,"params":{"a":"lo"#,
+            r#"{"id":"theirs","result":"lo"#,
+            r#"{"id":12,"method":"cu"#,
+        ] {
+            assert_eq!(read(unknown), SkippedMessage::Unknown, "{unknown}");
+        }
     }
 }

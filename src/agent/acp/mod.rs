@@ -60,7 +60,7 @@ use self::settings::Launch;
 use super::child::{BaseEnv, program_exists};
 use super::{
     Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, AgentProcess, Failure, FailureClass,
-    ListedSession, PreferenceAnswer, PreferenceRequest, Turn, TurnEnd,
+    ListedSession, PreferenceAnswer, PreferenceRequest, Truncation, Turn, TurnEnd,
 };
 use crate::wire::SessionKey;
 
@@ -229,7 +229,11 @@ impl AcpAgent {
         self.sessions().set_stopped(key, context.stopped);
         Some(match outcome.stop {
             StopCause::Overflow => TurnEnd::Failed(outcome::overflow(&self.launch)),
-            StopCause::None | StopCause::Requested => end,
+            StopCause::Unread => TurnEnd::Failed(outcome::too_long(&self.launch)),
+            StopCause::None | StopCause::Requested => match end {
+                TurnEnd::Completed if outcome.has_lost_text => TurnEnd::Truncated(Truncation::Size),
+                end => end,
+            },
         })
     }
 
@@ -268,6 +272,7 @@ impl AcpAgent {
                 outcome::credentials(&error, &self.launch, &opened.lease.process.capabilities.sign_in)
             }
             PromptError::Reported(error) => outcome::reported(&error, &self.launch),
+            PromptError::TooLong => outcome::too_long(&self.launch),
             PromptError::Exited => outcome::crashed(&opened.lease.process.exit_report().await, &self.launch),
         }
     }
@@ -320,7 +325,7 @@ impl AcpAgent {
             (Some(process), _) if !process.is_gone() => {
                 // No agent knows this method; all reject it immediately.
                 match timeout(REQUEST_TIMEOUT, process.peer().call("ping", &Value::Null)).await {
-                    Ok(Ok(_) | Err(CallError::Refused(_))) => AgentHealth::Ready,
+                    Ok(Ok(_) | Err(CallError::Refused(_) | CallError::TooLong)) => AgentHealth::Ready,
                     Ok(Err(CallError::Gone)) => exited_health(),
                     Err(_) => AgentHealth::Degraded(format!(
                         "the agent has not answered for {} s",
@@ -446,9 +451,11 @@ impl Agent for AcpAgent {
 mod tests {
     use tokio_util::sync::CancellationToken;
 
+    use super::preferences::Chosen;
+    use super::sessions::SavedSession;
     use super::*;
     use crate::agent::guard::{BreakerSettings, CircuitBreaker};
-    use crate::agent::{EventSink, TurnInput};
+    use crate::agent::{AgentEvent, AgentSignal, EventSink, TurnInput};
 
     /// An agent that ends when a prompt says `crash`.
     const AGENT: &str = r#"
@@ -464,6 +471,91 @@ mod tests {
             echo '{"jsonrpc":"2.0","id":'"$id"',"result":'"$result"'}'
         done
     "#;
+
+    /// An agent that writes a line of more than 8 MiB when a prompt says `long`, and never answers `session/load`.
+    const LONG_WINDED: &str = r#"
+        long() { printf '%s' "$1"; head -c 9000000 /dev/zero | tr '\0' x; printf '%s\n' "$2"; }
+        update='{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'
+        while read -r line; do
+            id=${line#*'"id":'}
+            id=${id%%[,\}]*}
+            answer='{"jsonrpc":"2.0","id":'"$id"',"result":'
+            case $line in
+                *'"initialize"'*) echo "$answer"'{"protocolVersion":1,"agentCapabilities":{"loadSession":'"$LOADS"'}}}';;
+                *'"session/new"'*) echo "$answer"'{"sessionId":"s1"}}';;
+                *'"session/load"'*|*'"session/cancel"'*) ;;
+                *'long answer'*) long "$answer"'{"stopReason":"' '"}}';;
+                *'long junk'*) long "" "";;
+                *'long text'*) long "$update" '"}}}}'; echo "$answer"'{"stopReason":"end_turn"}}';;
+                *'long question'*)
+                    long '{"id":"q","method":"session/request_permission","params":{"sessionId":"s1","options":"' '"}}'
+                    read -r refused
+                    case $refused in *error*) echo "$update"'refused"}}}}';; esac
+                    echo "$answer"'{"stopReason":"end_turn"}}';;
+                *) echo "$answer"'{"stopReason":"end_turn"}}';;
+            esac
+        done
+    "#;
+
+    fn long_winded(loads: &str, start_timeout_secs: u64) -> AcpAgent {
+        let mut settings = AcpSettings {
+            argv: ["/bin/sh", "-c", LONG_WINDED].map(str::to_owned).to_vec(),
+            start_timeout_secs,
+            cancel_grace_secs: 1,
+            ..AcpSettings::default()
+        };
+        settings.env.0.insert("LOADS".to_owned(), loads.to_owned());
+        let path = ("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into());
+        AcpAgent::new("tested", settings, &BaseEnv::new([path])).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_turn_with_a_line_that_is_too_long_ends_and_is_not_complete() {
+        let agent = long_winded("false", 60);
+        let cut = TurnEnd::Truncated(Truncation::Size);
+        assert_eq!(turn(&agent, "long text").await, cut);
+        assert_eq!(turn(&agent, "long question").await, TurnEnd::Completed);
+        for prompt in ["long answer", "long junk"] {
+            let end = turn(&agent, prompt).await;
+            assert!(
+                matches!(&end, TurnEnd::Failed(failure) if failure.public_text.contains("too large")),
+                "{prompt}: {end:?}"
+            );
+        }
+        assert_eq!(turn(&agent, "hello").await, TurnEnd::Completed);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_not_loaded_in_time_begins_anew_and_reports_it() {
+        let agent = long_winded("true", 3);
+        let (events, mut signals) = EventSink::new();
+        let listening = tokio::spawn(async move {
+            let mut notices = Vec::new();
+            while let Some(signal) = signals.recv().await {
+                match signal {
+                    AgentSignal::LoadState(answer) => {
+                        let saved = SavedSession {
+                            backend: "tested".to_owned(),
+                            session_id: "s0".to_owned(),
+                            cwd: std::path::absolute(".").unwrap(),
+                            chosen: Chosen::default(),
+                        };
+                        let _ = answer.send(Some(saved.write()));
+                    }
+                    AgentSignal::Event(AgentEvent::Notice(notice)) => notices.push(notice),
+                    AgentSignal::Event(_) | AgentSignal::SaveState(_) | AgentSignal::Question(..) => {}
+                }
+            }
+            notices
+        });
+        let started = Turn::alone(TurnInput::default(), events, CancellationToken::new());
+        assert_eq!(agent.run(started).await, TurnEnd::Completed);
+        let notices = listening.await.unwrap();
+        assert_eq!(
+            notices,
+            ["The agent no longer has this conversation; it starts a new one."]
+        );
+    }
 
     async fn turn(agent: &dyn Agent, text: &str) -> TurnEnd {
         let (events, mut signals) = EventSink::new();

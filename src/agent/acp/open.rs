@@ -116,8 +116,8 @@ impl AcpAgent {
             let replay = lease.process.routes.replay(&id);
             let answer = match self.set_up(&lease.process, method, &params).await {
                 Ok(answer) => Some(answer),
-                Err(SessionError::Refused(error)) if error.code != super::message::AUTH_REQUIRED => {
-                    tracing::info!(agent = %self.name, %error, "the agent could not resume a session");
+                Err(error) if error.is_lost_session() => {
+                    tracing::info!(agent = %self.name, ?error, "the agent could not resume a session");
                     None
                 }
                 Err(error) => return Err(error),
@@ -138,6 +138,13 @@ impl AcpAgent {
             }
         }
         notify_lost(turn).await;
+        let lease = if self.pool.alive(lease.process.generation).is_some() {
+            lease
+        } else {
+            // A process that did not answer was retired.
+            drop(lease);
+            self.acquire(None).await?
+        };
         self.begin(turn, cwd, lease).await
     }
 
@@ -282,6 +289,7 @@ impl AcpAgent {
                 Err(SessionError::TimedOut(limit))
             }
             Ok(Err(CallError::Refused(error))) => Err(SessionError::Refused(error)),
+            Ok(Err(CallError::TooLong)) => Err(SessionError::TooLong),
             Ok(Err(CallError::Gone)) => Err(SessionError::Ended(process.exit_report().await)),
             Ok(Ok(answer)) => Ok(answer),
         }

@@ -61,6 +61,8 @@ pub(super) enum PromptError {
     SignIn(RpcError),
     /// The agent reported an error.
     Reported(RpcError),
+    /// The response was too long to read.
+    TooLong,
     /// The agent has ended.
     Exited,
 }
@@ -73,10 +75,11 @@ pub(super) fn evaluate(answer: &Result<Value, CallError>, context: PromptContext
         Err(CallError::Refused(_)) if context.stopped => {
             PromptOutcome::Ended(confirmed, SessionEffect::Tainted)
         }
-        Ok(_) | Err(CallError::Gone) if context.stopped => {
+        Ok(_) | Err(CallError::Gone | CallError::TooLong) if context.stopped => {
             PromptOutcome::Ended(confirmed, SessionEffect::Usable)
         }
         Err(CallError::Gone) => PromptOutcome::Failed(PromptError::Exited),
+        Err(CallError::TooLong) => PromptOutcome::Failed(PromptError::TooLong),
         Err(CallError::Refused(error)) => match error.code {
             AUTH_REQUIRED => PromptOutcome::Failed(PromptError::SignIn(error.clone())),
             CANCELLED => PromptOutcome::Ended(confirmed, SessionEffect::Usable),
@@ -111,6 +114,8 @@ pub(super) enum SessionError {
     Refused(RpcError),
     /// The agent has ended.
     Ended(ExitReport),
+    /// The response was too long to read.
+    TooLong,
     /// The agent timed out.
     TimedOut(Duration),
     /// The response is invalid.
@@ -120,6 +125,15 @@ pub(super) enum SessionError {
 }
 
 impl SessionError {
+    /// Whether an agent that was to continue a session cannot, and would not the next time: the conversation starts anew.
+    pub(super) fn is_lost_session(&self) -> bool {
+        match self {
+            Self::Refused(error) => error.code != AUTH_REQUIRED,
+            Self::TimedOut(_) | Self::TooLong => true,
+            Self::Start(_) | Self::Ended(_) | Self::InvalidResponse(_) | Self::Configuration(_) => false,
+        }
+    }
+
     /// The failure of a turn that could not begin for it. Nothing was asked of the agent yet.
     pub(super) fn failure(self, launch: &Launch, sign_in: &[String]) -> Failure {
         let name = launch.name();
@@ -133,6 +147,7 @@ impl SessionError {
                 format!("The agent could not start the conversation. {TELL_OPERATOR}"),
                 format!("{name} refused to open a session: {error}"),
             ),
+            Self::TooLong => too_long(launch),
             Self::Ended(exit_report) => crashed(&exit_report, launch).retryable(),
             Self::TimedOut(limit) => Failure::new(
                 FailureClass::Timeout,
@@ -203,6 +218,15 @@ pub(super) fn overflow(launch: &Launch) -> Failure {
     )
 }
 
+/// The failure of a turn for which the agent wrote something that is too long to read.
+pub(super) fn too_long(launch: &Launch) -> Failure {
+    Failure::new(
+        FailureClass::Protocol,
+        format!("The agent sent something too large. {TELL_OPERATOR}"),
+        format!("{} wrote a line that is too long", launch.name()),
+    )
+}
+
 fn start_failure(error: &StartError, launch: &Launch, sign_in: &[String]) -> Failure {
     if let StartError::Refused(error) = error
         && error.code == AUTH_REQUIRED
@@ -212,10 +236,10 @@ fn start_failure(error: &StartError, launch: &Launch, sign_in: &[String]) -> Fai
     let passing = match error {
         StartError::Spawn(error) => error.is_transient(),
         StartError::TimedOut(_) | StartError::Ended(_) | StartError::BackingOff { .. } => true,
-        StartError::Version(_) | StartError::Refused(_) | StartError::Closed => false,
+        StartError::Version(_) | StartError::Refused(_) | StartError::TooLong | StartError::Closed => false,
     };
     let class = match error {
-        StartError::Version(_) => FailureClass::Protocol,
+        StartError::Version(_) | StartError::TooLong => FailureClass::Protocol,
         StartError::TimedOut(_) => FailureClass::Timeout,
         StartError::Spawn(_)
         | StartError::Refused(_)
@@ -262,6 +286,23 @@ mod tests {
 
     fn fails(code: i64) -> Result<Value, CallError> {
         Err(CallError::Refused(error(code)))
+    }
+
+    #[test]
+    fn a_session_that_cannot_be_continued_the_next_time_either_is_lost() {
+        let second = Duration::from_secs(1);
+        for (error, is_lost) in [
+            (SessionError::Refused(error(NOT_FOUND)), true),
+            (SessionError::Refused(error(AUTH_REQUIRED)), false),
+            (SessionError::TimedOut(second), true),
+            (SessionError::TooLong, true),
+            (
+                SessionError::Start(std::sync::Arc::new(StartError::TimedOut(second))),
+                false,
+            ),
+        ] {
+            assert_eq!(error.is_lost_session(), is_lost, "{error:?}");
+        }
     }
 
     #[test]

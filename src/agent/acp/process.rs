@@ -66,6 +66,9 @@ pub(super) enum StartError {
     /// The agent rejected the handshake.
     #[error("the agent rejected the handshake: {0}")]
     Refused(RpcError),
+    /// The answer to the handshake was too long to read.
+    #[error("the agent's answer to the handshake is longer than a line may be")]
+    TooLong,
     /// The agent exited during the handshake.
     #[error("the agent exited during the handshake: {0}")]
     Ended(ExitReport),
@@ -123,7 +126,8 @@ impl Process {
         };
         let routes = Routes::new(commands);
         let handler = Arc::clone(&routes) as Arc<dyn MessageHandler>;
-        let connection = RpcConnection::start(stdout, stdin, handler, RpcLimits::default());
+        let name = launch.program.agent.clone().unwrap_or_else(|| launch.name());
+        let connection = RpcConnection::start(&name, stdout, stdin, handler, RpcLimits::default());
         let (group, stop_tokens) = (child.group(), StopTokens::default());
         let (exit_sender, exit_report) = watch::channel(None);
         let supervisor = tokio::spawn(supervise(
@@ -149,6 +153,7 @@ impl Process {
         let answer = match timeout(launch.start_timeout, greeted).await {
             Err(_) => return Err(StartError::TimedOut(launch.start_timeout)),
             Ok(Err(CallError::Refused(error))) => return Err(StartError::Refused(error)),
+            Ok(Err(CallError::TooLong)) => return Err(StartError::TooLong),
             Ok(Err(CallError::Gone)) => return Err(StartError::Ended(process.exit_report().await)),
             Ok(Ok(answer)) => answer,
         };

@@ -14,7 +14,7 @@ use super::permission::{PermissionRequest, cancelled};
 use super::process::Process;
 use super::rpc::{CallError, RpcPeer};
 use super::sessions::AgentSessions;
-use super::turn_queue::{QueuedItem, is_progress};
+use super::turn_queue::{Lost, QueuedItem, is_progress};
 use crate::agent::{AgentEvent, AgentFuture, AgentSignal, PromptAnswer, Turn};
 use crate::wire::SessionKey;
 
@@ -49,6 +49,8 @@ pub(super) struct PromptResult {
     pub(super) responded: bool,
     /// Whether and why the agent was stopped.
     pub(super) stop: StopCause,
+    /// Whether some of the answer was too long to read.
+    pub(super) has_lost_text: bool,
 }
 
 /// Whether and why the agent was stopped.
@@ -60,6 +62,8 @@ pub(super) enum StopCause {
     Requested,
     /// The queue of the turn overflowed.
     Overflow,
+    /// Something was too long to read that may have been for the turn.
+    Unread,
 }
 
 /// A prompt that is not answered yet.
@@ -93,6 +97,7 @@ impl Prompt<'_> {
             answer: None,
             responded: false,
             stop: StopCause::None,
+            has_lost_text: false,
         };
         let mut pending = match begun {
             Ok(pending) => pending,
@@ -122,8 +127,8 @@ impl Prompt<'_> {
                     asking.clear();
                     flight.stop();
                 }
-                () = queue.overflow(), if outcome.stop == StopCause::None => {
-                    outcome.stop = StopCause::Overflow;
+                cause = queue.broken(), if outcome.stop == StopCause::None => {
+                    outcome.stop = cause;
                     deadline = Instant::now() + self.grace;
                     asking.clear();
                     flight.stop();
@@ -168,6 +173,9 @@ impl Prompt<'_> {
             // The caller handles the session.
             flight.answered = true;
         }
+        let lost = queue.lost();
+        outcome.responded |= lost != Lost::Nothing;
+        outcome.has_lost_text = lost == Lost::Text;
         Some(outcome)
     }
 

@@ -4,7 +4,8 @@
 //! goes to a [`MessageHandler`], which must not block either. Every waiter is settled when the connection ends, however it
 //! ends. It is independent of the protocol above.
 //!
-//! Bounds: a line longer than [`RpcLimits::line`] is skipped; lines that wait to be written are at most
+//! Bounds: a line longer than [`RpcLimits::line`] is skipped with a warning. If its head says what it is, a request is answered
+//! with an error and an answer fails its request; the handler is told of anything else. Lines that wait to be written are at most
 //! [`RpcLimits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
 //! not read.
 
@@ -19,8 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::message::LineReader;
-use super::message::{RpcError, RpcMessage};
+use super::message::{INVALID_REQUEST, Line, LineReader, RpcError, RpcMessage, SkippedMessage};
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,8 @@ pub(super) trait MessageHandler: Send + Sync + 'static {
     fn notified(&self, method: &str, params: Value);
     /// Handles a request; `None` when it is answered later through [`RpcPeer::answer`].
     fn requested(&self, id: Value, method: &str, params: Value) -> Option<Result<Value, RpcError>>;
+    /// Handles a message that was too long to read.
+    fn skipped(&self, message: &SkippedMessage);
 }
 
 /// Why a request has no result.
@@ -54,6 +56,9 @@ pub(super) enum CallError {
     /// An error response.
     #[error(transparent)]
     Refused(#[from] RpcError),
+    /// The response was too long to read.
+    #[error("the answer is longer than a line may be")]
+    TooLong,
     /// The connection has ended, or the other side reads nothing any more.
     #[error("the connection to the agent has ended")]
     Gone,
@@ -79,12 +84,13 @@ pub(super) struct RpcPeer {
 struct PendingRequests {
     next: u64,
     ended: bool,
-    requests: HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>,
+    requests: HashMap<u64, oneshot::Sender<Result<Value, CallError>>>,
 }
 
 impl RpcConnection {
-    /// Starts to read and to write.
+    /// Starts to read and to write; `agent` is the name in the log.
     pub(super) fn start<R, W>(
+        agent: &str,
         reader: R,
         writer: W,
         handler: Arc<dyn MessageHandler>,
@@ -100,7 +106,7 @@ impl RpcConnection {
             waiting: Arc::default(),
             ended: CancellationToken::new(),
         };
-        let reading = read(LineReader::new(reader, limits.line), peer.clone(), handler);
+        let reading = read(agent.to_owned(), reader, limits.line, peer.clone(), handler);
         let writing = write(writer, lines, peer.clone());
         Self {
             _reader: AbortOnDropHandle::new(tokio::spawn(reading)),
@@ -190,6 +196,13 @@ impl RpcPeer {
         self.ended.cancel();
     }
 
+    fn settle(&self, id: u64, answer: Result<Value, CallError>) {
+        let waiter = self.waiting().requests.remove(&id);
+        if let Some(waiter) = waiter {
+            let _ = waiter.send(answer);
+        }
+    }
+
     fn post(&self, line: Vec<u8>) -> Result<(), CallError> {
         self.outgoing.try_send(line).map_err(|_| CallError::Gone)
     }
@@ -204,7 +217,7 @@ impl RpcPeer {
 pub(super) struct PendingRequest {
     id: u64,
     waiting: Arc<Mutex<PendingRequests>>,
-    settled: oneshot::Receiver<Result<Value, RpcError>>,
+    settled: oneshot::Receiver<Result<Value, CallError>>,
 }
 
 impl Future for PendingRequest {
@@ -214,7 +227,7 @@ impl Future for PendingRequest {
         Pin::new(&mut self.settled)
             .poll(context)
             .map(|settled| match settled {
-                Ok(answer) => answer.map_err(CallError::Refused),
+                Ok(answer) => answer,
                 Err(_) => Err(CallError::Gone),
             })
     }
@@ -228,10 +241,13 @@ impl Drop for PendingRequest {
 }
 
 async fn read<R: AsyncRead + Unpin>(
-    mut lines: LineReader<R>,
+    agent: String,
+    reader: R,
+    longest: usize,
     peer: RpcPeer,
     handler: Arc<dyn MessageHandler>,
 ) {
+    let mut lines = LineReader::new(reader, longest);
     let mut invalid = 0_u64;
     loop {
         let line = tokio::select! {
@@ -240,14 +256,24 @@ async fn read<R: AsyncRead + Unpin>(
             // Dropped only when the connection ends.
             line = lines.next() => line,
         };
-        let Ok(Some(line)) = line else { break };
-        match RpcMessage::read(line) {
-            Some(RpcMessage::Answer { id, answer }) => {
-                let waiter = peer.waiting().requests.remove(&id);
-                if let Some(waiter) = waiter {
-                    let _ = waiter.send(answer);
-                }
+        let line = match line {
+            Ok(Some(Line::Whole(line))) => line,
+            Ok(Some(Line::TooLong { head, size })) => {
+                let message = SkippedMessage::read(head);
+                tracing::warn!(
+                    agent,
+                    bytes = size,
+                    limit = longest,
+                    what = %message,
+                    "the agent wrote a line that is too long; it was skipped"
+                );
+                skip(&message, longest, &peer, &*handler);
+                continue;
             }
+            Ok(None) | Err(_) => break,
+        };
+        match RpcMessage::read(line) {
+            Some(RpcMessage::Answer { id, answer }) => peer.settle(id, answer.map_err(CallError::Refused)),
             Some(RpcMessage::Request { id, method, params }) => {
                 if let Some(answer) = handler.requested(id.clone(), &method, params) {
                     let _ = peer.answer(&id, answer);
@@ -257,14 +283,27 @@ async fn read<R: AsyncRead + Unpin>(
             None => invalid += 1,
         }
     }
-    if invalid + lines.skipped() > 0 {
-        tracing::debug!(
-            invalid,
-            too_long = lines.skipped(),
-            "the agent wrote lines that are not messages"
-        );
+    if invalid > 0 {
+        tracing::debug!(agent, invalid, "the agent wrote lines that are not messages");
     }
     peer.end();
+}
+
+/// Nobody waits for what was too long to read.
+fn skip(message: &SkippedMessage, longest: usize, peer: &RpcPeer, handler: &dyn MessageHandler) {
+    handler.skipped(message);
+    match message {
+        SkippedMessage::Answer { id } => peer.settle(*id, Err(CallError::TooLong)),
+        SkippedMessage::Request { id, .. } => {
+            let message = format!("the request is too long: a line may have {longest} bytes");
+            let error = RpcError {
+                code: INVALID_REQUEST,
+                message,
+            };
+            let _ = peer.answer(id, Err(error));
+        }
+        SkippedMessage::Notification { .. } | SkippedMessage::Unknown => {}
+    }
 }
 
 async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<Vec<u8>>, peer: RpcPeer) {
@@ -312,6 +351,10 @@ mod tests {
             self.0.lock().unwrap().push(method.to_owned());
         }
 
+        fn skipped(&self, message: &SkippedMessage) {
+            self.0.lock().unwrap().push(format!("skipped {message}"));
+        }
+
         fn requested(&self, id: Value, method: &str, _: Value) -> Option<Result<Value, RpcError>> {
             self.0.lock().unwrap().push(format!("{id} {method}"));
             (method != "later").then(|| {
@@ -351,6 +394,7 @@ mod tests {
         let (their_writer, our_reader) = duplex(4096);
         let seen = Arc::new(MethodLog::default());
         let connection = RpcConnection::start(
+            "tested",
             our_reader,
             ours,
             Arc::clone(&seen) as Arc<dyn MessageHandler>,
@@ -365,10 +409,7 @@ mod tests {
 
     #[tokio::test]
     async fn answers_find_their_waiters_in_any_order_among_junk() {
-        let (connection, mut other, seen) = connect(RpcLimits {
-            line: 4000,
-            ..RpcLimits::default()
-        });
+        let (connection, mut other, seen) = connect(RpcLimits::default());
         let peer = connection.peer();
         let first = peer.start_call("a", &Value::Null).await.unwrap();
         let second = peer.start_call("b", &Value::Null).await.unwrap();
@@ -378,14 +419,51 @@ mod tests {
             .write("starting up...\n\n[]\n{\"id\":99,\"result\":1}\n")
             .await;
         other
-            .write(&format!("{{\"id\":1,\"result\":\"{}\"}}\n", "x".repeat(5000)))
-            .await;
-        other
             .write("{\"method\":\"_vendor/thing\"}\n{\"id\":\"2\",\"result\":2}\n{\"id\":1,\"result\":1}\n")
             .await;
         assert_eq!(timeout(SOON, first).await.unwrap(), Ok(json!(1)));
         assert_eq!(timeout(SOON, second).await.unwrap(), Ok(json!(2)));
         assert_eq!(*seen.0.lock().unwrap(), ["_vendor/thing"]);
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_a_line_that_is_too_long_and_the_connection_goes_on() {
+        let (connection, mut other, seen) = connect(RpcLimits {
+            line: 4000,
+            ..RpcLimits::default()
+        });
+        let peer = connection.peer();
+        let first = peer.start_call("a", &Value::Null).await.unwrap();
+        let second = peer.start_call("b", &Value::Null).await.unwrap();
+        for _ in 0..2 {
+            other.line().await;
+        }
+        let long = "x".repeat(5000);
+        for begin in [
+            r#"{"id":1,"result":""#,
+            r#"{"id":"q","method":"ask","params":""#,
+            r#"{"method":"tell","params":""#,
+            r#"{"params":""#,
+        ] {
+            other.write(&format!("{begin}{long}\"}}\n")).await;
+        }
+        other.write("{\"id\":2,\"result\":2}\n").await;
+        assert_eq!(timeout(SOON, first).await.unwrap(), Err(CallError::TooLong));
+        assert_eq!(timeout(SOON, second).await.unwrap(), Ok(json!(2)));
+        let refused = other.line().await;
+        assert_eq!(
+            (&refused["id"], &refused["error"]["code"]),
+            (&json!("q"), &json!(INVALID_REQUEST))
+        );
+        assert_eq!(
+            *seen.0.lock().unwrap(),
+            [
+                "skipped an answer",
+                "skipped a request",
+                "skipped a notification",
+                "skipped unknown"
+            ]
+        );
     }
 
     #[tokio::test]

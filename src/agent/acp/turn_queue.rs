@@ -10,9 +10,10 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::message::{METHOD_NOT_FOUND, RpcError};
+use super::message::{METHOD_NOT_FOUND, RpcError, SkippedMessage};
 use super::permission::cancelled;
 use super::preferences::{KnownOptions, SessionOptions};
+use super::prompt::StopCause;
 use super::rpc::MessageHandler;
 use super::sessions::is_id;
 use super::update::{UpdateReader, commands, title};
@@ -45,6 +46,20 @@ pub(super) struct TurnQueue {
     waiting: Mutex<QueuedItems>,
     arrived: Notify,
     overflow: CancellationToken,
+    /// Cancelled when something was too long to read that may have been for the turn.
+    unread: CancellationToken,
+}
+
+/// What was too long to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Lost {
+    /// Everything was read.
+    #[default]
+    Nothing,
+    /// A request or progress.
+    Progress,
+    /// Some of the answer.
+    Text,
 }
 
 #[derive(Debug, Default)]
@@ -52,6 +67,7 @@ struct QueuedItems {
     reader: UpdateReader,
     items: VecDeque<QueuedItem>,
     bytes: usize,
+    lost: Lost,
 }
 
 impl TurnQueue {
@@ -73,9 +89,23 @@ impl TurnQueue {
         Some(item)
     }
 
-    /// Waits for an overflow. Cancel-safe.
-    pub(super) async fn overflow(&self) {
-        self.overflow.cancelled().await;
+    /// Waits until the turn cannot get its answer any more. Cancel-safe.
+    pub(super) async fn broken(&self) -> StopCause {
+        tokio::select! {
+            biased;
+            () = self.overflow.cancelled() => StopCause::Overflow,
+            () = self.unread.cancelled() => StopCause::Unread,
+        }
+    }
+
+    /// What of the turn was too long to read.
+    pub(super) fn lost(&self) -> Lost {
+        self.waiting().lost
+    }
+
+    fn lose(&self, lost: Lost) {
+        let mut waiting = self.waiting();
+        waiting.lost = waiting.lost.max(lost);
     }
 
     fn read(&self, update: &Value) {
@@ -240,6 +270,20 @@ impl Routes {
         }
     }
 
+    /// Does something with the queue of a session, or with all if it is not known which session it is.
+    fn each_turn(&self, params: &Value, act: impl Fn(&TurnQueue)) {
+        let sessions = self.sessions();
+        let id = params["sessionId"].as_str();
+        for (_, route) in sessions
+            .iter()
+            .filter(|(other, _)| id.is_none_or(|id| id == *other))
+        {
+            if let SessionRoute::Turn(queue) = route {
+                act(queue);
+            }
+        }
+    }
+
     fn titles(&self) -> MutexGuard<'_, HashMap<String, String>> {
         self.titles.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -301,6 +345,31 @@ impl MessageHandler for Routes {
                 None
             }
             Some(SessionRoute::Replay(_)) | None => Some(Ok(cancelled())),
+        }
+    }
+
+    fn skipped(&self, message: &SkippedMessage) {
+        match message {
+            // Whoever waits for it is told.
+            SkippedMessage::Answer { .. } => {}
+            SkippedMessage::Request { params, .. } => {
+                self.each_turn(params, |queue| queue.lose(Lost::Progress));
+            }
+            SkippedMessage::Notification { method, params } if method == "session/update" => {
+                let id = params["sessionId"].as_str().unwrap_or_default();
+                if let Some(SessionRoute::Replay(count)) = self.sessions().get_mut(id) {
+                    *count += 1;
+                }
+                let lost = match params["update"]["sessionUpdate"].as_str() {
+                    Some("agent_message_chunk") | None => Lost::Text,
+                    Some(_) => Lost::Progress,
+                };
+                self.each_turn(params, |queue| queue.lose(lost));
+            }
+            // It may have been an answer, or a request that nobody answers now.
+            SkippedMessage::Notification { .. } | SkippedMessage::Unknown => {
+                self.each_turn(&Value::Null, |queue| queue.unread.cancel());
+            }
         }
     }
 }
@@ -368,6 +437,53 @@ mod tests {
                 ..
             }))
         ));
+    }
+
+    #[test]
+    fn what_is_too_long_to_read_is_noted_in_the_turns_that_it_may_be_for() {
+        let update = |session: Value, kind: &str| SkippedMessage::Notification {
+            method: "session/update".to_owned(),
+            params: json!({"sessionId": session, "update": {"sessionUpdate": kind}}),
+        };
+        let other = SkippedMessage::Notification {
+            method: "session/request_permission".to_owned(),
+            params: json!({"sessionId": "a"}),
+        };
+        let request = SkippedMessage::Request {
+            id: json!(1),
+            params: json!({"sessionId": "a"}),
+        };
+        let text = "agent_message_chunk";
+        for (message, lost, is_unread) in [
+            (update(json!("a"), text), [Lost::Text, Lost::Nothing], false),
+            (
+                update(json!("a"), "tool_call"),
+                [Lost::Progress, Lost::Nothing],
+                false,
+            ),
+            (update(Value::Null, text), [Lost::Text, Lost::Text], false),
+            (update(json!("c"), text), [Lost::Nothing, Lost::Nothing], false),
+            (request, [Lost::Progress, Lost::Nothing], false),
+            (
+                SkippedMessage::Answer { id: 1 },
+                [Lost::Nothing, Lost::Nothing],
+                false,
+            ),
+            (other, [Lost::Nothing, Lost::Nothing], true),
+            (SkippedMessage::Unknown, [Lost::Nothing, Lost::Nothing], true),
+        ] {
+            let routes = routes();
+            let (_a, first) = routes.turn("a");
+            let (_b, second) = routes.turn("b");
+            let replay = routes.replay("c");
+            routes.skipped(&message);
+            assert_eq!([first.lost(), second.lost()], lost, "{message:?}");
+            for queue in [first, second] {
+                assert_eq!(queue.unread.is_cancelled(), is_unread, "{message:?}");
+            }
+            let counted = u64::from(message == update(json!("c"), text));
+            assert_eq!(replay.replayed(), counted, "{message:?}");
+        }
     }
 
     #[test]
