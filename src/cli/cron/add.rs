@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::describe::{JobView, for_people};
-use super::job_store::JobStore;
-use crate::agent::BUILT_IN;
+use super::job_store::{JobStore, agent_names, has_agent};
 use crate::cli::Environment;
 use crate::cli::caller::Caller;
 use crate::cli::exit;
@@ -313,17 +312,10 @@ fn random(relay: &RemoteRelay) -> Result<u64, ExitCode> {
 fn check_agent(relay: &RemoteRelay, name: Option<&str>) -> Result<(), ExitCode> {
     let settings = relay.settings();
     let Some(name) = name else { return Ok(()) };
-    let known = || {
-        settings
-            .agents
-            .keys()
-            .map(String::as_str)
-            .chain([settings.agent.as_str()])
-    };
-    if known().any(|known| known == name) || BUILT_IN.contains(&name) {
+    if has_agent(settings, name) {
         return Ok(());
     }
-    let hint = match nearest(name, known()) {
+    let hint = match nearest(name, agent_names(settings)) {
         Some(near) => format!("did you mean `{}`?", printable(near)),
         None => "`hermes-relay agents list` lists the agents".to_owned(),
     };

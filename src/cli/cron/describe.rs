@@ -24,6 +24,7 @@ pub(super) struct JobView<'a> {
     zone: TimeZone,
     schedule: Option<Schedule>,
     is_armed: bool,
+    has_agent: bool,
 }
 
 impl<'a> JobView<'a> {
@@ -44,6 +45,7 @@ impl<'a> JobView<'a> {
             zone: row.job.zone(store.zone()),
             schedule: row.job.schedule(store.zone()),
             is_armed,
+            has_agent: store.has_agent_of(row),
         }
     }
 
@@ -130,6 +132,7 @@ impl<'a> JobView<'a> {
             "arm_error": self.row.arm_error,
             "deliver": job.deliver(),
             "agent": job.agent(),
+            "agent_missing": !self.has_agent,
             "timeout_secs": job.timeout_secs(),
             "repeat": field("repeat"),
             "created_at": field("created_at"),
@@ -168,6 +171,11 @@ impl<'a> JobView<'a> {
                 "",
                 Some("its schedule cannot be used; give it another one with `cron edit`"),
             );
+        }
+        if !self.has_agent {
+            let agent = job.agent().unwrap_or_default();
+            let why = format!("there is no agent `{agent}`; give it another one with `cron edit --agent`");
+            below("", Some(&why));
         }
         below("paused: ", job.paused_reason());
         below("last run failed: ", job.last_error());

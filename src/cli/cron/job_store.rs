@@ -6,11 +6,12 @@ use serde_json::{Map, Value};
 
 use super::id_of;
 use crate::access::{JobAction, JobMaker};
+use crate::agent::BUILT_IN;
 use crate::cli::caller::Caller;
 use crate::cli::exit;
 use crate::cli::format::printable;
 use crate::cli::remote::RemoteRelay;
-use crate::config::{CronProvider, file::nearest};
+use crate::config::{CronProvider, Settings, file::nearest};
 use crate::cron::job::{self, JobError, JobState};
 use crate::cron::schedule::{self, Near, ScheduleError, TimeZone, Timestamp};
 use crate::serve::ControlRequest;
@@ -104,6 +105,17 @@ impl ArmedNote {
     }
 }
 
+/// The agents that the settings name.
+pub(super) fn agent_names(settings: &Settings) -> impl Iterator<Item = &str> {
+    let names = settings.agents.keys().map(String::as_str);
+    names.chain([settings.agent.as_str()])
+}
+
+/// Whether the relay has this agent.
+pub(super) fn has_agent(settings: &Settings, name: &str) -> bool {
+    agent_names(settings).any(|known| known == name) || BUILT_IN.contains(&name)
+}
+
 /// The jobs of a relay.
 pub(super) struct JobStore<'r> {
     relay: &'r RemoteRelay,
@@ -150,6 +162,13 @@ impl<'r> JobStore<'r> {
     /// Whether a relay holds the state directory.
     pub(super) fn is_relay_running(&self) -> bool {
         self.relay_runs
+    }
+
+    /// Whether the relay has the agent of a job, as far as the settings say.
+    pub(super) fn has_agent_of(&self, row: &JobRow) -> bool {
+        row.job
+            .agent()
+            .is_none_or(|agent| has_agent(self.relay.settings(), agent))
     }
 
     /// What starts jobs, as far as the settings say.

@@ -94,7 +94,12 @@ fn facts(row: &JobRow, view: &JobView<'_>, store: &JobStore<'_>) -> Vec<String> 
     }
     lines.push(format!("deliver    {}", deliver_text(row)));
     if let Some(agent) = job.agent() {
-        lines.push(format!("agent      {}", printable(agent)));
+        let missing = if store.has_agent_of(row) {
+            ""
+        } else {
+            ", which is gone"
+        };
+        lines.push(format!("agent      {}{missing}", printable(agent)));
     }
     if let Some(secs) = job.timeout_secs() {
         lines.push(format!("timeout    {secs} s"));

@@ -505,13 +505,17 @@ impl AgentRegistry {
         names.join(", ")
     }
 
-    /// What the journal knows of a session's choice; something newer may be known already.
-    pub fn learn_choice(&mut self, session: &SessionKey, saved: Option<Vec<u8>>) {
-        if self.choices.get(session).is_none() {
-            let name = saved.and_then(|name| String::from_utf8(name).ok());
-            let choice = name.and_then(|name| self.find(&name));
-            self.choices.insert(session.clone(), choice);
+    /// What the journal knows of a session's choice; something newer may be known already. Returns an agent that was chosen and
+    /// cannot be any more.
+    pub fn learn_choice(&mut self, session: &SessionKey, saved: Option<Vec<u8>>) -> Option<String> {
+        if self.choices.get(session).is_some() {
+            return None;
         }
+        let name = saved.and_then(|name| String::from_utf8(name).ok());
+        let choice = name.as_ref().and_then(|name| self.find(name));
+        let gone = name.filter(|_| choice.is_none());
+        self.choices.insert(session.clone(), choice);
+        gone
     }
 
     /// A session begins with the agent that people chose for its chat, unless they chose one for it.
@@ -683,7 +687,9 @@ mod tests {
         ];
         for choice in [None, Some("code"), Some("ops"), Some("root"), Some("gone")] {
             let mut agents = registry(routes.clone());
-            agents.learn_choice(&session(), choice.map(|name| name.as_bytes().to_vec()));
+            let gone = agents.learn_choice(&session(), choice.map(|name| name.as_bytes().to_vec()));
+            let expected = choice.filter(|name| matches!(*name, "root" | "gone"));
+            assert_eq!(gone.as_deref(), expected, "nobody may choose it, or it is gone");
             let mut selected = |chat, text| {
                 let Selection { agent, text } =
                     agents.select(&session(), &message(chat, text), None).unwrap();

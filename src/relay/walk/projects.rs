@@ -46,7 +46,13 @@ impl EventLoop {
     /// The journal knows which agent people chose for a session. A message outside threads, if it is a session of its own, begins with
     /// what they chose for its chat.
     pub fn choice_known(&mut self, session: &SessionKey, waiter: AgentWaiter, choice: Option<Vec<u8>>) {
-        self.agents.learn_choice(session, choice);
+        if let Some(agent) = self.agents.learn_choice(session, choice) {
+            tracing::warn!(
+                session = session.as_str(),
+                agent = %printable(&agent, 80),
+                "the agent that was chosen for a session is gone or cannot be chosen; another one answers"
+            );
+        }
         if let AgentWaiter::Turn(turn) = &waiter
             && let Some(origin) = self.turns.origin(*turn)
             && let Some(of_chat) = self.chats.session_of_chat(&origin.chat, &origin.facts)
