@@ -1,12 +1,13 @@
 //! The settings for people: the effective values with their origin, and the reference of all options.
 //!
-//! Secrets are shown as [`HIDDEN`], as are passwords and queries in URLs. The reference is generated from the example file
-//! and the list of variables.
+//! Secrets are shown as [`HIDDEN`], as are passwords and queries in URLs. The reference is generated from the example file,
+//! the options of agents and the list of variables.
 
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::agent_options;
 use super::env;
 use super::settings::HIDDEN;
 use super::{LoadedConfig, Origin};
@@ -208,6 +209,9 @@ pub fn reference() -> String {
                 if !samples.is_empty() {
                     let samples = std::mem::take(&mut samples);
                     let _ = write!(page, "```yaml\n{samples}```\n\n");
+                    if section == "agents" {
+                        page.push_str(&agent_options::tables());
+                    }
                 }
             }
         }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+mod agent_options;
 mod agents;
 mod cron;
 mod describe;

@@ -1,0 +1,167 @@
+//! What the options of each kind of agent mean, for the reference. Their defaults are those of the settings themselves.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::agent::acp::AcpSettings;
+use crate::agent::command::CommandSettings;
+use crate::agent::hermes::HermesSettings;
+use crate::agent::openai::OpenAiSettings;
+
+/// The options of the kinds that programs and servers have.
+#[rustfmt::skip]
+const OPTIONS: &[(&str, &[(&str, &str)])] = &[
+    (
+        "acp",
+        &[
+            ("argv", "The program and its arguments, without a shell; the preset's if empty."),
+            ("preset", "A known agent: its program, limits and deviations hold where nothing else is set."),
+            ("cwd", "Directory of sessions where neither a route nor `workdir` names one; the relay's if not set."),
+            ("env", "Variables that are set for the program."),
+            ("env_clear", "Inherit no variables but those of `env_pass`."),
+            ("env_pass", "Names of variables that are inherited although they sound like secrets, or although `env_clear` is set; a `*` at the end stands for any rest."),
+            ("max_processes", "Maximum processes, at least 1; the preset's, or 1, if not set. Formerly `processes`, which is still read."),
+            ("idle_close_secs", "Seconds without a turn after which a process ends, if the agent can continue its sessions: 1 to 604800; never if not set."),
+            ("turns_per_process", "Maximum concurrent turns of a process, at least 1; further turns wait or use another process. The preset's, or no limit, if not set."),
+            ("start_timeout_secs", "Timeout of the handshake, and of opening a session; at least 1. A conversation that the agent does not continue in time starts anew, and the chat reads that."),
+            ("cancel_grace_secs", "Seconds for a stopped turn to end, before its process is killed."),
+            ("mode", "Mode of sessions, by the agent's own name for it. A turn fails if it cannot be set."),
+            ("options", "Options of sessions, by the agent's own names for them: true, false or a value. A turn fails if one cannot be set."),
+            ("system_hint", "Tell the agent at the beginning of a session what the platform can show."),
+            ("permission_patience_secs", "Seconds for people to answer a question; less if the agent itself waits less."),
+            ("slash_commands", "Let people give the program commands of its own, by texts that start with a slash; unless the preset says otherwise, if not set."),
+            ("image_bytes", "Size above which an image is handed over as a link to its file."),
+        ],
+    ),
+    (
+        "command",
+        &[
+            ("argv", "The program and its arguments, without a shell. Required."),
+            ("cwd", "Directory that it starts in where neither a route nor `workdir` names one; the relay's if not set."),
+            ("env", "Variables that are set for the program."),
+            ("env_clear", "Inherit no variables but those of `env_pass`."),
+            ("env_pass", "Names of variables that are inherited although they sound like secrets, or although `env_clear` is set; a `*` at the end stands for any rest."),
+            ("input", "What it reads from standard input: text or json."),
+            ("output", "What it writes to standard output: text or jsonl (docs/agents.md)."),
+            ("timeout_secs", "Timeout of a turn; 0 for none."),
+            ("idle_timeout_secs", "Seconds without output after which a turn is stopped; 0 for no limit. Waiting for a person does not count."),
+            ("max_output_bytes", "Maximum bytes on standard output in a turn; above it the command is stopped and the answer is marked as cut."),
+            ("kill_grace_secs", "Seconds between asking it to stop and killing it."),
+            ("max_parallel", "Maximum concurrent processes, in all sessions together; further turns wait."),
+            ("repeatable", "Running a turn again after a crash does no harm."),
+        ],
+    ),
+    (
+        "hermes",
+        &[
+            ("base_url", "Address of the API server."),
+            ("api_key_env", "Variable with the server's key."),
+            ("api_key_file", "File with the server's key."),
+            ("allow_plaintext", "Allow an unencrypted connection to another machine."),
+            ("mode", "runs (with approvals, tool progress and a real stop) or chat (Hermes keeps the conversation, and refuses what needs an approval)."),
+            ("profile", "The Hermes profile that answers, where the gateway serves several."),
+            ("model", "The model; the gateway's choice if not set."),
+            ("instructions", "Instructions that are added to the agent's own."),
+            ("max_turns_kept", "Maximum turns of a conversation that are sent again with `mode: runs`."),
+            ("max_chars_kept", "Maximum characters of a conversation that are sent again with `mode: runs`."),
+            ("first_token_timeout_secs", "Timeout of the first text with `mode: chat`."),
+            ("idle_timeout_secs", "Seconds without anything on a stream after which it is lost; Hermes sends something every 30 seconds."),
+            ("busy_wait_secs", "How long a busy or restarting gateway is waited for before a turn fails."),
+            ("stop_grace_secs", "Seconds for a stopped run to end; then it counts as not known to have stopped."),
+            ("approval_patience_secs", "Seconds for people to answer an approval: fewer than the gateway's own `approvals.timeout`."),
+            ("lost_stream_wait_secs", "How long a run is watched by its status after its stream was lost."),
+        ],
+    ),
+    (
+        "openai",
+        &[
+            ("base_url", "Address below which `/chat/completions` is."),
+            ("model", "The model. Required."),
+            ("api_key_env", "Variable with the key."),
+            ("api_key_file", "File with the key."),
+            ("allow_plaintext", "Allow an unencrypted connection to another machine."),
+            ("system_prompt", "System prompt."),
+            ("system_prompt_file", "File with the system prompt, at most 256 KiB."),
+            ("max_turns_kept", "Maximum turns of a conversation that are sent again."),
+            ("max_chars_kept", "Maximum characters of a conversation that are sent again."),
+            ("temperature", "Sampling temperature; the server's if not set."),
+            ("max_tokens", "Maximum tokens of an answer; the server's limit if not set."),
+            ("images", "Show attached images to the model."),
+            ("stream_options", "Ask the server what an answer has cost: auto (until it has refused that), always or never."),
+            ("first_token_timeout_secs", "Timeout of the first output."),
+            ("idle_timeout_secs", "Seconds without output after which an answer has failed."),
+            ("retries", "Retries if the server is busy or unreachable; never after output."),
+            ("extra_headers", "Additional headers; not for secrets."),
+        ],
+    ),
+];
+
+/// The defaults of a kind, by option.
+fn defaults(kind: &str) -> Map<String, Value> {
+    fn shown(settings: &impl Serialize) -> Value {
+        serde_json::to_value(settings).unwrap_or_default()
+    }
+    let defaults = match kind {
+        "acp" => shown(&AcpSettings::default()),
+        "command" => shown(&CommandSettings::default()),
+        "hermes" => shown(&HermesSettings::default()),
+        "openai" => shown(&OpenAiSettings::default()),
+        _ => Value::Null,
+    };
+    match defaults {
+        Value::Object(defaults) => defaults,
+        _ => Map::new(),
+    }
+}
+
+/// The tables of the reference.
+pub(super) fn tables() -> String {
+    let mut page = String::new();
+    for (kind, options) in OPTIONS {
+        let defaults = defaults(kind);
+        let _ = write!(
+            page,
+            "### `kind: {kind}`\n\n| option | default | description |\n|---|---|---|\n"
+        );
+        for (name, about) in *options {
+            let default = match defaults.get(*name) {
+                None | Some(Value::Null) => "not set".to_owned(),
+                Some(Value::String(text)) if text.is_empty() => "not set".to_owned(),
+                Some(Value::String(text)) => format!("`{text}`"),
+                Some(other) => format!("`{other}`"),
+            };
+            let _ = writeln!(page, "| `{name}` | {default} | {about} |");
+        }
+        page.push('\n');
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_of_an_agent_is_in_the_reference() {
+        for (kind, options) in OPTIONS {
+            let mut described: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
+            described.sort_unstable();
+            let defaults = defaults(kind);
+            let mut known: Vec<&str> = defaults.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            assert_eq!(described, known, "{kind}");
+        }
+        let page = include_str!("../../docs/configuration.md");
+        assert!(page.contains(&tables()), "write it anew with `config reference`");
+        for row in [
+            "| `max_output_bytes` | `1048576` |",
+            "| `kill_grace_secs` | `3` |",
+            "| `cancel_grace_secs` | `5` |",
+            "| `turns_per_process` | not set |",
+        ] {
+            assert!(page.contains(row), "{row}");
+        }
+    }
+}
