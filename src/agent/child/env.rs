@@ -278,6 +278,14 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_names_every_end_of_a_secret() {
+        let manual = include_str!("../../../docs/agents.md");
+        for end in SECRET {
+            assert!(manual.contains(&format!("`{end}`")), "{end}");
+        }
+    }
+
+    #[test]
     fn secrets_stay_unless_named_and_the_relays_own_stay_always() {
         let plain = ["HOME", "LANG", "PATH", "TOKENIZERS_PARALLELISM"];
         assert_eq!(names(&EnvPolicy::default()), plain);
