@@ -30,7 +30,7 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
             ("mode", "Mode of sessions, by the agent's own name for it. A turn fails if it cannot be set."),
             ("options", "Options of sessions, by the agent's own names for them: true, false or a value. A turn fails if one cannot be set."),
             ("system_hint", "Tell the agent at the beginning of a session what the platform can show."),
-            ("permission_patience_secs", "Seconds for people to answer a question; less if the agent itself waits less."),
+            ("permission_patience_secs", "Seconds after which the agent itself denies what nobody answered: its questions to people end before. The preset's (hermes: 55), or none, if not set."),
             ("slash_commands", "Let people give the program commands of its own, by texts that start with a slash; unless the preset says otherwise, if not set."),
             ("image_bytes", "Size above which an image is handed over as a link to its file."),
         ],
