@@ -24,7 +24,7 @@ use crate::relay::{
     AgentStatus, Credentials, HandedItem, NotRunning, RelayHandle, SendError, SessionList, Status,
     StopOutcome, SubmitError,
 };
-use crate::store::Inspector;
+use crate::store::{Inspector, Item, Repair};
 use crate::wire::{ConnectorUrl, SessionKey};
 
 /// Timeout for the relay's event loop and for an agent's health check.
@@ -412,19 +412,7 @@ impl ControlService {
                     None => self.hand(item).await,
                 }
             }
-            ControlRequest::Repair { repair, item } => {
-                let Ok(repaired) = timeout(SEND_TIMEOUT, self.handle.repair(repair, item)).await else {
-                    return Err(no_response());
-                };
-                match repaired.map_err(|NotRunning| no_response())? {
-                    Ok(()) => {
-                        let status = self.status().await;
-                        let is_ending = status.is_some_and(|status| status.shutting_down);
-                        Ok(json!({"repaired": true, "shutting_down": is_ending}))
-                    }
-                    Err(error) => Err(ControlError::new(error.code(), error.to_string())),
-                }
-            }
+            ControlRequest::Repair { repair, item } => self.repair(repair, item).await,
             ControlRequest::Shutdown => self.shut_down().await,
             ControlRequest::HandOver => self.hand_over().await,
             ControlRequest::TakeOver => Err(self.not_a_standby()),
@@ -435,6 +423,20 @@ impl ControlService {
                     None => Err(refused(SubmitError::UnknownAgent)),
                 }
             }
+        }
+    }
+
+    async fn repair(&self, repair: Repair, item: Item) -> ControlResult {
+        let Ok(repaired) = timeout(SEND_TIMEOUT, self.handle.repair(repair, item)).await else {
+            return Err(no_response());
+        };
+        match repaired.map_err(|NotRunning| no_response())? {
+            Ok(()) => {
+                let status = self.status().await;
+                let is_ending = status.is_some_and(|status| status.shutting_down);
+                Ok(json!({"repaired": true, "shutting_down": is_ending}))
+            }
+            Err(error) => Err(ControlError::new(error.code(), error.to_string())),
         }
     }
 

@@ -490,7 +490,9 @@ fn random_walks_run_every_row_once_in_order_within_the_limit() {
             walk.answer_reload(&mut sessions);
         }
         let mut sorted = walk.ran.clone();
-        sorted.values_mut().for_each(|rows| rows.sort_unstable());
+        for rows in sorted.values_mut() {
+            rows.sort_unstable();
+        }
         assert_eq!(sorted, walk.committed, "seed {seed}");
         for ran in walk.ran.values() {
             let messages = ran.iter().filter(|row| !walk.wakes.contains(row));

@@ -348,7 +348,7 @@ mod tests {
         sent.step(secs(4), true, Unsent::Nothing);
         assert!(sent.is_over());
         let mut stuck = begun();
-        stuck.step(until - Duration::from_millis(1), true, Unsent::Indicators);
+        stuck.step(secs(4) + LAST_INDICATORS_TIMEOUT / 2, true, Unsent::Indicators);
         assert!(!stuck.is_over());
         stuck.step(until, true, Unsent::Indicators);
         assert!(stuck.is_over());
@@ -358,7 +358,7 @@ mod tests {
     fn the_last_indicators_do_not_outlast_the_budget() {
         let mut lifecycle = lifecycle();
         lifecycle.begin_shutdown(secs(0));
-        lifecycle.step(secs(20) - Duration::from_millis(1), true, Unsent::Indicators);
+        lifecycle.step(Duration::from_millis(19_999), true, Unsent::Indicators);
         assert_eq!(lifecycle.deadline(secs(19)), Some(secs(20)));
         lifecycle.step(secs(20), true, Unsent::Indicators);
         assert!(lifecycle.is_over());

@@ -101,7 +101,7 @@ impl EventLoop {
                     .committed(OpsCommit::Token(token), ops, &mut self.effects);
             }
             (Completion::Queued { rows, more, .. }, Pending::SessionRows(session)) => {
-                self.rows_refilled(session, &rows, &more);
+                self.rows_refilled(&session, &rows, &more);
             }
             (Completion::Queued { rows, more, .. }, Pending::ChangedMessage(session, change)) => {
                 self.changed_message_read(session, &rows, !more.is_empty(), change);

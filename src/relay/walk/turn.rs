@@ -195,11 +195,11 @@ impl EventLoop {
     }
 
     /// Rows of a session that wait were read, because they were not in memory.
-    pub fn rows_refilled(&mut self, session: SessionKey, rows: &[InboxRow], more: &[InboxSeq]) {
-        self.learn_rows(&session, rows);
+    pub fn rows_refilled(&mut self, session: &SessionKey, rows: &[InboxRow], more: &[InboxSeq]) {
+        self.learn_rows(session, rows);
         self.turns.refilled(session.clone(), Some((rows, more)));
         for wake in rows.iter().filter(|row| Self::is_wake(row)) {
-            self.turns.move_ahead(&session, wake.seq);
+            self.turns.move_ahead(session, wake.seq);
         }
     }
 

@@ -409,9 +409,10 @@ impl Turns {
                 let live = self.live.get(turn);
                 live.is_none_or(|live| !self.changes.contains_key(&live.origin.session))
             };
-            let next = match self.changes.is_empty() {
-                true => 0,
-                false => self.committed.iter().position(is_free)?,
+            let next = if self.changes.is_empty() {
+                0
+            } else {
+                self.committed.iter().position(is_free)?
             };
             let (turn, row) = self.committed.remove(next)?;
             let live = self.live.get(&turn);
