@@ -92,7 +92,7 @@ async fn what_comes_until_the_connector_buffers_is_kept_for_the_next_run() {
     relay.connector.hold_idle();
     let ending = relay.ask_to_stop();
     let connector = ending.connector.clone();
-    let asked = connector.wait_for(crate::support::memory_relay::SOON, |seen| seen.idles == 1);
+    let asked = connector.wait_for(SOON, |seen| seen.idles == 1);
     asked.await.expect("it says that it goes");
     connector
         .deliver(event("a", "1", "just in time"))
