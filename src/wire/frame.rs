@@ -256,6 +256,9 @@ impl Serialize for ConnectorFrame {
             Self::Inbound { event, buffer_id } => {
                 out.serialize_entry("event", event)?;
                 out.serialize_entry("bufferId", buffer_id)?;
+                if let Some(written_at) = event.written_at {
+                    out.serialize_entry("writtenAt", &written_at)?;
+                }
             }
             Self::OutboundResult { request_id, result } => {
                 out.serialize_entry("requestId", request_id)?;

@@ -6,8 +6,8 @@ use std::fs;
 
 use hermes_relay::net::connector_http::ProvisionRequest;
 use hermes_relay::wire::{
-    Action, CapabilityDescriptor, ConnectorFrame, GatewayFrame, OpResult, PassthroughForward, PromptButton,
-    RelevancePolicy, problems,
+    Action, CapabilityDescriptor, ConnectorFrame, GatewayFrame, MessageEvent, OpResult, PassthroughForward,
+    PromptButton, RelevancePolicy, problems,
 };
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
@@ -101,7 +101,10 @@ fn connector_frames() -> Vec<ConnectorFrame> {
     vec![
         ConnectorFrame::Descriptor(Box::new(CapabilityDescriptor::placeholder("discord"))),
         ConnectorFrame::Inbound {
-            event: Box::default(),
+            event: Box::new(MessageEvent {
+                written_at: Some(1),
+                ..MessageEvent::default()
+            }),
             buffer_id: Some("b1".to_owned()),
         },
         ConnectorFrame::OutboundResult {

@@ -173,8 +173,14 @@ pub(super) enum SkippedMessage {
 }
 
 impl SkippedMessage {
-    /// Reads the head of a line.
-    pub(super) fn read(head: &[u8]) -> Self {
+    /// Reads the head of a line; `None` if the line is no message.
+    pub(super) fn read(head: &[u8]) -> Option<Self> {
+        head.trim_ascii_start()
+            .starts_with(b"{")
+            .then(|| Self::read_object(head))
+    }
+
+    fn read_object(head: &[u8]) -> Self {
         let head = read_head(head);
         let id = head.get("id").filter(|id| id.is_number() || id.is_string());
         let params = head.get("params").cloned().unwrap_or_default();
@@ -283,7 +289,7 @@ impl<'de> Visitor<'de> for Incomplete<'_> {
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum AgentLine<'a> {
     /// The line without its end.
     Whole(&'a [u8]),
     /// A line that is too long.
@@ -314,7 +320,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     /// The next line; `None` at the end of input. A last line without an end is a line.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line<'_>>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<AgentLine<'_>>> {
         self.line.clear();
         // What a long line left behind is given back.
         self.line.shrink_to(64 * 1024);
@@ -339,9 +345,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             self.reader.consume(used);
             if is_end {
                 return Ok(Some(if size <= self.longest {
-                    Line::Whole(&self.line)
+                    AgentLine::Whole(&self.line)
                 } else {
-                    Line::TooLong {
+                    AgentLine::TooLong {
                         head: &self.line,
                         size,
                     }
@@ -444,8 +450,8 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             seen.push(match line {
-                Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
-                Line::TooLong { head, size } => {
+                AgentLine::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
+                AgentLine::TooLong { head, size } => {
                     assert!(head.len() <= HEAD_BYTES);
                     format!("{size} bytes: {}", str::from_utf8(head).unwrap())
                 }
@@ -481,7 +487,10 @@ mod tests {
 
     #[test]
     fn the_head_of_a_long_line_says_what_it_is() {
-        let read = |head: &str| SkippedMessage::read(head.as_bytes());
+        for junk in ["", "xxxx", "[[[[", "\"{"] {
+            assert_eq!(SkippedMessage::read(junk.as_bytes()), None, "{junk}");
+        }
+        let read = |head: &str| SkippedMessage::read(head.as_bytes()).unwrap();
         assert_eq!(
             read(
                 r#"{"jsonrpc":"2.0","id":"q","method":"ask","params":{"sessionId":"s","options":[{"name":"lo"#
@@ -505,9 +514,6 @@ mod tests {
             assert_eq!(read(answer), SkippedMessage::Answer { id: 12 }, "{answer}");
         }
         for unknown in [
-            "",
-            "xxxx",
-            "[[[[",
             r#"{"result":{"a":"lo"#,
             r#"{"result":1,"id":12"#,
             r#"{"id":12,"params":{"a":"lo"#,

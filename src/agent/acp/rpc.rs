@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::message::{INVALID_REQUEST, Line, LineReader, RpcError, RpcMessage, SkippedMessage};
+use super::message::{AgentLine, INVALID_REQUEST, LineReader, RpcError, RpcMessage, SkippedMessage};
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -257,17 +257,19 @@ async fn read<R: AsyncRead + Unpin>(
             line = lines.next() => line,
         };
         let line = match line {
-            Ok(Some(Line::Whole(line))) => line,
-            Ok(Some(Line::TooLong { head, size })) => {
+            Ok(Some(AgentLine::Whole(line))) => line,
+            Ok(Some(AgentLine::TooLong { head, size })) => {
                 let message = SkippedMessage::read(head);
                 tracing::warn!(
                     agent,
                     bytes = size,
                     limit = longest,
-                    what = %message,
+                    what = message.as_ref().map(tracing::field::display),
                     "the agent wrote a line that is too long; it was skipped"
                 );
-                skip(&message, longest, &peer, &*handler);
+                if let Some(message) = &message {
+                    skip(message, longest, &peer, &*handler);
+                }
                 continue;
             }
             Ok(None) | Err(_) => break,
@@ -444,6 +446,7 @@ mod tests {
             r#"{"id":"q","method":"ask","params":""#,
             r#"{"method":"tell","params":""#,
             r#"{"params":""#,
+            "no message",
         ] {
             other.write(&format!("{begin}{long}\"}}\n")).await;
         }

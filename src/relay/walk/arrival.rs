@@ -353,7 +353,7 @@ impl EventLoop {
                     BusyMode::Queue => false,
                     BusyMode::Steer => is_text && !has_files,
                     // What comes together with the message before it does not come during its turn.
-                    BusyMode::Interrupt => behind.is_some_and(|turn| !self.turns.is_unstarted(turn)),
+                    BusyMode::Interrupt => behind.is_some_and(|turn| !self.turns.is_accepting(turn)),
                 };
                 let may_meet = may_meet && behind.is_some() && !is_for_agent;
                 Intent::Wait {
@@ -595,6 +595,18 @@ impl EventLoop {
         is_same.then_some(selection)
     }
 
+    /// Whether it is known which agent answers the message of a turn.
+    fn is_selected(&mut self, session: &SessionKey, turn: TurnId) -> bool {
+        if self.turns.agent_of(turn).is_some() {
+            return true;
+        }
+        let Some((_, origin, Task::Message(Some(asked)))) = self.turns.preparing(turn) else {
+            return false;
+        };
+        let allowed = self.access.agents(&origin.author);
+        self.agents.select(session, asked, allowed.as_deref()).is_ok()
+    }
+
     /// Hands a message to the turn that it met, if `sessions.busy_mode` says so.
     pub fn steer(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) -> bool {
         if self.settings.busy_mode != BusyMode::Steer {
@@ -613,7 +625,7 @@ impl EventLoop {
         let author = self.access.author(Starter::Message(&event.source));
         if self.settings.busy_mode == BusyMode::Interrupt
             && self.access.may_stop(&author)
-            && self.answers_alike(session, met, event).is_some()
+            && (!self.is_selected(session, met) || self.answers_alike(session, met, event).is_some())
         {
             self.stop_turn(session, Some(met), StopReason::Superseded);
         }

@@ -172,6 +172,12 @@ impl Turns {
         is_it.then_some(turn)
     }
 
+    /// Whether the message of a turn is not committed yet.
+    pub fn is_accepting(&self, turn: TurnId) -> bool {
+        let live = self.live.get(&turn);
+        live.is_some_and(|live| matches!(live.state, TurnPhase::Accepting))
+    }
+
     /// Whether the agent of a turn does not run yet.
     pub fn is_unstarted(&self, turn: TurnId) -> bool {
         let live = self.live.get(&turn);
