@@ -144,7 +144,9 @@ async fn in_busy_mode_interrupt_a_newer_message_takes_the_turn() {
     relay.deliver("b", "1", HANG).await;
     relay.wait_for_turns(2).await;
     // What comes before they are committed comes together with them.
-    relay.seen("both are committed", |seen| seen.acks.len() == 2).await;
+    relay
+        .seen("both are committed", |seen| seen.acks.len() == 2)
+        .await;
     relay.deliver("a", "2", "newer").await;
     assert_eq!(relay.replies("a", 1).await, ["echo: newer"]);
     let status = relay.wait_for_turns(1).await;
