@@ -52,8 +52,8 @@ pub(super) struct Exchange<'a> {
     answers: Option<mpsc::Sender<Vec<u8>>>,
     questions: FuturesUnordered<AgentFuture<'a, (String, PromptAnswer)>>,
     asked: usize,
-    /// Whether it reported a tool.
-    has_tools: bool,
+    /// Whether it has shown, asked, stored or reported anything; a thought is nothing.
+    pub(super) has_acted: bool,
     ignored: usize,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Exchange<'a> {
             answers: None,
             questions: FuturesUnordered::new(),
             asked: 0,
-            has_tools: false,
+            has_acted: false,
             ignored: 0,
         }
     }
@@ -180,12 +180,10 @@ impl<'a> Exchange<'a> {
         });
         self.ignored += ignored;
         for line in lines {
+            self.has_acted |= line.is_act();
             match line {
                 OutputLine::Event(event) => self.emit(event).await,
-                OutputLine::Progress(event) => {
-                    self.has_tools |= matches!(event, AgentEvent::Tool(_));
-                    self.turn.events.progress(event);
-                }
+                OutputLine::Progress(event) => self.turn.events.progress(event),
                 OutputLine::SaveState(memory) => self.turn.events.save_state(memory.into_bytes()).await,
                 OutputLine::Ask(id, question) => self.ask(id, question),
                 OutputLine::Error(message, retryable) => return Some(OutputEnd::Failed(message, retryable)),
@@ -204,11 +202,6 @@ impl<'a> Exchange<'a> {
         None
     }
 
-    /// Whether nothing was shown or asked, and no tool reported.
-    pub(super) fn did_nothing(&self) -> bool {
-        !self.spoke && self.asked == 0 && !self.has_tools
-    }
-
     async fn text(&mut self, text: String) {
         if !text.is_empty() {
             self.emit(AgentEvent::Text(text)).await;
@@ -225,6 +218,7 @@ impl<'a> Exchange<'a> {
             AgentEvent::Break => self.segment = false,
             _ => {}
         }
+        self.has_acted |= self.spoke;
         self.turn.events.emit(event).await;
     }
 

@@ -111,6 +111,20 @@ enum WireOption {
 }
 
 impl OutputLine {
+    /// Whether a command that wrote this has done something that it must not do twice.
+    pub(super) fn is_act(&self) -> bool {
+        match self {
+            Self::Event(AgentEvent::Text(text) | AgentEvent::Replace(text)) => !text.trim().is_empty(),
+            Self::Event(AgentEvent::Break) | Self::Progress(AgentEvent::Thought(_)) => false,
+            Self::Event(_)
+            | Self::Progress(_)
+            | Self::SaveState(_)
+            | Self::Ask(..)
+            | Self::Final(_)
+            | Self::Error(..) => true,
+        }
+    }
+
     /// Reads a line; nothing when it is not one of ours.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let written: WireLine = serde_json::from_slice(line).ok()?;

@@ -79,7 +79,7 @@ use crate::text::truncate_bytes;
 const EXIT_TEMPORARY_FAILURE: i32 = 75;
 /// How often a command is run again that asks for it.
 const RETRIES: u32 = 2;
-/// Delay before the first time; doubles.
+/// Delay before the first retry; doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
 /// How much of a command's own message is shown.
@@ -212,7 +212,7 @@ impl CommandAgent {
             () = &mut stopped => None,
             talked = exchange.run(&mut child, &self.settings, prompt) => Some(talked),
         };
-        let (is_mute, did_nothing) = (!exchange.spoke, exchange.did_nothing());
+        let (is_mute, has_acted) = (!exchange.spoke, exchange.has_acted);
         drop(exchange);
         match talked {
             None => {
@@ -228,7 +228,7 @@ impl CommandAgent {
                 TurnEnd::Completed
             }
             Some(OutputEnd::Exited(exit)) => {
-                *is_asked_again = exit == Exit::Code(EXIT_TEMPORARY_FAILURE) && did_nothing;
+                *is_asked_again = exit == Exit::Code(EXIT_TEMPORARY_FAILURE) && !has_acted;
                 TurnEnd::Failed(ended(exit, &mut child).await)
             }
             Some(ended @ (OutputEnd::Done | OutputEnd::Closed)) => {

@@ -180,10 +180,17 @@ async fn a_command_that_asks_for_a_retry_is_run_again_twice_at_most() {
         record.end
     );
 
-    let dir = tempfile::tempdir().unwrap();
-    let record = drive(&command(&counted(&dir, "exit 75"), |_| ()), message("x"), None).await;
-    assert!(failure(&record).retryable && !failure(&record).side_effects_possible);
-    assert_eq!(runs(&dir), 3);
+    for then in ["exit 75", r#"echo '{"type":"thought","text":"hm"}'; exit 75"#] {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = command(&counted(&dir, then), |settings| {
+            if then.contains("type") {
+                settings.output = CommandOutput::Jsonl;
+            }
+        });
+        let record = drive(&agent, message("x"), None).await;
+        assert!(failure(&record).retryable && !failure(&record).side_effects_possible);
+        assert_eq!(runs(&dir), 3, "{then}");
+    }
 }
 
 #[tokio::test]
@@ -192,6 +199,8 @@ async fn a_command_that_may_have_acted_is_not_run_again() {
         "exit 74",
         "echo half; exit 75",
         r#"echo '{"type":"tool","id":"1","title":"rm","state":"done"}'; exit 75"#,
+        r#"echo '{"type":"status","text":"Checking"}'; exit 75"#,
+        r#"echo '{"type":"keep","memory":"m"}'; exit 75"#,
         r#"echo '{"type":"error","message":"no","retryable":true}'"#,
     ] {
         let dir = tempfile::tempdir().unwrap();
