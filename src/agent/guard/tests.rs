@@ -230,7 +230,7 @@ async fn waiting_for_an_answer_is_not_silence() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_an_answer_is_not_the_agents_time() {
-    for (wall, is_enough) in [(17, true), (15, false)] {
+    for (wall, is_enough) in [(17, true), (15, false), (u64::MAX, true)] {
         for idle in [None, Some(10)] {
             let start = tokio::time::Instant::now();
             let (reply, end) = run(&timed(scripted(&["ask twice"]), Some(wall), idle)).await;

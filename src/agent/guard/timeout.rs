@@ -242,14 +242,13 @@ impl Activity {
         loop {
             let (is_asking, deadline) = {
                 let state = self.state();
-                (state.questions > 0, since(&state) + limit)
+                (state.questions > 0, since(&state).checked_add(limit))
             };
-            if is_asking {
-                self.resumed.notified().await;
-            } else if deadline <= Instant::now() {
-                return limit;
-            } else {
-                sleep_until(deadline).await;
+            match deadline {
+                None => std::future::pending().await,
+                Some(_) if is_asking => self.resumed.notified().await,
+                Some(deadline) if deadline <= Instant::now() => return limit,
+                Some(deadline) => sleep_until(deadline).await,
             }
         }
     }
