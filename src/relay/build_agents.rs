@@ -15,7 +15,7 @@ use super::transport::USER_AGENT;
 use crate::agent::child::BaseEnv;
 use crate::agent::guard::{BreakerSettings, Guards, TimeLimits, WorkdirCheck};
 use crate::agent::{AcpAgent, Agent, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent};
-use crate::config::env::{PARENT_STATE_DIR, TELEGRAM_BOT_TOKEN};
+use crate::config::env::{DISCORD_BOT_TOKEN, PARENT_STATE_DIR, TELEGRAM_BOT_TOKEN};
 use crate::config::secret::{self, SecretError};
 use crate::config::{AgentEntry, Backend, Settings};
 use crate::net::http::HttpEgress;
@@ -132,14 +132,23 @@ pub fn agent_keys<'s>(
         .filter_map(move |(name, entry)| Some((name.as_str(), read_key(name, &entry.backend, env).ok()??)))
 }
 
-/// The environment that children inherit, without the variables that hold agents' keys and the bot's token.
+/// The environment that children inherit, without the variables that hold agents' keys, the bots' tokens and what targets of
+/// notices are called with.
 pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
     let entries = settings.agents.values();
     base.clone()
         .withhold(entries.filter_map(|entry| entry.backend.key_source().0))
+        .withhold(settings.notify.auth_variables())
         .withhold(&settings.transcribe.api_key_env)
         .withhold(&settings.speak.api_key_env)
-        .withhold([TELEGRAM_BOT_TOKEN])
+        .withhold([TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN])
+        .withhold(
+            settings
+                .direct
+                .discord
+                .iter()
+                .filter_map(|bot| bot.token_env.as_ref()),
+        )
 }
 
 /// A backend must have stopped, or been stopped, before the relay drops its turn.
@@ -291,5 +300,26 @@ pub fn find_key(
     match env(variable).filter(|value| !value.trim().is_empty()) {
         Some(value) => Ok(Some(SecretString::from(Zeroizing::new(value).trim()))),
         None => Err(KeyError::NotSet(variable.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::child::EnvPolicy;
+
+    #[test]
+    fn no_child_inherits_what_a_key_or_a_token_is_read_from() {
+        let mut settings = Settings::embedded("/nowhere");
+        settings.speak.api_key_env = Some("VOICE".to_owned());
+        settings.direct.discord.get_or_insert_default().token_env = Some("MY_BOT".to_owned());
+        let names = [TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN, "MY_BOT", "VOICE", "PLAIN"];
+        let base = BaseEnv::new(names.map(|name| (name.into(), "x".into())));
+        let policy = EnvPolicy {
+            pass: vec!["*".to_owned()],
+            ..EnvPolicy::default()
+        };
+        let inherited = policy.apply(&without_keys(&settings, &base));
+        assert_eq!(inherited.keys().collect::<Vec<_>>(), ["PLAIN"]);
     }
 }

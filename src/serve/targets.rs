@@ -28,7 +28,7 @@ pub struct Targets<'s> {
 impl<'s> Targets<'s> {
     /// `base` is what programs inherit, apart from the variables with credentials.
     pub fn new(settings: &'s Settings, env: &'s dyn Fn(&str) -> Option<String>, base: &BaseEnv) -> Self {
-        let base = without_keys(settings, base).withhold(settings.notify.auth_variables());
+        let base = without_keys(settings, base);
         let mut own_agents: Vec<String> = settings.agents.keys().cloned().collect();
         if !own_agents.contains(&settings.agent) {
             own_agents.push(settings.agent.clone());
