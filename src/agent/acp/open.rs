@@ -114,13 +114,19 @@ impl AcpAgent {
                 Continue::Load => "session/load",
             };
             let replay = lease.process.routes.replay(&id);
+            let was_slow = self.sessions().set_slow(&turn.session, false);
             let answer = match self.set_up(&lease.process, method, &params).await {
                 Ok(answer) => Some(answer),
-                Err(error) if error.is_lost_session() => {
+                Err(error) if error.is_lost_session(was_slow) => {
                     tracing::info!(agent = %self.name, ?error, "the agent could not resume a session");
                     None
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    // It is asked once more, with the next turn.
+                    let is_slow = matches!(error, SessionError::TimedOut(_));
+                    self.sessions().set_slow(&turn.session, is_slow);
+                    return Err(error);
+                }
             };
             let replayed = replay.replayed();
             drop(replay);
@@ -137,7 +143,6 @@ impl AcpAgent {
                 }
             }
         }
-        notify_lost(turn).await;
         let lease = if self.pool.alive(lease.process.generation).is_some() {
             lease
         } else {
@@ -145,7 +150,9 @@ impl AcpAgent {
             drop(lease);
             self.acquire(None).await?
         };
-        self.begin(turn, cwd, lease).await
+        let opened = self.begin(turn, cwd, lease).await?;
+        notify_lost(turn).await;
+        Ok(opened)
     }
 
     async fn begin(

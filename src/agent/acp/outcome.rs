@@ -125,11 +125,13 @@ pub(super) enum SessionError {
 }
 
 impl SessionError {
-    /// Whether an agent that was to continue a session cannot, and would not the next time: the conversation starts anew.
-    pub(super) fn is_lost_session(&self) -> bool {
+    /// Whether an agent that was to continue a session cannot: the conversation starts anew. `was_slow`: it did not in time
+    /// the last time either.
+    pub(super) fn is_lost_session(&self, was_slow: bool) -> bool {
         match self {
             Self::Refused(error) => error.code != AUTH_REQUIRED,
-            Self::TimedOut(_) | Self::TooLong => true,
+            Self::TooLong => true,
+            Self::TimedOut(_) => was_slow,
             Self::Start(_) | Self::Ended(_) | Self::InvalidResponse(_) | Self::Configuration(_) => false,
         }
     }
@@ -291,17 +293,19 @@ mod tests {
     #[test]
     fn a_session_that_cannot_be_continued_the_next_time_either_is_lost() {
         let second = Duration::from_secs(1);
-        for (error, is_lost) in [
-            (SessionError::Refused(error(NOT_FOUND)), true),
-            (SessionError::Refused(error(AUTH_REQUIRED)), false),
-            (SessionError::TimedOut(second), true),
-            (SessionError::TooLong, true),
+        for (error, was_slow, is_lost) in [
+            (SessionError::Refused(error(NOT_FOUND)), false, true),
+            (SessionError::Refused(error(AUTH_REQUIRED)), true, false),
+            (SessionError::TimedOut(second), false, false),
+            (SessionError::TimedOut(second), true, true),
+            (SessionError::TooLong, false, true),
             (
                 SessionError::Start(std::sync::Arc::new(StartError::TimedOut(second))),
+                true,
                 false,
             ),
         ] {
-            assert_eq!(error.is_lost_session(), is_lost, "{error:?}");
+            assert_eq!(error.is_lost_session(was_slow), is_lost, "{error:?}");
         }
     }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
+use super::message::{CANCELLED, RpcError};
 use super::permission::{PermissionRequest, cancelled};
 use super::process::Process;
 use super::rpc::{CallError, RpcPeer};
@@ -72,12 +74,12 @@ struct RunningPrompt<'a> {
     id: &'a str,
     key: &'a SessionKey,
     sessions: &'a Arc<Mutex<AgentSessions>>,
-    /// Questions that are not answered yet, by the agent's names for them.
-    open: Vec<Value>,
+    /// Questions that are not answered yet, by the agent's names for them, and what withdraws them.
+    open: Vec<(Value, CancellationToken)>,
     answered: bool,
 }
 
-type PendingPermissions<'a> = FuturesUnordered<AgentFuture<'a, (Value, Value)>>;
+type PendingPermissions<'a> = FuturesUnordered<AgentFuture<'a, (Value, Result<Value, RpcError>)>>;
 
 impl Prompt<'_> {
     /// Sends the prompt and waits for its response. `None` when the turn was cancelled before.
@@ -146,13 +148,15 @@ impl Prompt<'_> {
                 item = queue.next(), if held.is_none() => match item {
                     QueuedItem::Permission(id, params) => {
                         outcome.responded = true;
-                        flight.open.push(id.clone());
+                        let withdrawn = CancellationToken::new();
+                        flight.open.push((id.clone(), withdrawn.clone()));
                         if outcome.stop == StopCause::None && asking.len() < MAX_QUESTIONS {
-                            asking.push(self.ask(id, &params));
+                            asking.push(self.ask(id, &params, withdrawn));
                         } else {
-                            flight.settle(&id, cancelled());
+                            flight.settle(&id, Ok(cancelled()));
                         }
                     }
+                    QueuedItem::Withdrawn(id) => flight.withdraw(&id),
                     QueuedItem::Event(event) => {
                         outcome.responded |= counts(&event);
                         held = self.pass(event);
@@ -187,7 +191,7 @@ impl Prompt<'_> {
         outcome: &mut PromptResult,
         flight: &mut RunningPrompt<'_>,
     ) {
-        let question_timeout = async {
+        let grace = async {
             if outcome.stop == StopCause::None {
                 self.turn.cancel.cancelled().await;
             }
@@ -205,9 +209,10 @@ impl Prompt<'_> {
                         held = self.pass(event);
                     }
                     Some(QueuedItem::Permission(id, _)) => {
-                        flight.open.push(id);
+                        flight.open.push((id, CancellationToken::new()));
                         flight.cancel_questions();
                     }
+                    Some(QueuedItem::Withdrawn(_)) => {}
                 }
             }
         };
@@ -215,7 +220,7 @@ impl Prompt<'_> {
             // Output is preferred to the timeout; neither loses what was forwarded.
             biased;
             () = passing => {}
-            () = question_timeout => {}
+            () = grace => {}
         }
         if let Some(Ok(answer)) = &outcome.answer
             && let Some(usage) = super::update::usage(answer)
@@ -234,20 +239,35 @@ impl Prompt<'_> {
                 None
             }
             QueuedItem::Event(event) => Some(event),
-            QueuedItem::Permission(..) => None,
+            QueuedItem::Permission(..) | QueuedItem::Withdrawn(_) => None,
         }
     }
 
-    fn ask<'a>(&'a self, id: Value, params: &Value) -> AgentFuture<'a, (Value, Value)> {
+    fn ask<'a>(
+        &'a self,
+        id: Value,
+        params: &Value,
+        withdrawn: CancellationToken,
+    ) -> AgentFuture<'a, (Value, Result<Value, RpcError>)> {
         let asked = PermissionRequest::read(params, self.by_option_id, self.question_timeout);
         let people = self.turn.approver.clone();
         Box::pin(async move {
             let answer = people.ask(asked.question.clone());
-            let answer = match self.question_timeout {
-                Some(limit) => (timeout(limit, answer).await).unwrap_or(PromptAnswer::TimedOut),
-                None => answer.await,
+            let answer = async {
+                match self.question_timeout {
+                    Some(limit) => (timeout(limit, answer).await).unwrap_or(PromptAnswer::TimedOut),
+                    None => answer.await,
+                }
             };
-            (id, asked.outcome(&answer))
+            let outcome = tokio::select! {
+                biased;
+                () = withdrawn.cancelled() => Err(RpcError {
+                    code: CANCELLED,
+                    message: "the request was cancelled".to_owned(),
+                }),
+                answer = answer => Ok(asked.outcome(&answer)),
+            };
+            (id, outcome)
         })
     }
 }
@@ -268,14 +288,21 @@ impl RunningPrompt<'_> {
     }
 
     /// Answers a question.
-    fn settle(&mut self, id: &Value, answer: Value) {
-        self.open.retain(|open| open != id);
-        let _ = self.peer.answer(id, Ok(answer));
+    fn settle(&mut self, id: &Value, answer: Result<Value, RpcError>) {
+        self.open.retain(|(open, _)| open != id);
+        let _ = self.peer.answer(id, answer);
+    }
+
+    /// Ends a question that the agent does not wait for any more.
+    fn withdraw(&self, id: &Value) {
+        for (_, withdrawn) in self.open.iter().filter(|(open, _)| open == id) {
+            withdrawn.cancel();
+        }
     }
 
     /// Answers what is open: the questions are void.
     fn cancel_questions(&mut self) {
-        for id in self.open.drain(..) {
+        for (id, _) in self.open.drain(..) {
             let _ = self.peer.answer(&id, Ok(cancelled()));
         }
     }

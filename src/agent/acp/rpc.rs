@@ -1,11 +1,11 @@
 //! One JSON-RPC connection over lines, over any pair of pipes.
 //!
 //! The reading task never waits: responses complete their request immediately, and requests and notifications go to a
-//! goes to a [`MessageHandler`], which must not block either. Every waiter is settled when the connection ends, however it
+//! [`MessageHandler`], which must not block either. Every waiter is settled when the connection ends, however it
 //! ends. It is independent of the protocol above.
 //!
 //! Bounds: a line longer than [`RpcLimits::line`] is skipped with a warning. If its head says what it is, a request is answered
-//! with an error and an answer fails its request; the handler is told of anything else. Lines that wait to be written are at most
+//! with an error and an answer fails its request; the handler hears of all that are messages. Lines that wait to be written are at most
 //! [`RpcLimits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
 //! not read.
 

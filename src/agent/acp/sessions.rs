@@ -150,6 +150,8 @@ struct AgentSession {
     stopped: bool,
     /// Whether the session is new, and was not prompted yet.
     fresh: bool,
+    /// Whether the agent did not continue the session in time, the last time that it was asked to.
+    slow: bool,
     chosen: Chosen,
     used: u64,
     gate: Arc<Semaphore>,
@@ -174,6 +176,7 @@ impl AgentSessions {
             status: AgentSessionStatus::Unknown,
             stopped: false,
             fresh: false,
+            slow: false,
             chosen: Chosen::default(),
             used: 0,
             gate: Arc::new(Semaphore::new(1)),
@@ -207,6 +210,13 @@ impl AgentSessions {
         self.entries
             .get_mut(key)
             .is_some_and(|entry| std::mem::take(&mut entry.fresh))
+    }
+
+    /// Records whether the agent did not continue the session in time; returns what was recorded before.
+    pub(super) fn set_slow(&mut self, key: &SessionKey, slow: bool) -> bool {
+        self.entries
+            .get_mut(key)
+            .is_some_and(|entry| std::mem::replace(&mut entry.slow, slow))
     }
 
     /// What people chose.
@@ -247,6 +257,7 @@ impl AgentSessions {
         let entry = self.entries.get_mut(key)?;
         entry.stopped = false;
         entry.fresh = false;
+        entry.slow = false;
         entry.chosen = Chosen::default();
         match std::mem::replace(&mut entry.status, AgentSessionStatus::New) {
             AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),

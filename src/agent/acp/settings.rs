@@ -210,7 +210,7 @@ impl AcpSettings {
                 .or(known.and_then(|known| known.turns_per_process)),
             start_timeout: Duration::from_secs(self.start_timeout_secs),
             cancel_grace: Duration::from_secs(self.cancel_grace_secs),
-            question_timeout: quirks.question_timeout.into_iter().chain(patience).min(),
+            question_timeout: patience.or(quirks.question_timeout),
             escape_slash: !self.slash_commands.unwrap_or(!quirks.escape_slash),
         })
     }
@@ -376,8 +376,7 @@ pub const PRESETS: &[Preset] = &[
         processes: 2,
         turns_per_process: Some(4),
         quirks: Quirks {
-            // It denies after 60 s; the answer must arrive earlier.
-            question_timeout: Some(Duration::from_secs(55)),
+            question_timeout: Some(Duration::from_secs(60)),
             escape_slash: true,
             choose_by_option_id: true,
             doubtful_restore: true,
@@ -424,7 +423,7 @@ mod tests {
             (launch.name().as_str(), launch.processes, launch.turns),
             ("hermes-acp", 2, Some(4))
         );
-        assert_eq!(launch.question_timeout, Some(Duration::from_secs(55)));
+        assert_eq!(launch.question_timeout, Some(Duration::from_secs(60)));
         assert!(launch.escape_slash && launch.cwd.is_absolute());
         let launch = resolve(
             r#"{"preset": "hermes", "argv": ["hermes", "acp"], "processes": 1, "slash_commands": true,
@@ -462,7 +461,7 @@ mod tests {
         );
         assert_eq!(
             timeout(r#"{"preset": "hermes", "permission_patience_secs": 900}"#),
-            Some(55)
+            Some(900)
         );
         let zero = resolve(r#"{"argv": ["x"], "permission_patience_secs": 0}"#).unwrap_err();
         assert_eq!(zero, AcpSettingsError::Zero("permission_patience_secs"));

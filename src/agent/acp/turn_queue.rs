@@ -38,6 +38,8 @@ pub(super) enum QueuedItem {
     Event(AgentEvent),
     /// A permission request, with its id and parameters.
     Permission(Value, Value),
+    /// The agent does not wait for the request with this id any more.
+    Withdrawn(Value),
 }
 
 /// The queue of a turn.
@@ -157,7 +159,7 @@ impl QueuedItems {
     }
 }
 
-/// Whether a item may be dropped.
+/// Whether an item may be dropped.
 pub(super) fn is_progress(item: &QueuedItem) -> bool {
     match item {
         QueuedItem::Event(event) => !matches!(
@@ -170,7 +172,7 @@ pub(super) fn is_progress(item: &QueuedItem) -> bool {
                 | AgentEvent::Media(_)
                 | AgentEvent::Changed(_)
         ),
-        QueuedItem::Permission(..) => false,
+        QueuedItem::Permission(..) | QueuedItem::Withdrawn(_) => false,
     }
 }
 
@@ -185,6 +187,7 @@ fn size(item: &QueuedItem) -> usize {
         QueuedItem::Event(_) => 256,
         // The id is the agent's choice, like the parameters.
         QueuedItem::Permission(id, params) => 256 + id.to_string().len() + params.to_string().len(),
+        QueuedItem::Withdrawn(id) => 256 + id.to_string().len(),
     }
 }
 
@@ -311,8 +314,14 @@ impl Drop for Routed {
 
 impl MessageHandler for Routes {
     fn notified(&self, method: &str, params: Value) {
-        if method != "session/update" {
-            return;
+        match method {
+            "session/update" => {}
+            // It does not say which session the request was about.
+            "$/cancel_request" => {
+                let id = &params["requestId"];
+                return self.each_turn(&Value::Null, |queue| queue.put(QueuedItem::Withdrawn(id.clone())));
+            }
+            _ => return,
         }
         let update = &params["update"];
         if let Some(commands) = commands(update) {
@@ -360,16 +369,22 @@ impl MessageHandler for Routes {
                 if let Some(SessionRoute::Replay(count)) = self.sessions().get_mut(id) {
                     *count += 1;
                 }
-                let lost = match params["update"]["sessionUpdate"].as_str() {
-                    Some("agent_message_chunk") | None => Lost::Text,
-                    Some(_) => Lost::Progress,
+                let update = &params["update"];
+                let lost = match (
+                    update["sessionUpdate"].as_str(),
+                    update["content"]["type"].as_str(),
+                ) {
+                    (Some("agent_message_chunk") | None, Some("text" | "resource_link") | None) => Lost::Text,
+                    _ => Lost::Progress,
                 };
                 self.each_turn(params, |queue| queue.lose(lost));
             }
-            // It may have been an answer, or a request that nobody answers now.
-            SkippedMessage::Notification { .. } | SkippedMessage::Unknown => {
-                self.each_turn(&Value::Null, |queue| queue.unread.cancel());
+            // It may have been a request that nobody answers now.
+            SkippedMessage::Notification { params, .. } => {
+                self.each_turn(params, |queue| queue.unread.cancel());
             }
+            // It may have been anything.
+            SkippedMessage::Unknown => self.each_turn(&Value::Null, |queue| queue.unread.cancel()),
         }
     }
 }
@@ -445,9 +460,14 @@ mod tests {
             method: "session/update".to_owned(),
             params: json!({"sessionId": session, "update": {"sessionUpdate": kind}}),
         };
-        let other = SkippedMessage::Notification {
+        let picture = SkippedMessage::Notification {
+            method: "session/update".to_owned(),
+            params: json!({"sessionId": "a", "update": {
+                "sessionUpdate": "agent_message_chunk", "content": {"type": "image", "data": null}}}),
+        };
+        let other = |params| SkippedMessage::Notification {
             method: "session/request_permission".to_owned(),
-            params: json!({"sessionId": "a"}),
+            params,
         };
         let request = SkippedMessage::Request {
             id: json!(1),
@@ -455,22 +475,24 @@ mod tests {
         };
         let text = "agent_message_chunk";
         for (message, lost, is_unread) in [
-            (update(json!("a"), text), [Lost::Text, Lost::Nothing], false),
+            (update(json!("a"), text), [Lost::Text, Lost::Nothing], [false; 2]),
             (
                 update(json!("a"), "tool_call"),
                 [Lost::Progress, Lost::Nothing],
-                false,
+                [false; 2],
             ),
-            (update(Value::Null, text), [Lost::Text, Lost::Text], false),
-            (update(json!("c"), text), [Lost::Nothing, Lost::Nothing], false),
-            (request, [Lost::Progress, Lost::Nothing], false),
+            (update(Value::Null, text), [Lost::Text, Lost::Text], [false; 2]),
+            (update(json!("c"), text), [Lost::Nothing; 2], [false; 2]),
+            (request, [Lost::Progress, Lost::Nothing], [false; 2]),
+            (picture, [Lost::Progress, Lost::Nothing], [false; 2]),
+            (SkippedMessage::Answer { id: 1 }, [Lost::Nothing; 2], [false; 2]),
             (
-                SkippedMessage::Answer { id: 1 },
-                [Lost::Nothing, Lost::Nothing],
-                false,
+                other(json!({"sessionId": "a"})),
+                [Lost::Nothing; 2],
+                [true, false],
             ),
-            (other, [Lost::Nothing, Lost::Nothing], true),
-            (SkippedMessage::Unknown, [Lost::Nothing, Lost::Nothing], true),
+            (other(Value::Null), [Lost::Nothing; 2], [true; 2]),
+            (SkippedMessage::Unknown, [Lost::Nothing; 2], [true; 2]),
         ] {
             let routes = routes();
             let (_a, first) = routes.turn("a");
@@ -478,9 +500,8 @@ mod tests {
             let replay = routes.replay("c");
             routes.skipped(&message);
             assert_eq!([first.lost(), second.lost()], lost, "{message:?}");
-            for queue in [first, second] {
-                assert_eq!(queue.unread.is_cancelled(), is_unread, "{message:?}");
-            }
+            let unread = [first, second].map(|queue| queue.unread.is_cancelled());
+            assert_eq!(unread, is_unread, "{message:?}");
             let counted = u64::from(message == update(json!("c"), text));
             assert_eq!(replay.replayed(), counted, "{message:?}");
         }

@@ -57,7 +57,16 @@ async fn an_unanswered_question_is_denied_before_the_agent_times_out() {
         .wait_for("a question", |reply| !reply.questions.is_empty())
         .await;
     let (_, reply) = running.stop().await;
-    assert_eq!(reply.questions[0].timeout, Some(Duration::from_secs(55)));
+    assert_eq!(reply.questions[0].timeout, Some(Duration::from_secs(60)));
+}
+
+#[tokio::test]
+async fn a_question_that_the_agent_withdraws_ends() {
+    let (end, reply) = Rig::new("").turn("a", "withdraw").await;
+    assert_eq!(
+        (end, reply.text.as_str()),
+        (TurnEnd::Completed, "chosen: nothing")
+    );
 }
 
 #[tokio::test]

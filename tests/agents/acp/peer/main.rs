@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -336,6 +336,18 @@ impl Agent {
 
     /// Asks for a permission and waits for the answer.
     fn ask(&self, session: &Session, command: &str) -> String {
+        let (_, answered) = self.request_permission(session, command);
+        chosen(&answered)
+    }
+
+    /// Asks for a permission, does not want it any more, and waits for the answer.
+    fn ask_and_withdraw(&self, session: &Session) -> String {
+        let (id, answered) = self.request_permission(session, "rm -r /tmp/x");
+        write(&json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": id}}));
+        chosen(&answered)
+    }
+
+    fn request_permission(&self, session: &Session, command: &str) -> (i64, Receiver<Value>) {
         let id = self.questions.fetch_add(1, Ordering::SeqCst);
         let (answer, answered) = channel();
         self.asked.lock().unwrap().insert(id, answer);
@@ -350,12 +362,7 @@ impl Agent {
                 ],
             }}),
         );
-        let outcome = answered.recv().unwrap_or_default();
-        let chosen = outcome["outcome"]["optionId"].as_str();
-        chosen
-            .or(outcome["outcome"]["outcome"].as_str())
-            .unwrap_or("nothing")
-            .to_owned()
+        (id, answered)
     }
 
     /// Keeps a session for other processes.
@@ -422,4 +429,14 @@ fn raw(text: &str) {
     if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
         std::process::exit(0);
     }
+}
+
+/// What was chosen.
+fn chosen(answered: &Receiver<Value>) -> String {
+    let outcome = answered.recv().unwrap_or_default();
+    let chosen = outcome["outcome"]["optionId"].as_str();
+    chosen
+        .or(outcome["outcome"]["outcome"].as_str())
+        .unwrap_or("nothing")
+        .to_owned()
 }

@@ -61,6 +61,10 @@ impl<'a> Prompted<'a> {
                 let chosen = self.agent.ask(self.session, "rm -r /tmp/x");
                 self.say(&format!("chosen: {chosen}"));
             }
+            "withdraw" => {
+                let chosen = self.agent.ask_and_withdraw(self.session);
+                self.say(&format!("chosen: {chosen}"));
+            }
             "nothing" => {}
             "much" => (0..300).for_each(|_| self.say(&"x".repeat(1000))),
             "babble" => {
