@@ -16,6 +16,8 @@ use crate::words::PhraseKey;
 const MAX_PEOPLE: usize = 10_000;
 const MINUTE_MS: i64 = 60_000;
 const DAY_MS: i64 = 24 * 60 * MINUTE_MS;
+/// Who says that a message is older than this is not believed: it counts when it comes.
+const MAX_LATE_MS: i64 = 7 * DAY_MS;
 /// Messages that arrive this soon after an answer look as if a program wrote them.
 const QUICK_MS: i64 = 10_000;
 /// This many of them from one author, within [`LOOP_MS`], are a loop.
@@ -44,9 +46,9 @@ struct BotTurns {
 /// What a person has used, and how they write.
 #[derive(Debug, Default)]
 struct PersonState {
-    minute: i64,
-    in_minute: u64,
-    minute_notified: bool,
+    minute: Minute,
+    /// The minute of what waited while nobody took it: it leaves the one that runs as it is.
+    late_minute: Minute,
     day: i64,
     turns: u64,
     tokens: u64,
@@ -57,6 +59,36 @@ struct PersonState {
     paused_until: Option<i64>,
     /// The chats in which they read that.
     pause_notified: BTreeSet<String>,
+}
+
+/// What was written in a minute.
+#[derive(Debug, Default)]
+struct Minute {
+    /// When it begins.
+    start_ms: i64,
+    count: u64,
+    notified: bool,
+}
+
+impl Minute {
+    /// Begins anew when this is in another one.
+    fn roll(&mut self, at_ms: i64) {
+        if !(0..MINUTE_MS).contains(&at_ms.saturating_sub(self.start_ms)) {
+            *self = Self {
+                start_ms: at_ms,
+                ..Self::default()
+            };
+        }
+    }
+
+    /// Adds what was counted under another id.
+    fn absorb(&mut self, other: &Self) {
+        match other.start_ms.saturating_sub(self.start_ms) {
+            MINUTE_MS.. => (self.start_ms, self.count) = (other.start_ms, other.count),
+            apart if apart > -MINUTE_MS => self.count += other.count,
+            _ => {}
+        }
+    }
 }
 
 /// How a person reacts to answers in a chat.
@@ -86,10 +118,13 @@ pub struct MessageTime {
 }
 
 impl MessageTime {
-    /// The time that the limit of a minute is about: what waited while nobody took it counts in the minute in which it was written.
-    fn minute_ms(self) -> i64 {
-        let is_late = |written_ms: &i64| self.now_ms.saturating_sub(*written_ms) > MINUTE_MS;
-        self.written_ms.filter(is_late).unwrap_or(self.now_ms)
+    /// When it was written, if it waited while nobody took it: then it counts in the minute of that time.
+    fn late_ms(self) -> Option<i64> {
+        let is_late = |written_ms: &i64| {
+            let waited_ms = self.now_ms.saturating_sub(*written_ms);
+            waited_ms > MINUTE_MS && waited_ms <= MAX_LATE_MS
+        };
+        self.written_ms.filter(is_late)
     }
 }
 
@@ -179,22 +214,22 @@ impl Limits {
         let per_minute = limit(&self.settings.per_user_per_minute);
         let state = self.state(person);
         state.roll(now_ms);
-        state.roll_minute(time.minute_ms());
         match kind {
             // Whoever has written too much can still stop it, and answer what is asked.
             EventKind::Stop | EventKind::Press | EventKind::TypedAnswer => return None,
             EventKind::Command | EventKind::Inquiry => {
-                state.in_minute += 1;
+                state.minute_of(time).count += 1;
             }
             EventKind::Message | EventKind::Interaction => {
-                state.in_minute += 1;
+                state.minute_of(time).count += 1;
                 if let Some(exceeded) = state.guard(role, chat, now_ms) {
                     return Some(exceeded);
                 }
             }
         }
-        if per_minute.is_some_and(|most| state.in_minute > most) {
-            let first = !std::mem::replace(&mut state.minute_notified, true);
+        let minute = state.minute_of(time);
+        if per_minute.is_some_and(|most| minute.count > most) {
+            let first = !std::mem::replace(&mut minute.notified, true);
             return Some(Exceeded {
                 reason: Reason::Limit,
                 notice: first.then_some(PhraseKey::TooFast.english()),
@@ -301,11 +336,8 @@ impl Limits {
 impl PersonState {
     /// Adds what was counted under another id.
     fn absorb(&mut self, other: Self) {
-        match other.minute.saturating_sub(self.minute) {
-            MINUTE_MS.. => (self.minute, self.in_minute) = (other.minute, other.in_minute),
-            apart if apart > -MINUTE_MS => self.in_minute += other.in_minute,
-            _ => {}
-        }
+        self.minute.absorb(&other.minute);
+        self.late_minute.absorb(&other.late_minute);
         if other.day == self.day {
             self.turns += other.turns;
             self.tokens += other.tokens;
@@ -350,11 +382,14 @@ impl PersonState {
         is_new.then_some(PAUSED[usize::from(role != Role::Guest)])
     }
 
-    /// Begins a new minute when this is in another one.
-    fn roll_minute(&mut self, at_ms: i64) {
-        if !(0..MINUTE_MS).contains(&at_ms.saturating_sub(self.minute)) {
-            (self.minute, self.in_minute, self.minute_notified) = (at_ms, 0, false);
-        }
+    /// The minute that a message counts in.
+    fn minute_of(&mut self, time: MessageTime) -> &mut Minute {
+        let (minute, at_ms) = match time.late_ms() {
+            Some(written_ms) => (&mut self.late_minute, written_ms),
+            None => (&mut self.minute, time.now_ms),
+        };
+        minute.roll(at_ms);
+        minute
     }
 
     /// Begins a new day when the last is over.

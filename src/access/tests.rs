@@ -814,6 +814,35 @@ fn what_waited_counts_in_the_minute_in_which_it_was_written() {
         "a clock that is ahead"
     );
     assert_eq!(refused(&|_| Some(i64::MIN)), 10);
+    assert_eq!(
+        refused(&|number| Some(NOW - (30 + number) * 24 * 60 * minute)),
+        10,
+        "nothing waits for weeks"
+    );
+}
+
+#[test]
+fn what_waited_or_is_no_message_leaves_the_minute_that_runs_as_it_is() {
+    let mut limits = limits(json!({"per_user_per_minute": 2}));
+    let mut check = |kind, at: i64, written: Option<i64>| {
+        let time = MessageTime {
+            now_ms: NOW + at,
+            written_ms: written.map(|written| NOW + written),
+        };
+        let exceeded = limits.check(&person("ann"), Role::User, (kind, "C1"), time);
+        exceeded.map(|exceeded| exceeded.notice.is_some())
+    };
+    let (message, hour) = (EventKind::Message, 3_600_000);
+    assert_eq!(check(message, 0, None), None);
+    assert_eq!(check(message, 1, Some(-hour)), None, "in a minute of its own");
+    assert_eq!(check(EventKind::Press, 2, Some(-hour)), None);
+    assert_eq!(check(message, 3, Some(0)), None);
+    assert_eq!(check(message, 4, None), Some(true));
+    assert_eq!(check(message, 5, Some(1 - hour)), None);
+    assert_eq!(check(message, 6, Some(2 - hour)), Some(true));
+    assert_eq!(check(EventKind::TypedAnswer, 7, Some(-2 * hour)), None);
+    assert_eq!(check(message, 8, None), Some(false));
+    assert_eq!(check(message, 9, Some(3 - hour)), Some(false));
 }
 
 #[test]

@@ -244,8 +244,8 @@ impl EventLoop {
             (None, command) => event_kind(inbox_kind, command.as_ref()),
         };
         let verdict = self.access.decide(&author, kind);
-        // An edit is written now.
-        let written_ms = event.written_ms().filter(|_| !event.is_edit);
+        // An edit is written now, and so is what somebody has run again.
+        let written_ms = event.written_ms().filter(|_| !event.is_edit && own.is_none());
         let (chat, facts) = (
             Arc::new(ChatId::from_source(&event.source)),
             Arc::new(ChatFacts::from_source(&event.source)),

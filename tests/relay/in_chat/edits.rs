@@ -6,7 +6,7 @@ use crate::sessions::pending_ops::repair;
 use crate::support::memory_relay::{Running, event, session, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
-use hermes_relay::access::{Mode, PersonRule, Role};
+use hermes_relay::access::{ByRole, Mode, PersonRule, Role};
 use hermes_relay::agent::{AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{BusyMode, ServeConfig, Settings};
 use hermes_relay::relay::{SeenOp, SubmitError};
@@ -438,6 +438,35 @@ async fn retry_runs_the_last_message_that_had_its_turn() {
     relay.replies("a", 3).await;
     relay.stop().await;
     assert_eq!(asked.texts(), ["first", "hold", "hold"]);
+}
+
+#[tokio::test]
+async fn a_message_that_is_retried_counts_in_the_minute_of_the_retry() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |settings| {
+        settings.access.mode = Mode::List;
+        settings.access.people = vec![PersonRule {
+            platform: "discord".to_owned(),
+            user: "user-of-a".to_owned(),
+            role: Role::User,
+            ..PersonRule::default()
+        }];
+        settings.access.limits.per_user_per_minute = Some(ByRole::All(3));
+    })
+    .await;
+    // Its id says that it was written an hour ago.
+    let written_ms = jiff::Timestamp::now().as_millisecond() - 3_600_000;
+    let id = ((written_ms - 1_420_070_400_000) << 22).to_string();
+    relay.deliver("a", &id, "one").await;
+    relay.replies("a", 1).await;
+    relay.deliver("a", "2", "/retry").await;
+    relay.replies("a", 2).await;
+    relay.deliver("a", "3", "/retry").await;
+    let texts = relay.replies("a", 3).await;
+    assert!(texts[2].contains("too fast"), "{texts:?}");
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["one", "one"]);
 }
 
 #[tokio::test]
