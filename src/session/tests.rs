@@ -214,10 +214,57 @@ fn a_row_of_an_earlier_run_starts_before_what_waits_in_the_journal() {
     sessions.enqueue_again(&a, 3);
     let (who, row, turn) = sessions.next_start().unwrap();
     assert_eq!((who, row), (a.clone(), 3));
-    assert_eq!(sessions.next_refill(), Some((a.clone(), 3)));
-    sessions.refill(&a, Some((&[5], None)));
-    sessions.ended(&a, turn);
-    assert_eq!(sessions.next_start().map(|(_, row, _)| row), Some(5));
+    assert!(
+        sessions.is_read_ahead(&a, 3) && !sessions.is_waiting(&a, 3),
+        "the journal may not know yet that it runs"
+    );
+    assert_eq!(
+        sessions.next_refill(),
+        Some((a.clone(), 0)),
+        "older ones may wait, too"
+    );
+    sessions.refill(&a, Some((&[2, 5], None)));
+    assert_eq!(rest(&mut sessions, &a, turn), [2, 5]);
+    assert_eq!(sessions.active(), 0);
+}
+
+#[test]
+fn a_row_that_runs_again_makes_the_one_that_runs_no_waiting_one() {
+    let mut sessions = sessions(8, 8);
+    let a = key("a");
+    sessions.pause();
+    for row in [8, 9] {
+        sessions.admit(&a);
+        sessions.enqueue(&a, row);
+    }
+    sessions.resume();
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!(row, 8);
+    sessions.admit(&a);
+    sessions.enqueue_again(&a, 5);
+    assert_eq!(
+        [5, 8, 9].map(|row| sessions.is_waiting(&a, row)),
+        [true, false, true]
+    );
+    assert_eq!(rest(&mut sessions, &a, turn), [9, 5]);
+    assert_eq!((sessions.next_refill(), sessions.active()), (None, 0));
+}
+
+#[test]
+fn a_row_that_runs_again_while_others_are_read_runs_once() {
+    let mut sessions = sessions(8, 8);
+    let a = key("a");
+    sessions.recover();
+    sessions.next_reload();
+    sessions.reload([a.clone()], None);
+    assert_eq!(sessions.next_refill(), Some((a.clone(), 0)));
+    sessions.admit(&a);
+    sessions.enqueue_again(&a, 3);
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!((row, sessions.next_refill()), (3, None), "it is being read");
+    assert!(sessions.is_read_ahead(&a, 3));
+    sessions.refill(&a, Some((&[2, 4], None)));
+    assert_eq!(rest(&mut sessions, &a, turn), [2, 4]);
 }
 
 #[test]

@@ -100,12 +100,13 @@ struct Session {
     queue: VecDeque<i64>,
     /// How many rows at the head of `queue` are wakes.
     wakes: usize,
-    /// Wakes that were queued before rows which the journal still has: they are not to be read again with those.
+    /// Rows that were queued before others which the journal still has, and are not to be read again with those: wakes, and what runs
+    /// again.
     read_ahead: Vec<i64>,
     in_journal: JournalRows,
     /// How many rows the journal has that are not in `queue`.
     beyond: usize,
-    /// The last row that was queued.
+    /// The last row that was queued in order.
     last: i64,
     /// Messages that will wait and are not committed yet: no later message may start before them.
     uncommitted_waiting: usize,
@@ -319,18 +320,19 @@ impl Sessions {
         }
     }
 
-    /// Whether a row that the journal still has waiting is a wake that was queued before others.
+    /// Whether a row was queued before others that the journal still has. A read of those may find it, too.
     pub fn is_read_ahead(&self, key: &SessionKey, row: i64) -> bool {
         (self.active.get(key)).is_some_and(|session| session.read_ahead.contains(&row))
     }
 
-    /// Queues a row of an earlier run that is not among the journal's waiting rows; the session's waiting ones follow it.
+    /// Queues a row that had its turn before, behind those in memory; rows that only the journal has follow it.
     pub fn enqueue_again(&mut self, key: &SessionKey, row: i64) {
         self.cancel_waiting(key);
         let session = self.active.entry(key.clone()).or_insert_with(Session::recovered);
         session.queue.push_back(row);
-        session.last = row;
-        session.in_journal = JournalRows::More;
+        if session.in_journal != JournalRows::Nothing {
+            session.read_ahead.push(row);
+        }
         self.join_line(key);
     }
 

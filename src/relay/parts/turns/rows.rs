@@ -41,7 +41,10 @@ impl Turns {
 
     /// Whether a committed message of the session waits, in memory or in the journal.
     pub fn is_waiting(&self, session: &SessionKey, row: InboxSeq) -> bool {
-        !self.is_over(row) && self.sessions.is_waiting(session, row.0)
+        // The row of an edit may be answered before older ones that wait.
+        !self.is_over(row)
+            && self.sessions.is_waiting(session, row.0)
+            && self.answering(session, row).is_none()
     }
 
     /// Whether a row is over, although the journal may not have written that yet; a command is never the agent's.
@@ -98,8 +101,11 @@ impl Turns {
     pub fn refilled(&mut self, session: SessionKey, read: Option<(&[InboxRow], &[InboxSeq])>) {
         match read {
             Some((rows, more)) => {
-                let is_new =
-                    |row: InboxSeq| !self.is_over(row) && !self.sessions.is_read_ahead(&session, row.0);
+                let is_new = |row: InboxSeq| {
+                    !self.is_over(row)
+                        && !self.sessions.is_read_ahead(&session, row.0)
+                        && self.answering(&session, row).is_none()
+                };
                 let rows = rows.iter().map(|row| row.seq);
                 let rows: Vec<i64> = rows.filter(|row| is_new(*row)).map(|row| row.0).collect();
                 let waiting = || more.iter().filter(|row| is_new(**row)).count();

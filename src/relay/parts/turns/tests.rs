@@ -415,6 +415,28 @@ fn a_turn_that_does_not_run_yet_may_answer_another_row_instead() {
 }
 
 #[test]
+fn a_row_that_is_answered_before_older_ones_does_not_wait() {
+    let (mut turns, mut effects) = (turns(1), Effects::default());
+    let s1 = key("s1");
+    let turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
+    turns.prepare(turn, InboxSeq(1));
+    for row in 2..=6 {
+        turns.admit(&s1);
+        turns.enqueue(&s1, InboxSeq(row));
+    }
+    turns.end_row(InboxSeq(1), RowState::Ignored, &[], NOW, &mut effects);
+    turns.answer_instead(turn, InboxSeq(7), NOW, &mut effects);
+    let waits = |turns: &Turns| [1, 6, 7].map(|row| turns.is_waiting(&s1, InboxSeq(row)));
+    assert_eq!(waits(&turns), [false, true, false]);
+    for row in 2..=5 {
+        turns.withdraw_waiting(&s1, InboxSeq(row));
+    }
+    let rows = [6, 7].map(|seq| row(seq, "s1", RowState::Queued));
+    turns.refilled(s1.clone(), Some((&rows, &[])));
+    assert_eq!(turns.sessions().rows(&s1).collect::<Vec<_>>(), [6]);
+}
+
+#[test]
 fn a_wake_is_not_read_again_with_what_waits_behind_it() {
     let (mut turns, mut effects) = (turns(1), Effects::default());
     let mut turn = hold(&mut turns, origin("s1", "ann", "C1"), message());
