@@ -311,7 +311,7 @@ pub(super) enum Place {
     Turn(TurnId),
     /// The end of the queue, behind the turn that ran when the work came.
     Queue(Option<TurnId>),
-    /// Before the turn of its session that has not begun: it may change the message of that.
+    /// An edit or a deletion: until it is applied, the turn of its session does not begin, as it may change the message of that turn.
     Change,
     /// None: the work is no turn.
     None,

@@ -368,9 +368,13 @@ impl EventLoop {
 
     /// The journal has a message, and it is acknowledged: act on it, unless it exceeds a limit.
     pub fn act_on_message(&mut self, session: &SessionKey, place: Place, arrival: Arrival, row: InboxSeq) {
-        if place == Place::Change {
-            self.turns.release(session, place);
-        }
+        let place = match place {
+            Place::Change => {
+                self.turns.release(session, place);
+                Place::None
+            }
+            Place::Turn(_) | Place::Queue(_) | Place::None => place,
+        };
         match &arrival.intent {
             Intent::Empty => return,
             // They ended when they were committed.

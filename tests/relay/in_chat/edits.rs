@@ -63,6 +63,18 @@ async fn start(dir: &Path, asked: &Arc<Asked>, adjust: impl FnOnce(&mut Settings
     .await
 }
 
+/// Whoever writes in the chat "a" may write so often in a minute.
+fn limit(settings: &mut Settings, per_minute: u64) {
+    settings.access.mode = Mode::List;
+    settings.access.people = vec![PersonRule {
+        platform: "discord".to_owned(),
+        user: "user-of-a".to_owned(),
+        role: Role::User,
+        ..PersonRule::default()
+    }];
+    settings.access.limits.per_user_per_minute = Some(ByRole::All(per_minute));
+}
+
 /// Delivers a further event about a message.
 async fn change(relay: &Running, buffer_id: &str, id: &str, text: &str, mark: &str) {
     let mut event = event("a", id, text);
@@ -356,6 +368,27 @@ async fn messages_in_known_chats_that_come_with_their_edit_run_once_and_with_the
 }
 
 #[tokio::test]
+async fn an_edit_that_exceeds_a_limit_does_not_let_its_message_pass_a_deletion() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let relay = start(dir.path(), &asked, |settings| limit(settings, 1)).await;
+    let mut edited = event("a", "1", "edited");
+    edited["message_is_edit"] = json!(true);
+    let mut gone = event("a", "1", "");
+    gone["message_is_deleted"] = json!(true);
+    at_once(
+        &relay,
+        [("m", event("a", "1", "first")), ("e", edited), ("d", gone)],
+    )
+    .await;
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), [""; 0]);
+}
+
+#[tokio::test]
 async fn messages_that_come_together_interrupt_none_of_themselves() {
     let dir = tempfile::tempdir().unwrap();
     let asked: Arc<Asked> = Arc::default();
@@ -444,17 +477,7 @@ async fn retry_runs_the_last_message_that_had_its_turn() {
 async fn a_message_that_is_retried_counts_in_the_minute_of_the_retry() {
     let dir = tempfile::tempdir().unwrap();
     let asked: Arc<Asked> = Arc::default();
-    let relay = start(dir.path(), &asked, |settings| {
-        settings.access.mode = Mode::List;
-        settings.access.people = vec![PersonRule {
-            platform: "discord".to_owned(),
-            user: "user-of-a".to_owned(),
-            role: Role::User,
-            ..PersonRule::default()
-        }];
-        settings.access.limits.per_user_per_minute = Some(ByRole::All(3));
-    })
-    .await;
+    let relay = start(dir.path(), &asked, |settings| limit(settings, 3)).await;
     // Its id says that it was written an hour ago.
     let written_ms = jiff::Timestamp::now().as_millisecond() - 3_600_000;
     let id = ((written_ms - 1_420_070_400_000) << 22).to_string();
