@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::collections::IdMap;
 use crate::link::Generation;
-use crate::relay::effects::{Effects, Pending, Work};
+use crate::relay::effects::{Effects, MessageChange, Pending, Work};
 use crate::relay::metrics::CommitMetrics;
 use crate::store::{Command, Commit, Health, Journal, QueueError};
 
@@ -130,7 +130,7 @@ impl JournalIo {
         self.submission.is_none() && self.pending.len() < MAX_UNCOMMITTED
     }
 
-    /// Messages and ops that are being committed.
+    /// Messages and ops that are being committed, and edits that look for their messages.
     pub fn uncommitted(&self) -> usize {
         let commits = |pending: &&Pending| match pending {
             Pending::Accept(_)
@@ -140,9 +140,10 @@ impl JournalIo {
             | Pending::Repair(_)
             | Pending::Job(_)
             | Pending::Handed => true,
+            // Until it is applied, its row waits as a message of its own.
+            Pending::ChangedMessage(_, change) => matches!(**change, MessageChange::Edit { .. }),
             Pending::SessionRows(_)
             | Pending::WaitingRows(_)
-            | Pending::ChangedMessage(..)
             | Pending::AgentChoice(..)
             | Pending::Project(..)
             | Pending::Conversations(..)
@@ -252,7 +253,8 @@ impl JournalIo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{InboxSeq, JournalSettings};
+    use crate::relay::parts::messages::MessageLine;
+    use crate::store::{InboxKind, InboxSeq, JournalSettings};
     use crate::wire::SessionKey;
 
     const NOW: i64 = 1_790_000_000_000;
@@ -309,10 +311,24 @@ mod tests {
         assert!(matches!(io.take(ops), Some(Pending::Ops(None))));
         assert!(io.take(ops).is_none());
         assert_eq!((io.outstanding(), io.uncommitted(), io.adding()), (2, 1, 0));
+        let edit = MessageChange::Edit {
+            row: InboxSeq(1),
+            event: Box::default(),
+            message: MessageLine {
+                kind: InboxKind::Inbound,
+                line: Vec::new().into(),
+            },
+        };
+        for (change, uncommitted) in [(MessageChange::Deletion(Box::default()), 1), (edit, 2)] {
+            let session = SessionKey::from_text("s");
+            effects.request(Pending::ChangedMessage(session, Box::new(change)), load);
+            io.submit(&mut effects);
+            assert_eq!(io.uncommitted(), uncommitted);
+        }
         let read = opened.batches.recv().await.unwrap();
         assert!(!read.completions.is_empty(), "the journal has the commands");
         let waiting = (10..).map(|token| (token, Pending::Handed));
-        io.pending.extend(waiting.take(MAX_UNCOMMITTED - 3));
+        io.pending.extend(waiting.take(MAX_UNCOMMITTED - 5));
         assert!(io.has_room());
         io.pending.insert(9, Pending::Handed);
         assert!(!io.has_room());
