@@ -97,6 +97,8 @@ impl EventLoop {
         if let Some(turn) = turn.filter(|_| !has_files)
             && self.steer(session, turn, &event)
         {
+            // A further edit finds the turn that runs.
+            self.messages.learn(key, session, original, None);
             return self.end_row(row, RowState::Done, DurableOps::new(), None);
         }
         self.enqueue_committed(session, row);

@@ -189,7 +189,10 @@ async fn an_edit_of_the_message_that_is_being_answered_goes_as_busy_mode_says() 
     for (mode, expected) in [
         (BusyMode::Queue, vec!["hold", "hold on"]),
         (BusyMode::Interrupt, vec!["hold", "hold on"]),
-        (BusyMode::Steer, vec!["hold", "steered: hold on"]),
+        (
+            BusyMode::Steer,
+            vec!["hold", "steered: hold on", "steered: hold on now"],
+        ),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let asked: Arc<Asked> = Arc::default();
@@ -198,6 +201,9 @@ async fn an_edit_of_the_message_that_is_being_answered_goes_as_busy_mode_says() 
         change(&relay, "e1", "1", "hold on", "message_is_edit").await;
         // Telegram reports changes that nobody sees.
         change(&relay, "e2", "1", "hold on", "message_is_edit").await;
+        if mode == BusyMode::Steer {
+            change(&relay, "e3", "1", "hold on now", "message_is_edit").await;
+        }
         if mode != BusyMode::Interrupt {
             asked.go_on.notify_one();
         }
