@@ -3,13 +3,16 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use crate::deliveries::template;
 use crate::support::memory_relay::{SOON, event, session};
 use crate::support::wait::eventually;
 use hermes_relay::agent::{
     Agent, AgentCommand, AgentFuture, AgentInfo, EchoAgent, Permission, Route, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{BusyMode, Settings};
-use hermes_relay::relay::{AgentSlot, BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay};
+use hermes_relay::relay::{
+    AgentSlot, BuildError, ExitReason, HandedItem, MemoryConnector, MemoryTransport, Relay,
+};
 use hermes_relay::store::{CronCommand, CronFiles, CronReply};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::json;
@@ -23,6 +26,7 @@ struct Named {
     name: &'static str,
     repeatable: bool,
     steers: bool,
+    remembers: bool,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -32,6 +36,7 @@ impl Named {
             name,
             repeatable,
             steers: false,
+            remembers: false,
             asked: Arc::default(),
         }
     }
@@ -47,6 +52,7 @@ impl Agent for Named {
             name: self.name.into(),
             repeatable: self.repeatable,
             steers: self.steers,
+            remembers: self.remembers,
             ..AgentInfo::default()
         }
     }
@@ -118,6 +124,16 @@ fn try_start(
     acting: &Named,
     adjust: &dyn Fn(&mut Settings),
 ) -> Result<(MemoryConnector, JoinHandle<ExitReason>), BuildError> {
+    let (connector, relay) = build(dir, safe, acting, adjust)?;
+    Ok((connector, tokio::spawn(relay.run(std::future::pending()))))
+}
+
+fn build(
+    dir: &Path,
+    safe: &Named,
+    acting: &Named,
+    adjust: &dyn Fn(&mut Settings),
+) -> Result<(MemoryConnector, Relay), BuildError> {
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let mut settings = Settings::embedded(dir);
     settings.streaming.first_hold_ms = 0;
@@ -146,7 +162,7 @@ fn try_start(
         .agents([("hidden".to_owned(), hidden)])
         .transport(Arc::new(transport))
         .build()?;
-    Ok((connector, tokio::spawn(relay.run(std::future::pending()))))
+    Ok((connector, relay))
 }
 
 async fn send(connector: &MemoryConnector, id: &str, text: &str) {
@@ -238,6 +254,39 @@ async fn a_message_interrupts_only_a_turn_of_the_same_agent_with_the_same_option
         running.abort();
         let _ = running.await;
     }
+}
+
+#[tokio::test]
+async fn a_message_does_not_stop_an_item_that_begins_for_another_agent() {
+    let dir = tempfile::tempdir().unwrap();
+    let safe = Named::new("safe", true);
+    // Its turns begin once its conversations are read.
+    let acting = Named {
+        remembers: true,
+        ..Named::new("acting", false)
+    };
+    let interrupting = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Interrupt;
+    let (connector, relay) = build(dir.path(), &safe, &acting, &interrupting).unwrap();
+    let handle = relay.handle();
+    let running = tokio::spawn(relay.run(std::future::pending()));
+    let chats: Vec<String> = (0..20).map(|chat| format!("chat-{chat}")).collect();
+    for chat in &chats {
+        let item = HandedItem {
+            agent: "acting".to_owned(),
+            ..template(chat, &session(chat), "work")
+        };
+        handle.submit(item).await.unwrap();
+        connector
+            .deliver_buffered(chat, event(chat, "1", "hi"))
+            .await
+            .unwrap();
+    }
+    eventually("all messages are answered", async || {
+        safe.asked().len() == chats.len()
+    })
+    .await;
+    assert_eq!(acting.asked().len(), chats.len());
+    running.abort();
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
     AboutTurn, Accepting, Arrival, HeldMessage, Intent, MessageChange, NewMessage, OwnMessage, Place,
-    QuestionResponse, Task, Work,
+    QuestionResponse, SelectedAgent, Task, Work,
 };
 use crate::relay::event_loop::{EventLoop, IN_A_ROW};
 use crate::relay::ops::{DurableOps, OpGroup};
@@ -31,6 +31,15 @@ use crate::words::PhraseKey;
 
 /// What somebody reads whose role does not allow a command.
 const NOT_YOUR_ROLE: &str = PhraseKey::NotYourRole.english();
+
+/// Who answers a message, next to the agent of the turn that it met.
+enum MetAgent {
+    /// The same agent with the same options.
+    Same(Box<Selection>),
+    Other,
+    /// It is not known yet who answers one of them.
+    Unknown,
+}
 
 impl EventLoop {
     pub fn handle_frames(&mut self, frames: Vec<InboundFrame>) {
@@ -568,47 +577,46 @@ impl EventLoop {
         }
     }
 
-    /// Who answers a message that met a turn, if that is the turn's agent with the same options. Any other message waits.
-    fn answers_alike(
-        &mut self,
-        session: &SessionKey,
-        met: TurnId,
-        event: &MessageEvent,
-    ) -> Option<Selection> {
+    /// Who answers a message that met a turn, next to the agent of that turn.
+    fn met_agent(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) -> MetAgent {
         let author = self.access.author(Starter::Message(&event.source));
         let allowed = self.access.agents(&author);
-        let mut selection = self.agents.select(session, event, allowed.as_deref()).ok()?;
+        let Ok(mut selection) = self.agents.select(session, event, allowed.as_deref()) else {
+            return MetAgent::Unknown;
+        };
         let (now_ms, agent) = (self.clock.unix_ms(), Arc::clone(&selection.agent.name));
         let verdict = self
             .access
             .decide_again(&author, EventKind::Message, Some(&agent), now_ms);
         if !verdict.allowed {
-            return None;
+            return MetAgent::Other;
         }
         selection.agent.restrict(verdict.role);
-        let is_same = if let Some(agent) = self.turns.agent_of(met) {
-            agent.is_same(&selection.agent)
-        } else {
-            let (_, origin, Task::Message(Some(asked))) = self.turns.preparing(met)? else {
-                return None;
-            };
-            let allowed = self.access.agents(&origin.author);
-            let asked = self.agents.select(session, asked, allowed.as_deref()).ok()?;
-            asked.agent.is_same(&selection.agent)
-        };
-        is_same.then_some(selection)
+        match self.agent_of_turn(session, met) {
+            Some(agent) if agent.is_same(&selection.agent) => MetAgent::Same(Box::new(selection)),
+            Some(_) => MetAgent::Other,
+            None => MetAgent::Unknown,
+        }
     }
 
-    /// Whether it is known which agent answers the message of a turn.
-    fn is_selected(&mut self, session: &SessionKey, turn: TurnId) -> bool {
-        if self.turns.agent_of(turn).is_some() {
-            return true;
+    /// The agent that runs for a turn, or will run as far as that is known yet.
+    fn agent_of_turn(&mut self, session: &SessionKey, turn: TurnId) -> Option<SelectedAgent> {
+        if let Some(agent) = self.turns.agent_of(turn) {
+            return Some(agent.clone());
         }
-        let Some((_, origin, Task::Message(Some(asked)))) = self.turns.preparing(turn) else {
-            return false;
+        let (_, origin, task) = self.turns.preparing(turn)?;
+        let selection = match task {
+            Task::Message(Some(asked)) => {
+                let allowed = self.access.agents(&origin.author);
+                self.agents.select(session, asked, allowed.as_deref()).ok()
+            }
+            Task::Handed(item) => {
+                let agent = item.agent.clone();
+                self.item_agent(session, &agent).ok().flatten()
+            }
+            Task::Message(None) | Task::Job(_) => None,
         };
-        let allowed = self.access.agents(&origin.author);
-        self.agents.select(session, asked, allowed.as_deref()).is_ok()
+        selection.map(|selection| selection.agent)
     }
 
     /// Hands a message to the turn that it met, if `sessions.busy_mode` says so.
@@ -616,7 +624,7 @@ impl EventLoop {
         if self.settings.busy_mode != BusyMode::Steer {
             return false;
         }
-        let Some(selection) = self.answers_alike(session, met, event) else {
+        let MetAgent::Same(selection) = self.met_agent(session, met, event) else {
             return false;
         };
         let adapter = self.adapters.get(event.source.platform.as_str());
@@ -624,12 +632,13 @@ impl EventLoop {
         self.turns.steer(session, met, &selection.agent, &input)
     }
 
-    /// Stops the turn that a message met, if `sessions.busy_mode` says so and its author may do that.
+    /// Stops the turn that a message met, if `sessions.busy_mode` says so and its author may do that. Any other message waits, as one
+    /// does that comes before it is known which agent the turn is for.
     pub fn supersede(&mut self, session: &SessionKey, met: TurnId, event: &MessageEvent) {
         let author = self.access.author(Starter::Message(&event.source));
         if self.settings.busy_mode == BusyMode::Interrupt
             && self.access.may_stop(&author)
-            && (!self.is_selected(session, met) || self.answers_alike(session, met, event).is_some())
+            && matches!(self.met_agent(session, met, event), MetAgent::Same(_))
         {
             self.stop_turn(session, Some(met), StopReason::Superseded);
         }

@@ -14,11 +14,12 @@ use crate::adapter::ChatFacts;
 use crate::agent_connector::DispatchRoute;
 use crate::agent_connector::contract::{AgentActivity, DeliveryKind, DeliveryReceipt};
 use crate::relay::effects::{
-    Accepting, AgentWaiter, Effects, HandedTask, Pending, Place, Submission, Task, Work,
+    Accepting, AgentWaiter, Effects, HandedTask, Pending, Place, PlaceKey, Submission, Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
+use crate::relay::parts::agents::Selection;
 use crate::relay::parts::handed::{HandedItem, ResponseWaiter, SubmissionReply, SubmitError, activity};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, TurnOrigin};
@@ -190,18 +191,26 @@ impl EventLoop {
         row.kind == InboxKind::Handed && ItemLine::decode(row).is_some_and(|line| line.wake)
     }
 
-    /// Begins the turn of an item, on the terms that the chat of its session has for its agent.
+    /// Begins the turn of an item.
     pub fn prepare_item(&mut self, turn: TurnId, row: InboxSeq, origin: &TurnOrigin, agent: &str) {
-        let chat = self.chats.terms_of_session(&origin.session);
-        let input = chat.as_ref().map(|known| route_input(&known.chat, &known.facts));
-        if let Some(place) = input.as_ref().and_then(|input| self.agents.unknown_place(input)) {
-            return self.read_project(place, AgentWaiter::Turn(turn));
+        match self.item_agent(&origin.session, agent) {
+            Err(place) => self.read_project(place, AgentWaiter::Turn(turn)),
+            Ok(Some(selection)) => self.begin_turn(turn, selection),
+            Ok(None) => {
+                tracing::warn!(agent, "an item was handed over for an agent that is gone");
+                self.end_unstarted(turn, row, RowState::Failed, "", None);
+            }
         }
-        let Some(selection) = self.agents.called(agent, input.as_ref()) else {
-            tracing::warn!(agent, "an item was handed over for an agent that is gone");
-            return self.end_unstarted(turn, row, RowState::Failed, "", None);
-        };
-        self.begin_turn(turn, selection);
+    }
+
+    /// The agent of an item, on the terms that the chat of its session has for it; the place whose project is to be read first.
+    pub fn item_agent(&self, session: &SessionKey, agent: &str) -> Result<Option<Selection>, PlaceKey> {
+        let chat = self.chats.terms_of_session(session);
+        let input = chat.as_ref().map(|known| route_input(&known.chat, &known.facts));
+        match input.as_ref().and_then(|input| self.agents.unknown_place(input)) {
+            Some(place) => Err(place),
+            None => Ok(self.agents.called(agent, input.as_ref())),
+        }
     }
 
     /// Reads the context that waits, at the start.
