@@ -7,7 +7,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
 use crate::relay::parts::messages::{MessageLine, gist};
-use crate::relay::parts::turns::{Turns, decode_line};
+use crate::relay::parts::turns::decode_line;
 use crate::session::{Admission, TurnId};
 use crate::store::{Command, InboxRow, InboxSeq, RowState};
 use crate::wire::{MessageEvent, SessionKey};
@@ -17,18 +17,17 @@ use crate::words::ChatPhrase;
 const MAX_LISTED: usize = 10;
 
 impl EventLoop {
-    /// A message was edited or deleted. One that is not known may have come to an earlier process, and wait.
+    /// A message was edited or deleted. If it is not known, an earlier process may have taken it, and it is looked for among those that
+    /// wait in the journal.
     pub fn change_message(&mut self, session: &SessionKey, change: MessageChange) {
         let key = self.messages.key(change.event());
         let is_unknown = key.is_known_by_id() && self.messages.find(key).is_none();
         if !is_unknown || !self.turns.sessions().has_unread(session) {
             return self.apply_change(session, change);
         }
-        if let MessageChange::Edit { row, .. } = change {
-            self.turns.answer_later(row);
-        }
-        let first = InboxSeq(0);
-        Turns::read_changed(session.clone(), first, Box::new(change), &mut self.effects);
+        let (first, change) = (InboxSeq(0), Box::new(change));
+        self.turns
+            .find_changed(session.clone(), first, change, &mut self.effects);
     }
 
     /// Rows were read to find the message that was changed.
@@ -43,7 +42,8 @@ impl EventLoop {
         let is_found = self.messages.find(self.messages.key(change.event())).is_some();
         match rows.last() {
             Some(last) if !is_found && has_more => {
-                Turns::read_changed(session, last.seq, change, &mut self.effects);
+                self.turns
+                    .find_changed(session, last.seq, change, &mut self.effects);
             }
             _ => self.apply_change(&session, *change),
         }

@@ -196,8 +196,7 @@ impl EventLoop {
             Pending::Quarantine(_) => self.frame_rejected(fault),
             Pending::SessionRows(session) => self.turns.refilled(session, None),
             Pending::WaitingRows(after) => self.turns.reloaded(after, None),
-            // What cannot be read is not known.
-            Pending::ChangedMessage(session, change) => self.apply_change(&session, *change),
+            Pending::ChangedMessage(session, change) => self.turns.changed_unread(session, change),
             Pending::Ops(reply) => {
                 tracing::error!("dropped a message that the journal refused");
                 if let Some(token) = token {

@@ -37,7 +37,7 @@ use crate::adapter::stream::TurnResult;
 use crate::adapter::{ChatFacts, ChatId, LabelMemory, labelled_interaction};
 use crate::agent::{SignalChannel, TurnInput};
 use crate::collections::IdMap;
-use crate::relay::effects::{Effects, Place, SelectedAgent, Task};
+use crate::relay::effects::{Effects, MessageChange, Place, SelectedAgent, Task};
 use crate::relay::metrics::TurnMetrics;
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
@@ -251,6 +251,7 @@ enum Unread {
     Row(InboxSeq),
     Session(SessionKey),
     Waiting(InboxSeq),
+    Change(SessionKey, Box<MessageChange>),
 }
 
 impl Turns {

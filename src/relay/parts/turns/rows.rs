@@ -282,6 +282,7 @@ impl Turns {
                 Unread::Row(seq) => effects.write(Command::Load { seq }),
                 Unread::Session(session) => self.sessions.refill(&session, None),
                 Unread::Waiting(after) => self.sessions.reload([], Some(after.0)),
+                Unread::Change(session, change) => self.find_changed(session, InboxSeq(0), change, effects),
             }
         }
     }
@@ -291,20 +292,25 @@ impl Turns {
         self.rows.insert(row, RowWait::Answering);
     }
 
-    /// A row that was to be answered later is a message all the same.
+    /// An edit that looked for its message is applied: its row is no longer kept from those that wait.
     pub fn answer_now(&mut self, row: InboxSeq) {
         if matches!(self.rows.get(&row), Some(RowWait::Answering)) {
             self.rows.remove(&row);
         }
     }
 
-    /// Asks for the rows of a session that wait behind this one, to find the message that was changed.
-    pub fn read_changed(
+    /// Asks for the rows of a session that wait behind this one, to find the message that was changed. Until it is found, nobody takes
+    /// the row of an edit for a waiting message.
+    pub fn find_changed(
+        &mut self,
         session: SessionKey,
         after: InboxSeq,
         change: Box<MessageChange>,
         effects: &mut Effects,
     ) {
+        if let MessageChange::Edit { row, .. } = &*change {
+            self.answer_later(*row);
+        }
         let key = session.shared();
         effects.request(Pending::ChangedMessage(session, change), |token| {
             Command::NextQueued {
@@ -314,6 +320,20 @@ impl Turns {
                 limit: ROWS_PER_READ,
             }
         });
+    }
+
+    /// The journal could not read the rows to find the message that was changed.
+    pub fn changed_unread(&mut self, session: SessionKey, change: Box<MessageChange>) {
+        self.unread.push(Unread::Change(session, change));
+    }
+
+    /// Whether an edit looks for its message and has to ask again.
+    pub fn has_unread_edit(&self) -> bool {
+        let is_edit = |unread: &Unread| match unread {
+            Unread::Change(_, change) => matches!(**change, MessageChange::Edit { .. }),
+            Unread::Row(_) | Unread::Session(_) | Unread::Waiting(_) => false,
+        };
+        self.unread.iter().any(is_edit)
     }
 
     /// Ends a row: its outcome and its ops are one commit.

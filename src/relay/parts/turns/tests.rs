@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::agent::{EchoAgent, Permission, TurnInput};
 use crate::relay::effects::{JobTask, Pending, RunSeq, SelectedAgent};
+use crate::relay::parts::messages::MessageLine;
 use crate::relay::parts::turn_task::tests::context;
 use crate::wire::NoAliases;
 
@@ -239,6 +240,37 @@ fn what_the_journal_could_not_read_is_asked_for_again_after_a_while() {
     assert!(!turns.row_failed(InboxSeq(9)), "nobody asked for it");
     turns.missing(InboxSeq(5), &mut effects);
     assert_eq!((turns.is_empty(), turns.outstanding()), (true, 0));
+}
+
+#[test]
+fn an_edit_whose_message_could_not_be_read_looks_for_it_again() {
+    let (mut turns, mut effects) = (turns(1), Effects::default());
+    let message = MessageLine {
+        kind: InboxKind::Inbound,
+        line: Vec::new().into(),
+    };
+    let edit = MessageChange::Edit {
+        row: InboxSeq(7),
+        event: Box::default(),
+        message,
+    };
+    turns.recover_waiting();
+    turns.find_changed(key("s1"), InboxSeq(0), Box::new(edit), &mut effects);
+    for at in [1, 2] {
+        let (commands, pending) = effects.take_commands();
+        assert!(
+            matches!(commands[..], [Command::NextQueued { .. }]),
+            "{commands:?}"
+        );
+        let Some((_, Pending::ChangedMessage(session, change))) = pending.into_iter().next() else {
+            panic!("the edit waits for what is read")
+        };
+        assert!(!turns.is_waiting(&session, InboxSeq(7)) && !turns.has_unread_edit());
+        turns.changed_unread(session, change);
+        assert!(turns.has_unread_edit());
+        turns.read_again(Duration::from_secs(at), &mut effects);
+        turns.read_again(Duration::from_millis(at * 1000 + 200), &mut effects);
+    }
 }
 
 #[test]
