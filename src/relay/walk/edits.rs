@@ -202,7 +202,8 @@ impl EventLoop {
         None
     }
 
-    /// `/queue`: shows what waits, and asks which of it to drop. Returns what is answered instead.
+    /// `/queue`: shows what waits, in the order in which it runs in its session, and asks which of it to drop. Returns what is answered
+    /// instead.
     pub fn show_queue(
         &mut self,
         session: &SessionKey,
@@ -226,7 +227,9 @@ impl EventLoop {
             // They are being read from the journal.
             return Some(language.say(ChatPhrase::MessagesWait { count }));
         }
-        rows.sort_unstable_by_key(|(row, _)| *row);
+        if about.len() > 1 {
+            rows.sort_unstable_by_key(|(row, _)| *row);
+        }
         let entry = |(row, session): (InboxSeq, SessionKey)| {
             let gist = self.messages.gist(row).filter(|gist| !gist.is_empty());
             QueueEntry {

@@ -9,7 +9,7 @@ use crate::support::wait::eventually;
 use hermes_relay::access::{ByRole, Mode, PersonRule, Role};
 use hermes_relay::agent::{AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{BusyMode, ServeConfig, Settings};
-use hermes_relay::relay::{SeenOp, SubmitError};
+use hermes_relay::relay::{HandedItem, SeenOp, SubmitError};
 use hermes_relay::serve::{ControlService, Serving};
 use hermes_relay::store::{InboxSeq, Item, Repair};
 use serde_json::{Value, json};
@@ -809,6 +809,33 @@ async fn a_message_that_the_operator_drops_waits_no_more() {
         .await;
     relay.stop().await;
     assert_eq!(asked.texts(), ["hold"]);
+}
+
+#[tokio::test]
+async fn queue_shows_a_wake_before_the_messages_that_it_passes() {
+    let dir = tempfile::tempdir().unwrap();
+    let asked: Arc<Asked> = Arc::default();
+    let one = |settings: &mut Settings| settings.sessions.max_concurrent_turns = 1;
+    let relay = start(dir.path(), &asked, one).await;
+    relay.deliver("b", "1", "hold").await;
+    eventually("the agent is asked", async || asked.texts().len() == 1).await;
+    relay.deliver("a", "2", "second").await;
+    relay
+        .wait_for_status("it waits", |status| status.messages_waiting == 1)
+        .await;
+    let wake = HandedItem {
+        wake: true,
+        ..template("d1", &session("a"), "look at this")
+    };
+    relay.handle.submit(wake).await.unwrap();
+    let (_, labels) = queue(&relay, "4").await;
+    assert_eq!(labels, ["Drop 1: look at this", "Drop 2: second"]);
+    asked.go_on.notify_one();
+    relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    relay.stop().await;
+    assert_eq!(asked.texts(), ["hold", "look at this", "second"]);
 }
 
 #[tokio::test]
