@@ -128,6 +128,8 @@ pub enum Command {
         after: InboxSeq,
         /// Maximum rows.
         limit: u32,
+        /// Maximum rows that are named behind those.
+        behind: u32,
     },
     /// Read which messages of all sessions wait, in order: [`Completion::Waiting`](super::Completion::Waiting).
     NextWaiting {

@@ -25,9 +25,6 @@ const NEWEST_OP: &str =
 /// Maximum bytes of lines or ops in one completion; at least one row is always returned.
 const ANSWER_BYTES: usize = 4 << 20;
 
-/// Maximum rows that are named behind a page of what waits in a session.
-const MAX_COUNTED: u32 = 10_000;
-
 const INBOX: &str =
     "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line, shown, repeatable";
 
@@ -53,14 +50,15 @@ pub(super) fn answer(db: &Connection, overlay: &Overlay, command: &Command) -> R
             session,
             after,
             limit,
+            behind,
         } => {
             let mut rows = queued(db, session, *after, *limit)?;
             let size = |row: &InboxRow| row.line.as_ref().map_or(0, |line| line.len());
             append_newer(&mut rows, overlay.queued(session, *after), *limit, size);
             let last = rows.last().map_or(*after, |row| row.seq);
-            let mut more = queued_after(db, session, last)?;
+            let mut more = queued_after(db, session, last, *behind)?;
             more.extend(overlay.queued(session, last).iter().map(|row| row.seq));
-            more.truncate(MAX_COUNTED as usize);
+            more.truncate(*behind as usize);
             Completion::Queued {
                 token: *token,
                 rows,
@@ -191,13 +189,11 @@ fn queued(db: &Connection, session: &str, after: InboxSeq, limit: u32) -> Result
     bounded(db, &sql, params![session, after.0, limit], inbox_row, size)
 }
 
-fn queued_after(db: &Connection, session: &str, after: InboxSeq) -> Result<Vec<InboxSeq>> {
+fn queued_after(db: &Connection, session: &str, after: InboxSeq, limit: u32) -> Result<Vec<InboxSeq>> {
     let sql = "SELECT seq FROM inbox INDEXED BY inbox_queued WHERE state = 0 AND session = ?1 AND seq > ?2 \
          ORDER BY seq LIMIT ?3";
     let mut read = db.prepare_cached(sql)?;
-    let rows = read.query_map(params![session, after.0, MAX_COUNTED], |row| {
-        Ok(InboxSeq(row.get(0)?))
-    })?;
+    let rows = read.query_map(params![session, after.0, limit], |row| Ok(InboxSeq(row.get(0)?)))?;
     rows.collect()
 }
 

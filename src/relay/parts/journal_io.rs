@@ -300,6 +300,7 @@ mod tests {
             session: "s".into(),
             after: InboxSeq(0),
             limit: 1,
+            behind: 1,
         };
         let ops = effects.request(Pending::Ops(None), load);
         effects.request(Pending::SessionRows(SessionKey::from_text("s")), load);
@@ -347,6 +348,7 @@ mod tests {
                 session: "s".into(),
                 after: InboxSeq(0),
                 limit: 1,
+                behind: 1,
             });
             io.submit_early(&mut effects);
             let is_enough = number == ENOUGH_COMMANDS;

@@ -137,6 +137,7 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
             session: session(),
             after: InboxSeq(after),
             limit: u32::try_from(dice.number(20)).unwrap(),
+            behind: u32::try_from(dice.number(20)).unwrap(),
         },
         31 => Command::NextWaiting {
             token,

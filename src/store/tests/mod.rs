@@ -451,12 +451,17 @@ fn wait(token: u64, bytes: usize) -> Command {
 }
 
 /// The rows of a page of what waits, and those behind them.
-fn queued(journal_db: &mut JournalDb<'_>, after: i64, limit: u32) -> (Vec<InboxRow>, Vec<InboxSeq>) {
+fn queued(
+    journal_db: &mut JournalDb<'_>,
+    after: i64,
+    (limit, behind): (u32, u32),
+) -> (Vec<InboxRow>, Vec<InboxSeq>) {
     let read = Command::NextQueued {
         token: 1,
         session: "s".into(),
         after: InboxSeq(after),
         limit,
+        behind,
     };
     let mut outcomes = journal_db.transact(&[read], NOW).unwrap();
     match outcomes.pop() {
@@ -469,11 +474,12 @@ fn queued(journal_db: &mut JournalDb<'_>, after: i64, limit: u32) -> (Vec<InboxR
 fn a_page_of_what_waits_names_those_behind_it() {
     let dir = tempfile::tempdir().unwrap();
     with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
-        let page = |journal_db: &mut JournalDb<'_>, after, limit| {
-            let (rows, more) = queued(journal_db, after, limit);
+        let bounded = |journal_db: &mut JournalDb<'_>, after, limit, behind| {
+            let (rows, more) = queued(journal_db, after, (limit, behind));
             let more: Vec<i64> = more.iter().map(|row| row.0).collect();
             (rows.iter().map(|row| row.seq.0).collect::<Vec<_>>(), more)
         };
+        let page = |journal_db: &mut JournalDb<'_>, after, limit| bounded(journal_db, after, limit, 9);
         let messages = [wait(1, 3 << 20), wait(2, 3 << 20), wait(3, 1)];
         journal_db.transact(&messages, NOW).unwrap();
         journal_db.materialise().unwrap();
@@ -493,6 +499,9 @@ fn a_page_of_what_waits_names_those_behind_it() {
         assert_eq!(page(journal_db, 2, 2), (vec![3, 4], vec![7]));
         assert_eq!(page(journal_db, 2, 9), (vec![3, 4, 7], vec![]));
         assert_eq!(page(journal_db, 7, 9), (vec![], vec![]));
+        for (behind, named) in [(1, vec![2]), (3, vec![2, 3, 4]), (0, vec![])] {
+            assert_eq!(bounded(journal_db, 0, 1, behind), (vec![1], named));
+        }
     });
 }
 
@@ -521,7 +530,7 @@ fn the_line_of_an_unfinished_message_changes_and_it_keeps_its_place() {
     });
     with_ledger(dir.path(), &settings, |journal_db| {
         let lines = |journal_db: &mut JournalDb<'_>| -> Vec<_> {
-            let (rows, _) = queued(journal_db, 0, 9);
+            let (rows, _) = queued(journal_db, 0, (9, 9));
             rows.into_iter()
                 .map(|row| (row.kind, row.line.unwrap()))
                 .collect()

@@ -229,6 +229,7 @@ async fn a_crash_leaves_waiting_running_and_pending_work_to_the_next_run() {
             session: "b".into(),
             after: InboxSeq(3),
             limit: 1,
+            behind: 100,
         },
         Command::NextWaiting {
             token: 2,

@@ -15,6 +15,8 @@ use crate::wire::{SessionKey, SessionSource};
 
 /// Rows of one session that are read at a time.
 const ROWS_PER_READ: u32 = 32;
+/// Rows that are counted behind those.
+const MAX_COUNTED: u32 = 10_000;
 /// How long to wait before reading again what the journal could not read.
 const READ_RETRY: Duration = Duration::from_millis(200);
 /// Rows that are read at a time to find sessions that did not fit in memory.
@@ -78,6 +80,7 @@ impl Turns {
                 session: key,
                 after: InboxSeq(after),
                 limit: ROWS_PER_READ,
+                behind: MAX_COUNTED,
             });
         }
     }
@@ -318,6 +321,8 @@ impl Turns {
                 session: key,
                 after,
                 limit: ROWS_PER_READ,
+                // Whether there are any.
+                behind: 1,
             }
         });
     }
