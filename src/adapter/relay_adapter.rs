@@ -272,8 +272,7 @@ impl RelayAdapter {
     }
 
     /// The ops for a message that an ended process left half-written: it loses its cursor, or is sealed, and gets the notice below its
-    /// text.
-    /// Where the platform refuses that, the notice is a message of its own.
+    /// text. Where the platform refuses that, the notice is a message of its own.
     pub fn close_half_written(
         &self,
         half: &HalfWritten,

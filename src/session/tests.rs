@@ -55,12 +55,12 @@ fn a_row_that_waits_is_withdrawn() {
         sessions.admit(&a);
         sessions.enqueue(&a, row);
     }
-    assert!(sessions.is_waiting(&a, 2) && !sessions.is_waiting(&a, 1));
+    assert!(sessions.may_wait(&a, 2) && !sessions.may_wait(&a, 1));
     for row in [5, 6] {
         sessions.admit(&a);
         sessions.enqueue(&a, row);
     }
-    assert!(sessions.is_waiting(&a, 6), "in the journal");
+    assert!(sessions.may_wait(&a, 6), "in the journal");
     for (row, waiting) in [(5, 3), (2, 2), (3, 1), (3, 1)] {
         sessions.withdraw(&a, row);
         assert_eq!(sessions.waiting(&a), waiting);
@@ -70,7 +70,7 @@ fn a_row_that_waits_is_withdrawn() {
     sessions.ended(&a, turn);
     let (_, row, turn) = sessions.next_start().unwrap();
     assert_eq!(row, 6);
-    assert!(!sessions.is_waiting(&a, 6));
+    assert!(!sessions.may_wait(&a, 6));
     sessions.ended(&a, turn);
     // The only one that waits for a free slot.
     sessions.pause();
@@ -215,7 +215,7 @@ fn a_row_of_an_earlier_run_starts_before_what_waits_in_the_journal() {
     let (who, row, turn) = sessions.next_start().unwrap();
     assert_eq!((who, row), (a.clone(), 3));
     assert!(
-        sessions.is_read_ahead(&a, 3) && !sessions.is_waiting(&a, 3),
+        sessions.is_read_ahead(&a, 3) && !sessions.may_wait(&a, 3),
         "the journal may not know yet that it runs"
     );
     assert_eq!(
@@ -243,7 +243,7 @@ fn a_row_that_runs_again_makes_the_one_that_runs_no_waiting_one() {
     sessions.admit(&a);
     sessions.enqueue_again(&a, 5);
     assert_eq!(
-        [5, 8, 9].map(|row| sessions.is_waiting(&a, row)),
+        [5, 8, 9].map(|row| sessions.may_wait(&a, row)),
         [true, false, true]
     );
     assert_eq!(rest(&mut sessions, &a, turn), [9, 5]);
@@ -604,11 +604,11 @@ fn a_wake_passes_what_waits_in_the_journal_and_runs_once() {
         sessions.enqueue(&a, row);
     }
     sessions.enqueue_wake(&a, 5);
-    assert!(sessions.is_waiting(&a, 5) && sessions.waiting(&a) == 4);
+    assert!(sessions.may_wait(&a, 5) && sessions.waiting(&a) == 4);
     sessions.ended(&a, first);
     let (_, row, turn) = sessions.next_start().unwrap();
     assert_eq!(row, 5);
-    assert!(!sessions.is_waiting(&a, 5) && sessions.is_waiting(&a, 4));
+    assert!(!sessions.may_wait(&a, 5) && sessions.may_wait(&a, 4));
     assert!(
         sessions.is_read_ahead(&a, 5),
         "the journal may not know yet that it runs"
@@ -836,11 +836,11 @@ fn a_row_waits_if_it_is_queued_or_comes_after_what_is_queued() {
     sessions.admit(&a);
     sessions.admit(&a);
     sessions.enqueue(&a, 2);
-    assert!(!sessions.is_waiting(&a, 3), "nothing is in the journal");
+    assert!(!sessions.may_wait(&a, 3), "nothing is in the journal");
     sessions.admit(&a);
     sessions.enqueue(&a, 3);
     assert_eq!(
-        [1, 2, 3].map(|row| sessions.is_waiting(&a, row)),
+        [1, 2, 3].map(|row| sessions.may_wait(&a, row)),
         [false, true, true]
     );
     assert!(sessions.has_unread(&a) && !sessions.has_unread(&key("b")));
@@ -850,9 +850,9 @@ fn a_row_waits_if_it_is_queued_or_comes_after_what_is_queued() {
 fn a_row_of_a_session_that_is_in_the_journal_alone_may_wait() {
     let mut sessions = sessions(8, 8);
     let a = key("a");
-    assert!(!sessions.is_waiting(&a, 3) && !sessions.has_unread(&a));
+    assert!(!sessions.may_wait(&a, 3) && !sessions.has_unread(&a));
     sessions.recover();
-    assert!(sessions.is_waiting(&a, 3) && sessions.has_unread(&a));
+    assert!(sessions.may_wait(&a, 3) && sessions.has_unread(&a));
 }
 
 #[test]

@@ -528,8 +528,9 @@ impl Sessions {
             .flat_map(|session| session.queue.iter().copied())
     }
 
-    /// Whether a committed row of the session that is not over waits: in memory, or in the journal behind what is in memory.
-    pub fn is_waiting(&self, key: &SessionKey, row: i64) -> bool {
+    /// Whether a committed row of the session that is not over may wait: it does in memory; the journal may have it behind what is in
+    /// memory.
+    pub fn may_wait(&self, key: &SessionKey, row: i64) -> bool {
         match self.active.get(key) {
             Some(session) => session.has_beyond(row) || session.queue.contains(&row),
             None => self.has_elsewhere(),

@@ -41,12 +41,10 @@ impl Turns {
         self.sessions.move_ahead(session, row.0);
     }
 
-    /// Whether a committed message of the session waits, in memory or in the journal.
+    /// Whether a committed message of the session may wait, in memory or in the journal.
     pub fn is_waiting(&self, session: &SessionKey, row: InboxSeq) -> bool {
         // The row of an edit may be answered before older ones that wait.
-        !self.is_over(row)
-            && self.sessions.is_waiting(session, row.0)
-            && self.answering(session, row).is_none()
+        !self.is_over(row) && self.sessions.may_wait(session, row.0) && self.answering(session, row).is_none()
     }
 
     /// Whether a row is over, although the journal may not have written that yet; a command is never the agent's.
