@@ -1,9 +1,11 @@
 //! Background tasks of `run`: provisioning credentials while there are none, and declaring the relevance policy.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::backoff::Backoff;
 use crate::cli::log::LogHandle;
 use crate::cli::{Environment, enroll};
 use crate::config::{LoadedConfig, Settings};
@@ -16,7 +18,7 @@ const PROVISION_BACKOFF: Duration = Duration::from_secs(5);
 /// Maximum delay between attempts.
 const MAX_PROVISION_BACKOFF: Duration = Duration::from_secs(300);
 
-/// Requests credentials until there are some, then never returns.
+/// Requests credentials until there are some, then never returns. Those of a reload come first.
 pub(super) async fn provision(
     settings: &Settings,
     url: &ConnectorUrl,
@@ -25,17 +27,35 @@ pub(super) async fn provision(
     credentials: &watch::Sender<Option<Credentials>>,
     log: &LogHandle,
 ) {
-    let mut delay = PROVISION_BACKOFF;
-    while credentials.borrow().is_none() {
-        tokio::time::sleep(delay).await;
-        delay = (delay * 2).min(MAX_PROVISION_BACKOFF);
-        let Ok(http) = http() else { continue };
-        let provisioned = provisioning::self_provision(settings, url, env, enroll::hostname(), &http).await;
-        if provisioned.is_some() {
-            use_credentials(credentials, provisioned, log);
+    let asking = async {
+        let mut backoff = Backoff::new(PROVISION_BACKOFF, MAX_PROVISION_BACKOFF);
+        loop {
+            tokio::time::sleep(backoff.next_delay()).await;
+            let Ok(http) = http() else { continue };
+            let asked = provisioning::self_provision(settings, url, env, enroll::hostname(), &http);
+            if let Some(provisioned) = asked.await {
+                return provisioned;
+            }
         }
+    };
+    let provisioned = unless_some(credentials, asking).await;
+    if provisioned.is_some() {
+        use_credentials(credentials, provisioned, log);
     }
     std::future::pending::<()>().await;
+}
+
+/// What `asking` returns; nothing when there are credentials before it does.
+async fn unless_some<C, T>(
+    credentials: &watch::Sender<Option<C>>,
+    asking: impl Future<Output = T>,
+) -> Option<T> {
+    let mut watched = credentials.subscribe();
+    tokio::select! {
+        biased;
+        _ = watched.wait_for(Option::is_some) => None,
+        asked = asking => credentials.borrow().is_none().then_some(asked),
+    }
 }
 
 /// Signs further dials with these credentials.
@@ -78,5 +98,25 @@ impl Drop for PolicyDeclaration {
         if let Some(task) = &self.0 {
             task.abort();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn credentials_of_a_reload_are_not_overwritten() {
+        let credentials = watch::Sender::new(None);
+        assert_eq!(unless_some(&credentials, async { "asked" }).await, Some("asked"));
+        let late = async {
+            tokio::task::yield_now().await;
+            credentials.send_replace(Some("reloaded"));
+            tokio::task::yield_now().await;
+            "asked"
+        };
+        assert_eq!(unless_some(&credentials, late).await, None);
+        let never = std::future::pending::<&str>();
+        assert_eq!(unless_some(&credentials, never).await, None);
     }
 }

@@ -433,8 +433,8 @@ fn build_relay(
     builder.build().map_err(|error| build_failure(&error, fatal))
 }
 
-/// Asks for credentials before the relay runs, unless a signal requests the exit first. Nothing once settings were reloaded and `apply`
-/// says that they have all that is asked for.
+/// Asks for credentials before the relay runs, and returns what is answered; the exit code when a signal requests the exit first. A reload
+/// goes through `apply`. When that returns `true`, the new settings have the credentials: nothing is asked any more, and nothing returned.
 async fn before_serving<T>(
     asking: impl Future<Output = T>,
     signals: &mut Signals,
