@@ -101,18 +101,21 @@ impl FakeDiscordState {
         (200, answer)
     }
 
-    /// What people wrote after a message, the newest first.
+    /// The first messages that people wrote after one, the newest first.
     fn list(&self, room: &str, query: &str) -> Value {
-        let after = query.split('&').find_map(|pair| pair.strip_prefix("after="));
-        let after: u64 = after.and_then(|after| after.parse().ok()).unwrap_or_default();
-        let messages = self
-            .rooms
-            .get(room)
-            .into_iter()
-            .flat_map(|room| room.messages.iter().rev());
+        let number = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(key, _)| *key == name)?.1.parse::<u64>().ok()
+        };
+        let (after, most) = (number("after").unwrap_or_default(), number("limit").unwrap_or(50));
+        let room = self.rooms.get(room).into_iter();
+        let messages = room.flat_map(|room| &room.messages);
         let messages = messages.filter(|message| message.origin == MessageOrigin::Person);
         let messages = messages.filter(|message| message.id > after && !message.is_deleted);
-        messages.map(|message| message.object.clone()).collect()
+        let first = messages.take(usize::try_from(most.min(100)).unwrap_or_default());
+        let mut first: Vec<Value> = first.map(|message| message.object.clone()).collect();
+        first.reverse();
+        first.into()
     }
 
     fn register(&mut self, body: &Value) -> Value {

@@ -316,6 +316,7 @@ mod tests {
         assert!(!answers.is_new("1"));
         assert_eq!(claimed(&mut answers, 1, "interaction-1", 0).as_deref(), Some("1"));
     }
+
     #[test]
     fn a_command_of_an_earlier_run_that_gets_no_answer_loses_its_placeholder_once_it_is_known() {
         let mut answers = DeferredAnswers::default();

@@ -26,5 +26,5 @@ pub use event::{DiscordMeaning, DiscordRelevance, EventReader, Interaction, Inte
 pub use gateway::{DiscordGateway, GatewayStep};
 pub use limits::{RateHeaders, RestLimits};
 pub use markup::{discord_parts, write_markdown};
-pub use request::{DiscordFault, RestAnswer, RestFile, RestMethod, RestRequest};
+pub use request::{DiscordFault, FetchFailure, RestAnswer, RestFile, RestMethod, RestRequest};
 pub use taken::{HeldEvent, StoredSession, TakenEvents};

@@ -194,6 +194,25 @@ impl DiscordFault {
     }
 }
 
+/// Why something could not be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchFailure {
+    /// It may be had later.
+    ForNow,
+    /// It is gone, or the bot may not read it.
+    ForGood,
+}
+
+impl FetchFailure {
+    /// What Discord's code of an error means for what was to be fetched. An error without one may be a proxy's.
+    pub fn of(code: i64) -> Self {
+        match code {
+            10_003 | 10_004 | 10_007 | 50_001 | 50_013 => Self::ForGood,
+            _ => Self::ForNow,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,5 +242,15 @@ mod tests {
             panic!()
         };
         assert_eq!((code, is_final), ("no_permission", true));
+    }
+
+    #[test]
+    fn only_what_is_gone_or_hidden_is_not_fetched_later() {
+        for code in [10_003, 10_004, 10_007, 50_001, 50_013] {
+            assert_eq!(FetchFailure::of(code), FetchFailure::ForGood, "{code}");
+        }
+        for code in [0, 40_001, 40_006, 130_000] {
+            assert_eq!(FetchFailure::of(code), FetchFailure::ForNow, "{code}");
+        }
     }
 }

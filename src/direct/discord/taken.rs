@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::request::FetchFailure;
 use crate::collections::BoundedCache;
 use crate::direct::field;
 
@@ -45,7 +46,7 @@ enum FetchState {
     Waiting,
     /// All were read; the chat is done once they are committed.
     Read,
-    /// They could not be fetched now.
+    /// They could not be fetched yet: events wait no more for them.
     Failed,
 }
 
@@ -118,8 +119,8 @@ impl TakenEvents {
         taken
     }
 
-    /// A session has begun: the numbers start over, and every chat has missed what came after its last message. One whose
-    /// missed messages are not committed yet has missed all since then.
+    /// A session has begun: the numbers start over, and every chat has missed what came after its last message. A chat whose missed
+    /// messages are not committed yet keeps the older start of those, so that nothing of either outage is left out.
     pub fn begin(&mut self, seq: u64) {
         self.read = seq;
         for event in self.in_flight.values_mut() {
@@ -202,12 +203,17 @@ impl TakenEvents {
         self.settle(chat);
     }
 
-    /// The missed messages of a chat cannot be fetched: `for_good`, or until the next session or the next that goes on.
-    pub fn not_fetched(&mut self, chat: &str, for_good: bool) {
-        if for_good {
-            self.missed.remove(chat);
-        } else if let Some(missed) = self.missed.get_mut(chat) {
-            missed.state = FetchState::Failed;
+    /// The missed messages of a chat could not be fetched.
+    pub fn not_fetched(&mut self, chat: &str, failure: FetchFailure) {
+        match failure {
+            FetchFailure::ForGood => {
+                self.missed.remove(chat);
+            }
+            FetchFailure::ForNow => {
+                if let Some(missed) = self.missed.get_mut(chat) {
+                    missed.state = FetchState::Failed;
+                }
+            }
         }
     }
 
@@ -390,13 +396,15 @@ mod tests {
     fn a_chat_that_cannot_be_fetched_now_is_later_and_one_that_never_can_is_not() {
         let mut taken = TakenEvents::new(7, [("c".to_owned(), 40), ("d".to_owned(), 30)], []);
         taken.begin(1);
-        taken.not_fetched("c", false);
-        taken.not_fetched("d", true);
+        taken.not_fetched("c", FetchFailure::ForNow);
+        taken.not_fetched("d", FetchFailure::ForGood);
         assert_eq!(missed(&taken), [("c".to_owned(), 40)]);
         for chat in ["c", "d"] {
             let event = live(2, "MESSAGE_CREATE", chat);
             assert_eq!(taken.hold(event.clone(), secs(0)), Some(event));
         }
+        taken.fetched("c");
+        assert_eq!(missed(&taken), [], "it was tried again");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! makes the requests. One task holds the gateway and forwards events; each op runs in a task of its own. Events become the
 //! frames that a connector would send, so that the relay above does not differ.
 
+mod missed;
 mod receiver;
 mod sender;
 

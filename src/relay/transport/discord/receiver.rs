@@ -5,7 +5,6 @@
 //! Discord sends the events after it again, or they are fetched, and the journal recognises the messages that it has. A lost session is
 //! stored with the chats whose messages are still to be fetched, so that a restart, or the next loss, fetches them too.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +16,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::sender::{DiscordSender, FailedRequest};
+use super::missed::{Fetched, MissedMessages};
+use super::sender::DiscordSender;
 use crate::config::DiscordBotConfig;
 use crate::direct::discord::{
     DeferredCommand, DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd,
@@ -36,11 +36,6 @@ const STORE_AFTER: Duration = Duration::from_millis(200);
 const ENDED_RETRY: Duration = Duration::from_secs(300);
 /// Timeout of a question about an unknown channel.
 const CHANNEL_TIMEOUT: Duration = Duration::from_secs(3);
-/// Messages of a chat that are fetched after an outage, and how old they may be.
-const FETCH_MESSAGES: usize = 100;
-const FETCH_AGE_MS: i64 = 24 * 3600 * 1000;
-/// The time from which Discord counts, in Unix milliseconds.
-const EPOCH_MS: i64 = 1_420_070_400_000;
 /// Events that are forwarded at once: the journal commits them together.
 const MAX_BATCH: usize = 64;
 /// Fetched messages that wait to be forwarded.
@@ -125,7 +120,6 @@ impl GatewayReceiver {
             free_chats: settings.free_chats.clone(),
             allow_bots: settings.allow_bots,
         };
-        let (fetched, missed) = mpsc::channel(MAX_FETCHED);
         let mut sorter = FrameSorter::new(Generation::first());
         // A session that goes on sends what was missed before it is ready again.
         let descriptor = descriptor();
@@ -148,8 +142,7 @@ impl GatewayReceiver {
             generation: Generation::first(),
             store_at: None,
             batch: Vec::new(),
-            fetched,
-            missed,
+            fetch_results: no_results(),
             fetching: None,
         };
         receiving.run(&mut commands).await;
@@ -173,21 +166,10 @@ struct GatewayLoop {
     store_at: Option<Duration>,
     /// What was read and is not forwarded yet: more may be there already.
     batch: Vec<InboundFrame>,
-    fetched: mpsc::Sender<Fetched>,
-    missed: mpsc::Receiver<Fetched>,
+    /// What was fetched; closed while nothing is.
+    fetch_results: mpsc::Receiver<Fetched>,
     /// Fetches what was missed.
     fetching: Option<AbortOnDropHandle<()>>,
-}
-
-/// What was fetched.
-#[derive(Debug)]
-enum Fetched {
-    /// A message.
-    Message(Value),
-    /// All messages of a chat were sent.
-    All(String),
-    /// The messages of a chat could not be had, and whether that stays so.
-    Failed(String, bool),
 }
 
 impl GatewayLoop {
@@ -332,10 +314,8 @@ impl GatewayLoop {
                         continue;
                     }
                     read = reader.read() => self.steps(read)?,
-                    fetched = self.missed.recv() => {
-                        if let Some(fetched) = fetched {
-                            self.fetched(fetched).await?;
-                        }
+                    Some(fetched) = self.fetch_results.recv() => {
+                        self.fetched(fetched).await?;
                         continue;
                     }
                     () = sleep_until(deadline) => self.gateway.timer(self.clock.mono()),
@@ -502,59 +482,28 @@ impl GatewayLoop {
         Ok(())
     }
 
-    /// Fetches the messages that the gateway will not send, because their session was lost. The chats with the newest messages
-    /// come first: people may be writing there.
+    /// Fetches the messages that the gateway will not send, because their session was lost.
     fn fetch_missed(&mut self) {
-        let mut chats: Vec<(String, u64)> = self.taken.missed().into_iter().collect();
+        self.stop_fetching();
+        let chats = self.taken.missed();
         if chats.is_empty() {
             return;
         }
-        chats.sort_by_key(|(_, after)| std::cmp::Reverse(*after));
-        let (sender, fetched) = (Arc::clone(&self.sender), self.fetched.clone());
-        let oldest = self
-            .clock
-            .unix_ms()
-            .saturating_sub(FETCH_AGE_MS)
-            .saturating_sub(EPOCH_MS);
-        let oldest = u64::try_from(oldest).unwrap_or_default() << 22;
-        let needs_roles = self.settings.needs_roles;
-        let fetching = tokio::spawn(async move {
-            let mut members = HashMap::new();
-            for (chat, after) in chats {
-                let asked = sender
-                    .api
-                    .messages_after(&chat, after.max(oldest), FETCH_MESSAGES);
-                let (messages, end) = match asked.await {
-                    Ok(messages) => (messages, Fetched::All(chat)),
-                    Err(FailedRequest { why, is_final }) => {
-                        tracing::warn!(
-                            chat,
-                            why,
-                            "messages that came during the outage cannot be fetched"
-                        );
-                        (Vec::new(), Fetched::Failed(chat, is_final))
-                    }
-                };
-                for mut message in messages {
-                    if needs_roles {
-                        sender.api.add_member(&mut message, &mut members).await;
-                    }
-                    if fetched.send(Fetched::Message(message)).await.is_err() {
-                        return;
-                    }
-                }
-                if fetched.send(end).await.is_err() {
-                    return;
-                }
-            }
-        });
-        self.fetching = Some(AbortOnDropHandle::new(fetching));
+        let (results, fetch_results) = mpsc::channel(MAX_FETCHED);
+        let missed = MissedMessages {
+            source: Arc::clone(&self.sender),
+            results,
+            clock: self.clock,
+            needs_roles: self.settings.needs_roles,
+        };
+        self.fetch_results = fetch_results;
+        self.fetching = Some(AbortOnDropHandle::new(tokio::spawn(missed.fetch(chats))));
     }
 
     /// Fetches no more, and drops what was not forwarded: the next connection fetches it again.
     fn stop_fetching(&mut self) {
         self.fetching = None;
-        (self.fetched, self.missed) = mpsc::channel(MAX_FETCHED);
+        self.fetch_results = no_results();
     }
 
     /// Takes what was fetched.
@@ -562,7 +511,7 @@ impl GatewayLoop {
         match fetched {
             Fetched::Message(message) => return self.event(None, "MESSAGE_CREATE", &message).await,
             Fetched::All(chat) => self.taken.fetched(&chat),
-            Fetched::Failed(chat, is_final) => self.taken.not_fetched(&chat, is_final),
+            Fetched::Failed(chat, failure) => self.taken.not_fetched(&chat, failure),
         }
         self.store_soon();
         Ok(())
@@ -636,6 +585,11 @@ impl GatewayLoop {
         });
         self.clock.mono() + after
     }
+}
+
+/// The results of fetching nothing.
+fn no_results() -> mpsc::Receiver<Fetched> {
+    mpsc::channel(1).1
 }
 
 /// Waits for the command to close; others are of no use while a connection is opened.

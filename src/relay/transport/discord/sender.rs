@@ -1,6 +1,5 @@
 //! The REST API as the relay's sender of ops uses it; what people do by other means than messages, and the menu of commands.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,8 +7,9 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{sleep, sleep_until, timeout};
 
+use super::missed::MessageSource;
 use crate::direct::discord::{
-    DISCORD_RATES, DeferredAnswers, DeferredCommand, DiscordCalls, DiscordFault, Interaction,
+    DISCORD_RATES, DeferredAnswers, DeferredCommand, DiscordCalls, FetchFailure, Interaction,
     InteractionKind, RateHeaders, RestAnswer, RestFile, RestLimits, RestMethod, RestRequest, SentMessages,
     is_registered, registration,
 };
@@ -36,15 +36,14 @@ const PAUSE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct FailedRequest {
     pub(super) why: String,
-    /// Whether it makes no sense to try again.
-    pub(super) is_final: bool,
+    pub(super) failure: FetchFailure,
 }
 
 impl FailedRequest {
     fn for_now(why: &str) -> Self {
         Self {
             why: why.to_owned(),
-            is_final: false,
+            failure: FetchFailure::ForNow,
         }
     }
 }
@@ -141,17 +140,10 @@ impl DiscordApi {
             match self.request(request).await {
                 RestAnswer::Ok(found) => return Ok(found),
                 RestAnswer::Error { status: 429, .. } => {}
-                RestAnswer::Error {
-                    status,
-                    code,
-                    message,
-                    retry_after,
-                } => {
-                    let fault = DiscordFault::of(status, code, retry_after);
-                    let is_final = matches!(fault, DiscordFault::Refused { is_final: true, .. });
+                RestAnswer::Error { code, message, .. } => {
                     return Err(FailedRequest {
                         why: message,
-                        is_final,
+                        failure: FetchFailure::of(code),
                     });
                 }
                 RestAnswer::NotSent(_) | RestAnswer::Unknown => sleep(PAUSE).await,
@@ -163,41 +155,6 @@ impl DiscordApi {
     /// Reads something once the server has room for it.
     async fn get_patiently(&self, path: &str, route: &str) -> Result<Value, FailedRequest> {
         self.patiently(&RestRequest::get(path, route)).await
-    }
-
-    /// The messages of a chat after this one, the oldest first, as the gateway would have sent them.
-    pub(super) async fn messages_after(
-        &self,
-        chat: &str,
-        last: u64,
-        most: usize,
-    ) -> Result<Vec<Value>, FailedRequest> {
-        let chat: u64 = chat.parse().map_err(|_| FailedRequest {
-            why: "it is not an id of Discord".to_owned(),
-            is_final: true,
-        })?;
-        let channel = self.get_patiently(&format!("channels/{chat}"), "channel").await?;
-        let path = format!("channels/{chat}/messages?after={last}&limit={most}");
-        let Value::Array(messages) = self.get_patiently(&path, &format!("messages {chat}")).await? else {
-            return Err(FailedRequest::for_now("the answer is not a list"));
-        };
-        Ok(as_gateway_sends(messages, &channel, most))
-    }
-
-    /// Adds who wrote a message to it, as a member of its server: the REST API leaves that out.
-    pub(super) async fn add_member(&self, message: &mut Value, known: &mut HashMap<String, Value>) {
-        let id = |id: &Value| id.as_str().and_then(|id| id.parse::<u64>().ok());
-        let (Some(guild), Some(user)) = (id(&message["guild_id"]), id(&message["author"]["id"])) else {
-            return;
-        };
-        let path = format!("guilds/{guild}/members/{user}");
-        if !known.contains_key(&path) {
-            let asked = self.get_patiently(&path, &format!("member {guild}")).await;
-            known.insert(path.clone(), asked.unwrap_or_default());
-        }
-        if let Some(member) = known.get(&path).filter(|member| member.is_object()) {
-            message["member"] = member.clone();
-        }
     }
 
     /// The commands that wait for their answers, to be stored.
@@ -383,6 +340,28 @@ fn as_gateway_sends(mut messages: Vec<Value>, channel: &Value, most: usize) -> V
         }
     }
     messages
+}
+
+impl MessageSource for DiscordSender {
+    async fn messages_after(&self, chat: &str, last: u64, most: usize) -> Result<Vec<Value>, FailedRequest> {
+        let chat: u64 = chat.parse().map_err(|_| FailedRequest {
+            why: "it is not an id of Discord".to_owned(),
+            failure: FetchFailure::ForGood,
+        })?;
+        let path = format!("channels/{chat}");
+        let channel = self.api.get_patiently(&path, "channel").await?;
+        let path = format!("{path}/messages?after={last}&limit={most}");
+        let route = format!("messages {chat}");
+        let Value::Array(messages) = self.api.get_patiently(&path, &route).await? else {
+            return Err(FailedRequest::for_now("the answer is not a list"));
+        };
+        Ok(as_gateway_sends(messages, &channel, most))
+    }
+
+    async fn member(&self, guild: u64, user: u64) -> Result<Value, FailedRequest> {
+        let path = format!("guilds/{guild}/members/{user}");
+        self.api.get_patiently(&path, &format!("member {guild}")).await
+    }
 }
 
 impl PlatformApi for DiscordApi {
