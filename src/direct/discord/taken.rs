@@ -162,14 +162,19 @@ impl TakenEvents {
             event.kind.as_str(),
             "MESSAGE_CREATE" | "MESSAGE_UPDATE" | "MESSAGE_DELETE" | "MESSAGE_DELETE_BULK"
         );
-        if !is_message || !self.waits(event.chat()) {
+        if !is_message || self.held.len() >= MAX_HELD || !self.comes_later(event.chat()) {
             return Some(event);
         }
         self.hold_until.get_or_insert(now + HOLD);
-        self.holds_none = self.held.len() + 1 >= MAX_HELD;
+        self.holds_none |= self.held.len() + 1 >= MAX_HELD;
         self.read(event.seq);
         self.held.push_back(event);
         None
+    }
+
+    /// Whether missed messages of a chat come before its next event, or events of it that wait.
+    fn comes_later(&self, chat: &str) -> bool {
+        self.waits(chat) || self.held.iter().any(|event| event.chat() == chat)
     }
 
     fn waits(&self, chat: &str) -> bool {
@@ -180,6 +185,11 @@ impl TakenEvents {
     /// When events that wait go on at the latest.
     pub fn hold_deadline(&self) -> Option<Duration> {
         self.hold_until
+    }
+
+    /// Whether there is an event that waits no more.
+    pub fn has_free(&self) -> bool {
+        self.held.iter().any(|event| !self.waits(event.chat()))
     }
 
     /// The first event that waits no more.
@@ -460,6 +470,26 @@ mod tests {
             free = taken.next_free(secs(20));
         }
         assert_eq!((seq, free.map(|event| event.seq)), (257, Some(2)));
+    }
+
+    #[test]
+    fn an_event_waits_behind_those_of_its_chat_that_are_free() {
+        let mut taken = TakenEvents::new(7, [("c".to_owned(), 40)], []);
+        taken.begin(1);
+        taken.hold(live(2, "MESSAGE_CREATE", "c"), secs(0));
+        taken.hold(live(3, "MESSAGE_UPDATE", "c"), secs(0));
+        assert!(!taken.has_free());
+        taken.fetched("c");
+        assert_eq!(taken.next_free(secs(0)).map(|event| event.seq), Some(2));
+        assert!(taken.has_free());
+        assert_eq!(taken.hold(live(4, "MESSAGE_DELETE", "c"), secs(0)), None);
+        let elsewhere = live(5, "MESSAGE_CREATE", "d");
+        assert_eq!(taken.hold(elsewhere.clone(), secs(0)), Some(elsewhere));
+        let rest = [taken.next_free(secs(0)), taken.next_free(secs(0))];
+        assert_eq!(rest.map(|event| event.map(|event| event.seq)), [Some(3), Some(4)]);
+        assert!(!taken.has_free());
+        let late = live(6, "MESSAGE_CREATE", "c");
+        assert_eq!(taken.hold(late.clone(), secs(0)), Some(late));
     }
 
     #[test]

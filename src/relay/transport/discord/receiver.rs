@@ -290,21 +290,31 @@ impl GatewayLoop {
         loop {
             let now = self.clock.mono();
             self.store_if_due(now);
-            while let Some(event) = self.taken.next_free(now) {
+            // One at a time: each may ask about its channel, and heartbeats must go on meanwhile.
+            if let Some(event) = self.taken.next_free(now) {
                 self.event(Some(event.seq), &event.kind, &event.data).await?;
             }
+            let now = self.clock.mono();
+            let goes_on = self.taken.has_free();
             let due = [self.gateway.deadline(), self.store_at, self.taken.hold_deadline()];
-            let due = due.into_iter().flatten().min();
+            let due = due.into_iter().flatten().chain(goes_on.then_some(now)).min();
             let deadline: Instant = self.clock.instant(due.unwrap_or(now + ENDED_RETRY));
             while let Ok(command) = commands.try_recv() {
                 self.obey(command)?;
             }
             // What is there already is forwarded together, but does not keep everything else waiting.
-            let may_read = !self.batch.is_empty() && run < MAX_BATCH;
+            let may_go_on = run < MAX_BATCH && (goes_on || !self.batch.is_empty());
+            let is_timer_due = self.gateway.deadline().is_some_and(|at| now >= at);
+            let may_read = may_go_on && !is_timer_due;
             let at_once = may_read.then(|| reader.read().now_or_never()).flatten();
-            let steps = if let Some(read) = at_once {
+            let steps = if is_timer_due {
+                self.gateway.timer(now)
+            } else if let Some(read) = at_once {
                 run += 1;
                 self.steps(read)?
+            } else if may_go_on && goes_on {
+                run += 1;
+                continue;
             } else {
                 run = 0;
                 self.flush().await?;
