@@ -13,7 +13,7 @@ use crate::wire::{PRIVATE_REPLY, PROMPT_TOKEN, PassthroughForward};
 
 /// Longest quoted text of a message that is replied to, in characters.
 const MAX_QUOTED: usize = 4096;
-/// Channels whose type, parent and name are remembered.
+/// Channels whose type, parent and name, and channels whose last message are remembered.
 const MAX_CHANNELS: usize = 20_000;
 /// Longest names, in characters.
 const MAX_NAME: usize = 200;
@@ -124,6 +124,8 @@ pub struct EventReader {
     authors: BoundedCache<String, KnownAuthor>,
     /// The last messages of channels that were not for the agent.
     recent: RecentMessages<String>,
+    /// The last message that was read in each channel.
+    last: BoundedCache<String, i64>,
 }
 
 impl EventReader {
@@ -135,6 +137,7 @@ impl EventReader {
             channels: HashMap::new(),
             authors: BoundedCache::new(MAX_AUTHORS),
             recent: RecentMessages::new(group_context),
+            last: BoundedCache::new(MAX_CHANNELS),
         }
     }
 
@@ -165,12 +168,7 @@ impl EventReader {
             "CHANNEL_DELETE" | "THREAD_DELETE" => {
                 field::text(data, "id").and_then(|id| self.channels.remove(id));
             }
-            "MESSAGE_CREATE" => {
-                let mut meaning = self.message(data, false).unwrap_or(DiscordMeaning::Nothing);
-                self.remember_author(&meaning);
-                self.put_context(&mut meaning, data);
-                return meaning;
-            }
+            "MESSAGE_CREATE" => return self.new_message(data, true),
             "MESSAGE_UPDATE" => {
                 self.change_context(data);
                 return self.edit(data).unwrap_or(DiscordMeaning::Nothing);
@@ -185,6 +183,27 @@ impl EventReader {
             _ => {}
         }
         DiscordMeaning::Nothing
+    }
+
+    /// The meaning of a message that was fetched. One that is not above the last of its channel may have been read before: it is no
+    /// context of later messages, and takes none from them.
+    pub fn read_fetched(&mut self, message: &Value) -> DiscordMeaning {
+        let last = |chat: &String| self.last.peek(chat).copied().unwrap_or_default();
+        let is_last = place_of(message).is_some_and(|(chat, id)| id > last(&chat));
+        self.new_message(message, is_last)
+    }
+
+    fn new_message(&mut self, message: &Value, has_context: bool) -> DiscordMeaning {
+        let mut meaning = self.message(message, false).unwrap_or(DiscordMeaning::Nothing);
+        self.remember_author(&meaning);
+        if has_context {
+            self.put_context(&mut meaning, message);
+        }
+        if let Some((chat, id)) = place_of(message) {
+            let last = self.last.get(&chat).copied().unwrap_or_default();
+            self.last.insert(chat, last.max(id));
+        }
+        meaning
     }
 
     /// Whether a channel of a server is not known: threads that were archived are not announced.
@@ -722,6 +741,39 @@ mod tests {
             .map(|said| &said["text"])
             .collect();
         assert_eq!(texts, ["A", "c"]);
+    }
+
+    #[test]
+    fn a_fetched_message_that_was_read_before_is_no_context_and_takes_none() {
+        let mut reader = reader();
+        reader.recent = RecentMessages::new(5);
+        let said = |id: u64, text: &str| {
+            let mut said = message(&json!({"content": text, "guild_id": "9", "channel_id": "5"}));
+            said["id"] = id.to_string().into();
+            if text == "call" {
+                said["mentions"] = json!([{"id": "1"}]);
+            }
+            said
+        };
+        let texts = |meaning| match meaning {
+            DiscordMeaning::Message { event, .. } => {
+                let context = event["context"].as_array().cloned().unwrap_or_default();
+                let texts: Vec<Value> = context.iter().map(|said| said["text"].clone()).collect();
+                Some(texts)
+            }
+            _ => None,
+        };
+        let live =
+            |reader: &mut EventReader, id, text| texts(reader.read("MESSAGE_CREATE", &said(id, text), 0));
+        assert_eq!(live(&mut reader, 90, "a"), None);
+        assert_eq!(live(&mut reader, 91, "call").unwrap(), ["a"]);
+        assert_eq!(live(&mut reader, 92, "b"), None);
+        for (id, text) in [(90, "a"), (91, "call"), (92, "b")] {
+            let meaning = reader.read_fetched(&said(id, text));
+            assert!(texts(meaning).is_none_or(|context| context.is_empty()), "{id}");
+        }
+        reader.read_fetched(&said(93, "c"));
+        assert_eq!(texts(reader.read_fetched(&said(94, "call"))).unwrap(), ["b", "c"]);
     }
 
     #[test]

@@ -446,7 +446,11 @@ impl GatewayLoop {
                 self.reader.learn(&found);
             }
         }
-        match self.reader.read(kind, data, self.clock.unix_ms()) {
+        let meaning = match seq {
+            Some(_) => self.reader.read(kind, data, self.clock.unix_ms()),
+            None => self.reader.read_fetched(data),
+        };
+        match meaning {
             DiscordMeaning::Message {
                 event,
                 buffer_id,
