@@ -234,14 +234,11 @@ pub struct FakeDiscordState {
     pub(super) connected: usize,
     pub(super) calls: CallLog,
     pub(super) files: ApiFiles,
-    next_id: u64,
+    last_id: u64,
 }
 
 impl FakeDiscordState {
     pub(super) fn new(settings: FakeDiscordSettings, gateway: String) -> Self {
-        // Recent ids: older messages are not fetched.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
         Self {
             settings,
             gateway,
@@ -258,13 +255,16 @@ impl FakeDiscordState {
             connected: 0,
             calls: CallLog::new(MAX_CALLS),
             files: ApiFiles::default(),
-            next_id: now_ms.saturating_sub(EPOCH_MS) << 22,
+            last_id: 0,
         }
     }
 
+    /// An id that says when it was made: old messages are not fetched, and late ones count in their own minute.
     pub(super) fn next_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.last_id = (self.last_id + 1).max(now_ms.saturating_sub(EPOCH_MS) << 22);
+        self.last_id
     }
 
     /// The bot's own account.
@@ -459,4 +459,19 @@ impl FakeDiscordState {
 
 fn user(id: &str, name: &str) -> Value {
     json!({ "id": id, "username": name, "global_name": null, "discriminator": "0", "avatar": null })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_rise_and_say_when_they_were_made() {
+        let mut state = FakeDiscordState::new(FakeDiscordSettings::default(), String::new());
+        let first = state.next_id();
+        assert!(state.next_id() > first);
+        // Some time later.
+        state.last_id = 1;
+        assert!(state.next_id() >= first);
+    }
 }
