@@ -138,13 +138,30 @@ pub fn fallback_text(media: Undelivered<'_>, caption: &str) -> String {
     }
 }
 
-/// The agent's note about attachments that could not be downloaded; `None` when there are none.
-pub fn missing_note(missing: usize) -> Option<String> {
-    match missing {
-        0 => None,
-        1 => Some("(one attachment could not be downloaded)".to_owned()),
-        many => Some(format!("({many} attachments could not be downloaded)")),
-    }
+/// Why attachments of a message are missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingReason {
+    /// They could not be downloaded.
+    #[default]
+    NotDownloaded,
+    /// Nothing is downloaded, and their addresses are private.
+    Withheld,
+}
+
+/// The agent's note about missing attachments; `None` when there are none.
+pub fn missing_note(missing: usize, reason: MissingReason) -> Option<String> {
+    let note = match (missing, reason) {
+        (0, _) => return None,
+        (1, MissingReason::NotDownloaded) => "(one attachment could not be downloaded)".to_owned(),
+        (many, MissingReason::NotDownloaded) => format!("({many} attachments could not be downloaded)"),
+        (1, MissingReason::Withheld) => {
+            "(one attachment was not passed on: downloads are off, and its address is private)".to_owned()
+        }
+        (many, MissingReason::Withheld) => format!(
+            "({many} attachments were not passed on: downloads are off, and their addresses are private)"
+        ),
+    };
+    Some(note)
 }
 
 fn caption_limit(descriptor: &CapabilityDescriptor) -> (usize, LenUnit) {
@@ -270,7 +287,19 @@ mod tests {
             fallback_text(Undelivered::Named(".."), ""),
             "(could not deliver a file)"
         );
-        assert_eq!(missing_note(0), None);
-        assert!(missing_note(1).unwrap().contains("one") && missing_note(3).unwrap().contains('3'));
+    }
+
+    #[test]
+    fn the_agent_reads_how_many_attachments_are_missing_and_why() {
+        for (reason, why) in [
+            (MissingReason::NotDownloaded, "could not be downloaded"),
+            (MissingReason::Withheld, "downloads are off"),
+        ] {
+            assert_eq!(missing_note(0, reason), None);
+            for (missing, number) in [(1, "one"), (3, "3")] {
+                let note = missing_note(missing, reason).unwrap();
+                assert!(note.contains(number) && note.contains(why), "{note}");
+            }
+        }
     }
 }

@@ -30,8 +30,8 @@ use transfer::FileNames;
 use super::http::HttpEgress;
 use super::proxy::is_loopback;
 use crate::adapter::media::{
-    AllowedHosts, MediaKind, MediaUrls, UrlOwner, carries_secret, clean_mime, media_kind, mime_for,
-    missing_note, parse_url, safe_file_name,
+    AllowedHosts, MediaKind, MediaUrls, MissingReason, UrlOwner, carries_secret, clean_mime, media_kind,
+    mime_for, missing_note, parse_url, safe_file_name,
 };
 use crate::direct::telegram::FileAddress;
 use crate::setting::{MAX_SIZE, section};
@@ -135,6 +135,8 @@ pub struct Downloads {
     pub files: Vec<Downloaded>,
     /// Files that could not be downloaded, and those whose addresses are not passed on.
     pub missing: usize,
+    /// Why they are missing.
+    pub reason: MissingReason,
     /// The directory of the files; dropping it removes them. `None` when nothing was downloaded.
     pub dir: Option<TurnDir>,
 }
@@ -142,7 +144,7 @@ pub struct Downloads {
 impl Downloads {
     /// A note to the agent about missing files.
     pub fn note(&self) -> Option<String> {
-        missing_note(self.missing)
+        missing_note(self.missing, self.reason)
     }
 }
 
@@ -239,6 +241,15 @@ impl MediaClient {
         self
     }
 
+    /// Why files of messages are missing.
+    pub fn missing_reason(&self) -> MissingReason {
+        if self.settings.download {
+            MissingReason::NotDownloaded
+        } else {
+            MissingReason::Withheld
+        }
+    }
+
     /// Downloads a message's files into a directory for `turn`. Takes at most about twice the timeout, and ends soon
     /// after `cancel`. A file that could not be downloaded counts as missing. Without downloads, the addresses of public files are
     /// passed on, if they carry no secret, and all others count as missing. Dropping this future removes what was downloaded.
@@ -267,7 +278,10 @@ impl MediaClient {
                 .ok()
         }))
         .await;
-        let mut downloads = Downloads::default();
+        let mut downloads = Downloads {
+            reason: self.missing_reason(),
+            ..Downloads::default()
+        };
         for (request, file) in requests.into_iter().zip(files) {
             match file.or_else(|| self.not_downloaded(&request)) {
                 Some(file) => downloads.files.push(file),
@@ -502,5 +516,6 @@ mod tests {
         let expected = passed_on.map(location);
         assert_eq!(files, [("x.png", &expected[0]), ("y.png", &expected[1])]);
         assert_eq!(downloads.missing, REFUSED.len() + also_refused.len());
+        assert!(downloads.note().unwrap().contains("downloads are off"));
     }
 }

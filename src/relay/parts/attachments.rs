@@ -22,7 +22,8 @@ use smol_str::SmolStr;
 use crate::adapter::CodeFile;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::media::{
-    MediaKind, Undelivered, fallback_text, media_kind, missing_note, public_url, url_for_agents,
+    MediaKind, MissingReason, Undelivered, fallback_text, media_kind, missing_note, public_url,
+    url_for_agents,
 };
 use crate::adapter::stream::Position;
 use crate::agent::{AgentEvent, Attachment, Media, MediaLocation, Turn};
@@ -148,7 +149,9 @@ impl TurnFiles {
                 MediaLocation::File(_) => true,
             });
             let missing = count - attachments.len();
-            turn.input.notes.extend(missing_note(missing));
+            turn.input
+                .notes
+                .extend(missing_note(missing, self.missing_reason()));
             return missing;
         };
         let mut requests = Vec::new();
@@ -171,6 +174,22 @@ impl TurnFiles {
             let _ = self.directory.set(directory);
         }
         downloads.missing
+    }
+
+    /// Why attachments are missing. Without a client nothing can be downloaded.
+    fn missing_reason(&self) -> MissingReason {
+        let client = self.client.as_ref();
+        client.map_or(MissingReason::NotDownloaded, |client| client.missing_reason())
+    }
+
+    /// Tells the chat of a turn that attachments of its message are missing; not after a stop, which may be why.
+    pub async fn tell_missing(&self, turn: &Turn, missing: usize) {
+        if turn.cancel.is_cancelled() {
+            return;
+        }
+        if let Some(told) = missing_notice(missing, self.missing_reason()) {
+            turn.events.emit(AgentEvent::Notice(told)).await;
+        }
     }
 
     /// Puts a file of the relay's own among the turn's files.
@@ -217,15 +236,25 @@ fn attachment(downloaded: Downloaded) -> Attachment {
     }
 }
 
-/// Tells the chat of a turn that attachments of its message are missing; not after a stop, which may be why.
-pub async fn tell_missing(turn: &Turn, missing: usize) {
-    let told = match missing {
-        _ if turn.cancel.is_cancelled() => return,
-        0 => return,
-        1 => "I could not download one attachment of this message.".to_owned(),
-        many => format!("I could not download {many} attachments of this message."),
+/// What a chat reads about missing attachments; `None` when there are none.
+fn missing_notice(missing: usize, reason: MissingReason) -> Option<String> {
+    let told = match (missing, reason) {
+        (0, _) => return None,
+        (1, MissingReason::NotDownloaded) => {
+            "I could not download one attachment of this message.".to_owned()
+        }
+        (many, MissingReason::NotDownloaded) => {
+            format!("I could not download {many} attachments of this message.")
+        }
+        (1, MissingReason::Withheld) => {
+            "One attachment of this message was not passed on: downloads are off, and its address is private."
+                .to_owned()
+        }
+        (many, MissingReason::Withheld) => format!(
+            "{many} attachments of this message were not passed on: downloads are off, and their addresses are private."
+        ),
     };
-    turn.events.emit(AgentEvent::Notice(told)).await;
+    Some(told)
 }
 
 /// How a turn learns that an attachment has its place in the chat's lane.
@@ -608,6 +637,26 @@ mod tests {
             "file:///a.png",
         ] {
             assert_eq!(stays(elsewhere, None, false), None, "{elsewhere}");
+        }
+    }
+
+    #[test]
+    fn what_a_chat_reads_about_missing_attachments_says_why_in_its_language() {
+        for (reason, english, german) in [
+            (MissingReason::NotDownloaded, "could not download", "nicht laden"),
+            (
+                MissingReason::Withheld,
+                "downloads are off",
+                "Herunterladen ist ausgeschaltet",
+            ),
+        ] {
+            assert_eq!(missing_notice(0, reason), None);
+            for missing in [1, 3] {
+                let told = missing_notice(missing, reason).unwrap();
+                assert!(told.contains(english), "{told}");
+                let reworded = crate::words::Language::De.reword(&told);
+                assert!(reworded.contains(german), "{reworded}");
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::attachments::{FileToSend, Queued, TurnFiles, Uploads, tell_missing};
+use super::attachments::{FileToSend, Queued, TurnFiles, Uploads};
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{HalfWritten, OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
 use crate::adapter::{AnswerShaper, CodeFile, TurnChanges, TurnDiff};
@@ -202,7 +202,7 @@ pub async fn run_turn(
                 Some(transcriber) => Box::pin(transcriber.receive(&files, &mut turn)).await,
                 None => {
                     let missing = Box::pin(files.download(&mut turn)).await;
-                    Box::pin(tell_missing(&turn, missing)).await;
+                    Box::pin(files.tell_missing(&turn, missing)).await;
                 }
             }
             if turn.cancel.is_cancelled() {

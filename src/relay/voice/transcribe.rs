@@ -15,7 +15,7 @@ use crate::config::{Settings, TranscribeConfig};
 use crate::net::http::HttpError;
 use crate::net::media::recording_length;
 use crate::net::speech::{SpeechError, SpokenFile};
-use crate::relay::parts::attachments::{TurnFiles, tell_missing};
+use crate::relay::parts::attachments::TurnFiles;
 use crate::text::truncate_bytes;
 
 /// Longest transcript of one recording, in bytes; the rest is cut off.
@@ -96,7 +96,8 @@ impl Transcriber {
         let missing = files.download(turn).await;
         let heard = recordings(&turn.input.attachments).count();
         // Those that are missing are told below.
-        tell_missing(turn, missing.saturating_sub(expected.saturating_sub(heard))).await;
+        let others = missing.saturating_sub(expected.saturating_sub(heard));
+        files.tell_missing(turn, others).await;
         if expected == 0 && recordings(&turn.input.attachments).next().is_none() {
             return;
         }
