@@ -398,6 +398,19 @@ pub(super) enum MessageChange {
 }
 
 impl MessageChange {
+    /// An edit that says nothing.
+    #[cfg(test)]
+    pub(super) fn empty_edit(row: InboxSeq) -> Self {
+        Self::Edit {
+            row,
+            event: Box::default(),
+            message: MessageLine {
+                kind: InboxKind::Inbound,
+                line: Vec::new().into(),
+            },
+        }
+    }
+
     /// The message as it is now.
     pub(super) fn event(&self) -> &MessageEvent {
         match self {

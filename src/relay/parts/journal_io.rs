@@ -253,8 +253,7 @@ impl JournalIo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::relay::parts::messages::MessageLine;
-    use crate::store::{InboxKind, InboxSeq, JournalSettings};
+    use crate::store::{InboxSeq, JournalSettings};
     use crate::wire::SessionKey;
 
     const NOW: i64 = 1_790_000_000_000;
@@ -312,14 +311,7 @@ mod tests {
         assert!(matches!(io.take(ops), Some(Pending::Ops(None))));
         assert!(io.take(ops).is_none());
         assert_eq!((io.outstanding(), io.uncommitted(), io.adding()), (2, 1, 0));
-        let edit = MessageChange::Edit {
-            row: InboxSeq(1),
-            event: Box::default(),
-            message: MessageLine {
-                kind: InboxKind::Inbound,
-                line: Vec::new().into(),
-            },
-        };
+        let edit = MessageChange::empty_edit(InboxSeq(1));
         for (change, uncommitted) in [(MessageChange::Deletion(Box::default()), 1), (edit, 2)] {
             let session = SessionKey::from_text("s");
             effects.request(Pending::ChangedMessage(session, Box::new(change)), load);

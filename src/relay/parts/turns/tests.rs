@@ -5,7 +5,6 @@ use serde_json::json;
 use super::*;
 use crate::agent::{EchoAgent, Permission, TurnInput};
 use crate::relay::effects::{JobTask, Pending, RunSeq, SelectedAgent};
-use crate::relay::parts::messages::MessageLine;
 use crate::relay::parts::turn_task::tests::context;
 use crate::wire::NoAliases;
 
@@ -245,15 +244,7 @@ fn what_the_journal_could_not_read_is_asked_for_again_after_a_while() {
 #[test]
 fn an_edit_whose_message_could_not_be_read_looks_for_it_again() {
     let (mut turns, mut effects) = (turns(1), Effects::default());
-    let message = MessageLine {
-        kind: InboxKind::Inbound,
-        line: Vec::new().into(),
-    };
-    let edit = MessageChange::Edit {
-        row: InboxSeq(7),
-        event: Box::default(),
-        message,
-    };
+    let edit = MessageChange::empty_edit(InboxSeq(7));
     turns.recover_waiting();
     turns.find_changed(key("s1"), InboxSeq(0), Box::new(edit), &mut effects);
     for at in [1, 2] {
