@@ -7,7 +7,7 @@ use super::nats::{cluster_violation, worker_violation};
 use super::notify;
 use super::settings::Settings;
 use crate::adapter::media::AllowedHosts;
-use crate::agent::acp::PRESETS;
+use crate::agent::acp::{AcpSettingsError, PRESETS};
 use crate::agent::{BUILT_IN, check_base_url};
 use crate::setting;
 use crate::wire::ConnectorUrl;
@@ -72,7 +72,8 @@ fn shared_address(settings: &Settings) -> Option<Violation> {
     })
 }
 
-/// The keys whose values name an agent or preset that does not exist, or an invalid URL, each with the error.
+/// The keys whose values name an agent or preset that does not exist, an agent that cannot be made, or an invalid URL, each with the
+/// error.
 pub(super) fn missing_names(settings: &Settings) -> Vec<Violation> {
     let inline = match &settings.agent_choice {
         AgentChoice::Inline(entry) => Some(("agent", &**entry)),
@@ -83,7 +84,8 @@ pub(super) fn missing_names(settings: &Settings) -> Vec<Violation> {
         .clone()
         .chain(inline)
         .filter_map(|(name, entry)| Some(("agents", wrong_address(name, &entry.backend)?)));
-    let presets = entries.filter_map(|(name, entry)| Some(("agents", unknown_preset(name, &entry.backend)?)));
+    let unusable =
+        entries.filter_map(|(name, entry)| Some(("agents", unusable_agent(name, &entry.backend)?)));
     let unknown = |name: &str| unknown_agent(settings, name);
     let default = match &settings.agent_choice {
         AgentChoice::Named(name) => unknown(name),
@@ -103,7 +105,7 @@ pub(super) fn missing_names(settings: &Settings) -> Vec<Violation> {
     wrong_url(settings)
         .into_iter()
         .chain(addresses)
-        .chain(presets)
+        .chain(unusable)
         .chain(default.map(|what| ("agent", what)))
         .chain(routes)
         .chain(projects)
@@ -133,13 +135,17 @@ fn wrong_address(name: &str, backend: &Backend) -> Option<String> {
     Some(format!("`{name}`: `base_url`: {error}"))
 }
 
-fn unknown_preset(name: &str, backend: &Backend) -> Option<String> {
+/// Why no agent can be made of its settings.
+fn unusable_agent(name: &str, backend: &Backend) -> Option<String> {
     let Backend::Acp(acp) = backend else { return None };
-    let preset = acp.preset.as_deref()?;
-    let known = || PRESETS.iter().map(|preset| preset.name);
-    let what = format!("`{name}` has the unknown preset `{preset}`; valid presets: ");
-    (!known().any(|name| name == preset))
-        .then(|| what + &known().collect::<Vec<_>>().join(", ") + &suggestion(preset, known()))
+    match acp.check().err()? {
+        AcpSettingsError::UnknownPreset { name: preset } => {
+            let known = || PRESETS.iter().map(|preset| preset.name);
+            let what = format!("`{name}` has the unknown preset `{preset}`; valid presets: ");
+            Some(what + &known().collect::<Vec<_>>().join(", ") + &suggestion(&preset, known()))
+        }
+        error => Some(format!("`{name}`: {error}")),
+    }
 }
 
 /// Why there is no agent with this name; `None` if there is one.
@@ -250,6 +256,16 @@ mod tests {
                 "agents: {code: {preset: claud}}",
                 "agents",
                 "did you mean `claude`?",
+            ),
+            (
+                "agents: {code: {preset: claude, permission_patience_secs: 0}}",
+                "agents",
+                "`code`: `permission_patience_secs` must be at least 1",
+            ),
+            (
+                "agents: {code: {kind: acp}}",
+                "agents",
+                "an acp agent needs `argv`",
             ),
             ("routes: [{agent: nobody}]", "routes", "`nobody`"),
             (

@@ -143,18 +143,14 @@ pub(super) struct Launch {
 }
 
 impl AcpSettings {
-    /// Resolves the settings with the preset.
-    pub(super) fn resolve(&self, base: &BaseEnv) -> Result<Launch, AcpSettingsError> {
+    /// Whether an agent can be made of the settings; returns the preset, if they name one.
+    pub fn check(&self) -> Result<Option<&'static Preset>, AcpSettingsError> {
         let known = match &self.preset {
+            None if self.argv.is_empty() => return Err(AcpSettingsError::Nothing),
             None => None,
             Some(name) => {
                 Some(preset(name).ok_or_else(|| AcpSettingsError::UnknownPreset { name: name.clone() })?)
             }
-        };
-        let argv: Vec<OsString> = match known {
-            _ if !self.argv.is_empty() => self.argv.iter().map(OsString::from).collect(),
-            Some(known) => known.argv.iter().map(OsString::from).collect(),
-            None => return Err(AcpSettingsError::Nothing),
         };
         for (name, value) in [
             ("max_processes", self.max_processes),
@@ -175,6 +171,16 @@ impl AcpSettings {
         if self.start_timeout_secs == 0 {
             return Err(AcpSettingsError::Zero("start_timeout_secs"));
         }
+        Ok(known)
+    }
+
+    /// Resolves the settings with the preset.
+    pub(super) fn resolve(&self, base: &BaseEnv) -> Result<Launch, AcpSettingsError> {
+        let known = self.check()?;
+        let argv: Vec<OsString> = match known {
+            Some(known) if self.argv.is_empty() => known.argv.iter().map(OsString::from).collect(),
+            _ => self.argv.iter().map(OsString::from).collect(),
+        };
         let quirks = known.map_or_else(Quirks::default, |known| known.quirks);
         let passed = known.map_or(&[][..], |known| known.env_pass);
         let policy = EnvPolicy {
