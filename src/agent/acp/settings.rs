@@ -144,7 +144,7 @@ pub(super) struct Launch {
 
 impl AcpSettings {
     /// Whether an agent can be made of the settings; returns the preset, if they name one.
-    pub fn check(&self) -> Result<Option<&'static Preset>, AcpSettingsError> {
+    pub(crate) fn check(&self) -> Result<Option<&'static Preset>, AcpSettingsError> {
         let known = match &self.preset {
             None if self.argv.is_empty() => return Err(AcpSettingsError::Nothing),
             None => None,
