@@ -146,7 +146,7 @@ fn answer(object: &mut Map<String, Value>) -> Result<Value, RpcError> {
     }
 }
 
-/// What the head of a line says that was too long to read.
+/// What the head of a line says that cannot be read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SkippedMessage {
     /// A request, which can be answered.
@@ -158,7 +158,7 @@ pub(super) enum SkippedMessage {
     },
     /// A notification, or a request whose id is not in the head.
     Notification {
-        /// The method that is called.
+        /// The method that is called; empty if it is not in the head.
         method: String,
         /// What the head has of its parameters.
         params: Value,
@@ -168,7 +168,7 @@ pub(super) enum SkippedMessage {
         /// The id of the request.
         id: u64,
     },
-    /// The head does not say.
+    /// The head does not say: it may be anything, also an answer.
     Unknown,
 }
 
@@ -177,26 +177,33 @@ impl SkippedMessage {
     pub(super) fn read(head: &[u8]) -> Option<Self> {
         head.trim_ascii_start()
             .starts_with(b"{")
-            .then(|| Self::read_object(head))
+            .then(|| Self::of(&read_head(head)))
     }
 
-    fn read_object(head: &[u8]) -> Self {
-        let head = read_head(head);
+    /// Reads a line up to where it stops being JSON; `None` if it is JSON, or does not call itself a message before that, such as stray
+    /// text.
+    pub(super) fn read_broken(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice::<Value>(line).err()?;
+        let head = read_head(&line[..line.len().min(HEAD_BYTES)]);
+        head.get("jsonrpc").map(|_| Self::of(&head))
+    }
+
+    fn of(head: &Value) -> Self {
         let id = head.get("id").filter(|id| id.is_number() || id.is_string());
-        let params = head.get("params").cloned().unwrap_or_default();
-        match (head.get("method"), id) {
-            (Some(Value::String(_)), Some(id)) => Self::Request {
+        let (method, params) = (head.get("method"), head.get("params"));
+        let is_answer = head.get("result").or(head.get("error")).is_some();
+        match id {
+            // An answer has neither.
+            Some(id) if method.or(params).is_some() => Self::Request {
                 id: id.clone(),
-                params,
+                params: params.cloned().unwrap_or_default(),
             },
-            (Some(Value::String(method)), None) => Self::Notification {
-                method: method.clone(),
-                params,
+            None if method.or(params).is_some() => Self::Notification {
+                method: method.and_then(Value::as_str).unwrap_or_default().to_owned(),
+                params: params.cloned().unwrap_or_default(),
             },
-            (None, Some(id)) if head.get("result").or(head.get("error")).is_some() => {
-                own_id(id).map_or(Self::Unknown, |id| Self::Answer { id })
-            }
-            _ => Self::Unknown,
+            Some(id) if is_answer => own_id(id).map_or(Self::Unknown, |id| Self::Answer { id }),
+            Some(_) | None => Self::Unknown,
         }
     }
 }
@@ -513,14 +520,48 @@ mod tests {
         ] {
             assert_eq!(read(answer), SkippedMessage::Answer { id: 12 }, "{answer}");
         }
+        for (request, params) in [
+            (r#"{"id":12,"params":{"a":"lo"#, json!({"a": null})),
+            (r#"{"id":12,"method":"cu"#, Value::Null),
+        ] {
+            let id = json!(12);
+            assert_eq!(read(request), SkippedMessage::Request { id, params }, "{request}");
+        }
+        assert_eq!(
+            read(r#"{"params":{"sessionId":"s","update":{"a":"lo"#),
+            SkippedMessage::Notification {
+                method: String::new(),
+                params: json!({"sessionId": "s", "update": {"a": null}}),
+            }
+        );
         for unknown in [
             r#"{"result":{"a":"lo"#,
             r#"{"result":1,"id":12"#,
-            r#"{"id":12,"params":{"a":"lo"#,
             r#"{"id":"theirs","result":"lo"#,
-            r#"{"id":12,"method":"cu"#,
         ] {
             assert_eq!(read(unknown), SkippedMessage::Unknown, "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_is_not_json_is_read_up_to_there() {
+        let read = |line: &str| SkippedMessage::read_broken(line.as_bytes());
+        assert_eq!(
+            read(r#"{"jsonrpc":"2.0","id":1,"result":{"size":NaN}}"#),
+            Some(SkippedMessage::Answer { id: 1 })
+        );
+        assert_eq!(
+            read(r#"{"jsonrpc":"2.0","result":"\ud83d","id":1}"#),
+            Some(SkippedMessage::Unknown)
+        );
+        for other in [
+            "",
+            "starting up...",
+            "{ jsonrpc: '2.0', id: 1 }",
+            r#"{"id":1,"result":"\ud83d"}"#,
+            r#"{"jsonrpc":"2.0","method":7}"#,
+        ] {
+            assert_eq!(read(other), None, "{other}");
         }
     }
 }

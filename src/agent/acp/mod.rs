@@ -229,7 +229,7 @@ impl AcpAgent {
         self.sessions().set_stopped(key, context.stopped);
         Some(match outcome.stop {
             StopCause::Overflow => TurnEnd::Failed(outcome::overflow(&self.launch)),
-            StopCause::Unread => TurnEnd::Failed(outcome::too_long(&self.launch)),
+            StopCause::Unread => TurnEnd::Failed(outcome::unread(&self.launch)),
             StopCause::None | StopCause::Requested => match end {
                 TurnEnd::Completed if outcome.has_lost_text => TurnEnd::Truncated(Truncation::Size),
                 end => end,
@@ -272,7 +272,7 @@ impl AcpAgent {
                 outcome::credentials(&error, &self.launch, &opened.lease.process.capabilities.sign_in)
             }
             PromptError::Reported(error) => outcome::reported(&error, &self.launch),
-            PromptError::TooLong => outcome::too_long(&self.launch),
+            PromptError::Unread => outcome::unread(&self.launch),
             PromptError::Exited => outcome::crashed(&opened.lease.process.exit_report().await, &self.launch),
         }
     }
@@ -325,7 +325,9 @@ impl AcpAgent {
             (Some(process), _) if !process.is_gone() => {
                 // No agent knows this method; all reject it immediately.
                 match timeout(REQUEST_TIMEOUT, process.peer().call("ping", &Value::Null)).await {
-                    Ok(Ok(_) | Err(CallError::Refused(_) | CallError::TooLong)) => AgentHealth::Ready,
+                    Ok(Ok(_) | Err(CallError::Refused(_) | CallError::Unread | CallError::MaybeUnread)) => {
+                        AgentHealth::Ready
+                    }
                     Ok(Err(CallError::Gone)) => exited_health(),
                     Err(_) => AgentHealth::Degraded(format!(
                         "the agent has not answered for {} s",
@@ -472,7 +474,8 @@ mod tests {
         done
     "#;
 
-    /// An agent that writes a line of more than 8 MiB when a prompt says `long`, and never answers `session/load`.
+    /// An agent that writes a line of more than 8 MiB when a prompt says `long`, and one that is not JSON when it says `broken`. It
+    /// never answers `session/load`, or in a line that does not say so if `LOADS` is `lost`.
     const LONG_WINDED: &str = r#"
         long() { printf '%s' "$1"; head -c 9000000 /dev/zero | tr '\0' x; printf '%s\n' "$2"; }
         update='{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'
@@ -481,9 +484,13 @@ mod tests {
             id=${id%%[,\}]*}
             answer='{"jsonrpc":"2.0","id":'"$id"',"result":'
             case $line in
-                *'"initialize"'*) echo "$answer"'{"protocolVersion":1,"agentCapabilities":{"loadSession":'"$LOADS"'}}}';;
+                *'"initialize"'*) echo "$answer"'{"protocolVersion":1,"agentCapabilities":{"loadSession":'"${LOADS%lost}"'}}}';;
                 *'"session/new"'*) echo "$answer"'{"sessionId":"s1"}}';;
-                *'"session/load"'*|*'"session/cancel"'*) ;;
+                *'"session/load"'*)
+                    case $LOADS in *lost) echo '{"jsonrpc":"2.0","result":NaN,"id":'"$id"'}';; esac;;
+                *'"session/cancel"'*) ;;
+                *'broken answer'*) echo "$answer"'{"stopReason":NaN}}';;
+                *'broken text'*) echo "$update"'\ud83d"}}}}'; echo "$answer"'{"stopReason":"end_turn"}}';;
                 *'long answer'*) long "$answer"'{"stopReason":"' '"}}';;
                 *'long junk'*) long "" ""; echo "$answer"'{"stopReason":"end_turn"}}';;
                 *'long text'*) long "$update" '"}}}}'; echo "$answer"'{"stopReason":"end_turn"}}';;
@@ -510,18 +517,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_with_a_line_that_is_too_long_ends_and_is_not_complete() {
+    async fn a_turn_with_a_line_that_cannot_be_read_ends_and_is_not_complete() {
         let agent = long_winded("false", 60);
-        let cut = TurnEnd::Truncated(Truncation::Size);
-        assert_eq!(turn(&agent, "long text").await, cut);
+        for text in ["long text", "broken text"] {
+            assert_eq!(
+                turn(&agent, text).await,
+                TurnEnd::Truncated(Truncation::Size),
+                "{text}"
+            );
+        }
         assert_eq!(turn(&agent, "long question").await, TurnEnd::Completed);
-        let end = turn(&agent, "long answer").await;
-        assert!(
-            matches!(&end, TurnEnd::Failed(failure) if failure.public_text.contains("too large")),
-            "{end:?}"
-        );
+        for text in ["long answer", "broken answer"] {
+            assert_unread(&turn(&agent, text).await);
+        }
         assert_eq!(turn(&agent, "long junk").await, TurnEnd::Completed);
         assert_eq!(turn(&agent, "hello").await, TurnEnd::Completed);
+    }
+
+    fn assert_unread(end: &TurnEnd) {
+        assert!(
+            matches!(end, TurnEnd::Failed(failure) if failure.public_text.contains("cannot be read")),
+            "{end:?}"
+        );
     }
 
     #[tokio::test]
@@ -533,7 +550,21 @@ mod tests {
             "{end:?}"
         );
         assert_eq!(notices, [""; 0]);
+        begins_anew(&agent).await;
+    }
+
+    #[tokio::test]
+    async fn a_session_whose_loading_may_have_been_answered_unreadably_fails_at_once_and_the_second_time_begins_anew()
+     {
+        let agent = long_winded("truelost", 3600);
         let (end, notices) = continued_turn(&agent).await;
+        assert_unread(&end);
+        assert_eq!(notices, [""; 0]);
+        begins_anew(&agent).await;
+    }
+
+    async fn begins_anew(agent: &AcpAgent) {
+        let (end, notices) = continued_turn(agent).await;
         assert_eq!(end, TurnEnd::Completed);
         assert_eq!(
             notices,
@@ -564,7 +595,8 @@ mod tests {
             notices
         });
         let started = Turn::alone(TurnInput::default(), events, CancellationToken::new());
-        let end = agent.run(started).await;
+        let end = timeout(Duration::from_secs(60), agent.run(started)).await;
+        let end = end.expect("it ends");
         (end, listening.await.unwrap())
     }
 

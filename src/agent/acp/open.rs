@@ -123,7 +123,7 @@ impl AcpAgent {
                 }
                 Err(error) => {
                     // It is asked once more, with the next turn.
-                    let is_slow = matches!(error, SessionError::TimedOut(_));
+                    let is_slow = matches!(error, SessionError::TimedOut(_) | SessionError::MaybeUnread);
                     self.sessions().set_slow(&turn.session, is_slow);
                     return Err(error);
                 }
@@ -296,7 +296,8 @@ impl AcpAgent {
                 Err(SessionError::TimedOut(limit))
             }
             Ok(Err(CallError::Refused(error))) => Err(SessionError::Refused(error)),
-            Ok(Err(CallError::TooLong)) => Err(SessionError::TooLong),
+            Ok(Err(CallError::Unread)) => Err(SessionError::Unread),
+            Ok(Err(CallError::MaybeUnread)) => Err(SessionError::MaybeUnread),
             Ok(Err(CallError::Gone)) => Err(SessionError::Ended(process.exit_report().await)),
             Ok(Ok(answer)) => Ok(answer),
         }

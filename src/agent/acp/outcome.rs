@@ -61,8 +61,8 @@ pub(super) enum PromptError {
     SignIn(RpcError),
     /// The agent reported an error.
     Reported(RpcError),
-    /// The response was too long to read.
-    TooLong,
+    /// The response cannot be read.
+    Unread,
     /// The agent has ended.
     Exited,
 }
@@ -75,11 +75,11 @@ pub(super) fn evaluate(answer: &Result<Value, CallError>, context: PromptContext
         Err(CallError::Refused(_)) if context.stopped => {
             PromptOutcome::Ended(confirmed, SessionEffect::Tainted)
         }
-        Ok(_) | Err(CallError::Gone | CallError::TooLong) if context.stopped => {
+        Ok(_) | Err(CallError::Gone | CallError::Unread | CallError::MaybeUnread) if context.stopped => {
             PromptOutcome::Ended(confirmed, SessionEffect::Usable)
         }
         Err(CallError::Gone) => PromptOutcome::Failed(PromptError::Exited),
-        Err(CallError::TooLong) => PromptOutcome::Failed(PromptError::TooLong),
+        Err(CallError::Unread | CallError::MaybeUnread) => PromptOutcome::Failed(PromptError::Unread),
         Err(CallError::Refused(error)) => match error.code {
             AUTH_REQUIRED => PromptOutcome::Failed(PromptError::SignIn(error.clone())),
             CANCELLED => PromptOutcome::Ended(confirmed, SessionEffect::Usable),
@@ -114,8 +114,10 @@ pub(super) enum SessionError {
     Refused(RpcError),
     /// The agent has ended.
     Ended(ExitReport),
-    /// The response was too long to read.
-    TooLong,
+    /// The response cannot be read.
+    Unread,
+    /// A line that cannot be read may have been the response.
+    MaybeUnread,
     /// The agent timed out.
     TimedOut(Duration),
     /// The response is invalid.
@@ -130,8 +132,8 @@ impl SessionError {
     pub(super) fn is_lost_session(&self, was_slow: bool) -> bool {
         match self {
             Self::Refused(error) => error.code != AUTH_REQUIRED,
-            Self::TooLong => true,
-            Self::TimedOut(_) => was_slow,
+            Self::Unread => true,
+            Self::TimedOut(_) | Self::MaybeUnread => was_slow,
             Self::Start(_) | Self::Ended(_) | Self::InvalidResponse(_) | Self::Configuration(_) => false,
         }
     }
@@ -149,7 +151,8 @@ impl SessionError {
                 format!("The agent could not start the conversation. {TELL_OPERATOR}"),
                 format!("{name} refused to open a session: {error}"),
             ),
-            Self::TooLong => too_long(launch),
+            Self::Unread => unread(launch),
+            Self::MaybeUnread => unread(launch).retryable(),
             Self::Ended(exit_report) => crashed(&exit_report, launch).retryable(),
             Self::TimedOut(limit) => Failure::new(
                 FailureClass::Timeout,
@@ -220,12 +223,15 @@ pub(super) fn overflow(launch: &Launch) -> Failure {
     )
 }
 
-/// The failure of a turn for which the agent wrote something that is too long to read.
-pub(super) fn too_long(launch: &Launch) -> Failure {
+/// The failure of a turn for which the agent wrote something that cannot be read.
+pub(super) fn unread(launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Protocol,
-        format!("The agent sent something too large. {TELL_OPERATOR}"),
-        format!("{} wrote a line that is too long", launch.name()),
+        format!("The agent sent something that cannot be read. {TELL_OPERATOR}"),
+        format!(
+            "{} wrote a line that is too long or not valid JSON",
+            launch.name()
+        ),
     )
 }
 
@@ -238,10 +244,10 @@ fn start_failure(error: &StartError, launch: &Launch, sign_in: &[String]) -> Fai
     let passing = match error {
         StartError::Spawn(error) => error.is_transient(),
         StartError::TimedOut(_) | StartError::Ended(_) | StartError::BackingOff { .. } => true,
-        StartError::Version(_) | StartError::Refused(_) | StartError::TooLong | StartError::Closed => false,
+        StartError::Version(_) | StartError::Refused(_) | StartError::Unread | StartError::Closed => false,
     };
     let class = match error {
-        StartError::Version(_) | StartError::TooLong => FailureClass::Protocol,
+        StartError::Version(_) | StartError::Unread => FailureClass::Protocol,
         StartError::TimedOut(_) => FailureClass::Timeout,
         StartError::Spawn(_)
         | StartError::Refused(_)
@@ -298,7 +304,9 @@ mod tests {
             (SessionError::Refused(error(AUTH_REQUIRED)), true, false),
             (SessionError::TimedOut(second), false, false),
             (SessionError::TimedOut(second), true, true),
-            (SessionError::TooLong, false, true),
+            (SessionError::Unread, false, true),
+            (SessionError::MaybeUnread, false, false),
+            (SessionError::MaybeUnread, true, true),
             (
                 SessionError::Start(std::sync::Arc::new(StartError::TimedOut(second))),
                 true,

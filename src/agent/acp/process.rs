@@ -66,9 +66,9 @@ pub(super) enum StartError {
     /// The agent rejected the handshake.
     #[error("the agent rejected the handshake: {0}")]
     Refused(RpcError),
-    /// The answer to the handshake was too long to read.
-    #[error("the agent's answer to the handshake is longer than a line may be")]
-    TooLong,
+    /// The answer to the handshake, or what may have been it, cannot be read.
+    #[error("the agent's answer to the handshake is too long to read or not valid JSON")]
+    Unread,
     /// The agent exited during the handshake.
     #[error("the agent exited during the handshake: {0}")]
     Ended(ExitReport),
@@ -153,7 +153,7 @@ impl Process {
         let answer = match timeout(launch.start_timeout, greeted).await {
             Err(_) => return Err(StartError::TimedOut(launch.start_timeout)),
             Ok(Err(CallError::Refused(error))) => return Err(StartError::Refused(error)),
-            Ok(Err(CallError::TooLong)) => return Err(StartError::TooLong),
+            Ok(Err(CallError::Unread | CallError::MaybeUnread)) => return Err(StartError::Unread),
             Ok(Err(CallError::Gone)) => return Err(StartError::Ended(process.exit_report().await)),
             Ok(Ok(answer)) => answer,
         };

@@ -51,7 +51,7 @@ pub(super) struct PromptResult {
     pub(super) responded: bool,
     /// Whether and why the agent was stopped.
     pub(super) stop: StopCause,
-    /// Whether some of the answer was too long to read.
+    /// Whether some of the answer could not be read.
     pub(super) has_lost_text: bool,
 }
 
@@ -64,7 +64,7 @@ pub(super) enum StopCause {
     Requested,
     /// The queue of the turn overflowed.
     Overflow,
-    /// Something was too long to read that may have been for the turn.
+    /// Something could not be read that may have been for the turn.
     Unread,
 }
 

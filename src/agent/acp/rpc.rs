@@ -4,9 +4,10 @@
 //! [`MessageHandler`], which must not block either. Every waiter is settled when the connection ends, however it
 //! ends. It is independent of the protocol above.
 //!
-//! Bounds: a line longer than [`RpcLimits::line`] is skipped with a warning. If its head says what it is, a request is answered
-//! with an error and an answer fails its request; the handler hears of all that are messages. Lines that wait to be written are at most
-//! [`RpcLimits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
+//! Bounds: a line longer than [`RpcLimits::line`] is skipped with a warning, and so is a message that is not valid JSON. If its head
+//! says what it is, a request is answered with an error and an answer fails its request; if not, it may have been the answer to any
+//! [`RpcPeer::call`] that waits, and fails them all. The handler hears of all that are messages. Lines that wait to be written are at
+//! most [`RpcLimits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
 //! not read.
 
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use std::task::{Context, Poll};
 
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -46,7 +47,7 @@ pub(super) trait MessageHandler: Send + Sync + 'static {
     fn notified(&self, method: &str, params: Value);
     /// Handles a request; `None` when it is answered later through [`RpcPeer::answer`].
     fn requested(&self, id: Value, method: &str, params: Value) -> Option<Result<Value, RpcError>>;
-    /// Handles a message that was too long to read.
+    /// Handles a message that cannot be read.
     fn skipped(&self, message: &SkippedMessage);
 }
 
@@ -56,9 +57,12 @@ pub(super) enum CallError {
     /// An error response.
     #[error(transparent)]
     Refused(#[from] RpcError),
-    /// The response was too long to read.
-    #[error("the answer is longer than a line may be")]
-    TooLong,
+    /// The response cannot be read.
+    #[error("the answer is too long to read or not valid JSON")]
+    Unread,
+    /// A line that cannot be read may have been the response.
+    #[error("a line that may have been the answer is too long to read or not valid JSON")]
+    MaybeUnread,
     /// The connection has ended, or the other side reads nothing any more.
     #[error("the connection to the agent has ended")]
     Gone,
@@ -77,6 +81,8 @@ pub(super) struct RpcConnection {
 pub(super) struct RpcPeer {
     outgoing: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<PendingRequests>>,
+    /// Notified of each line that cannot be read and may have been any answer.
+    unread: Arc<Notify>,
     ended: CancellationToken,
 }
 
@@ -104,6 +110,7 @@ impl RpcConnection {
         let peer = RpcPeer {
             outgoing,
             waiting: Arc::default(),
+            unread: Arc::default(),
             ended: CancellationToken::new(),
         };
         let reading = read(agent.to_owned(), reader, limits.line, peer.clone(), handler);
@@ -128,12 +135,20 @@ impl Drop for RpcConnection {
 }
 
 impl RpcPeer {
-    /// Sends a request and waits for the response.
+    /// Sends a request and waits for the response, or for a line that may have been it.
     pub(super) async fn call(&self, method: &str, params: &Value) -> Result<Value, CallError> {
-        self.start_call(method, params).await?.await
+        // It notices lines from here on.
+        let unread = self.unread.notified();
+        let answered = self.start_call(method, params).await?;
+        tokio::select! {
+            biased;
+            answer = answered => answer,
+            () = unread => Err(CallError::MaybeUnread),
+        }
     }
 
-    /// Sends a request; the returned future waits for the response.
+    /// Sends a request; the returned future waits for the response. What cannot be read ends the wait only if it says that it is the
+    /// response: the [`MessageHandler`] hears of the rest.
     pub(super) async fn start_call(&self, method: &str, params: &Value) -> Result<PendingRequest, CallError> {
         let place = self.outgoing.reserve().await.map_err(|_| CallError::Gone)?;
         let (settle, settled) = oneshot::channel();
@@ -256,8 +271,17 @@ async fn read<R: AsyncRead + Unpin>(
             // Dropped only when the connection ends.
             line = lines.next() => line,
         };
-        let line = match line {
-            Ok(Some(AgentLine::Whole(line))) => line,
+        match line {
+            Ok(Some(AgentLine::Whole(line))) => match RpcMessage::read(line) {
+                Some(message) => handle(message, &peer, &*handler),
+                None => match SkippedMessage::read_broken(line) {
+                    Some(message) => {
+                        tracing::warn!(agent, what = %message, "the agent wrote a message that is not valid JSON; it was skipped");
+                        skip(&message, "it is not valid JSON", &peer, &*handler);
+                    }
+                    None => invalid += 1,
+                },
+            },
             Ok(Some(AgentLine::TooLong { head, size })) => {
                 let message = SkippedMessage::read(head);
                 tracing::warn!(
@@ -268,21 +292,11 @@ async fn read<R: AsyncRead + Unpin>(
                     "the agent wrote a line that is too long; it was skipped"
                 );
                 if let Some(message) = &message {
-                    skip(message, longest, &peer, &*handler);
+                    let why = format!("it is too long: a line may have {longest} bytes");
+                    skip(message, &why, &peer, &*handler);
                 }
-                continue;
             }
             Ok(None) | Err(_) => break,
-        };
-        match RpcMessage::read(line) {
-            Some(RpcMessage::Answer { id, answer }) => peer.settle(id, answer.map_err(CallError::Refused)),
-            Some(RpcMessage::Request { id, method, params }) => {
-                if let Some(answer) = handler.requested(id.clone(), &method, params) {
-                    let _ = peer.answer(&id, answer);
-                }
-            }
-            Some(RpcMessage::Notification { method, params }) => handler.notified(&method, params),
-            None => invalid += 1,
         }
     }
     if invalid > 0 {
@@ -291,20 +305,32 @@ async fn read<R: AsyncRead + Unpin>(
     peer.end();
 }
 
-/// Nobody waits for what was too long to read.
-fn skip(message: &SkippedMessage, longest: usize, peer: &RpcPeer, handler: &dyn MessageHandler) {
+fn handle(message: RpcMessage, peer: &RpcPeer, handler: &dyn MessageHandler) {
+    match message {
+        RpcMessage::Answer { id, answer } => peer.settle(id, answer.map_err(CallError::Refused)),
+        RpcMessage::Request { id, method, params } => {
+            if let Some(answer) = handler.requested(id.clone(), &method, params) {
+                let _ = peer.answer(&id, answer);
+            }
+        }
+        RpcMessage::Notification { method, params } => handler.notified(&method, params),
+    }
+}
+
+/// Nobody waits for what cannot be read.
+fn skip(message: &SkippedMessage, why: &str, peer: &RpcPeer, handler: &dyn MessageHandler) {
     handler.skipped(message);
     match message {
-        SkippedMessage::Answer { id } => peer.settle(*id, Err(CallError::TooLong)),
+        SkippedMessage::Answer { id } => peer.settle(*id, Err(CallError::Unread)),
         SkippedMessage::Request { id, .. } => {
-            let message = format!("the request is too long: a line may have {longest} bytes");
             let error = RpcError {
                 code: INVALID_REQUEST,
-                message,
+                message: format!("the request cannot be read: {why}"),
             };
             let _ = peer.answer(id, Err(error));
         }
-        SkippedMessage::Notification { .. } | SkippedMessage::Unknown => {}
+        SkippedMessage::Notification { .. } => {}
+        SkippedMessage::Unknown => peer.unread.notify_waiters(),
     }
 }
 
@@ -451,7 +477,7 @@ mod tests {
             other.write(&format!("{begin}{long}\"}}\n")).await;
         }
         other.write("{\"id\":2,\"result\":2}\n").await;
-        assert_eq!(timeout(SOON, first).await.unwrap(), Err(CallError::TooLong));
+        assert_eq!(timeout(SOON, first).await.unwrap(), Err(CallError::Unread));
         assert_eq!(timeout(SOON, second).await.unwrap(), Ok(json!(2)));
         let refused = other.line().await;
         assert_eq!(
@@ -464,9 +490,51 @@ mod tests {
                 "skipped an answer",
                 "skipped a request",
                 "skipped a notification",
-                "skipped unknown"
+                "skipped a notification"
             ]
         );
+    }
+
+    #[tokio::test]
+    async fn a_call_does_not_wait_on_after_a_line_that_may_have_been_its_answer() {
+        let long = format!(r#"{{"result":"{}"}}"#, "x".repeat(5000));
+        let limits = RpcLimits {
+            line: 4000,
+            ..RpcLimits::default()
+        };
+        for (line, error) in [
+            (long.as_str(), Some(CallError::MaybeUnread)),
+            (
+                r#"{"jsonrpc":"2.0","result":"\ud83d","id":1}"#,
+                Some(CallError::MaybeUnread),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"result":"\ud83d"}"#,
+                Some(CallError::Unread),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"session/update","params":NaN}"#,
+                None,
+            ),
+            ("{ answers: NaN }", None),
+        ] {
+            let (connection, mut other, _) = connect(limits);
+            let peer = connection.peer().clone();
+            let call = tokio::spawn(async move { peer.call("session/new", &Value::Null).await });
+            other.line().await;
+            // Its caller hears of the line otherwise.
+            let prompt = connection.peer().start_call("session/prompt", &Value::Null);
+            let prompt = prompt.await.unwrap();
+            other.line().await;
+            other.write(&format!("{line}\n")).await;
+            if error.is_none() {
+                other.write("{\"id\":1,\"result\":1}\n").await;
+            }
+            let answer = timeout(SOON, call).await.unwrap().unwrap();
+            assert_eq!(answer, error.map_or(Ok(json!(1)), Err), "{line}");
+            other.write("{\"id\":2,\"result\":2}\n").await;
+            assert_eq!(timeout(SOON, prompt).await.unwrap(), Ok(json!(2)), "{line}");
+        }
     }
 
     #[tokio::test]

@@ -48,11 +48,11 @@ pub(super) struct TurnQueue {
     waiting: Mutex<QueuedItems>,
     arrived: Notify,
     overflow: CancellationToken,
-    /// Cancelled when something was too long to read that may have been for the turn.
+    /// Cancelled when something could not be read that may have been for the turn.
     unread: CancellationToken,
 }
 
-/// What was too long to read.
+/// What could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Lost {
     /// Everything was read.
@@ -100,7 +100,7 @@ impl TurnQueue {
         }
     }
 
-    /// What of the turn was too long to read.
+    /// What of the turn could not be read.
     pub(super) fn lost(&self) -> Lost {
         self.waiting().lost
     }
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_read_is_noted_in_the_turns_that_it_may_be_for() {
+    fn what_cannot_be_read_is_noted_in_the_turns_that_it_may_be_for() {
         let update = |session: Value, kind: &str| SkippedMessage::Notification {
             method: "session/update".to_owned(),
             params: json!({"sessionId": session, "update": {"sessionUpdate": kind}}),
