@@ -103,12 +103,24 @@ pub(super) struct EphemeralOp {
 pub(super) enum OpOwner {
     /// The task of a turn.
     Turn(TurnId, OutcomeSender),
-    /// The question that it shows. It keeps its place while there is no connection.
+    /// The question that it shows.
     Question(QuestionId, PromptId),
-    /// The message with this key, which starts the thread. It keeps its place as well.
+    /// The message with this key, which starts the thread.
     GroupThread(Arc<str>),
+    /// A turn that ended with an earlier process: it puts away what that has shown.
+    LeftTurn,
     /// Nobody.
     Nobody,
+}
+
+impl OpOwner {
+    /// Whether an op keeps its place while there is no connection.
+    pub(super) fn keeps_place(&self) -> bool {
+        match self {
+            Self::Question(..) | Self::GroupThread(_) | Self::LeftTurn => true,
+            Self::Turn(..) | Self::Nobody => false,
+        }
+    }
 }
 
 /// The part of an op that the journal keeps.

@@ -134,7 +134,12 @@ impl EventLoop {
         self.outbox.hold_uncommitted(OpsCommit::Token(token), ops, None);
     }
 
+    /// The last indicators of a turn.
     pub fn send_indicators(&mut self, chat: &ChatId, actions: &[Action]) {
+        self.queue_indicators(chat, actions, || OpOwner::Nobody);
+    }
+
+    pub fn queue_indicators(&mut self, chat: &ChatId, actions: &[Action], owner: impl Fn() -> OpOwner) {
         let adapter = self.adapters.get(&chat.platform);
         let lane: Arc<str> = chat.key().into();
         for action in actions {
@@ -143,7 +148,7 @@ impl EventLoop {
                 body: OpBody::new(&adapter, Arc::clone(&lane), action),
                 priority: Priority::Indicator,
                 timeout: Some(FINAL_INDICATOR_TIMEOUT),
-                owner: OpOwner::Nobody,
+                owner: owner(),
             };
             self.outbox.queue_in_order(op, self.link.is_live());
         }

@@ -11,7 +11,7 @@ use crate::relay::effects::{
     AboutTurn, Accepting, AgentWaiter, OwnMessage, Place, QuietWaiter, SelectedAgent, Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
-use crate::relay::ops::{DurableOps, OpGroup};
+use crate::relay::ops::{DurableOps, OpGroup, OpOwner};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::{Chats, KnownChat};
@@ -510,14 +510,14 @@ impl EventLoop {
     }
 
     /// Puts away what turns of an earlier process have shown of their running, once there is a connection and it is known what the
-    /// platforms can do.
+    /// platforms can do. From there on the outbox keeps it, also when the connection ends before it is answered.
     pub fn put_away_left(&mut self) {
         if !self.link.is_live() {
             return;
         }
         for (chat, facts) in self.turns.take_left_shown() {
             let actions = self.adapters.get(&chat.platform).left_indicators(&chat, &facts);
-            self.send_indicators(&chat, &actions);
+            self.queue_indicators(&chat, &actions, || OpOwner::LeftTurn);
         }
     }
 

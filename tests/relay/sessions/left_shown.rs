@@ -1,12 +1,13 @@
 //! What a killed relay leaves shown of a running turn: the next start puts it away.
 
-use crate::support::memory_relay::{Running, event, start_on};
+use crate::support::memory_relay::{Running, event, start_answering};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 use hermes_relay::access::Mode;
 use hermes_relay::agent::{AgentInfo, TurnEnd};
-use hermes_relay::relay::Record;
+use hermes_relay::relay::{Record, ReplyMode};
 use hermes_relay::wire::CapabilityDescriptor;
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -35,12 +36,22 @@ fn agent(first: &'static str, repeatable: bool) -> ScriptedAgent {
 }
 
 async fn start(dir: &Path, agent: &ScriptedAgent, platform: &str, ops: &[&str], mode: Mode) -> Running {
+    start_with_answers(dir, agent, platform, ops, (mode, ReplyMode::Apply)).await
+}
+
+async fn start_with_answers(
+    dir: &Path,
+    agent: &ScriptedAgent,
+    platform: &str,
+    ops: &[&str],
+    (mode, answers): (Mode, ReplyMode),
+) -> Running {
     let platform = CapabilityDescriptor {
         supports_draft_streaming: ops.contains(&"draft"),
         supported_ops: ops.iter().map(|op| (*op).to_owned()).collect(),
         ..CapabilityDescriptor::placeholder(platform)
     };
-    start_on(dir, agent.clone(), &platform, |settings| {
+    start_answering(dir, agent.clone(), &platform, answers, |settings| {
         settings.streaming.interval_ms = 10;
         settings.streaming.typing_after_ms = 0;
         settings.sessions.interrupted_notice = Some(NOTICE.to_owned());
@@ -96,6 +107,38 @@ async fn the_reaction_of_a_turn_that_a_kill_ended_is_removed() {
             });
         assert_eq!(left, 0, "{:?}", reactions(&seen));
     }
+}
+
+#[tokio::test]
+async fn the_reaction_of_a_turn_that_a_kill_ended_is_removed_although_the_connection_ends_before_that_is_confirmed()
+ {
+    const OPS: [&str; 2] = ["send", "react"];
+    let dir = tempfile::tempdir().unwrap();
+    let agent = agent("", false);
+    let relay = start(dir.path(), &agent, "discord", &OPS, Mode::default()).await;
+    relay.deliver("a", "1", "write").await;
+    relay.seen("a reaction", |seen| !seen.ops.is_empty()).await;
+    relay.crash().await;
+    let answers = (Mode::default(), ReplyMode::Hold);
+    let relay = start_with_answers(dir.path(), &agent, "discord", &OPS, answers).await;
+    for sent in 1..=2 {
+        relay
+            .seen("the reaction is removed", |seen| reactions(seen).len() == sent)
+            .await;
+        relay.connector.drop_connection();
+        relay.seen("no connection", |seen| !seen.connected).await;
+        relay.connector.restore();
+    }
+    let seen = relay
+        .seen("the reaction is removed", |seen| reactions(seen).len() == 3)
+        .await;
+    assert_eq!(reactions(&seen), vec![(true, "\u{1f440}".to_owned()); 3]);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    let last = seen.ops.iter().rfind(|op| op.kind() == Some("react")).unwrap();
+    assert!(relay.connector.answer(last.id, &json!({ "success": true })));
+    assert_eq!(relay.replies("a", 1).await, [NOTICE]);
+    let seen = relay.stop().await;
+    assert_eq!(reactions(&seen).len(), 3, "it is confirmed");
 }
 
 #[tokio::test]

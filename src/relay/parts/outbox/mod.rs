@@ -161,7 +161,11 @@ enum OpPhase {
 #[derive(Debug)]
 enum OpKind {
     Durable(OpSeq, Box<DurableOp>),
-    Ephemeral { op: Box<EphemeralOp>, deferrals: u32 },
+    Ephemeral {
+        op: Box<EphemeralOp>,
+        /// Times that it was put off, or lost with its connection.
+        deferrals: u32,
+    },
 }
 
 impl OpKind {
@@ -213,11 +217,11 @@ impl Outbox {
         self.ops.values().any(|queued| waits(&queued.kind))
     }
 
-    /// Whether indicators of ended turns wait or are in flight.
+    /// Whether the last indicators of turns wait or are in flight.
     pub fn has_final_indicators(&self) -> bool {
         self.ops.values().any(|queued| match &queued.kind {
             OpKind::Ephemeral { op, .. } => {
-                op.priority == Priority::Indicator && matches!(op.owner, OpOwner::Nobody)
+                op.priority == Priority::Indicator && matches!(op.owner, OpOwner::Nobody | OpOwner::LeftTurn)
             }
             OpKind::Durable(..) => false,
         })
@@ -280,17 +284,17 @@ impl Outbox {
 
     /// Queues an ephemeral op: text in its chat's order, an indicator immediately or not at all.
     pub fn queue(&mut self, op: EphemeralOp, live: bool, now: Duration, effects: &mut Effects) {
-        match (&op.owner, op.priority) {
-            (OpOwner::Question(..) | OpOwner::GroupThread(_), _) => self.push(op),
-            (OpOwner::Turn(..) | OpOwner::Nobody, _) if !live => report(op, OpOutcome::NotSent),
-            (_, Priority::Activity | Priority::Indicator) => self.send_indicator(op, now, effects),
-            (_, Priority::Text) => self.push(op),
+        match op.priority {
+            _ if op.owner.keeps_place() => self.push(op),
+            _ if !live => report(op, OpOutcome::NotSent),
+            Priority::Activity | Priority::Indicator => self.send_indicator(op, now, effects),
+            Priority::Text => self.push(op),
         }
     }
 
     /// Queues an ephemeral op in its chat's order, whatever its priority.
     pub fn queue_in_order(&mut self, op: EphemeralOp, live: bool) {
-        if live {
+        if live || op.owner.keeps_place() {
             self.push(op);
         } else {
             report(op, OpOutcome::NotSent);
@@ -432,11 +436,9 @@ impl Outbox {
         self.lanes.retry_all();
     }
 
-    /// The link is down: ephemeral ops that have not gone out are dropped, but for questions and threads.
+    /// The link is down: ephemeral ops that have not gone out are dropped, but for those that keep their place.
     pub fn disconnected(&mut self) {
-        self.drop_waiting(&OpOutcome::NotSent, |op| {
-            !matches!(op.owner, OpOwner::Question(..) | OpOwner::GroupThread(_))
-        });
+        self.drop_waiting(&OpOutcome::NotSent, |op| !op.owner.keeps_place());
     }
 
     /// Holds the first op of a lane, and with it the lane; once, however often that is asked for.

@@ -22,6 +22,8 @@ const FIRST_REFUSAL_DELAY: Duration = Duration::from_secs(1);
 const MAX_DEFERRALS: u32 = 400;
 /// Times that an op which shows a question waits for a rate limit.
 const MAX_QUESTION_DEFERRALS: u32 = 5;
+/// How often an op that puts away what a turn has left is sent again because the connection ended before an answer.
+const MAX_LOST: u32 = 3;
 /// The first wait when the platform does not name one; it doubles from there.
 const FIRST_DEFERRAL: Duration = Duration::from_secs(1);
 /// How long to wait before retrying what the link would not take.
@@ -288,22 +290,25 @@ impl Outbox {
         };
         let lane = Arc::clone(&op.body.lane);
         let rate_limit = rate_limit_of(&result);
-        if let OpOwner::Question(..) | OpOwner::GroupThread(_) = op.owner {
-            if let SendResult::NotSent(reason) = &result
-                && *reason != NotSent::Closing
-            {
-                return self.put_back(id, live, now);
-            }
-            // A message does not wait for that.
-            let may_wait = matches!(op.owner, OpOwner::Question(..));
-            if let Some(retry_after) = rate_limit
-                && may_wait
-                && *deferrals < MAX_QUESTION_DEFERRALS
-            {
-                *deferrals += 1;
-                self.counters.rate_limited += 1;
-                return self.defer(id, retry_after, now, effects);
-            }
+        if op.owner.keeps_place()
+            && let SendResult::NotSent(reason) = &result
+            && *reason != NotSent::Closing
+        {
+            return self.put_back(id, live, now);
+        }
+        // Twice does no harm, unlike a question that is asked twice.
+        if matches!((&op.owner, &result), (OpOwner::LeftTurn, SendResult::Lost)) && *deferrals < MAX_LOST {
+            *deferrals += 1;
+            return self.put_back(id, live, now);
+        }
+        // A message does not wait for that.
+        if let Some(retry_after) = rate_limit
+            && matches!(op.owner, OpOwner::Question(..))
+            && *deferrals < MAX_QUESTION_DEFERRALS
+        {
+            *deferrals += 1;
+            self.counters.rate_limited += 1;
+            return self.defer(id, retry_after, now, effects);
         }
         self.lanes.complete(id);
         let Some(QueuedOp {
@@ -331,7 +336,7 @@ impl Outbox {
                 return effects.push(Effect::GroupThread(key, thread_of(&result).map(str::to_owned)));
             }
             OpOwner::Turn(turn, _) => Some(turn),
-            OpOwner::Nobody => None,
+            OpOwner::LeftTurn | OpOwner::Nobody => None,
         };
         let outcome = outcome_of(result, limited_until.map(|until| until.saturating_sub(now)));
         let applied = matches!(outcome, OpOutcome::Applied { .. });

@@ -391,10 +391,11 @@ fn a_question_waits_for_a_rate_limit_a_few_times_and_a_thread_never() {
 }
 
 #[test]
-fn what_could_not_be_sent_keeps_its_place_for_a_question_and_is_over_for_others() {
+fn what_could_not_be_sent_keeps_its_place_for_some_and_is_over_for_others() {
     for (owner, is_kept) in [
         (question(), true),
         (OpOwner::GroupThread("k".into()), true),
+        (OpOwner::LeftTurn, true),
         (OpOwner::Nobody, false),
     ] {
         let mut world = World::new(ResendUnknown::Answers);
@@ -410,6 +411,28 @@ fn what_could_not_be_sent_keeps_its_place_for_a_question_and_is_over_for_others(
         world.result(id, SendResult::NotSent(NotSent::Closing));
         assert_eq!(world.outbox.ephemeral(), 0, "nothing waits at the end");
     }
+}
+
+#[test]
+fn what_puts_away_what_a_turn_has_left_is_sent_on_a_few_connections_until_it_is_answered() {
+    let sent = |owner: OpOwner| {
+        let mut world = World::new(ResendUnknown::Answers);
+        ephemeral(&mut world, Priority::Indicator, owner, "gone");
+        let (mut sent, mut seen) = (0, world.advance());
+        while let Some((id, _)) = seen.sent.pop() {
+            sent += 1;
+            seen = world.cut(id);
+        }
+        (sent, world.outbox.outstanding())
+    };
+    assert_eq!(sent(OpOwner::LeftTurn), (4, 0));
+    assert_eq!(sent(OpOwner::Nobody), (1, 0));
+    let mut world = World::new(ResendUnknown::Answers);
+    let id = ephemeral(&mut world, Priority::Indicator, OpOwner::LeftTurn, "gone");
+    assert_eq!(world.advance().texts(), ["gone"]);
+    assert_eq!(world.cut(id).texts(), ["gone"]);
+    world.refuse(id);
+    assert_eq!(world.outbox.outstanding(), 0, "a refusal is an answer");
 }
 
 #[test]
