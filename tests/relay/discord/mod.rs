@@ -11,7 +11,7 @@ use crate::support::discord::{CHANNEL, DIRECT, FakeDiscord, TOKEN};
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
 use crate::support::wait::eventually;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 const CONNECTED: &str = "connected to Discord";
 
@@ -33,6 +33,12 @@ async fn started(setup: &Setup) -> RelayProcess {
     let relay = setup.start();
     relay.wait_for_log(CONNECTED).await;
     relay
+}
+
+/// What the relay has stored of its session.
+fn stored(setup: &Setup) -> Value {
+    let bytes = std::fs::read(setup.state_dir().join("discord-session")).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 async fn answered(fake: &FakeDiscord, text: &str) {
@@ -124,6 +130,49 @@ async fn what_was_missed_is_fetched_when_the_session_is_lost() {
     answered(&fake, "echo: two").await;
     relay.stop().await;
     assert_eq!(fake.answers(), ["echo: one", "echo: two"]);
+}
+
+#[tokio::test]
+async fn what_was_missed_in_two_outages_in_a_row_is_answered_once_and_in_order_although_a_fetch_fails() {
+    for is_killed in [false, true] {
+        let fake = FakeDiscord::start().await;
+        let setup = setup(&fake);
+        let mut relay = started(&setup).await;
+        fake.say_in(CHANNEL, "<@1> one");
+        answered(&fake, "echo: one").await;
+        fake.fail_reads(1);
+        fake.forget_session();
+        fake.say_unseen(CHANNEL, "<@1> two");
+        fake.cut();
+        relay.wait_for_log("cannot be fetched now; trying again").await;
+        // It is not for the bot, and newer than what is still to be fetched.
+        let noise = fake.say_in(CHANNEL, "noise");
+        eventually("the noise is read", async || {
+            stored(&setup)["chats"][CHANNEL] == noise
+        })
+        .await;
+        fake.forget_session();
+        fake.say_unseen(CHANNEL, "<@1> three");
+        if is_killed {
+            relay.kill().await;
+        } else {
+            fake.cut();
+        }
+        eventually("the second outage", async || {
+            !fake.is_connected() || fake.sessions().0 == 3
+        })
+        .await;
+        // The next session has it before the others are fetched.
+        fake.say_in(CHANNEL, "<@1> four");
+        if is_killed {
+            relay = setup.start();
+        }
+        answered(&fake, "echo: four").await;
+        relay.stop().await;
+        let answers = ["echo: one", "echo: two", "echo: three", "echo: four"];
+        assert_eq!(fake.answers(), answers, "killed: {is_killed}");
+        assert_eq!(fake.sessions().0, 3, "killed: {is_killed}");
+    }
 }
 
 #[tokio::test]
@@ -366,7 +415,7 @@ async fn one_relay_is_a_bot_on_both_platforms_also_after_a_kill() {
     fake.say("both\n| A | B |\n|---|---|\n| 1 | 2 |");
     answered(&fake, "echo: both\n\n```\nA | B\n--+--\n1 | 2\n```").await;
     let status = setup.verb(&["status", "--json"]).output().await.unwrap();
-    let status: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
     assert_eq!(status["link"], "live", "{status}");
     relay.stop().await;
     assert_eq!(fake.answers().len(), 5, "{:?}", fake.answers());

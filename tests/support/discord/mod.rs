@@ -26,6 +26,8 @@ const BOB: &str = "3";
 struct Front {
     /// Messages that are refused because of a limit.
     limited: usize,
+    /// Reads of a chat's messages that fail.
+    unreadable: usize,
     /// The answers to interactions.
     callbacks: Vec<Value>,
     /// The texts that took the place of placeholders, and the buttons with them.
@@ -144,6 +146,10 @@ impl FakeDiscord {
         });
     }
 
+    pub(crate) fn is_connected(&self) -> bool {
+        self.inner.is_connected()
+    }
+
     pub(crate) fn sessions(&self) -> (usize, usize) {
         self.inner.hub.lock().sessions
     }
@@ -233,6 +239,11 @@ impl FakeDiscord {
     /// Refuses this many messages because of a limit.
     pub(crate) fn limit(&self, messages: usize) {
         self.lock().limited = messages;
+    }
+
+    /// Fails this many reads of a chat's messages.
+    pub(crate) fn fail_reads(&self, reads: usize) {
+        self.lock().unreadable = reads;
     }
 
     /// The names of the registered commands, and how often they were registered.

@@ -85,6 +85,10 @@ impl FakeDiscord {
         if is_written && front.forbids && path.contains(&format!("/channels/{CHANNEL}/messages")) {
             return Some((403, json!({"code": 50_001, "message": "Missing Access"})));
         }
+        if method == "GET" && path.contains("/messages?") && front.unreadable > 0 {
+            front.unreadable -= 1;
+            return Some((403, json!({"message": "a proxy refuses this"})));
+        }
         if method != "POST" || !path.ends_with("/messages") {
             return None;
         }
