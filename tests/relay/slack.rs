@@ -400,6 +400,67 @@ async fn queue_outside_threads_is_about_what_waits_behind_its_authors_turns_in_t
 }
 
 #[tokio::test]
+async fn queue_and_status_outside_threads_know_what_waits_for_a_free_slot_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = async || {
+        start_on(dir.path(), worker(), &platform(&["send", "prompt"]), |settings| {
+            quiet(settings);
+            settings.sessions.max_concurrent_turns = 1;
+            settings.shutdown.drain_secs = 0;
+        })
+        .await
+    };
+    let relay = start().await;
+    say(&relay, "C2", "channel", "1", "u3", HANG).await;
+    relay.wait_for_turns(1).await;
+    for (chat, id, user, text) in [
+        ("C1", "2", "u2", "of another"),
+        ("C1", "3", "u1", HANG),
+        ("C2", "4", "u1", "elsewhere"),
+        ("C1", "5", "u1", "the second"),
+    ] {
+        say(&relay, chat, "channel", id, user, text).await;
+    }
+    relay
+        .wait_for_status("four wait", |status| status.messages_waiting == 4)
+        .await;
+    let waiting = "Agent tested is idle, 2 waiting.";
+    assert_eq!(ask(&relay, "6", None, "/status").await, answer("6", waiting));
+    say(&relay, "C1", "channel", "7", "u1", "/queue").await;
+    let is_list = |op: &hermes_relay::relay::SeenOp| op.kind() == Some("prompt");
+    let seen = relay
+        .seen("what waits", |seen| seen.ops.iter().any(is_list))
+        .await;
+    let list = seen.ops.iter().find(|op| is_list(op)).unwrap().action.to_string();
+    let is_listed = [HANG, "the second", "of another", "elsewhere"].map(|text| list.contains(text));
+    assert_eq!(is_listed, [true, true, false, false], "{list}");
+    relay.crash().await;
+    // The turn that ran is not run again, and the message of another is answered: now the first of the two runs.
+    let relay = start().await;
+    relay
+        .seen("an answer", |seen| {
+            seen.texts("C1").contains(&"of another in nowhere")
+        })
+        .await;
+    relay
+        .wait_for_status("one runs and two wait", |status| {
+            (status.turns_running, status.messages_waiting) == (1, 2)
+        })
+        .await;
+    say(&relay, "C1", "channel", "8", "u1", "/status").await;
+    let is_answer = |op: &hermes_relay::relay::SeenOp| op.metadata()["thread_id"] == "8";
+    let seen = relay
+        .seen("the status", |seen| seen.ops.iter().any(is_answer))
+        .await;
+    let status = seen.ops.iter().find(|op| is_answer(op)).unwrap();
+    assert_eq!(
+        status.text(),
+        Some("Agent tested is working on a message, 1 waiting.")
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_sent_to_a_chat_goes_to_no_thread_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_on(dir.path(), worker(), &platform(&["send"]), quiet).await;

@@ -32,7 +32,12 @@ pub struct MessageKey {
     id: Option<u64>,
     /// Its text, as a number.
     text: u64,
+    by: Option<ChatWriter>,
 }
+
+/// Who wrote a message, in which chat, as a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatWriter(u64);
 
 impl MessageKey {
     /// Whether the message has an id in its chat.
@@ -59,6 +64,7 @@ pub struct KnownMessage {
 #[derive(Debug)]
 struct MessageRow {
     id: Option<u64>,
+    by: Option<ChatWriter>,
     /// What it is about, if it waits.
     gist: Option<String>,
 }
@@ -118,29 +124,47 @@ impl Messages {
         let message = event.message_id.as_ref().map(Scalar::as_str);
         let source = &event.source;
         let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
+        let user = source.user_id.as_ref().map(Scalar::as_str);
         MessageKey {
             id: message
                 .filter(|id| !id.is_empty())
                 .map(|id| self.hasher.hash_one((source.platform.as_str(), chat, id))),
             text: self.hasher.hash_one(event.text()),
+            by: self.writer(source.platform.as_str(), chat, user),
         }
+    }
+
+    fn writer(&self, platform: &str, chat: &str, user: Option<&str>) -> Option<ChatWriter> {
+        let user = user.filter(|user| !user.is_empty())?;
+        Some(ChatWriter(self.hasher.hash_one((platform, chat, user))))
+    }
+
+    /// Whoever wrote a message with these facts in a chat.
+    pub fn writer_in(&self, chat: &ChatId, facts: &ChatFacts) -> Option<ChatWriter> {
+        self.writer(&chat.platform, &chat.chat, facts.user_id.as_deref())
+    }
+
+    /// Whether a message that is remembered was written by them, in their chat.
+    pub fn is_by(&self, row: InboxSeq, writer: ChatWriter) -> bool {
+        (self.rows.peek(&row)).is_some_and(|row| row.by == Some(writer))
     }
 
     /// A message of an agent is committed as this row; `gist` is what it is about, if it waits.
     pub fn learn(&mut self, key: MessageKey, session: &SessionKey, row: InboxSeq, gist: Option<String>) {
-        let MessageKey { id, text } = key;
+        let MessageKey { id, text, by } = key;
         if let Some(id) = id {
             let session = session.clone();
             self.known.insert(id, KnownMessage { session, row, text });
         }
-        self.rows.insert(row, MessageRow { id, gist });
+        self.rows.insert(row, MessageRow { id, by, gist });
     }
 
     /// What a row that waits is about, where nothing is known of it but its text: a handed-over item.
     pub fn learn_gist(&mut self, row: InboxSeq, text: &str) {
         if self.rows.peek(&row).is_none() {
             let gist = Some(one_line(text, GIST_CHARS));
-            self.rows.insert(row, MessageRow { id: None, gist });
+            let (id, by) = (None, None);
+            self.rows.insert(row, MessageRow { id, by, gist });
         }
     }
 

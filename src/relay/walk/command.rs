@@ -148,7 +148,7 @@ impl EventLoop {
     }
 
     /// The sessions that a command is about: its own; outside threads where each message is a session of its own, those of what its
-    /// author began in the chat.
+    /// author began in the chat, or has written there and waits for a free slot.
     pub fn sessions_about(
         &self,
         session: &SessionKey,
@@ -159,7 +159,17 @@ impl EventLoop {
             return vec![session.clone()];
         }
         let started = self.turns.started_by(author, chat).into_iter();
-        started.map(|(_, session)| session).collect()
+        let started = started.map(|(_, session)| session);
+        let Some(writer) = self.messages.writer_in(chat, facts) else {
+            return started.collect();
+        };
+        let sessions = self.turns.sessions();
+        let is_theirs = |session: &SessionKey| {
+            let mut rows = sessions.rows(session);
+            rows.any(|row| self.messages.is_by(InboxSeq(row), writer))
+        };
+        let waiting = sessions.idle().map(|(session, _)| session.clone());
+        started.chain(waiting.filter(is_theirs)).collect()
     }
 
     /// Whether a command has to wait until it is known which agent answers in its chat; then that is read.
