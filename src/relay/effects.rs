@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
 use super::parts::handed::{HandedItem, SubmissionReply};
-use super::parts::messages::{MessageKey, MessageLine};
+use super::parts::messages::{MessageKey, MessageLine, WaitingMessage};
 use super::parts::quiet::QuietKey;
 use super::parts::slash_commands::SlashCommand;
 use crate::access::{
@@ -451,8 +451,7 @@ pub(super) enum Intent {
     /// Wait behind a turn, possibly stop it, or be handed to it; known by this later.
     Wait {
         key: MessageKey,
-        /// What it is about.
-        gist: String,
+        waiting: WaitingMessage,
         /// The message, when the running turn may take it or be stopped for it.
         event: Option<Box<MessageEvent>>,
     },

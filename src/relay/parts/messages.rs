@@ -32,7 +32,6 @@ pub struct MessageKey {
     id: Option<u64>,
     /// Its text, as a number.
     text: u64,
-    by: Option<ChatWriter>,
 }
 
 /// Who wrote a message, in which chat, as a number.
@@ -64,14 +63,16 @@ pub struct KnownMessage {
 #[derive(Debug)]
 struct MessageRow {
     id: Option<u64>,
-    by: Option<ChatWriter>,
-    /// What it is about, if it waits.
-    gist: Option<String>,
+    /// Set if it waits.
+    waiting: Option<WaitingMessage>,
 }
 
-/// What a waiting message is about, in a few words.
-pub fn gist(event: &MessageEvent) -> String {
-    one_line(event.text(), GIST_CHARS)
+/// What people are told of a message that waits.
+#[derive(Debug)]
+pub struct WaitingMessage {
+    /// What it is about, in a few words.
+    gist: String,
+    by: Option<ChatWriter>,
 }
 
 /// A message as it came.
@@ -124,12 +125,21 @@ impl Messages {
         let message = event.message_id.as_ref().map(Scalar::as_str);
         let source = &event.source;
         let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
-        let user = source.user_id.as_ref().map(Scalar::as_str);
         MessageKey {
             id: message
                 .filter(|id| !id.is_empty())
                 .map(|id| self.hasher.hash_one((source.platform.as_str(), chat, id))),
             text: self.hasher.hash_one(event.text()),
+        }
+    }
+
+    /// What is remembered of a message if it waits.
+    pub fn waiting(&self, event: &MessageEvent) -> WaitingMessage {
+        let source = &event.source;
+        let chat = source.chat_id.as_ref().map_or("", Scalar::as_str);
+        let user = source.user_id.as_ref().map(Scalar::as_str);
+        WaitingMessage {
+            gist: one_line(event.text(), GIST_CHARS),
             by: self.writer(source.platform.as_str(), chat, user),
         }
     }
@@ -144,27 +154,34 @@ impl Messages {
         self.writer(&chat.platform, &chat.chat, facts.user_id.as_deref())
     }
 
-    /// Whether a message that is remembered was written by them, in their chat.
+    /// Whether a message that waits was written by them, in their chat.
     pub fn is_by(&self, row: InboxSeq, writer: ChatWriter) -> bool {
-        (self.rows.peek(&row)).is_some_and(|row| row.by == Some(writer))
+        let waiting = self.rows.peek(&row).and_then(|row| row.waiting.as_ref());
+        waiting.is_some_and(|message| message.by == Some(writer))
     }
 
-    /// A message of an agent is committed as this row; `gist` is what it is about, if it waits.
-    pub fn learn(&mut self, key: MessageKey, session: &SessionKey, row: InboxSeq, gist: Option<String>) {
-        let MessageKey { id, text, by } = key;
+    /// A message of an agent is committed as this row, and may wait.
+    pub fn learn(
+        &mut self,
+        key: MessageKey,
+        session: &SessionKey,
+        row: InboxSeq,
+        waiting: Option<WaitingMessage>,
+    ) {
+        let MessageKey { id, text } = key;
         if let Some(id) = id {
             let session = session.clone();
             self.known.insert(id, KnownMessage { session, row, text });
         }
-        self.rows.insert(row, MessageRow { id, by, gist });
+        self.rows.insert(row, MessageRow { id, waiting });
     }
 
     /// What a row that waits is about, where nothing is known of it but its text: a handed-over item.
     pub fn learn_gist(&mut self, row: InboxSeq, text: &str) {
         if self.rows.peek(&row).is_none() {
-            let gist = Some(one_line(text, GIST_CHARS));
-            let (id, by) = (None, None);
-            self.rows.insert(row, MessageRow { id, by, gist });
+            let gist = one_line(text, GIST_CHARS);
+            let waiting = Some(WaitingMessage { gist, by: None });
+            self.rows.insert(row, MessageRow { id: None, waiting });
         }
     }
 
@@ -203,7 +220,8 @@ impl Messages {
 
     /// What a waiting message is about.
     pub fn gist(&self, row: InboxSeq) -> Option<&str> {
-        self.rows.peek(&row)?.gist.as_deref()
+        let waiting = self.rows.peek(&row)?.waiting.as_ref();
+        waiting.map(|message| message.gist.as_str())
     }
 
     /// A message has its turn, or was handed to the one that runs: it is the last of its author, unless it had its turn before and a
@@ -217,26 +235,28 @@ impl Messages {
         message: MessageLine,
     ) {
         let person = self.person(session, author);
-        let newest = self.last.peek(&person).map(|last| last.row);
-        if attempt > 1 && newest.is_some_and(|newest| newest >= row) {
+        let Some(last) = self.last.get_mut(&person) else {
+            let last = LastMessage {
+                chat: chat.clone(),
+                message: remembered(message),
+                id: key.id,
+                row,
+                before: None,
+            };
+            self.last.insert(person, last);
+            return;
+        };
+        if attempt > 1 && last.row >= row {
             return;
         }
-        let before = self.last.remove(&person).and_then(|last| {
-            let is_same = last.id.is_some() && last.id == key.id;
-            if is_same {
-                last.before
-            } else {
-                Some((last.message, last.id))
-            }
-        });
-        let last = LastMessage {
-            chat: chat.clone(),
-            message: remembered(message),
-            id: key.id,
-            row: newest.map_or(row, |newest| newest.max(row)),
-            before,
-        };
-        self.last.insert(person, last);
+        let before = (last.message.take(), last.id);
+        if before.1.is_none() || before.1 != key.id {
+            last.before = Some(before);
+        }
+        if last.chat != *chat {
+            last.chat = chat.clone();
+        }
+        (last.message, last.id, last.row) = (remembered(message), key.id, last.row.max(row));
     }
 
     /// The message of a row was withdrawn before its agent ran: the last one is the one before.
@@ -334,7 +354,12 @@ mod tests {
         messages.learn(first, &session, InboxSeq(7), None);
         let known = messages.find(edit).unwrap();
         assert!(known.row == InboxSeq(7) && edit.changes(known) && !first.changes(known));
-        messages.learn(edit, &session, InboxSeq(9), Some(gist(&event("1", "b"))));
+        messages.learn(
+            edit,
+            &session,
+            InboxSeq(9),
+            Some(messages.waiting(&event("1", "b"))),
+        );
         assert_eq!(messages.find(first).unwrap().row, InboxSeq(9));
         assert_eq!(
             (messages.gist(InboxSeq(7)), messages.gist(InboxSeq(9))),
@@ -357,7 +382,7 @@ mod tests {
             key,
             &SessionKey::from_text("s"),
             InboxSeq(1),
-            Some("a".to_owned()),
+            Some(messages.waiting(&event("1", "a"))),
         );
         messages.learn_gist(InboxSeq(1), "other");
         messages.learn_gist(InboxSeq(2), "do\nthis");

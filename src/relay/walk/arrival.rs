@@ -18,7 +18,7 @@ use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
 use crate::relay::parts::inbound::accept;
-use crate::relay::parts::messages::{MessageLine, gist};
+use crate::relay::parts::messages::MessageLine;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::{TurnOrigin, decode_line};
 use crate::relay::spans::MessageSpan;
@@ -367,7 +367,7 @@ impl EventLoop {
                 let may_meet = may_meet && behind.is_some() && !is_for_agent;
                 Intent::Wait {
                     key,
-                    gist: gist(&event),
+                    waiting: self.messages.waiting(&event),
                     event: may_meet.then_some(event),
                 }
             }
@@ -430,8 +430,8 @@ impl EventLoop {
                 let change = MessageChange::Edit { row, event, message };
                 self.change_message(session, change);
             }
-            Intent::Wait { key, gist, event } => {
-                self.messages.learn(key, session, row, Some(gist));
+            Intent::Wait { key, waiting, event } => {
+                self.messages.learn(key, session, row, Some(waiting));
                 self.learn_chat(&chat, &facts);
                 let met = match place {
                     Place::Queue(behind) => behind.zip(event),

@@ -6,7 +6,7 @@ use crate::relay::effects::{MessageChange, NewMessage, OwnMessage};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
-use crate::relay::parts::messages::{MessageLine, gist};
+use crate::relay::parts::messages::MessageLine;
 use crate::relay::parts::turns::decode_line;
 use crate::session::{Admission, TurnId};
 use crate::store::{Command, InboxRow, InboxSeq, RowState};
@@ -76,7 +76,8 @@ impl EventLoop {
         let turn = self.turns.answering(session, original);
         if turn.is_none() {
             if self.turns.is_waiting(session, original) {
-                self.messages.learn(key, session, original, Some(gist(&event)));
+                self.messages
+                    .learn(key, session, original, Some(self.messages.waiting(&event)));
                 self.effects.write(Command::SetLine {
                     seq: original,
                     kind: message.kind,
@@ -85,7 +86,8 @@ impl EventLoop {
             }
             return self.end_row(row, RowState::Ignored, DurableOps::new(), None);
         }
-        self.messages.learn(key, session, row, Some(gist(&event)));
+        self.messages
+            .learn(key, session, row, Some(self.messages.waiting(&event)));
         if let Some(turn) = turn.filter(|turn| self.is_unshown(*turn, original) && self.turns.may_ask(*turn))
         {
             // A kill before both are committed loses neither.

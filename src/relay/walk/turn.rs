@@ -16,7 +16,7 @@ use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::{Chats, KnownChat};
 use crate::relay::parts::handed::SubmitError;
-use crate::relay::parts::messages::{MessageKey, MessageLine, gist};
+use crate::relay::parts::messages::{MessageKey, MessageLine};
 use crate::relay::parts::slash_commands::{SlashCommand, SlashCommands};
 use crate::relay::parts::turn_task::TurnContext;
 use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
@@ -219,7 +219,8 @@ impl EventLoop {
                     self.note_awaited(row, &event);
                     if !is_known {
                         let key = self.messages.key(&event);
-                        self.messages.learn(key, session, row.seq, Some(gist(&event)));
+                        self.messages
+                            .learn(key, session, row.seq, Some(self.messages.waiting(&event)));
                     }
                 }
                 InboxKind::Handed if !is_known => {
