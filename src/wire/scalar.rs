@@ -155,7 +155,8 @@ impl Loose {
         }
     }
 
-    /// The scalar, or nothing for anything else.
+    /// The scalar, or nothing for anything else. One copy, as `id_field`.
+    #[inline(never)]
     pub fn into_scalar(self) -> Option<Scalar> {
         match self {
             Self::Scalar(scalar) => Some(scalar),

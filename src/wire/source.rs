@@ -183,7 +183,9 @@ impl SourceParts {
     }
 }
 
-/// An id field: text, number, boolean or nothing; a container is an error.
+/// An id field: text, number, boolean or nothing; a container is an error. One copy: with one for each field, decoding is more code than
+/// the processor's first cache has room for.
+#[inline(never)]
 pub(super) fn id_field(value: Loose, field: &'static str) -> Result<Option<Scalar>, DecodeError> {
     match value {
         Loose::Missing | Loose::Null => Ok(None),

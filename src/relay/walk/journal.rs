@@ -30,15 +30,16 @@ impl EventLoop {
     /// Acts on what a commit completed.
     pub fn handle_batch(&mut self, batch: Batch) {
         self.journal.committed(batch.commits);
-        let mut completions = batch.completions.into_iter();
-        while completions.len() > 0 {
-            for completion in completions.by_ref().take(IN_A_ROW) {
-                self.handle_completion(completion);
-                self.run_effects();
+        for completion in batch.completions {
+            self.handle_completion(completion);
+            self.run_effects();
+            if self.turns.committed_count() >= IN_A_ROW {
+                self.step_turns();
+                self.journal.submit_early(&mut self.effects);
             }
-            self.step_turns();
-            self.journal.submit_early(&mut self.effects);
         }
+        self.step_turns();
+        self.journal.submit_early(&mut self.effects);
     }
 
     pub fn handle_completion(&mut self, completion: Completion) {

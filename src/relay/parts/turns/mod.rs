@@ -403,6 +403,11 @@ impl Turns {
         }
     }
 
+    /// How many turns are prepared next.
+    pub fn committed_count(&self) -> usize {
+        self.committed.len()
+    }
+
     /// The next turn that can be prepared, unless a change of its message has ended it or given it another row.
     pub fn next_committed(&mut self) -> Option<(TurnId, InboxSeq)> {
         loop {
