@@ -293,7 +293,8 @@ impl Command {
         }
     }
 
-    pub(super) fn is_lazy(&self) -> bool {
+    /// Whether nobody waits for it: it is written with the next commit that somebody waits for.
+    pub(crate) fn is_lazy(&self) -> bool {
         match self {
             Self::OpSent { .. }
             | Self::OpChanged { .. }
