@@ -57,8 +57,8 @@ use crate::store::{Batch, Health};
 use crate::wire::OpId;
 
 /// Messages that take one step before the first of them takes the next: all that happens to a message is more code than the
-/// processor's first cache has room for, one step is not.
-pub const IN_A_ROW: usize = 8;
+/// processor's first cache has room for, one step is not. No more than glibc keeps free blocks of a size at hand for a thread.
+pub const IN_A_ROW: usize = 7;
 /// Requests of turns that may wait for the loop.
 const MAX_TURN_REQUESTS: usize = 1024;
 /// The longest time without a look around.
@@ -129,7 +129,7 @@ enum Event {
     Submitted,
     Result(OpId, SendResult),
     TurnRequest(Option<(TurnId, TurnRequest)>),
-    TurnFinished(Box<Finished>),
+    TurnFinished(Finished),
     PromptRead(TurnId, JobPrompt),
     Listed(Listing, Vec<ListedSession>),
     Arms,
@@ -189,7 +189,7 @@ impl EventLoop {
                 Some((op, result)) = channels.results.recv() => Event::Result(op, result),
                 request = self.turn_requests.recv() => Event::TurnRequest(request),
                 () = self.scheduler.arms_changed() => Event::Arms,
-                finished = self.turns.next_finished() => Event::TurnFinished(Box::new(finished)),
+                finished = self.turns.next_finished() => Event::TurnFinished(finished),
                 (turn, prompt) = self.job_files.next_prompt() => Event::PromptRead(turn, prompt),
                 (listing, listed) = self.listings.next_list() => Event::Listed(listing, listed),
                 Ok(()) = link.changed() => Event::Link(Box::new(link.borrow_and_update().clone())),
@@ -237,7 +237,7 @@ impl EventLoop {
             Event::Committed(None) => self.journal.lost(),
             Event::Result(op, result) => self.handle_result(op, result),
             Event::TurnRequest(Some((turn, request))) => self.handle_turn_request(turn, request),
-            Event::TurnFinished(finished) => self.finish_turn(*finished),
+            Event::TurnFinished(finished) => self.finish_turn(finished),
             Event::PromptRead(turn, prompt) => self.prompt_read(turn, prompt),
             Event::Listed(listing, listed) => self.sessions_listed(listing, listed),
             Event::Arms => self.scheduler.note_arms(&mut self.effects),
@@ -286,7 +286,7 @@ impl EventLoop {
         }
         while let Some(finished) = self.turns.try_finished() {
             self.take_turn_requests();
-            self.handle(Event::TurnFinished(Box::new(finished)));
+            self.handle(Event::TurnFinished(finished));
         }
         while self.takes_frames()
             && let Ok(frames) = inbound.frames.try_recv()
@@ -317,14 +317,10 @@ impl EventLoop {
         }
         self.run_effects();
         self.turns.run_inline();
-        let mut next = self.turns.next_inline();
-        if next.is_some() {
+        if self.turns.have_ended_inline() {
             self.clock.advance();
             self.take_turn_requests();
-        }
-        while let Some(finished) = next {
-            self.finish_turn(finished);
-            next = self.turns.next_inline();
+            self.finish_inline();
         }
         self.run_effects();
     }

@@ -98,8 +98,8 @@ pub struct TurnReport {
 
 impl TurnReport {
     /// A turn without an answer.
-    pub fn without_text(turn: TurnId, stream: Box<ReplyStream>, end: TurnEnd) -> Self {
-        Self {
+    pub fn without_text(turn: TurnId, stream: Box<ReplyStream>, end: TurnEnd) -> Box<Self> {
+        Box::new(Self {
             turn,
             stream,
             has_text: false,
@@ -112,7 +112,7 @@ impl TurnReport {
             preference: None,
             gist: String::new(),
             diff: None,
-        }
+        })
     }
 }
 
@@ -140,11 +140,11 @@ pub struct TurnContext {
     /// Notes that the agent is given the turn.
     pub start_mark: Option<StartMark>,
     /// What is done in place of an answer.
-    pub instead: Option<InsteadOfAnswer>,
+    pub instead: Option<Box<InsteadOfAnswer>>,
     /// What an earlier process left of the turn.
     pub resumed: Option<ResumedTurn>,
     /// Rewrites the answer for its platform.
-    pub shaper: AnswerShaper,
+    pub shaper: Box<AnswerShaper>,
 }
 
 /// What a turn does in place of running its agent.
@@ -169,11 +169,11 @@ impl TurnContext {
 /// as well, so that another turn can have it.
 pub async fn run_turn(
     agent: Arc<dyn Agent>,
-    mut turn: Turn,
+    mut turn: Box<Turn>,
     mut channel: SignalChannel,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     context: TurnContext,
-) -> (TurnReport, SignalChannel) {
+) -> (Box<TurnReport>, SignalChannel) {
     let (cancel, grace) = (turn.cancel.clone(), context.grace);
     let (forgotten, transcriber) = (context.forgotten.clone(), context.voice.transcriber.clone());
     let (speaker, instead) = (context.speaker(), context.instead.clone());
@@ -187,7 +187,7 @@ pub async fn run_turn(
     ));
     let mut output = TurnOutput::new(turn.id, requests, context, Arc::clone(&files));
     output.changes = TurnChanges::new(turn.workdir.clone());
-    if let Some(InsteadOfAnswer::Show(text, file)) = &instead {
+    if let Some(InsteadOfAnswer::Show(text, file)) = instead.as_deref() {
         output.show(text, file.clone());
     }
     let end = {
@@ -211,15 +211,15 @@ pub async fn run_turn(
             if turn.events.awaits_start_mark() && !agent.info().marks_start {
                 turn.events.mark_started();
             }
-            match instead {
+            match instead.map(|instead| *instead) {
                 Some(InsteadOfAnswer::Show(..)) => TurnEnd::Completed,
                 Some(InsteadOfAnswer::Prefer(request)) => {
                     let asked = request.preference;
-                    let (end, answer) = Box::pin(choose(&*agent, turn, request)).await;
+                    let (end, answer) = Box::pin(choose(&*agent, *turn, request)).await;
                     preference = answer.map(|answer| (asked, answer));
                     end
                 }
-                None => agent.run(turn).await,
+                None => agent.run(*turn).await,
             }
         };
         let overdue = async {
@@ -252,7 +252,7 @@ pub async fn run_turn(
     output.finish_uploads(&cancel).await;
     output.flush_requests().await;
     output.wait_for_outcome().await;
-    let report = TurnReport {
+    let report = Box::new(TurnReport {
         turn: output.turn,
         stream: output.stream,
         has_text: output.has_text,
@@ -265,7 +265,7 @@ pub async fn run_turn(
         preference,
         gist: output.gist.text,
         diff: has_answer.then(|| output.changes.into_diff()),
-    };
+    });
     if let Some(files) = Arc::into_inner(files) {
         files.clear().await;
     }
@@ -300,7 +300,7 @@ struct TurnOutput {
     turn: TurnId,
     stream: Box<ReplyStream>,
     /// Rewrites the answer for the platform.
-    shaper: AnswerShaper,
+    shaper: Box<AnswerShaper>,
     /// The answer so far, instead of the stream.
     collect: bool,
     /// The answer so far, beside the stream.
@@ -825,7 +825,7 @@ pub mod tests {
             start_mark: None,
             instead: None,
             resumed: None,
-            shaper: AnswerShaper::default(),
+            shaper: Box::default(),
         }
     }
 
@@ -944,7 +944,7 @@ pub mod tests {
             marks_start,
         };
         let (requests, _requested) = mpsc::channel(8);
-        let (report, _) = run_turn(Arc::new(agent), turn, channel, requests, context()).await;
+        let (report, _) = run_turn(Arc::new(agent), Box::new(turn), channel, requests, context()).await;
         (report.gist, marks.load(Ordering::SeqCst))
     }
 

@@ -377,7 +377,7 @@ impl EventLoop {
 
     /// The turn of an item has ended: the program that waits gets the answer, and so does the chat or the target in the
     /// settings. One that has not begun before the relay stops runs at the next start.
-    pub fn finish_item(&mut self, ended: EndedTurn, report: TurnReport) {
+    pub fn finish_item(&mut self, ended: EndedTurn, report: Box<TurnReport>) {
         let Task::Handed(item) = &ended.task else {
             return self.show_end(ended, report);
         };

@@ -373,6 +373,7 @@ impl EventLoop {
         let sends_files = accepts_attachments && !collect && self.media.is_some();
         let instead = command.and_then(|command| {
             self.instead_of_answer(command, &conversation, &origin, &selection.agent, sends_files)
+                .map(Box::new)
         });
         let context = TurnContext {
             resumed,
@@ -388,7 +389,7 @@ impl EventLoop {
             has_albums: adapter.has_albums(),
             start_mark,
             instead,
-            shaper: self.answer_shaper(&adapter, &origin, sends_files, is_new),
+            shaper: Box::new(self.answer_shaper(&adapter, &origin, sends_files, is_new)),
         };
         self.turns
             .begin(turn, row, selection.agent, input, conversation, context);

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::relay::effects::Task;
-use crate::relay::event_loop::EventLoop;
+use crate::relay::event_loop::{EventLoop, IN_A_ROW};
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
@@ -16,12 +18,30 @@ use super::quiet::TurnSummary;
 impl EventLoop {
     /// A turn has ended: its answer and its end are one commit; the ops go out after it.
     pub fn finish_turn(&mut self, finished: Finished) {
-        let report = match finished {
+        if let Some((ended, report)) = self.end_turn(finished) {
+            self.finish_task(ended, report);
+        }
+        self.offer_commands();
+    }
+
+    /// The same for all turns that have ended inline, each step for all of them before the next one.
+    pub fn finish_inline(&mut self) {
+        let mut turns = SmallVec::<[_; IN_A_ROW]>::new();
+        while let Some(finished) = self.turns.next_inline() {
+            turns.extend(self.end_turn(finished));
+        }
+        for (ended, report) in turns {
+            self.finish_task(ended, report);
+        }
+        self.offer_commands();
+    }
+
+    /// A turn has ended: its session is free. `None` for one that is not there, or never ran.
+    fn end_turn(&mut self, finished: Finished) -> Option<(EndedTurn, Box<TurnReport>)> {
+        let mut report = match finished {
             Ok(report) => report,
             Err(turn) => {
-                let Some(origin) = self.turns.origin(turn) else {
-                    return;
-                };
+                let origin = self.turns.origin(turn)?;
                 let row = self.turns.row_of(turn).unwrap_or(InboxSeq(0));
                 let adapter = self.adapters.get(&origin.chat.platform);
                 let stream = Box::new(self.stream(&adapter, &origin, row, false));
@@ -30,22 +50,26 @@ impl EventLoop {
         };
         self.approvals.withdraw_turn(report.turn, &mut self.effects);
         let conversation = self.turns.conversation(report.turn).cloned();
-        let mut report = report;
         let is_answer = report.diff.is_some();
         if let (Some(conversation), Some(diff)) = (conversation, report.diff.take()) {
             self.changes.turn_ended(conversation, diff);
         }
         let Some(ended) = self.turns.end(&report) else {
-            return self.settle_contexts(report.turn, false);
+            self.settle_contexts(report.turn, false);
+            return None;
         };
         self.settle_contexts(report.turn, report.has_text || ended.outcome == RowState::Done);
-        self.offer_commands();
         let tokens = (report.usage.input_tokens).saturating_add(report.usage.output_tokens);
         let is_reply = is_answer && matches!(ended.task, Task::Message(_));
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         let author = &ended.origin.author;
         self.access
             .turn_ended(author, &ended.agent, (tokens, is_reply), now_ms, effects);
+        Some((ended, report))
+    }
+
+    /// What came of a turn goes to its chat, to the targets of its job, or to the program that handed it over.
+    fn finish_task(&mut self, ended: EndedTurn, report: Box<TurnReport>) {
         match &ended.task {
             Task::Message(_) => {
                 self.keep_interrupted(&ended);
@@ -70,7 +94,7 @@ impl EventLoop {
     }
 
     /// The end of a turn whose answer was shown while it ran.
-    pub fn show_end(&mut self, ended: EndedTurn, report: TurnReport) {
+    pub fn show_end(&mut self, ended: EndedTurn, report: Box<TurnReport>) {
         if ended.declined {
             return self.end_row(ended.row, ended.outcome, DurableOps::new(), None);
         }

@@ -116,7 +116,8 @@ struct LiveTurn {
     origin: Arc<TurnOrigin>,
     /// None while its row is read, and while the task is in the hands of the loop.
     task: Option<Task>,
-    cancel: CancellationToken,
+    /// Made when the turn begins or is stopped before that.
+    cancel: Option<CancellationToken>,
     stop: Option<StopReason>,
     state: TurnPhase,
 }
@@ -129,7 +130,7 @@ enum TurnPhase {
     /// Its task is committed as this row, and waits for what it needs to begin.
     Preparing(InboxSeq),
     /// Its agent runs.
-    Running(Running),
+    Running(Box<Running>),
 }
 
 struct Running {
@@ -180,10 +181,10 @@ pub enum Loaded {
 }
 
 /// The task of a turn that answers inline.
-type InlineTask = ReusableBoxFuture<'static, (TurnReport, SignalChannel)>;
+type InlineTask = ReusableBoxFuture<'static, (Box<TurnReport>, SignalChannel)>;
 
 /// How a turn's task ended.
-pub type Finished = Result<TurnReport, TurnId>;
+pub type Finished = Result<Box<TurnReport>, TurnId>;
 
 /// A turn that has ended, for whoever shows its end.
 pub struct EndedTurn {
@@ -224,7 +225,7 @@ pub struct Turns {
     unread: Vec<Unread>,
     /// When that is.
     read_again_at: Option<Duration>,
-    tasks: JoinSet<TurnReport>,
+    tasks: JoinSet<Box<TurnReport>>,
     by_task: IdMap<tokio::task::Id, TurnId>,
     /// Turns whose message is committed, and that are prepared next.
     committed: VecDeque<(TurnId, InboxSeq)>,
@@ -338,7 +339,7 @@ impl Turns {
         let live = LiveTurn {
             origin: Arc::new(origin),
             task,
-            cancel: CancellationToken::new(),
+            cancel: None,
             stop: None,
             state,
         };
@@ -476,7 +477,7 @@ impl Turns {
         };
         if let Some(live) = self.live.get_mut(&turn) {
             live.stop.get_or_insert(reason);
-            live.cancel.cancel();
+            live.cancel.get_or_insert_default().cancel();
         }
         Some(turn)
     }

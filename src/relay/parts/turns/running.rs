@@ -59,7 +59,7 @@ impl Turns {
         } else {
             tracing::Span::none()
         };
-        live.state = TurnPhase::Running(Running {
+        live.state = TurnPhase::Running(Box::new(Running {
             row,
             agent: agent.clone(),
             conversation: conversation.clone(),
@@ -70,8 +70,9 @@ impl Turns {
             ended: None,
             forgotten: false,
             declined: false,
-        });
-        if live.cancel.is_cancelled() {
+        }));
+        let cancel = live.cancel.get_or_insert_default().clone();
+        if cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
             self.ended_inline
                 .push_back(Ok(TurnReport::without_text(id, context.stream, end)));
@@ -82,16 +83,16 @@ impl Turns {
         if let Some(mark) = context.start_mark.take() {
             events = events.with_start_mark(move || mark.note());
         }
-        let turn = Turn {
+        let turn = Box::new(Turn {
             id,
             session: conversation,
             input,
             approver: Approver::new(&events, agent.permission),
             events,
-            cancel: live.cancel.clone(),
+            cancel,
             workdir: agent.workdir,
             resumed: context.resumed.take(),
-        };
+        });
         self.counters.started += 1;
         let running = run_turn(agent.agent, turn, channel, self.requests.clone(), context);
         if inline {
@@ -143,9 +144,18 @@ impl Turns {
         }
     }
 
-    pub(super) fn spawn(&mut self, turn: TurnId, running: impl Future<Output = TurnReport> + Send + 'static) {
+    pub(super) fn spawn(
+        &mut self,
+        turn: TurnId,
+        running: impl Future<Output = Box<TurnReport>> + Send + 'static,
+    ) {
         let task = self.tasks.spawn(running);
         self.by_task.insert(task.id(), turn);
+    }
+
+    /// Whether turns have ended inline.
+    pub fn have_ended_inline(&self) -> bool {
+        !self.ended_inline.is_empty()
     }
 
     /// The next turn that ended inline.
@@ -179,7 +189,7 @@ impl Turns {
 
     pub(super) fn joined(
         &mut self,
-        joined: Result<(tokio::task::Id, TurnReport), JoinError>,
+        joined: Result<(tokio::task::Id, Box<TurnReport>), JoinError>,
     ) -> Option<Finished> {
         match joined {
             Ok((task, report)) => {
