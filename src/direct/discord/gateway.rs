@@ -61,7 +61,8 @@ pub struct DiscordGateway {
     seq: Option<u64>,
     interval: Option<Duration>,
     next_beat: Option<Duration>,
-    unanswered: bool,
+    /// Nothing came since the last heartbeat.
+    is_silent: bool,
     /// By when the handshake must be over.
     handshake_by: Option<Duration>,
     backoff: Backoff,
@@ -78,7 +79,7 @@ impl DiscordGateway {
             seq: None,
             interval: None,
             next_beat: None,
-            unanswered: false,
+            is_silent: false,
             handshake_by: None,
             backoff: Backoff::new(DELAYS.0, DELAYS.1),
             identified_ms,
@@ -107,7 +108,7 @@ impl DiscordGateway {
             session.seq = committed;
             self.seq = Some(committed);
         }
-        (self.interval, self.next_beat, self.unanswered) = (None, None, false);
+        (self.interval, self.next_beat, self.is_silent) = (None, None, false);
         self.handshake_by = Some(now + HANDSHAKE);
     }
 
@@ -116,10 +117,17 @@ impl DiscordGateway {
         [self.next_beat, self.handshake_by].into_iter().flatten().min()
     }
 
+    /// Whether a deadline has passed with which the connection is dropped, unless something comes first.
+    pub fn gives_up(&self, now: Duration) -> bool {
+        let is_due = |at: Option<Duration>| at.is_some_and(|at| now >= at);
+        // Sending succeeds on a dead socket: only what does not come shows it.
+        is_due(self.handshake_by) || self.is_silent && is_due(self.next_beat)
+    }
+
     /// A deadline has passed.
     pub fn timer(&mut self, now: Duration) -> Vec<GatewayStep> {
-        if self.handshake_by.is_some_and(|by| now >= by) {
-            self.handshake_by = None;
+        if self.gives_up(now) {
+            (self.handshake_by, self.next_beat) = (None, None);
             return vec![GatewayStep::Drop];
         }
         let (Some(at), Some(interval)) = (self.next_beat, self.interval) else {
@@ -128,12 +136,7 @@ impl DiscordGateway {
         if now < at {
             return Vec::new();
         }
-        if self.unanswered {
-            // Sending succeeds on a dead socket: only a missing answer shows it.
-            self.next_beat = None;
-            return vec![GatewayStep::Drop];
-        }
-        self.unanswered = true;
+        self.is_silent = true;
         self.next_beat = Some(now + interval);
         vec![self.heartbeat()]
     }
@@ -142,11 +145,16 @@ impl DiscordGateway {
         GatewayStep::Send(json!({ "op": 1, "d": self.seq }))
     }
 
-    /// Takes a payload.
+    /// Takes a payload. Each is a sign of life: the answer to a heartbeat comes behind all events that were sent before it, and those
+    /// of a session that is resumed may be many.
     pub fn received(&mut self, payload: &Value, now: Duration, now_ms: i64, seed: u64) -> Vec<GatewayStep> {
         let data = payload.get("d").unwrap_or(&Value::Null);
+        self.is_silent = false;
         match field::integer(payload, "op") {
-            Some(0) => self.event(payload, data),
+            Some(0) => {
+                self.handshake_by = self.handshake_by.map(|_| now + HANDSHAKE);
+                self.event(payload, data)
+            }
             Some(1) => vec![self.heartbeat()],
             Some(7) => vec![GatewayStep::Drop],
             Some(9) => {
@@ -156,10 +164,6 @@ impl DiscordGateway {
                 vec![GatewayStep::Drop]
             }
             Some(10) => self.hello(data, now, now_ms, seed),
-            Some(11) => {
-                self.unanswered = false;
-                Vec::new()
-            }
             _ => Vec::new(),
         }
     }
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_answer_to_a_heartbeat_drops_the_connection() {
+    fn a_connection_on_which_nothing_comes_between_two_heartbeats_is_dropped() {
         let mut gateway = gateway(None);
         hello(&mut gateway);
         let first = gateway.deadline().unwrap();
@@ -316,10 +320,33 @@ mod tests {
             gateway.timer(first),
             [GatewayStep::Send(json!({"op": 1, "d": null}))]
         );
-        gateway.received(&json!({"op": 11}), first, 0, 1);
         let second = first + SECOND;
+        assert!(gateway.gives_up(second));
+        gateway.received(&json!({"op": 11}), first, 0, 1);
+        assert!(!gateway.gives_up(second));
         assert_eq!(gateway.timer(second).len(), 1);
         assert_eq!(gateway.timer(second + SECOND), [GatewayStep::Drop]);
+    }
+
+    #[test]
+    fn a_long_replay_before_the_answer_to_a_heartbeat_is_neither_silence_nor_a_failed_handshake() {
+        let mut gateway = gateway(Some(stored()));
+        hello(&mut gateway);
+        let mut now = Duration::ZERO;
+        for seq in 8..100 {
+            now += SECOND;
+            let is_heartbeat = |step: &GatewayStep| matches!(step, GatewayStep::Send(_));
+            assert!(gateway.timer(now).iter().all(is_heartbeat), "{seq}");
+            gateway.received(
+                &json!({"op": 0, "s": seq, "t": "TYPING_START", "d": {}}),
+                now,
+                0,
+                1,
+            );
+        }
+        assert!(now > HANDSHAKE);
+        let steps = gateway.received(&json!({"op": 0, "s": 100, "t": "RESUMED", "d": {}}), now, 0, 1);
+        assert_eq!(steps.last(), Some(&GatewayStep::Ready(false)));
     }
 
     #[test]

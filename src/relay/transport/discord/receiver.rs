@@ -305,13 +305,15 @@ impl GatewayLoop {
             // What is there already is forwarded together, but does not keep everything else waiting.
             let may_go_on = run < MAX_BATCH && (goes_on || !self.batch.is_empty());
             let is_timer_due = self.gateway.deadline().is_some_and(|at| now >= at);
-            let may_read = may_go_on && !is_timer_due;
+            // It is not silent if this process had no time to read.
+            let looks_first = self.gateway.gives_up(now) && run < MAX_BATCH;
+            let may_read = looks_first || may_go_on && !is_timer_due;
             let at_once = may_read.then(|| reader.read().now_or_never()).flatten();
-            let steps = if is_timer_due {
-                self.gateway.timer(now)
-            } else if let Some(read) = at_once {
+            let steps = if let Some(read) = at_once {
                 run += 1;
                 self.steps(read)?
+            } else if is_timer_due {
+                self.gateway.timer(now)
             } else if may_go_on && goes_on {
                 run += 1;
                 continue;
