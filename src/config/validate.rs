@@ -137,15 +137,20 @@ fn wrong_address(name: &str, backend: &Backend) -> Option<String> {
 
 /// Why no agent can be made of its settings.
 fn unusable_agent(name: &str, backend: &Backend) -> Option<String> {
-    let Backend::Acp(acp) = backend else { return None };
-    match acp.check().err()? {
-        AcpSettingsError::UnknownPreset { name: preset } => {
-            let known = || PRESETS.iter().map(|preset| preset.name);
-            let what = format!("`{name}` has the unknown preset `{preset}`; valid presets: ");
-            Some(what + &known().collect::<Vec<_>>().join(", ") + &suggestion(&preset, known()))
-        }
-        error => Some(format!("`{name}`: {error}")),
-    }
+    let error = match backend {
+        Backend::Command(command) => command.check().err()?.to_string(),
+        Backend::Acp(acp) => match acp.check().err()? {
+            AcpSettingsError::UnknownPreset { name: preset } => {
+                let known = || PRESETS.iter().map(|preset| preset.name);
+                let what = format!("`{name}` has the unknown preset `{preset}`; valid presets: ");
+                let list = known().collect::<Vec<_>>().join(", ");
+                return Some(what + &list + &suggestion(&preset, known()));
+            }
+            error => error.to_string(),
+        },
+        _ => return None,
+    };
+    Some(format!("`{name}`: {error}"))
 }
 
 /// Why there is no agent with this name; `None` if there is one.
@@ -261,6 +266,11 @@ mod tests {
                 "agents: {code: {preset: claude, permission_patience_secs: 0}}",
                 "agents",
                 "`code`: `permission_patience_secs` must be at least 1",
+            ),
+            (
+                "agents: {tool: {kind: command, argv: ['']}}",
+                "agents",
+                "`tool`: the command has no program",
             ),
             (
                 "agents: {code: {kind: acp}}",

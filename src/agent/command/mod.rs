@@ -90,6 +90,14 @@ const MAX_MESSAGE: usize = 1000;
 #[error("the command has no program; set `argv` to the program and its arguments")]
 pub struct NoProgram;
 
+impl CommandSettings {
+    /// Whether an agent can be made of the settings.
+    pub(crate) fn check(&self) -> Result<(), NoProgram> {
+        let has_program = self.argv.first().is_some_and(|program| !program.is_empty());
+        has_program.then_some(()).ok_or(NoProgram)
+    }
+}
+
 /// A program that answers, one process per turn. Times and numbers are limited by the guards around
 /// it; [`CommandAgent::guarded`] puts them there.
 #[derive(Debug)]
@@ -108,9 +116,7 @@ impl CommandAgent {
         settings: CommandSettings,
         base: Arc<BaseEnv>,
     ) -> Result<Self, NoProgram> {
-        if settings.argv.first().is_none_or(String::is_empty) {
-            return Err(NoProgram);
-        }
+        settings.check()?;
         Ok(Self {
             name: name.into(),
             settings,
