@@ -40,8 +40,6 @@ pub(super) type PlaceKey = Arc<str>;
 pub(super) struct Effects {
     queue: VecDeque<Effect>,
     commands: Vec<Command>,
-    /// Commands among them that somebody waits for.
-    awaited: usize,
     pending: Vec<(u64, Pending)>,
     last_token: u64,
 }
@@ -536,14 +534,13 @@ impl Effects {
 
     /// A journal command whose completion nobody waits for, or that is named by its message.
     pub(super) fn write(&mut self, command: Command) {
-        self.awaited += usize::from(!command.is_lazy());
         self.commands.push(command);
     }
 
     /// A journal command under a token of its own, which is returned, and who waits for its completion.
     pub(super) fn request(&mut self, pending: Pending, command: impl FnOnce(u64) -> Command) -> u64 {
         let token = self.token();
-        self.write(command(token));
+        self.commands.push(command(token));
         self.pending.push((token, pending));
         token
     }
@@ -556,7 +553,6 @@ impl Effects {
 
     /// The commands that the journal does not have yet, in order, to be taken out, and who waits for those with a token.
     pub(super) fn outgoing(&mut self) -> (&mut Vec<Command>, std::vec::Drain<'_, (u64, Pending)>) {
-        self.awaited = 0;
         (&mut self.commands, self.pending.drain(..))
     }
 
@@ -568,7 +564,6 @@ impl Effects {
 
     /// The commands since the last call, in order, and who waits for those with a token.
     pub(super) fn take_commands(&mut self) -> (Vec<Command>, Vec<(u64, Pending)>) {
-        self.awaited = 0;
         (
             std::mem::take(&mut self.commands),
             std::mem::take(&mut self.pending),
@@ -578,10 +573,5 @@ impl Effects {
     /// Commands that the journal does not have yet.
     pub(super) fn commands(&self) -> usize {
         self.commands.len()
-    }
-
-    /// Those of them that somebody waits for.
-    pub(super) fn awaited_commands(&self) -> usize {
-        self.awaited
     }
 }

@@ -293,8 +293,7 @@ impl Command {
         }
     }
 
-    /// Whether nobody waits for it: it is written with the next commit that somebody waits for.
-    pub(crate) fn is_lazy(&self) -> bool {
+    pub(super) fn is_lazy(&self) -> bool {
         match self {
             Self::OpSent { .. }
             | Self::OpChanged { .. }
