@@ -57,7 +57,8 @@ use crate::store::{Batch, Health};
 use crate::wire::OpId;
 
 /// Messages that take one step before the first of them takes the next: all that happens to a message is more code than the
-/// processor's first cache has room for, one step is not. No more than glibc keeps free blocks of a size at hand for a thread.
+/// processor's first cache has room for, one step is not. Seven, because glibc keeps as many free blocks of
+/// each size at hand for a thread.
 pub const IN_A_ROW: usize = 7;
 /// Requests of turns that may wait for the loop.
 const MAX_TURN_REQUESTS: usize = 1024;
