@@ -90,6 +90,7 @@ impl FakeDiscordHub {
                 return;
             }
             match payload["op"].as_u64() {
+                Some(1) if faults.is_mute => {}
                 Some(1) => drop(socket.send(text(json!({"op": 11}))).await),
                 Some(2) => {
                     let ready = self.ready();

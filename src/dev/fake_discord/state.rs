@@ -61,6 +61,8 @@ pub struct GatewayFaults {
     pub close_with: Option<u16>,
     /// Whether resuming is refused.
     pub forgets: bool,
+    /// Whether heartbeats are not answered.
+    pub is_mute: bool,
     /// How often all connections were cut.
     pub cuts: usize,
     /// How often the bot was asked to connect anew.

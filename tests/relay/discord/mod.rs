@@ -6,6 +6,8 @@ mod commands;
 mod files;
 mod load;
 
+use std::time::{Duration, Instant};
+
 use crate::support::dev::{ApiPerson, BotApi, BotApiSettings};
 use crate::support::discord::{CHANNEL, DIRECT, FakeDiscord, TOKEN};
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
@@ -122,7 +124,7 @@ async fn what_was_missed_is_fetched_when_the_session_is_lost() {
     fake.say("one");
     answered(&fake, "echo: one").await;
     // The position is stored shortly after the commit.
-    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
     relay.kill().await;
     fake.forget_session();
     fake.say_unseen(DIRECT, "two");
@@ -176,19 +178,41 @@ async fn what_was_missed_in_two_outages_in_a_row_is_answered_once_and_in_order_a
 }
 
 #[tokio::test]
+async fn a_gateway_that_answers_no_heartbeat_is_kept_while_it_sends_events_and_left_when_it_sends_nothing() {
+    let fake = FakeDiscord::with_heartbeats_every(1500).await;
+    let setup = setup(&fake);
+    let relay = started(&setup).await;
+    fake.mute(true);
+    let begun = Instant::now();
+    let mut said = 0;
+    while begun.elapsed() < Duration::from_secs(6) {
+        said += 1;
+        fake.say(&format!("{said}"));
+        answered(&fake, &format!("echo: {said}")).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(fake.sessions(), (1, 0), "it sent events");
+    eventually("another connection", async || fake.sessions().1 > 0).await;
+    fake.mute(false);
+    fake.say("back");
+    answered(&fake, "echo: back").await;
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn in_a_channel_only_what_addresses_the_bot_is_answered_after_a_restart_too() {
     let fake = FakeDiscord::start().await;
     let setup = setup(&fake);
     let mut relay = started(&setup).await;
     fake.say_in(CHANNEL, "<@1> one");
     answered(&fake, "echo: one").await;
-    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
     relay.kill().await;
     fake.say_in(CHANNEL, "noise");
     fake.say_in(CHANNEL, "<@1> two");
     let mut relay = started(&setup).await;
     answered(&fake, "echo: two").await;
-    tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
     relay.kill().await;
     fake.forget_session();
     fake.say_unseen(CHANNEL, "more noise");
@@ -405,7 +429,7 @@ async fn one_relay_is_a_bot_on_both_platforms_also_after_a_kill() {
         found.unwrap();
         eventually("the acknowledgement", async || api.pending_count() == 0).await;
         // Telegram knows no nonces: an answer whose delivery is unknown would come again.
-        tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+        tokio::time::sleep(Duration::from_millis(600)).await;
         relay.kill().await;
         fake.say(&format!("{round} missed"));
         relay = started(&setup).await;

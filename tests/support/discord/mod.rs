@@ -69,12 +69,16 @@ pub(crate) struct FakeDiscord {
 
 impl FakeDiscord {
     pub(crate) async fn start() -> Self {
+        Self::with_heartbeats_every(500).await
+    }
+
+    pub(crate) async fn with_heartbeats_every(heartbeat_ms: u64) -> Self {
         let rest = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (rest_at, gateway_at) = (rest.local_addr().unwrap(), gateway.local_addr().unwrap());
         let settings = FakeDiscordSettings {
             token: TOKEN.into(),
-            heartbeat_ms: 500,
+            heartbeat_ms,
             kept_messages: 100_000,
             ..FakeDiscordSettings::default()
         };
@@ -185,6 +189,11 @@ impl FakeDiscord {
             ids => ("MESSAGE_DELETE_BULK", json!({"ids": ids, "channel_id": DIRECT})),
         };
         self.inner.hub.change(|state| state.happens(kind, &deleted));
+    }
+
+    /// Answers no heartbeats from now on, or answers them again.
+    pub(crate) fn mute(&self, is_mute: bool) {
+        self.inner.hub.change(|state| state.faults.is_mute = is_mute);
     }
 
     /// Cuts every connection to the gateway.
