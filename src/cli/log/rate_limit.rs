@@ -170,7 +170,7 @@ struct RateLimitState {
     limiter: Mutex<Limiter<Kind, SuppressedLine>>,
     hashes: foldhash::fast::RandomState,
     started: Instant,
-    /// A line was suppressed.
+    /// A line was suppressed, the first of its kind in a window.
     suppressed: Notify,
     counts: Arc<LogCounts>,
 }
@@ -241,7 +241,9 @@ impl RateLimit {
         event.record(&mut message);
         let kind = (meta.callsite(), message.0.0.finish());
         let now = self.0.started.elapsed();
+        let mut is_first = false;
         let passes = self.limiter().passes(kind, now, || {
+            is_first = true;
             let mut message = MessageVisitor(String::new());
             event.record(&mut message);
             SuppressedLine {
@@ -251,6 +253,8 @@ impl RateLimit {
         });
         if !passes {
             self.0.counts.suppressed.fetch_add(1, Ordering::Relaxed);
+        }
+        if is_first {
             self.0.suppressed.notify_one();
         }
         passes
