@@ -36,11 +36,22 @@ impl Seen {
     }
 }
 
-/// Sends as long as `time`, never more than `window` unacknowledged, and waits for the rest. Acknowledgements per second.
-pub(crate) fn drain(subject: &mut Subject, window: u32, text: usize, time: Duration) -> f64 {
+/// What a drain came to.
+pub(crate) struct Drained {
+    /// Acknowledgements per second.
+    pub(crate) rate: f64,
+    /// Processor time of the client for a message, in microseconds.
+    pub(crate) micros: f64,
+    /// The same of all threads but the journal's, beside the journal's.
+    pub(crate) loop_beside_journal: f64,
+}
+
+/// Sends as long as `time`, never more than `window` unacknowledged, and waits for the rest.
+pub(crate) fn drain(subject: &mut Subject, window: u32, text: usize, time: Duration) -> Drained {
     let template = Template::of_text_length(text);
     let (mut acked, mut sent, mut open) = (Seen::default(), 0, 0);
     let mut out = Vec::new();
+    let before = subject.threads();
     let begun = Instant::now();
     loop {
         if begun.elapsed() < time {
@@ -60,8 +71,14 @@ pub(crate) fn drain(subject: &mut Subject, window: u32, text: usize, time: Durat
         });
     }
     let rate = f64::from(sent) / begun.elapsed().as_secs_f64();
+    let after = subject.threads();
     acked.check_all(sent, "acknowledged");
-    rate
+    let (all, journal) = (after.all - before.all, after.journal - before.journal);
+    Drained {
+        rate,
+        micros: all / f64::from(sent) / 1000.0,
+        loop_beside_journal: (all - journal) / journal,
+    }
 }
 
 /// What a saturated echo came to.

@@ -152,14 +152,18 @@ fn idle(contender: Contender, _: Plan, results: &mut Results) {
 
 fn windowed_drain(contender: Contender, plan: Plan, results: &mut Results) {
     let mut subject = Subject::start(contender, Agent::Noop);
-    let rate = load::drain(&mut subject, 256, TEXT, plan.saturated);
-    results.add(Measure::WindowedDrain, contender, rate);
+    let drained = load::drain(&mut subject, 256, TEXT, plan.saturated);
+    results.add(Measure::WindowedDrain, contender, drained.rate);
+    results.add(Measure::DrainMicros, contender, drained.micros);
+    if contender != Contender::Floor {
+        results.add(Measure::LoopBesideJournal, contender, drained.loop_beside_journal);
+    }
 }
 
 fn single_drain(contender: Contender, plan: Plan, results: &mut Results) {
     let mut subject = Subject::start(contender, Agent::Noop);
-    let rate = load::drain(&mut subject, 1, TEXT, plan.single);
-    results.add(Measure::SingleDrain, contender, rate);
+    let drained = load::drain(&mut subject, 1, TEXT, plan.single);
+    results.add(Measure::SingleDrain, contender, drained.rate);
 }
 
 fn echo(contender: Contender, plan: Plan, results: &mut Results) {

@@ -114,6 +114,22 @@ impl Subject {
         ticks.map(|field| field.parse::<f64>().unwrap()).sum::<f64>() / TICKS_PER_SECOND
     }
 
+    /// Nanoseconds of processor time so far, by thread.
+    pub(crate) fn threads(&self) -> Threads {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let mut threads = Threads::default();
+        for task in tasks {
+            let task = task.unwrap().file_name().into_string().unwrap();
+            let schedstat = self.read(&format!("task/{task}/schedstat"));
+            let nanos: f64 = schedstat.split_whitespace().next().unwrap().parse().unwrap();
+            threads.all += nanos;
+            if self.read(&format!("task/{task}/comm")).trim() == JOURNAL_THREAD {
+                threads.journal += nanos;
+            }
+        }
+        threads
+    }
+
     /// Bytes of the journal, with the part that is not yet in its tables.
     pub(crate) fn journal_bytes(&self) -> u64 {
         let file =
@@ -131,6 +147,17 @@ impl Subject {
     fn read(&self, file: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
+}
+
+/// The name of the thread that writes the journal.
+const JOURNAL_THREAD: &str = "journal";
+
+/// Nanoseconds of processor time.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Threads {
+    /// Of all threads: beside the journal's there is the event loop's, and little else.
+    pub(crate) all: f64,
+    pub(crate) journal: f64,
 }
 
 impl Drop for Subject {
