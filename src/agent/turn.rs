@@ -83,11 +83,7 @@ impl TurnInput {
             }),
             _ => None,
         };
-        let short = |field: Option<Scalar>| {
-            field
-                .map(|text| text.to_smolstr())
-                .filter(|text| !text.is_empty())
-        };
+        let short = |field: Option<Scalar>| field.map(Scalar::into_smolstr).filter(|text| !text.is_empty());
         let source = event.source;
         Self {
             text: text(event.text).unwrap_or_default(),

@@ -63,6 +63,14 @@ impl Scalar {
         }
     }
 
+    /// The value as an owned text that is cheap to copy.
+    pub fn into_smolstr(self) -> SmolStr {
+        match self.0 {
+            Form::Short(text) => text,
+            _ => self.as_str().into(),
+        }
+    }
+
     /// The value as an owned text.
     pub fn into_string(self) -> String {
         match self.0 {
