@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::handle::{RepairError, SendError};
 use super::ops::{EphemeralOp, OpGroup};
+use super::origin::TurnOrigin;
 use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::messages::{MessageKey, MessageLine, WaitingMessage};
 use super::parts::quiet::QuietKey;
@@ -422,9 +423,7 @@ impl MessageChange {
 /// A message that arrives: who wrote it, where, and whether they may.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) author: Arc<Author>,
-    pub(super) chat: Arc<ChatId>,
-    pub(super) facts: Arc<ChatFacts>,
+    pub(super) origin: Arc<TurnOrigin>,
     pub(super) kind: EventKind,
     /// The name of the relay's own command that it is.
     pub(super) command: Option<&'static str>,

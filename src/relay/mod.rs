@@ -41,6 +41,7 @@ mod handle;
 mod metrics;
 mod not_running;
 mod ops;
+mod origin;
 mod parts;
 pub mod provisioning;
 mod reports;

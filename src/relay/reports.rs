@@ -10,7 +10,8 @@ use super::status::{DescriptorStatus, SessionList, SessionStatus, Status, Tally}
 /// Sessions that run or wait.
 pub(super) fn sessions(parts: &EventLoop, limit: usize) -> SessionList {
     let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let sessions = parts.turns.snapshot().take(limit).map(|session| SessionStatus {
+    let turns = parts.turns.snapshot(parts.clock.mono());
+    let sessions = turns.take(limit).map(|session| SessionStatus {
         session: session.session.as_str().to_owned(),
         state: session.state,
         agent: session.agent.map(str::to_owned),

@@ -13,8 +13,16 @@ pub(super) struct MessageSpan(OnceLock<Span>);
 
 impl MessageSpan {
     pub(super) fn new(session: &str) -> Self {
-        let span = is_observed().then(|| message_span(session));
-        Self(span.map_or_else(OnceLock::new, OnceLock::from))
+        let span = Self::default();
+        span.begin(session);
+        span
+    }
+
+    /// Opens the span where somebody debugs or exports traces.
+    pub(super) fn begin(&self, session: &str) {
+        if is_observed() {
+            self.open(session);
+        }
     }
 
     /// The span, which is opened if it is not yet.

@@ -122,6 +122,8 @@ pub struct TurnContext {
     pub stream: Box<ReplyStream>,
     /// Collect the answer instead of streaming it.
     pub collect: bool,
+    /// When the turn begins.
+    pub started: Duration,
     pub clock: Clock,
     /// How long a cancelled turn may take to end.
     pub grace: Duration,
@@ -354,7 +356,7 @@ impl TurnOutput {
             file_place: None,
             changes: TurnChanges::default(),
             requests,
-            started: context.clock.mono(),
+            started: context.started,
             clock: context.clock,
             outcomes: None,
             unsent: VecDeque::new(),
@@ -814,6 +816,7 @@ pub mod tests {
         TurnContext {
             stream: Box::new(stream),
             collect: false,
+            started: clock.mono(),
             clock,
             grace: Duration::from_secs(5),
             max_output: 4096,

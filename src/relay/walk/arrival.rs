@@ -15,12 +15,13 @@ use crate::relay::effects::{
 };
 use crate::relay::event_loop::{EventLoop, IN_A_ROW};
 use crate::relay::ops::{DurableOps, OpGroup};
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
 use crate::relay::parts::inbound::accept;
 use crate::relay::parts::messages::MessageLine;
 use crate::relay::parts::slash_commands::SlashCommand;
-use crate::relay::parts::turns::{TurnOrigin, decode_line};
+use crate::relay::parts::turns::decode_line;
 use crate::relay::spans::MessageSpan;
 use crate::relay::transport::{FrameBody, InboundFrame, InterruptRequest, InterruptTarget};
 use crate::session::{Admission, StopReason, TurnId};
@@ -186,7 +187,7 @@ impl EventLoop {
             Intent::Start { .. } | Intent::Wait { .. } | Intent::Edit(_)
         ) {
             // Read together with the commit of the message, so that its turn need not wait.
-            self.ask_quiet_hours(&arrival.chat, &arrival.facts);
+            self.ask_quiet_hours(&arrival.origin.chat, &arrival.origin.facts);
         }
         let accepting = Accepting {
             session,
@@ -241,7 +242,11 @@ impl EventLoop {
         // A message that is changed or gone is no answer.
         let is_new = !event.is_edit && !event.is_deleted;
         let author = self.access.author(Starter::Message(&event.source));
-        let response = is_new.then(|| self.response(session, (&event, &author), now));
+        let personal = self.chats.is_personal(&event.source);
+        let (session, span) = (session.clone(), MessageSpan::default());
+        let origin = Arc::new(TurnOrigin::new(session, &event.source, personal, author, span));
+        let (session, author) = (&origin.session, &origin.author);
+        let response = is_new.then(|| self.response(session, (&event, author), now));
         let response = response.flatten();
         let command = match &response {
             None => self.commands.of(&event),
@@ -252,13 +257,9 @@ impl EventLoop {
             (Some(QuestionResponse::Press(_) | QuestionResponse::Unreadable), _) => EventKind::Press,
             (None, command) => event_kind(inbox_kind, command.as_ref()),
         };
-        let verdict = self.access.decide(&author, kind);
+        let verdict = self.access.decide(author, kind);
         // An edit is written now, and so is what somebody has run again.
         let written_ms = event.written_ms().filter(|_| !event.is_edit && own.is_none());
-        let (chat, facts) = (
-            Arc::new(ChatId::from_source(&event.source)),
-            Arc::new(ChatFacts::from_source(&event.source)),
-        );
         let name = command.as_ref().map(SlashCommand::name);
         let (place, intent) = if event.is_deleted {
             (self.turns.await_change(session), Intent::Delete(event))
@@ -268,19 +269,13 @@ impl EventLoop {
             (Place::None, Intent::Empty)
         } else if verdict.allowed {
             let (is_text, is_change) = (inbox_kind == InboxKind::Inbound, event.is_edit && own.is_none());
-            self.intent(
-                session,
-                (event, is_text, is_change),
-                (&author, &chat, &facts),
-                response,
-                command,
-            )
+            self.intent((event, is_text, is_change), &origin, response, command)
         } else {
             let is_for_agent = matches!(kind, EventKind::Message | EventKind::Interaction);
             let is_kept = is_for_agent
                 && verdict.reason == Reason::Stranger
                 && line.len() <= KeptMessage::MAX_BYTES
-                && self.access.keeps_message(&author);
+                && self.access.keeps_message(author);
             let kept = is_kept.then(|| String::from_utf8(line.to_vec()).ok()).flatten();
             let intent = Intent::Refused {
                 name: event
@@ -296,9 +291,7 @@ impl EventLoop {
             (Place::None, intent)
         };
         let arrival = Arrival {
-            author,
-            chat,
-            facts,
+            origin,
             kind,
             command: name,
             verdict,
@@ -317,15 +310,21 @@ impl EventLoop {
     /// the agent.
     fn intent(
         &mut self,
-        session: &SessionKey,
         (event, is_text, is_change): (Box<MessageEvent>, bool, bool),
-        (author, chat, facts): (&Arc<Author>, &Arc<ChatId>, &Arc<ChatFacts>),
+        origin: &Arc<TurnOrigin>,
         response: Option<QuestionResponse>,
         command: Option<SlashCommand>,
     ) -> (Place, Intent) {
         if let Some(response) = response {
             return (Place::None, Intent::Answer(Box::new(response)));
         }
+        let TurnOrigin {
+            session,
+            chat,
+            facts,
+            author,
+            ..
+        } = &**origin;
         // What is about the agent's conversation takes its turn, as a message does.
         let is_for_agent = (command.as_ref()).is_some_and(|command| self.takes_turn(command, chat, facts));
         if let Some(command) = command.filter(|_| !is_for_agent) {
@@ -346,11 +345,9 @@ impl EventLoop {
         let admission = self.turns.admit(session);
         let intent = match admission {
             Admission::Start(turn) => {
-                let personal = self.chats.is_personal(&event.source);
-                let (span, author) = (MessageSpan::new(session.as_str()), Arc::clone(author));
-                let chat = (Arc::clone(chat), Arc::clone(facts));
-                let origin = TurnOrigin::in_chat(session.clone(), chat, personal, author, span);
-                self.turns.hold_place(turn, origin, Task::Message(Some(event)));
+                origin.span.begin(session.as_str());
+                self.turns
+                    .hold_place(turn, Arc::clone(origin), Task::Message(Some(event)));
                 Intent::Start { key }
             }
             Admission::Wait { behind } => {
@@ -384,11 +381,12 @@ impl EventLoop {
             }
             Place::Turn(_) | Place::Queue(_) | Place::None => place,
         };
+        let origin = &arrival.origin;
         match &arrival.intent {
             Intent::Empty => return,
             // They ended when they were committed.
             Intent::Delete(_) | Intent::Refused { .. } => {}
-            _ => (self.messages).await_answer(row, arrival.message.kind, &arrival.chat, &arrival.facts),
+            _ => (self.messages).await_answer(row, arrival.message.kind, &origin.chat, &origin.facts),
         }
         if let Intent::Delete(event) = arrival.intent {
             return self.change_message(session, MessageChange::Deletion(event));
@@ -399,40 +397,37 @@ impl EventLoop {
             now_ms,
             written_ms: arrival.written_ms,
         };
-        let (verdict, notice) = self.access.admit(&arrival.author, event, arrival.verdict, time);
+        let (verdict, notice) = self.access.admit(&origin.author, event, arrival.verdict, time);
         if !verdict.allowed {
             return self.refuse_message(session, place, arrival, (verdict, notice), row);
         }
-        let Arrival {
-            author,
-            chat,
-            facts,
-            message,
-            ..
-        } = arrival;
+        let Arrival { origin, message, .. } = arrival;
+        let TurnOrigin {
+            chat, facts, author, ..
+        } = &*origin;
         let is_command = arrival.command.is_some();
         match arrival.intent {
             Intent::Start { key } => {
                 self.messages.learn(key, session, row, None);
                 if !is_command {
                     self.messages
-                        .set_last(session, (&chat, &author), key, (row, 1), message);
+                        .set_last(session, (chat, author), key, (row, 1), message);
                 }
                 if let Place::Turn(turn) = place {
-                    self.learn_chat(&chat, &facts);
+                    self.learn_chat(chat, facts);
                     self.turns.note_committed(turn, row);
                 }
             }
             Intent::Edit(event) => {
-                self.learn_chat(&chat, &facts);
+                self.learn_chat(chat, facts);
                 let key = self.messages.key(&event);
-                self.messages.edit_last(session, &author, key, message.clone());
+                self.messages.edit_last(session, author, key, message.clone());
                 let change = MessageChange::Edit { row, event, message };
                 self.change_message(session, change);
             }
             Intent::Wait { key, waiting, event } => {
                 self.messages.learn(key, session, row, Some(waiting));
-                self.learn_chat(&chat, &facts);
+                self.learn_chat(chat, facts);
                 let met = match place {
                     Place::Queue(behind) => behind.zip(event),
                     Place::Turn(_) | Place::Change | Place::None => None,
@@ -442,21 +437,21 @@ impl EventLoop {
                 {
                     self.turns.release(session, place);
                     self.messages
-                        .set_last(session, (&chat, &author), key, (row, 1), message);
+                        .set_last(session, (chat, author), key, (row, 1), message);
                     return self.end_row(row, RowState::Done, DurableOps::new(), None);
                 }
                 if self.turns.enqueue(session, row)
                     && let Some(notice) = self.settings.overflow_notice.clone()
                 {
-                    self.notify(&notice, session, &chat, &facts);
+                    self.notify(&notice, session, chat, facts);
                 }
                 if let Some((turn, event)) = &met {
                     self.supersede(session, *turn, event);
                 }
             }
             Intent::Command { command, about } => {
-                self.learn_chat(&chat, &facts);
-                self.run_command(command, about, session, row, (&chat, &facts), &author);
+                self.learn_chat(chat, facts);
+                self.run_command(command, about, session, row, (chat, facts), author);
             }
             Intent::Refused { .. } | Intent::Empty | Intent::Delete(_) => {}
             Intent::Answer(response) => {
@@ -466,7 +461,7 @@ impl EventLoop {
                 if let Some(question) = &decided {
                     let (title, answer) = (&question.title, &question.answer);
                     self.access
-                        .record_question(&author, "answered", title, answer, now_ms);
+                        .record_question(author, "answered", title, answer, now_ms);
                 }
                 let outcome = match decided {
                     Some(_) => RowState::Done,
@@ -487,9 +482,9 @@ impl EventLoop {
         (verdict, limit): (Verdict, Option<&'static str>),
         row: InboxSeq,
     ) {
-        let Arrival {
-            author, chat, facts, ..
-        } = arrival;
+        let TurnOrigin {
+            chat, facts, author, ..
+        } = &*arrival.origin;
         let is_command = matches!(arrival.kind, EventKind::Stop | EventKind::Command);
         let by_role = (is_command && verdict.reason == Reason::Role).then_some(NOT_YOUR_ROLE);
         let notice = limit.or(by_role);
@@ -499,25 +494,25 @@ impl EventLoop {
                 let notice = if verdict.reason == Reason::Stranger {
                     let request = PairingRequest {
                         chat: chat.chat.to_string(),
-                        facts: serde_json::to_value(&*facts).unwrap_or_default(),
+                        facts: serde_json::to_value(&**facts).unwrap_or_default(),
                         name,
                         message,
                     };
-                    self.answer_stranger(&author, request, (&chat, &facts))
+                    self.answer_stranger(author, request, (chat, facts))
                 } else {
                     notice.map(str::to_owned)
                 };
                 match notice {
                     Some(notice) => {
-                        self.answer_privately(&chat, &facts);
-                        self.notify(&notice, session, &chat, &facts);
+                        self.answer_privately(chat, facts);
+                        self.notify(&notice, session, chat, facts);
                     }
-                    None => self.leave_unanswered(&chat, &facts),
+                    None => self.leave_unanswered(chat, facts),
                 }
             }
             (_, Place::Turn(turn)) => {
                 if notice.is_some() {
-                    self.answer_privately(&chat, &facts);
+                    self.answer_privately(chat, facts);
                 }
                 let notice = notice.map(str::to_owned);
                 self.end_unstarted(turn, row, RowState::Ignored, "", notice);
@@ -525,10 +520,10 @@ impl EventLoop {
             (_, Place::Queue(_) | Place::Change | Place::None) => {
                 self.turns.release(session, place);
                 if notice.is_some() {
-                    self.answer_privately(&chat, &facts);
+                    self.answer_privately(chat, facts);
                 }
                 let group = OpGroup::Message(row);
-                let ops = notice.map(|notice| self.plan_words(notice, session, &chat, &facts, group));
+                let ops = notice.map(|notice| self.plan_words(notice, session, chat, facts, group));
                 self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
             }
         }

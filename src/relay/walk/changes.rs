@@ -3,9 +3,9 @@
 use crate::adapter::CodeFile;
 use crate::relay::effects::SelectedAgent;
 use crate::relay::event_loop::EventLoop;
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turn_task::InsteadOfAnswer;
-use crate::relay::parts::turns::TurnOrigin;
 use crate::text::truncate_bytes;
 use crate::wire::SessionKey;
 use crate::words::{ChatPhrase, PhraseKey};

@@ -18,11 +18,12 @@ use crate::relay::effects::{
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
 use crate::relay::parts::handed::{HandedItem, ResponseWaiter, SubmissionReply, SubmitError, activity};
 use crate::relay::parts::turn_task::TurnReport;
-use crate::relay::parts::turns::{EndedTurn, TurnOrigin};
+use crate::relay::parts::turns::EndedTurn;
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{
@@ -118,7 +119,7 @@ impl EventLoop {
             let admission = self.turns.admit(&session);
             if let Admission::Start(turn) = admission {
                 let origin = self.item_origin(session.clone(), MessageSpan::new(session.as_str()));
-                self.turns.hold_place(turn, origin, line.into_task());
+                self.turns.hold_place(turn, Arc::new(origin), line.into_task());
             }
             (body, admission.into())
         } else {

@@ -4,6 +4,8 @@
 //! never run again. Rows of an earlier process are ended without a run, because the journal's own recovery of claims
 //! ([`CronCommand::Recover`](crate::store::CronCommand)) decides which of them run.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::access::{Author, Reason};
@@ -16,12 +18,13 @@ use crate::cron::target::{self, Target};
 use crate::relay::effects::{Accepting, AgentWaiter, JobStep, JobTask, Pending, Place, RunSeq, Task, Work};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::{MadeIn, Starter};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::job_files::JobPrompt;
 use crate::relay::parts::scheduler::{JobRun, instant, job_session};
 use crate::relay::parts::turn_task::TurnReport;
-use crate::relay::parts::turns::{EndedTurn, TurnOrigin};
+use crate::relay::parts::turns::EndedTurn;
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxRow, InboxSeq, RowState, RunRow};
@@ -62,7 +65,7 @@ impl EventLoop {
         let admission = self.turns.admit(&session);
         if let Admission::Start(turn) = admission {
             let origin = self.run_origin(&run.job, session.clone(), MessageSpan::new(session.as_str()));
-            self.turns.hold_place(turn, origin, job_task(run.seq));
+            self.turns.hold_place(turn, Arc::new(origin), job_task(run.seq));
         }
         let line = RunLine {
             r#type: "job",

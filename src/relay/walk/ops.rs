@@ -40,9 +40,9 @@ impl EventLoop {
         let adapter = self.adapters.get(&chat.platform);
         let mut actions = adapter.reply(text, chat, facts);
         self.hush(&mut actions, chat, facts);
-        let (lane, span) = (chat.key().into(), tracing::Span::none());
+        let span = tracing::Span::none();
         self.outbox
-            .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
+            .plan(&adapter, &session.shared(), chat, &actions, group, &span)
     }
 
     /// Durable ops that say something of the relay's own to a chat, in its reader's language.
@@ -71,9 +71,9 @@ impl EventLoop {
         let adapter = self.adapters.get(&chat.platform);
         let notice = notice.map(|notice| adapter.language(facts).reword(notice));
         let actions = adapter.close_half_written(half, notice.as_deref(), chat, facts);
-        let (lane, span) = (chat.key().into(), tracing::Span::none());
+        let span = tracing::Span::none();
         self.outbox
-            .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
+            .plan(&adapter, &session.shared(), chat, &actions, group, &span)
     }
 
     /// Ops that deliver a text of a session to targets.
@@ -227,12 +227,11 @@ impl EventLoop {
     /// Delivers an op about a question, whether there is a connection or not.
     pub fn deliver_about(&mut self, op: PromptOp) {
         let adapter = self.adapters.get(&op.chat.platform);
-        let lane = op.chat.key().into();
         let (actions, span) = ([DurableAction::from(op.action)], tracing::Span::none());
         let group = self.outbox.notice_group();
         let ops = self
             .outbox
-            .plan(&adapter, &op.session.shared(), &lane, &actions, group, &span);
+            .plan(&adapter, &op.session.shared(), &op.chat, &actions, group, &span);
         self.add_ops(ops, None);
     }
 

@@ -159,8 +159,8 @@ impl EventLoop {
         let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
         let actions = self.show_list(text, entries, asked_by, (session, of_chat), place);
         let adapter = self.adapters.get(&place.0.platform);
-        let (lane, group, span) = (place.0.key().into(), OpGroup::Message(row), tracing::Span::none());
-        let ops = (self.outbox).plan(&adapter, &session.shared(), &lane, &actions, group, &span);
+        let (group, span) = (OpGroup::Message(row), tracing::Span::none());
+        let ops = (self.outbox).plan(&adapter, &session.shared(), place.0, &actions, group, &span);
         self.end_row(row, RowState::Done, ops, None);
     }
 

@@ -8,8 +8,8 @@ use crate::adapter::{AnswerShaper, ChatFacts, ChatId, RelayAdapter};
 use crate::relay::effects::{AgentWaiter, OwnerKey, Pending, PlaceKey, WaitingCommand};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::agents::{choice_key, places, project_key};
-use crate::relay::parts::turns::TurnOrigin;
 use crate::session::TurnId;
 use crate::store::{Command, InboxSeq, RowState};
 use crate::text::printable;
@@ -231,8 +231,8 @@ impl EventLoop {
         let shown_in = (session, of_chat);
         let actions = self.show_list(&text, entries.collect(), asked_by, shown_in, (chat, facts));
         let adapter = self.adapters.get(&chat.platform);
-        let (lane, span) = (chat.key().into(), tracing::Span::none());
+        let span = tracing::Span::none();
         self.outbox
-            .plan(&adapter, &session.shared(), &lane, &actions, group, &span)
+            .plan(&adapter, &session.shared(), chat, &actions, group, &span)
     }
 }

@@ -284,11 +284,11 @@ impl EventLoop {
                 action.action.silence();
             }
         }
-        let (session, lane) = (SessionKey::from_text(""), chat.key().into());
+        let session = SessionKey::from_text("");
         let span = tracing::Span::none();
         Ok(self
             .outbox
-            .plan(&adapter, &session.shared(), &lane, &actions, group, &span))
+            .plan(&adapter, &session.shared(), &chat, &actions, group, &span))
     }
 }
 

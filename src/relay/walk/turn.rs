@@ -12,6 +12,7 @@ use crate::relay::effects::{
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup, OpOwner};
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::{Chats, KnownChat};
@@ -19,7 +20,7 @@ use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::messages::{MessageKey, MessageLine};
 use crate::relay::parts::slash_commands::{SlashCommand, SlashCommands};
 use crate::relay::parts::turn_task::TurnContext;
-use crate::relay::parts::turns::{Loaded, TurnOrigin, decode_row};
+use crate::relay::parts::turns::{Loaded, decode_row};
 use crate::relay::spans::MessageSpan;
 use crate::session::TurnId;
 use crate::store::{Command, Fault, FaultKind, Health, InboxKind, InboxRow, InboxSeq, RowState};
@@ -379,6 +380,7 @@ impl EventLoop {
             resumed,
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
             collect,
+            started: self.clock.mono(),
             clock: self.clock.live(),
             grace: self.settings.grace,
             max_output: self.settings.max_output,

@@ -54,7 +54,7 @@ impl EventLoop {
         if let (Some(conversation), Some(diff)) = (conversation, report.diff.take()) {
             self.changes.turn_ended(conversation, diff);
         }
-        let Some(ended) = self.turns.end(&report) else {
+        let Some(ended) = self.turns.end(&report, self.clock.mono()) else {
             self.settle_contexts(report.turn, false);
             return None;
         };
@@ -138,10 +138,10 @@ impl EventLoop {
         self.hush(&mut last.durable, &origin.chat, &origin.facts);
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();
-        let (lane, span) = (&origin.lane, origin.span.get());
+        let span = origin.span.get();
         let ops = self
             .outbox
-            .plan(&adapter, &session, lane, &last.durable, group, &span);
+            .plan(&adapter, &session, &origin.chat, &last.durable, group, &span);
         if ended.is_traced {
             span.record("ops", ops.len());
         }

@@ -11,12 +11,12 @@ use crate::agent::{PromptAnswer, Question};
 use crate::relay::effects::Pending;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::state_key;
 use crate::relay::parts::approvals::{Asker, Asking, Decider, KeptTurn, OwnerChat, Questioner};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::turn_task::TurnRequest;
-use crate::relay::parts::turns::TurnOrigin;
 use crate::relay::voice::voice_key;
 use crate::session::TurnId;
 use crate::store::{Command, InboxSeq};
@@ -43,7 +43,7 @@ impl EventLoop {
                 let timeout = op.deadline.map(|at| at.saturating_sub(now).max(MIN_OP_TIMEOUT));
                 let ephemeral = EphemeralOp {
                     id: op.id,
-                    body: OpBody::new(&adapter, Arc::clone(&origin.lane), &op.action),
+                    body: OpBody::new(&adapter, origin.chat.key().into(), &op.action),
                     priority: op.priority,
                     timeout,
                     owner: OpOwner::Turn(turn, outcomes),
@@ -90,7 +90,7 @@ impl EventLoop {
                     let adapter = self.adapters.get(&origin.chat.platform);
                     let op = EphemeralOp {
                         id: self.outbox.next_id(),
-                        body: OpBody::new(&adapter, Arc::clone(&origin.lane), &action),
+                        body: OpBody::new(&adapter, chat.key().into(), &action),
                         priority: Priority::Indicator,
                         timeout: None,
                         owner: OpOwner::Nobody,
@@ -206,7 +206,7 @@ impl EventLoop {
         self.outbox.plan(
             &adapter,
             &session,
-            &origin.lane,
+            &origin.chat,
             &actions,
             group,
             &origin.span.get(),

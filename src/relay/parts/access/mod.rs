@@ -118,9 +118,9 @@ impl AccessControl {
     }
 
     /// The author of a turn, by all their ids: who wrote its message, who made its job, or the operator.
-    pub fn author(&self, starter: Starter<'_>) -> Arc<Author> {
+    pub fn author(&self, starter: Starter<'_>) -> Author {
         let aliases: &dyn WhatsAppAliases = self.aliases.as_deref().map_or(&NoAliases, |files| files);
-        Arc::new(match starter {
+        match starter {
             Starter::Message(source) => Author::from_source(source, aliases),
             // A job that nobody made in a chat is the operator's. Records of other programs may name a chat and nobody in it.
             Starter::Job(origin) => {
@@ -141,7 +141,7 @@ impl AccessControl {
                 }
             }
             Starter::Program => Author::operator(),
-        })
+        }
     }
 
     /// Somebody has written before this process.

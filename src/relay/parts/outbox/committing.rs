@@ -6,8 +6,8 @@ use std::time::Duration;
 use smallvec::smallvec;
 
 use super::{FinalIndicators, OpKind, OpPhase, OpsCommit, Outbox, QueuedOp, Uncommitted, queued_id};
-use crate::adapter::RelayAdapter;
 use crate::adapter::stream::DurableAction;
+use crate::adapter::{ChatId, RelayAdapter};
 use crate::link::Moment;
 use crate::relay::effects::Effects;
 use crate::relay::ops::{DurableOp, DurableOps, OpBody, OpGroup};
@@ -19,13 +19,17 @@ impl Outbox {
         &mut self,
         adapter: &RelayAdapter,
         session: &Arc<str>,
-        lane: &Arc<str>,
+        chat: &ChatId,
         actions: &[DurableAction],
         group: OpGroup,
         span: &tracing::Span,
     ) -> DurableOps {
+        if actions.is_empty() {
+            return DurableOps::new();
+        }
+        let lane: Arc<str> = chat.key().into();
         let mut plan = |action: &DurableAction| {
-            let body = OpBody::new(adapter, Arc::clone(lane), &action.action);
+            let body = OpBody::new(adapter, Arc::clone(&lane), &action.action);
             Box::new(DurableOp::new(
                 self.ids.next(),
                 Arc::clone(session),

@@ -1,12 +1,14 @@
 //! Questions about turns: where one belongs, who runs it, what it answers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{LiveTurn, RowWait, Running, SessionSnapshot, TurnOrigin, TurnPhase, Turns};
+use super::{LiveTurn, RowWait, Running, SessionSnapshot, TurnPhase, Turns};
 use crate::access::Author;
 use crate::adapter::ChatId;
 use crate::adapter::stream::ShownDraft;
 use crate::relay::effects::{RunSeq, SelectedAgent, Task};
+use crate::relay::origin::TurnOrigin;
 use crate::relay::spans::MessageSpan;
 use crate::session::TurnId;
 use crate::store::InboxSeq;
@@ -14,14 +16,14 @@ use crate::wire::SessionKey;
 
 impl Turns {
     /// Sessions with a turn before sessions that wait, the longest-running first.
-    pub fn snapshot(&self) -> impl Iterator<Item = SessionSnapshot<'_>> {
+    pub fn snapshot(&self, now: Duration) -> impl Iterator<Item = SessionSnapshot<'_>> {
         let mut live: Vec<&LiveTurn> = self.live.values().collect();
         let started = |turn: &LiveTurn| match &turn.state {
             TurnPhase::Running(running) => Some(running.started),
             TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
         };
         live.sort_by_key(|turn| (started(turn).is_none(), started(turn)));
-        let turns = live.into_iter().map(|turn| {
+        let turns = live.into_iter().map(move |turn| {
             let running = match &turn.state {
                 TurnPhase::Running(running) => Some(running),
                 TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => None,
@@ -34,7 +36,7 @@ impl Turns {
                     (None, None) => "starting",
                 },
                 agent: running.map(|running| &*running.agent.name),
-                running_for: running.map(|running| running.started.elapsed()),
+                running_for: running.map(|running| now.saturating_sub(running.started)),
                 waiting: self.sessions.waiting(&turn.origin.session),
             }
         });
@@ -106,7 +108,7 @@ impl Turns {
             .live
             .iter()
             .filter(|(_, live)| !live.origin.author.is_operator());
-        live.map(|(turn, live)| (*turn, &live.origin.session, &*live.origin.author))
+        live.map(|(turn, live)| (*turn, &live.origin.session, &live.origin.author))
     }
 
     /// The turns of messages that an author wrote in a chat, and their sessions.

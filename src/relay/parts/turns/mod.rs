@@ -28,21 +28,19 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 
 use super::turn_task::{TurnReport, TurnRequest};
-use crate::access::Author;
 use crate::adapter::stream::TurnResult;
 use crate::adapter::{ChatFacts, ChatId, LabelMemory, labelled_interaction};
 use crate::agent::{SignalChannel, TurnInput};
 use crate::collections::IdMap;
 use crate::relay::effects::{Effects, MessageChange, Place, SelectedAgent, Task};
 use crate::relay::metrics::TurnMetrics;
-use crate::relay::spans::MessageSpan;
+use crate::relay::origin::TurnOrigin;
 use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
 use crate::store::{Command, InboxKind, InboxRow, InboxSeq, NewOps, RowState};
-use crate::wire::{ConnectorFrame, MessageEvent, SessionKey, SessionSource};
+use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
 
 /// What has happened to turns so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,59 +54,6 @@ pub struct TurnCounters {
     pub overflows: u64,
     pub input_tokens: u64,
     pub output_tokens: u64,
-}
-
-/// Where a turn belongs.
-#[derive(Debug)]
-pub struct TurnOrigin {
-    pub session: SessionKey,
-    pub chat: Arc<ChatId>,
-    pub facts: Arc<ChatFacts>,
-    /// Whether the session belongs to one person.
-    pub personal: bool,
-    /// Who wrote the message or made the job; the operator for a handed-over item.
-    pub author: Arc<Author>,
-    /// The chat's key: its ops go out in order.
-    pub lane: Arc<str>,
-    /// Follows the message through the log.
-    pub span: MessageSpan,
-}
-
-impl TurnOrigin {
-    pub fn new(
-        session: SessionKey,
-        source: &SessionSource,
-        personal: bool,
-        author: Arc<Author>,
-        span: MessageSpan,
-    ) -> Self {
-        let chat = Arc::new(ChatId::from_source(source));
-        let facts = Arc::new(ChatFacts::from_source(source));
-        Self::in_chat(session, (chat, facts), personal, author, span)
-    }
-
-    pub fn in_chat(
-        session: SessionKey,
-        (chat, facts): (Arc<ChatId>, Arc<ChatFacts>),
-        personal: bool,
-        author: Arc<Author>,
-        span: MessageSpan,
-    ) -> Self {
-        Self {
-            session,
-            personal,
-            lane: chat.key().into(),
-            chat,
-            facts,
-            author,
-            span,
-        }
-    }
-
-    /// Whether people read along who could be asked.
-    pub fn has_chat(&self) -> bool {
-        !self.chat.chat.is_empty()
-    }
 }
 
 /// A turn that runs, or holds its place until its message is there.
@@ -138,7 +83,7 @@ struct Running {
     agent: SelectedAgent,
     /// The key of its conversation at the agent.
     conversation: SessionKey,
-    started: Instant,
+    started: Duration,
     /// Follows the agent's run.
     span: tracing::Span,
     /// Whether its outcome is recorded in spans.
@@ -331,13 +276,13 @@ impl Turns {
     }
 
     /// An admitted turn holds its place until its task is committed.
-    pub fn hold_place(&mut self, turn: TurnId, origin: TurnOrigin, task: Task) {
+    pub fn hold_place(&mut self, turn: TurnId, origin: Arc<TurnOrigin>, task: Task) {
         self.insert(turn, origin, Some(task), TurnPhase::Accepting);
     }
 
-    fn insert(&mut self, turn: TurnId, origin: TurnOrigin, task: Option<Task>, state: TurnPhase) {
+    fn insert(&mut self, turn: TurnId, origin: Arc<TurnOrigin>, task: Option<Task>, state: TurnPhase) {
         let live = LiveTurn {
-            origin: Arc::new(origin),
+            origin,
             task,
             cancel: None,
             stop: None,

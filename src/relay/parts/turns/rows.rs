@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Loaded, RowWait, TurnOrigin, TurnPhase, Turns, Unread};
+use super::{Loaded, RowWait, TurnPhase, Turns, Unread};
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
 use crate::relay::effects::{Effects, MessageChange, Pending};
 use crate::relay::ops::DurableOp;
+use crate::relay::origin::TurnOrigin;
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, TurnId};
 use crate::store::{Command, InboxRow, InboxSeq, RowState, WaitingRow};
@@ -161,8 +162,8 @@ impl Turns {
     ) {
         let span = MessageSpan::new(session.as_str());
         let nowhere = SessionSource::default();
-        let origin = TurnOrigin::new(session, &nowhere, false, Arc::new(Author::operator()), span);
-        self.insert(turn, origin, None, TurnPhase::Loading);
+        let origin = TurnOrigin::new(session, &nowhere, false, Author::operator(), span);
+        self.insert(turn, Arc::new(origin), None, TurnPhase::Loading);
         self.load_started(turn, row, now_ms, effects);
     }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::task::{JoinError, unconstrained};
-use tokio::time::Instant;
 use tokio_util::sync::ReusableBoxFuture;
 use tracing::Instrument as _;
 use tracing::field::Empty;
@@ -63,7 +62,7 @@ impl Turns {
             row,
             agent: agent.clone(),
             conversation: conversation.clone(),
-            started: Instant::now(),
+            started: context.started,
             span: span.clone(),
             is_traced,
             steered: 0,
@@ -201,7 +200,7 @@ impl Turns {
     }
 
     /// A turn has ended: its session is free. `None` for a turn that is not there, or never ran.
-    pub fn end(&mut self, report: &TurnReport) -> Option<EndedTurn> {
+    pub fn end(&mut self, report: &TurnReport, now: Duration) -> Option<EndedTurn> {
         let live = self.live.remove(&report.turn)?;
         self.sessions.ended(&live.origin.session, report.turn);
         let TurnPhase::Running(running) = live.state else {
@@ -210,7 +209,7 @@ impl Turns {
         if let Some(ended) = running.ended {
             ended.cancel();
         }
-        let took = running.started.elapsed();
+        let took = now.saturating_sub(running.started);
         self.metrics.ended(took, report.first_text);
         self.counters.input_tokens += report.usage.input_tokens;
         self.counters.output_tokens += report.usage.output_tokens;

@@ -3,10 +3,12 @@
 use serde_json::json;
 
 use super::*;
+use crate::access::Author;
 use crate::agent::{EchoAgent, Permission, TurnInput};
 use crate::relay::effects::{JobTask, Pending, RunSeq, SelectedAgent};
 use crate::relay::parts::turn_task::tests::context;
-use crate::wire::NoAliases;
+use crate::relay::spans::MessageSpan;
+use crate::wire::{NoAliases, SessionSource};
 
 const NOW: i64 = 1_790_000_000_000;
 
@@ -33,7 +35,7 @@ fn origin(session: &str, user: &str, chat: &str) -> TurnOrigin {
     let source = source(user, chat);
     let author = Author::from_source(&source, &NoAliases);
     let span = MessageSpan::default();
-    TurnOrigin::new(key(session), &source, false, Arc::new(author), span)
+    TurnOrigin::new(key(session), &source, false, author, span)
 }
 
 /// A turn of this session that holds its place.
@@ -41,7 +43,7 @@ fn hold(turns: &mut Turns, origin: TurnOrigin, task: Task) -> TurnId {
     let Admission::Start(turn) = turns.admit(&origin.session) else {
         panic!("there is room")
     };
-    turns.hold_place(turn, origin, task);
+    turns.hold_place(turn, Arc::new(origin), task);
     turn
 }
 
@@ -93,7 +95,7 @@ fn a_turn_is_found_by_its_session_its_run_and_its_author() {
         prompt: String::new(),
     });
     let of_job = TurnOrigin {
-        author: Arc::new(Author::operator()),
+        author: Author::operator(),
         ..origin("s4", "", "C1")
     };
     let job = hold(&mut turns, of_job, run);
@@ -115,7 +117,10 @@ fn a_turn_is_found_by_its_session_its_run_and_its_author() {
     assert_eq!(theirs("C1"), [(ann, key("s1")), (also_ann, key("s2"))]);
     assert_eq!(theirs("C2"), []);
     assert!(!turns.is_agent_running("llm"), "none has begun");
-    let states: Vec<&str> = turns.snapshot().map(|session| session.state).collect();
+    let states: Vec<&str> = turns
+        .snapshot(Duration::ZERO)
+        .map(|session| session.state)
+        .collect();
     assert_eq!(states, ["starting"; 4]);
 }
 
@@ -136,7 +141,10 @@ fn a_turn_that_stops_asks_nobody_and_a_stop_may_name_it() {
         [second],
         "the other one is stopping"
     );
-    let states: Vec<&str> = turns.snapshot().map(|session| session.state).collect();
+    let states: Vec<&str> = turns
+        .snapshot(Duration::ZERO)
+        .map(|session| session.state)
+        .collect();
     assert_eq!(states, ["stopping"; 2]);
     assert!(turns.forget(&key("s1")).is_none(), "it does not run");
     assert!(turns.abandon(first).is_some());
@@ -169,7 +177,7 @@ async fn what_a_turn_saves_is_kept_until_its_session_starts_a_new_conversation()
         panic!("its agent answers inline")
     };
     assert!(report.turn == first && !ended.is_cancelled());
-    assert!(turns.end(&report).is_some() && ended.is_cancelled());
+    assert!(turns.end(&report, Duration::ZERO).is_some() && ended.is_cancelled());
     assert!(!turns.keeps_state(first), "it is over");
 }
 
@@ -525,7 +533,7 @@ async fn the_author_of_a_message_reads_that_a_wake_stopped_its_turn() {
         let Some(Ok(report)) = turns.next_inline() else {
             panic!("it was stopped before it began")
         };
-        let ended = turns.end(&report).unwrap();
+        let ended = turns.end(&report, Duration::ZERO).unwrap();
         assert_eq!(ended.outcome, RowState::Stopped);
         assert_eq!(ended.notice.as_deref(), told.then_some("[stopped]"), "{reason:?}");
     }

@@ -1,0 +1,46 @@
+//! Where messages and turns belong, and who they are from.
+
+use std::sync::Arc;
+
+use super::spans::MessageSpan;
+use crate::access::Author;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::wire::{SessionKey, SessionSource};
+
+/// Where a message, or a turn without one, belongs.
+#[derive(Debug)]
+pub struct TurnOrigin {
+    pub session: SessionKey,
+    pub chat: Arc<ChatId>,
+    pub facts: Arc<ChatFacts>,
+    /// Whether the session belongs to one person.
+    pub personal: bool,
+    /// Who wrote the message or made the job; the operator for a handed-over item.
+    pub author: Author,
+    /// Follows the message through the log.
+    pub span: MessageSpan,
+}
+
+impl TurnOrigin {
+    pub fn new(
+        session: SessionKey,
+        source: &SessionSource,
+        personal: bool,
+        author: Author,
+        span: MessageSpan,
+    ) -> Self {
+        Self {
+            session,
+            chat: Arc::new(ChatId::from_source(source)),
+            facts: Arc::new(ChatFacts::from_source(source)),
+            personal,
+            author,
+            span,
+        }
+    }
+
+    /// Whether people read along who could be asked.
+    pub fn has_chat(&self) -> bool {
+        !self.chat.chat.is_empty()
+    }
+}
