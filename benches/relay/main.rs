@@ -85,6 +85,18 @@ fn main() {
             other => only.push(other.to_owned()),
         }
     }
+    let names = || LOADS.iter().map(|(name, ..)| *name).chain(["disk"]);
+    if let Some(unknown) = only
+        .iter()
+        .find(|only| !names().any(|name| name.contains(only.as_str())))
+    {
+        let names: Vec<&str> = names().collect();
+        eprintln!(
+            "there is no load `{unknown}`; the loads are: {}",
+            names.join(", ")
+        );
+        std::process::exit(2);
+    }
     let wanted = |name: &str| only.is_empty() || only.iter().any(|only| name.contains(only.as_str()));
     let mut results = Results::default();
     let begun = Instant::now();

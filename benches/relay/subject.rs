@@ -54,7 +54,9 @@ impl Subject {
         let address = listener.local_addr().unwrap().to_string();
         let mut command = command(contender, agent, &address, home.path());
         let begun = Instant::now();
-        let mut child = command.spawn().unwrap();
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {}: {error}", command.get_program().display()));
         let stream = accept(&listener, &mut child, home.path());
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let socket = tokio_tungstenite::tungstenite::accept(stream).expect("the client upgrades");
