@@ -28,7 +28,8 @@
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |
 //!
 //! `walk` says what each event means to the parts, in the order in which things happen to a message; `transport` is the
-//! contract's transport, over the network and in memory; `reports` asks the parts for status and metrics.
+//! contract's transport, over the network and in memory; `origin` is what a message shares with its turn; `reports` asks the parts
+//! for status and metrics.
 
 mod build_agents;
 mod builder;

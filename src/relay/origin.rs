@@ -1,4 +1,4 @@
-//! Where messages and turns belong, and who they are from.
+//! What a message shares with its turn: where they belong, and who wrote it. A job and a handed-over item have the same.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
 use crate::wire::{SessionKey, SessionSource};
 
-/// Where a message, or a turn without one, belongs.
+/// Where a message or a turn belongs, and who it is from.
 #[derive(Debug)]
 pub struct TurnOrigin {
     pub session: SessionKey,

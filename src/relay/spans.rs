@@ -14,12 +14,12 @@ pub(super) struct MessageSpan(OnceLock<Span>);
 impl MessageSpan {
     pub(super) fn new(session: &str) -> Self {
         let span = Self::default();
-        span.begin(session);
+        span.open_if_observed(session);
         span
     }
 
     /// Opens the span where somebody debugs or exports traces.
-    pub(super) fn begin(&self, session: &str) {
+    pub(super) fn open_if_observed(&self, session: &str) {
         if is_observed() {
             self.open(session);
         }

@@ -345,7 +345,7 @@ impl EventLoop {
         let admission = self.turns.admit(session);
         let intent = match admission {
             Admission::Start(turn) => {
-                origin.span.begin(session.as_str());
+                origin.span.open_if_observed(session.as_str());
                 self.turns
                     .hold_place(turn, Arc::clone(origin), Task::Message(Some(event)));
                 Intent::Start { key }
