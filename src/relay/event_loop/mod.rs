@@ -368,16 +368,21 @@ impl EventLoop {
     fn deadline(&self) -> Instant {
         let moment = self.clock.now();
         let now = moment.mono;
-        let serving_sleeper = self.sleeper.as_ref().filter(|_| self.lifecycle.is_serving());
+        let serving = self.lifecycle.is_serving();
+        let sleeper = self.sleeper.as_ref().filter(|_| serving);
         let due = [
             self.turns.deadline(),
             self.outbox.deadline(),
             self.approvals.deadline(),
-            self.scheduler.deadline(moment),
+            self.scheduler.deadline(moment, serving),
             self.lifecycle.deadline(now),
-            serving_sleeper.and_then(|sleeper| sleeper.deadline(now, self.link.is_live())),
+            sleeper.and_then(|sleeper| sleeper.deadline(now, self.link.is_live())),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now + MAX_WAIT);
+        debug_assert!(
+            due >= now,
+            "what was due is still due: the event loop would never wait"
+        );
         self.clock.instant(due.min(now + MAX_WAIT))
     }
 }

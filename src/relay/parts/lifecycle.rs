@@ -114,15 +114,19 @@ impl Lifecycle {
 
     /// When something is due by itself.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        let phase = match self.phase {
-            Phase::Serving | Phase::Over => None,
+        match self.phase {
+            Phase::Serving => self.reconnect.deadline(now),
             Phase::Draining { until, .. } | Phase::Stopping { until, .. } => Some(until),
             Phase::Flushing {
                 indicators_until,
                 end,
-            } => Some(indicators_until.map_or(end, |until| until.min(end))),
-        };
-        [phase, self.reconnect.deadline(now)].into_iter().flatten().min()
+            } => {
+                // Once it has passed, only an event or the end can change anything.
+                let until = indicators_until.filter(|until| *until > now);
+                Some(until.map_or(end, |until| until.min(end)))
+            }
+            Phase::Over => None,
+        }
     }
 
     /// Shutdown begins: no new turns. Returns how long the connector may take to confirm that it buffers.
@@ -313,6 +317,11 @@ mod tests {
         );
         lifecycle.begin_shutdown(secs(100));
         assert!(!lifecycle.is_reconnect_due(secs(200), 0), "it ends instead");
+        assert_eq!(
+            lifecycle.deadline(secs(109)),
+            Some(secs(110)),
+            "a reconnect is not looked at again"
+        );
     }
 
     #[test]
@@ -352,6 +361,21 @@ mod tests {
         assert!(!stuck.is_over());
         stuck.step(until, true, Unsent::Indicators);
         assert!(stuck.is_over());
+    }
+
+    #[test]
+    fn a_shutdown_whose_last_indicators_had_their_time_waits_for_the_connector_without_looking_again() {
+        let mut lifecycle = lifecycle();
+        lifecycle.begin_shutdown(secs(0));
+        lifecycle.step(secs(3), true, Unsent::Indicators);
+        let until = secs(3) + LAST_INDICATORS_TIMEOUT;
+        assert_eq!(lifecycle.deadline(secs(3)), Some(until));
+        lifecycle.step(until, true, Unsent::Indicators);
+        assert!(!lifecycle.is_over(), "the connector has not answered");
+        assert_eq!(lifecycle.deadline(until), Some(secs(20)));
+        lifecycle.idle_answered();
+        lifecycle.step(until, true, Unsent::Indicators);
+        assert!(lifecycle.is_over());
     }
 
     #[test]

@@ -20,12 +20,10 @@ const CLAIM_RETRY_MS: i64 = 5_000;
 
 impl Scheduler {
     pub(super) fn claim_due(&mut self, now: Moment, effects: &mut Effects) {
-        let due: Vec<(String, RunSource)> = (self.jobs.iter())
-            .filter(|(id, row)| !row.is_running && !self.is_busy(id, now))
-            .filter_map(|(id, row)| {
-                let (at, source) = self.due_at(row, now)?;
-                (at <= now.unix_ms).then(|| (id.clone(), source))
-            })
+        let due: Vec<(String, RunSource)> = self
+            .next_claims(now)
+            .filter(|(at, ..)| *at <= now.unix_ms)
+            .map(|(_, id, source)| (id.to_owned(), source))
             .collect();
         for (id, source) in due {
             if source == RunSource::Misfire {
@@ -37,6 +35,16 @@ impl Scheduler {
             }
             self.claim(id, None, source, None, now, effects);
         }
+    }
+
+    /// When this process has to claim which job, in Unix milliseconds, and why. A job that runs or is being claimed has no such time.
+    pub(super) fn next_claims(&self, now: Moment) -> impl Iterator<Item = (i64, &str, RunSource)> {
+        let idle = (self.jobs.iter()).filter(|(id, row)| !row.is_running && !self.has_run(id));
+        idle.filter_map(move |(id, row)| {
+            let (at, source) = self.due_at(row, now)?;
+            let held = self.held.get(id).copied().unwrap_or(i64::MIN);
+            (held != i64::MAX).then(|| (at.max(held), id.as_str(), source))
+        })
     }
 
     /// When this process has to claim a job, in Unix milliseconds, and why; `None` for never.
@@ -117,9 +125,14 @@ impl Scheduler {
     }
 
     /// Whether a job runs or is being claimed, or was tried a moment ago.
-    pub(super) fn is_busy(&self, job: &str, now: Moment) -> bool {
+    fn is_busy(&self, job: &str, now: Moment) -> bool {
+        self.has_run(job) || self.held.get(job).is_some_and(|until| *until > now.unix_ms)
+    }
+
+    /// Whether a run of a job is claimed by this process and not over.
+    fn has_run(&self, job: &str) -> bool {
         let mut runs = self.running.values().chain(&self.waiting);
-        runs.any(|run| run.job.id() == job) || self.held.get(job).is_some_and(|until| *until > now.unix_ms)
+        runs.any(|run| run.job.id() == job)
     }
 
     /// A run is claimed: it waits for a slot, and the occurrence after it is armed.

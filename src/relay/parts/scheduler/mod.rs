@@ -493,16 +493,11 @@ impl Scheduler {
         Some(after(now, due))
     }
 
-    /// When there is something to do by itself.
-    pub fn deadline(&self, now: Moment) -> Option<Duration> {
-        let due = (self.jobs.iter())
-            .filter(|(_, row)| !row.is_running)
-            .filter_map(|(id, row)| {
-                let (at, _) = self.due_at(row, now)?;
-                let held = self.held.get(id).copied().unwrap_or(i64::MIN);
-                (held != i64::MAX).then(|| at.max(held))
-            })
-            .min()
+    /// When there is something to do by itself. Whatever comes due is claimed only while the relay serves.
+    pub fn deadline(&self, now: Moment, serving: bool) -> Option<Duration> {
+        let due = serving
+            .then(|| self.next_claims(now).map(|(at, ..)| at).min())
+            .flatten()
             // Time may jump, and a machine may have been suspended.
             .map(|at| after(now, at).min(now.mono + MAX_LOOK));
         let runs = self.running.values().filter(|run| !run.timed_out);

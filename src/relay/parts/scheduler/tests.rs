@@ -140,7 +140,7 @@ fn off_claims_nothing_and_needs_no_time() {
     scheduler.step(at(9_999), true, &mut effects);
     assert_eq!(writes(&mut effects), []);
     assert_eq!(
-        (scheduler.next_due(at(0)), scheduler.deadline(at(0))),
+        (scheduler.next_due(at(0)), scheduler.deadline(at(0), true)),
         (None, None)
     );
 }
@@ -148,7 +148,37 @@ fn off_claims_nothing_and_needs_no_time() {
 #[test]
 fn a_changed_clock_is_noticed_within_half_a_minute() {
     let scheduler = scheduler(CronProvider::Builtin, None);
-    assert_eq!(scheduler.deadline(at(10)), Some(Duration::from_secs(40)));
+    assert_eq!(scheduler.deadline(at(10), true), Some(Duration::from_secs(40)));
+}
+
+#[test]
+fn a_job_that_comes_due_in_a_shutdown_is_not_looked_at_again_and_again() {
+    let mut scheduler = scheduler(CronProvider::Builtin, None);
+    let mut effects = Effects::default();
+    scheduler.step(at(3_600), false, &mut effects);
+    assert_eq!(writes(&mut effects), [], "nothing is claimed");
+    assert_eq!(scheduler.deadline(at(3_600), false), None);
+    assert_eq!(
+        scheduler.deadline(at(3_600), true),
+        Some(Duration::from_secs(3_600)),
+        "due at once while the relay serves"
+    );
+}
+
+#[test]
+fn a_job_whose_run_is_claimed_is_not_due_before_that_run_is_over() {
+    let mut scheduler = scheduler(CronProvider::Builtin, None);
+    let mut effects = Effects::default();
+    let id = "aaaaaaaaaaaa";
+    scheduler.claimed(&run_of(id, 1), hourly(id));
+    let run = scheduler.next_run().unwrap();
+    scheduler.step(at(3_600), true, &mut effects);
+    assert!(scheduler.deadline(at(3_600), true) > Some(Duration::from_secs(3_600)));
+    scheduler.end(run.seq);
+    assert_eq!(
+        scheduler.deadline(at(3_600), true),
+        Some(Duration::from_secs(3_600))
+    );
 }
 
 #[test]
@@ -180,7 +210,7 @@ fn a_run_that_somebody_asked_for_waits_while_the_job_runs_without_a_loop() {
     scheduler.requested(vec![run_of(id, 2)], at(6), &mut effects);
     assert_eq!(writes(&mut effects), []);
     assert_eq!(
-        scheduler.deadline(at(6)).map(|at| at.as_secs()),
+        scheduler.deadline(at(6), true).map(|at| at.as_secs()),
         Some(0),
         "the claim is renewed first"
     );
