@@ -163,7 +163,8 @@ impl Lifecycle {
             self.phase = match self.phase {
                 Phase::Draining { end, .. } | Phase::Stopping { end, .. } if idle => flushing(end),
                 Phase::Draining { until, end } if now >= until => {
-                    let until = (now + self.grace * 2).min(end);
+                    // The end may be over: then the turns are told, and the next step goes on.
+                    let until = (now + self.grace * 2).min(end).max(now);
                     self.phase = Phase::Stopping { until, end };
                     return Step::StopTurns;
                 }
@@ -337,6 +338,17 @@ mod tests {
         assert_eq!(lifecycle.deadline(secs(114)), Some(secs(120)), "flushing");
         assert!(!lifecycle.is_over());
         lifecycle.step(secs(120), false, Unsent::Work);
+        assert!(lifecycle.is_over());
+    }
+
+    #[test]
+    fn turns_are_told_to_stop_when_the_budget_is_over_and_the_next_look_is_not_in_the_past() {
+        let mut lifecycle = lifecycle();
+        lifecycle.begin_shutdown(secs(100));
+        let late = secs(121);
+        assert_eq!(lifecycle.step(late, false, Unsent::Work), Step::StopTurns);
+        assert_eq!(lifecycle.deadline(late), Some(late));
+        assert_eq!(lifecycle.step(late, false, Unsent::Work), Step::Nothing);
         assert!(lifecycle.is_over());
     }
 

@@ -62,6 +62,8 @@ const RESERVED_FOR_TEXT: usize = 256;
 const MAX_DURABLE: usize = 20_000;
 /// How long an op may be in flight before its row is marked as sent; a shorter life is not worth a write.
 const MARK_AFTER: Duration = Duration::from_millis(5);
+/// The longest time between two looks at whether ops have left, where none does.
+const LOOK_AGAIN: Duration = Duration::from_millis(160);
 
 /// What has happened to ops so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,6 +133,8 @@ pub struct Outbox {
     in_flight: usize,
     /// Durable ops that went out lately and whose rows are not marked as sent.
     unmarked: VecDeque<(Duration, OpId)>,
+    /// How long those are left alone: longer and longer while the connection takes none.
+    mark_after: Duration,
     /// When lanes retry what the link would not take.
     retry_at: Option<Duration>,
     ids: OpIds,
@@ -189,6 +193,7 @@ impl Outbox {
             durable: 0,
             in_flight: 0,
             unmarked: VecDeque::new(),
+            mark_after: MARK_AFTER,
             retry_at: None,
             ids,
             retry,
@@ -263,7 +268,7 @@ impl Outbox {
     /// When something is due by itself.
     pub fn deadline(&self) -> Option<Duration> {
         let held = self.held.first().map(|(until, _)| *until);
-        let unmarked = self.unmarked.front().map(|(since, _)| *since + MARK_AFTER);
+        let unmarked = self.unmarked.front().map(|(since, _)| *since + self.mark_after);
         [held, unmarked, self.retry_at].into_iter().flatten().min()
     }
 
@@ -395,12 +400,13 @@ impl Outbox {
         has_left: impl Fn(OpId) -> bool,
         effects: &mut Effects,
     ) {
+        let (mut left, mut stay) = (false, false);
         for _ in 0..self.unmarked.len() {
-            let due = |(since, _): &(Duration, OpId)| all || now.saturating_sub(*since) >= MARK_AFTER;
-            let Some((_, id)) = self.unmarked.front().copied().filter(due) else {
-                return;
+            let due =
+                |(since, _): &mut (Duration, OpId)| all || now.saturating_sub(*since) >= self.mark_after;
+            let Some((_, id)) = self.unmarked.pop_front_if(due) else {
+                break;
             };
-            self.unmarked.pop_front();
             let Some(QueuedOp {
                 state: OpPhase::InFlight(_),
                 kind: OpKind::Durable(row, _),
@@ -409,10 +415,17 @@ impl Outbox {
                 continue;
             };
             if has_left(id) {
+                left = true;
                 effects.write(Command::OpSent { op: *row });
             } else if !all {
+                stay = true;
                 self.unmarked.push_back((now, id));
             }
+        }
+        if left || self.unmarked.is_empty() {
+            self.mark_after = MARK_AFTER;
+        } else if stay {
+            self.mark_after = (self.mark_after * 2).min(LOOK_AGAIN);
         }
     }
 

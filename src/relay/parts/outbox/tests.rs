@@ -472,10 +472,36 @@ fn a_row_is_marked_when_its_op_is_on_its_way_for_a_while() {
     let before = MARK_AFTER.checked_sub(Duration::from_millis(1)).unwrap();
     assert_eq!(mark(&mut world, before, false, true), 0);
     assert_eq!(mark(&mut world, MARK_AFTER, false, false), 0, "it has not left");
-    assert_eq!(world.outbox.deadline(), Some(since + MARK_AFTER * 2));
+    assert_eq!(world.outbox.deadline(), Some(since + MARK_AFTER * 3));
     assert_eq!(world.outbox.outstanding(), 2, "the op, and its mark");
     assert_eq!(mark(&mut world, MARK_AFTER, true, true), 1);
     assert_eq!((world.outbox.deadline(), world.outbox.outstanding()), (None, 1));
+}
+
+#[test]
+fn ops_that_do_not_leave_are_looked_at_less_and_less_until_one_does() {
+    let mut world = World::new(ResendUnknown::Answers);
+    world.add(1, "send", "one");
+    world.sent();
+    let mut elsewhere = world.row(2, "send", "two", OpState::Pending);
+    elsewhere.chat = "elsewhere".into();
+    world.outbox.recover(&elsewhere, world.now, &mut world.effects);
+    let (two, _) = world.sent();
+    let mut waits = Vec::new();
+    let since = world.now.mono;
+    let mut at = since;
+    while at < since + LOOK_AGAIN * 4 {
+        let next = world.outbox.deadline().unwrap();
+        waits.push(next.checked_sub(at).unwrap().as_millis());
+        at = next;
+        world.outbox.mark_sent(at, false, |_| false, &mut world.effects);
+    }
+    assert_eq!(waits[..7], [5, 10, 20, 40, 80, 160, 160]);
+    at += LOOK_AGAIN;
+    world
+        .outbox
+        .mark_sent(at, false, |op| op == two, &mut world.effects);
+    assert_eq!(world.outbox.deadline(), Some(at + MARK_AFTER), "one has left");
 }
 
 #[test]
