@@ -298,10 +298,11 @@ impl PollLoop {
     fn deadline(&self, requested: bool, now: Duration) -> Instant {
         let next_poll = match self.received.next_poll(now) {
             _ if requested || self.paused => None,
-            NextPoll::Now => Some(self.not_before),
-            NextPoll::At(at) => Some(at.max(self.not_before)),
+            NextPoll::Now => Some(now),
+            NextPoll::At(at) => Some(at),
             NextPoll::Wait => Some(self.forwarded_at + MAX_COMMIT_TIME + Duration::from_millis(1)),
         };
+        let next_poll = next_poll.map(|at| at.max(self.not_before));
         let due = [next_poll, self.received.deadline()].into_iter().flatten().min();
         self.clock.instant(due.unwrap_or(now + IDENTIFY_EVERY))
     }
