@@ -1,11 +1,12 @@
 //! What is measured: a fresh process with a fresh state directory on the real disk, up to its answered hello.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::frames::{Platform, Wire, push_frame};
@@ -100,6 +101,22 @@ impl Subject {
         before
     }
 
+    /// Asks the process to end, which is when one that was built to write a profile does so, and kills it if it does not. Without a
+    /// connection there is nobody to wait for.
+    fn stop(&mut self) {
+        let _ = self.wire.stream.shutdown(Shutdown::Both);
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let asked = Instant::now();
+        while asked.elapsed() < PATIENCE && self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            eprintln!("the relay did not end within {PATIENCE:?}, and is killed");
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+
     fn mib(&self, field: &str) -> f64 {
         let text = self.read("smaps_rollup");
         let line = text.lines().find(|line| line.starts_with(field)).unwrap();
@@ -164,8 +181,7 @@ pub(crate) struct Threads {
 
 impl Drop for Subject {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.stop();
         if std::thread::panicking() {
             eprintln!("{}", stderr_text(self.home.path()));
         }
