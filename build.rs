@@ -37,8 +37,14 @@ fn main() {
 fn order_text(sources: &Path) {
     println!("cargo::rerun-if-env-changed=HERMES_RELAY_TEXT_ORDER");
     let is = |name: &str, wanted: &str| env::var(name).is_ok_and(|value| value == wanted);
+    let is_about_linking = |flag: &str| {
+        let option = ["-C", "-Z", "--codegen="]
+            .iter()
+            .find_map(|prefix| flag.strip_prefix(prefix));
+        option.unwrap_or(flag).starts_with("link")
+    };
     let chosen_linker = env::var_os("RUSTC_LINKER").is_some()
-        || env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.contains("link"));
+        || env::var("CARGO_ENCODED_RUSTFLAGS").is_ok_and(|flags| flags.split('\x1f').any(is_about_linking));
     let order = sources.join("packaging/text-order.ld");
     if is("TARGET", "x86_64-unknown-linux-gnu")
         && is("HOST", "x86_64-unknown-linux-gnu")
