@@ -1,10 +1,11 @@
-//! What is handed out: the Debian package, the list of what is inside, the checksums.
+//! What is handed out: the profile-guided program, the Debian package, the list of what is inside, the checksums.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::hosting::{BINARY, has, is_root, repository, run_command};
+use crate::support::executable::write_script;
 use crate::support::skip::skip;
 
 fn script(name: &str) -> Command {
@@ -158,4 +159,77 @@ fn checksums_are_ones_that_can_be_checked() {
     );
     fs::write(out.path().join("two"), "3").unwrap();
     assert!(!check().0);
+}
+
+/// Runs `packaging/build-guided` with a Cargo and an `llvm-profdata` that only say how they were called.
+fn build_guided(arguments: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let merge = folder.path().join("merge");
+    write_script(
+        &folder.path().join("cargo"),
+        "#!/bin/sh\n\
+         mkdir -p \"$CARGO_TARGET_DIR\"\n\
+         flags=\"$(printf %s \"$CARGO_ENCODED_RUSTFLAGS\" | tr '\\037' ' ')\"\n\
+         echo \"cargo $1 $flags of $RELAY_BIN for $*\" >&2\n\
+         echo '{\"executable\":null}' && echo '{\"executable\":\"/the/program\"}'\n",
+    );
+    write_script(&merge, "#!/bin/sh\necho merged >&2\necho profile >\"$3\"\n");
+    let path = std::env::var("PATH").unwrap();
+    run_command(
+        script("build-guided")
+            .args(arguments)
+            .env("PATH", format!("{}:{path}", folder.path().display()))
+            .env("CARGO_TARGET_DIR", folder.path().join("target"))
+            .env("LLVM_PROFDATA", merge)
+            .env_remove("PROFDATA")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS")
+            .env("RUSTFLAGS", "-Cone -Ctwo")
+            .envs(variables.iter().copied()),
+    )
+}
+
+#[test]
+fn a_guided_build_is_of_a_program_that_the_benchmark_ran() {
+    let (success, output) = build_guided(&["--features", "otlp"], &[]);
+    assert!(success, "{output}");
+    let steps = [
+        "cargo rustc -Cone -Ctwo -Cprofile-generate=",
+        "cargo bench  of /the/program for ",
+        "merged",
+        "cargo rustc -Cone -Ctwo -Cprofile-use=",
+    ];
+    let mut rest = output.as_str();
+    for step in steps {
+        let Some((_, after)) = rest.split_once(step) else {
+            panic!("{step}: {output}");
+        };
+        rest = after;
+    }
+    let options = "--locked --profile dist --bin hermes-relay";
+    let builds = output.lines().filter(|line| line.contains(options));
+    assert_eq!(builds.filter(|line| line.ends_with("--features otlp")).count(), 2);
+}
+
+#[test]
+fn a_guided_build_takes_the_profile_of_an_earlier_run() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let profile = file.path().to_str().unwrap();
+    let (success, output) = build_guided(&[], &[("PROFDATA", profile)]);
+    assert!(success, "{output}");
+    assert!(!output.contains("cargo bench"), "{output}");
+    let flag = format!("cargo rustc -Cone -Ctwo -Cprofile-use={profile} ");
+    assert!(output.contains(&flag), "{output}");
+    let (success, output) = build_guided(&[], &[("PROFDATA", "/there/is/none")]);
+    assert!(!success && !output.contains("cargo"), "{output}");
+    assert!(
+        output.contains("error: there is no profile in /there/is/none"),
+        "{output}"
+    );
+}
+
+#[test]
+fn a_guided_build_ends_where_its_profile_cannot_be_read() {
+    let (success, output) = build_guided(&[], &[("LLVM_PROFDATA", "false")]);
+    assert!(!success && output.contains("hint: an llvm-profdata"), "{output}");
+    assert!(!output.contains("-Cprofile-use"), "{output}");
 }
