@@ -1,7 +1,7 @@
 //! Commits: what is new is written to the log as one row and then applied to the overlay, what is about older rows changes the
 //! tables.
 
-use super::apply::{CommandOutcome, JournalDb};
+use super::apply::{CommandOutcome, JournalDb, SyncTime};
 use super::command::Command;
 use super::completion::{InboxSeq, OpSeqs};
 #[cfg(test)]
@@ -25,13 +25,28 @@ pub(super) enum CommandRoute {
     Duplicate,
 }
 
+/// Commands for whose keys it pays to begin a transaction: without one, each look into the index takes the lock of readers and gives it
+/// back.
+const MANY_COMMANDS: usize = 8;
+
 impl JournalDb<'_> {
-    /// Where each command is applied; `None` if one of them is about the log and the tables at once.
-    pub(super) fn route(
+    /// Where each command is applied, looked up in one transaction if there are many.
+    pub(super) fn route_in_one_read(
         &mut self,
         commands: &[Command],
         at: &mut Option<usize>,
     ) -> Result<Option<Vec<CommandRoute>>> {
+        if commands.len() < MANY_COMMANDS {
+            return self.route(commands, at);
+        }
+        self.statements.begin_read.execute([])?;
+        let routes = self.route(commands, at)?;
+        self.statements.commit.execute([])?;
+        Ok(routes)
+    }
+
+    /// Where each command is applied; `None` if one of them is about the log and the tables at once.
+    fn route(&mut self, commands: &[Command], at: &mut Option<usize>) -> Result<Option<Vec<CommandRoute>>> {
         if self.overlay.is_full() {
             return Ok(None);
         }
@@ -103,7 +118,7 @@ impl JournalDb<'_> {
             self.batch.begin(self.counters);
             return Ok(Vec::new());
         }
-        self.statements.begin.execute([])?;
+        self.begin(SyncTime::Commit)?;
         self.batch.begin(self.counters);
         self.begin_replication();
         let mut outcomes = Vec::new();
@@ -200,7 +215,7 @@ impl JournalDb<'_> {
             return self.move_all(freed);
         }
         self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
-        let bytes = self.upkeep(|journal_db| {
+        let bytes = self.upkeep_synced(sync_of_move(freed), |journal_db| {
             let JournalDb {
                 overlay, db, batch, ..
             } = journal_db;
@@ -218,7 +233,9 @@ impl JournalDb<'_> {
     fn move_all(&mut self, freed: FreedPages) -> std::result::Result<(), Fault> {
         if self.has_overlay() {
             self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
-            self.upkeep(|journal_db| journal_db.overlay.materialise(journal_db.db, freed))?;
+            self.upkeep_synced(sync_of_move(freed), |journal_db| {
+                journal_db.overlay.materialise(journal_db.db, freed)
+            })?;
             self.overlay = Overlay::default();
         }
         Ok(())
@@ -234,5 +251,13 @@ impl JournalDb<'_> {
             self.has_text_in_free_pages = give_back().map_err(|error| Fault::from_error(&error))?;
         }
         Ok(self.has_text_in_free_pages)
+    }
+}
+
+/// When the move of a log is on the disk. Under load the next commit comes soon and syncs both; until then the disk has the log.
+fn sync_of_move(freed: FreedPages) -> SyncTime {
+    match freed {
+        FreedPages::Overwritten => SyncTime::Commit,
+        FreedPages::NotOverwritten => SyncTime::NextCommit,
     }
 }
