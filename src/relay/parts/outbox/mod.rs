@@ -400,7 +400,7 @@ impl Outbox {
         has_left: impl Fn(OpId) -> bool,
         effects: &mut Effects,
     ) {
-        let (mut left, mut stay) = (false, false);
+        let (mut has_one_left, mut stays_one) = (false, false);
         for _ in 0..self.unmarked.len() {
             let due =
                 |(since, _): &mut (Duration, OpId)| all || now.saturating_sub(*since) >= self.mark_after;
@@ -415,16 +415,18 @@ impl Outbox {
                 continue;
             };
             if has_left(id) {
-                left = true;
+                has_one_left = true;
+                // The connection works: the next ones are looked at as soon as usual.
+                self.mark_after = MARK_AFTER;
                 effects.write(Command::OpSent { op: *row });
             } else if !all {
-                stay = true;
+                stays_one = true;
                 self.unmarked.push_back((now, id));
             }
         }
-        if left || self.unmarked.is_empty() {
+        if self.unmarked.is_empty() {
             self.mark_after = MARK_AFTER;
-        } else if stay {
+        } else if stays_one && !has_one_left {
             self.mark_after = (self.mark_after * 2).min(LOOK_AGAIN);
         }
     }

@@ -497,11 +497,20 @@ fn ops_that_do_not_leave_are_looked_at_less_and_less_until_one_does() {
         world.outbox.mark_sent(at, false, |_| false, &mut world.effects);
     }
     assert_eq!(waits[..7], [5, 10, 20, 40, 80, 160, 160]);
+    world.now.mono = at + LOOK_AGAIN / 2;
+    elsewhere = world.row(3, "send", "three", OpState::Pending);
+    elsewhere.chat = "somewhere".into();
+    world.outbox.recover(&elsewhere, world.now, &mut world.effects);
+    world.sent();
     at += LOOK_AGAIN;
     world
         .outbox
         .mark_sent(at, false, |op| op == two, &mut world.effects);
-    assert_eq!(world.outbox.deadline(), Some(at + MARK_AFTER), "one has left");
+    assert_eq!(
+        world.outbox.deadline(),
+        Some(at + MARK_AFTER),
+        "one has left, so the last one was looked at, too"
+    );
 }
 
 #[test]

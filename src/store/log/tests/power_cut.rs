@@ -1,11 +1,11 @@
 //! A power failure at any write of the journal: commits, moving the log into the tables, checkpoints, closing, and opening itself.
 //!
 //! Every step is one of those that end with a sync, or the move of a log under load, which the next commit syncs. The bytes of the
-//! database and of its write-ahead log are read before and after it; what the disk may hold when the power fails in between is the old bytes with any part of the changes: a prefix, cut at and
-//! within frames, blocks that came before others that were written earlier, torn sectors. Each of these disks is opened as a
-//! starting relay does, and must come to what was committed before the step or, as a whole, after it; after a step that returned,
-//! nothing else. A journal that never had a log ([`JournalDb::transact_in_tables`]) says what that is. The memory index
-//! (`-shm`) is lost or garbage.
+//! database and of its write-ahead log are read before and after it; what the disk may hold when the power fails in between is the
+//! old bytes with any part of the changes: a prefix, cut at and within frames, blocks that came before others that were written
+//! earlier, torn sectors. Each of these disks is opened as a starting relay does, and must come to what was committed before the step
+//! or, as a whole, after it; after a step that returned, nothing else. A journal that never had a log
+//! ([`JournalDb::transact_in_tables`]) says what that is. The memory index (`-shm`) is lost or garbage.
 //!
 //! That a commit waits for the disk is seen from outside, by the system calls of a process of its own.
 
