@@ -219,6 +219,7 @@ impl EventLoop {
                 }
                 // A turn requests before it ends.
                 Event::TurnFinished(_) => self.take_turn_requests(),
+                Event::Frames(_) => self.take_link(&mut link),
                 _ => {}
             }
             self.handle(event);
@@ -292,11 +293,15 @@ impl EventLoop {
         while self.takes_frames()
             && let Ok(frames) = inbound.frames.try_recv()
         {
-            // What a platform can do is known before its messages are handled.
-            if link.has_changed().unwrap_or(false) {
-                self.handle(Event::Link(Box::new(link.borrow_and_update().clone())));
-            }
+            self.take_link(link);
             self.handle(Event::Frames(Some(frames)));
+        }
+    }
+
+    /// Handles a change of the link that came before frames: what a platform can do is known before its messages are handled.
+    fn take_link(&mut self, link: &mut watch::Receiver<LinkStatus>) {
+        if link.has_changed().unwrap_or(false) {
+            self.handle(Event::Link(Box::new(link.borrow_and_update().clone())));
         }
     }
 

@@ -114,15 +114,19 @@ async fn only_a_finished_answer_passes_the_smoke_test() {
     let setup = setup.setting("access.mode", "open");
     let config = setup.home().join("relay.yaml").display().to_string();
     let args = ["dev", "--smoke", "--json", "--agent", "llm", "--config", &config];
-    let wire = setup.home().join("wire.jsonl");
+    let (wire, cut_wire) = (setup.home().join("wire.jsonl"), setup.home().join("cut.jsonl"));
     let recorded = [&args[..], &["--record", wire.to_str().unwrap()]].concat();
-    let whole = async {
-        write(&pieces, "The first half of it, ").await;
-        // The chat shows the beginning, with its cursor.
+    let cut_recorded = [&args[..], &["--record", cut_wire.to_str().unwrap()]].concat();
+    // The chat shows the beginning, with its cursor.
+    let is_shown = async |beginning: &str, wire: &Path| {
         eventually("a half answer on the wire", async || {
-            std::fs::read_to_string(&wire).is_ok_and(|frames| frames.contains("The first half"))
+            std::fs::read_to_string(wire).is_ok_and(|frames| frames.contains(beginning))
         })
         .await;
+    };
+    let whole = async {
+        write(&pieces, "The first half of it, ").await;
+        is_shown("The first half", &wire).await;
         write(&pieces, "and the second.").await;
         let sender = pieces.lock().unwrap().take().unwrap();
         sender.send(Ok(Bytes::from("data: [DONE]\n\n"))).await.unwrap();
@@ -136,10 +140,12 @@ async fn only_a_finished_answer_passes_the_smoke_test() {
     );
     let broken = async {
         write(&pieces, "Only the first half, ").await;
+        // A connection that breaks before its response has begun is one to try again.
+        is_shown("Only the first half", &cut_wire).await;
         let sender = pieces.lock().unwrap().take().unwrap();
         sender.send(Err(io::Error::other("cut"))).await.unwrap();
     };
-    let (smoke, ()) = tokio::join!(verb(&setup, &args), broken);
+    let (smoke, ()) = tokio::join!(verb(&setup, &cut_recorded), broken);
     assert_eq!(smoke.code, 1, "{smoke:?}");
     let failed: Value = serde_json::from_str(&smoke.out).unwrap();
     assert!(
