@@ -46,8 +46,14 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// What the reader reports to the driver.
 #[derive(Debug)]
 pub(super) enum ReaderEvent {
-    /// Frames for the link; an empty batch is a sign of life.
-    Control(Vec<ControlFrame>),
+    /// Frames for the link; none are a sign of life.
+    Control {
+        /// The frames.
+        frames: Vec<ControlFrame>,
+        /// The reader hands on nothing more until this is dropped: one of the frames is a descriptor, which the relay has to
+        /// know before messages that came after it.
+        until_known: Option<oneshot::Sender<()>>,
+    },
     /// The backlog is full: nothing is read until the relay catches up.
     Blocked,
     /// Reading goes on.
@@ -351,17 +357,27 @@ impl Reader {
         if (buffers || closed) && !self.flush_backlog(0).await {
             return false;
         }
-        if self
-            .events
-            .send(ReaderEvent::Control(slice.control))
-            .await
-            .is_err()
-        {
+        if !self.report(slice.control).await {
             return false;
         }
         // Lines that cannot be decoded and need no acknowledgement are reported together.
         let only_noise = matches!(self.backlog.make_contiguous(), [only] if is_noise(only));
         (mid_message && only_noise) || self.flush_backlog(MAX_BACKLOG).await
+    }
+
+    /// Reports frames to the driver, and waits until it has made a descriptor known; `false` when nobody takes them any more.
+    async fn report(&mut self, frames: Vec<ControlFrame>) -> bool {
+        let is_described = (frames.iter()).any(|frame| matches!(frame, ControlFrame::Descriptor(_)));
+        let (until_known, known) = is_described.then(oneshot::channel).unzip();
+        let event = ReaderEvent::Control { frames, until_known };
+        if self.events.send(event).await.is_err() {
+            return false;
+        }
+        if let Some(known) = known {
+            // Nothing is sent: the driver drops its end.
+            let _ = known.await;
+        }
+        true
     }
 
     /// Hands the backlog over as far as the relay takes it now, and waits while there is more than `max`.
@@ -585,6 +601,7 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
     use tokio_util::task::AbortOnDropHandle;
 
     use super::super::{InboundReceiver, InterruptTarget, inbound_channel};
@@ -706,6 +723,30 @@ mod tests {
         assert_eq!(fixture.lines_read(), MANY + 4);
         let turns = turns.load(std::sync::atomic::Ordering::Relaxed);
         assert!(turns >= MANY as u64 / 256 / 2, "other tasks ran {turns} times");
+    }
+
+    #[tokio::test]
+    async fn a_message_waits_until_the_descriptor_before_it_is_known() {
+        let descriptor = json!({ "type": "descriptor", "descriptor": {
+            "contract_version": 1, "platform": "x", "label": "X", "max_message_length": 2000,
+            "supports_draft_streaming": false, "supports_edit": true, "supports_threads": false,
+            "markdown_dialect": "plain", "len_unit": "chars",
+        }});
+        let mut fixture = Fixture::new(format!("{descriptor}\n{}", message(1)));
+        let told = timeout(DEADLINE, fixture.events.recv()).await.unwrap();
+        let Some(ReaderEvent::Control {
+            until_known: Some(until_known),
+            ..
+        }) = told
+        else {
+            panic!("not a descriptor: {told:?}")
+        };
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        assert!(fixture.inbound.frames.try_recv().is_err());
+        drop(until_known);
+        assert_eq!(fixture.batch().await, [1]);
     }
 
     #[tokio::test]

@@ -192,10 +192,14 @@ impl Driving {
         let generation = connection.generation;
         let now = self.clock.now();
         match event {
-            Some(ReaderEvent::Control(frames)) => {
+            Some(ReaderEvent::Control { frames, until_known }) => {
                 self.link.handle_traffic(generation, now);
                 for frame in frames {
                     self.link.handle_frame(generation, frame, now);
+                }
+                if let Some(until_known) = until_known {
+                    self.perform();
+                    drop(until_known);
                 }
             }
             Some(ReaderEvent::Blocked) => self.link.handle_reader_blocked(generation, now),

@@ -126,7 +126,7 @@ enum RelayFrame {
 struct FrameSorter {
     generation: Generation,
     frames: u64,
-    /// Platforms that this connection declared: its frames overtake the news of its descriptors.
+    /// Platforms that this connection declared.
     declared: OwnPlatforms,
 }
 
