@@ -163,7 +163,7 @@ impl Lifecycle {
             self.phase = match self.phase {
                 Phase::Draining { end, .. } | Phase::Stopping { end, .. } if idle => flushing(end),
                 Phase::Draining { until, end } if now >= until => {
-                    // The end may be over: then the turns are told, and the next step goes on.
+                    // The end may be over: then turns are asked to stop, and the next step goes on.
                     let until = (now + self.grace * 2).min(end).max(now);
                     self.phase = Phase::Stopping { until, end };
                     return Step::StopTurns;
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_told_to_stop_when_the_budget_is_over_and_the_next_look_is_not_in_the_past() {
+    fn turns_are_asked_to_stop_when_the_budget_is_over_and_the_next_look_is_not_in_the_past() {
         let mut lifecycle = lifecycle();
         lifecycle.begin_shutdown(secs(100));
         let late = secs(121);
