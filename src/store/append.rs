@@ -1,7 +1,7 @@
 //! Commits: what is new is written to the log as one row and then applied to the overlay, what is about older rows changes the
 //! tables.
 
-use super::apply::{CommandOutcome, JournalDb, SyncTime};
+use super::apply::{CommandOutcome, JournalDb};
 use super::command::Command;
 use super::completion::{InboxSeq, OpSeqs};
 #[cfg(test)]
@@ -118,7 +118,7 @@ impl JournalDb<'_> {
             self.batch.begin(self.counters);
             return Ok(Vec::new());
         }
-        self.begin(SyncTime::Commit)?;
+        self.statements.begin.execute([])?;
         self.batch.begin(self.counters);
         self.begin_replication();
         let mut outcomes = Vec::new();
@@ -215,7 +215,7 @@ impl JournalDb<'_> {
             return self.move_all(freed);
         }
         self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
-        let bytes = self.upkeep_synced(sync_of_move(freed), |journal_db| {
+        let bytes = self.upkeep(|journal_db| {
             let JournalDb {
                 overlay, db, batch, ..
             } = journal_db;
@@ -233,9 +233,7 @@ impl JournalDb<'_> {
     fn move_all(&mut self, freed: FreedPages) -> std::result::Result<(), Fault> {
         if self.has_overlay() {
             self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
-            self.upkeep_synced(sync_of_move(freed), |journal_db| {
-                journal_db.overlay.materialise(journal_db.db, freed)
-            })?;
+            self.upkeep(|journal_db| journal_db.overlay.materialise(journal_db.db, freed))?;
             self.overlay = Overlay::default();
         }
         Ok(())
@@ -251,13 +249,5 @@ impl JournalDb<'_> {
             self.has_text_in_free_pages = give_back().map_err(|error| Fault::from_error(&error))?;
         }
         Ok(self.has_text_in_free_pages)
-    }
-}
-
-/// When the move of a log is on the disk. Under load the next commit comes soon and syncs both; until then the disk has the log.
-fn sync_of_move(freed: FreedPages) -> SyncTime {
-    match freed {
-        FreedPages::Overwritten => SyncTime::Commit,
-        FreedPages::NotOverwritten => SyncTime::NextCommit,
     }
 }

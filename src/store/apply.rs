@@ -42,19 +42,6 @@ pub(super) struct JournalDb<'c> {
     pub(super) index: KeyIndex,
     /// Whether pages that nothing uses may have text of messages.
     pub(super) has_text_in_free_pages: bool,
-    /// Whether a commit is to be on the disk when it is done; not with `durability: process`.
-    is_durable: bool,
-    /// Whether SQLite syncs commits at the moment.
-    syncs: bool,
-}
-
-/// When a transaction has to be on the disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SyncTime {
-    /// Before its commit is done.
-    Commit,
-    /// Together with the next commit: nothing is lost without it.
-    NextCommit,
 }
 
 /// The next row ids.
@@ -98,8 +85,6 @@ impl<'c> JournalDb<'c> {
         let statements = Statements::prepare(db)?;
         // Those of a process that was killed.
         let has_text_in_free_pages = free_pages(db)? > 0;
-        let is_durable =
-            db.pragma_query_value(None, "synchronous", |row| row.get(0).map(|mode: i64| mode >= 2))?;
         Ok(Self {
             db,
             recent,
@@ -113,8 +98,6 @@ impl<'c> JournalDb<'c> {
             replication: None,
             index,
             has_text_in_free_pages,
-            is_durable,
-            syncs: is_durable,
         })
     }
 
@@ -175,36 +158,21 @@ impl<'c> JournalDb<'c> {
         Ok(outcomes)
     }
 
-    /// Begins a transaction. SQLite changes when it syncs only outside of one.
-    pub(super) fn begin(&mut self, sync: SyncTime) -> Result<()> {
-        let syncs = self.is_durable && sync == SyncTime::Commit;
-        if self.syncs != syncs {
-            let mode = if syncs { "FULL" } else { "NORMAL" };
-            self.db.execute_batch(&format!("PRAGMA synchronous = {mode}"))?;
-            self.syncs = syncs;
-        }
-        self.statements.begin.execute([]).map(drop)
-    }
-
     /// Runs upkeep in a transaction of its own.
     pub(super) fn upkeep<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T>,
     ) -> std::result::Result<T, Fault> {
-        self.upkeep_synced(SyncTime::Commit, work)
-    }
-
-    /// The same, with the choice when it is on the disk.
-    pub(super) fn upkeep_synced<T>(
-        &mut self,
-        sync: SyncTime,
-        work: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> std::result::Result<T, Fault> {
         let before = self.counters;
-        let result = self.begin(sync).and_then(|()| work(self)).and_then(|value| {
-            self.statements.commit.execute([])?;
-            Ok(value)
-        });
+        let result = self
+            .statements
+            .begin
+            .execute([])
+            .and_then(|_| work(self))
+            .and_then(|value| {
+                self.statements.commit.execute([])?;
+                Ok(value)
+            });
         self.settle(before, result)
             .map_err(|error| Fault::from_error(&error))
     }
@@ -286,7 +254,7 @@ impl<'c> JournalDb<'c> {
         now_ms: i64,
         at: &mut Option<usize>,
     ) -> Result<Vec<CommandOutcome>> {
-        self.begin(SyncTime::Commit)?;
+        self.statements.begin.execute([])?;
         if self.has_overlay() {
             self.overlay.materialise(self.db, FreedPages::Overwritten)?;
         }

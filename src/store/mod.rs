@@ -25,8 +25,7 @@
 //!
 //! # Durability
 //!
-//! [`Durability::Full`] is WAL with `synchronous=FULL`: one fsync per commit. Moving the log under load is not synced by itself: the next
-//! commit syncs it, too, and until then the disk has the log. [`Durability::Process`] is
+//! [`Durability::Full`] is WAL with `synchronous=FULL`: one fsync per commit. [`Durability::Process`] is
 //! `synchronous=NORMAL`: no fsync per commit, so commits survive a crash of the process, but a power failure may lose the
 //! last ones; the file stays consistent because checkpoints sync.
 //!
