@@ -7,7 +7,8 @@
 //! more runs it waits for. With five million keys these are 26, and each key is written into a block about five times.
 //!
 //! An entry has 12 bytes of the key (whoever has a million messages a month waits for 10¹⁵ years for two that are the same) and the
-//! day of its message. A look into the index reads one block; a filter in memory says in which runs it need not look.
+//! day of its message. A look into the index reads one block at most; filters in memory say where it need not look: one for each run,
+//! and one for the blocks of each first byte that were written since the start.
 //!
 //! Invariants:
 //!
@@ -38,8 +39,11 @@ const RUN: usize = MOVE_AT_KEYS + MOVE_AT_KEYS / 8;
 const MIN_RUNS: usize = 4;
 /// Entries that one step of a pass looks at, at least; more when there are too many runs.
 const STEP: usize = 4096;
-/// Bits of a run's filter: with its four bits a key, one of a hundred keys that are not there seems to be.
-const FILTER_BITS: usize = 1 << 18;
+/// Bits of a run's filter: one of a hundred keys that are not there seems to be.
+const RUN_FILTER: usize = 1 << 18;
+/// Most bits of a filter for the blocks of a first byte, which makes 2 MiB for all. One of forty keys that are not there seems to be in an
+/// index of two million keys, one of four in one of five million.
+const MAX_BLOCK_FILTER: usize = 1 << 16;
 
 type KeyEntry = [u8; ENTRY];
 
@@ -49,6 +53,8 @@ pub(super) struct KeyIndex {
     /// The oldest first; the last one takes new keys.
     runs: Vec<KeyRun>,
     has_blocks: bool,
+    /// Filters for the blocks of each first byte; none before a pass has begun.
+    block_filters: Vec<Option<KeyFilter>>,
     /// Whether the table of a journal from before has keys.
     has_old: bool,
     /// About how many keys the blocks have.
@@ -60,8 +66,12 @@ pub(super) struct KeyIndex {
 struct KeyRun {
     id: i64,
     keys: usize,
-    filter: Box<[u64]>,
+    filter: KeyFilter,
 }
+
+/// Keys, and few others that seem to be among them.
+#[derive(Debug)]
+struct KeyFilter(Box<[u64]>);
 
 /// A pass through the whole index.
 #[derive(Debug)]
@@ -95,7 +105,7 @@ impl KeyRun {
         Self {
             id,
             keys: 0,
-            filter: vec![0; FILTER_BITS / 64].into(),
+            filter: KeyFilter::new(RUN_FILTER),
         }
     }
 
@@ -105,28 +115,48 @@ impl KeyRun {
 
     fn add(&mut self, key: &[u8]) {
         self.keys += 1;
-        for bit in filter_bits(key) {
-            self.filter[bit / 64] |= 1 << (bit % 64);
+        self.filter.add(key);
+    }
+}
+
+impl KeyFilter {
+    /// An empty one; `bits` is a power of two, of 64 or more.
+    fn new(bits: usize) -> Self {
+        Self(vec![0; bits / 64].into())
+    }
+
+    /// One for the blocks of a first byte.
+    fn of_blocks(entries: &[KeyEntry]) -> Self {
+        let bits = (entries.len() * 8).next_power_of_two();
+        let mut filter = Self::new(bits.clamp(64, MAX_BLOCK_FILTER));
+        for entry in entries {
+            filter.add(&entry[..KEY]);
+        }
+        filter
+    }
+
+    fn add(&mut self, key: &[u8]) {
+        for bit in self.places(key) {
+            self.0[bit / 64] |= 1 << (bit % 64);
         }
     }
 
     fn may_have(&self, key: &[u8]) -> bool {
-        filter_bits(key)
-            .iter()
-            .all(|bit| self.filter[bit / 64] & 1 << (bit % 64) != 0)
+        let mut places = self.places(key).into_iter();
+        places.all(|bit| self.0[bit / 64] & 1 << (bit % 64) != 0)
     }
-}
 
-/// Where a key is in a filter. Keys are hashes, so any of their bits do.
-fn filter_bits(key: &[u8]) -> [usize; 4] {
-    let mut bits = [0; 4];
-    for (bit, bytes) in bits.iter_mut().zip(key[1..].windows(4).step_by(2)) {
-        let number = bytes
-            .iter()
-            .fold(0_usize, |number, byte| number << 8 | usize::from(*byte));
-        *bit = number % FILTER_BITS;
+    /// The bits of a key. Keys are hashes, so any of their bytes do.
+    fn places(&self, key: &[u8]) -> [usize; 4] {
+        let mut places = [0; 4];
+        for (place, bytes) in places.iter_mut().zip(key[1..].windows(4).step_by(2)) {
+            let number = bytes
+                .iter()
+                .fold(0_usize, |number, byte| number << 8 | usize::from(*byte));
+            *place = number & (self.0.len() * 64 - 1);
+        }
+        places
     }
-    bits
 }
 
 /// Where the block of a key begins: the first six bytes.
@@ -185,6 +215,7 @@ impl KeyIndex {
         let mut index = Self {
             runs: Vec::new(),
             has_blocks: has_rows(db, "key_blocks")?,
+            block_filters: Vec::new(),
             has_old: has_rows(db, "dedupe")?,
             in_blocks: usize::try_from(blocks).unwrap_or(0) * BLOCK * 256,
             pass: None,
@@ -208,7 +239,7 @@ impl KeyIndex {
     /// Whether a key is in the index.
     pub(super) fn contains(&self, db: &Connection, find: &mut FindKey<'_>, key: &DedupeKey) -> Result<bool> {
         let bytes = &key.as_bytes()[..KEY];
-        for run in self.runs.iter().filter(|run| run.may_have(bytes)) {
+        for run in self.runs.iter().filter(|run| run.filter.may_have(bytes)) {
             let mut find = db.prepare_cached("SELECT keys FROM key_runs WHERE id = ?1")?;
             let found = find
                 .query_row([run.row(bytes[0])], |row| {
@@ -219,7 +250,10 @@ impl KeyIndex {
                 return Ok(true);
             }
         }
-        if self.has_blocks {
+        let filter = self.block_filters.get(usize::from(bytes[0]));
+        let may_have =
+            |filter: &Option<KeyFilter>| filter.as_ref().is_none_or(|filter| filter.may_have(bytes));
+        if self.has_blocks && filter.is_none_or(may_have) {
             let mut rows = find.block.query([block_id(bytes)])?;
             if let Some(row) = rows.next()?
                 && has(row.get_ref(0)?.as_blob()?, bytes)
@@ -309,6 +343,10 @@ impl KeyIndex {
             looked_at += done.looked_at;
             pass.entries += done.kept;
             self.has_blocks |= done.kept > 0;
+            if self.block_filters.is_empty() {
+                self.block_filters.resize_with(256, || None);
+            }
+            self.block_filters[usize::from(pass.next)] = Some(done.filter);
             (pass.next, pass.is_over) = pass.next.overflowing_add(1);
         }
         Ok(())
@@ -323,6 +361,9 @@ impl KeyIndex {
             let done = rewrite(db, byte, &self.runs, days)?;
             looked_at += done.looked_at;
             self.has_blocks |= done.kept > 0;
+            if let Some(filter) = self.block_filters.get_mut(usize::from(byte)) {
+                *filter = Some(done.filter);
+            }
             next = byte.checked_add(1);
         }
         Ok(next)
@@ -338,6 +379,8 @@ impl KeyIndex {
 struct Rewritten {
     looked_at: usize,
     kept: usize,
+    /// Of all entries, also of those that go: after a rollback they are there.
+    filter: KeyFilter,
 }
 
 /// Moves the entries of a first byte out of the runs into the blocks, without those that go by their day.
@@ -363,6 +406,7 @@ fn rewrite(db: &Connection, byte: u8, runs: &[KeyRun], days: EntryDays) -> Resul
     new.sort_unstable();
     new.dedup_by(|one, other| one[..KEY] == other[..KEY]);
     let mut all = if new.is_empty() { old } else { merge(&old, &new) };
+    let filter = KeyFilter::of_blocks(&all);
     all.retain_mut(|entry| {
         let day = day_of(entry);
         if day > days.today {
@@ -380,6 +424,7 @@ fn rewrite(db: &Connection, byte: u8, runs: &[KeyRun], days: EntryDays) -> Resul
     Ok(Rewritten {
         looked_at,
         kept: all.len(),
+        filter,
     })
 }
 
@@ -434,6 +479,8 @@ impl<'c> FindKey<'c> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
     use crate::store::{KeyHash, journal::JournalSettings, schema};
 
@@ -569,12 +616,56 @@ mod tests {
                 index.runs.push(KeyRun::new(1));
                 index.begin_pass_if_due();
             }
-            let filters = index.runs.iter().map(|run| run.filter.len() * 8);
+            let filters = index.runs.iter().map(|run| run.filter.0.len() * 8);
             (index.runs.len(), filters.sum::<usize>() >> 10)
         };
         assert_eq!(runs_until_due(0), (4, 128));
         assert_eq!(runs_until_due(5_000_000), (26, 832));
         assert_eq!(runs_until_due(50_000_000), (84, 2688));
+    }
+
+    /// How many of these keys make the index read a block.
+    fn blocks_read(index: &KeyIndex, db: &Connection, numbers: std::ops::Range<usize>) -> i32 {
+        let mut find = FindKey::prepare(db).unwrap();
+        for number in numbers {
+            index.contains(db, &mut find, &key(number)).unwrap();
+        }
+        find.block.get_status(StatementStatus::Run)
+    }
+
+    #[test]
+    fn few_keys_that_are_new_make_it_read_a_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = journal(dir.path());
+        let mut index = KeyIndex::open(&db).unwrap();
+        let pass = |index: &mut KeyIndex| {
+            index.begin_pass();
+            while index.is_passing() {
+                index.step(&db).unwrap();
+            }
+        };
+        add(&mut index, &db, 0..60_000, 20_000);
+        pass(&mut index);
+        let read = blocks_read(&index, &db, 100_000..110_000);
+        assert!(read < 300, "{read} of 10,000");
+        assert_eq!(blocks_read(&index, &db, 0..1000), 1000);
+        // A start knows nothing of them before the next pass.
+        let mut index = KeyIndex::open(&db).unwrap();
+        assert_eq!(blocks_read(&index, &db, 100_000..100_100), 100);
+        pass(&mut index);
+        assert!(blocks_read(&index, &db, 100_000..110_000) < 300);
+        assert!((0..60_000).step_by(7).all(|number| knows(&index, &db, number)));
+        let filters = index.block_filters.iter().flatten();
+        let bytes: usize = filters.map(|filter| filter.0.len() * 8).sum();
+        assert!(bytes < 128 << 10, "{bytes} bytes for 60,000 keys");
+    }
+
+    #[test]
+    fn filters_of_blocks_stay_small() {
+        let many: Vec<KeyEntry> = (0..20_000).map(|number| entry(&key(number), 20_000)).collect();
+        assert_eq!(KeyFilter::of_blocks(&many).0.len() * 8 * 256, 2 << 20);
+        assert_eq!(KeyFilter::of_blocks(&many[..1]).0.len(), 1);
+        assert!(!KeyFilter::of_blocks(&[]).may_have(&many[0][..KEY]));
     }
 
     #[test]
