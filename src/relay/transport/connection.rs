@@ -104,10 +104,11 @@ impl WriteTracker {
         self.lock().insert(op, (generation, WriteState::Queued));
     }
 
-    /// The writer is about to write an op; `false` when it must not any more.
+    /// The writer is about to write an op; `false` when it must not any more, or did so already: an op that had its result while it waited
+    /// may be queued again beside itself.
     fn begin(&self, op: OpId, generation: Generation, position: u64) -> bool {
         match self.lock().get_mut(&op) {
-            Some((on, state)) if *on == generation => {
+            Some((on, state)) if *on == generation && *state == WriteState::Queued => {
                 *state = WriteState::Begun(position);
                 true
             }
@@ -342,7 +343,7 @@ impl Reader {
     }
 
     /// Hands on what a slice brought; `false` when nobody takes it any more.
-    async fn forward(&mut self, slice: Slice, closed: bool, mid_message: bool) -> bool {
+    async fn forward(&mut self, mut slice: Slice, closed: bool, mid_message: bool) -> bool {
         for interrupt in slice.interrupts {
             if self.inbound.interrupt(interrupt).await.is_err() {
                 return false;
@@ -350,14 +351,15 @@ impl Reader {
         }
         // What came before the connector's word that it buffers must be with the relay before that word is: otherwise
         // the relay could go to sleep over a message.
-        let buffers = slice
-            .control
-            .iter()
-            .any(|frame| matches!(frame, ControlFrame::GoingIdleAck));
-        if (buffers || closed) && !self.flush_backlog(0).await {
+        let is_ack = |frame: &mut ControlFrame| matches!(frame, ControlFrame::GoingIdleAck);
+        let acks: Vec<_> = slice.control.extract_if(.., is_ack).collect();
+        if !self.report(slice.control).await {
             return false;
         }
-        if !self.report(slice.control).await {
+        if (!acks.is_empty() || closed) && !self.flush_backlog(0).await {
+            return false;
+        }
+        if !acks.is_empty() && !self.report(acks).await {
             return false;
         }
         // Lines that cannot be decoded and need no acknowledgement are reported together.
@@ -623,6 +625,16 @@ mod tests {
     impl Fixture {
         fn new(message: String) -> Self {
             let (socket, peer) = in_memory();
+            let peer = async move {
+                let (_reader, mut writer) = split(peer);
+                writer.write_line(message).await.unwrap();
+                writer.flush().await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            Self::open(socket, peer)
+        }
+
+        fn open(socket: ConnectorSocket, peer: impl Future<Output = ()> + Send + 'static) -> Self {
             let (sender, inbound) = inbound_channel();
             let frames = Arc::new(FrameCounters::default());
             let tracker = Arc::default();
@@ -640,12 +652,6 @@ mod tests {
                     let _ = seen.send(event).await;
                 }
             };
-            let peer = async move {
-                let (_reader, mut writer) = split(peer);
-                writer.write_line(message).await.unwrap();
-                writer.flush().await.unwrap();
-                std::future::pending::<()>().await;
-            };
             Self {
                 inbound,
                 events,
@@ -654,6 +660,17 @@ mod tests {
                     AbortOnDropHandle::new(tokio::spawn(driver)),
                     AbortOnDropHandle::new(tokio::spawn(peer)),
                 ],
+            }
+        }
+
+        /// The descriptor that it reports first.
+        async fn descriptor(&mut self) -> oneshot::Sender<()> {
+            match timeout(DEADLINE, self.events.recv()).await.unwrap() {
+                Some(ReaderEvent::Control {
+                    until_known: Some(until_known),
+                    ..
+                }) => until_known,
+                other => panic!("not a descriptor: {other:?}"),
             }
         }
 
@@ -683,6 +700,15 @@ mod tests {
 
     fn message(number: usize) -> String {
         format!("{{\"type\":\"inbound\",\"event\":{{\"text\":\"{number}\"}}}}\n")
+    }
+
+    fn descriptor() -> String {
+        let descriptor = json!({
+            "contract_version": 1, "platform": "x", "label": "X", "max_message_length": 2000,
+            "supports_draft_streaming": false, "supports_edit": true, "supports_threads": false,
+            "markdown_dialect": "plain", "len_unit": "chars",
+        });
+        json!({ "type": "descriptor", "descriptor": descriptor }).to_string() + "\n"
     }
 
     #[tokio::test]
@@ -727,26 +753,32 @@ mod tests {
 
     #[tokio::test]
     async fn a_message_waits_until_the_descriptor_before_it_is_known() {
-        let descriptor = json!({ "type": "descriptor", "descriptor": {
-            "contract_version": 1, "platform": "x", "label": "X", "max_message_length": 2000,
-            "supports_draft_streaming": false, "supports_edit": true, "supports_threads": false,
-            "markdown_dialect": "plain", "len_unit": "chars",
-        }});
-        let mut fixture = Fixture::new(format!("{descriptor}\n{}", message(1)));
-        let told = timeout(DEADLINE, fixture.events.recv()).await.unwrap();
-        let Some(ReaderEvent::Control {
-            until_known: Some(until_known),
-            ..
-        }) = told
-        else {
-            panic!("not a descriptor: {told:?}")
-        };
+        let mut fixture = Fixture::new(descriptor() + &message(1));
+        let until_known = fixture.descriptor().await;
         for _ in 0..1_000 {
             yield_now().await;
         }
         assert!(fixture.inbound.frames.try_recv().is_err());
         drop(until_known);
         assert_eq!(fixture.batch().await, [1]);
+    }
+
+    #[tokio::test]
+    async fn it_waits_so_as_well_when_the_peer_closes_at_once() {
+        let (socket, peer) = in_memory();
+        let (_reader, mut writer) = split(peer);
+        writer.write_line(descriptor() + &message(1)).await.unwrap();
+        writer.close(1001, "restart").await.unwrap();
+        let mut fixture = Fixture::open(socket, std::future::pending());
+        let until_known = fixture.descriptor().await;
+        assert!(fixture.inbound.frames.try_recv().is_err());
+        drop(until_known);
+        assert_eq!(fixture.batch().await, [1]);
+        let closed = timeout(DEADLINE, fixture.events.recv()).await.unwrap();
+        assert!(
+            matches!(closed, Some(ReaderEvent::Closed(Some((1001, _))))),
+            "{closed:?}"
+        );
     }
 
     #[tokio::test]
@@ -812,5 +844,17 @@ mod tests {
         );
         assert!(tracker.begin(unsent, second, 7));
         assert_eq!(tracker.finish(unsent), WriteState::Begun(7));
+    }
+
+    #[test]
+    fn an_op_that_is_queued_again_while_its_first_command_waits_is_written_once() {
+        let (op, generation) = (OpId(1), Generation::first());
+        let tracker = WriteTracker::default();
+        tracker.queue(op, generation);
+        assert_eq!(tracker.finish(op), WriteState::Queued);
+        tracker.queue(op, generation);
+        assert!(tracker.begin(op, generation, 0));
+        assert!(!tracker.begin(op, generation, 100));
+        assert_eq!(tracker.finish(op), WriteState::Begun(0));
     }
 }
