@@ -124,7 +124,7 @@ impl Lanes {
         self.lane_of.insert(with, id);
     }
 
-    /// Removes an op that is not in flight; returns whether it was there.
+    /// Removes an op that is not in flight, and its lane continues; returns whether it was there.
     pub fn remove(&mut self, op: OpId) -> bool {
         let Some(id) = self.lane_of.get(&op).cloned() else {
             return false;
@@ -135,7 +135,10 @@ impl Lanes {
         self.lane_of.remove(&op);
         if lane.first != op {
             lane.others.retain(|waiting| *waiting != op);
-        } else if !lane.advance() {
+        } else if lane.advance() {
+            // The lane may have waited because of this op.
+            self.ready.push_back(id);
+        } else {
             self.by_chat.remove(&id);
         }
         true

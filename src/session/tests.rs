@@ -282,6 +282,18 @@ fn only_an_op_that_waits_is_removed_from_its_lane() {
 }
 
 #[test]
+fn a_lane_goes_on_when_the_op_that_it_waits_with_is_removed() {
+    let mut lanes = Lanes::new();
+    lanes.push("a", OpId(1));
+    assert_eq!(lanes.next_ready(), Some(OpId(1)));
+    lanes.put_back(OpId(1));
+    lanes.push("a", OpId(2));
+    assert_eq!(lanes.next_ready(), None);
+    assert!(lanes.remove(OpId(1)));
+    assert_eq!((lanes.next_ready(), lanes.next_ready()), (Some(OpId(2)), None));
+}
+
+#[test]
 fn pausing_starts_nothing_and_resuming_starts_what_waits() {
     let mut sessions = sessions(8, 8);
     sessions.pause();

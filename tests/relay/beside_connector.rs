@@ -171,6 +171,32 @@ async fn a_cut_of_one_leaves_the_other_alone_and_nothing_is_lost() {
 }
 
 #[tokio::test]
+async fn what_a_killed_turn_showed_is_put_away_when_its_platform_is_there_again() {
+    let both = Both::new().await;
+    let reactions = || {
+        let frames = both.connector.frames();
+        let ops = frames.iter().map(|frame| frame.json()["action"].clone());
+        let reactions = ops.filter(|action| action["op"] == "react");
+        let removes = reactions.map(|action| action["remove"] == true);
+        removes.collect::<Vec<_>>()
+    };
+    let mut relay = both.started().await;
+    both.say_there("m1", "sleep=60000 long");
+    eventually("the turn is shown", async || reactions() == [false]).await;
+    relay.kill().await;
+    both.connector.take_down().await;
+    let relay = both.setup.start();
+    eventually("only the bot is there", async || {
+        let link = both.status().await["link"].to_string();
+        link.starts_with("\"connector ") && link.ends_with("telegram live\"")
+    })
+    .await;
+    both.connector.bring_up().await.unwrap();
+    eventually("it is put away", async || reactions().last() == Some(&true)).await;
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_platform_of_both_is_refused() {
     let both = Both::new().await;
     let fake = FakeDiscord::start().await;

@@ -358,8 +358,9 @@ impl EventLoop {
             self.outbox.hand_out(now, &mut self.effects);
         }
         let transport = self.link.transport();
+        let has_left = |op, platform: Option<&str>| transport.has_left(op, platform);
         self.outbox
-            .mark_sent(now.mono, false, |op| transport.has_left(op), &mut self.effects);
+            .mark_sent(now.mono, false, has_left, &mut self.effects);
         self.run_effects();
         self.step_sleep();
         self.keep_questions();

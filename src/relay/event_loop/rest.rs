@@ -160,8 +160,8 @@ impl EventLoop {
         self.clock.advance();
         let transport = self.link.transport();
         let now = self.clock.mono();
-        self.outbox
-            .mark_sent(now, true, |op| transport.has_left(op), &mut self.effects);
+        let has_left = |op, platform: Option<&str>| transport.has_left(op, platform);
+        self.outbox.mark_sent(now, true, has_left, &mut self.effects);
         let mut closing = std::pin::pin!(self.journal.close(&mut self.effects, LAST_WRITES_TIMEOUT));
         let closed = loop {
             tokio::select! {

@@ -137,7 +137,7 @@ impl JournalIo {
             | Pending::Quarantine(_)
             | Pending::Ops(_)
             | Pending::Access(..)
-            | Pending::Repair(_)
+            | Pending::Repair(..)
             | Pending::Job(_)
             | Pending::Handed => true,
             // Until it is applied, its row waits as a message of its own.

@@ -161,8 +161,9 @@ impl RelayTransport for TransportGroup {
         }
     }
 
-    fn has_left(&self, op: OpId) -> bool {
-        self.members.iter().all(|member| member.transport.has_left(op))
+    fn has_left(&self, op: OpId, platform: Option<&str>) -> bool {
+        let member = self.member(platform);
+        member.is_some_and(|member| member.transport.has_left(op, platform))
     }
 
     fn frames(&self) -> (LabelCounts, LabelCounts) {
@@ -414,9 +415,10 @@ impl MemberForwarder {
     async fn interrupt(&mut self) -> bool {
         while let Some(interrupt) = self.waiting.front() {
             let is_due = match self.counts.0 {
+                _ if interrupt.after == 0 => true,
                 Some(generation) if generation == interrupt.generation => self.counts.1 >= interrupt.after,
                 Some(generation) => generation > interrupt.generation,
-                None => interrupt.after == 0,
+                None => false,
             };
             let Some(interrupt) = self.waiting.pop_front_if(|_| is_due) else {
                 return true;
@@ -471,8 +473,8 @@ fn declared_twice(statuses: &[(&MemberKind, LinkStatus)]) -> Vec<&'static str> {
     bots.filter(|platform| is_declared(platform)).collect()
 }
 
-/// The descriptors of a member, the primary first. A platform that was not connected yet takes plain messages.
-fn descriptors(kind: &MemberKind, status: &LinkStatus, bots: &[&str]) -> Vec<CapabilityDescriptor> {
+/// Platforms that a member will describe.
+fn undescribed<'a>(kind: &'a MemberKind, status: &LinkStatus) -> Vec<&'a str> {
     let declared = &status.descriptors;
     let expected: Vec<&str> = match kind {
         MemberKind::Bot(platform) => vec![platform],
@@ -483,7 +485,16 @@ fn descriptors(kind: &MemberKind, status: &LinkStatus, bots: &[&str]) -> Vec<Cap
         // What it describes first counts for the platforms that it does not describe.
         MemberKind::Connector(_) => declared.primary().is_some(),
     };
-    let unknown = expected.into_iter().filter(|platform| !is_known(platform));
+    expected
+        .into_iter()
+        .filter(|platform| !is_known(platform))
+        .collect()
+}
+
+/// The descriptors of a member, the primary first. A platform that was not connected yet takes plain messages.
+fn descriptors(kind: &MemberKind, status: &LinkStatus, bots: &[&str]) -> Vec<CapabilityDescriptor> {
+    let declared = &status.descriptors;
+    let unknown = undescribed(kind, status).into_iter();
     let placeholders = unknown.map(CapabilityDescriptor::placeholder);
     let known = declared.iter().map(|(_, descriptor)| descriptor);
     let known = declared.primary().into_iter().chain(known);
@@ -545,6 +556,10 @@ fn together(statuses: &[(&MemberKind, LinkStatus)], generation: Generation) -> L
         } else {
             Descriptors::default()
         },
+        undescribed: (statuses.iter())
+            .flat_map(|(kind, status)| undescribed(kind, status))
+            .map(str::to_owned)
+            .collect(),
         state,
         last_loss: (!losses.is_empty()).then(|| losses.join("; ")),
         retry_at_ms: statuses.iter().filter_map(|(_, status)| status.retry_at_ms).min(),
@@ -562,6 +577,7 @@ fn together(statuses: &[(&MemberKind, LinkStatus)], generation: Generation) -> L
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::transport::InterruptTarget;
 
     fn status(platform: &str, state: &str) -> LinkStatus {
         let generation = Generation::first();
@@ -578,6 +594,95 @@ mod tests {
             state: state.to_owned(),
             ..LinkStatus::default()
         }
+    }
+
+    /// A member whose frames a test brings.
+    struct Fake {
+        inbound: Mutex<Option<InboundSender>>,
+        status: watch::Sender<LinkStatus>,
+        has_left: bool,
+    }
+
+    impl Fake {
+        fn new(has_left: bool) -> Arc<Self> {
+            Arc::new(Self {
+                inbound: Mutex::default(),
+                status: watch::Sender::new(LinkStatus::default()),
+                has_left,
+            })
+        }
+    }
+
+    impl RelayTransport for Fake {
+        fn connect(&self, inbound: InboundSender) {
+            *self.inbound.lock().unwrap() = Some(inbound);
+        }
+        fn status(&self) -> watch::Receiver<LinkStatus> {
+            self.status.subscribe()
+        }
+        fn has_left(&self, _: OpId, _: Option<&str>) -> bool {
+            self.has_left
+        }
+        fn submit(&self, _: Op, _: ResultSender) {}
+        fn acknowledge(&self, _: Generation, _: String) {}
+        fn send_interrupt(&self, _: String, _: Option<String>) {}
+        fn go_idle(&self, _: Duration) -> TransportFuture<'_, bool> {
+            Box::pin(async { false })
+        }
+        fn go_dormant(&self) -> TransportFuture<'_, Result<(), DormancyRefused>> {
+            Box::pin(async { Ok(()) })
+        }
+        fn wake(&self) {}
+        fn reconnect(&self) {}
+        fn disconnect(&self, _: Duration) -> TransportFuture<'_, ()> {
+            Box::pin(async {})
+        }
+    }
+
+    #[test]
+    fn the_member_of_an_ops_platform_says_whether_it_has_left() {
+        let group = TransportGroup::new(vec![
+            (MemberKind::Connector(Vec::new()), Fake::new(false)),
+            (MemberKind::Bot("telegram"), Fake::new(true)),
+        ]);
+        assert!(group.has_left(OpId(1), Some("telegram")));
+        assert!(!group.has_left(OpId(1), Some("slack")) && !group.has_left(OpId(1), None));
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_that_comes_first_on_a_new_connection_waits_for_no_message() {
+        let (connector, bot) = (Fake::new(true), Fake::new(true));
+        let group = TransportGroup::new(vec![
+            (MemberKind::Connector(Vec::new()), Arc::clone(&connector) as _),
+            (MemberKind::Bot("telegram"), bot),
+        ]);
+        let (sender, mut inbound) = inbound_channel();
+        group.connect(sender);
+        let own = connector.inbound.lock().unwrap().clone().unwrap();
+        let first = Generation::first();
+        let frame = InboundFrame {
+            generation: first,
+            body: FrameBody::Undecodable {
+                first: Undecodable {
+                    kind: None,
+                    buffer_id: None,
+                    error: DecodeError::OwnPlatform { platform: "telegram" },
+                },
+                lines: 1,
+            },
+            line: Arc::default(),
+        };
+        own.forward(vec![frame]).await.unwrap();
+        inbound.frames.recv().await.unwrap();
+        let interrupt = InterruptRequest {
+            generation: first.next(),
+            after: 0,
+            target: InterruptTarget::Session("s".to_owned()),
+        };
+        own.interrupt(interrupt.clone()).await.unwrap();
+        let came = tokio::time::timeout(Duration::from_secs(10), inbound.interrupts.recv());
+        let came = came.await.expect("it waits for a message").unwrap();
+        assert_eq!((came.target, came.after), (interrupt.target, 1));
     }
 
     #[test]
@@ -657,6 +762,7 @@ mod tests {
             (label(&both, "slack"), label(&both, "telegram")),
             ("Relay".to_owned(), "Real".to_owned())
         );
+        assert_eq!(both.undescribed, ["slack"]);
         // What the bot can do is not what platforms without a descriptor can do.
         assert_eq!(both.descriptors.primary().unwrap().platform, "slack");
         let greedy = Descriptors::new(
@@ -685,6 +791,7 @@ mod tests {
             ),
             ("Connector".to_owned(), "Real".to_owned(), Some(7))
         );
+        assert!(both.undescribed.is_empty());
         assert_eq!(
             both.ended,
             Some(End::Revoked {

@@ -263,6 +263,8 @@ pub struct LinkStatus {
     pub live: Option<Generation>,
     /// What the connector declared at the last handshake.
     pub descriptors: Descriptors,
+    /// Platforms that are not described yet: what `descriptors` says of them only stands in.
+    pub undescribed: Vec<String>,
     /// State, for people.
     pub state: String,
     /// Why the last connection was lost, for people.
@@ -308,8 +310,8 @@ pub trait RelayTransport: Send + Sync + 'static {
     /// Sends an op; its result goes to `results` under the op's id.
     fn submit(&self, op: Op, results: ResultSender);
 
-    /// Whether the bytes of an op in flight have left this process. A transport that cannot tell says that they have.
-    fn has_left(&self, _op: OpId) -> bool {
+    /// Whether the bytes of an op in flight to this platform have left this process. A transport that cannot tell says that they have.
+    fn has_left(&self, _op: OpId, _platform: Option<&str>) -> bool {
         true
     }
 

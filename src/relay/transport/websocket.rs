@@ -146,7 +146,7 @@ impl RelayTransport for WebSocketTransport {
         }
     }
 
-    fn has_left(&self, op: OpId) -> bool {
+    fn has_left(&self, op: OpId, _platform: Option<&str>) -> bool {
         self.tracker.has_left(op)
     }
 

@@ -276,6 +276,8 @@ impl EventLoop {
         }
         if change.connection && self.link.is_live() {
             self.outbox.connected();
+        }
+        if change.connection || change.descriptors {
             self.put_away_left();
         }
     }

@@ -16,10 +16,10 @@ use crate::wire::SessionKey;
 use super::arrival::event_kind;
 
 impl EventLoop {
-    /// Asks the journal for the repair. An op that waits is taken back first, so that it cannot go out meanwhile.
+    /// Asks the journal for the repair. An op that is to be dropped cannot go out meanwhile.
     pub fn repair(&mut self, repair: Repair, item: Item, reply: oneshot::Sender<Result<(), RepairError>>) {
         if let (Repair::Drop, Item::Op(op)) = (repair, item)
-            && !self.outbox.take_back(op)
+            && !self.outbox.begin_drop(op)
         {
             let _ = reply.send(Err(RepairError::InFlight));
             return;
@@ -27,7 +27,7 @@ impl EventLoop {
         self.note_activity(self.clock.now());
         let now_ms = self.clock.unix_ms();
         self.effects
-            .request(Pending::Repair(reply), |token| Command::Repair {
+            .request(Pending::Repair(item, reply), |token| Command::Repair {
                 token,
                 repair,
                 item,
@@ -38,7 +38,12 @@ impl EventLoop {
     /// The repair is stored: a message waits for its turn, an op for its lane. A message whose author may not have it run any more
     /// is as before, so that it can be retried when they may. A dropped message does not wait any more; if it is being read for its turn, the
     /// turn ends when the row is missing.
-    pub fn repaired(&mut self, repaired: &Repaired, reply: oneshot::Sender<Result<(), RepairError>>) {
+    pub fn repaired(
+        &mut self,
+        repaired: &Repaired,
+        item: Item,
+        reply: oneshot::Sender<Result<(), RepairError>>,
+    ) {
         let now = self.clock.now();
         let result = match repaired {
             Repaired::Message(row) => {
@@ -60,10 +65,28 @@ impl EventLoop {
                 self.messages.forget(*row);
                 Ok(())
             }
-            Repaired::Dropped => Ok(()),
-            Repaired::Refused => Err(RepairError::Refused),
+            Repaired::Dropped => {
+                if let Item::Op(op) = item {
+                    self.outbox.end_drop(op, true);
+                }
+                Ok(())
+            }
+            Repaired::Refused => return self.repair_failed(item, RepairError::Refused, reply),
         };
         let _ = reply.send(result);
+    }
+
+    /// Everything is as before.
+    pub fn repair_failed(
+        &mut self,
+        item: Item,
+        error: RepairError,
+        reply: oneshot::Sender<Result<(), RepairError>>,
+    ) {
+        if let Item::Op(op) = item {
+            self.outbox.end_drop(op, false);
+        }
+        let _ = reply.send(Err(error));
     }
 
     /// Why the message of a row may not run any more, as the operator reads it. A handed-over item is the operator's own.

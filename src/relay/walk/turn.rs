@@ -519,7 +519,7 @@ impl EventLoop {
         if !self.link.is_live() {
             return;
         }
-        for (chat, facts) in self.turns.take_left_shown() {
+        for (chat, facts) in self.turns.take_left_shown(&self.link.status().undescribed) {
             let actions = self.adapters.get(&chat.platform).left_indicators(&chat, &facts);
             self.queue_indicators(&chat, &actions, || OpOwner::LeftTurn);
         }

@@ -40,26 +40,48 @@ impl Outbox {
         }
     }
 
-    /// Takes an op back, unless it is in flight; its lane goes on.
+    /// Takes an op back, unless it is in flight.
     pub fn withdraw(&mut self, id: OpId) {
-        if let Some(kind) = self.take_waiting(id) {
-            self.lanes.retry(&kind.body().lane);
+        self.take_waiting(id);
+    }
+
+    /// Keeps a durable op where it is while the journal is asked to drop its row; `false` if it is in flight. One that is not here can be
+    /// dropped as well.
+    pub fn begin_drop(&mut self, row: OpSeq) -> bool {
+        let Some((id, queued)) = self.of_row(row) else {
+            return true;
+        };
+        match queued.state {
+            OpPhase::InFlight(_) => return false,
+            OpPhase::Held(until) => drop(self.held.remove(&(until, id))),
+            OpPhase::Waiting | OpPhase::BeingDropped => {}
+        }
+        if let Some(queued) = self.ops.get_mut(&id) {
+            queued.state = OpPhase::BeingDropped;
+        }
+        true
+    }
+
+    /// The journal has dropped the row of an op; or it has not, and the op goes on.
+    pub fn end_drop(&mut self, row: OpSeq, is_dropped: bool) {
+        let Some((id, queued)) = self.of_row(row) else {
+            return;
+        };
+        if !matches!(queued.state, OpPhase::BeingDropped) {
+            return;
+        }
+        if is_dropped {
+            self.durable -= usize::from(self.take_waiting(id).is_some());
+        } else if let Some(queued) = self.ops.get_mut(&id) {
+            queued.state = OpPhase::Waiting;
+            self.lanes.retry(&queued.kind.body().lane);
         }
     }
 
-    /// Takes a durable op back by its row; `false` if it is in flight. One that is not here can be dropped as well.
-    pub fn take_back(&mut self, row: OpSeq) -> bool {
-        let found = self.ops.iter().find_map(|(id, queued)| match &queued.kind {
-            OpKind::Durable(own, _) if *own == row => Some(*id),
-            OpKind::Durable(..) | OpKind::Ephemeral { .. } => None,
-        });
-        let Some(id) = found else { return true };
-        let Some(kind) = self.take_waiting(id) else {
-            return false;
-        };
-        self.durable -= 1;
-        self.lanes.retry(&kind.body().lane);
-        true
+    fn of_row(&self, row: OpSeq) -> Option<(OpId, &QueuedOp)> {
+        let is_it = |queued: &QueuedOp| matches!(&queued.kind, OpKind::Durable(own, _) if *own == row);
+        let mut ops = self.ops.iter().map(|(id, queued)| (*id, queued));
+        ops.find(|(_, queued)| is_it(queued))
     }
 
     /// Durable ops of a group that have not gone out are settled, those that are being committed as soon as they are.
@@ -85,7 +107,7 @@ impl Outbox {
         ops.map(|(id, _)| *id).collect()
     }
 
-    /// Removes an op that is not in flight.
+    /// Removes an op that is not in flight; its lane goes on.
     pub(super) fn take_waiting(&mut self, id: OpId) -> Option<OpKind> {
         if !self.lanes.remove(id) {
             return None;

@@ -62,8 +62,8 @@ const RESERVED_FOR_TEXT: usize = 256;
 const MAX_DURABLE: usize = 20_000;
 /// How long an op may be in flight before its row is marked as sent; a shorter life is not worth a write.
 const MARK_AFTER: Duration = Duration::from_millis(5);
-/// The longest time between two looks at whether ops have left, where none does.
-const LOOK_AGAIN: Duration = Duration::from_millis(160);
+/// Looks at whether an op has left, each after twice the time of the one before; the last one again and again.
+const LOOKS: usize = 6;
 
 /// What has happened to ops so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -131,10 +131,8 @@ pub struct Outbox {
     held: BTreeSet<(Duration, OpId)>,
     durable: usize,
     in_flight: usize,
-    /// Durable ops that went out lately and whose rows are not marked as sent.
-    unmarked: VecDeque<(Duration, OpId)>,
-    /// How long those are left alone: longer and longer while the connection takes none.
-    mark_after: Duration,
+    /// Durable ops that went out and whose rows are not marked as sent, by their next look, with the time of the last one.
+    unmarked: [VecDeque<(Duration, OpId)>; LOOKS],
     /// When lanes retry what the link would not take.
     retry_at: Option<Duration>,
     ids: OpIds,
@@ -158,6 +156,8 @@ enum OpPhase {
     Waiting,
     /// It waits in its lane for a rate limit.
     Held(Duration),
+    /// It waits in its lane until the journal has dropped it, or has not.
+    BeingDropped,
     /// The transport has it.
     InFlight(tracing::Span),
 }
@@ -192,8 +192,7 @@ impl Outbox {
             held: BTreeSet::new(),
             durable: 0,
             in_flight: 0,
-            unmarked: VecDeque::new(),
-            mark_after: MARK_AFTER,
+            unmarked: Default::default(),
             retry_at: None,
             ids,
             retry,
@@ -244,7 +243,7 @@ impl Outbox {
 
     /// Everything that is still to be done: ops, and rows that are still to be marked.
     pub fn outstanding(&self) -> usize {
-        self.ops.len() + self.unmarked.len()
+        self.ops.len() + self.unmarked.iter().map(VecDeque::len).sum::<usize>()
     }
 
     /// Whether so much waits that no further turn should start.
@@ -268,8 +267,9 @@ impl Outbox {
     /// When something is due by itself.
     pub fn deadline(&self) -> Option<Duration> {
         let held = self.held.first().map(|(until, _)| *until);
-        let unmarked = self.unmarked.front().map(|(since, _)| *since + self.mark_after);
-        [held, unmarked, self.retry_at].into_iter().flatten().min()
+        let fronts = self.unmarked.iter().map(VecDeque::front).enumerate();
+        let looks = fronts.filter_map(|(look, front)| Some(front?.0 + look_after(look)));
+        [held, self.retry_at, looks.min()].into_iter().flatten().min()
     }
 
     /// A group for ops that answer no message.
@@ -346,7 +346,12 @@ impl Outbox {
                 self.lanes.complete(id);
                 continue;
             };
-            if matches!(queued.state, OpPhase::Held(until) if until > now.mono) {
+            let waits = match queued.state {
+                OpPhase::Held(until) => until > now.mono,
+                OpPhase::BeingDropped => true,
+                OpPhase::Waiting | OpPhase::InFlight(_) => false,
+            };
+            if waits {
                 self.lanes.put_back(id);
                 continue;
             }
@@ -364,7 +369,7 @@ impl Outbox {
             let durable = matches!(queued.kind, OpKind::Durable(..));
             self.send(id, effects);
             if durable {
-                self.unmarked.push_back((now.mono, id));
+                self.unmarked[0].push_back((now.mono, id));
             }
         }
     }
@@ -397,37 +402,28 @@ impl Outbox {
         &mut self,
         now: Duration,
         all: bool,
-        has_left: impl Fn(OpId) -> bool,
+        has_left: impl Fn(OpId, Option<&str>) -> bool,
         effects: &mut Effects,
     ) {
-        let (mut has_one_left, mut stays_one) = (false, false);
-        for _ in 0..self.unmarked.len() {
-            let due =
-                |(since, _): &mut (Duration, OpId)| all || now.saturating_sub(*since) >= self.mark_after;
-            let Some((_, id)) = self.unmarked.pop_front_if(due) else {
-                break;
-            };
-            let Some(QueuedOp {
-                state: OpPhase::InFlight(_),
-                kind: OpKind::Durable(row, _),
-            }) = self.ops.get(&id)
-            else {
-                continue;
-            };
-            if has_left(id) {
-                has_one_left = true;
-                // The connection works: the next ones are looked at as soon as usual.
-                self.mark_after = MARK_AFTER;
-                effects.write(Command::OpSent { op: *row });
-            } else if !all {
-                stays_one = true;
-                self.unmarked.push_back((now, id));
+        for look in 0..LOOKS {
+            let due = |(since, _): &mut (Duration, OpId)| all || *since + look_after(look) <= now;
+            for _ in 0..self.unmarked[look].len() {
+                let Some((_, id)) = self.unmarked[look].pop_front_if(due) else {
+                    break;
+                };
+                let Some(QueuedOp {
+                    state: OpPhase::InFlight(_),
+                    kind: OpKind::Durable(row, op),
+                }) = self.ops.get(&id)
+                else {
+                    continue;
+                };
+                if has_left(id, op.body.platform.as_deref()) {
+                    effects.write(Command::OpSent { op: *row });
+                } else if !all {
+                    self.unmarked[(look + 1).min(LOOKS - 1)].push_back((now, id));
+                }
             }
-        }
-        if self.unmarked.is_empty() {
-            self.mark_after = MARK_AFTER;
-        } else if stays_one && !has_one_left {
-            self.mark_after = (self.mark_after * 2).min(LOOK_AGAIN);
         }
     }
 
@@ -466,6 +462,11 @@ impl Outbox {
         }
         self.held.insert((until, id));
     }
+}
+
+/// How long an op is left alone before this look.
+fn look_after(look: usize) -> Duration {
+    MARK_AFTER * (1 << look)
 }
 
 /// Whether an op of unknown outcome is too old to be sent again. Its age counts from its first attempt.

@@ -246,10 +246,6 @@ impl Outbox {
         now_ms: i64,
         effects: &mut Effects,
     ) {
-        let lane = self
-            .ops
-            .get(&id)
-            .map(|queued| Arc::clone(&queued.kind.body().lane));
         self.lanes.put_back(id);
         if let Some(OpKind::Durable(row, mut op)) = self.take_waiting(id) {
             self.durable -= 1;
@@ -267,9 +263,6 @@ impl Outbox {
                 reason: reason.to_owned(),
                 now_ms,
             });
-        }
-        if let Some(lane) = lane {
-            self.lanes.retry(&lane);
         }
     }
 

@@ -4,9 +4,10 @@ use serde_json::json;
 
 use super::results::RETRY_AFTER;
 use super::*;
-use crate::adapter::RateLimitSettings;
 use crate::adapter::prompt::QuestionId;
+use crate::adapter::{RateLimitSettings, TextWaits};
 use crate::link::{NotSent, SendResult};
+use crate::session::TurnId;
 use crate::store::{InboxSeq, OpRow, OpState};
 use crate::wire::{ConnectorFrame, OpResult, Outcome};
 
@@ -465,52 +466,103 @@ fn a_row_is_marked_when_its_op_is_on_its_way_for_a_while() {
     assert_eq!(world.outbox.deadline(), Some(since + MARK_AFTER));
     let mark = |world: &mut World, after: Duration, all, has_left| {
         let now = since + after;
-        world.outbox.mark_sent(now, all, |_| has_left, &mut world.effects);
+        world
+            .outbox
+            .mark_sent(now, all, |_, _| has_left, &mut world.effects);
         let (commands, _) = world.effects.take_commands();
         commands.len()
     };
     let before = MARK_AFTER.checked_sub(Duration::from_millis(1)).unwrap();
     assert_eq!(mark(&mut world, before, false, true), 0);
     assert_eq!(mark(&mut world, MARK_AFTER, false, false), 0, "it has not left");
-    assert_eq!(world.outbox.deadline(), Some(since + MARK_AFTER * 3));
+    assert_eq!(
+        world.outbox.deadline(),
+        Some(since + look_after(0) + look_after(1))
+    );
     assert_eq!(world.outbox.outstanding(), 2, "the op, and its mark");
     assert_eq!(mark(&mut world, MARK_AFTER, true, true), 1);
     assert_eq!((world.outbox.deadline(), world.outbox.outstanding()), (None, 1));
 }
 
 #[test]
-fn ops_that_do_not_leave_are_looked_at_less_and_less_until_one_does() {
+fn an_op_that_does_not_leave_is_looked_at_less_and_less_and_others_as_usual() {
     let mut world = World::new(ResendUnknown::Answers);
     world.add(1, "send", "one");
-    world.sent();
-    let mut elsewhere = world.row(2, "send", "two", OpState::Pending);
-    elsewhere.chat = "elsewhere".into();
-    world.outbox.recover(&elsewhere, world.now, &mut world.effects);
-    let (two, _) = world.sent();
+    let (one, _) = world.sent();
     let mut waits = Vec::new();
     let since = world.now.mono;
     let mut at = since;
-    while at < since + LOOK_AGAIN * 4 {
+    while at < since + look_after(LOOKS) * 2 {
         let next = world.outbox.deadline().unwrap();
         waits.push(next.checked_sub(at).unwrap().as_millis());
         at = next;
-        world.outbox.mark_sent(at, false, |_| false, &mut world.effects);
+        world
+            .outbox
+            .mark_sent(at, false, |_, _| false, &mut world.effects);
     }
     assert_eq!(waits[..7], [5, 10, 20, 40, 80, 160, 160]);
-    world.now.mono = at + LOOK_AGAIN / 2;
-    elsewhere = world.row(3, "send", "three", OpState::Pending);
-    elsewhere.chat = "somewhere".into();
+    world.now.mono = at;
+    let mut elsewhere = world.row(2, "send", "two", OpState::Pending);
+    elsewhere.chat = "elsewhere".into();
     world.outbox.recover(&elsewhere, world.now, &mut world.effects);
     world.sent();
-    at += LOOK_AGAIN;
+    at += MARK_AFTER;
+    assert_eq!(world.outbox.deadline(), Some(at));
     world
         .outbox
-        .mark_sent(at, false, |op| op == two, &mut world.effects);
-    assert_eq!(
-        world.outbox.deadline(),
-        Some(at + MARK_AFTER),
-        "one has left, so the last one was looked at, too"
+        .mark_sent(at, false, |op, _| op != one, &mut world.effects);
+    let (commands, _) = world.effects.take_commands();
+    assert!(
+        matches!(commands[..], [Command::OpSent { op }] if op == elsewhere.seq),
+        "{commands:?}"
     );
+    assert_eq!(world.outbox.outstanding(), 3, "two ops, and the mark of one");
+}
+
+#[test]
+fn an_op_that_is_to_be_dropped_waits_for_the_journal() {
+    let mut world = World::new(ResendUnknown::Answers);
+    for text in ["one", "two", "three"] {
+        world.add(1, "send", text);
+    }
+    let [one, two] = [1, 2].map(OpSeq);
+    assert!(world.outbox.begin_drop(one) && world.outbox.begin_drop(two));
+    world.outbox.connected();
+    assert!(world.advance().sent.is_empty());
+    world.outbox.end_drop(one, false);
+    let (id, text) = world.sent();
+    assert_eq!(
+        text, "one",
+        "the journal could not drop it, and it is still the first"
+    );
+    assert!(!world.outbox.begin_drop(one), "it is in flight");
+    world.outbox.end_drop(two, true);
+    assert_eq!(world.apply(id).texts(), ["three"]);
+    assert_eq!(world.outbox.durable(), 1);
+    assert!(world.outbox.begin_drop(OpSeq(99)), "only the journal has it");
+}
+
+#[test]
+fn the_rest_of_a_chat_goes_on_when_a_growing_answer_that_was_held_is_withdrawn() {
+    let mut world = World::new(ResendUnknown::Answers);
+    let limits = RateLimitSettings {
+        per_minute: 60,
+        burst: 1,
+        text_waits: TextWaits::Always,
+        ..RateLimitSettings::default()
+    };
+    world.outbox.limiter = RateLimiter::new(&limits);
+    world.add(1, "send", "first");
+    let (first, _) = world.sent();
+    let (outcomes, mut reported) = tokio::sync::mpsc::channel(1);
+    let turn = OpOwner::Turn(TurnId(1), outcomes.clone());
+    ephemeral(&mut world, Priority::Text, turn, "growing");
+    assert!(world.apply(first).sent.is_empty(), "the chat has to wait");
+    world.add(2, "send", "the answer of another");
+    world.outbox.drop_reported_to(&outcomes);
+    assert!(matches!(reported.try_recv(), Ok((_, OpOutcome::NotSent))));
+    world.skip(Duration::from_secs(60));
+    assert_eq!(world.advance().texts(), ["the answer of another"]);
 }
 
 #[test]

@@ -182,9 +182,13 @@ impl Turns {
         self.left_shown.push((chat, facts));
     }
 
-    /// Where turns were shown that an earlier run left.
-    pub fn take_left_shown(&mut self) -> Vec<(ChatId, ChatFacts)> {
-        std::mem::take(&mut self.left_shown)
+    /// Where turns were shown that an earlier run left, on platforms that are described.
+    pub fn take_left_shown(&mut self, undescribed: &[String]) -> Vec<(ChatId, ChatFacts)> {
+        let is_described = |(chat, _): &mut (ChatId, ChatFacts)| {
+            let mut undescribed = undescribed.iter();
+            undescribed.all(|platform| *platform != *chat.platform)
+        };
+        self.left_shown.extract_if(.., is_described).collect()
     }
 
     /// A turn was running when an earlier run ended: its message is read, one at a time.

@@ -104,7 +104,7 @@ impl RelayTransport for DiscordTransport {
         self.sender.submit(&op, results);
     }
 
-    fn has_left(&self, op: OpId) -> bool {
+    fn has_left(&self, op: OpId, _platform: Option<&str>) -> bool {
         self.sender.has_left(op)
     }
 

@@ -479,10 +479,8 @@ impl Pipe {
                 let _ = frames.try_send(frame);
             }
         }
-        let pump = runtime.spawn(pump(queue, inbound.clone())).abort_handle();
         state.last_generation = Some(generation);
         state.buffering = false;
-        state.connection = MemoryConnection::Live(LiveConnection { sorter, frames, pump });
         self.record.send_modify(|record| {
             record.connections += 1;
             (record.connected, record.buffering) = (true, false);
@@ -494,6 +492,8 @@ impl Pipe {
             status.counters.dials += 1;
             status.counters.handshakes += 1;
         });
+        let pump = runtime.spawn(pump(queue, inbound.clone())).abort_handle();
+        state.connection = MemoryConnection::Live(LiveConnection { sorter, frames, pump });
     }
 
     /// Ends the connection; the outcome of what was in flight on it is unknown.

@@ -109,7 +109,7 @@ impl RelayTransport for TelegramTransport {
         self.sender.submit(&op, results);
     }
 
-    fn has_left(&self, op: OpId) -> bool {
+    fn has_left(&self, op: OpId, _platform: Option<&str>) -> bool {
         self.sender.has_left(op)
     }
 
