@@ -27,7 +27,7 @@ use crate::cron::chat::JobCommand;
 use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Op, SendResult};
 use crate::session::{Admission, TurnId};
-use crate::store::{Command, DedupeKey, InboxKind, InboxSeq, Item, StartMark};
+use crate::store::{Command, DedupeKey, InboxKind, InboxSeq, OpSeq, StartMark};
 use crate::wire::{MessageEvent, OpId, SessionKey};
 
 /// Whose conversations: a person's, or those of a chat that several people share.
@@ -139,8 +139,8 @@ pub(super) enum Pending {
     ListedSessions(Box<Listing>, Vec<ListedSession>),
     /// A command line waits until its change of the rules is stored; then it gets this answer.
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
-    /// A command line waits until this entry of the journal is repaired.
-    Repair(Item, oneshot::Sender<Result<(), RepairError>>),
+    /// A command line waits until an entry of the journal is repaired, which keeps this op back.
+    Repair(Option<OpSeq>, oneshot::Sender<Result<(), RepairError>>),
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
     /// A turn waits to learn whether its conversation wants spoken answers.

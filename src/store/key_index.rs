@@ -649,6 +649,13 @@ mod tests {
         let read = blocks_read(&index, &db, 100_000..110_000);
         assert!(read < 300, "{read} of 10,000");
         assert_eq!(blocks_read(&index, &db, 0..1000), 1000);
+        // Keys that a sweep moves into blocks.
+        add(&mut index, &db, 60_000..62_000, 20_000);
+        let mut next = Some(0);
+        while let Some(byte) = next {
+            next = index.sweep(&db, byte, EntryDays::ALL).unwrap();
+        }
+        assert!((60_000..62_000).all(|number| knows(&index, &db, number)));
         // A start knows nothing of them before the next pass.
         let mut index = KeyIndex::open(&db).unwrap();
         assert_eq!(blocks_read(&index, &db, 100_000..100_100), 100);

@@ -92,7 +92,8 @@ impl RelayLink {
         }
         let change = LinkChange {
             connection: status.live != self.status.live,
-            descriptors: status.descriptors != self.status.descriptors,
+            descriptors: status.descriptors != self.status.descriptors
+                || status.undescribed != self.status.undescribed,
         };
         self.status = status;
         change

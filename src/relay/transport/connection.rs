@@ -120,7 +120,7 @@ impl WriteTracker {
     fn flushed(&self, ops: impl Iterator<Item = OpId>, generation: Generation) {
         let mut tracked = self.lock();
         for op in ops {
-            if let Some((on, state)) = tracked.get_mut(&op)
+            if let Some((on, state @ WriteState::Begun(_))) = tracked.get_mut(&op)
                 && *on == generation
             {
                 *state = WriteState::Flushed;
@@ -350,7 +350,7 @@ impl Reader {
             }
         }
         // What came before the connector's word that it buffers must be with the relay before that word is: otherwise
-        // the relay could go to sleep over a message.
+        // the relay could go to sleep over a message. What came before a close must be there before that, too.
         let is_ack = |frame: &mut ControlFrame| matches!(frame, ControlFrame::GoingIdleAck);
         let acks: Vec<_> = slice.control.extract_if(.., is_ack).collect();
         if !self.report(slice.control).await {
@@ -764,7 +764,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_waits_so_as_well_when_the_peer_closes_at_once() {
+    async fn a_message_waits_for_the_descriptor_also_when_the_peer_closes() {
         let (socket, peer) = in_memory();
         let (_reader, mut writer) = split(peer);
         writer.write_line(descriptor() + &message(1)).await.unwrap();
@@ -856,5 +856,9 @@ mod tests {
         assert!(tracker.begin(op, generation, 0));
         assert!(!tracker.begin(op, generation, 100));
         assert_eq!(tracker.finish(op), WriteState::Begun(0));
+        // What is flushed is the command before: this one still has to be written.
+        tracker.queue(op, generation);
+        tracker.flushed([op].into_iter(), generation);
+        assert!(tracker.begin(op, generation, 200));
     }
 }

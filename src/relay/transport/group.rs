@@ -413,16 +413,19 @@ impl MemberForwarder {
 
     /// Forwards the interrupts whose frames were forwarded; `false` if the relay is gone.
     async fn interrupt(&mut self) -> bool {
-        while let Some(interrupt) = self.waiting.front() {
-            let is_due = match self.counts.0 {
-                _ if interrupt.after == 0 => true,
-                Some(generation) if generation == interrupt.generation => self.counts.1 >= interrupt.after,
-                Some(generation) => generation > interrupt.generation,
-                None => false,
-            };
-            let Some(interrupt) = self.waiting.pop_front_if(|_| is_due) else {
-                return true;
-            };
+        let (connection, forwarded) = self.counts;
+        let is_due = |interrupt: &InterruptRequest| match connection {
+            _ if interrupt.after == 0 => true,
+            Some(generation) if generation == interrupt.generation => forwarded >= interrupt.after,
+            Some(generation) => generation > interrupt.generation,
+            None => false,
+        };
+        while let Some(interrupt) = self
+            .waiting
+            .iter()
+            .position(is_due)
+            .and_then(|at| self.waiting.remove(at))
+        {
             let (generation, after) = *self.forwarded.lock().await;
             let interrupt = InterruptRequest {
                 generation,
@@ -473,7 +476,7 @@ fn declared_twice(statuses: &[(&MemberKind, LinkStatus)]) -> Vec<&'static str> {
     bots.filter(|platform| is_declared(platform)).collect()
 }
 
-/// Platforms that a member will describe.
+/// Platforms that a member is to describe, and nothing is known of yet.
 fn undescribed<'a>(kind: &'a MemberKind, status: &LinkStatus) -> Vec<&'a str> {
     let declared = &status.descriptors;
     let expected: Vec<&str> = match kind {
@@ -679,6 +682,12 @@ mod tests {
             after: 0,
             target: InterruptTarget::Session("s".to_owned()),
         };
+        let never_due = InterruptRequest {
+            generation: first,
+            after: 2,
+            target: InterruptTarget::Session("its message was lost".to_owned()),
+        };
+        own.interrupt(never_due).await.unwrap();
         own.interrupt(interrupt.clone()).await.unwrap();
         let came = tokio::time::timeout(Duration::from_secs(10), inbound.interrupts.recv());
         let came = came.await.expect("it waits for a message").unwrap();

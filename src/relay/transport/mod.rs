@@ -263,7 +263,7 @@ pub struct LinkStatus {
     pub live: Option<Generation>,
     /// What the connector declared at the last handshake.
     pub descriptors: Descriptors,
-    /// Platforms that are not described yet: what `descriptors` says of them only stands in.
+    /// Platforms of a group's members of which nothing is known yet: what `descriptors` says of them only stands in.
     pub undescribed: Vec<String>,
     /// State, for people.
     pub state: String,

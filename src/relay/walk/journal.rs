@@ -91,8 +91,8 @@ impl EventLoop {
             }
             (Completion::Handed { reply, .. }, Pending::Handed) => self.handle_items_reply(reply),
             (Completion::OpsAdded { .. }, Pending::Access(reply, answer)) => drop(reply.send(Ok(answer))),
-            (Completion::Repaired { repaired, .. }, Pending::Repair(item, reply)) => {
-                self.repaired(&repaired, item, reply);
+            (Completion::Repaired { repaired, .. }, Pending::Repair(kept_back, reply)) => {
+                self.repaired(&repaired, kept_back, reply);
             }
             (Completion::OpsAdded { ops, .. }, Pending::Ops(reply)) => {
                 if let Some(reply) = reply {
@@ -209,7 +209,9 @@ impl EventLoop {
             }
             // The command line notices that it was dropped.
             Pending::Access(..) => tracing::error!("the journal refused a change of the access rules"),
-            Pending::Repair(item, reply) => self.repair_failed(item, RepairError::NotStored, reply),
+            Pending::Repair(kept_back, reply) => {
+                self.repair_failed(kept_back, RepairError::NotStored, reply);
+            }
             // What cannot be read is as if nothing had been saved.
             Pending::AgentChoice(session, waiter) => self.choice_known(&session, waiter, None),
             // Nobody is asked about a place whose project cannot be read.

@@ -10,7 +10,7 @@ use crate::relay::handle::RepairError;
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::turns::decode_row;
-use crate::store::{Command, InboxRow, Item, Repair, Repaired, RowState};
+use crate::store::{Command, InboxRow, Item, OpSeq, Repair, Repaired, RowState};
 use crate::wire::SessionKey;
 
 use super::arrival::event_kind;
@@ -18,16 +18,18 @@ use super::arrival::event_kind;
 impl EventLoop {
     /// Asks the journal for the repair. An op that is to be dropped cannot go out meanwhile.
     pub fn repair(&mut self, repair: Repair, item: Item, reply: oneshot::Sender<Result<(), RepairError>>) {
-        if let (Repair::Drop, Item::Op(op)) = (repair, item)
-            && !self.outbox.begin_drop(op)
-        {
+        let kept_back = match (repair, item) {
+            (Repair::Drop, Item::Op(op)) => Some(op),
+            _ => None,
+        };
+        if kept_back.is_some_and(|op| !self.outbox.begin_drop(op)) {
             let _ = reply.send(Err(RepairError::InFlight));
             return;
         }
         self.note_activity(self.clock.now());
         let now_ms = self.clock.unix_ms();
         self.effects
-            .request(Pending::Repair(item, reply), |token| Command::Repair {
+            .request(Pending::Repair(kept_back, reply), |token| Command::Repair {
                 token,
                 repair,
                 item,
@@ -41,7 +43,7 @@ impl EventLoop {
     pub fn repaired(
         &mut self,
         repaired: &Repaired,
-        item: Item,
+        kept_back: Option<OpSeq>,
         reply: oneshot::Sender<Result<(), RepairError>>,
     ) {
         let now = self.clock.now();
@@ -66,24 +68,24 @@ impl EventLoop {
                 Ok(())
             }
             Repaired::Dropped => {
-                if let Item::Op(op) = item {
+                if let Some(op) = kept_back {
                     self.outbox.end_drop(op, true);
                 }
                 Ok(())
             }
-            Repaired::Refused => return self.repair_failed(item, RepairError::Refused, reply),
+            Repaired::Refused => return self.repair_failed(kept_back, RepairError::Refused, reply),
         };
         let _ = reply.send(result);
     }
 
-    /// Everything is as before.
+    /// The op that was to be dropped goes on.
     pub fn repair_failed(
         &mut self,
-        item: Item,
+        kept_back: Option<OpSeq>,
         error: RepairError,
         reply: oneshot::Sender<Result<(), RepairError>>,
     ) {
-        if let Item::Op(op) = item {
+        if let Some(op) = kept_back {
             self.outbox.end_drop(op, false);
         }
         let _ = reply.send(Err(error));

@@ -62,17 +62,15 @@ impl Outbox {
         true
     }
 
-    /// The journal has dropped the row of an op; or it has not, and the op goes on.
+    /// The journal has dropped the row of an op; or it has not, and the op goes on at once.
     pub fn end_drop(&mut self, row: OpSeq, is_dropped: bool) {
         let Some((id, queued)) = self.of_row(row) else {
             return;
         };
-        if !matches!(queued.state, OpPhase::BeingDropped) {
-            return;
-        }
+        let waits_for_this = matches!(queued.state, OpPhase::BeingDropped);
         if is_dropped {
             self.durable -= usize::from(self.take_waiting(id).is_some());
-        } else if let Some(queued) = self.ops.get_mut(&id) {
+        } else if let Some(queued) = self.ops.get_mut(&id).filter(|_| waits_for_this) {
             queued.state = OpPhase::Waiting;
             self.lanes.retry(&queued.kind.body().lane);
         }

@@ -9,6 +9,7 @@
 //! | uncommitted | waiting, once the journal has it |
 //! | waiting in its lane | in flight, or held |
 //! | held until a time, by a rate limit or after a refusal | waiting |
+//! | kept back while the journal is asked to drop it | gone; or waiting, when it could not be dropped |
 //! | in flight | done; waiting again when it was not sent or its outcome is unknown; held; or dropped |
 //!
 //! | outcome of a durable op | what follows |
@@ -131,7 +132,7 @@ pub struct Outbox {
     held: BTreeSet<(Duration, OpId)>,
     durable: usize,
     in_flight: usize,
-    /// Durable ops that went out and whose rows are not marked as sent, by their next look, with the time of the last one.
+    /// Durable ops that went out and whose rows are not marked as sent, by their next look, with when they went out or were looked at last.
     unmarked: [VecDeque<(Duration, OpId)>; LOOKS],
     /// When lanes retry what the link would not take.
     retry_at: Option<Duration>,

@@ -75,7 +75,9 @@ impl World {
             seq: OpSeq(self.rows),
             session: "s".into(),
             chat: CHAT.into(),
-            op: json!({"op": kind, "action": action}).to_string().into_bytes(),
+            op: json!({"op": kind, "action": action, "platform": "discord"})
+                .to_string()
+                .into_bytes(),
             inbox: Some(InboxSeq(message)),
             state,
             created_at: self.now.unix_ms,
@@ -466,9 +468,8 @@ fn a_row_is_marked_when_its_op_is_on_its_way_for_a_while() {
     assert_eq!(world.outbox.deadline(), Some(since + MARK_AFTER));
     let mark = |world: &mut World, after: Duration, all, has_left| {
         let now = since + after;
-        world
-            .outbox
-            .mark_sent(now, all, |_, _| has_left, &mut world.effects);
+        let has_left = |_, platform: Option<&str>| has_left && platform == Some("discord");
+        world.outbox.mark_sent(now, all, has_left, &mut world.effects);
         let (commands, _) = world.effects.take_commands();
         commands.len()
     };
