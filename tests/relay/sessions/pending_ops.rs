@@ -148,6 +148,43 @@ async fn a_running_relay_sends_a_dropped_op_again_and_drops_one_that_waits() {
 }
 
 #[tokio::test]
+async fn an_op_that_the_journal_cannot_drop_is_sent_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |_| {}).await;
+    let service = ControlService::new(relay.handle.clone(), dir.path());
+    let _serving = Serving::start(&ServeConfig::default(), service, None).unwrap();
+    relay.connector.set_reply_mode(ReplyMode::Hold);
+    for text in ["one", "two", "three"] {
+        relay.deliver("a", text, text).await;
+    }
+    relay
+        .wait_for_status("three pending", |status| {
+            status.tally.turns_done == 3 && status.ops_durable == 3
+        })
+        .await;
+    let first = relay.seen("one op", |seen| seen.in_flight == 1).await;
+    let ops = eventually("the journal has them", async || {
+        let ops = Inspector::open(dir.path()).unwrap().list(Section::Ops, 0, 10);
+        ops.ok().filter(|ops| ops.len() == 3)
+    })
+    .await;
+    let journal = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    journal.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = repair(dir.path(), Repair::Drop, ops[1].item).await.unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Refused(refused) if refused.code == "not_stored"),
+        "{error:?}"
+    );
+    journal.execute_batch("ROLLBACK").unwrap();
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    let first = first.ops.back().unwrap().id;
+    assert!(relay.connector.answer(first, &json!({"success": true})));
+    let seen = relay.seen("the rest", |seen| seen.texts("a").len() == 3).await;
+    assert_eq!(seen.texts("a"), ["echo: one", "echo: two", "echo: three"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
