@@ -25,6 +25,14 @@ pub(super) enum CommandRoute {
     Duplicate,
 }
 
+/// What a transaction wrote.
+pub(super) struct Written {
+    /// What the changes of the tables came to.
+    changes: Vec<CommandOutcome>,
+    /// Bytes that stayed in the log, if it was shortened.
+    stayed: Option<usize>,
+}
+
 /// Commands for whose keys it pays to begin a transaction: without one, each look into the index takes the lock of readers and gives it
 /// back.
 const MANY_COMMANDS: usize = 8;
@@ -47,7 +55,7 @@ impl JournalDb<'_> {
 
     /// Where each command is applied; `None` if one of them is about the log and the tables at once.
     fn route(&mut self, commands: &[Command], at: &mut Option<usize>) -> Result<Option<Vec<CommandRoute>>> {
-        if self.overlay.is_full() {
+        if self.must_move_log() {
             return Ok(None);
         }
         let mut next = self.counters.inbox;
@@ -106,22 +114,31 @@ impl JournalDb<'_> {
         }
     }
 
-    /// Changes the tables and adds one row to the log, in one transaction. Returns what the changes of the tables came to.
+    /// Changes the tables and adds one row to the log, in one transaction. A full log is shortened in it as well, without a sync of its
+    /// own.
     pub(super) fn write(
         &mut self,
         commands: &[Command],
         routes: &[CommandRoute],
         now_ms: i64,
-    ) -> Result<Vec<CommandOutcome>> {
+    ) -> Result<Written> {
         let writes = |route: &CommandRoute| matches!(route, CommandRoute::Log | CommandRoute::Tables);
         if !routes.iter().any(writes) && !self.has_changes_of_others()? {
             self.batch.begin(self.counters);
-            return Ok(Vec::new());
+            return Ok(Written {
+                changes: Vec::new(),
+                stayed: None,
+            });
         }
         self.statements.begin.execute([])?;
+        let stayed = if self.is_log_full() {
+            Some(self.move_finished(FreedPages::NotOverwritten)?)
+        } else {
+            None
+        };
         self.batch.begin(self.counters);
         self.begin_replication();
-        let mut outcomes = Vec::new();
+        let mut changes = Vec::new();
         for (command, route) in commands.iter().zip(routes) {
             match (route, command) {
                 (
@@ -144,12 +161,12 @@ impl JournalDb<'_> {
                         CommandOutcome::Missing(*seq)
                     };
                     self.replicate_applied(command, &outcome);
-                    outcomes.push(outcome);
+                    changes.push(outcome);
                 }
                 (CommandRoute::Tables, command) => {
                     let outcome = self.apply(command)?;
                     self.replicate_applied(command, &outcome);
-                    outcomes.push(outcome);
+                    changes.push(outcome);
                 }
                 (CommandRoute::Log, command) => {
                     self.batch.push(command);
@@ -163,18 +180,21 @@ impl JournalDb<'_> {
         }
         self.tend_index(commands.len() * 2 + 64, now_ms)?;
         self.commit_replicated()?;
-        Ok(outcomes)
+        Ok(Written { changes, stayed })
     }
 
-    /// What the commands of a committed transaction come to; `changes` are those of the tables. The bytes of ops move into the overlay.
+    /// What the commands of a committed transaction come to. The bytes of ops move into the overlay.
     pub(super) fn apply_logged(
         &mut self,
         commands: &mut [Command],
         routes: Vec<CommandRoute>,
-        changes: Vec<CommandOutcome>,
+        written: Written,
     ) -> Vec<CommandOutcome> {
+        if let Some(bytes) = written.stayed {
+            self.overlay.keep_unfinished(bytes, self.counters);
+        }
         self.overlay.logged(self.batch.bytes().map_or(0, <[u8]>::len));
-        let mut changes = changes.into_iter();
+        let mut changes = written.changes.into_iter();
         let outcome = |(command, route): (&mut Command, CommandRoute)| match route {
             CommandRoute::Duplicate => CommandOutcome::Duplicate,
             CommandRoute::Read => self
@@ -204,9 +224,14 @@ impl JournalDb<'_> {
         !self.overlay.is_empty()
     }
 
-    /// Whether the log is so long that it has to be moved.
+    /// Whether the log is so long that the next commit shortens it.
     pub(super) fn is_log_full(&self) -> bool {
         self.overlay.is_full()
+    }
+
+    /// Whether the log is full, and all of it has to be moved.
+    pub(super) fn must_move_log(&self) -> bool {
+        self.is_log_full() && !self.overlay.can_carry()
     }
 
     /// Shortens the log, in a transaction of its own: moves what is finished into the tables, and the rest unless it can stay.
@@ -214,15 +239,15 @@ impl JournalDb<'_> {
         if !self.overlay.can_carry() {
             return self.move_all(freed);
         }
-        self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
-        let bytes = self.upkeep(|journal_db| {
-            let JournalDb {
-                overlay, db, batch, ..
-            } = journal_db;
-            overlay.move_finished(db, batch, freed)
-        })?;
-        self.overlay.keep_unfinished(bytes, self.counters);
+        let stayed = self.upkeep(|journal_db| journal_db.move_finished(freed))?;
+        self.overlay.keep_unfinished(stayed, self.counters);
         Ok(())
+    }
+
+    /// Moves what is finished out of the log; returns the bytes of the rest. The overlay keeps it until the transaction is committed.
+    fn move_finished(&mut self, freed: FreedPages) -> Result<usize> {
+        self.has_text_in_free_pages |= freed == FreedPages::NotOverwritten;
+        self.overlay.move_finished(self.db, &mut self.batch, freed)
     }
 
     /// Moves the log into the tables, in a transaction of its own.

@@ -114,7 +114,7 @@ impl<'c> JournalDb<'c> {
             Ok(Some(routes)) => {
                 let written = self.write(commands, &routes, now_ms);
                 match self.settle(before, written) {
-                    Ok(outcomes) => Ok(self.apply_logged(commands, routes, outcomes)),
+                    Ok(written) => Ok(self.apply_logged(commands, routes, written)),
                     // In the tables it shows which of the commands is impossible.
                     Err(error) if !Fault::from_error(&error).fails_commit() => {
                         self.run_in_tables(commands, now_ms, &mut at)

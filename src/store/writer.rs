@@ -199,15 +199,19 @@ impl WriterTask<'_, '_> {
         let bytes = commands.iter().map(Command::payload).sum();
         let mut completions = Vec::with_capacity(commands.len());
         let began = self.now();
+        let shortens_log = self.journal_db.is_log_full();
         match self.commit(commands, &mut completions) {
             Ok(commands) => {
+                if shortens_log {
+                    self.materialise_at = None;
+                }
                 if self.commits.len() < MAX_UNREPORTED {
                     let took = self.now().saturating_duration_since(began);
                     self.commits.push(Commit { commands, took });
                 }
                 self.recovered();
                 self.deliver(completions);
-                if self.journal_db.is_log_full() {
+                if self.journal_db.must_move_log() {
                     self.shorten_log(FreedPages::NotOverwritten);
                 }
                 self.materialise_at = if self.journal_db.has_overlay() {

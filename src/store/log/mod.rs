@@ -5,7 +5,8 @@
 //! ([`Overlay`]). Every few hundred messages, when nothing else is to do, and at the close, the writer moves the overlay into the
 //! tables and empties the log in one transaction ([`Overlay::materialise`]); a message that came and ended in between never
 //! touches `inbox`, and an op that was settled in between never touches `outbox`. Under load, when the log is full, what is not
-//! finished may stay in a new log for one more time ([`Overlay::move_finished`]): most of it is over soon.
+//! finished may stay in a new log for one more time ([`Overlay::move_finished`]): most of it is over soon. The next commit does that in
+//! its own transaction, so that one sync is for both.
 //!
 //! Invariants:
 //!

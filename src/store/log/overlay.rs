@@ -16,7 +16,7 @@ use smol_str::SmolStr;
 use std::sync::Arc;
 
 /// Messages at which the overlay is moved into the tables: few enough to delay one commit by a few milliseconds.
-const MAX_MESSAGES: usize = 1024;
+const MAX_MESSAGES: usize = if cfg!(test) { 12 } else { 1024 };
 /// Finished messages that are packed at once, and not as rows of `done`.
 const PACK_AT: usize = if cfg!(test) { 3 } else { 64 };
 /// Bytes of the log at which the overlay is moved into the tables.

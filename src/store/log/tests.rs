@@ -383,6 +383,63 @@ fn what_is_young_and_small_stays_in_a_log_that_is_shortened_once() {
 }
 
 #[test]
+fn a_full_log_is_shortened_in_the_transaction_of_the_next_commit_or_not_at_all() {
+    let (dir, plain_dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let settings = JournalSettings::default();
+    let (db, plain_db) = (
+        open_held(dir.path(), &settings),
+        open_held(plain_dir.path(), &settings),
+    );
+    let open = |db| JournalDb::new(db, reads::recover(db, &settings).unwrap().1).unwrap();
+    let (mut journal, mut plain) = (open(&db), open(&plain_db));
+    let accept = |token, bytes| Command::Accept {
+        token,
+        kind: InboxKind::Inbound,
+        session: format!("s{token}").into(),
+        dedupe: Some(KeyHash::Blake2s.key(&[&token.to_string()])),
+        buffer_id: None,
+        line: vec![b'x'; bytes].into(),
+        start: true,
+        repeatable: false,
+        now_ms: NOW,
+    };
+    let end = |seq| Command::End {
+        seq: InboxSeq(seq),
+        state: RowState::Done,
+        ops: NewOps::new(),
+        now_ms: NOW,
+    };
+    let accepted: Vec<_> = (1..12).map(|token| accept(token, 100)).collect();
+    let ended: Vec<_> = (1..12).map(end).collect();
+    let (last, long) = ([accept(12, 100)], [accept(13, 1 << 20)]);
+    for batch in [&accepted[..], &ended, &last] {
+        assert!(!journal.is_log_full());
+        journal.transact(batch, NOW).unwrap();
+    }
+    let room = |pages: i64| db.pragma_update(None, "max_page_count", pages).unwrap();
+    let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
+    let before = dump(&db, "log");
+
+    room(pages + 64);
+    assert!(journal.transact(&long, NOW).is_err());
+    assert!(journal.is_log_full());
+    assert_eq!(dump(&db, "log"), before);
+    room(1 << 20);
+    journal.transact(&long, NOW).unwrap();
+    assert!(!journal.is_log_full());
+    // What is not finished, and the new one.
+    assert_eq!((dump(&db, "log").len(), dump(&db, "inbox").len()), (2, 0));
+
+    for batch in [&accepted[..], &ended, &last, &long] {
+        plain.transact_in_tables(batch, NOW);
+    }
+    journal.materialise().unwrap();
+    for table in TABLES {
+        assert_eq!(dump(&db, table), dump(&plain_db, table), "{table}");
+    }
+}
+
+#[test]
 fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
     const SECRET: &[u8] = b"a text that only the agent may keep";
     let dir = tempfile::tempdir().unwrap();
