@@ -427,6 +427,11 @@ impl Job {
         self.record.insert("next_run_at".to_owned(), next.into());
     }
 
+    fn set_times(&mut self, times: Option<u64>, completed: u64) {
+        let repeat = json!({"times": times.filter(|times| *times > 0), "completed": completed});
+        self.set("repeat", repeat);
+    }
+
     /// Pauses it.
     pub fn pause(&mut self, reason: Option<&str>, now: Timestamp, default_zone: &TimeZone) {
         let zone = self.zone(default_zone);
@@ -469,12 +474,7 @@ impl Job {
             changed.set("deliver", deliver);
         }
         if let Some(times) = edit.repeat {
-            let (_, completed) = changed.times();
-            let times = Some(times).filter(|times| *times > 0);
-            changed.record.insert(
-                "repeat".to_owned(),
-                json!({"times": times, "completed": completed}),
-            );
+            changed.set_times(Some(times), changed.times().1);
         }
         if let Some(agent) = edit.agent.as_deref() {
             changed.set_optional("agent", Some(agent));
@@ -493,6 +493,13 @@ impl Job {
                 None => changed.schedule(default_zone).ok_or(JobError::BadSchedule)?,
             };
             let first = schedule.first_run(base, &zone)?;
+            let was_once = self.schedule(default_zone).is_some_and(|before| before.is_once());
+            if let (true, None, (Some(1), completed)) = (was_once, edit.repeat, changed.times())
+                && !schedule.is_once()
+            {
+                // Nobody asked for one run: that is what a one-shot has.
+                changed.set_times(None, completed);
+            }
             changed.set("schedule", schedule.to_record(&zone));
             changed.set("schedule_display", schedule.display());
             if changed.state() != JobState::Paused {
@@ -546,15 +553,20 @@ impl Job {
             repeat.insert("completed".to_owned(), (completed + 1).into());
         }
         let schedule = self.schedule(default_zone);
-        let is_last = times.is_some_and(|times| completed + 1 >= times);
-        if is_last || schedule.as_ref().is_some_and(Schedule::is_once) {
+        let is_once = schedule.as_ref().is_some_and(Schedule::is_once);
+        let next = schedule.and_then(|schedule| schedule.next_after_run(consumed, now, &zone));
+        let is_last = if is_once {
+            // It may have been given another time while it ran.
+            next.is_none()
+        } else {
+            times.is_some_and(|times| completed + 1 >= times)
+        };
+        if is_last {
             self.set("enabled", false);
             self.set("state", JobState::Completed.as_str());
             self.set_next_run(None, default_zone);
             return;
         }
-        let base = consumed.map_or(now, |consumed| consumed.max(now));
-        let next = schedule.and_then(|schedule| schedule.next_after(base, &zone));
         if next.is_none() {
             self.set("state", JobState::Error.as_str());
             self.set(
@@ -891,6 +903,27 @@ mod tests {
         job.resume(now(), &TimeZone::UTC).unwrap();
         assert!(job.is_active());
         assert_eq!(next(&job).as_deref(), Some("2026-06-19T00:00:00+00:00"));
+    }
+
+    #[test]
+    fn a_one_shot_that_is_made_to_repeat_runs_for_ever_unless_a_number_was_asked_for() {
+        let every = |repeat| JobEdit {
+            schedule: Some("every 2h".to_owned()),
+            repeat,
+            ..JobEdit::default()
+        };
+        let edited = |made: &NewJob, edit: &JobEdit| {
+            let mut job = create(made).unwrap();
+            job.edit(edit, now(), &TimeZone::UTC).unwrap();
+            job.times()
+        };
+        assert_eq!(edited(&new("in 1h"), &every(None)), (None, 0));
+        assert_eq!(edited(&new("in 1h"), &every(Some(1))), (Some(1), 0));
+        let once = NewJob {
+            repeat: Some(1),
+            ..new("every 1h")
+        };
+        assert_eq!(edited(&once, &every(None)), (Some(1), 0), "as was asked for");
     }
 
     #[test]

@@ -100,7 +100,7 @@ pub fn decide(
     }
     let zone = job.zone(default_zone);
     let schedule = job.schedule(default_zone);
-    let next = schedule.and_then(|schedule| schedule.next_after(occurrence.max(now), &zone));
+    let next = schedule.and_then(|schedule| schedule.next_after_run(Some(occurrence), now, &zone));
     ClaimVerdict::Claim { occurrence, next }
 }
 
@@ -121,21 +121,21 @@ pub fn next_run(job: &Job, consumed: Option<Timestamp>, now: Timestamp, default_
         return NextRun::Never;
     }
     let consumed = consumed.filter(|consumed| is_plausible(*consumed, now));
-    let base = consumed.map_or(now, |consumed| consumed.max(now));
     let zone = job.zone(default_zone);
     let schedule = job.schedule(default_zone);
     let stored = job.next_run_at(default_zone);
     let Some(stored) = stored else {
         let next = schedule.and_then(|schedule| match schedule.timing() {
-            Timing::Once { run_at } if consumed.is_none() && *run_at >= plus_secs(now, -ONCE_GRACE_SECS) => {
-                Some(*run_at)
+            Timing::Once { run_at } => {
+                let is_ahead = consumed.is_none_or(|consumed| *run_at > consumed);
+                (is_ahead && *run_at >= plus_secs(now, -ONCE_GRACE_SECS)).then_some(*run_at)
             }
-            _ => schedule.next_after(base, &zone),
+            _ => schedule.next_after_run(consumed, now, &zone),
         });
         return next.map_or(NextRun::Never, NextRun::Repair);
     };
     if consumed.is_some_and(|consumed| stored <= consumed) {
-        return match schedule.and_then(|schedule| schedule.next_after(base, &zone)) {
+        return match schedule.and_then(|schedule| schedule.next_after_run(consumed, now, &zone)) {
             Some(next) => NextRun::Repair(next),
             None => NextRun::Never,
         };
@@ -144,7 +144,7 @@ pub fn next_run(job: &Job, consumed: Option<Timestamp>, now: Timestamp, default_
         && let Some(wall) = moved_wall_clock(job, stored, now, &zone)
     {
         let next = schedule.filter(|schedule| matches!(schedule.timing(), Timing::Cron { .. }));
-        if let Some(next) = next.and_then(|schedule| schedule.next_after(now, &zone))
+        if let Some(next) = next.and_then(|schedule| schedule.next_after_run(consumed, now, &zone))
             && next <= wall
         {
             return NextRun::Repair(next);
@@ -166,11 +166,10 @@ pub fn repair(
         NextRun::Repair(next) => return Some(next),
         NextRun::At(stored) => stored,
     };
-    let base = consumed.filter(|consumed| is_plausible(*consumed, now));
-    let base = base.map_or(now, |consumed| consumed.max(now));
+    let consumed = consumed.filter(|consumed| is_plausible(*consumed, now));
     let latest = job
         .schedule(default_zone)?
-        .next_after(base, &job.zone(default_zone))?;
+        .next_after_run(consumed, now, &job.zone(default_zone))?;
     (latest < stored && !is_same(latest, stored)).then_some(latest)
 }
 

@@ -289,6 +289,54 @@ fn holders_that_are_gone_give_way() {
 }
 
 #[test]
+fn a_time_that_the_clocks_repeat_runs_once() {
+    let berlin = crate::cron::schedule::zone("Europe/Berlin").unwrap();
+    let half_past_two = json!({"kind": "cron", "expr": "30 2 * * *"});
+    let first = at("2026-10-25T00:30:00Z");
+    let tomorrow = at("2026-10-26T01:30:00Z");
+    // It ran before the clocks went back, and it is looked at after that.
+    let consumed = Some(first);
+    let job = stored(&half_past_two, "2026-10-26T02:30:00+01:00");
+    let look = |job: &Job, now: &str| {
+        let now = at(now);
+        (
+            repair(job, consumed, now, &berlin),
+            next_run(job, consumed, now, &berlin),
+        )
+    };
+    for now in ["2026-10-25T00:40:00Z", "2026-10-25T01:05:00Z"] {
+        assert_eq!(look(&job, now), (None, NextRun::At(tomorrow)), "{now}");
+    }
+    let consumed_again = stored(&half_past_two, "2026-10-25T02:30:00+02:00");
+    let repaired = look(&consumed_again, "2026-10-25T01:05:00Z");
+    assert_eq!(repaired, (Some(tomorrow), NextRun::Repair(tomorrow)));
+    // It was claimed late, and ended late.
+    let late = at("2026-10-25T01:10:00Z");
+    let verdict = decide(Some(&consumed_again), None, None, None, late, &berlin);
+    let (occurrence, next) = (first, Some(tomorrow));
+    assert_eq!(verdict, ClaimVerdict::Claim { occurrence, next });
+    let mut ended = consumed_again.clone();
+    ended.finish(&RunOutcome::default(), true, consumed, late, &berlin);
+    assert_eq!(ended.next_run_text(), Some("2026-10-26T02:30:00+01:00"));
+    // What has not run yet may run in the second pass; what ran every minute goes on after it.
+    let last = Some(at("2026-10-24T00:30:00Z"));
+    let made_late = next_run(
+        &stored(&half_past_two, ""),
+        last,
+        at("2026-10-25T01:10:00Z"),
+        &berlin,
+    );
+    assert_eq!(made_late, NextRun::Repair(at("2026-10-25T01:30:00Z")));
+    let minutely = stored(&json!({"kind": "cron", "expr": "* * * * *"}), "");
+    let after = next_run(&minutely, Some(at("2026-10-25T00:59:00Z")), late, &berlin);
+    assert_eq!(after, NextRun::Repair(at("2026-10-25T02:00:00Z")));
+    // Intervals count elapsed time.
+    let hourly = stored(&json!({"kind": "interval", "minutes": 60}), "");
+    let after = next_run(&hourly, consumed, late, &berlin);
+    assert_eq!(after, NextRun::Repair(at("2026-10-25T02:10:00Z")));
+}
+
+#[test]
 fn finished_jobs_are_gone_and_paused_ones_refuse() {
     let mut job = daily();
     job.pause(None, at("2026-06-18T08:00:00Z"), &TimeZone::UTC);

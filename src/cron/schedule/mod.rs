@@ -248,6 +248,26 @@ impl Schedule {
         }
     }
 
+    /// The next run of a job whose latest run was that of `consumed`. A time on the wall that ran before the clocks repeated it does
+    /// not run again. A one-shot has its run ahead only if it was given a later time meanwhile.
+    pub fn next_after_run(
+        &self,
+        consumed: Option<Timestamp>,
+        now: Timestamp,
+        zone: &TimeZone,
+    ) -> Option<Timestamp> {
+        let base = consumed.map_or(now, |consumed| consumed.max(now));
+        let wall = |at| zone.to_datetime(at);
+        match &self.timing {
+            Timing::Once { run_at } => consumed.and_then(|consumed| (*run_at > consumed).then_some(*run_at)),
+            Timing::Interval { .. } => self.next_after(base, zone),
+            Timing::Cron { .. } => {
+                std::iter::successors(self.next_after(base, zone), |at| self.next_after(*at, zone))
+                    .find(|at| consumed.is_none_or(|consumed| wall(*at) > wall(consumed)))
+            }
+        }
+    }
+
     /// Up to `count` runs from `first` on.
     pub fn runs_from(&self, first: Timestamp, zone: &TimeZone, count: usize) -> Vec<Timestamp> {
         std::iter::successors(Some(first), |last| self.next_after(*last, zone))

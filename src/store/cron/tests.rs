@@ -423,6 +423,38 @@ fn a_requested_run_waits_for_the_one_that_runs() {
 }
 
 #[test]
+fn an_edit_of_the_schedule_during_a_run_holds_after_it() {
+    let edit = |schedule: &str| JobEdit {
+        schedule: Some(schedule.to_owned()),
+        ..JobEdit::default()
+    };
+    for (before, after, wait) in [
+        ("in 1h", "in 1d", 86_400),
+        ("every 1h", "in 1d", 86_400),
+        ("in 1h", "every 2h", 7_260),
+    ] {
+        let mut world = World::new();
+        let id = world.added(before);
+        world.skip(3_600);
+        let run = claimed(world.claim(&id, &elsewhere(1)));
+        assert!(world.begin(run.seq, &elsewhere(1)));
+        let (job, edit, at) = (id.clone(), Box::new(edit(after)), world.now);
+        changed(world.change(JobChange::Edit { job, edit }, None));
+        world.skip(60);
+        let ended = world.finish(run.seq, &elsewhere(1), None);
+        assert_eq!(ended, (true, Some(JobState::Scheduled)), "{before}, {after}");
+        let next = world.jobs()[0].pending_run(&TimeZone::UTC);
+        assert_eq!(next, Some(plus_secs(at, wait)), "{before}, {after}");
+        if wait == 86_400 {
+            world.now = plus_secs(at, wait);
+            let run = claimed(world.claim(&id, &elsewhere(2)));
+            let ended = world.finish(run.seq, &elsewhere(2), None);
+            assert_eq!(ended, (true, Some(JobState::Completed)), "{before}, {after}");
+        }
+    }
+}
+
+#[test]
 fn a_start_takes_over_what_had_not_begun_and_reports_the_rest() {
     let mut world = World::new();
     let (waits, ran) = (world.added("every 1h"), world.added("every 1h"));
