@@ -1,10 +1,10 @@
 //! Keeps the managed scheduler in step with the jobs: makes the calls that [`ArmPlan`] decides on.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::chronos::{ArmPlan, ArmReport, CallFailure, CallOutcome, PortalCall};
 use crate::net::chronos::{ArmedJob, ChronosClient, PortalCallError};
@@ -28,6 +28,8 @@ pub struct Arming {
     login: PortalLogin,
     plan: ArmPlan,
     relisted: u64,
+    /// Retries go by elapsed time: the time of day may be set.
+    since: Instant,
 }
 
 impl Arming {
@@ -38,6 +40,7 @@ impl Arming {
             login,
             plan: ArmPlan::default(),
             relisted: 0,
+            since: Instant::now(),
         }
     }
 
@@ -50,17 +53,18 @@ impl Arming {
             self.take(&desired.borrow_and_update().clone());
             report.send_replace(self.plan.report());
             // Dropping a call that is under way is harmless: the next start lists first.
-            if let Some(call) = self.plan.next_call(now_ms()) {
+            if let Some(call) = self.plan.next_call(self.now_ms()) {
                 let outcome = self.perform(&call).await;
                 log(&call, &outcome);
-                self.plan.on_outcome(&call, outcome, now_ms(), random());
+                self.plan.on_outcome(&call, outcome, self.now_ms(), random());
                 report.send_replace(self.plan.report());
                 if desired.has_changed().is_err() {
                     return;
                 }
                 continue;
             }
-            let wait = self.plan.next_retry().map(|at| at.saturating_sub(now_ms()));
+            let now = self.now_ms();
+            let wait = self.plan.next_retry().map(|at| at.saturating_sub(now));
             let retry = async {
                 match wait {
                     Some(ms) => sleep(Duration::from_millis(u64::try_from(ms).unwrap_or(0))).await,
@@ -73,6 +77,10 @@ impl Arming {
                 () = retry => {}
             }
         }
+    }
+
+    fn now_ms(&self) -> i64 {
+        i64::try_from(self.since.elapsed().as_millis()).unwrap_or(i64::MAX)
     }
 
     fn take(&mut self, desired: &DesiredArms) {
@@ -133,11 +141,6 @@ fn login_failure(error: &PortalError) -> CallFailure {
         PortalError::ForeignPortal { .. } | PortalError::Store(_) => CallFailure::LoggedOut(why),
         _ => CallFailure::Unreachable(why),
     }
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Zero where the system has no randomness: retries come a little sooner then.

@@ -60,12 +60,10 @@ pub enum ArmState {
     Armed,
     /// A call for it is due or under way.
     Pending,
-    /// The last call failed; the next one is due at `retry_at_ms`.
+    /// The last call failed; it is made again after a while.
     NotArmed {
         /// The reason.
         why: String,
-        /// In milliseconds since 1970.
-        retry_at_ms: i64,
     },
     /// The scheduler is not used: the relay's own timer runs the job.
     Unavailable {
@@ -80,7 +78,7 @@ impl ArmState {
         match self {
             Self::Armed => "will run".to_owned(),
             Self::Pending => "saved; the scheduler has not confirmed it yet".to_owned(),
-            Self::NotArmed { why, .. } => format!("saved; the scheduler has not taken it: {why}; will retry"),
+            Self::NotArmed { why } => format!("saved; the scheduler has not taken it: {why}; will retry"),
             Self::Unavailable { why } => {
                 format!("saved; the scheduler is not used: {why}; the relay's own timer runs it")
             }
@@ -103,7 +101,7 @@ impl ArmState {
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Armed | Self::Pending => None,
-            Self::NotArmed { why, .. } | Self::Unavailable { why } => Some(why),
+            Self::NotArmed { why } | Self::Unavailable { why } => Some(why),
         }
     }
 }
@@ -166,7 +164,7 @@ impl FailedCall {
     }
 }
 
-/// What is armed, what should be, and what failed. Times are milliseconds since 1970.
+/// What is armed, what should be, and what failed. Times are milliseconds of a clock that nobody sets.
 #[derive(Debug, Default)]
 pub struct ArmPlan {
     desired: BTreeMap<String, String>,
@@ -325,7 +323,6 @@ impl ArmPlan {
                 None => ArmState::Pending,
                 Some(failure) => ArmState::NotArmed {
                     why: failure.why.clone(),
-                    retry_at_ms: failure.retry_at_ms,
                 },
             }
         };
@@ -581,10 +578,7 @@ mod tests {
             (ArmState::Armed, "will run", None),
             (ArmState::Pending, "not confirmed", None),
             (
-                ArmState::NotArmed {
-                    why: why(),
-                    retry_at_ms: 1,
-                },
+                ArmState::NotArmed { why: why() },
                 "will retry",
                 Some("invalid_client"),
             ),

@@ -94,7 +94,7 @@ impl Scheduler {
             let (armed, error) = match &arm.state {
                 ArmState::Armed => (Some(arm.fire_at.clone()), None),
                 ArmState::Pending => continue,
-                ArmState::NotArmed { why, .. } | ArmState::Unavailable { why } => (None, Some(why.clone())),
+                ArmState::NotArmed { why } | ArmState::Unavailable { why } => (None, Some(why.clone())),
             };
             if (&row.armed, &row.arm_error) == (&armed, &error) {
                 continue;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use tokio::sync::oneshot;
 
-use super::{JobRun, Provider, READ_RETRY, Scheduler, instant, request};
+use super::{JobRun, Provider, READ_RETRY, Scheduler, after, instant, request};
 use crate::cron::claim::NextRun;
 use crate::cron::fire::{FireAdmission, FireRequest};
 use crate::cron::owner::ClaimOwner;
@@ -16,13 +16,13 @@ use crate::relay::effects::{Effects, JobStep, RunSeq};
 use crate::store::{CronCommand, JobRow, RunRow, RunSource};
 
 /// How long to wait before a job is claimed again whose claim failed, or was not due after all.
-const CLAIM_RETRY_MS: i64 = 5_000;
+const CLAIM_RETRY: Duration = Duration::from_secs(5);
 
 impl Scheduler {
     pub(super) fn claim_due(&mut self, now: Moment, effects: &mut Effects) {
         let due: Vec<(String, RunSource)> = self
             .next_claims(now)
-            .filter(|(at, ..)| *at <= now.unix_ms)
+            .filter(|(at, ..)| *at <= now.mono)
             .map(|(_, id, source)| (id.to_owned(), source))
             .collect();
         for (id, source) in due {
@@ -37,13 +37,13 @@ impl Scheduler {
         }
     }
 
-    /// When this process has to claim which job, in Unix milliseconds, and why. A job that runs or is being claimed has no such time.
-    pub(super) fn next_claims(&self, now: Moment) -> impl Iterator<Item = (i64, &str, RunSource)> {
-        let idle = (self.jobs.iter()).filter(|(id, row)| !row.is_running && !self.has_run(id));
+    /// When this process has to claim which job, and why. A job that runs or is being claimed has no such time.
+    pub(super) fn next_claims(&self, now: Moment) -> impl Iterator<Item = (Duration, &str, RunSource)> {
+        let idle = self.jobs.iter().filter(|(id, _)| !self.has_run(id));
         idle.filter_map(move |(id, row)| {
             let (at, source) = self.due_at(row, now)?;
-            let held = self.held.get(id).copied().unwrap_or(i64::MIN);
-            (held != i64::MAX).then(|| (at.max(held), id.as_str(), source))
+            let held = self.held.get(id).copied().unwrap_or_default();
+            (held != Duration::MAX).then(|| (after(now, at).max(held), id.as_str(), source))
         })
     }
 
@@ -73,7 +73,7 @@ impl Scheduler {
         now: Moment,
         effects: &mut Effects,
     ) {
-        self.held.insert(job.clone(), i64::MAX);
+        self.held.insert(job.clone(), Duration::MAX);
         let claim = CronCommand::Claim {
             job: job.clone(),
             fire_at,
@@ -114,7 +114,7 @@ impl Scheduler {
                 self.reads.again_at.get_or_insert(now.mono + READ_RETRY);
                 continue;
             }
-            self.held.insert(run.job.clone(), i64::MAX);
+            self.held.insert(run.job.clone(), Duration::MAX);
             let claim = CronCommand::ClaimRequested {
                 seq: run.seq,
                 owner: self.next_owner(),
@@ -126,7 +126,7 @@ impl Scheduler {
 
     /// Whether a job runs or is being claimed, or was tried a moment ago.
     fn is_busy(&self, job: &str, now: Moment) -> bool {
-        self.has_run(job) || self.held.get(job).is_some_and(|until| *until > now.unix_ms)
+        self.has_run(job) || self.held.get(job).is_some_and(|until| *until > now.mono)
     }
 
     /// Whether a run of a job is claimed by this process and not over.
@@ -155,8 +155,7 @@ impl Scheduler {
 
     /// A job was not claimed; it is tried again after a while, if it is still due then.
     pub fn not_claimed(&mut self, job: &str, now: Moment) {
-        self.held
-            .insert(job.to_owned(), now.unix_ms.saturating_add(CLAIM_RETRY_MS));
+        self.held.insert(job.to_owned(), now.mono + CLAIM_RETRY);
         self.reads.stale = true;
     }
 }

@@ -118,8 +118,8 @@ pub struct Scheduler {
     reads: Reads,
     /// When the jobs were last looked at.
     looked_at: Option<Moment>,
-    /// Jobs that are not claimed before then, in Unix milliseconds: a claim is under way, or the last one failed.
-    held: BTreeMap<String, i64>,
+    /// Jobs that are not claimed before then: the last claim failed, or one is under way ([`Duration::MAX`]).
+    held: BTreeMap<String, Duration>,
     /// Claimed runs that wait for a slot.
     waiting: VecDeque<JobRun>,
     /// Runs with a slot.
@@ -257,7 +257,7 @@ impl Scheduler {
             request(JobStep::Jobs, repair, effects);
             request(JobStep::Requested, CronCommand::Requested, effects);
         }
-        self.held.retain(|_, until| *until > now.unix_ms);
+        self.held.retain(|_, until| *until > now.mono);
         if serving {
             self.claim_due(now, effects);
         }
@@ -470,7 +470,11 @@ impl Scheduler {
 
     /// Runs that are claimed and not over, claims and reads under way, and jobs that are still to be armed.
     pub fn outstanding(&self) -> usize {
-        let claiming = self.held.values().filter(|until| **until == i64::MAX).count();
+        let claiming = self
+            .held
+            .values()
+            .filter(|until| **until == Duration::MAX)
+            .count();
         let arming = self.arms().is_some_and(|report| !report.is_settled());
         self.running.len()
             + self.waiting.len()
@@ -499,7 +503,7 @@ impl Scheduler {
             .then(|| self.next_claims(now).map(|(at, ..)| at).min())
             .flatten()
             // Time may jump, and a machine may have been suspended.
-            .map(|at| after(now, at).min(now.mono + MAX_LOOK));
+            .map(|at| at.min(now.mono + MAX_LOOK));
         let runs = self.running.values().filter(|run| !run.timed_out);
         let overdue = runs.filter_map(|run| run.deadline).min();
         let renew = (self.running.len() + self.waiting.len() > 0).then_some(self.renew_at);

@@ -332,3 +332,19 @@ fn a_run_that_ended_has_its_job_replaced_and_the_jobs_read_again() {
     assert_eq!(scheduler.next_due(at(20)), Some(Duration::from_secs(7_200)));
     assert!(scheduler.reads.stale);
 }
+
+#[test]
+fn a_job_that_was_not_claimed_is_tried_again_by_elapsed_time() {
+    let mut scheduler = scheduler(CronProvider::Builtin, None);
+    let mut effects = Effects::default();
+    let day_ahead = |secs: u64| Moment {
+        unix_ms: at(secs + 86_400).unix_ms,
+        ..at(secs)
+    };
+    scheduler.not_claimed("aaaaaaaaaaaa", day_ahead(3_600));
+    // The time of day is set right.
+    scheduler.step(at(3_604), true, &mut effects);
+    assert_eq!(writes(&mut effects), []);
+    scheduler.step(at(3_605), true, &mut effects);
+    assert_eq!(writes(&mut effects).len(), 1);
+}
