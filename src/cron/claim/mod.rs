@@ -1,8 +1,8 @@
 //! Whether a fire may run a job now: at most once per occurrence.
 //!
 //! An occurrence is an instant. It is consumed by the claim that owns it, for good once its run began. A fire up to
-//! [`EARLY_SECS`] early owns its occurrence; an earlier one owns none. Occurrences that become due while the job still runs are
-//! skipped.
+//! [`EARLY_SECS`] early owns its occurrence; an earlier one owns none. An occurrence that becomes due while the one before it still
+//! runs is skipped. A run that somebody asked for consumes none: what becomes due meanwhile follows it.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -44,8 +44,13 @@ pub enum ClaimVerdict {
     },
     /// Run it in place of a holder that is gone and had not begun.
     TakeOver,
-    /// This occurrence ran already, or the job runs now, or is paused.
+    /// This occurrence ran already or runs now, or the job is paused.
     Duplicate,
+    /// The job runs now, but not for this occurrence, which nothing has consumed.
+    Busy {
+        /// The occurrence.
+        occurrence: Timestamp,
+    },
     /// There is no such job any more.
     Gone,
     /// It is too early; nothing is consumed.
@@ -72,14 +77,9 @@ pub fn decide(
             JobState::Scheduled | JobState::Paused | JobState::Error => ClaimVerdict::Duplicate,
         };
     }
-    if let Some(held) = held {
-        if !held.is_dead {
-            return ClaimVerdict::Duplicate;
-        }
-        let same = |occurrence| fire_at.is_none_or(|fire_at| is_same(fire_at, occurrence));
-        if !held.began && held.occurrence.is_some_and(same) {
-            return ClaimVerdict::TakeOver;
-        }
+    let same = |occurrence| fire_at.is_none_or(|fire_at| is_same(fire_at, occurrence));
+    if held.is_some_and(|held| held.is_dead && !held.began && held.occurrence.is_some_and(same)) {
+        return ClaimVerdict::TakeOver;
     }
     let consumed = consumed.filter(|consumed| is_plausible(*consumed, now));
     let is_consumed =
@@ -95,13 +95,19 @@ pub fn decide(
         // The schedule has moved on since this was armed.
         return ClaimVerdict::Duplicate;
     }
-    if now < plus_secs(occurrence, -EARLY_SECS) {
-        return ClaimVerdict::Early { occurrence };
+    let is_early = now < plus_secs(occurrence, -EARLY_SECS);
+    match held.filter(|held| !held.is_dead) {
+        // It names no occurrence, so it may mean the one that runs.
+        Some(_) if is_early && fire_at.is_none() => ClaimVerdict::Duplicate,
+        _ if is_early => ClaimVerdict::Early { occurrence },
+        Some(_) => ClaimVerdict::Busy { occurrence },
+        None => {
+            let schedule = job.schedule(default_zone);
+            let zone = job.zone(default_zone);
+            let next = schedule.and_then(|schedule| schedule.next_after_run(Some(occurrence), now, &zone));
+            ClaimVerdict::Claim { occurrence, next }
+        }
     }
-    let zone = job.zone(default_zone);
-    let schedule = job.schedule(default_zone);
-    let next = schedule.and_then(|schedule| schedule.next_after_run(Some(occurrence), now, &zone));
-    ClaimVerdict::Claim { occurrence, next }
 }
 
 /// When a job runs next.

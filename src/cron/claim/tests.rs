@@ -285,7 +285,41 @@ fn holders_that_are_gone_give_way() {
         ask(true, true, yesterday, yesterday),
         ClaimVerdict::Claim { .. }
     ));
-    assert_eq!(ask(true, false, yesterday, yesterday), ClaimVerdict::Duplicate);
+}
+
+#[test]
+fn a_fire_that_meets_another_run_of_its_job_is_told_apart_from_a_repeated_one() {
+    let job = daily();
+    let occurrence = at("2026-06-18T09:00:00Z");
+    let ask = |of: Option<&str>, consumed: Option<&str>, fire_at: Option<&str>, now: &str| {
+        let held = Held {
+            occurrence: of.map(at),
+            began: true,
+            is_dead: false,
+        };
+        let (consumed, fire_at) = (consumed.map(at), fire_at.map(at));
+        decide(Some(&job), consumed, Some(held), fire_at, at(now), &TimeZone::UTC)
+    };
+    let (yesterday, today) = (Some("2026-06-17T09:00:00Z"), Some("2026-06-18T09:00:00Z"));
+    // A run that somebody asked for, and one that takes a day.
+    for of in [None, yesterday] {
+        for (fire_at, now) in [
+            (today, "2026-06-18T08:59:00Z"),
+            (None, "2026-06-18T08:59:00Z"),
+            (today, "2026-06-18T09:10:00Z"),
+        ] {
+            let verdict = ask(of, yesterday, fire_at, now);
+            assert_eq!(verdict, ClaimVerdict::Busy { occurrence }, "{fire_at:?} {now}");
+        }
+        let early = ask(of, yesterday, today, "2026-06-18T08:58:00Z");
+        assert_eq!(early, ClaimVerdict::Early { occurrence }, "its alarm is kept");
+    }
+    let again = [
+        ask(yesterday, yesterday, yesterday, "2026-06-17T09:10:00Z"),
+        ask(yesterday, yesterday, None, "2026-06-17T09:10:00Z"),
+        ask(today, today, today, "2026-06-18T09:00:10Z"),
+    ];
+    assert_eq!(again, [ClaimVerdict::Duplicate; 3]);
 }
 
 #[test]

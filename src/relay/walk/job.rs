@@ -309,6 +309,11 @@ impl EventLoop {
                         self.scheduler.not_claimed(&job, now);
                         FireAdmission::Duplicate
                     }
+                    // The alarm has done its part: this process starts the occurrence when the run is over.
+                    ClaimReply::Busy { occurrence } => {
+                        self.scheduler.met_run(&job, occurrence, now);
+                        FireAdmission::Duplicate
+                    }
                     ClaimReply::Gone => {
                         self.scheduler.not_claimed(&job, now);
                         FireAdmission::Gone

@@ -149,11 +149,17 @@ impl JobRow {
         claim::repair(&self.job, self.consumed, now, default_zone)
     }
 
-    /// What the managed scheduler should have: the stored time of the next run, byte for byte.
-    pub fn wanted_arm(&self, default_zone: &TimeZone) -> Option<&str> {
+    /// The stored time of the next run, if nothing has consumed it.
+    pub fn pending_run(&self, default_zone: &TimeZone) -> Option<Timestamp> {
         let next = self.job.next_run_at(default_zone)?;
         let is_pending = self.job.is_active() && self.consumed.is_none_or(|consumed| next > consumed);
-        self.job.next_run_text().filter(|_| is_pending)
+        is_pending.then_some(next)
+    }
+
+    /// What the managed scheduler should have: the same, byte for byte.
+    pub fn wanted_arm(&self, default_zone: &TimeZone) -> Option<&str> {
+        self.pending_run(default_zone)?;
+        self.job.next_run_text()
     }
 }
 
@@ -459,8 +465,13 @@ pub enum ClaimReply {
         /// The job after the claim.
         job: Box<JobRow>,
     },
-    /// This occurrence ran already, or the job runs now, or is paused.
+    /// This occurrence ran already or runs now, or the job is paused.
     Duplicate,
+    /// The job runs now, but not for this occurrence, which nothing has consumed.
+    Busy {
+        /// The occurrence.
+        occurrence: Timestamp,
+    },
     /// There is no such job any more.
     Gone,
     /// It is too early.

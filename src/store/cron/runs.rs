@@ -40,6 +40,7 @@ pub(super) fn claim_occurrence(
     match (verdict, row, held_run) {
         (ClaimVerdict::Gone, ..) | (_, None, _) => Ok(ClaimReply::Gone),
         (ClaimVerdict::Early { occurrence }, ..) => Ok(ClaimReply::Early { occurrence }),
+        (ClaimVerdict::Busy { occurrence }, ..) => Ok(ClaimReply::Busy { occurrence }),
         (ClaimVerdict::TakeOver, _, Some((run, _))) => take_over(db, run.seq, owner, now),
         (ClaimVerdict::Duplicate | ClaimVerdict::TakeOver, ..) => Ok(ClaimReply::Duplicate),
         (ClaimVerdict::Claim { occurrence, next }, Some(mut row), held_run) => {

@@ -455,6 +455,29 @@ fn an_edit_of_the_schedule_during_a_run_holds_after_it() {
 }
 
 #[test]
+fn a_fire_during_a_run_that_somebody_asked_for_is_claimed_after_it() {
+    for (schedule, pending) in [("in 1h", None), ("every 1h", Some(3_600))] {
+        let mut world = World::new();
+        let id = world.added(schedule);
+        changed(world.change(JobChange::Run { job: id.clone() }, None));
+        let seq = world.runs(None, 1)[0].seq;
+        claimed(world.claim_requested(seq, &elsewhere(1)));
+        world.skip(3_600);
+        let occurrence = world.now;
+        assert_eq!(
+            world.claim(&id, &elsewhere(2)),
+            ClaimReply::Busy { occurrence },
+            "{schedule}"
+        );
+        world.finish(seq, &elsewhere(1), None);
+        let run = claimed(world.claim(&id, &elsewhere(3)));
+        assert_eq!(run.occurrence, Some(occurrence));
+        let next = pending.map(|secs| plus_secs(occurrence, secs));
+        assert_eq!(world.jobs()[0].pending_run(&TimeZone::UTC), next, "{schedule}");
+    }
+}
+
+#[test]
 fn a_start_takes_over_what_had_not_begun_and_reports_the_rest() {
     let mut world = World::new();
     let (waits, ran) = (world.added("every 1h"), world.added("every 1h"));

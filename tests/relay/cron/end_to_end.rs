@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::dev::{
     Connector, ConnectorSettings, EmbeddedScheduler, SchedulerFault, SchedulerSettings,
 };
-use hermes_relay::cron::job::{JobOrigin, NewJob};
+use hermes_relay::cron::job::{JobEdit, JobOrigin, NewJob};
 use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRunStatus, RunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -181,6 +181,58 @@ async fn a_job_of_a_relay_that_was_down_runs_when_it_is_up_again() {
     assert_eq!(runs(&state_dir).len(), 1);
     let view = hosted.managed.view();
     assert_eq!(view.armed, [], "it has run for the last time");
+}
+
+#[tokio::test]
+async fn a_job_whose_alarm_met_a_run_that_somebody_asked_for_runs_after_it() {
+    let hosted = hosted(1).await;
+    let setup = hosted.setup.setting("cron.misfire_grace_minutes", "0");
+    let state_dir = setup.state_dir();
+    let at = Timestamp::from_second(Timestamp::now().as_second() + 15).unwrap();
+    let id = add(&state_dir, &at.to_string(), "sleep=600000 slow");
+    let change = |change: JobChange| {
+        let command = CronCommand::Change {
+            change,
+            maker: None,
+            zone: TimeZone::UTC,
+            now: Timestamp::now(),
+        };
+        let reply = files(&state_dir).run(&command).unwrap();
+        assert!(matches!(reply, CronReply::Changed { .. }), "{reply:?}");
+    };
+    change(JobChange::Run { job: id.clone() });
+    let mut relay = setup.start();
+    eventually("it runs", async || {
+        runs(&state_dir)
+            .iter()
+            .any(|run| run.status == JobRunStatus::Running)
+    })
+    .await;
+    assert!(Timestamp::now() < at, "it runs before its time");
+    let met = eventually("the alarm goes off", async || {
+        hosted.managed.view().attempts.first().cloned()
+    })
+    .await;
+    assert_eq!((met.status, met.answer.as_str()), (Some(200), "duplicate"));
+    let edit = JobEdit {
+        prompt: Some("quick".to_owned()),
+        ..JobEdit::default()
+    };
+    let (job, edit) = (id.clone(), Box::new(edit));
+    change(JobChange::Edit { job, edit });
+    let session = format!("cron:{id}");
+    let stopped = setup.verb(&["sessions", "stop", &session]).output().await;
+    assert!(stopped.unwrap().status.success());
+    eventually("the answer arrives", async || {
+        let messages = hosted.connector.messages_in("home");
+        messages.iter().any(|sent| sent.text == "echo: quick")
+    })
+    .await;
+    // It sleeps when that is done, and not before.
+    assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
+    let occurrences: Vec<_> = runs(&state_dir).iter().map(|run| run.occurrence).collect();
+    assert_eq!(occurrences, [Some(at), None], "the newest first");
+    assert_eq!(hosted.managed.view().armed, []);
 }
 
 #[tokio::test]

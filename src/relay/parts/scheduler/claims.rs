@@ -56,11 +56,18 @@ impl Scheduler {
         match &self.provider {
             Provider::Off => None,
             _ if self.uses_timer() => Some((next, RunSource::Builtin)),
+            _ if self.is_owed(row) => Some((next, RunSource::Chronos)),
             Provider::Timer | Provider::Managed(_) => {
                 let grace = i64::try_from(self.settings.misfire_grace_minutes).ok()?;
                 (grace > 0).then(|| (next.saturating_add(grace * 60_000), RunSource::Misfire))
             }
         }
+    }
+
+    /// Whether the alarm of the next run is spent, since its fire met a running job.
+    pub(super) fn is_owed(&self, row: &JobRow) -> bool {
+        let owed = self.owed.get(row.job.id());
+        owed.is_some_and(|at| row.pending_run(&self.zone) == Some(*at))
     }
 
     /// Asks the journal to claim an occurrence of a job.
@@ -157,5 +164,11 @@ impl Scheduler {
     pub fn not_claimed(&mut self, job: &str, now: Moment) {
         self.held.insert(job.to_owned(), now.mono + CLAIM_RETRY);
         self.reads.stale = true;
+    }
+
+    /// A job was not claimed, because it runs and this occurrence has to wait for that.
+    pub fn met_run(&mut self, job: &str, occurrence: Timestamp, now: Moment) {
+        self.owed.insert(job.to_owned(), occurrence);
+        self.not_claimed(job, now);
     }
 }

@@ -120,6 +120,8 @@ pub struct Scheduler {
     looked_at: Option<Moment>,
     /// Jobs that are not claimed before then: the last claim failed, or one is under way ([`Duration::MAX`]).
     held: BTreeMap<String, Duration>,
+    /// Occurrences whose fire met a running job. Their alarm is spent, so this process starts them when that run is over.
+    owed: BTreeMap<String, Timestamp>,
     /// Claimed runs that wait for a slot.
     waiting: VecDeque<JobRun>,
     /// Runs with a slot.
@@ -162,6 +164,7 @@ impl Scheduler {
             reads: Reads::default(),
             looked_at: None,
             held: BTreeMap::new(),
+            owed: BTreeMap::new(),
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
             renew_at: Duration::ZERO,
@@ -295,6 +298,11 @@ impl Scheduler {
             .into_iter()
             .map(|row| (row.job.id().to_owned(), row))
             .collect();
+        let is_pending = |id: &String, at: &mut Timestamp| {
+            let row = self.jobs.get(id);
+            row.and_then(|row| row.pending_run(&self.zone)) == Some(*at)
+        };
+        self.owed.retain(is_pending);
         self.publish();
     }
 
@@ -468,17 +476,19 @@ impl Scheduler {
         request(JobStep::Change(Box::new(request_of)), change, effects);
     }
 
-    /// Runs that are claimed and not over, claims and reads under way, and jobs that are still to be armed.
+    /// Runs that are claimed and not over, claims and reads under way, jobs that are still to be armed, and what nothing else starts.
     pub fn outstanding(&self) -> usize {
         let claiming = self
             .held
             .values()
             .filter(|until| **until == Duration::MAX)
             .count();
+        let owed = self.jobs.values().filter(|row| self.is_owed(row)).count();
         let arming = self.arms().is_some_and(|report| !report.is_settled());
         self.running.len()
             + self.waiting.len()
             + claiming
+            + owed
             + self.arm_waiters.len()
             + usize::from(self.reads.pending)
             + usize::from(arming)

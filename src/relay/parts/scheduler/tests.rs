@@ -334,6 +334,61 @@ fn a_run_that_ended_has_its_job_replaced_and_the_jobs_read_again() {
 }
 
 #[test]
+fn an_occurrence_whose_fire_met_a_running_job_is_claimed_when_that_run_is_over() {
+    let (arms, desired, report) = Arms::channel();
+    let settings = CronConfig {
+        provider: CronProvider::Chronos,
+        misfire_grace_minutes: 0,
+        ..CronConfig::default()
+    };
+    let mut scheduler = Scheduler::new(&settings, Some(arms), 7);
+    let id = "aaaaaaaaaaaa";
+    let mut effects = Effects::default();
+    scheduler.loaded(vec![hourly(id)]);
+    let fire_at = desired.borrow().jobs[0].fire_at.clone();
+    report.send_modify(|report| {
+        let state = ArmState::Armed;
+        report.jobs.insert(id.to_owned(), ArmedAs { fire_at, state });
+    });
+    let running = JobRow {
+        is_running: true,
+        ..hourly(id)
+    };
+    scheduler.claimed(&run_of(id, 1), running.clone());
+    let run = scheduler.next_run().unwrap();
+    // Its fire comes a little early.
+    scheduler.met_run(id, instant(at(3_600)), at(3_590));
+    scheduler.loaded(vec![running]);
+    scheduler.step(at(3_650), true, &mut effects);
+    let claims = |effects: &mut Effects| {
+        let claims = writes(effects).into_iter().filter_map(|command| match command {
+            CronCommand::Claim { source, .. } => Some(source),
+            _ => None,
+        });
+        claims.collect::<Vec<_>>()
+    };
+    assert_eq!(claims(&mut effects), [], "it runs");
+    scheduler.end(run.seq);
+    scheduler.finished(Some(hourly(id)));
+    scheduler.loaded(vec![hourly(id)]);
+    assert_eq!(scheduler.outstanding(), 1, "it does not sleep before that");
+    assert_eq!(
+        scheduler.deadline(at(3_651), true),
+        Some(Duration::from_secs(3_651))
+    );
+    scheduler.step(at(3_651), true, &mut effects);
+    assert_eq!(claims(&mut effects), [RunSource::Chronos]);
+    // What was given another time has an alarm of its own.
+    let mut later = hourly(id);
+    later.job.set_next_run(Some(instant(at(9_000))), &TimeZone::UTC);
+    scheduler.not_claimed(id, at(3_652));
+    scheduler.loaded(vec![later]);
+    assert_eq!(scheduler.deadline(at(3_700), true), None);
+    scheduler.loaded(vec![hourly(id)]);
+    assert_eq!(scheduler.deadline(at(3_700), true), None, "it is forgotten");
+}
+
+#[test]
 fn a_job_that_was_not_claimed_is_tried_again_by_elapsed_time() {
     let mut scheduler = scheduler(CronProvider::Builtin, None);
     let mut effects = Effects::default();
