@@ -274,7 +274,11 @@ impl ArmPlan {
                 self.rejected = Some(why);
                 return;
             }
-            CallFailure::Refused(why) => (why, None),
+            CallFailure::Refused(why) => {
+                // Whoever refuses can be reached.
+                self.outage = None;
+                (why, None)
+            }
             CallFailure::Unreachable(why) => (why, Some(Outage::Unreachable)),
             CallFailure::LoggedOut(why) => (why, Some(Outage::LoggedOut)),
         };
@@ -537,6 +541,25 @@ mod tests {
         assert!(retry <= 5000, "{retry}");
         assert_eq!(run(&mut plan, retry, listing(&[])).len(), 2);
         assert!(plan.report().is_settled());
+    }
+
+    #[test]
+    fn a_refusal_after_an_outage_ends_it_and_is_tried_again_after_a_while() {
+        let failures: [fn(String) -> CallFailure; 2] = [CallFailure::Unreachable, CallFailure::LoggedOut];
+        for failure in failures {
+            let mut plan = wanting(&[("a", AT)]);
+            run(&mut plan, 0, |_| CallOutcome::Failed(failure("gone".to_owned())));
+            let retry = plan.next_retry().unwrap();
+            // The harness sees to it that no retry is in the past.
+            let calls = run(&mut plan, retry, |_| refused("HTTP 500"));
+            assert_eq!(calls, [PortalCall::List, PortalCall::Provision(job("a", AT))]);
+            let report = plan.report();
+            assert!(report.unavailable.is_none() && !report.is_settled(), "{report:?}");
+            assert_eq!(report.jobs["a"].state.error(), Some("HTTP 500"));
+            let retry = plan.next_retry().unwrap();
+            run(&mut plan, retry, listing(&[]));
+            assert!(plan.report().is_settled());
+        }
     }
 
     #[test]
