@@ -42,6 +42,9 @@ pub enum JobError {
     /// The record's schedule cannot be used.
     #[error("its `schedule` cannot be used")]
     BadSchedule,
+    /// There is nothing to pause.
+    #[error("this job has run for the last time")]
+    Completed,
 }
 
 /// The chat in which a job was made.

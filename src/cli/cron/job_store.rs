@@ -444,7 +444,8 @@ fn job_hint(error: &JobError) -> Option<String> {
         JobError::Schedule(ScheduleError::Zone { .. })
         | JobError::TooLong(..)
         | JobError::NotAnObject
-        | JobError::BadId => None,
+        | JobError::BadId
+        | JobError::Completed => None,
         JobError::Schedule(ScheduleError::Unknown { near: Near::Meant(_), .. }) => {
             Some("`hermes-relay cron add --help` lists every way to write a time".to_owned())
         }

@@ -13,7 +13,7 @@ use super::{
 use super::{clip, instant};
 use crate::access::{JobAction, JobMaker};
 use crate::cron::claim;
-use crate::cron::job::{self, Job, JobState, MAX_RECORD_BYTES, NewJob};
+use crate::cron::job::{self, Job, JobError, JobState, MAX_RECORD_BYTES, NewJob};
 
 type Change = (Option<JobRow>, Vec<std::result::Result<String, String>>);
 
@@ -69,6 +69,7 @@ pub(super) fn make_change(
     let base = consumed.map_or(now, |consumed| consumed.max(now));
     let changed = match change {
         JobChange::Edit { edit, .. } => row.job.edit(edit, base, zone),
+        JobChange::Pause { .. } if row.job.state() == JobState::Completed => Err(JobError::Completed),
         JobChange::Pause { reason, .. } => {
             row.job.pause(reason.as_deref(), now, zone);
             Ok(())

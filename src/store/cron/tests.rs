@@ -455,6 +455,20 @@ fn an_edit_of_the_schedule_during_a_run_holds_after_it() {
 }
 
 #[test]
+fn a_job_that_has_run_for_the_last_time_is_not_paused() {
+    let mut world = World::new();
+    let id = world.added("in 1h");
+    world.skip(3_600);
+    let run = claimed(world.claim(&id, &elsewhere(1)));
+    world.finish(run.seq, &elsewhere(1), None);
+    let (job, reason) = (id, Some("no access".to_owned()));
+    let refused = world.change(JobChange::Pause { job, reason }, None);
+    let wanted = ChangeRefusal::Invalid(JobError::Completed);
+    assert_eq!(refused, CronReply::Refused(wanted));
+    assert_eq!(world.jobs()[0].job.state(), JobState::Completed);
+}
+
+#[test]
 fn a_fire_during_a_run_that_somebody_asked_for_is_claimed_after_it() {
     for (schedule, pending) in [("in 1h", None), ("every 1h", Some(3_600))] {
         let mut world = World::new();
