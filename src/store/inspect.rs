@@ -135,6 +135,11 @@ pub enum InspectError {
     /// The entry is not in a state that can be retried.
     #[error("this entry cannot be retried: only a running message, a sent op or a dropped op can")]
     NotRetryable,
+    /// The message has ended, or is no message.
+    #[error(
+        "this entry cannot be dropped: only a message that has not ended can, and no run of a scheduled job"
+    )]
+    NotDroppable,
 }
 
 impl InspectError {
@@ -328,6 +333,7 @@ impl Inspector {
     /// Drops an entry: a message ends as ignored, an op or a quarantined line is deleted. Fails while a relay runs.
     pub fn discard(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
         match mend(dir, Repair::Drop, item, now_ms)? {
+            Repaired::Refused if matches!(item, Item::Message(_)) => Err(InspectError::NotDroppable),
             Repaired::Refused => Err(InspectError::NoSuchItem),
             _ => Ok(()),
         }

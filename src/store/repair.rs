@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::completion::{InboxRow, InboxSeq, OpRow, RowState};
+use super::completion::{InboxKind, InboxRow, InboxSeq, OpRow, RowState};
 use super::inspect::Item;
 use super::reads;
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
@@ -94,7 +94,7 @@ fn retry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Result<Rep
     Ok(repaired.unwrap_or(Repaired::Refused))
 }
 
-/// Drops an entry.
+/// Drops an entry. A run of a job is no message: it goes on with its claim, whatever becomes of its row.
 fn drop_entry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Result<Repaired> {
     let deleted = match item {
         Item::Message(seq) => {
@@ -107,13 +107,19 @@ fn drop_entry(db: &Connection, item: Item, beside: Beside, now_ms: i64) -> Resul
                 "INSERT INTO done
                  (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
                  SELECT seq, kind, session, dedupe, buffer_id, ?4, attempt, received_at, started_at, ?2
-                 FROM inbox WHERE seq = ?1 AND state < ?3",
-                params![seq.0, now_ms, below, RowState::Ignored.code()],
+                 FROM inbox WHERE seq = ?1 AND state < ?3 AND kind != ?5",
+                params![
+                    seq.0,
+                    now_ms,
+                    below,
+                    RowState::Ignored.code(),
+                    InboxKind::Job.code()
+                ],
             )?;
             let session = db
                 .query_row(
-                    "DELETE FROM inbox WHERE seq = ?1 AND state < ?2 RETURNING session",
-                    params![seq.0, below],
+                    "DELETE FROM inbox WHERE seq = ?1 AND state < ?2 AND kind != ?3 RETURNING session",
+                    params![seq.0, below, InboxKind::Job.code()],
                     |row| row.get::<_, Arc<str>>(0),
                 )
                 .optional()?;

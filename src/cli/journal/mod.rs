@@ -26,7 +26,7 @@ use crate::config::{self, AliasFiles, Flags, LoadedConfig, Settings, Sources};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Repair, Section, held_by};
-use crate::wire::{NoAliases, WhatsAppAliases};
+use crate::wire::{JOB_SESSION, NoAliases, WhatsAppAliases};
 
 /// Inspect the journal of a relay, running or not; retry or drop an entry.
 ///
@@ -400,16 +400,18 @@ fn drop_entry(
         RepairFailure::WrongState => JournalError::Message {
             code: exit::FAILED,
             message: format!("{} is {} now; it is kept", JournalEntry::name(id), listed.state),
-            hint: listed
-                .session
-                .as_deref()
-                .filter(|_| listed.state == "running")
-                .map(|session| {
-                    format!(
-                        "stop its turn with `hermes-relay sessions stop {}`",
-                        printable(session)
-                    )
-                }),
+            hint: listed.session.as_deref().and_then(|session| {
+                let stop = format!("`hermes-relay sessions stop {}`", printable(session));
+                if listed.state == "running" {
+                    Some(format!("stop its turn with {stop}"))
+                } else if session.starts_with(JOB_SESSION) {
+                    Some(format!(
+                        "it is a run of a scheduled job; once it runs, {stop} stops it"
+                    ))
+                } else {
+                    None
+                }
+            }),
         },
         RepairFailure::NotAllowed(refusal) => not_allowed(id, &refusal),
         RepairFailure::Other(error) => error,
@@ -446,7 +448,9 @@ fn repair(relay: &RemoteRelay, repair: Repair, item: Item) -> Result<RepairedBy,
     let in_use = match repaired {
         Ok(()) => return Ok(RepairedBy::Verb),
         Err(error @ InspectError::Open(OpenError::InUse { .. })) => error,
-        Err(InspectError::NotRetryable) => return Err(RepairFailure::WrongState),
+        Err(InspectError::NotRetryable | InspectError::NotDroppable) => {
+            return Err(RepairFailure::WrongState);
+        }
         Err(other) => return Err(RepairFailure::Other(other.into())),
     };
     if !caller::is_served(relay) {
@@ -641,7 +645,8 @@ fn report_error(error: JournalError, loaded: &LoadedConfig, errors: ErrorFormat)
             error @ (InspectError::Fault(_)
             | InspectError::NotChanged(_)
             | InspectError::NoSuchItem
-            | InspectError::NotRetryable),
+            | InspectError::NotRetryable
+            | InspectError::NotDroppable),
         ) => errors.fail(exit::FAILED, error, None),
     }
 }

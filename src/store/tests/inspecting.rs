@@ -196,7 +196,7 @@ fn an_entry_is_retried_or_dropped_if_its_state_allows_it() {
             Inspector::discard(path, item, NOW + 99).unwrap();
         }
         let ended = Inspector::discard(path, message(5), NOW);
-        assert!(matches!(ended, Err(InspectError::NoSuchItem)), "{ended:?}");
+        assert!(matches!(ended, Err(InspectError::NotDroppable)), "{ended:?}");
         let inspector = Inspector::open(path).unwrap();
         let counts = inspector.counts().unwrap();
         assert_eq!((counts.queued, counts.running, counts.finished), (2, 0, 3));

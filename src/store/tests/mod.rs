@@ -219,6 +219,47 @@ async fn what_an_earlier_process_left_of_jobs_is_taken_in_when_the_disk_is_well_
     );
 }
 
+#[tokio::test]
+async fn a_run_of_a_job_that_waits_is_not_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+    let waits = |token, of: InboxKind| {
+        let mut command = accept(token, "cron:a1", None);
+        if let Command::Accept { start, kind, .. } = &mut command {
+            (*start, *kind) = (false, of);
+        }
+        command
+    };
+    let drop_message = |token, seq| Command::Repair {
+        token,
+        repair: Repair::Drop,
+        item: Item::Message(InboxSeq(seq)),
+        now_ms: NOW,
+    };
+    let asked = vec![
+        waits(1, InboxKind::Job),
+        waits(2, InboxKind::Inbound),
+        drop_message(3, 1),
+        drop_message(4, 2),
+    ];
+    opened.journal.submit(asked).await.unwrap();
+    let mut done = Vec::new();
+    while done.len() < 4 {
+        done.extend(next(&mut opened).await);
+    }
+    let repaired = done.iter().filter_map(|done| match done {
+        Completion::Repaired { token, repaired } => Some((*token, repaired)),
+        _ => None,
+    });
+    let dropped = Repaired::DroppedMessage(InboxSeq(2), "cron:a1".into());
+    let expected = [(3, &Repaired::Refused), (4, &dropped)];
+    assert_eq!(repaired.collect::<Vec<_>>(), expected);
+    opened.journal.close().await.unwrap();
+    // Nor while no relay runs: its claim is taken over by the next start.
+    let kept = Inspector::discard(dir.path(), Item::Message(InboxSeq(1)), NOW);
+    assert!(matches!(kept, Err(InspectError::NotDroppable)), "{kept:?}");
+}
+
 #[test]
 fn a_start_after_a_crash_waits_for_another_process_that_writes() {
     thread_local! {
