@@ -31,7 +31,7 @@ use super::parts::conversations::Conversations;
 use super::parts::group_threads::GroupThreads;
 use super::parts::handed::Handed;
 use super::parts::inbound::Inbound;
-use super::parts::job_files::{JobFiles, JobPrompt};
+use super::parts::job_files::{FileDone, JobFiles};
 use super::parts::journal_io::JournalIo;
 use super::parts::lifecycle::Lifecycle;
 use super::parts::link::RelayLink;
@@ -131,7 +131,7 @@ enum Event {
     Result(OpId, SendResult),
     TurnRequest(Option<(TurnId, TurnRequest)>),
     TurnFinished(Finished),
-    PromptRead(TurnId, JobPrompt),
+    File(FileDone),
     Listed(Listing, Vec<ListedSession>),
     Arms,
     Link(Box<LinkStatus>),
@@ -191,7 +191,7 @@ impl EventLoop {
                 request = self.turn_requests.recv() => Event::TurnRequest(request),
                 () = self.scheduler.arms_changed() => Event::Arms,
                 finished = self.turns.next_finished() => Event::TurnFinished(finished),
-                (turn, prompt) = self.job_files.next_prompt() => Event::PromptRead(turn, prompt),
+                file = self.job_files.next_done() => Event::File(file),
                 (listing, listed) = self.listings.next_list() => Event::Listed(listing, listed),
                 Ok(()) = link.changed() => Event::Link(Box::new(link.borrow_and_update().clone())),
                 Ok(()) = channels.health.changed() => Event::Health(channels.health.borrow_and_update().clone()),
@@ -240,7 +240,8 @@ impl EventLoop {
             Event::Result(op, result) => self.handle_result(op, result),
             Event::TurnRequest(Some((turn, request))) => self.handle_turn_request(turn, request),
             Event::TurnFinished(finished) => self.finish_turn(finished),
-            Event::PromptRead(turn, prompt) => self.prompt_read(turn, prompt),
+            Event::File(FileDone::Prompt(turn, prompt)) => self.prompt_read(turn, prompt),
+            Event::File(FileDone::Saved(saved)) => self.output_saved(saved),
             Event::Listed(listing, listed) => self.sessions_listed(listing, listed),
             Event::Arms => self.scheduler.note_arms(&mut self.effects),
             Event::Link(status) => self.handle_link(*status),

@@ -15,8 +15,10 @@ impl EventLoop {
         if self.lifecycle.is_serving() {
             return;
         }
-        let committed =
-            self.journal.uncommitted() == 0 && self.turns.ending() == 0 && !self.turns.has_unread_edit();
+        let committed = self.journal.uncommitted() == 0
+            && self.turns.ending() == 0
+            && !self.turns.has_unread_edit()
+            && !self.scheduler.has_unsaved();
         let live = self.link.is_live();
         let unsent = if !committed || self.inbound.has_waiting() || (live && self.outbox.is_busy()) {
             Unsent::Work

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 
 use crate::config::Settings;
 use crate::cron::job::Job;
 use crate::cron::output::{OutputFile, OutputLimits};
+use crate::relay::effects::RunSeq;
 use crate::session::TurnId;
 use crate::skill::{SkillErrorReason, SkillStatus, SkillStore};
 use crate::text::one_line;
@@ -22,6 +23,23 @@ const MAX_SKILL_NAME: usize = 64;
 /// The prompt of a run, or why it has none.
 pub type JobPrompt = Result<String, String>;
 
+/// A run whose output is written, or cannot be.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SavedOutput {
+    pub run: RunSeq,
+    pub job: String,
+    pub error: Option<String>,
+}
+
+/// What was read or written.
+#[derive(Debug, PartialEq, Eq)]
+pub enum FileDone {
+    /// The prompt of this turn.
+    Prompt(TurnId, JobPrompt),
+    /// An output.
+    Saved(SavedOutput),
+}
+
 /// Reads skills and writes outputs.
 pub struct JobFiles {
     state_dir: PathBuf,
@@ -30,7 +48,9 @@ pub struct JobFiles {
     reads: JoinSet<JobPrompt>,
     /// The turns that wait for a read.
     reading: HashMap<tokio::task::Id, TurnId>,
-    writes: JoinSet<()>,
+    writes: JoinSet<Option<String>>,
+    /// The runs whose outputs are being written, and their jobs.
+    writing: HashMap<tokio::task::Id, (RunSeq, String)>,
     /// Outputs are written at once: a simulation leaves nothing to threads.
     writes_inline: bool,
 }
@@ -45,6 +65,7 @@ impl JobFiles {
             reads: JoinSet::new(),
             reading: HashMap::new(),
             writes: JoinSet::new(),
+            writing: HashMap::new(),
         }
     }
 
@@ -54,7 +75,7 @@ impl JobFiles {
     }
 
     /// The prompt of a run: the texts of its skills, and then its own. Skills are read when the run begins, so that a new text
-    /// and a withdrawn approval count from then on; `None` while they are read, after which [`Self::next_prompt`] has the
+    /// and a withdrawn approval count from then on; `None` while they are read, after which [`Self::next_done`] has the
     /// prompt.
     pub fn prompt(&mut self, turn: TurnId, job: &Job) -> Option<JobPrompt> {
         let own = job.prompt().to_owned();
@@ -71,36 +92,35 @@ impl JobFiles {
         None
     }
 
-    /// Waits for the next prompt; never resolves while none is read. Cancel-safe.
-    pub async fn next_prompt(&mut self) -> (TurnId, JobPrompt) {
-        loop {
-            let (task, prompt) = match self.reads.join_next_with_id().await {
-                Some(Ok(read)) => read,
-                Some(Err(error)) => (error.id(), Err("its skills cannot be read".to_owned())),
-                None => std::future::pending().await,
-            };
-            if let Some(turn) = self.reading.remove(&task) {
-                return (turn, prompt);
+    /// Waits for the next prompt that is read and the next output that is written; never resolves while there is none. Cancel-safe.
+    pub async fn next_done(&mut self) -> FileDone {
+        let unread = |_| Err("its skills cannot be read".to_owned());
+        let unwritten = |error: JoinError| Some(error.to_string());
+        tokio::select! {
+            biased;
+            (turn, prompt) = next_of(&mut self.reads, &mut self.reading, unread) => FileDone::Prompt(turn, prompt),
+            ((run, job), error) = next_of(&mut self.writes, &mut self.writing, unwritten) => {
+                FileDone::Saved(SavedOutput { run, job, error })
             }
         }
     }
 
-    /// Writes the output of a run to its file; returns the file's path in the state directory.
-    pub fn save(&mut self, file: OutputFile, page: String) -> String {
-        let path = file.path();
+    /// Writes the output of a run to its file; `None` while it is written, after which [`Self::next_done`] has it.
+    pub fn save(&mut self, run: RunSeq, job: &Job, file: OutputFile, page: String) -> Option<SavedOutput> {
         let (state_dir, limits) = (self.state_dir.clone(), self.limits.clone());
-        while self.writes.try_join_next().is_some() {}
+        let job = job.id().to_owned();
         let write = move || {
-            if let Err(error) = file.save(&state_dir, &page, &limits) {
-                tracing::warn!(%error, "cannot save the output of a job");
-            }
+            let error = file.save(&state_dir, &page, &limits).err()?;
+            tracing::warn!(%error, "cannot save the output of a job");
+            Some(error.to_string())
         };
         if self.writes_inline {
-            write();
-        } else {
-            self.writes.spawn_blocking(write);
+            let error = write();
+            return Some(SavedOutput { run, job, error });
         }
-        path
+        let write = self.writes.spawn_blocking(write);
+        self.writing.insert(write.id(), (run, job));
+        None
     }
 
     /// Waits until the outputs are written.
@@ -108,6 +128,24 @@ impl JobFiles {
         let written = async { while self.writes.join_next().await.is_some() {} };
         if timeout(within, written).await.is_err() {
             tracing::warn!("outputs of jobs were not written in time");
+        }
+    }
+}
+
+/// The next of these tasks that ends, and what it was for; `failed` says what it comes to if it panics.
+async fn next_of<F, T: 'static>(
+    tasks: &mut JoinSet<T>,
+    wanted: &mut HashMap<tokio::task::Id, F>,
+    failed: impl Fn(JoinError) -> T,
+) -> (F, T) {
+    loop {
+        let (task, done) = match tasks.join_next_with_id().await {
+            Some(Ok(done)) => done,
+            Some(Err(error)) => (error.id(), failed(error)),
+            None => std::future::pending().await,
+        };
+        if let Some(what) = wanted.remove(&task) {
+            return (what, done);
         }
     }
 }
@@ -149,12 +187,34 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut files = JobFiles::new(&Settings::embedded(dir.path()), false);
         let job = job(json!({"id": "a1", "prompt": "look"}));
-        let file = OutputFile::new(&job, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
-        let path = files.save(file, output::page(&job, "done", None));
+        let file = OutputFile::new(&job, 1, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+        let path = file.path();
+        let page = output::page(&job, "done", None);
+        assert_eq!(files.save(RunSeq(1), &job, file, page), None);
         files.flush(Duration::from_secs(20)).await;
         assert!(files.writes.is_empty());
         let page = std::fs::read_to_string(dir.path().join(path)).unwrap();
         assert!(page.contains("look") && page.contains("done"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn an_output_that_cannot_be_written_says_so_to_its_run() {
+        for writes_inline in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join("cron"), "in the way").unwrap();
+            let mut files = JobFiles::new(&Settings::embedded(dir.path()), writes_inline);
+            let job = job(json!({"id": "a1"}));
+            let file = OutputFile::new(&job, 1, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+            let done = match files.save(RunSeq(1), &job, file, "page".to_owned()) {
+                Some(saved) => FileDone::Saved(saved),
+                None => files.next_done().await,
+            };
+            let FileDone::Saved(saved) = done else {
+                panic!("{done:?}")
+            };
+            assert_eq!((saved.run, saved.job.as_str()), (RunSeq(1), "a1"));
+            assert!(saved.error.is_some());
+        }
     }
 
     #[tokio::test]
@@ -169,7 +229,9 @@ mod tests {
         let skilled = job(json!({"id": "a1", "skill": "tidy"}));
         assert_eq!(files.prompt(TurnId(2), &skilled), None);
         assert_eq!(files.outstanding(), 1);
-        let (turn, prompt) = files.next_prompt().await;
+        let FileDone::Prompt(turn, prompt) = files.next_done().await else {
+            panic!("nothing is written")
+        };
         assert_eq!((turn, files.outstanding()), (TurnId(2), 0));
         assert!(prompt.unwrap_err().contains("tidy"), "there is no such skill");
     }

@@ -21,7 +21,7 @@ use crate::relay::ops::DurableOps;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::{MadeIn, Starter};
 use crate::relay::parts::chats::KnownChat;
-use crate::relay::parts::job_files::JobPrompt;
+use crate::relay::parts::job_files::{JobPrompt, SavedOutput};
 use crate::relay::parts::scheduler::{JobRun, instant, job_session};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::EndedTurn;
@@ -364,7 +364,8 @@ impl EventLoop {
         }
     }
 
-    /// A job's turn has ended: its answer goes to the job's targets, and its end into the journal, in one commit.
+    /// A job's turn has ended: its answer goes to the job's targets, and its end into the journal, in one commit. A run whose
+    /// answer goes nowhere ends when its output is written, which is all that is left of it.
     pub fn finish_run(&mut self, run: RunSeq, ended: &EndedTurn, report: &TurnReport) {
         let Some(run) = self.scheduler.end(run) else {
             return self.end_row(ended.row, ended.outcome, DurableOps::new(), None);
@@ -391,16 +392,32 @@ impl EventLoop {
             }
         };
         let (ops, delivery_error) = self.plan_answer(&run.job, message.as_deref());
+        let is_only_saved = ops.is_empty();
         self.end_row(ended.row, ended.outcome, ops, None);
         let now = self.clock.now();
-        let file = OutputFile::new(&run.job, instant(now), self.scheduler.zone());
+        let file = OutputFile::new(&run.job, run.seq.0, instant(now), self.scheduler.zone());
         let page = output::page(&run.job, text, error.as_deref());
         let outcome = RunOutcome {
-            output: Some(self.job_files.save(file, page)),
+            output: Some(file.path()),
             error,
             delivery_error,
         };
-        self.scheduler.finish(&run, outcome, now, &mut self.effects);
+        let saved = self.job_files.save(run.seq, &run.job, file, page);
+        if is_only_saved {
+            self.scheduler.finish_when_saved(run, outcome);
+        } else {
+            self.scheduler.finish(&run, outcome, now, &mut self.effects);
+        }
+        if let Some(saved) = saved {
+            self.output_saved(saved);
+        }
+    }
+
+    /// The output of a run is written, or cannot be.
+    pub fn output_saved(&mut self, saved: SavedOutput) {
+        let now = self.clock.now();
+        self.scheduler
+            .saved(saved.run, &saved.job, saved.error, now, &mut self.effects);
     }
 
     /// What the targets of a job read when it failed. Nobody has asked for it, so it comes in the language of the settings.

@@ -435,6 +435,37 @@ async fn silence_delivers_nothing_and_a_failure_is_delivered() {
 }
 
 #[tokio::test]
+async fn an_output_that_cannot_be_saved_is_an_error_of_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    std::fs::write(dir.path().join("cron"), "in the way").unwrap();
+    let kept = NewJob {
+        deliver: Some("local".into()),
+        ..new_job("every 2h", "kept")
+    };
+    let ids = [
+        add(&mut files, kept),
+        add(&mut files, new_job("every 3h", "delivered")),
+    ];
+    for id in &ids {
+        change(&mut files, JobChange::Run { job: id.clone() });
+    }
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    relay.replies("home", 1).await;
+    eventually("both errors are noted", async || {
+        let runs = runs(&mut files);
+        let has_error = |run: &&RunRow| {
+            let error = run.delivery_error.as_deref();
+            error.is_some_and(|error| error.starts_with("the output was not saved: "))
+        };
+        let noted = runs.iter().filter(has_error).count() == 2;
+        if noted { Ok(()) } else { Err(runs) }
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_chat_lists_and_changes_its_own_jobs_only() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = files(dir.path());

@@ -136,10 +136,10 @@ impl Scheduler {
         self.has_run(job) || self.held.get(job).is_some_and(|until| *until > now.mono)
     }
 
-    /// Whether a run of a job is claimed by this process and not over.
+    /// Whether a run of a job is claimed, and its end is not stored.
     fn has_run(&self, job: &str) -> bool {
         let mut runs = self.running.values().chain(&self.waiting);
-        runs.any(|run| run.job.id() == job)
+        self.jobs.get(job).is_some_and(|row| row.is_running) || runs.any(|run| run.job.id() == job)
     }
 
     /// A run is claimed: it waits for a slot, and the occurrence after it is armed.

@@ -19,7 +19,7 @@ use crate::config::{CronConfig, CronProvider};
 use crate::cron::arming::DesiredArms;
 use crate::cron::chronos::ArmReport;
 use crate::cron::claim::{HEARTBEAT_SECS, NextRun};
-use crate::cron::job::{Job, JobState, RunOutcome};
+use crate::cron::job::{Job, JobState, RunOutcome, joined};
 use crate::cron::owner::ClaimOwner;
 use crate::cron::schedule;
 use crate::link::Moment;
@@ -126,6 +126,8 @@ pub struct Scheduler {
     waiting: VecDeque<JobRun>,
     /// Runs with a slot.
     running: BTreeMap<RunSeq, JobRun>,
+    /// Runs that are over, except that their output is being written.
+    unsaved: BTreeMap<RunSeq, (JobRun, RunOutcome)>,
     renew_at: Duration,
     /// Who waits to learn whether jobs are armed, and how long at most.
     arm_waiters: Vec<(Duration, ArmWaiter)>,
@@ -167,6 +169,7 @@ impl Scheduler {
             owed: BTreeMap::new(),
             waiting: VecDeque::new(),
             running: BTreeMap::new(),
+            unsaved: BTreeMap::new(),
             renew_at: Duration::ZERO,
             arm_waiters: Vec::new(),
             answers: Vec::new(),
@@ -378,11 +381,48 @@ impl Scheduler {
         };
         let error = format!("{target}: {reason}");
         self.last_failure = Some((id.to_owned(), format!("not delivered to {error}")));
-        let note = CronCommand::NotDelivered {
-            job: id.to_owned(),
-            error,
-        };
-        request(JobStep::Noted, note, effects);
+        Self::note_undelivered(id, error, effects);
+    }
+
+    /// A run has only its output, and ends when that is written.
+    pub fn finish_when_saved(&mut self, run: JobRun, outcome: RunOutcome) {
+        self.unsaved.insert(run.seq, (run, outcome));
+    }
+
+    /// Whether a run waits for its output to be written.
+    pub fn has_unsaved(&self) -> bool {
+        !self.unsaved.is_empty()
+    }
+
+    /// The output of a job's run is written, or there is an error. A run that has ended already gets that noted.
+    pub fn saved(
+        &mut self,
+        run: RunSeq,
+        job: &str,
+        error: Option<String>,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let error = error.map(|error| format!("the output was not saved: {error}"));
+        if let Some(error) = &error {
+            self.last_failure = Some((job.to_owned(), error.clone()));
+        }
+        match (self.unsaved.remove(&run), error) {
+            (Some((run, mut outcome)), error) => {
+                if let Some(error) = error {
+                    outcome.delivery_error = Some(joined(outcome.delivery_error.as_deref(), &error));
+                    outcome.output = None;
+                }
+                self.finish(&run, outcome, now, effects);
+            }
+            (None, Some(error)) => Self::note_undelivered(job, error, effects),
+            (None, None) => {}
+        }
+    }
+
+    fn note_undelivered(id: &str, error: String, effects: &mut Effects) {
+        let job = id.to_owned();
+        request(JobStep::Noted, CronCommand::NotDelivered { job, error }, effects);
     }
 
     /// Notes in the journal how a run ended.
@@ -487,6 +527,7 @@ impl Scheduler {
         let arming = self.arms().is_some_and(|report| !report.is_settled());
         self.running.len()
             + self.waiting.len()
+            + self.unsaved.len()
             + claiming
             + owed
             + self.arm_waiters.len()

@@ -403,3 +403,44 @@ fn a_job_that_was_not_claimed_is_tried_again_by_elapsed_time() {
     scheduler.step(at(3_605), true, &mut effects);
     assert_eq!(writes(&mut effects).len(), 1);
 }
+
+#[test]
+fn a_run_that_has_only_its_output_ends_when_that_is_written() {
+    let outcome = || RunOutcome {
+        output: Some("file".to_owned()),
+        ..RunOutcome::default()
+    };
+    for (error, output, said) in [
+        (None, Some("file"), None),
+        (
+            Some("disk full"),
+            None,
+            Some("the output was not saved: disk full"),
+        ),
+    ] {
+        let mut scheduler = scheduler(CronProvider::Builtin, None);
+        let mut effects = Effects::default();
+        let id = "aaaaaaaaaaaa";
+        scheduler.claimed(&run_of(id, 1), hourly(id));
+        let run = scheduler.next_run().unwrap();
+        let run = scheduler.end(run.seq).unwrap();
+        scheduler.finish_when_saved(run, outcome());
+        assert!(scheduler.has_unsaved() && scheduler.outstanding() == 1);
+        assert_eq!(writes(&mut effects), []);
+        let error = error.map(str::to_owned);
+        scheduler.saved(RunSeq(1), id, error.clone(), at(9), &mut effects);
+        let noted = writes(&mut effects);
+        let [CronCommand::Finish { outcome, .. }] = &noted[..] else {
+            panic!("{noted:?}")
+        };
+        let noted = (outcome.output.as_deref(), outcome.delivery_error.as_deref());
+        assert_eq!(noted, (output, said));
+        assert_eq!(scheduler.outstanding(), 0);
+        // A run that has ended before gets only an error noted.
+        scheduler.saved(RunSeq(1), id, error, at(9), &mut effects);
+        let noted = writes(&mut effects);
+        let is_note = |command: &CronCommand| matches!(command, CronCommand::NotDelivered { .. });
+        assert_eq!(noted.len(), usize::from(said.is_some()));
+        assert!(noted.iter().all(is_note), "{noted:?}");
+    }
+}
