@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::schedule::{self, Schedule, ScheduleError, format, parse_instant};
 use crate::access::{JobAction, JobMaker, JobOwner};
+use crate::setting::MAX_SECS;
 
 /// Maximum length of a prompt in bytes.
 pub const MAX_PROMPT_BYTES: usize = 64 << 10;
@@ -384,12 +385,13 @@ impl Job {
         enabled && self.state() != JobState::Paused
     }
 
-    /// Maximum time of a run, if it has its own.
+    /// Maximum time of a run, if it has its own; no longer than the setting may be.
     pub fn timeout_secs(&self) -> Option<u64> {
         self.record
             .get("timeout_secs")
             .and_then(Value::as_u64)
             .filter(|secs| *secs > 0)
+            .map(|secs| secs.min(MAX_SECS))
     }
 
     /// How the last run ended: `ok` or `error`.
@@ -832,6 +834,8 @@ mod tests {
         assert!(!job(json!({"enabled": true, "state": "paused"})).is_active());
         assert_eq!(job(json!({"next_run_at": ""})).next_run_text(), None);
         assert_eq!(job(json!({"timeout_secs": 0})).timeout_secs(), None);
+        let for_ever = job(json!({"timeout_secs": u64::MAX}));
+        assert_eq!(for_ever.timeout_secs(), Some(MAX_SECS));
         let tokyo = job(json!({"timezone": "Asia/Tokyo"})).zone(&TimeZone::UTC);
         assert_eq!(tokyo.iana_name(), Some("Asia/Tokyo"));
         for unknown in [" ", "Nowhere/Else"] {
