@@ -220,6 +220,10 @@ pub trait Agent: Send + Sync + 'static {
         Box::pin(async {})
     }
 
+    /// What it has in memory of a session is not the latest: another process had the session since. The state that was saved last
+    /// counts, and is loaded before the session's next turn.
+    fn reload(&self, _session: &SessionKey) {}
+
     /// Lists what can be chosen for a conversation, or chooses. It is asked in place of [`Agent::run`], so never while a turn of
     /// the session runs; the turn's sink keeps what must outlive the process. Confirms only what is certain.
     fn prefer(&self, _turn: Turn, _request: PreferenceRequest) -> AgentFuture<'_, PreferenceAnswer> {

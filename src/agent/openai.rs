@@ -352,6 +352,10 @@ impl Agent for OpenAiAgent {
         self.transcripts.forget(session);
         Box::pin(async {})
     }
+
+    fn reload(&self, session: &SessionKey) {
+        self.transcripts.reload(session);
+    }
 }
 
 fn instructions(settings: &OpenAiSettings) -> Result<String, OpenAiError> {

@@ -301,6 +301,11 @@ impl TranscriptStore {
         self.cache().begin(session, Transcript::default());
     }
 
+    /// Drops what is in memory of a session: its saved state counts.
+    pub(super) fn reload(&self, session: &SessionKey) {
+        self.cache().sessions.remove(session);
+    }
+
     fn cache(&self) -> MutexGuard<'_, Cache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -488,6 +493,21 @@ mod tests {
         drop(events);
         let (recalls, kept) = relay.await.unwrap();
         assert_eq!(recalls, 2);
+        assert_eq!(Transcript::from_bytes(&kept.unwrap()).messages().count(), 6);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_went_on_elsewhere_is_loaded_again() {
+        let (events, signals) = EventSink::new();
+        let relay = tokio::spawn(relay(signals));
+        let (here, elsewhere) = (TranscriptStore::new(BOUNDS), TranscriptStore::new(BOUNDS));
+        assert_eq!(turn(&here, &events, "a", "1").await, 1);
+        assert_eq!(turn(&elsewhere, &events, "a", "2").await, 3);
+        here.reload(&key("a"));
+        assert_eq!(turn(&here, &events, "a", "3").await, 5);
+        drop(events);
+        let (recalls, kept) = relay.await.unwrap();
+        assert_eq!(recalls, 3);
         assert_eq!(Transcript::from_bytes(&kept.unwrap()).messages().count(), 6);
     }
 

@@ -1,11 +1,14 @@
 //! Which worker has a conversation, and what becomes of running turns when the server or the relay goes away.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hermes_relay::agent::{EchoAgent, Turn, TurnEnd};
+use hermes_relay::agent::{EchoAgent, OpenAiAgent, OpenAiSettings, Turn, TurnEnd};
 use hermes_relay::relay::Record;
+use serde_json::Value;
+use tokio::sync::Notify;
 
+use crate::support::http_stub::{egress, reply_with, serve};
 use crate::support::memory_relay::start_with;
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::{Begun, Server, answered, counting, shown, until};
@@ -50,6 +53,90 @@ async fn a_conversation_prefers_the_worker_that_had_it_and_moves_when_that_one_i
     let mut all = vec![first; TURNS];
     all.push(left.0);
     answered(&relay, "a", &all).await;
+    relay.stop().await;
+}
+
+/// An agent of its own, with a memory of its own, of a model that says `ok`; what begins with `hold` waits to be let go.
+fn of_model(base_url: &str) -> OpenAiAgent {
+    let settings = OpenAiSettings {
+        base_url: base_url.to_owned(),
+        model: "m".to_owned(),
+        ..OpenAiSettings::default()
+    };
+    OpenAiAgent::new(settings, None, &egress()).unwrap()
+}
+
+/// A model server: what it was asked, and what lets one held request go.
+async fn model() -> (String, Arc<Mutex<Vec<Value>>>, Arc<Notify>) {
+    const ANSWER: &str = "data: {\"choices\":[{\"delta\":{\"content\":\"ok\"}}]}\n\n\
+        data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let (asked, let_go): (Arc<Mutex<Vec<Value>>>, Arc<Notify>) = Default::default();
+    let (asks, goes) = (Arc::clone(&asked), Arc::clone(&let_go));
+    let address = serve("127.0.0.1:0", move |seen| {
+        let (asked, let_go) = (Arc::clone(&asks), Arc::clone(&goes));
+        async move {
+            let messages = seen.json()["messages"].clone();
+            let text = messages.as_array().and_then(|all| all.last()).cloned();
+            asked.lock().unwrap().push(messages);
+            let text = text.unwrap_or_default()["content"].to_string();
+            if text.contains("hold") {
+                let_go.notified().await;
+            }
+            reply_with(200, &[("content-type", "text/event-stream")], ANSWER)
+        }
+    })
+    .await;
+    (format!("http://{address}/v1"), asked, let_go)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_that_returns_to_an_earlier_worker_has_what_was_said_elsewhere() {
+    let Some(server) = Server::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (url, asked, let_go) = model().await;
+    let first = server.worker(of_model(&url), 1).await;
+    let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
+    relay.deliver("a", "1", "apples").await;
+    answered(&relay, "a", &["ok"]).await;
+    relay.deliver("b", "1", "hold the first worker").await;
+    until("the held turn", || first.worker.running() == 1).await;
+    until("its request", || asked.lock().unwrap().len() == 2).await;
+    let second = server.worker(of_model(&url), 1).await;
+    relay.deliver("a", "2", "bananas").await;
+    answered(&relay, "a", &["ok", "ok"]).await;
+    let_go.notify_one();
+    answered(&relay, "b", &["ok"]).await;
+    second.stop.cancel();
+    second.task.await.unwrap();
+    relay.deliver("a", "3", "cherries").await;
+    answered(&relay, "a", &["ok", "ok", "ok"]).await;
+    // Another relay of the same journal goes by the saved state alone.
+    relay.deliver("b", "2", "hold the first worker").await;
+    until("the held turn", || first.worker.running() == 1).await;
+    until("its request", || asked.lock().unwrap().len() == 5).await;
+    let third = server.worker(of_model(&url), 1).await;
+    relay.deliver("a", "4", "dates").await;
+    answered(&relay, "a", &["ok"; 4]).await;
+    let_go.notify_one();
+    answered(&relay, "b", &["ok"; 2]).await;
+    third.stop.cancel();
+    third.task.await.unwrap();
+    relay.stop().await;
+    let relay = start_with(dir.path(), server.agent(|_| {}), |_| {}).await;
+    relay.deliver("a", "5", "elderberries").await;
+    answered(&relay, "a", &["ok"]).await;
+    let said = |messages: &Value| -> Vec<String> {
+        let all = messages.as_array().unwrap().iter();
+        let by_user = all.filter(|message| message["role"] == "user");
+        by_user
+            .map(|message| message["content"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let asked: Vec<Vec<String>> = asked.lock().unwrap().iter().map(said).collect();
+    let fruits = ["apples", "bananas", "cherries", "dates", "elderberries"];
+    for (request, count) in [(2, 2), (3, 3), (5, 4), (6, 5)] {
+        assert_eq!(asked[request], fruits[..count], "{asked:?}");
+    }
     relay.stop().await;
 }
 

@@ -429,6 +429,13 @@ impl Agent for AcpAgent {
         })
     }
 
+    fn reload(&self, session: &SessionKey) {
+        let open = self.sessions().reload(session);
+        if let Some(open) = open {
+            self.close(&open);
+        }
+    }
+
     fn list_sessions<'a>(&'a self, workdir: Option<&'a Path>) -> AgentFuture<'a, Vec<ListedSession>> {
         Box::pin(self.listed(self.directory(workdir)))
     }

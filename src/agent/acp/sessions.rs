@@ -55,6 +55,16 @@ pub(super) enum AgentSessionStatus {
     },
 }
 
+impl AgentSessionStatus {
+    /// The session that is open in a process.
+    fn open(self) -> Option<SessionRef> {
+        match self {
+            Self::Open(session) | Self::Tainted(session) => Some(session),
+            Self::Unknown | Self::New | Self::Detached { .. } => None,
+        }
+    }
+}
+
 /// Next step before a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum OpenStep {
@@ -155,6 +165,13 @@ struct AgentSession {
     chosen: Chosen,
     used: u64,
     gate: Arc<Semaphore>,
+}
+
+impl AgentSession {
+    /// Whether the gate is held by the entry alone: no turn is inside or waiting.
+    fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.gate) == 1
+    }
 }
 
 impl AgentSessions {
@@ -259,27 +276,22 @@ impl AgentSessions {
         entry.fresh = false;
         entry.slow = false;
         entry.chosen = Chosen::default();
-        match std::mem::replace(&mut entry.status, AgentSessionStatus::New) {
-            AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),
-            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => {
-                None
-            }
-        }
+        std::mem::replace(&mut entry.status, AgentSessionStatus::New).open()
+    }
+
+    /// Loads the saved state next time; returns the session there was, if no turn uses it.
+    pub(super) fn reload(&mut self, key: &SessionKey) -> Option<SessionRef> {
+        let entry = self.entries.get_mut(key)?;
+        entry.fresh = false;
+        let open = std::mem::take(&mut entry.status).open();
+        open.filter(|_| entry.is_idle())
     }
 
     /// Removes the conversation idle longest, if one is idle.
     fn evict(&mut self) -> Option<SessionRef> {
-        let idle = self.entries.iter().filter(|(_, entry)| {
-            // The gate is held by the entry alone: no turn is inside or waiting.
-            Arc::strong_count(&entry.gate) == 1
-        });
+        let idle = self.entries.iter().filter(|(_, entry)| entry.is_idle());
         let oldest = idle.min_by_key(|(_, entry)| entry.used)?.0.clone();
-        match self.entries.remove(&oldest)?.status {
-            AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),
-            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => {
-                None
-            }
-        }
+        self.entries.remove(&oldest)?.status.open()
     }
 }
 
@@ -376,6 +388,22 @@ mod tests {
         drop(busy);
         sessions.gate(&key("e"));
         assert!(!sessions.entries.contains_key(&key("busy")));
+    }
+
+    #[test]
+    fn a_session_that_went_on_elsewhere_is_loaded_again() {
+        let mut sessions = AgentSessions::new(3);
+        assert_eq!(sessions.reload(&key("x")), None);
+        let inside = sessions.gate(&key("x")).0;
+        let mut reload = || {
+            sessions.set_status(&key("x"), AgentSessionStatus::Open(session("s")));
+            let open = sessions.reload(&key("x"));
+            assert_eq!(sessions.status(&key("x")).0, AgentSessionStatus::Unknown);
+            open
+        };
+        assert_eq!(reload(), None, "a turn uses it");
+        drop(inside);
+        assert_eq!(reload(), Some(session("s")));
     }
 
     #[test]

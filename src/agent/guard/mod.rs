@@ -40,6 +40,8 @@ macro_rules! delegate {
             self.$inner.forget(session)
         }
 
+        fn reload(&self, session: &crate::wire::SessionKey) { self.$inner.reload(session); }
+
         fn prefer(
             &self,
             turn: crate::agent::Turn,

@@ -363,6 +363,10 @@ impl Agent for HermesAgent {
         }
     }
 
+    fn reload(&self, session: &SessionKey) {
+        self.transcripts.reload(session);
+    }
+
     fn shutdown(&self) -> AgentFuture<'_, ()> {
         Box::pin(self.background.end())
     }

@@ -7,6 +7,7 @@
 
 mod channel;
 mod hub;
+mod memory;
 mod protocol;
 mod relay_side;
 mod remote_turn;

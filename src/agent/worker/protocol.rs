@@ -137,6 +137,9 @@ pub enum Down {
         input: Box<TurnInput>,
         /// Who decides what the agent asks.
         permission: Permission,
+        /// The digest of the saved state; empty if what the worker has in memory is not the latest, whatever was saved.
+        #[serde(default)]
+        state: Option<String>,
     },
     /// Instead of a turn: what the agent lets people choose, or a choice.
     Prefer {
@@ -148,6 +151,9 @@ pub enum Down {
         permission: Permission,
         /// What is asked.
         request: PreferenceRequest,
+        /// As of a turn.
+        #[serde(default)]
+        state: Option<String>,
     },
     /// Stop it.
     Stop,
@@ -261,6 +267,17 @@ pub fn new_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_turn_of_an_older_relay_is_understood() {
+        let input = serde_json::to_value(TurnInput::default()).unwrap();
+        let start = serde_json::json!({"Start": {"session": "s", "input": input, "permission": "ask"}});
+        let sent = encode(&start, b"");
+        let Some((Down::Start { state, .. }, _)) = decode::<Down>(&sent) else {
+            panic!("{start}");
+        };
+        assert_eq!(state, None);
+    }
 
     #[test]
     fn packets_survive_the_way_and_damage_is_noticed() {

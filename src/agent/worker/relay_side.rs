@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::channel::{Channel, MAX_MESSAGE};
 use super::hub::{FromWorker, WorkerHub};
+use super::memory::digest;
 use super::protocol::{Down, Head, MessageKind, Up, decode, encode, encode_packet, new_id, packet};
 use super::remote_turn::{RemoteStep, RemoteTurn, WaitLimits};
 use crate::agent::pool::PoolSettings;
@@ -31,6 +32,8 @@ const MAX_SESSIONS: usize = 10_000;
 const HEALTH_PATIENCE: Duration = Duration::from_millis(1500);
 /// How long a worker may take to begin with what people choose.
 const PREFERENCE_WAIT: Duration = Duration::from_secs(10);
+/// How long the saved state may take to be looked at: the worker waits meanwhile.
+const STATE_PATIENCE: Duration = Duration::from_secs(1);
 /// Messages for running turns that wait for their turn's task.
 const MAX_STEERS: usize = 64;
 /// Files of workers that nobody sent away are removed after this long.
@@ -149,6 +152,21 @@ impl WorkerAgent {
                 .map(|(_, input)| input),
         );
         (end, running.preferred.take())
+    }
+
+    /// The digest of the state that the worker's agent may have in memory; empty if another worker had the session since.
+    async fn latest_state(&self, turn: &Turn, worker: &str) -> String {
+        let last = self.sessions().last.get(&turn.session).cloned();
+        if last.is_some_and(|last| last != worker) {
+            return String::new();
+        }
+        let loading = tokio::time::timeout(STATE_PATIENCE, turn.events.load_state());
+        // Cancel-safe: nobody waits for the answer any more.
+        tokio::select! {
+            biased;
+            () = turn.cancel.cancelled() => String::new(),
+            state = loading => state.map_or_else(|_| String::new(), |state| digest(&state.unwrap_or_default())),
+        }
     }
 }
 
@@ -494,6 +512,7 @@ impl RemoteRun<'_> {
     async fn begun(&mut self, turn: &Turn, worker: &str) {
         self.waiting = None;
         self.queued = None;
+        let state = Some(self.agent.latest_state(turn, worker).await);
         // Only now is it sure that the server was reached, and what it takes.
         self.channel = Channel::new(self.agent.hub.piece());
         if self.preference.is_none() {
@@ -528,12 +547,14 @@ impl RemoteRun<'_> {
                 session,
                 input,
                 permission,
+                state,
             },
             Some(request) => Down::Prefer {
                 session,
                 input,
                 permission,
                 request,
+                state,
             },
         };
         self.tell(&start, &[]);

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::memory::StatesInMemory;
 use super::protocol::{BEAT, Head, Heartbeat, MessageKind, Names, RELAY_LOST, decode, encode, new_id};
 use super::task;
 use crate::agent::Agent;
@@ -56,6 +57,7 @@ pub(super) struct Shared {
     pub(super) names: Names,
     pub(super) id: String,
     state: Mutex<WorkerState>,
+    memory: Mutex<StatesInMemory>,
     /// A slot became free, or a turn ended.
     freed: Notify,
 }
@@ -92,12 +94,18 @@ impl Worker {
             bus,
             id: new_id(),
             state: Mutex::default(),
+            memory: Mutex::default(),
             freed: Notify::new(),
         }))
     }
 
     fn state(&self) -> MutexGuard<'_, WorkerState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which states its agent has in memory.
+    pub(super) fn memory(&self) -> MutexGuard<'_, StatesInMemory> {
+        self.0.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of turns that run.

@@ -248,7 +248,10 @@ impl WorkerTask<'_> {
                 }));
                 self.say(&Up::Question(ask, question), &[]);
             }
-            AgentSignal::SaveState(state) => self.say(&Up::SaveState, &state),
+            AgentSignal::SaveState(state) => {
+                self.keep_in_mind(&state);
+                self.say(&Up::SaveState, &state);
+            }
             AgentSignal::LoadState(answer) => {
                 let ask = self.next_ask;
                 self.next_ask += 1;
@@ -292,8 +295,9 @@ impl WorkerTask<'_> {
                 session,
                 input,
                 permission,
+                state,
             } => {
-                self.session = Some(SessionKey::from_text(session));
+                self.begin(session, state.as_deref());
                 self.start = Some((input, permission));
             }
             Down::Prefer {
@@ -301,8 +305,9 @@ impl WorkerTask<'_> {
                 input,
                 permission,
                 request,
+                state,
             } => {
-                self.session = Some(SessionKey::from_text(session));
+                self.begin(session, state.as_deref());
                 (self.start, self.preference) = (Some((input, permission)), Some(request));
             }
             Down::Stop => self.cancel.cancel(),
@@ -313,6 +318,7 @@ impl WorkerTask<'_> {
             }
             Down::State(ask, found) => {
                 if let Some(waiting) = self.states.remove(&ask) {
+                    self.keep_in_mind(blob);
                     let _ = waiting.send(found.then(|| blob.to_vec()));
                 }
             }
@@ -321,6 +327,22 @@ impl WorkerTask<'_> {
                 let taken = session.is_some_and(|session| self.worker.0.agent.steer(session, &input));
                 self.say(&Up::Steered(id, taken), &[]);
             }
+        }
+    }
+
+    /// The session of the turn. What the agent has in memory of it counts only if it is the latest state.
+    fn begin(&mut self, session: String, latest: Option<&str>) {
+        let session = SessionKey::from_text(session);
+        if !self.worker.memory().has(&session, latest) {
+            self.worker.0.agent.reload(&session);
+        }
+        self.session = Some(session);
+    }
+
+    /// The agent has saved or loaded this state.
+    fn keep_in_mind(&self, state: &[u8]) {
+        if let Some(session) = &self.session {
+            self.worker.memory().set(session, state);
         }
     }
 
