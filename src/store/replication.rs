@@ -314,10 +314,14 @@ mod following {
     use super::super::log::read_batch;
     use super::super::schema;
     use super::super::stream_marks::{self, StreamMarks, adopt, name_journal, set_holder};
+    use super::super::writer::free_bytes;
     use super::{ACTIVE, put_jobs, set_position, watch_jobs};
     use rusqlite::{Connection, OpenFlags, Result};
     use std::fs::{self, File};
     use std::path::Path;
+
+    /// Bytes that a copy of the journal leaves free: about what the write-ahead log takes until it is checkpointed.
+    const COMMIT_BYTES: u64 = 16 << 20;
 
     fn damaged(why: &str) -> rusqlite::Error {
         let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
@@ -399,19 +403,29 @@ mod following {
         }
     }
 
-    /// Writes a copy of a state directory's journal, also while a relay uses it; returns what the copy says.
+    /// Whether a copy of so many bytes leaves what commits need on a disk with this much space, as far as that is known.
+    fn has_room(free_bytes: Option<u64>, bytes: u64) -> bool {
+        free_bytes.is_none_or(|free| free.saturating_sub(bytes) >= COMMIT_BYTES)
+    }
+
+    /// Writes a copy of a state directory's journal, also while a relay uses it; returns what the copy says. A copy that failed may be
+    /// there in part.
     pub fn snapshot(dir: &Path, into: &Path) -> std::result::Result<StreamMarks, Fault> {
         let failed = |error: rusqlite::Error| Fault::from_error(&error);
-        let io = |error: std::io::Error| Fault {
-            kind: FaultKind::Io,
-            detail: error.to_string().into(),
-        };
-        match fs::remove_file(into) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
-            _ => {}
-        }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(schema::path_in(dir), flags).map_err(failed)?;
+        let number = |pragma: &str| {
+            db.query_row(&format!("PRAGMA {pragma}"), [], |row| {
+                row.get::<_, u32>(0).map(u64::from)
+            })
+        };
+        let bytes = number("page_count").and_then(|pages| Ok(pages.saturating_mul(number("page_size")?)));
+        if !has_room(free_bytes(&db), bytes.map_err(failed)?) {
+            return Err(Fault {
+                kind: FaultKind::Full,
+                detail: "not enough room for a copy of the journal".into(),
+            });
+        }
         db.execute("VACUUM INTO ?1", [into.to_string_lossy()])
             .map_err(failed)?;
         let copy = Connection::open_with_flags(into, flags).map_err(failed)?;
@@ -450,5 +464,22 @@ mod following {
             .map_err(failed("move"))?;
         drop(lock);
         Ok(())
+    }
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_copy_leaves_room_for_commits() {
+            let copy = 5 << 20;
+            for (free, expected) in [
+                (None, true),
+                (Some(COMMIT_BYTES + copy), true),
+                (Some(COMMIT_BYTES + copy - 1), false),
+                (Some(copy - 1), false),
+            ] {
+                assert_eq!(has_room(free, copy), expected, "{free:?}");
+            }
+        }
     }
 }

@@ -227,6 +227,24 @@ async fn a_relay_that_was_stopped_for_a_while_sends_nothing_more_and_becomes_a_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_of_the_journal_that_a_killed_relay_left_is_removed_at_the_next_start() {
+    let Some(server) = Server::start() else { return };
+    let connector = connector().await;
+    let setup = member(&server, &connector, "a");
+    let mut relay = setup.start();
+    wait_for_role(&setup, "active").await;
+    relay.kill().await;
+    let left = ["journal.snapshot", "journal.snapshot-journal"].map(|name| setup.state_dir().join(name));
+    for file in &left {
+        std::fs::write(file, "half of it").unwrap();
+    }
+    let relay = setup.start();
+    wait_for_role(&setup, "active").await;
+    assert!(!left.iter().any(|file| file.exists()));
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_logs_its_state_and_reloads_its_settings() {
     let Some(server) = Server::start() else { return };
     let connector = connector().await;

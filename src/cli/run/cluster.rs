@@ -20,7 +20,9 @@ use crate::cli::{ProcessEnv, enroll};
 use crate::cluster::WithoutServer;
 use crate::config::{ConfigError, LoadedConfig, ServeConfig, ServerAbsence, Settings};
 use crate::net::send_lease::SendLease;
-use crate::relay::cluster::{ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings};
+use crate::relay::cluster::{
+    ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings, has_copy, remove_copy,
+};
 use crate::relay::{RelayBuilder, journal_settings, nats_settings, provisioning};
 use crate::serve::{ClusterReport, ControlService, Reload, Serving, TakeOverReply};
 use crate::store::{Holder, JournalSettings, held_by, make_private, while_held};
@@ -206,17 +208,18 @@ impl Membership {
     }
 }
 
-/// Ends what an earlier run of this member left. A standby opens its journal only with the server, and may be one for long.
+/// Ends and removes what an earlier run of this member left. A standby opens its journal only with the server, and may be one for long.
 fn end_own_leftovers(settings: &Settings) {
     let dir = &settings.state_dir;
-    if !has_notes(dir) {
+    if !has_notes(dir) && !has_copy(dir) {
         return;
     }
     let ended = while_held(dir, settings.state_dir_assigned, LOCK_WAIT, unix_ms(), || {
         end_leftovers(dir);
+        remove_copy(dir);
     });
     if let Err(error) = ended {
-        tracing::warn!(%error, "cannot look for processes of agents that an earlier run left");
+        tracing::warn!(%error, "cannot look for what an earlier run left: processes of agents, a copy of the journal");
     }
 }
 

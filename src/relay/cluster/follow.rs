@@ -1,6 +1,6 @@
 //! Following the stream: records become commits of the journal here, and a member without one begins with the snapshot.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,13 +182,13 @@ async fn install(
     settings: &MemberSettings,
     named: Option<(&str, u64)>,
 ) -> Result<Joined, FollowProblem> {
-    let copy = settings.state_dir.join(COPY);
     let dir = settings.state_dir.clone();
+    let copy = LocalCopy::new(&dir);
     let assigned = settings.journal.assigned_dir;
     let (object, position) = named.unzip();
-    let has_one = store.get_snapshot(object, &copy).await?;
+    let has_one = store.get_snapshot(object, &copy.0).await?;
     if has_one {
-        let from = copy.clone();
+        let from = copy.0.clone();
         spawn_blocking(move || install_snapshot(&dir, assigned, &from, position, unix_ms()))
             .await
             .map_err(|error| FollowProblem::Snapshot(error.to_string()))??;
@@ -342,20 +342,86 @@ pub(super) async fn put_snapshot(
     dir: PathBuf,
     object: Option<&str>,
 ) -> Result<StreamMarks, FollowProblem> {
-    let copy = dir.join(COPY);
-    let into = copy.clone();
-    let made = spawn_blocking(move || snapshot(&dir, &into)).await;
-    let marks = made
+    let made = spawn_blocking(move || {
+        let copy = LocalCopy::new(&dir);
+        snapshot(&dir, &copy.0).map(|marks| (copy, marks))
+    });
+    let (copy, marks) = made
+        .await
         .map_err(|error| FollowProblem::Snapshot(error.to_string()))?
         .map_err(|fault| FollowProblem::Snapshot(fault.to_string()))?;
-    let put = store.put_snapshot(object, &copy).await;
-    let _ = tokio::fs::remove_file(&copy).await;
+    let put = store.put_snapshot(object, &copy.0).await;
+    // It may be large, and renewals of the lease do not wait.
+    let _ = spawn_blocking(move || drop(copy)).await;
     put?;
     Ok(marks)
+}
+
+/// A copy of the journal in the state directory. It goes when it is dropped, if it was not moved.
+struct LocalCopy(PathBuf);
+
+impl LocalCopy {
+    /// Removes the one that an earlier process left.
+    fn new(dir: &Path) -> Self {
+        remove_copy(dir);
+        Self(dir.join(COPY))
+    }
+}
+
+impl Drop for LocalCopy {
+    fn drop(&mut self) {
+        if let Some(dir) = self.0.parent() {
+            remove_copy(dir);
+        }
+    }
+}
+
+fn copy_files(dir: &Path) -> impl Iterator<Item = PathBuf> {
+    ["", "-journal", "-wal", "-shm"]
+        .map(|suffix| dir.join(format!("{COPY}{suffix}")))
+        .into_iter()
+}
+
+/// Whether a process has left a copy of its journal in the state directory, or makes one now.
+pub fn has_copy(dir: &Path) -> bool {
+    copy_files(dir).any(|file| file.exists())
+}
+
+/// Removes it, however much of it is there.
+pub fn remove_copy(dir: &Path) {
+    for file in copy_files(dir) {
+        let _ = std::fs::remove_file(file);
+    }
 }
 
 /// Now, in Unix milliseconds.
 pub(super) fn unix_ms() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     i64::try_from(since.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_of_the_journal_goes_with_all_that_a_failure_or_a_kill_left_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let leave = || {
+            for file in copy_files(dir.path()) {
+                std::fs::write(file, "x").unwrap();
+            }
+        };
+        leave();
+        let copy = LocalCopy::new(dir.path());
+        assert!(!has_copy(dir.path()), "an earlier one");
+        leave();
+        std::fs::write(dir.path().join("journal.db"), "x").unwrap();
+        drop(copy);
+        let left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left, ["journal.db"]);
+    }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::driver::drive;
-pub use self::follow::ANOTHER_HISTORY;
+pub use self::follow::{ANOTHER_HISTORY, has_copy, remove_copy};
 use self::publish::CommitSender;
 use crate::cluster::WithoutServer;
 use crate::net::nats::NatsSettings;
