@@ -198,6 +198,7 @@ impl Alone {
             }
             MemberEvent::HandOver => return AloneStep::Left,
             MemberEvent::Time
+            | MemberEvent::CannotFollow
             | MemberEvent::CaughtUp { .. }
             | MemberEvent::TermStored { .. }
             | MemberEvent::Held(_)

@@ -73,6 +73,8 @@ pub enum MemberEvent {
     },
     /// The stream refused a record: somebody else has appended one.
     Fenced,
+    /// The journal here cannot follow the stream at the moment.
+    CannotFollow,
     /// All work is done; another member is to become active.
     HandOver,
     /// Whose the role is without a limit of time, by the stream as far as it was read.
@@ -294,11 +296,10 @@ impl Member {
                 self.hold(lease);
             }
             (State::TakingOver(lease), MemberEvent::CaughtUp { .. }) if !self.may_take_over() => {
-                self.stand_by(now);
-                actions.push(MemberAction::Decline {
-                    revision: lease.revision,
-                });
+                self.decline(now, lease, &mut actions);
             }
+            // Another member may be able to.
+            (State::TakingOver(lease), MemberEvent::CannotFollow) => self.decline(now, lease, &mut actions),
             (State::TakingOver(lease), MemberEvent::CaughtUp { last }) => {
                 actions.push(MemberAction::StoreTerm {
                     term: lease.term,
@@ -343,6 +344,13 @@ impl Member {
     fn stand_by(&mut self, now: Duration) {
         self.has_word = false;
         self.state = State::Standby(Some(now + self.timing.acquire));
+    }
+
+    fn decline(&mut self, now: Duration, lease: Lease, actions: &mut Vec<MemberAction>) {
+        self.stand_by(now);
+        actions.push(MemberAction::Decline {
+            revision: lease.revision,
+        });
     }
 
     fn go_alone(&mut self, now: Duration, actions: &mut Vec<MemberAction>) {

@@ -917,6 +917,24 @@ fn a_person_may_take_over_and_what_was_in_the_stream_stays() {
 }
 
 #[test]
+fn a_member_that_cannot_follow_gives_the_lease_back_and_asks_again() {
+    let mut member = Member::new(LeaseTiming::default(), WithoutServer::Stop, ms(0));
+    assert_eq!(member.handle(ms(0), MemberEvent::Time), [MemberAction::Acquire]);
+    let granted = MemberEvent::Granted {
+        asked: ms(0),
+        revision: 7,
+    };
+    assert_eq!(member.handle(ms(1), granted), [MemberAction::CatchUp]);
+    let store = MemberAction::StoreTerm { term: 7, expected: 3 };
+    assert_eq!(member.handle(ms(2), MemberEvent::CaughtUp { last: 3 }), [store]);
+    let decline = MemberAction::Decline { revision: 7 };
+    assert_eq!(member.handle(ms(3), MemberEvent::CannotFollow), [decline]);
+    assert_eq!(member.role(), MemberRole::Standby);
+    assert_eq!(member.handle(ms(400), MemberEvent::Time), [MemberAction::Acquire]);
+    assert!(member.handle(ms(401), MemberEvent::CannotFollow).is_empty());
+}
+
+#[test]
 fn how_a_member_begins_depends_on_its_journal_and_its_settings() {
     for (without_server, was_alone, may_go_on, expected) in [
         (WithoutServer::Continue, false, false, Beginning::Follow),

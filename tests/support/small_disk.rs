@@ -37,6 +37,15 @@ impl SmallDisk {
         assert!(remount.unwrap().success());
     }
 
+    /// Gives it room for so many KiB.
+    pub(crate) fn resize(&self, kib: u32) {
+        let remount = Command::new("mount")
+            .args(["-o", &format!("remount,size={kib}k")])
+            .arg(&self.0)
+            .status();
+        assert!(remount.unwrap().success());
+    }
+
     /// Writes a file until nothing more fits.
     pub(crate) fn fill(&self) {
         let mut file = File::create(self.filler()).unwrap();

@@ -19,6 +19,7 @@ use crate::support::dev::{Connector, FrameKinds as _};
 use crate::support::memory_relay::event;
 use crate::support::port::free_port;
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
+use crate::support::small_disk::SmallDisk;
 use crate::support::wait::eventually;
 
 /// How long it takes at most until another relay has the link.
@@ -31,7 +32,12 @@ fn member(server: &Server, connector: &Connector, name: &str) -> Setup {
 
 /// The same, which reaches the server at another address.
 pub(super) fn member_at(url: &str, connector: &Connector, name: &str) -> Setup {
-    Setup::for_connector(connector)
+    in_cluster(Setup::for_connector(connector), url, name)
+}
+
+/// This relay, as a member.
+fn in_cluster(setup: Setup, url: &str, name: &str) -> Setup {
+    setup
         .setting("nats.url", url)
         .setting("nats.prefix", "test")
         .setting("cluster.name", "home")
@@ -241,6 +247,42 @@ async fn a_copy_of_the_journal_that_a_killed_relay_left_is_removed_at_the_next_s
     let relay = setup.start();
     wait_for_role(&setup, "active").await;
     assert!(!left.iter().any(|file| file.exists()));
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_whose_disk_has_no_room_for_a_copy_of_its_journal_lets_others_be_active_and_tries_again() {
+    let Some(server) = Server::start() else { return };
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let Some(disk) = SmallDisk::mount(&setup.state_dir(), 12 << 10) else {
+        return;
+    };
+    // The stream begins with a copy of what it has from before.
+    let relay = setup.start();
+    eventually("it dials", async || connector.accepted() > 0).await;
+    connector.deliver(&event("c1", "before", "hi")).unwrap();
+    connector.reply_to(SOON, "before").await.unwrap();
+    relay.stop().await;
+    let setup = in_cluster(setup, &server.settings().urls[0], "a");
+    let relay = setup.start();
+    relay.wait_for_log("not enough room").await;
+    eventually("it stands by", async || {
+        let status = status(&setup).await;
+        if status["role"] == "standby" {
+            Ok(())
+        } else {
+            Err(status)
+        }
+    })
+    .await;
+    let names = std::fs::read_dir(setup.state_dir()).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert!(!names.into_iter().any(|name| name.contains("snapshot")));
+    disk.resize(64 << 10);
+    wait_for_role(&setup, "active").await;
+    connector.deliver(&event("c1", "after", "hi")).unwrap();
+    connector.reply_to(SOON, "after").await.unwrap();
     relay.stop().await;
 }
 

@@ -267,10 +267,10 @@ impl MemberDriver {
             None => self.lease.end(),
         }
         if let Some(taking) = self.taking.take_if(|_| !self.member.is_taking()) {
-            let _ = taking.send(if self.member.role() == MemberRole::Active {
-                Ok(())
-            } else {
-                Err("the active role could not be taken: its holder still renews its lease, or the server does not answer".to_owned())
+            let _ = taking.send(match (self.member.role(), &self.problem) {
+                (MemberRole::Active, _) => Ok(()),
+                (_, Some(problem)) => Err(cannot_take_over(problem)),
+                (_, None) => Err("the active role could not be taken: its holder still renews its lease, or the server does not answer".to_owned()),
             });
         }
     }
@@ -533,6 +533,10 @@ impl MemberDriver {
             tracing::warn!(problem = text, "this member cannot follow the cluster's stream");
         }
         self.problem = Some(text);
+        // A server that does not answer does not take a record of anybody else either.
+        if !matches!(problem, FollowProblem::Server(_)) {
+            self.member_event(MemberEvent::CannotFollow);
+        }
     }
 
     fn appended(&mut self, published: &Published) {
@@ -653,6 +657,10 @@ impl MemberDriver {
             let _ = events.try_send(DriverEvent::Snapshot(made.await));
         });
     }
+}
+
+pub(super) fn cannot_take_over(problem: &str) -> String {
+    format!("this relay cannot take over: {problem}")
 }
 
 /// Closes a journal that no other task uses.

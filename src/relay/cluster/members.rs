@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::driver::{ANNOUNCE_EVERY, DriverEvent, LeaseText, MemberDriver, member_subject};
+use super::driver::{ANNOUNCE_EVERY, DriverEvent, LeaseText, MemberDriver, cannot_take_over, member_subject};
 use super::{AloneStatus, HolderStatus, MemberPhase, MemberStatus};
 use crate::cluster::{Hold, LeaseTiming, MemberEvent, MemberRole};
 
@@ -18,7 +18,7 @@ impl MemberDriver {
     pub(super) fn take_refusal(&self) -> Option<String> {
         let held = self.hold() == Hold::Other;
         match (self.member.role(), &self.problem) {
-            (MemberRole::Standby, Some(problem)) => Some(format!("this relay cannot take over: {problem}")),
+            (MemberRole::Standby, Some(problem)) => Some(cannot_take_over(problem)),
             (MemberRole::Standby, None) if held && self.follower.is_some() => None,
             (MemberRole::Standby, None) => Some(
                 "nobody holds the active role without a limit; a standby takes over by itself here"
