@@ -4,11 +4,12 @@
 //! writer, once this member is active.
 
 use super::apply::JournalDb;
-use super::fault::{Fault, OpenError};
+use super::fault::{Fault, FaultKind, OpenError};
 use super::journal::{JournalSettings, open_database};
 use super::lock::StateLock;
 use super::retention::{SliceContext, Upkeep};
 use super::schema;
+use super::start_marks;
 use super::stream_marks::StreamMarks;
 use super::writer::checkpoint_fully;
 use std::path::Path;
@@ -34,6 +35,8 @@ pub enum StreamContent {
     Commit(Vec<u8>),
     /// A member became active, or gave the role back.
     Term {
+        /// Names the member's journal.
+        author: Option<u64>,
         /// The journal whose the role is from here on without a limit of time.
         holder: Option<u64>,
     },
@@ -154,9 +157,9 @@ fn live(
         match queue.recv_timeout(upkeep_at.saturating_duration_since(Instant::now())) {
             Ok(apply) => {
                 clock_ms = apply.now_ms;
-                let _ = apply
-                    .applied
-                    .send(journal_db.follow(&apply.records, apply.now_ms));
+                let applied = leave_to_others(path, state.marks.member, &apply.records)
+                    .and_then(|()| journal_db.follow(&apply.records, apply.now_ms));
+                let _ = apply.applied.send(applied);
             }
             Err(RecvTimeoutError::Timeout) => {
                 let context = SliceContext {
@@ -178,6 +181,19 @@ fn live(
     }
     drop(journal_db);
     checkpoint_fully(&db);
+}
+
+/// What was noted here about handed items is over once another member was active.
+fn leave_to_others(path: &Path, own: Option<u64>, records: &[StreamRecord]) -> Result<(), Fault> {
+    let is_of_another =
+        |(_, content): &StreamRecord| matches!(content, StreamContent::Term { author, .. } if *author != own);
+    match path.parent() {
+        Some(dir) if records.iter().any(is_of_another) => start_marks::discard(dir).map_err(|error| Fault {
+            kind: FaultKind::Io,
+            detail: error.to_string().into(),
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Whether nothing is in the journal that could be lost.

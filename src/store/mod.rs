@@ -120,6 +120,6 @@ pub use replication::{Appended, CommitStream, NotReplicated};
 pub use replication::{install_snapshot, snapshot};
 pub use skill_files::FileSkillStore;
 pub use skills::SqliteSkillStore;
-pub use start_marks::{StartMark, StartMarks};
+pub use start_marks::{START_MARKS, StartMark, StartMarks};
 #[cfg(feature = "nats")]
 pub use stream_marks::{StreamMarks, set_aside, stand_down, stream_marks};

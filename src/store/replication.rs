@@ -313,6 +313,7 @@ mod following {
     use super::super::lock::{StateLock, private_file};
     use super::super::log::read_batch;
     use super::super::schema;
+    use super::super::start_marks;
     use super::super::stream_marks::{self, StreamMarks, adopt, name_journal, set_holder};
     use super::super::writer::free_bytes;
     use super::{ACTIVE, put_jobs, set_position, watch_jobs};
@@ -343,7 +344,7 @@ mod following {
                     match content {
                         StreamContent::Nothing => {}
                         StreamContent::Commit(commit) => journal_db.replay(commit)?,
-                        StreamContent::Term { holder } => set_holder(journal_db.db, *holder)?,
+                        StreamContent::Term { holder, .. } => set_holder(journal_db.db, *holder)?,
                     }
                 }
                 journal_db.tend_index(records.len() * 64, now_ms)?;
@@ -447,6 +448,7 @@ mod following {
             let path = path.clone();
             move |source| OpenError::Directory { action, path, source }
         };
+        start_marks::discard(dir).map_err(failed("remove"))?;
         let open_error = |error: rusqlite::Error| schema::to_open_error(copy, &error);
         let db = Connection::open(copy).map_err(open_error)?;
         schema::check_known(&db, copy)?;

@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::completion::InboxSeq;
 use crate::collections::IdMap;
 
+/// The file in the state directory that says which handed-over items no agent has been given.
+pub const START_MARKS: &str = "start-marks";
 /// Places in the file; an item beyond them counts as begun as soon as it runs.
 const MAX_PLACES: u64 = 65_536;
 /// The beginning of the file, with the boot that it belongs to.
@@ -186,6 +188,15 @@ impl StartMarks {
             let _ = fs::remove_file(&notes.path);
         }
         self.places.clear();
+    }
+}
+
+/// Another relay goes on with the journal and hands its items to agents: what is noted here says nothing any more.
+#[cfg(feature = "nats")]
+pub(super) fn discard(dir: &Path) -> io::Result<()> {
+    match fs::remove_file(dir.join(START_MARKS)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

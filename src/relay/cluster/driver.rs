@@ -567,7 +567,8 @@ impl MemberDriver {
             WithoutServer::Stop => TERM,
             WithoutServer::Continue => HELD,
         };
-        let holder = self.own.filter(|_| kind == HELD);
+        let author = self.own;
+        let holder = author.filter(|_| kind == HELD);
         let record = self.term_text(term).record(kind);
         tokio::spawn(async move {
             if is_founder {
@@ -588,7 +589,7 @@ impl MemberDriver {
             for _ in 0..TERM_ATTEMPTS {
                 match store.append(&attempt.id, attempt.expected, record.clone()).await {
                     AppendReply::Stored(seq) if tail.stored(&attempt, seq) => {
-                        let content = StreamContent::Term { holder };
+                        let content = StreamContent::Term { author, holder };
                         let applied = follower.apply(vec![(seq, content)], unix_ms()).await;
                         close_last(follower).await;
                         let _ = events.try_send(match applied {

@@ -272,10 +272,10 @@ pub(super) async fn follow(
                 // Parts before it are of a commit that was never whole.
                 TERM | HELD => {
                     parts.clear();
-                    let member = TermText::read(seq, body)?.member;
-                    let holds = member.filter(|_| *kind == HELD);
-                    held = Some(HeldBy(holds));
-                    commits.push((seq, StreamContent::Term { holder: holds }));
+                    let author = TermText::read(seq, body)?.member;
+                    let holder = author.filter(|_| *kind == HELD);
+                    held = Some(HeldBy(holder));
+                    commits.push((seq, StreamContent::Term { author, holder }));
                 }
                 AGAIN => {
                     let object = TermText::read(seq, body)?.object;

@@ -41,13 +41,11 @@ use crate::relay::parts::turns::Turns;
 use crate::relay::transport::{LinkStatus, RelayTransport};
 use crate::relay::voice::Voice;
 use crate::session::SessionLimits;
-use crate::store::{Batch, Health, OpSeq, Opened, StartMarks};
+use crate::store::{Batch, Health, OpSeq, Opened, START_MARKS, StartMarks};
 use crate::wire::{OpId, OpIds};
 
 /// Maximum length of one turn's answer, in bytes.
 const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
-/// The file in the state directory that says which handed-over items no agent has been given.
-const START_MARKS: &str = "start-marks";
 
 /// The settings that the walk itself needs.
 pub(in crate::relay) struct LoopSettings {

@@ -329,6 +329,30 @@ async fn a_standby_applies_what_it_is_given_and_knows_whether_it_holds_anything(
     assert_eq!(dump(&held, "access"), dump(&db, "access"));
 }
 
+#[tokio::test]
+async fn what_was_noted_of_handed_items_ends_when_another_member_was_active() {
+    use super::super::super::completion::InboxSeq;
+    use super::super::super::follower::Follower;
+    use super::super::super::start_marks::{START_MARKS, StartMarks};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(START_MARKS);
+    StartMarks::open(&path).expect(InboxSeq(10));
+    let (follower, state) = Follower::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+    let own = state.marks.member;
+    let term = |seq, author| vec![(seq, StreamContent::Term { author, holder: None })];
+    follower.apply(term(1, own), NOW).await.unwrap();
+    assert!(
+        StartMarks::open(&path).is_left(InboxSeq(10)),
+        "nobody else gave it to an agent"
+    );
+    follower
+        .apply(term(2, own.map(|own| own ^ 1)), NOW)
+        .await
+        .unwrap();
+    assert!(!StartMarks::open(&path).is_left(InboxSeq(10)));
+    follower.close();
+}
+
 fn a_rule() -> Command {
     Command::SetAccess(AccessRow {
         kind: "rule".to_owned(),
