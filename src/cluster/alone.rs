@@ -176,9 +176,12 @@ impl Alone {
                 }
             }
             // A record of its own came in between, or one of somebody else.
-            MemberEvent::Fenced if self.is_busy => actions.push(MemberAction::Check),
-            // A commit could not be stored here.
-            MemberEvent::Fenced | MemberEvent::Taken => return AloneStep::Taken,
+            MemberEvent::Fenced => {
+                self.is_busy = true;
+                actions.push(MemberAction::Check);
+            }
+            MemberEvent::Taken => return AloneStep::Taken,
+            MemberEvent::Abandoned if self.acts => return AloneStep::Taken,
             MemberEvent::NotInSync => {
                 self.is_busy = false;
                 match &mut self.lease {
@@ -198,6 +201,7 @@ impl Alone {
             }
             MemberEvent::HandOver => return AloneStep::Left,
             MemberEvent::Time
+            | MemberEvent::Abandoned
             | MemberEvent::CannotFollow
             | MemberEvent::CaughtUp { .. }
             | MemberEvent::TermStored { .. }

@@ -73,6 +73,8 @@ pub enum MemberEvent {
     },
     /// The stream refused a record: somebody else has appended one.
     Fenced,
+    /// No commit is taken any more: the stream refused one, or has one that could not be stored here.
+    Abandoned,
     /// The journal here cannot follow the stream at the moment.
     CannotFollow,
     /// All work is done; another member is to become active.
@@ -317,7 +319,10 @@ impl Member {
                 self.go_alone(now, &mut actions);
                 self.handle_alone(now, event, &mut actions);
             }
-            (State::Active(_), MemberEvent::Denied | MemberEvent::Fenced | MemberEvent::Taken) => {
+            (
+                State::Active(_),
+                MemberEvent::Denied | MemberEvent::Fenced | MemberEvent::Abandoned | MemberEvent::Taken,
+            ) => {
                 self.state = State::Stopped;
                 actions.push(MemberAction::Stop);
             }

@@ -917,6 +917,26 @@ fn a_person_may_take_over_and_what_was_in_the_stream_stays() {
 }
 
 #[test]
+fn a_member_whose_commits_are_not_taken_any_more_stops_whatever_it_does() {
+    let (timing, asked) = (LeaseTiming::default(), ms(0));
+    let granted = MemberEvent::Granted { asked, revision: 7 };
+    for is_back in [false, true] {
+        let mut alone = Member::returning(timing, WithoutServer::Continue, ms(0), true, None);
+        if is_back {
+            let actions = alone.handle(ms(1), granted);
+            assert!(actions.contains(&MemberAction::Check), "{actions:?}");
+        }
+        let actions = alone.handle(ms(2), MemberEvent::Abandoned);
+        assert!(actions.contains(&MemberAction::Stop), "{is_back}: {actions:?}");
+        assert_eq!(alone.role(), MemberRole::Stopped);
+    }
+    // Nobody commits yet, and what is in the journal stays.
+    let mut returning = Member::returning(timing, WithoutServer::Continue, ms(0), false, None);
+    returning.handle(ms(1), MemberEvent::Abandoned);
+    assert_eq!(returning.role(), MemberRole::Returning);
+}
+
+#[test]
 fn a_member_that_cannot_follow_gives_the_lease_back_and_asks_again() {
     let mut member = Member::new(LeaseTiming::default(), WithoutServer::Stop, ms(0));
     assert_eq!(member.handle(ms(0), MemberEvent::Time), [MemberAction::Acquire]);

@@ -265,6 +265,11 @@ impl ClusterStore {
         Ok(())
     }
 
+    /// Deletes a copy of a journal.
+    pub async fn delete_copy(&self, name: &str) {
+        let _ = timeout(PATIENCE, self.objects.delete(name)).await;
+    }
+
     /// Deletes all copies whose names begin like this, except one.
     pub async fn delete_copies(&self, prefix: &str, except: &str) {
         let Ok(Ok(mut list)) = timeout(PATIENCE, self.objects.list()).await else {
@@ -276,7 +281,7 @@ impl ClusterStore {
         }
         for name in names {
             if name.starts_with(prefix) && name != except {
-                let _ = timeout(PATIENCE, self.objects.delete(&name)).await;
+                self.delete_copy(&name).await;
             }
         }
     }

@@ -229,6 +229,8 @@ impl MemberDriver {
                 }
                 Ok(None) => {
                     let _ = controls.send(PublishControl::Forget).await;
+                    // No record names it.
+                    store.delete_copy(&object).await;
                     DriverEvent::Member(MemberEvent::Fenced)
                 }
                 Err(problem) => {

@@ -550,7 +550,7 @@ impl MemberDriver {
                     alone.commits = *number;
                 }
             }
-            Published::Fenced => self.member_event(MemberEvent::Fenced),
+            Published::Abandoned => self.member_event(MemberEvent::Abandoned),
         }
     }
 

@@ -79,8 +79,8 @@ pub(super) enum Published {
     Stored(u64),
     /// It is in the journal only: so many are.
     Alone(u64),
-    /// This member is not active any more.
-    Fenced,
+    /// This member is not active any more, and no commit is taken any more.
+    Abandoned,
 }
 
 /// What the publisher is told.
@@ -183,7 +183,7 @@ impl Publisher {
             reply,
         } = request
         else {
-            let _ = self.events.send(Published::Fenced).await;
+            let _ = self.events.send(Published::Abandoned).await;
             return false;
         };
         let (result, published) = match self.append(&commit).await {
@@ -192,7 +192,7 @@ impl Publisher {
                 self.commit_alone(number, commit);
                 (Ok(Appended::Alone), Published::Alone(number))
             }
-            Err(NotAppended::Fenced | NotAppended::Late) => (Err(gone()), Published::Fenced),
+            Err(NotAppended::Fenced | NotAppended::Late) => (Err(gone()), Published::Abandoned),
         };
         let is_over = result.is_err();
         let _ = self.events.send(published).await;
