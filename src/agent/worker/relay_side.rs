@@ -135,7 +135,7 @@ impl WorkerAgent {
             life: RemoteTurn::new(&id, preferred, limits, now),
             id,
             channel: Channel::new(self.hub.piece()),
-            queued: None,
+            queued: Vec::new(),
             waiting: Some(waiting),
             steer,
             steers_sent: Vec::new(),
@@ -316,8 +316,8 @@ struct RemoteRun<'a> {
     id: String,
     life: RemoteTurn,
     channel: Channel,
-    /// Its number in the pool's queue.
-    queued: Option<u64>,
+    /// The numbers of its copies in the pool's queue.
+    queued: Vec<u64>,
     waiting: Option<WaitingCount<'a>>,
     steer: mpsc::Sender<TurnInput>,
     /// Messages that the worker's agent has not taken so far.
@@ -435,21 +435,29 @@ impl RemoteRun<'_> {
         }
         let offer = encode(&self.agent.hub.head(&self.id, MessageKind::Offer), &[]);
         let queue = self.agent.hub.queue(&self.agent.settings.pool).await?;
-        self.queued = Some(queue.put(offer).await?);
+        self.queued.push(queue.put(offer).await?);
         Ok(())
     }
 
     /// Takes a turn that nobody has begun out of the queue. Whoever has taken it from there is refused.
     fn withdraw(&mut self) {
         self.agent.hub.remove(&self.id);
-        if let Some(number) = self.queued.take() {
-            let (hub, pool) = (Arc::clone(&self.agent.hub), self.agent.settings.pool.clone());
-            tokio::spawn(async move {
-                if let Ok(queue) = hub.queue(&pool).await {
+        self.remove_copies();
+    }
+
+    fn remove_copies(&mut self) {
+        let copies = std::mem::take(&mut self.queued);
+        if copies.is_empty() {
+            return;
+        }
+        let (hub, pool) = (Arc::clone(&self.agent.hub), self.agent.settings.pool.clone());
+        tokio::spawn(async move {
+            if let Ok(queue) = hub.queue(&pool).await {
+                for number in copies {
                     queue.remove(number).await;
                 }
-            });
-        }
+            }
+        });
     }
 
     fn tell(&mut self, down: &Down, blob: &[u8]) {
@@ -484,7 +492,7 @@ impl RemoteRun<'_> {
             }
             return None;
         }
-        if self.life.runner() != Some(from.as_str()) {
+        if !self.life.heard(&from) {
             return None;
         }
         let Ok(messages) = self.channel.receive(packet(kind, &blob)?, Instant::now()) else {
@@ -511,7 +519,10 @@ impl RemoteRun<'_> {
     /// A worker begins the turn: from here on a crash leaves it interrupted.
     async fn begun(&mut self, turn: &Turn, worker: &str) {
         self.waiting = None;
-        self.queued = None;
+        // The worker takes its own copy out of the queue.
+        if self.queued.len() > 1 {
+            self.remove_copies();
+        }
         let state = Some(self.agent.latest_state(turn, worker).await);
         // Only now is it sure that the server was reached, and what it takes.
         self.channel = Channel::new(self.agent.hub.piece());

@@ -88,6 +88,8 @@ pub struct RemoteTurn {
     noticed: bool,
     /// Who runs it, and since when.
     runner: Option<(String, Instant)>,
+    /// The worker that runs it has said something about it.
+    is_heard: bool,
 }
 
 impl RemoteTurn {
@@ -101,6 +103,7 @@ impl RemoteTurn {
             next_offer: now,
             noticed: limits.notice_after.is_none(),
             runner: None,
+            is_heard: false,
         }
     }
 
@@ -109,13 +112,21 @@ impl RemoteTurn {
         self.runner.as_ref().map(|(worker, _)| worker.as_str())
     }
 
-    /// A worker asks whether it may begin. The same worker gets the same answer again.
+    /// A worker asks whether it may begin. The same worker gets the same answer again, until it has begun: whoever asks after that
+    /// has stopped the turn, and has found another copy of it in the queue.
     pub fn begin(&mut self, worker: &str, now: Instant) -> bool {
         if let Some((runner, _)) = &self.runner {
-            return runner == worker;
+            return runner == worker && !self.is_heard;
         }
         self.runner = Some((worker.to_owned(), now));
         true
+    }
+
+    /// A worker says something about the turn. Whether it runs it.
+    pub fn heard(&mut self, worker: &str) -> bool {
+        let runs = self.runner() == Some(worker);
+        self.is_heard |= runs;
+        runs
     }
 
     /// The offer did not reach the server.
@@ -198,6 +209,16 @@ mod tests {
         assert_eq!(turn.step("p", &Roster::default(), now), Some(RemoteStep::Enqueue));
         assert!(turn.begin("a", now) && turn.begin("a", now) && !turn.begin("b", now));
         assert_eq!(turn.runner(), Some("a"));
+    }
+
+    #[test]
+    fn a_worker_that_has_stopped_it_does_not_begin_again() {
+        let now = Instant::now();
+        let mut turn = RemoteTurn::new("t", None, LIMITS, now);
+        assert!(turn.begin("a", now) && !turn.heard("b"));
+        assert!(turn.begin("a", now), "the answer was lost");
+        assert!(turn.heard("a"));
+        assert!(!turn.begin("a", now) && !turn.begin("b", now));
     }
 
     #[test]
