@@ -130,7 +130,12 @@ impl MarkupWriter {
 
     fn text(&mut self, text: &str) {
         let mut line_start = self.out.is_empty() || self.out.ends_with('\n') || self.out.ends_with("> ");
-        for symbol in text.chars() {
+        // Up to where an address goes, in which nothing is markup.
+        let mut address_end = 0;
+        for (at, symbol) in text.char_indices() {
+            if at >= address_end && symbol == 'h' {
+                address_end = at + address_length(&text[at..]);
+            }
             let is_markup = matches!(symbol, '*' | '_' | '~' | '|' | '`' | '\\')
                 || (line_start && matches!(symbol, '#' | '>' | '-'))
                 || symbol == '<';
@@ -139,7 +144,7 @@ impl MarkupWriter {
                 if symbol == '`' && self.out.ends_with("``") {
                     self.out.push('\u{200b}');
                 }
-            } else if is_markup {
+            } else if is_markup && at >= address_end {
                 self.out.push('\\');
             }
             self.out.push(symbol);
@@ -149,6 +154,15 @@ impl MarkupWriter {
             }
         }
     }
+}
+
+/// The bytes of the address at the start of a text; 0 if there is none.
+fn address_length(text: &str) -> usize {
+    if !text.starts_with("http://") && !text.starts_with("https://") {
+        return 0;
+    }
+    let is_end = |symbol: char| symbol.is_whitespace() || matches!(symbol, '<' | '>');
+    text.find(is_end).unwrap_or(text.len())
 }
 
 #[cfg(test)]
@@ -172,6 +186,12 @@ mod tests {
             ("```rust\nlet x = 1;\n```", "```rust\nlet x = 1;\n```"),
             ("[t](https://e.org/x)", "[t](<https://e.org/x>)"),
             ("> q", "> q"),
+            (
+                "see http://e.org/a_b~c?x=*|y a_b",
+                "see http://e.org/a_b~c?x=*|y a\\_b",
+            ),
+            ("(https://e.org/_x_y)\na_b", "(https://e.org/_x_y)\na\\_b"),
+            ("https a_b http: a_b", "https a\\_b http: a\\_b"),
         ] {
             assert_eq!(one(source), written, "{source}");
         }
