@@ -42,7 +42,8 @@ impl OpenAlbum {
         self.items.iter().map(|(id, _)| *id).collect()
     }
 
-    /// All items as one message: the files and captions of all items, and everything else from the first.
+    /// All items as one message: the files and captions of all items, what any of them replies to and what was said before, and
+    /// everything else from the first.
     ///
     /// The id names the first and the last item, so that an album that comes again with more items than were committed
     /// is not a duplicate; a reply goes to the first item.
@@ -89,10 +90,10 @@ pub(super) fn merged_event(items: &[IncomingMessage]) -> Value {
             event[key] = json!(all);
         }
     }
-    for key in ["reply_to", "reply_to_message_id"] {
-        let answered = items.iter().find_map(|item| item.event.get(key));
-        if let (None, Some(answered)) = (event.get(key), answered) {
-            event[key] = answered.clone();
+    for key in ["reply_to", "reply_to_message_id", "context"] {
+        let known = items.iter().find_map(|item| item.event.get(key));
+        if let (None, Some(known)) = (event.get(key), known) {
+            event[key] = known.clone();
         }
     }
     if let [first, .., last] = items

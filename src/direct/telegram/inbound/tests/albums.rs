@@ -299,3 +299,34 @@ fn a_single_photo_is_not_held() {
     let photo = json!({ "update_id": 5, "message": private(json!({ "photo": [{ "file_id": "F" }] })) });
     assert_eq!(polls.poll(ms(0), &[photo]).len(), 1);
 }
+
+#[test]
+fn what_was_said_before_an_album_comes_with_it_whichever_item_calls_the_bot() {
+    let said = |id: i64, fields: Value| {
+        let message = with(json!({ "message_id": 100 + id }), fields);
+        json!({ "update_id": id, "message": group(message) })
+    };
+    let photo = |id: i64| json!({ "media_group_id": "a", "photo": [{ "file_id": format!("F{id}") }] });
+    let called = json!({ "caption": "@OurBot see", "caption_entities": [{ "type": "mention", "offset": 0, "length": 7 }] });
+    let updates = [
+        said(5, json!({ "text": "look at these" })),
+        said(6, photo(6)),
+        said(7, with(photo(7), called)),
+    ];
+    let mut reader = BatchReader {
+        bot: &bot(),
+        relevance: &Relevance::default(),
+        open_callback: &open,
+        topics: &mut TopicNames::new(),
+        recent: &mut RecentInTopics::new(5),
+        taken: &mut TakenMessages::default(),
+    };
+    let mut received = ReceivedUpdates::new();
+    received.begin_poll(ms(0));
+    received.receive(read_batch(&json!(updates), &mut reader), ms(0));
+    let forwarded = received.due(ms(60_000));
+    let [(6, event)] = events(&forwarded)[..] else {
+        panic!("{forwarded:?}")
+    };
+    assert_eq!(event["context"][0]["text"], "look at these", "{event}");
+}
