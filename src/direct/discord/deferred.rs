@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::collections::BoundedCache;
 use crate::wire::OpId;
 
 /// Commands that may wait; the oldest loses its placeholder first.
@@ -64,6 +65,9 @@ pub struct DeferredCommand {
     /// The op that answers it.
     #[serde(skip)]
     pub(super) op: Option<OpId>,
+    /// Whether that op has ended without an effect: another one may answer it, such as its repeat under another id.
+    #[serde(skip)]
+    pub(super) is_released: bool,
     /// Whether Discord has not said yet that it shows the placeholder.
     #[serde(skip)]
     pub(super) is_new: bool,
@@ -84,6 +88,11 @@ impl DeferredCommand {
         self.kind == DeferredKind::Press
     }
 
+    /// Whether an op may claim it.
+    fn is_free(&self) -> bool {
+        !self.is_answered && (self.op.is_none() || self.is_released)
+    }
+
     /// Whether its token still answers.
     pub(super) fn is_alive(&self, now_ms: i64) -> bool {
         now_ms.saturating_sub(self.at_ms) < TOKEN_MS
@@ -94,6 +103,8 @@ impl DeferredCommand {
 #[derive(Debug)]
 pub struct DeferredAnswers {
     commands: VecDeque<DeferredCommand>,
+    /// What is for one person alone, also when its token has died.
+    for_one: BoundedCache<String, ()>,
     /// Commands of an earlier run that get no answer, until it is known which commands it left.
     left_unanswered: Option<Vec<String>>,
 }
@@ -102,6 +113,7 @@ impl Default for DeferredAnswers {
     fn default() -> Self {
         Self {
             commands: VecDeque::new(),
+            for_one: BoundedCache::new(MAX_WAITING),
             left_unanswered: Some(Vec::new()),
         }
     }
@@ -112,6 +124,9 @@ impl DeferredAnswers {
     pub fn restore(&mut self, commands: Vec<DeferredCommand>) -> Vec<String> {
         let skip = commands.len().saturating_sub(MAX_WAITING);
         self.commands = commands.into_iter().skip(skip).collect();
+        for command in self.commands.iter().filter(|command| command.is_private) {
+            self.for_one.insert(command.id.clone(), ());
+        }
         self.left_unanswered.take().unwrap_or_default()
     }
 
@@ -171,12 +186,24 @@ impl DeferredAnswers {
         interaction_of(reply_to).or_else(|| press_of(reply_to))?;
         self.commands.retain(|command| command.is_alive(now_ms));
         let mine = |command: &&mut DeferredCommand| {
-            let is_free = command.op.is_none() && !command.is_answered;
-            command.op == Some(op) || (is_free && command.message_id() == reply_to)
+            command.op == Some(op) || (command.is_free() && command.message_id() == reply_to)
         };
         let command = self.commands.iter_mut().find(mine)?;
-        command.op = Some(op);
+        (command.op, command.is_released) = (Some(op), false);
         Some(command.clone())
+    }
+
+    /// The op that claimed a command has ended without an effect.
+    pub fn release(&mut self, id: &str) {
+        if let Some(command) = self.commands.iter_mut().find(|command| command.id == id) {
+            command.is_released = true;
+        }
+    }
+
+    /// Whether only the person who did it may read what answers it.
+    pub(super) fn is_for_one(&self, reply_to: &str) -> bool {
+        let is_kept = |id| self.for_one.peek(id).is_some();
+        press_of(reply_to).is_some() || interaction_of(reply_to).is_some_and(is_kept)
     }
 
     /// The command that a message answers, whether it is the first or not, while its token lives.
@@ -197,6 +224,7 @@ impl DeferredAnswers {
 
     /// What answers a command is for its author alone.
     pub fn keep_private(&mut self, id: &str) {
+        self.for_one.insert(id.to_owned(), ());
         if let Some(command) = self.commands.iter_mut().find(|command| command.id == id) {
             command.is_private = true;
         }
@@ -259,6 +287,33 @@ mod tests {
         assert_eq!(claimed(&mut answers, 4, &first, 0), None);
         assert!(answers.alive(&first, 0).is_some() && answers.alive(&second, 0).is_none());
         assert_eq!(answers.alive(&first, TOKEN_MS), None);
+    }
+
+    #[test]
+    fn an_op_that_ends_without_an_effect_leaves_the_command_to_another() {
+        let mut answers = DeferredAnswers::default();
+        answers.came(command("1"));
+        let reply_to = command("1").message_id();
+        assert_eq!(claimed(&mut answers, 1, &reply_to, 0).as_deref(), Some("1"));
+        answers.release("1");
+        assert_eq!(answers.unanswered("1"), None, "it will be answered");
+        assert_eq!(claimed(&mut answers, 2, &reply_to, 0).as_deref(), Some("1"));
+        assert_eq!(claimed(&mut answers, 3, &reply_to, 0), None);
+        answers.over("1");
+        answers.release("1");
+        assert_eq!(claimed(&mut answers, 3, &reply_to, 0), None, "it was answered");
+    }
+
+    #[test]
+    fn what_is_for_one_person_stays_so_when_its_token_has_died() {
+        let mut answers = DeferredAnswers::default();
+        answers.came(command("1"));
+        answers.came(command("2"));
+        answers.keep_private("1");
+        let [first, second] = ["1", "2"].map(|id| command(id).message_id());
+        assert_eq!(claimed(&mut answers, 1, &first, TOKEN_MS), None);
+        assert!(answers.is_for_one(&first) && answers.is_for_one("press-1"));
+        assert!(!answers.is_for_one(&second) && !answers.is_for_one("1"));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) enum CallsEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedRequest {
     pub(super) request: RestRequest,
-    /// The message that it shows, if it is known before.
+    /// The message that it shows or deletes, if it is known before.
     pub(super) shows: Option<String>,
     /// Whether it shows a message.
     pub(super) is_text: bool,
@@ -71,6 +71,17 @@ pub(super) struct PlannedRequest {
     pub(super) instead: Vec<PlannedRequest>,
     /// Whether a refusal changes nothing.
     pub(super) is_optional: bool,
+    /// What to do if the message that it edits is gone.
+    pub(super) if_gone: Option<Box<Replacement>>,
+}
+
+/// A message in the place of one that is gone.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Replacement {
+    /// The message.
+    pub(super) message: PlannedRequest,
+    /// Deletes the one that it replaces, if it is there although one before it is gone.
+    pub(super) deletion: PlannedRequest,
 }
 
 /// Another request in the place of one that was refused.
@@ -90,6 +101,7 @@ impl PlannedRequest {
             fallback: None,
             instead: Vec::new(),
             is_optional: false,
+            if_gone: None,
         }
     }
 
@@ -155,13 +167,13 @@ impl RequestPlanner {
                 metadata,
                 ..
             } => {
-                let buttons = sent.edits_buttons(action);
-                self.edit(
-                    message_id,
-                    &sent.parts(message_id),
-                    content,
-                    metadata.has_last_text() || buttons,
-                )
+                let is_final = metadata.has_last_text();
+                let kind = if is_final || sent.edits_buttons(action) {
+                    CallKind::Required
+                } else {
+                    CallKind::Droppable
+                };
+                self.edit(message_id, &sent.parts(message_id), content, kind, is_final)
             }
             Action::Typing { content, .. } => {
                 if content.as_deref() == Some("") {
@@ -311,20 +323,9 @@ impl RequestPlanner {
     /// The message in the place of a command's placeholder; a message of its own if that cannot be replaced any more. The request
     /// may be repeated: it shows the same text in the same place.
     fn replace_placeholder(&self, command: &DeferredCommand, body: Map<String, Value>) -> PlannedRequest {
-        let request = self.by_token(command, RestMethod::Patch, "messages/@original", Some(&body));
-        self.answer_command(command, request, body)
-    }
-
-    /// What answers a command first; a message of its own if its token has died.
-    fn answer_command(
-        &self,
-        command: &DeferredCommand,
-        request: RestRequest,
-        body: Map<String, Value>,
-    ) -> PlannedRequest {
         let request = RestRequest {
             command: Some(command.id.clone()),
-            ..request
+            ..self.by_token(command, RestMethod::Patch, "messages/@original", Some(&body))
         };
         PlannedRequest::of_text(request, None).or_else(self.post(body))
     }
@@ -340,7 +341,6 @@ impl RequestPlanner {
 
     /// A text for the author of a command alone. Everybody sees the placeholder, so it must be gone first.
     fn answer_privately(&self, command: &DeferredCommand, body: Map<String, Value>) -> [PlannedRequest; 2] {
-        let request = privately(self.follow_up(command, &body));
         let gone = RestRequest {
             command: Some(command.id.clone()),
             ..self.by_token(command, RestMethod::Delete, "messages/@original", None)
@@ -349,7 +349,7 @@ impl RequestPlanner {
             is_optional: true,
             ..PlannedRequest::new(gone)
         };
-        [gone, self.answer_command(command, request, body)]
+        [gone, self.message(body, Vec::new())]
     }
 
     /// A further message by the token of a command.
@@ -406,13 +406,17 @@ impl RequestPlanner {
         replaced
     }
 
-    /// A message in the channel; by the token of the command that it belongs to where the bot may not write.
+    /// A message in the channel; by the token of the command that it belongs to where the bot may not write, or where only its author
+    /// may read it.
     fn message(&self, body: Map<String, Value>, files: Vec<RestFile>) -> PlannedRequest {
         let command = self.belongs_to.as_ref();
         let by_token = command.map(|command| RestRequest {
             files: files.clone(),
             ..self.follow_up(command, &body)
         });
+        if let (Some(DeferredCommand { is_private: true, .. }), Some(by_token)) = (command, &by_token) {
+            return PlannedRequest::of_text(privately(by_token.clone()), None);
+        }
         let request = RestRequest {
             files,
             ..self.post(body)
@@ -531,7 +535,27 @@ impl RequestPlanner {
     fn delete(&self, id: &str) -> Result<PlannedRequest, OpResult> {
         let rest = format!("messages/{}", snowflake(id)?);
         let request = self.request(RestMethod::Delete, &rest, "delete", None, CallKind::Required);
-        Ok(PlannedRequest::new(request))
+        Ok(PlannedRequest {
+            shows: Some(id.to_owned()),
+            ..PlannedRequest::new(request)
+        })
+    }
+
+    /// Makes the thread take edits again.
+    pub(super) fn unarchive(channel: i64) -> PlannedRequest {
+        let request = RestRequest {
+            chat: channel,
+            ..RestRequest::with_body(
+                RestMethod::Patch,
+                format!("channels/{channel}"),
+                &format!("channel {channel}"),
+                json!({ "archived": false }),
+            )
+        };
+        PlannedRequest {
+            is_optional: true,
+            ..PlannedRequest::new(request)
+        }
     }
 
     fn send(&self, part: &str, number: usize) -> Map<String, Value> {
@@ -585,17 +609,13 @@ impl RequestPlanner {
         id: &str,
         known: &[String],
         content: &str,
+        kind: CallKind,
         is_final: bool,
     ) -> Result<RequestPlan, OpResult> {
         let parts = discord_parts(content);
         if parts.is_empty() {
             return Err(refused("empty", "there is no text to show"));
         }
-        let kind = if is_final {
-            CallKind::Required
-        } else {
-            CallKind::Droppable
-        };
         let mut steps = VecDeque::new();
         for (at, part) in parts.iter().enumerate() {
             let step = if let Some(shown) = known.get(at) {
@@ -606,7 +626,17 @@ impl RequestPlanner {
                     ..self.by_token(command, RestMethod::Patch, &rest, body.as_object())
                 });
                 let request = self.request(RestMethod::Patch, &rest, "edit", Some(body), kind);
-                PlannedRequest::of_text(request, Some(shown.clone())).or_by_token(by_token)
+                let replacement = Replacement {
+                    message: self.message(self.send(part, at), Vec::new()),
+                    deletion: PlannedRequest {
+                        is_optional: true,
+                        ..self.delete(shown)?
+                    },
+                };
+                PlannedRequest {
+                    if_gone: is_final.then(|| Box::new(replacement)),
+                    ..PlannedRequest::of_text(request, Some(shown.clone())).or_by_token(by_token)
+                }
             } else {
                 self.message(self.send(part, at), Vec::new())
             };

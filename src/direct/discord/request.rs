@@ -131,6 +131,11 @@ impl RestAnswer {
             return Self::Unknown;
         }
         let json = json.unwrap_or_default();
+        // A proxy's answer: Discord gives each error a code and a message.
+        let is_discords = json.get("code").is_some() || json.get("message").is_some();
+        if matches!(status, 401 | 403 | 404) && !is_discords {
+            return Self::Unknown;
+        }
         let message = field::text(&json, "message").map_or_else(|| format!("status {status}"), str::to_owned);
         let named = json.get("retry_after").and_then(Value::as_f64);
         let named = named.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
@@ -163,7 +168,7 @@ pub enum DiscordFault {
     Refused {
         /// A short name of the reason.
         code: &'static str,
-        /// Whether it makes no sense to try again.
+        /// Whether the chat takes nothing any more. Rights may lack for one kind of message only.
         is_final: bool,
     },
 }
@@ -171,7 +176,10 @@ pub enum DiscordFault {
 impl DiscordFault {
     /// What an error means.
     pub fn of(status: u16, code: i64, retry_after: Option<Duration>) -> Self {
-        let refused = |code| Self::Refused { code, is_final: true };
+        let refused = |code| Self::Refused {
+            code,
+            is_final: matches!(code, "chat_not_found" | "no_access" | "blocked"),
+        };
         match code {
             _ if status == 429 => Self::Limited(retry_after.unwrap_or(BAN)),
             20_016 | 20_028 | 20_029 => Self::Limited(retry_after.unwrap_or(Duration::from_secs(5))),
@@ -180,15 +188,14 @@ impl DiscordFault {
             40_003 | 40_004 | 40_062 | 130_000 => Self::Temporary,
             50_083 => Self::Archived,
             10_003 | 10_004 => refused("chat_not_found"),
-            50_001 | 50_013 => refused("no_permission"),
+            50_001 => refused("no_access"),
+            50_013 => refused("no_permission"),
             50_007 | 50_278 => refused("blocked"),
             40_005 | 50_045 => refused("too_big"),
             200_000 | 240_000 => refused("moderated"),
             160_005 => refused("locked"),
-            _ if status == 401 => Self::Refused {
-                code: "token",
-                is_final: false,
-            },
+            _ if status == 401 => refused("token"),
+            _ if status == 413 => refused("too_big"),
             _ => refused("refused"),
         }
     }
@@ -223,6 +230,11 @@ mod tests {
         assert_eq!(read(204, ""), RestAnswer::Ok(Value::Null));
         assert_eq!(read(200, "<html>"), RestAnswer::Unknown);
         assert_eq!(read(502, "{}"), RestAnswer::Unknown);
+        for status in [401, 403, 404] {
+            assert_eq!(read(status, "<html>"), RestAnswer::Unknown, "of a proxy");
+            let said = read(status, r#"{"code": 0, "message": "no"}"#);
+            assert!(matches!(said, RestAnswer::Error { .. }), "{said:?}");
+        }
         let RestAnswer::Error { retry_after, .. } = read(429, r#"{"retry_after": 1.5, "message": "x"}"#)
         else {
             panic!("an error");
@@ -238,10 +250,30 @@ mod tests {
     fn errors_have_a_meaning() {
         assert_eq!(DiscordFault::of(429, 0, Some(BAN)), DiscordFault::Limited(BAN));
         assert_eq!(DiscordFault::of(404, 10_008, None), DiscordFault::NoMessage);
-        let DiscordFault::Refused { code, is_final } = DiscordFault::of(403, 50_013, None) else {
-            panic!()
-        };
-        assert_eq!((code, is_final), ("no_permission", true));
+        for (status, code, wanted, wanted_final) in [
+            (404, 10_003, "chat_not_found", true),
+            (404, 10_004, "chat_not_found", true),
+            (403, 50_001, "no_access", true),
+            (403, 50_007, "blocked", true),
+            (403, 50_278, "blocked", true),
+            (403, 50_013, "no_permission", false),
+            (413, 40_005, "too_big", false),
+            (413, 0, "too_big", false),
+            (400, 50_035, "refused", false),
+            (400, 200_000, "moderated", false),
+            (400, 160_005, "locked", false),
+            (404, 10_015, "refused", false),
+            (401, 0, "token", false),
+        ] {
+            let DiscordFault::Refused {
+                code: named,
+                is_final,
+            } = DiscordFault::of(status, code, None)
+            else {
+                panic!("{code}")
+            };
+            assert_eq!((named, is_final), (wanted, wanted_final), "{code}");
+        }
     }
 
     #[test]

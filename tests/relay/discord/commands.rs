@@ -34,6 +34,28 @@ async fn a_refusal_is_for_the_author_alone() {
 }
 
 #[tokio::test]
+async fn a_limit_changes_neither_where_a_command_is_answered_nor_who_reads_it() {
+    let limit = json!({"message": "slow down", "retry_after": 0.2, "global": false});
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake)
+        .setting("access.mode", "list")
+        .setting("access.people", "[{platform: discord, user: '2', role: guest}]");
+    let relay = started(&setup).await;
+    // What is shown to its author alone follows when its placeholder is gone.
+    fake.refuse_requests(2, "POST", "/webhooks/", 429, &limit);
+    fake.interacts_in(CHANNEL, 2, &json!({"name": "new"}));
+    eventually("the refusal", async || fake.follow_ups().len() == 1).await;
+    assert_eq!(fake.follow_ups()[0]["flags"], 68, "{:?}", fake.follow_ups());
+    assert_eq!((fake.discarded(), fake.refusals_left()), (1, 0));
+    fake.refuse_requests(2, "PATCH", "/messages/@original", 429, &limit);
+    fake.interacts_in(CHANNEL, 2, &json!({"name": "whoami"}));
+    eventually("the answer", async || fake.replaced().len() == 1).await;
+    assert_eq!(fake.refusals_left(), 0);
+    assert!(fake.answers().is_empty(), "{:?}", fake.answers());
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_restart_answers_in_the_place_of_the_command_and_by_a_message_once_its_token_has_died() {
     for has_expired in [false, true] {
         let fake = FakeDiscord::start().await;

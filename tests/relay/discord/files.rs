@@ -44,6 +44,27 @@ async fn answers_come_as_voice_messages_also_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_refused_becomes_a_text() {
+    let fake = FakeDiscord::start().await;
+    let work = tempfile::tempdir().unwrap();
+    std::fs::write(work.path().join("notes.txt"), "some notes").unwrap();
+    let agent = format!("{{kind: echo, workdir: \"{}\"}}", work.path().display());
+    let setup = setup(&fake)
+        .setting("agents.filer", &agent)
+        .args(&["run", "--agent", "filer"]);
+    let relay = started(&setup).await;
+    fake.allow(0, true);
+    fake.say("media=notes.txt here");
+    eventually("the text in its place", async || {
+        let answers = fake.answers();
+        answers.iter().any(|answer| answer.contains("notes.txt"))
+    })
+    .await;
+    assert_eq!((fake.refused().len(), fake.uploads().len()), (1, 0));
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn several_files_are_one_message_or_come_one_after_the_other() {
     let fake = FakeDiscord::start().await;
     let work = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ mod changes;
 mod commands;
 mod files;
 mod load;
+mod refusals;
 
 use std::time::{Duration, Instant};
 

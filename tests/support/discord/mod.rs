@@ -24,6 +24,8 @@ const BOB: &str = "3";
 /// What goes wrong, and what was seen.
 #[derive(Default)]
 struct Front {
+    /// Requests that are refused.
+    refusals: Vec<Refusal>,
     /// Messages that are refused because of a limit.
     limited: usize,
     /// Reads of a chat's messages that fail.
@@ -56,6 +58,17 @@ struct Front {
     refused: Vec<Value>,
     /// The names of the threads that the bot has opened.
     threads: Vec<String>,
+}
+
+/// Requests that are refused, and how.
+struct Refusal {
+    /// How many.
+    left: usize,
+    /// Their method, and a part of their path.
+    method: &'static str,
+    path: String,
+    status: u16,
+    answer: Value,
 }
 
 /// A fake Discord.
@@ -248,6 +261,29 @@ impl FakeDiscord {
     /// Refuses this many messages because of a limit.
     pub(crate) fn limit(&self, messages: usize) {
         self.lock().limited = messages;
+    }
+
+    /// Refuses so many requests with this method and this in their path.
+    pub(crate) fn refuse_requests(
+        &self,
+        count: usize,
+        method: &'static str,
+        path: &str,
+        status: u16,
+        answer: &Value,
+    ) {
+        self.lock().refusals.push(Refusal {
+            left: count,
+            method,
+            path: path.to_owned(),
+            status,
+            answer: answer.clone(),
+        });
+    }
+
+    /// How many requests are still to be refused.
+    pub(crate) fn refusals_left(&self) -> usize {
+        self.lock().refusals.iter().map(|refusal| refusal.left).sum()
     }
 
     /// Fails this many reads of a chat's messages.

@@ -81,6 +81,14 @@ impl FakeDiscord {
         if path.contains("/webhooks/") && front.has_expired {
             return Some((404, json!({"code": 10_015, "message": "Unknown Webhook"})));
         }
+        let meant = front
+            .refusals
+            .iter_mut()
+            .find(|refusal| refusal.left > 0 && refusal.method == method && path.contains(&refusal.path));
+        if let Some(refusal) = meant {
+            refusal.left -= 1;
+            return Some((refusal.status, refusal.answer.clone()));
+        }
         let is_written = matches!(method, "POST" | "PATCH");
         if is_written && front.forbids && path.contains(&format!("/channels/{CHANNEL}/messages")) {
             return Some((403, json!({"code": 50_001, "message": "Missing Access"})));

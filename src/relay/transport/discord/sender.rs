@@ -76,6 +76,18 @@ struct ApiMemory {
     application: Option<String>,
 }
 
+impl ApiMemory {
+    /// Learns what an op has made of its command.
+    fn learn_of(&mut self, calls: &mut DiscordCalls) {
+        if let Some(command) = calls.answered_command() {
+            self.deferred.over(&command);
+        }
+        if let Some(command) = calls.released_command() {
+            self.deferred.release(&command);
+        }
+    }
+}
+
 impl DiscordApi {
     /// A sender of ops through the REST API.
     pub(super) fn sender(
@@ -414,9 +426,7 @@ impl PlatformApi for DiscordApi {
         let limited = {
             let state = &mut *self.lock();
             let limited = calls.answered(answer, &mut state.sent);
-            if let Some(command) = calls.answered_command() {
-                state.deferred.over(&command);
-            }
+            state.learn_of(calls);
             limited?
         };
         tracing::info!(
@@ -428,11 +438,15 @@ impl PlatformApi for DiscordApi {
     }
 
     fn dropped(&self, calls: &mut DiscordCalls) {
-        calls.dropped();
+        let state = &mut *self.lock();
+        calls.dropped(&mut state.sent);
+        state.learn_of(calls);
     }
 
     fn limited(&self, calls: &mut DiscordCalls, retry_after: Duration) {
-        calls.limited(retry_after);
+        let state = &mut *self.lock();
+        calls.limited(retry_after, &mut state.sent);
+        state.learn_of(calls);
     }
 
     fn edits_buttons(&self, action: &Action) -> bool {
