@@ -33,6 +33,9 @@ pub const DISCORD_RATES: FloodRates = FloodRates {
 const MAX_MESSAGES: usize = 4096;
 /// Texts that were not sent to their end and are remembered.
 const MAX_UNFINISHED: usize = 256;
+/// How often, and how long, a request that shows no message waits for a limit of its route.
+const MAX_PATIENCE: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest description of an error in a result, in characters.
 const MAX_ERROR_CHARS: usize = 200;
 
@@ -154,6 +157,8 @@ pub struct DiscordCalls {
     answered_command: Option<String>,
     released_command: Option<String>,
     belongs_to: Option<DeferredCommand>,
+    /// Limits of requests for show that are still waited for.
+    patience: u32,
     /// Whether the files of its album are sent one after the other, the message that it edits was sent anew, and its thread was
     /// made to take edits.
     is_apart: bool,
@@ -220,6 +225,7 @@ impl DiscordCalls {
             answered_command: None,
             released_command: None,
             belongs_to,
+            patience: MAX_PATIENCE,
             is_apart: false,
             is_replaced: false,
             is_unarchived: false,
@@ -315,10 +321,7 @@ impl DiscordCalls {
                 message,
                 retry_after,
             } => match DiscordFault::of(status, code, retry_after) {
-                DiscordFault::Limited(wait) => {
-                    self.limited(wait, sent);
-                    return Some(wait);
-                }
+                DiscordFault::Limited(wait) => return self.must_wait(wait, sent),
                 DiscordFault::Done => self.done(Value::Null, sent),
                 DiscordFault::NoMessage if self.is_deletion() => self.done(Value::Null, sent),
                 DiscordFault::NoMessage if self.replaces() => {}
@@ -328,6 +331,26 @@ impl DiscordCalls {
                 DiscordFault::Archived => self.refuse("archived", &message, false, sent),
                 DiscordFault::Refused { code, is_final } => self.refuse(code, &message, is_final, sent),
             },
+        }
+        None
+    }
+
+    /// The server limits a route. Only a limit of messages holds up the chat; what is for show waits for a moment, or not at all.
+    fn must_wait(&mut self, wait: Duration, sent: &mut SentMessages) -> Option<Duration> {
+        let step = self.steps.front()?;
+        if step.is_text {
+            self.limited(wait, sent);
+            return Some(wait);
+        }
+        if step.request.kind == CallKind::Droppable {
+            self.dropped(sent);
+        } else if wait <= PATIENCE && self.patience > 0 {
+            // The limits of its route hold it back.
+            self.patience -= 1;
+        } else if matches!(self.end, CallsEnd::Text { .. }) {
+            self.limited(wait, sent);
+        } else {
+            self.refuse("busy", "Discord takes no more of this for now", false, sent);
         }
         None
     }
@@ -842,6 +865,28 @@ mod tests {
         let op = json!({"op": "prompt", "chat_id": "5", "content": "ok?", "prompt_kind": "approval", "prompt_id": "abc",
             "options": []});
         assert!(!begin(op, &mut sent).unwrap_err().is_final);
+    }
+
+    #[test]
+    fn a_limit_of_reactions_does_not_hold_up_the_chat() {
+        let mut sent = SentMessages::default();
+        let react =
+            || json!({"op": "react", "chat_id": "5", "message_id": "3", "emoji": "x", "remove": false});
+        let mut calls = begin(react(), &mut sent).unwrap();
+        assert_eq!(calls.answered(limit(20), &mut sent), None);
+        let refused = refusal(&calls);
+        assert_eq!((refused.is_final, refused.rate_limited()), (false, None));
+        // A short one is waited for, a few times.
+        let mut calls = begin(react(), &mut sent).unwrap();
+        for _ in 0..MAX_PATIENCE {
+            assert_eq!(calls.answered(limit(1), &mut sent), None);
+            assert!(calls.request().is_some());
+        }
+        calls.answered(limit(1), &mut sent);
+        assert_eq!(calls.request(), None);
+        let mut calls = begin(json!({"op": "typing", "chat_id": "5"}), &mut sent).unwrap();
+        assert_eq!(calls.answered(limit(20), &mut sent), None);
+        assert!(result(&calls).success);
     }
 
     #[test]

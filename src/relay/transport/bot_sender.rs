@@ -222,6 +222,7 @@ impl<A: PlatformApi> BotSender<A> {
             Err(refused) => return answered(refused),
         };
         let mut kind = CallKind::Droppable;
+        let mut limited_until = None;
         loop {
             let call = match A::step(&calls) {
                 BotStep::Call(call) => call,
@@ -229,7 +230,10 @@ impl<A: PlatformApi> BotSender<A> {
                     self.wait_after_failure(A::chat(&calls)).await;
                     return SendResult::Lost;
                 }
-                BotStep::Done(outcome) => {
+                BotStep::Done(mut outcome) => {
+                    if let Some(until) = limited_until {
+                        name_wait(&mut outcome, self.clock.mono(), until);
+                    }
                     if let Outcome::Applied(result) = &outcome {
                         self.record(op, action, result);
                         self.succeeded(action, A::chat(&calls)).await;
@@ -274,9 +278,8 @@ impl<A: PlatformApi> BotSender<A> {
             self.lock().unsent.remove(&op);
             let answer = self.api.make(call).await;
             if let Some(retry_after) = self.api.answered(&mut calls, answer) {
-                self.lock()
-                    .flood
-                    .limited(cost.chat, retry_after, self.clock.mono());
+                let now = self.clock.mono();
+                limited_until = Some(self.lock().flood.limited(cost.chat, retry_after, now));
             }
         }
     }
@@ -334,6 +337,45 @@ impl<A: PlatformApi> BotSender<A> {
     }
 }
 
+/// Has the result of an op that must wait name when its chat may be called again: before that it would be refused once more.
+fn name_wait(outcome: &mut Outcome, now: Duration, until: Duration) {
+    if let Outcome::Refused { result, .. } = outcome
+        && result.retry_after.is_some()
+    {
+        let wait = until.saturating_sub(now) + Duration::from_millis(1);
+        result.retry_after = Some(format!("{:.3}", wait.as_secs_f64()).into());
+    }
+}
+
 fn answered(result: OpResult) -> SendResult {
     SendResult::Answered(Box::new(result.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::direct::discord::DISCORD_RATES;
+
+    #[test]
+    fn an_op_that_must_wait_is_not_refused_again_when_it_comes_back() {
+        for asked in [0, 300, 999, 1000, 1500] {
+            let now = Duration::from_millis(7_123);
+            let mut flood = FloodBudget::new(DISCORD_RATES);
+            let until = flood.limited(5, Duration::from_millis(asked), now);
+            let mut outcome = Outcome::from(OpResult {
+                retry_after: Some("1".into()),
+                ..OpResult::default()
+            });
+            name_wait(&mut outcome, now, until);
+            let Outcome::Refused { result, .. } = outcome else {
+                panic!("{outcome:?}")
+            };
+            let back = now + result.rate_limited().flatten().unwrap();
+            assert_eq!(
+                flood.admit(5, CallKind::Required, back),
+                FloodPermit::Now,
+                "{asked}"
+            );
+        }
+    }
 }

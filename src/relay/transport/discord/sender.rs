@@ -115,11 +115,15 @@ impl DiscordApi {
     pub(super) async fn request(&self, request: &RestRequest) -> RestAnswer {
         self.lock().limits.took(&request.route);
         let copies: Option<Vec<DiscordFile>> = request.files.iter().map(|file| self.copy_of(file)).collect();
-        let (answer, status, headers) = match copies {
+        let (answer, status, mut headers) = match copies {
             Some(copies) if copies.is_empty() => self.client.request(request).await,
             Some(copies) => self.client.upload(request, &copies).await,
             None => (no_file(), 0, RateHeaders::default()),
         };
+        if let RestAnswer::Error { retry_after, .. } = &answer {
+            // It counts fractions of a second, and a limit always has one.
+            headers.retry_after = *retry_after;
+        }
         let now = self.clock.mono();
         self.lock().limits.learn(&request.route, status, &headers, now);
         answer
