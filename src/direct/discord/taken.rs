@@ -205,6 +205,11 @@ impl TakenEvents {
         event
     }
 
+    /// An event that waited cannot be taken now: it is not committed.
+    pub fn put_back(&mut self, event: HeldEvent) {
+        self.held.push_front(event);
+    }
+
     /// The missed messages of a chat were forwarded: it is done once they are committed.
     pub fn fetched(&mut self, chat: &str) {
         if let Some(missed) = self.missed.get_mut(chat) {
@@ -443,8 +448,10 @@ mod tests {
             .collect();
         assert_eq!(free, [2, 3, 4, 5]);
         assert_eq!(taken.committed(), 5);
+        taken.put_back(live(5, "MESSAGE_DELETE_BULK", "c"));
+        assert_eq!(taken.committed(), 4, "it comes again");
         taken.forget();
-        assert_eq!((taken.committed(), taken.next_free(secs(99))), (5, None));
+        assert_eq!((taken.committed(), taken.next_free(secs(99))), (4, None));
     }
 
     #[test]

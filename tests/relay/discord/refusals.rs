@@ -1,11 +1,11 @@
-//! What Discord refuses: an edit of a message that is gone, what comes too fast.
+//! What Discord refuses: an edit of a message that is gone, what comes too fast, a question about a channel.
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{answered, setup, started};
-use crate::support::discord::FakeDiscord;
+use crate::support::discord::{CHANNEL, FakeDiscord};
 use crate::support::wait::eventually;
 
 #[tokio::test]
@@ -42,4 +42,28 @@ async fn a_limit_of_reactions_does_not_delay_messages() {
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(18), "{took:?}");
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_of_a_channel_that_cannot_be_described_at_once_is_not_taken_for_one_for_others() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake)
+        .setting("chat.group_threads", "true")
+        .setting("policy.discord.free_response_channels", &format!("['{CHANNEL}']"));
+    let relay = started(&setup).await;
+    // It begins a thread, where messages are for the bot because they are in its channel.
+    let thread = fake.say_in(CHANNEL, "one").to_string();
+    answered(&fake, "echo: one").await;
+    relay.stop().await;
+    fake.refuse_requests(2, "GET", &format!("/channels/{thread}"), 503, &Value::Null);
+    let relay = started(&setup).await;
+    fake.say_in(&thread, "two");
+    answered(&fake, "echo: two").await;
+    relay.stop().await;
+    assert_eq!(fake.answers(), ["echo: one", "echo: two"]);
+    assert_eq!(
+        (fake.sessions().0, fake.refusals_left()),
+        (1, 0),
+        "the session was resumed"
+    );
 }

@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::missed::{Fetched, MissedMessages};
 use super::sender::DiscordSender;
+use crate::backoff::Backoff;
 use crate::config::DiscordBotConfig;
 use crate::direct::discord::{
     DeferredCommand, DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd,
@@ -36,6 +37,8 @@ const STORE_AFTER: Duration = Duration::from_millis(200);
 const ENDED_RETRY: Duration = Duration::from_secs(300);
 /// Timeout of a question about an unknown channel.
 const CHANNEL_TIMEOUT: Duration = Duration::from_secs(3);
+/// The first and the longest wait before it is asked again.
+const CHANNEL_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Events that are forwarded at once: the journal commits them together.
 const MAX_BATCH: usize = 64;
 /// Fetched messages that wait to be forwarded.
@@ -144,6 +147,7 @@ impl GatewayReceiver {
             batch: Vec::new(),
             fetch_results: no_results(),
             fetching: None,
+            channel_retry: None,
         };
         receiving.run(&mut commands).await;
     }
@@ -170,6 +174,8 @@ struct GatewayLoop {
     fetch_results: mpsc::Receiver<Fetched>,
     /// Fetches what was missed.
     fetching: Option<AbortOnDropHandle<()>>,
+    /// When a question about an unknown channel may be asked again, and the waits after further failures.
+    channel_retry: Option<(Duration, Backoff)>,
 }
 
 impl GatewayLoop {
@@ -181,7 +187,10 @@ impl GatewayLoop {
                 None => self.connection(commands).await,
             };
             match over {
-                GatewayOver::Lost(code, why) => not_before = self.lost(code, &why),
+                GatewayOver::Lost(code, why) => {
+                    let channel_retry = self.channel_retry.as_ref().map(|(at, _)| *at);
+                    not_before = self.lost(code, &why).max(channel_retry.unwrap_or_default());
+                }
                 GatewayOver::Close(done) => {
                     self.store();
                     self.status.send_modify(|status| {
@@ -292,7 +301,11 @@ impl GatewayLoop {
             self.store_if_due(now);
             // One at a time: each may ask about its channel, and heartbeats must go on meanwhile.
             if let Some(event) = self.taken.next_free(now) {
-                self.event(Some(event.seq), &event.kind, &event.data).await?;
+                let taken = self.event(Some(event.seq), &event.kind, &event.data).await;
+                if let Err(over) = taken {
+                    self.taken.put_back(event);
+                    return Err(over);
+                }
             }
             let now = self.clock.mono();
             let goes_on = self.taken.has_free();
@@ -439,14 +452,13 @@ impl GatewayLoop {
     }
 
     async fn take(&mut self, seq: Option<u64>, kind: &str, data: &Value) -> Result<(), GatewayOver> {
+        if seq.is_none() {
+            self.reader.learn(&data["channel"]);
+        }
         if let Some(channel) = self.reader.wants_channel(kind, data)
             && channel.bytes().all(|byte| byte.is_ascii_digit())
         {
-            let path = format!("channels/{channel}");
-            let asked = timeout(CHANNEL_TIMEOUT, self.sender.api.get(&path, "channel")).await;
-            if let Ok(RestAnswer::Ok(found)) = asked {
-                self.reader.learn(&found);
-            }
+            self.ask_about(channel).await?;
         }
         let meaning = match seq {
             Some(_) => self.reader.read(kind, data, self.clock.unix_ms()),
@@ -478,6 +490,30 @@ impl GatewayLoop {
             }
             DiscordMeaning::Nothing => {}
         }
+        Ok(())
+    }
+
+    /// Asks about an unknown channel, without which a message may seem to be for others. If there is no answer now, the connection
+    /// ends, and its events come again from those that are not committed.
+    async fn ask_about(&mut self, channel: &str) -> Result<(), GatewayOver> {
+        let path = format!("channels/{channel}");
+        match timeout(CHANNEL_TIMEOUT, self.sender.api.get(&path, "channel")).await {
+            Ok(RestAnswer::Ok(found)) => self.reader.learn(&found),
+            // Discord knows no such channel, or does not let the bot see it.
+            Ok(RestAnswer::Error {
+                code: 10_000..20_000 | 50_000..100_000,
+                ..
+            }) => {}
+            Ok(_) | Err(_) => {
+                let retry = self.channel_retry.take().map(|(_, backoff)| backoff);
+                let mut retry = retry.unwrap_or_else(|| Backoff::new(CHANNEL_RETRY.0, CHANNEL_RETRY.1));
+                let at = self.clock.mono() + retry.next_delay();
+                self.channel_retry = Some((at, retry));
+                let why = format!("Discord does not describe the channel {channel} now");
+                return Err(GatewayOver::Lost(None, why));
+            }
+        }
+        self.channel_retry = None;
         Ok(())
     }
 

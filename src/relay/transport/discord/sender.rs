@@ -345,13 +345,14 @@ impl DiscordSender {
 }
 
 /// Messages of a list as the gateway sends them: the oldest first, and with the server, which a list does not name. Without it a
-/// message in a channel would count as a direct one.
+/// message in a channel would count as a direct one. Each has its channel, too, which may not be known.
 fn as_gateway_sends(mut messages: Vec<Value>, channel: &Value, most: usize) -> Vec<Value> {
     let id = |message: &Value| message["id"].as_str().and_then(|id| id.parse::<u64>().ok());
     messages.sort_by_key(|message| id(message).unwrap_or_default());
     messages.truncate(most);
-    if let Some(guild) = channel.get("guild_id").filter(|guild| guild.is_string()) {
-        for message in messages.iter_mut().filter(|message| message.is_object()) {
+    for message in messages.iter_mut().filter(|message| message.is_object()) {
+        message["channel"] = channel.clone();
+        if let Some(guild) = channel.get("guild_id").filter(|guild| guild.is_string()) {
             message["guild_id"] = guild.clone();
         }
     }
