@@ -22,6 +22,8 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 const MAX_IDENTIFIES: usize = 900;
 /// Shortest time between two new sessions.
 const IDENTIFY_PACE: Duration = Duration::from_secs(5);
+/// Connections in a row that end before their session works, after which the address for resuming is not used any more.
+const MAX_UNSETTLED: u32 = 2;
 /// Shortest and longest heartbeat interval that is believed.
 const INTERVALS: (u64, u64) = (100, 600_000);
 
@@ -66,6 +68,9 @@ pub struct DiscordGateway {
     /// By when the handshake must be over.
     handshake_by: Option<Duration>,
     backoff: Backoff,
+    /// Whether the session works, and connections in a row in which none did.
+    is_settled: bool,
+    unsettled: u32,
     /// When sessions were begun lately, in Unix milliseconds.
     identified_ms: Vec<i64>,
 }
@@ -82,11 +87,13 @@ impl DiscordGateway {
             is_silent: false,
             handshake_by: None,
             backoff: Backoff::new(DELAYS.0, DELAYS.1),
+            is_settled: false,
+            unsettled: 0,
             identified_ms,
         }
     }
 
-    /// The address for resuming; `None` to begin a session.
+    /// The address for resuming, empty if it is not known; `None` to begin a session.
     pub fn resume_url(&self) -> Option<&str> {
         self.session.as_ref().map(|session| session.resume_url.as_str())
     }
@@ -229,6 +236,7 @@ impl DiscordGateway {
     fn settled(&mut self) {
         self.handshake_by = None;
         self.backoff = Backoff::new(DELAYS.0, DELAYS.1);
+        (self.is_settled, self.unsettled) = (true, 0);
     }
 
     /// A connection has ended, or could not be opened: the delay before the next one, or why there is none.
@@ -238,6 +246,13 @@ impl DiscordGateway {
             AfterGatewayClose::End(end) => return Err(end),
             AfterGatewayClose::Identify => self.session = None,
             AfterGatewayClose::Resume => {}
+        }
+        self.unsettled += u32::from(!std::mem::take(&mut self.is_settled));
+        if self.unsettled >= MAX_UNSETTLED
+            && let Some(session) = &mut self.session
+        {
+            // That address may not exist any more; the session is resumed at the one that Discord names now.
+            session.resume_url.clear();
         }
         let mut delay = self.backoff.next_delay();
         delay = delay / 2 + jitter(delay, seed) / 2;
@@ -362,6 +377,21 @@ mod tests {
         gateway.received(&json!({"op": 9, "d": false}), SECOND, 0, 1);
         assert!(gateway.resume_url().is_none());
         assert_eq!(gateway.closed(Some(4014), 0, 1), Err(GatewayEnd::Intents));
+    }
+
+    #[test]
+    fn an_address_at_which_no_session_works_is_forgotten_and_the_session_is_not() {
+        let mut gateway = gateway(Some(stored()));
+        let resumed = json!({"op": 0, "s": 8, "t": "RESUMED", "d": {}});
+        for _ in 0..5 {
+            gateway.received(&resumed, SECOND, 0, 1);
+            gateway.closed(None, 0, 1).unwrap();
+            gateway.closed(None, 0, 1).unwrap();
+            assert_eq!(gateway.resume_url(), Some("wss://r"), "once is no proof");
+        }
+        gateway.closed(None, 0, 1).unwrap();
+        assert_eq!(gateway.resume_url(), Some(""));
+        assert_eq!(gateway.session().map(|session| session.id.as_str()), Some("s"));
     }
 
     #[test]

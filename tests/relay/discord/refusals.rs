@@ -1,11 +1,12 @@
-//! What Discord refuses: an edit of a message that is gone, what comes too fast, a question about a channel.
+//! What Discord refuses: an edit of a message that is gone, what comes too fast, a question about a channel, an old address.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{answered, setup, started};
-use crate::support::discord::{CHANNEL, FakeDiscord};
+use super::{answered, setup, started, stored};
+use crate::support::discord::{CHANNEL, FakeDiscord, TOKEN};
+use crate::support::relay_process::Setup;
 use crate::support::wait::eventually;
 
 #[tokio::test]
@@ -66,4 +67,29 @@ async fn a_message_of_a_channel_that_cannot_be_described_at_once_is_not_taken_fo
         (1, 0),
         "the session was resumed"
     );
+}
+
+#[tokio::test]
+async fn a_session_goes_on_where_discord_names_when_its_own_address_is_gone() {
+    let fake = FakeDiscord::start().await;
+    // Discord names the gateway.
+    let setup = Setup::new().env("DISCORD_BOT_TOKEN", TOKEN).setting(
+        "direct.discord",
+        &format!("{{api_base: \"http://{}\"}}", fake.rest),
+    );
+    let mut relay = started(&setup).await;
+    fake.say("one");
+    answered(&fake, "echo: one").await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    relay.kill().await;
+    let mut state = stored(&setup);
+    assert!(state["session"]["resume_url"].is_string(), "{state}");
+    // Nobody listens there.
+    state["session"]["resume_url"] = "ws://127.0.0.1:1".into();
+    std::fs::write(setup.state_dir().join("discord-session"), state.to_string()).unwrap();
+    fake.say("two");
+    let relay = setup.start();
+    answered(&fake, "echo: two").await;
+    relay.stop().await;
+    assert_eq!(fake.sessions(), (1, 1), "the session was resumed");
 }
