@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use smol_str::SmolStr;
+
 use crate::access::{Author, Reason};
-use crate::adapter::ChatId;
+use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::RouteInput;
 use crate::cron::fire::FireAdmission;
 use crate::cron::job::{Job, JobOrigin, RunOutcome};
@@ -28,7 +30,7 @@ use crate::relay::parts::turns::EndedTurn;
 use crate::relay::spans::MessageSpan;
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxRow, InboxSeq, RowState, RunRow};
-use crate::wire::{Scalar, SessionKey, SessionSource};
+use crate::wire::SessionKey;
 
 /// Why a job is paused whose maker lost access.
 pub const NO_ACCESS: &str = "has no access any more";
@@ -143,25 +145,24 @@ impl EventLoop {
 
     /// Where a run belongs: to whoever made the job, in the session of the job, in the chat of its first target.
     fn run_origin(&self, job: &Job, session: SessionKey, span: MessageSpan) -> TurnOrigin {
-        let origin = self.made_in(job);
-        let author = self.access.author(Starter::Job(origin.as_ref()));
-        let source = match self.targets(job).0.first() {
-            None => SessionSource::default(),
-            Some(target) => {
-                let platform = self.chats.platform(&target.platform);
-                let made_here = origin.filter(|origin| origin.platform == platform);
-                SessionSource {
-                    platform,
-                    user_id: made_here
-                        .and_then(|origin| origin.user_id)
-                        .map(|id| Scalar::from(id.as_str())),
-                    chat_id: Some(target.chat.as_str().into()),
-                    thread_id: target.thread.as_deref().map(Scalar::from),
-                    ..SessionSource::default()
-                }
-            }
-        };
-        TurnOrigin::new(session, &source, true, author, span)
+        let made_in = self.made_in(job);
+        let author = self.access.author(Starter::Job(made_in.as_ref()));
+        let source = self.targets(job).0.first().map(|target| {
+            let KnownChat { chat, facts } = self.chats.of_target(target);
+            let maker = made_in
+                .as_ref()
+                .filter(|made_in| made_in.platform.as_str() == chat.platform);
+            let made_here = maker.filter(|made_in| made_in.chat_id == chat.chat);
+            let kind = made_here.and_then(|made_in| made_in.chat_type.as_deref());
+            let facts = ChatFacts {
+                user_id: maker.and_then(|made_in| made_in.user_id.as_deref().map(SmolStr::from)),
+                // A chat of which that is not known may be a group.
+                chat_type: facts.chat_type.or_else(|| kind.map(SmolStr::from)),
+                ..facts
+            };
+            self.chats.source(&chat, &facts)
+        });
+        TurnOrigin::new(session, &source.unwrap_or_default(), true, author, span)
     }
 
     /// The run of a row. One of an earlier process is not run: what becomes of it is decided by its claim.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hermes_relay::access::{AccessRequest, ByRole, ChatRule, Mode, PersonRule, Role};
-use hermes_relay::agent::EchoAgent;
+use hermes_relay::agent::{EchoAgent, PromptAnswer};
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
 use hermes_relay::cron::job::{JobOrigin, JobState, NewJob};
@@ -19,7 +19,8 @@ use hermes_relay::wire::CapabilityDescriptor;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
-use crate::support::memory_relay::{Running, start_on, start_with};
+use crate::prompts::{BUTTONS, Stubborn, press, start_asking};
+use crate::support::memory_relay::{Running, event, start_on, start_with};
 use crate::support::wait::eventually;
 
 fn now() -> Timestamp {
@@ -1040,4 +1041,74 @@ async fn a_job_keeps_the_terms_of_its_project_when_it_is_the_first_to_run_after_
     let relay = start_with(dir.path(), EchoAgent, adjust).await;
     assert_eq!(relay.replies("c", 1).await, ["echo: denied hi"]);
     relay.stop().await;
+}
+
+/// Runs a job whose agent asks something; its buttons are pressed by each of these. Returns what the agent was answered.
+async fn asked_by_job(dir: &Path, origin: JobOrigin, pressed_by: &[Option<&str>]) -> Vec<PromptAnswer> {
+    let mut files = files(dir);
+    let new = NewJob {
+        origin: Some(origin),
+        ..new_job("in 1m", "look")
+    };
+    let id = add(&mut files, new);
+    change(&mut files, JobChange::Run { job: id });
+    let agent = Stubborn::default();
+    let relay = start_asking(dir, agent.clone(), BUTTONS, plain).await;
+    let question = eventually("a question or its end", async || {
+        let seen = relay.connector.record().borrow().clone();
+        let question = seen.ops.iter().find(|op| op.kind() == Some("prompt"));
+        (question.is_some() || !agent.answers().is_empty()).then(|| question.cloned())
+    })
+    .await;
+    for (by, number) in pressed_by.iter().zip(1..) {
+        let Some(question) = &question else { break };
+        // Who decides is seen by what is decided.
+        let option = if *by == Some("ann") { "o1" } else { "o0" };
+        let mut press = press(question, option, by.unwrap_or_default());
+        press["message_id"] = format!("press-{number}").into();
+        press["source"]["chat_type"] = "group".into();
+        if by.is_none() {
+            press["source"]["user_id"].take();
+        }
+        let buffer_id = format!("p{number}");
+        relay.connector.deliver_buffered(&buffer_id, press).await.unwrap();
+        relay.seen("a press", |seen| seen.acked(&buffer_id) == 1).await;
+    }
+    ended(&mut files, 1).await;
+    relay.stop().await;
+    agent.answers()
+}
+
+#[tokio::test]
+async fn what_a_job_asks_in_a_group_is_for_its_maker_alone() {
+    let group = || JobOrigin {
+        platform: "discord".into(),
+        chat_id: "home".into(),
+        ..JobOrigin::default()
+    };
+    let no = PromptAnswer::Chosen("no".to_owned());
+    // A job of the operator, in a chat that is known as a group, and in one that is not known.
+    for is_known in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        if is_known {
+            let relay = start_asking(dir.path(), Stubborn::default(), BUTTONS, plain).await;
+            let mut status = event("home", "1", "/status");
+            status["source"]["chat_type"] = "group".into();
+            relay.connector.deliver_buffered("b1", status).await.unwrap();
+            relay.replies("home", 1).await;
+            relay.stop().await;
+        }
+        let answers = asked_by_job(dir.path(), group(), &[Some("mallory")]).await;
+        assert_eq!(answers, [PromptAnswer::Cancelled], "known: {is_known}");
+    }
+    // A job that somebody made there, although nobody has written since.
+    let dir = tempfile::tempdir().unwrap();
+    let made_by_ann = JobOrigin {
+        chat_type: Some("group".to_owned()),
+        user_id: Some("ann".to_owned()),
+        ..group()
+    };
+    let pressed_by = [Some("mallory"), None, Some("ann")];
+    let answers = asked_by_job(dir.path(), made_by_ann, &pressed_by).await;
+    assert_eq!(answers, [no]);
 }
