@@ -2,7 +2,7 @@
 
 use hermes_relay::access::{AccessRequest, Denial, Mode, PersonRule, Role, Strangers};
 use hermes_relay::adapter::prompt::Approvers;
-use hermes_relay::agent::EchoAgent;
+use hermes_relay::agent::{EchoAgent, PromptAnswer};
 use hermes_relay::config::Settings;
 use hermes_relay::relay::{MemoryTransport, Relay, SeenOp};
 use hermes_relay::store::{AccessFiles, AuditFile, Inspector, Journal, JournalSettings, Section};
@@ -11,8 +11,11 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use crate::prompts::{BUTTONS, ask, press, start as start_asking};
+use crate::prompts::{
+    BUTTONS, Stubborn, ask, press, start as start_asking, start_asking as start_asking_with,
+};
 use crate::support::memory_relay::{Running, event, start_with};
 use crate::support::torn_disk::DiskImage;
 
@@ -39,9 +42,13 @@ fn deny(person: &str) -> AccessRequest {
 }
 
 fn allow(person: &str) -> AccessRequest {
+    allow_as(person, None)
+}
+
+fn allow_as(person: &str, role: Option<Role>) -> AccessRequest {
     AccessRequest::Allow {
         person: person.to_owned(),
-        role: None,
+        role,
         agents: None,
         chats: None,
     }
@@ -227,6 +234,51 @@ async fn a_revocation_withdraws_the_persons_question() {
         })
         .await;
     assert_eq!(status.tally.turns_stopped, 1);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_owner_who_is_none_any_more_allows_nothing_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        only(settings, vec![rule("user-of-a", Role::Owner)]);
+    })
+    .await;
+    let question = ask(&relay, "a", "1").await;
+    assert!(labels(&question).contains("Always"));
+    change(&relay, allow_as("discord:user-of-a", Some(Role::User))).await;
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!(status.prompts_open, 0, "it is withdrawn with the change");
+    for option in ["o0", "o1", "o2"] {
+        let mut late = press(&question, option, "user-of-a");
+        late["message_id"] = json!(option);
+        relay.connector.deliver_buffered(option, late).await.unwrap();
+        relay.seen("a press", |seen| seen.acked(option) == 1).await;
+    }
+    let texts = relay.replies("a", 1).await;
+    assert!(!texts.iter().any(|text| text.contains("allowed")), "{texts:?}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_an_agent_asks_for_somebody_who_became_a_guest_is_denied() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = CancellationToken::new();
+    let agent = Stubborn {
+        gate: Some(gate.clone()),
+        ..Stubborn::default()
+    };
+    let relay = start_asking_with(dir.path(), agent.clone(), BUTTONS, |settings| {
+        only(settings, vec![rule("user-of-a", Role::User)]);
+        settings.prompts.timeout_secs = 0;
+    })
+    .await;
+    relay.deliver("a", "1", "hello").await;
+    relay.wait_for_turns(1).await;
+    change(&relay, allow_as("discord:user-of-a", Some(Role::Guest))).await;
+    gate.cancel();
+    assert_eq!(relay.replies("a", 1).await, ["done"]);
+    assert_eq!(agent.answers(), [PromptAnswer::Chosen("no".to_owned())]);
     relay.stop().await;
 }
 

@@ -65,11 +65,14 @@ impl EventLoop {
             pairing,
         } in shown
         {
+            // Whether the author of its turn may still decide it is looked at when that begins.
             let kept = kept.filter(|kept| {
-                running.contains(&InboxSeq(kept.turn.row)) && self.agents.resumes(&kept.turn.agent)
+                running.contains(&InboxSeq(kept.turn.row))
+                    && self.agents.resumes(&kept.turn.agent)
+                    && kept.owner.as_ref().is_none_or(|owner| self.may_decide(owner))
             });
             let now = self.clock.now();
-            let pairing = pairing.filter(|pairing| self.may_decide(pairing));
+            let pairing = pairing.filter(|pairing| self.may_decide(&pairing.owner));
             let restored = match (kept, pairing) {
                 (Some(kept), _) => self.approvals.restore(kept, now),
                 (None, Some(pairing)) => self.approvals.restore_pairing(pairing, now),

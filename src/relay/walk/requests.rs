@@ -14,7 +14,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::handle::{HandleRequest, SendError, SendTarget, StopOutcome, TurnAuthor};
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::{AccessControl, Starter};
-use crate::relay::parts::approvals::{KeptPairing, MAX_PERSON_CHARS};
+use crate::relay::parts::approvals::MAX_PERSON_CHARS;
 use crate::relay::parts::chats::{Chats, KnownChat, job_origin};
 use crate::relay::parts::scheduler::ArmWaiter;
 use crate::relay::parts::sleep::SleepStep;
@@ -25,6 +25,8 @@ use crate::store::{Command, Fault, FaultKind, Health, NewOps};
 use crate::text::printable;
 use crate::wire::SessionKey;
 use crate::words::{ChatPhrase, Language, PhraseKey};
+
+use super::turn_requests::asker;
 
 /// Messages sent without being asked that may wait for the journal.
 const MAX_UNCOMMITTED_SENDS: usize = 1024;
@@ -113,7 +115,8 @@ impl EventLoop {
         }
     }
 
-    /// Changes who may drive an agent. Turns of people who may not any more are stopped.
+    /// Changes who may drive an agent. Turns of people who may not any more are stopped, and what people may not decide any more is
+    /// withdrawn.
     /// Returns the answer, and whether it must wait until the change is stored.
     pub fn change_access(&mut self, request: AccessRequest) -> Result<(Value, bool), AccessError> {
         let now_ms = self.clock.unix_ms();
@@ -132,6 +135,9 @@ impl EventLoop {
         let (access, chats) = (&self.access, &self.chats);
         let is_gone = |chat: &ChatId, facts: &ChatFacts| !is_owner(access, chats, chat, facts);
         self.approvals.withdraw_from_owners(is_gone, &mut self.effects);
+        let turns = &self.turns;
+        let author_of = |turn| turns.origin(turn).map(|origin| asker(access, &origin.author));
+        self.approvals.withdraw_from_askers(author_of, &mut self.effects);
         self.pause_refused_jobs();
         if let Some((person, pending)) = handled.paired {
             self.welcome(person, pending);
@@ -188,9 +194,8 @@ impl EventLoop {
         }
     }
 
-    /// Whether who is asked about a code is an owner.
-    pub fn may_decide(&self, pairing: &KeptPairing) -> bool {
-        let (chat, facts) = &pairing.owner;
+    /// Whether the owner who is asked something is one.
+    pub fn may_decide(&self, (chat, facts): &(ChatId, ChatFacts)) -> bool {
         is_owner(&self.access, &self.chats, chat, facts)
     }
 

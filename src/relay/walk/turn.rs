@@ -28,6 +28,7 @@ use crate::wire::{MessageEvent, SessionKey};
 use crate::words::PhraseKey;
 
 use super::arrival::event_kind;
+use super::turn_requests::asker;
 
 /// Marks a message that came through a Discord interaction.
 const INTERACTION: &str = "discord_interaction_id";
@@ -315,8 +316,8 @@ impl EventLoop {
             }
         }
         let adapter = self.adapters.get(&origin.chat.platform);
-        let is_unseen = adapter.holds_answers();
-        let Ok(resumed) = (self.approvals).begin_restored(row, turn, &selection.agent, is_unseen) else {
+        let asked = (&selection.agent, asker(&self.access, &origin.author));
+        let Ok(resumed) = (self.approvals).begin_restored(row, turn, asked, adapter.holds_answers()) else {
             let notice = self.settings.interrupted_notice.clone();
             return self.end_unstarted(turn, row, RowState::Interrupted, "", notice);
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::access::Author;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{OpOutcome, Priority};
 use crate::agent::{PromptAnswer, Question};
@@ -12,9 +13,9 @@ use crate::relay::effects::Pending;
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::origin::TurnOrigin;
-use crate::relay::parts::access::Starter;
+use crate::relay::parts::access::{AccessControl, Starter};
 use crate::relay::parts::agents::state_key;
-use crate::relay::parts::approvals::{Asker, Asking, Decider, KeptTurn, OwnerChat, Questioner};
+use crate::relay::parts::approvals::{Approvals, Asker, Asking, KeptTurn, OwnerChat, Questioner, Standing};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::voice::voice_key;
@@ -122,11 +123,7 @@ impl EventLoop {
             return;
         }
         let now = self.clock.mono();
-        let from = Asker {
-            is_owner: self.access.is_owner(&origin.author),
-            is_direct: origin.author.direct,
-            has_rules: self.access.is_active(),
-        };
+        let from = asker(&self.access, &origin.author);
         let asking = Asking {
             turn,
             session: origin.session.clone(),
@@ -136,14 +133,19 @@ impl EventLoop {
             is_quiet: self.is_quiet(&origin.chat, &origin.facts),
             kept: self.kept_turn(turn, question.resume.take()),
         };
-        match self.approvals.decider(from) {
-            Decider::Author => {
+        match self.approvals.standing(from) {
+            Standing::Denied => {
+                let (title, now_ms) = (Approvals::deny(question, reply), self.clock.unix_ms());
+                self.access
+                    .record_question(&origin.author, "denied", &title, "role", now_ms);
+            }
+            Standing::Once | Standing::Always => {
                 let adapter = self.adapters.get(&origin.chat.platform);
                 let effects = &mut self.effects;
                 self.approvals
                     .ask(&asking, from, question, reply, &adapter, now, effects);
             }
-            Decider::Owner => {
+            Standing::OwnerDecides => {
                 let owner = self.owner_chat(&origin.author.platform);
                 let job = |run| self.scheduler.run(run).map(|run| run.job.name());
                 let questioner = Questioner::of(&origin.author, self.turns.task(turn), job);
@@ -238,5 +240,15 @@ impl EventLoop {
                 now_ms: self.clock.unix_ms(),
             });
         }
+    }
+}
+
+/// The author of a turn that asks, as the rules have them now.
+pub fn asker(access: &AccessControl, author: &Author) -> Asker {
+    Asker {
+        is_owner: access.is_owner(author),
+        may_answer: access.may_answer(author),
+        is_direct: author.direct,
+        has_rules: access.is_active(),
     }
 }

@@ -4,9 +4,12 @@ use super::restart::OVER;
 use super::{BUTTONS, PLAIN, Stubborn, owner, press, question, shown, start_asking};
 use crate::support::memory_relay::{Running, event};
 use crate::support::wait::eventually;
+use hermes_relay::access::{Mode, PersonRule, Role};
+use hermes_relay::adapter::prompt::Approvers;
 use hermes_relay::agent::{
     Agent, AgentFuture, AgentInfo, Failure, FailureClass, PromptAnswer, Question, Turn, TurnEnd,
 };
+use hermes_relay::config::Settings;
 use hermes_relay::relay::{Record, SeenOp};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -180,4 +183,69 @@ async fn stop_ends_a_turn_that_was_taken_up_and_its_question() {
     relay.seen("the end of the question", is_closed).await;
     relay.wait_for_turns(0).await;
     relay.stop().await;
+}
+
+/// Only these people may write, and owners decide what others' agents ask.
+fn decided_by_owners(settings: &mut Settings, people: &[(&str, Role)]) {
+    settings.shutdown.drain_secs = 0;
+    settings.prompts.approvers = Approvers::Owners;
+    settings.access.mode = Mode::List;
+    let rule = |(chat, role): &(&str, Role)| PersonRule {
+        platform: "discord".to_owned(),
+        user: owner(chat),
+        role: *role,
+        ..PersonRule::default()
+    };
+    settings.access.people = people.iter().map(rule).collect();
+}
+
+#[tokio::test]
+async fn a_question_is_closed_if_whoever_is_asked_may_not_decide_it_after_the_restart() {
+    // An owner's own, and one that an owner decides for somebody else.
+    for asker in ["a", "b"] {
+        let (dir, agent) = (tempfile::tempdir().unwrap(), Keeper::default());
+        let relay = start_asking(dir.path(), agent.clone(), BUTTONS, |settings| {
+            decided_by_owners(settings, &[("a", Role::Owner), ("b", Role::User)]);
+        })
+        .await;
+        relay.deliver("a", "1", "/status").await;
+        relay.replies("a", 1).await;
+        relay
+            .wait_for_status("all is said", |status| status.ops_durable == 0)
+            .await;
+        let before = relay.handle.status().await.unwrap().tally.ops_applied;
+        relay.deliver(asker, "2", "clean up").await;
+        let is_question = |op: &SeenOp| op.kind() == Some("prompt") && op.chat() == Some("a");
+        let seen = relay
+            .seen("a question", |seen| seen.ops.iter().any(is_question))
+            .await;
+        let question = seen.ops.iter().find(|op| is_question(op)).cloned().unwrap();
+        let ops = if asker == "a" { 1 } else { 2 };
+        relay
+            .wait_for_status("the question shown", |status| {
+                status.tally.ops_applied >= before + ops
+            })
+            .await;
+        relay.crash().await;
+        let relay = start_asking(dir.path(), agent.clone(), BUTTONS, |settings| {
+            decided_by_owners(settings, &[("a", Role::User), ("b", Role::User)]);
+        })
+        .await;
+        relay.seen("the end of the question", is_closed).await;
+        relay
+            .wait_for_status("nothing is open", |status| {
+                status.prompts_open == 0 && status.turns_running == 0
+            })
+            .await;
+        let late = press(&question, "o0", &owner("a"));
+        relay.connector.deliver_buffered("late", late).await.unwrap();
+        relay.seen("a press", |seen| seen.acked("late") == 1).await;
+        let seen = relay.stop().await;
+        assert_eq!(*agent.answers.lock().unwrap(), [], "{asker}");
+        let told = seen.texts(asker);
+        assert!(
+            told.iter().any(|text| text.contains("I was restarted")),
+            "{asker}: {told:?}"
+        );
+    }
 }

@@ -338,6 +338,11 @@ impl AccessControl {
         self.decide(author, EventKind::Message).allowed
     }
 
+    /// Whether somebody may answer what the agent asks them.
+    pub fn may_answer(&self, author: &Author) -> bool {
+        self.decide(author, EventKind::Press).allowed
+    }
+
     /// Whether somebody may stop a turn.
     pub fn may_stop(&self, author: &Author) -> bool {
         self.decide(author, EventKind::Stop).allowed

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{
-    Approvals, Asker, Asking, Decider, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, Questioner,
-    QueueEntry, QueueQuestion, Recipient, Waiting,
+    Approvals, Asker, Asking, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, Questioner,
+    QueueEntry, QueueQuestion, Recipient, Standing, Waiting,
 };
 use crate::access::{PersonId, approve_command};
 use crate::adapter::prompt::{
@@ -37,16 +37,33 @@ fn answerer(chat: &ChatId, facts: &ChatFacts) -> Option<String> {
 }
 
 impl Approvals {
-    /// Who decides a question of this author's turn.
-    pub fn decider(&self, asker: Asker) -> Decider {
-        match self.approvers {
-            Approvers::Owners if !asker.is_owner => Decider::Owner,
-            _ => Decider::Author,
+    /// What the author of a turn may decide of what it asks. With access rules, only an owner who alone may answer decides what allows
+    /// an action for ever.
+    pub fn standing(&self, asker: Asker) -> Standing {
+        let is_answered_by_others =
+            self.anyone_in_group && !asker.is_direct && self.approvers == Approvers::Author;
+        if !asker.may_answer {
+            Standing::Denied
+        } else if self.approvers == Approvers::Owners && !asker.is_owner {
+            Standing::OwnerDecides
+        } else if asker.has_rules && (!asker.is_owner || is_answered_by_others) {
+            Standing::Once
+        } else {
+            Standing::Always
         }
     }
 
-    /// Puts an agent's question to the author of its turn. With access rules, only an owner who alone may answer is offered
-    /// what allows an action for ever.
+    /// Denies what an agent asks; what that is about, for the audit log.
+    pub fn deny(question: Question, reply: oneshot::Sender<PromptAnswer>) -> String {
+        let title = printable(&question.text, MAX_TITLE_CHARS);
+        let mut options = question.options.into_iter();
+        let denial = options.find(|choice| choice.meaning == Meaning::Deny);
+        let answer = denial.map_or(PromptAnswer::Cancelled, |choice| PromptAnswer::Chosen(choice.id));
+        let _ = reply.send(answer);
+        title
+    }
+
+    /// Puts an agent's question to the author of its turn, without what they may not decide.
     #[expect(clippy::too_many_arguments, reason = "each is a thing of its own")]
     pub fn ask(
         &mut self,
@@ -58,9 +75,7 @@ impl Approvals {
         now: Duration,
         effects: &mut Effects,
     ) {
-        let is_answered_by_others =
-            self.anyone_in_group && !asker.is_direct && self.approvers == Approvers::Author;
-        if asker.has_rules && (!asker.is_owner || is_answered_by_others) {
+        if self.standing(asker) < Standing::Always {
             question
                 .options
                 .retain(|choice| choice.meaning != Meaning::AllowAlways);
@@ -81,18 +96,14 @@ impl Approvals {
         now: Duration,
         effects: &mut Effects,
     ) -> OwnerAsked {
-        let title = printable(&question.text, MAX_TITLE_CHARS);
         let Some(owner) = owner else {
-            let mut options = question.options.into_iter();
-            let denial = options.find(|choice| choice.meaning == Meaning::Deny);
-            let answer = denial.map_or(PromptAnswer::Cancelled, |choice| PromptAnswer::Chosen(choice.id));
-            let _ = reply.send(answer);
             return OwnerAsked {
                 notice: NO_OWNER,
-                title,
+                title: Self::deny(question, reply),
                 recorded: ("denied", "no_owner"),
             };
         };
+        let title = printable(&question.text, MAX_TITLE_CHARS);
         let name = match questioner {
             Questioner::Person(author) => printable(&author.name(), MAX_PERSON_CHARS),
             Questioner::Job(name) | Questioner::Handed(name) => printable(name, MAX_PERSON_CHARS),
@@ -167,6 +178,12 @@ impl Approvals {
             is_list: false,
             closing: None,
         };
+        let is_for_ever = |choice: &Choice| choice.meaning == Meaning::AllowAlways;
+        let needs = match owner {
+            Some(_) => Standing::OwnerDecides,
+            None if question.options.iter().any(is_for_ever) => Standing::Always,
+            None => Standing::Once,
+        };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let opened = match self.prompts.open(request, adapter, now) {
             Ok(opened) => opened,
@@ -185,6 +202,7 @@ impl Approvals {
             },
             title,
             owner,
+            needs: Some(needs),
             op: None,
             kept: asking.kept.clone(),
         };
@@ -243,6 +261,7 @@ impl Approvals {
             recipient: Recipient::Pairing(code),
             title,
             owner: Some((owner.chat.clone(), owner.facts.clone())),
+            needs: None,
             op: None,
             kept: None,
         };
@@ -291,6 +310,7 @@ impl Approvals {
             recipient: Recipient::Queue(queue.entries),
             title,
             owner: None,
+            needs: None,
             op: None,
             kept: None,
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Approvals, Recipient, Waiting};
+use super::{Approvals, Asker, Recipient, Standing, Waiting};
 use crate::adapter::prompt::{PromptId, PromptOp, QuestionId, RememberedQuestions, SavedQuestion};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Permission, ResumedTurn};
@@ -73,7 +73,11 @@ pub struct KeptQuestion {
     question: SavedQuestion,
     choices: Vec<String>,
     title: String,
-    owner: Option<(ChatId, ChatFacts)>,
+    /// The owner who was asked in place of the author.
+    pub owner: Option<(ChatId, ChatFacts)>,
+    /// The standing that its turn's author needs. Earlier versions did not keep it.
+    #[serde(default)]
+    needs: Option<Standing>,
 }
 
 /// A question to an owner about somebody's code.
@@ -102,6 +106,8 @@ pub struct KeptTurn {
 pub(super) struct RestoredTurn {
     question: QuestionId,
     agent: String,
+    /// The standing that its author needs.
+    needs: Standing,
     resumed: ResumedTurn,
 }
 
@@ -161,6 +167,7 @@ impl Approvals {
             choices: choices.clone(),
             title: waiting.title.clone(),
             owner: waiting.owner.clone(),
+            needs: waiting.needs,
             turn: turn.clone(),
         })
     }
@@ -187,6 +194,7 @@ impl Approvals {
             recipient: Recipient::Pairing(kept.code),
             title: kept.title,
             owner: Some(kept.owner),
+            needs: None,
             op: None,
             kept: None,
         };
@@ -201,9 +209,14 @@ impl Approvals {
         let id = QuestionId(self.last_question);
         let restored = (self.prompts).restore(kept.question, id, since_1970(now), now.mono)?;
         let (resumed, reply) = ResumedTurn::new(kept.turn.state.clone(), false);
+        let needs = kept.needs.unwrap_or(match kept.owner {
+            Some(_) => Standing::OwnerDecides,
+            None => Standing::Once,
+        });
         let turn = RestoredTurn {
             question: id,
             agent: kept.turn.agent.clone(),
+            needs,
             resumed,
         };
         self.restored.insert(InboxSeq(kept.turn.row), turn);
@@ -215,6 +228,7 @@ impl Approvals {
             },
             title: kept.title,
             owner: kept.owner,
+            needs: Some(needs),
             op: None,
             kept: Some(kept.turn),
         };
@@ -232,19 +246,20 @@ impl Approvals {
         self.restored.contains_key(&row)
     }
 
-    /// A turn begins: what an earlier process left of it, if anything. It cannot go on if the settings have changed meanwhile, so
-    /// that it has another agent, or one that asks nobody.
+    /// A turn begins: what an earlier process left of it, if anything. It cannot go on if the settings or the rules have changed
+    /// meanwhile, so that it has another agent, or one that asks nobody, or that its author may decide less.
     pub fn begin_restored(
         &mut self,
         row: InboxSeq,
         begun: TurnId,
-        agent: &SelectedAgent,
+        (agent, asker): (&SelectedAgent, Asker),
         is_unseen: bool,
     ) -> Result<Option<ResumedTurn>, CannotGoOn> {
         let Some(restored) = self.restored.remove(&row) else {
             return Ok(None);
         };
-        if *agent.name != *restored.agent || agent.permission != Permission::Ask {
+        let is_same_agent = *agent.name == *restored.agent && agent.permission == Permission::Ask;
+        if !is_same_agent || self.standing(asker) < restored.needs {
             return Err(CannotGoOn);
         }
         if let Some(waiting) = self.waiting.get_mut(&restored.question)

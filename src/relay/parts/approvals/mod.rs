@@ -20,11 +20,12 @@ mod asking;
 mod keeping;
 
 use keeping::RestoredTurn;
-pub use keeping::{ClosingEdit, KeptPairing, KeptTurn, LeftQuestion, LeftQuestions};
+pub use keeping::{ClosingEdit, KeptTurn, LeftQuestion, LeftQuestions};
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::access::Author;
@@ -113,6 +114,8 @@ pub struct QueueEntry {
 #[derive(Clone, Copy, Debug)]
 pub struct Asker {
     pub is_owner: bool,
+    /// Whether the author may answer questions at all: guests may not.
+    pub may_answer: bool,
     /// Whether the author wrote in a direct message.
     pub is_direct: bool,
     /// Whether anybody wrote access rules.
@@ -145,13 +148,19 @@ impl<'a> Questioner<'a> {
     }
 }
 
-/// Who decides a question.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decider {
-    /// The author of the turn, and whoever else may answer in the chat.
-    Author,
-    /// An owner, in place of the author.
-    Owner,
+/// What the author of a turn may decide of what it asks, the least first. A question that was put to somebody with one standing is
+/// withdrawn once they have less: nobody decides what they would not be asked now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Nothing, and nobody else is asked: it is denied.
+    Denied,
+    /// Nothing: an owner is asked in their place.
+    OwnerDecides,
+    /// Everything but what allows an action for ever, they and whoever else may answer in the chat.
+    Once,
+    /// Everything.
+    Always,
 }
 
 /// What became of a question to an owner.
@@ -210,6 +219,8 @@ struct Waiting {
     title: String,
     /// The owner who was asked in place of the author.
     owner: Option<(ChatId, ChatFacts)>,
+    /// The least standing of its turn's author with which it would be asked so; none if no turn asks.
+    needs: Option<Standing>,
     /// The op that shows the question, until it has a result.
     op: Option<OpId>,
     /// What the next process takes its turn up from, if its agent can.
@@ -234,8 +245,12 @@ enum Recipient {
 }
 
 impl Recipient {
-    fn is_turn(&self, wanted: TurnId) -> bool {
-        matches!(self, Self::Agent { turn, .. } if *turn == Some(wanted))
+    /// The turn whose agent it is, once it has begun.
+    fn turn(&self) -> Option<TurnId> {
+        match self {
+            Self::Agent { turn, .. } => *turn,
+            Self::Pairing(_) | Self::Queue(_) => None,
+        }
     }
 
     fn is_gone(&self) -> bool {
@@ -439,7 +454,7 @@ impl Approvals {
     /// A turn stops or is over: its questions are withdrawn.
     pub fn withdraw_turn(&mut self, turn: TurnId, effects: &mut Effects) {
         if !self.waiting.is_empty() {
-            self.withdraw_where(effects, |waiting| waiting.recipient.is_turn(turn));
+            self.withdraw_where(effects, |waiting| waiting.recipient.turn() == Some(turn));
         }
     }
 
@@ -488,6 +503,17 @@ impl Approvals {
         });
     }
 
+    /// Withdraws the questions of turns whose authors may decide less now than when they were asked; `asker` knows the authors of
+    /// turns that run.
+    pub fn withdraw_from_askers(&mut self, asker: impl Fn(TurnId) -> Option<Asker>, effects: &mut Effects) {
+        let is_gone = |waiting: &Waiting| {
+            let asker = waiting.recipient.turn().and_then(&asker);
+            asker.is_some_and(|asker| Some(self.standing(asker)) < waiting.needs)
+        };
+        let gone = self.questions(is_gone);
+        self.withdraw(gone, effects);
+    }
+
     /// Ends the questions whose time is over, and those that no agent waits for any more.
     pub fn expire(&mut self, now: Duration, effects: &mut Effects) {
         if self.deadline().is_none_or(|at| at > now) {
@@ -511,7 +537,12 @@ impl Approvals {
     }
 
     fn withdraw_where(&mut self, effects: &mut Effects, which: impl Fn(&Waiting) -> bool) {
-        for question in self.questions(which) {
+        let questions = self.questions(which);
+        self.withdraw(questions, effects);
+    }
+
+    fn withdraw(&mut self, questions: Vec<QuestionId>, effects: &mut Effects) {
+        for question in questions {
             if let Some(resolution) = self.prompts.withdraw(question) {
                 self.resolve(resolution, effects);
             }

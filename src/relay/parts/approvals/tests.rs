@@ -26,6 +26,7 @@ struct Asked {
 
 const OWNER: Asker = Asker {
     is_owner: true,
+    may_answer: true,
     is_direct: true,
     has_rules: true,
 };
@@ -251,6 +252,7 @@ fn only_an_owner_who_alone_may_answer_allows_for_ever() {
         is_owner,
         is_direct,
         has_rules,
+        ..OWNER
     };
     for (settings, asker, offers) in [
         (&PromptSettings::default(), asker(true, true, true), true),
@@ -285,10 +287,23 @@ fn the_setting_says_who_decides() {
         is_owner: false,
         ..OWNER
     };
-    let decider = |settings, asker| World::new(settings).approvals.decider(asker);
-    assert_eq!(decider(&owners, other), Decider::Owner);
-    assert_eq!(decider(&owners, OWNER), Decider::Author);
-    assert_eq!(decider(&PromptSettings::default(), other), Decider::Author);
+    let guest = Asker {
+        may_answer: false,
+        ..other
+    };
+    let standing = |settings, asker| World::new(settings).approvals.standing(asker);
+    for (asker, by_owners, by_authors) in [
+        (OWNER, Standing::Always, Standing::Always),
+        (other, Standing::OwnerDecides, Standing::Once),
+        (guest, Standing::Denied, Standing::Denied),
+    ] {
+        assert_eq!(standing(&owners, asker), by_owners, "{asker:?}");
+        assert_eq!(
+            standing(&PromptSettings::default(), asker),
+            by_authors,
+            "{asker:?}"
+        );
+    }
     let chat = |platform: &str| {
         let (chat, facts) = chat();
         let platform = platform.into();
@@ -359,6 +374,43 @@ fn a_question_without_an_owner_is_denied() {
         .withdraw_from_owners(|_, _| true, &mut world.effects);
     assert_eq!(answer.try_recv(), Ok(PromptAnswer::Cancelled));
     assert_eq!(world.approvals.count(), 0);
+}
+
+#[test]
+fn a_question_is_withdrawn_once_its_author_may_decide_less() {
+    let user = Asker {
+        is_owner: false,
+        ..OWNER
+    };
+    let guest = Asker {
+        may_answer: false,
+        ..user
+    };
+    let owners = PromptSettings {
+        approvers: Approvers::Owners,
+        ..PromptSettings::default()
+    };
+    let authors = PromptSettings::default();
+    for (settings, asked_as, now, is_kept) in [
+        (&authors, OWNER, OWNER, true),
+        (&authors, OWNER, user, false),
+        (&authors, user, OWNER, true),
+        (&authors, user, user, true),
+        (&authors, user, guest, false),
+        (&owners, OWNER, user, false),
+    ] {
+        let mut world = World::new(settings);
+        let (mut asked, other) = (world.ask(1, asked_as), world.ask(2, asked_as));
+        let author_of = |turn| (turn == TurnId(1)).then_some(now);
+        let (approvals, effects) = (&mut world.approvals, &mut world.effects);
+        approvals.withdraw_from_askers(author_of, effects);
+        let answer = asked.answer.try_recv();
+        assert_eq!(answer.is_err(), is_kept, "{asked_as:?} {now:?}");
+        if !is_kept {
+            assert_eq!(answer, Ok(PromptAnswer::Cancelled));
+        }
+        assert!(approvals.waiting.contains_key(&other.question), "of another turn");
+    }
 }
 
 #[test]
