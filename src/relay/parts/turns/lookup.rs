@@ -55,18 +55,18 @@ impl Turns {
         self.live.get(&turn).map(|live| Arc::clone(&live.origin))
     }
 
-    /// Where the turn of a session belongs, if it has one.
+    /// Where the turn of a session belongs, if it has one and that is known.
     pub fn origin_of(&self, session: &SessionKey) -> Option<Arc<TurnOrigin>> {
-        let mut live = self.live.values().map(|live| &live.origin);
-        live.find(|origin| origin.session == *session).cloned()
+        let mut live = self.live.values();
+        live.find(|live| live.origin.session == *session)?.known_origin()
     }
 
     /// Where all live turns belong, if they have one author: whoever cannot say which of them it is.
     pub fn only_origin(&self) -> Option<Arc<TurnOrigin>> {
-        let mut live = self.live.values().map(|live| &live.origin);
-        let first = live.next()?;
-        live.all(|origin| origin.author == first.author)
-            .then(|| Arc::clone(first))
+        let mut live = self.live.values().map(LiveTurn::known_origin);
+        let first = live.next()??;
+        live.all(|origin| origin.is_some_and(|origin| origin.author == first.author))
+            .then_some(first)
     }
 
     /// The span of the message of a turn that holds its place.

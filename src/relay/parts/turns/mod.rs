@@ -67,6 +67,13 @@ struct LiveTurn {
     state: TurnPhase,
 }
 
+impl LiveTurn {
+    /// Where it belongs and who its author is, once that is known: a row that is read back says it.
+    fn known_origin(&self) -> Option<Arc<TurnOrigin>> {
+        self.task.as_ref().map(|_| Arc::clone(&self.origin))
+    }
+}
+
 enum TurnPhase {
     /// Its task is being committed.
     Accepting,

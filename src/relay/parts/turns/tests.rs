@@ -81,6 +81,25 @@ fn reads(effects: &mut Effects) -> (Vec<i64>, usize) {
 }
 
 #[test]
+fn a_turn_whose_row_is_read_back_has_no_author_yet() {
+    let (mut turns, mut effects) = (turns(8), Effects::default());
+    turns.enqueue(&key("s1"), InboxSeq(1));
+    turns.start_waiting(NOW, &mut effects);
+    assert_eq!(reads(&mut effects), (vec![1], 1));
+    assert!(turns.origin_of(&key("s1")).is_none());
+    assert!(turns.only_origin().is_none());
+    hold(&mut turns, origin("s2", "ann", "C1"), message());
+    assert!(turns.only_origin().is_none(), "the other one may be anybody's");
+    let Loaded::Turn(turn) = turns.loaded(&row(1, "s1", RowState::Running), &mut effects) else {
+        panic!("it is read")
+    };
+    let of_ann = origin("s1", "ann", "C1");
+    turns.assign(turn, &row(1, "s1", RowState::Running), of_ann, message(), NOW);
+    assert_eq!(turns.origin_of(&key("s1")).unwrap().session, key("s1"));
+    assert!(turns.only_origin().is_some());
+}
+
+#[test]
 fn a_turn_is_found_by_its_session_its_run_and_its_author() {
     let mut turns = turns(8);
     assert!(turns.is_empty() && turns.only_origin().is_none());
