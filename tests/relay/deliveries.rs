@@ -97,6 +97,35 @@ async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
     relay.stop().await;
 }
 
+#[tokio::test]
+async fn a_playbook_goes_on_in_the_conversation_of_its_chat() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = ScriptedAgent::new(|turn| async move {
+        let conversation = turn.session.as_str().to_owned();
+        turn.events
+            .text(format!("{} in {conversation}", turn.input.text))
+            .await;
+        TurnEnd::Completed
+    });
+    let agent = agent.with_info(AgentInfo {
+        name: "scripted".into(),
+        remembers: true,
+        ..AgentInfo::default()
+    });
+    let relay = start_with(dir.path(), agent, |settings| settings.streaming.typing = false).await;
+    let key = session("c1");
+    for (id, text) in [("1", "hi"), ("2", "/new"), ("3", "hi")] {
+        relay.deliver("c1", id, text).await;
+        relay.replies("c1", id.parse().unwrap()).await;
+    }
+    let receipt = relay.handle.submit(template("d1", &key, "review")).await;
+    assert!(receipt.is_ok());
+    let texts = relay.replies("c1", 4).await;
+    assert_eq!(texts[2], format!("hi in {key}#2"));
+    assert_eq!(texts[3], format!("review in {key}#2"));
+    relay.stop().await;
+}
+
 /// A turn counts as running before its agent has it, so the agent's activity is waited for.
 async fn wait_for_activity(relay: &Running, wanted: AgentActivity) {
     eventually("the agent's activity", async || {

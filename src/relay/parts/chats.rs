@@ -204,6 +204,19 @@ impl Chats {
         })
     }
 
+    /// The chat of a session that belongs to one person, with that person, if they are known.
+    pub fn person_of_session(&self, session: &SessionKey) -> Option<KnownChat> {
+        let KnownChat { chat, facts } = self.terms_of_session(session)?;
+        let outside = ChatFacts {
+            thread_id: None,
+            ..facts.clone()
+        };
+        let mut places = [facts, outside].into_iter();
+        let facts = places.find(|facts| self.session(&chat, facts) == *session)?;
+        let is_personal = self.is_personal(&self.source(&chat, &facts));
+        is_personal.then_some(KnownChat { chat, facts })
+    }
+
     /// The chat that gets a job's answer; it need not have spoken before.
     pub fn of_target(&self, target: &Target) -> KnownChat {
         let chat = ChatId {

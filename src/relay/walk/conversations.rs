@@ -7,6 +7,7 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
+use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::conversations::{Use, book_key};
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::session::TurnId;
@@ -26,6 +27,15 @@ impl EventLoop {
         }
     }
 
+    /// Whose conversations those of a turn are. What a program hands over belongs where the messages of its session do.
+    fn turn_owner(&self, origin: &TurnOrigin) -> OwnerKey {
+        let handed_to = Some(&origin.session).filter(|_| origin.author.is_operator());
+        match handed_to.and_then(|session| self.chats.person_of_session(session)) {
+            Some(KnownChat { chat, facts }) => self.conversation_owner(&origin.session, &chat, &facts),
+            None => self.conversation_owner(&origin.session, &origin.chat, &origin.facts),
+        }
+    }
+
     /// Whether a turn has to wait until the conversations of its owner are read; then they are asked for.
     pub fn awaits_conversations(&mut self, turn: TurnId, selection: &Selection) -> bool {
         let Some(origin) = self.turns.origin(turn) else {
@@ -35,7 +45,7 @@ impl EventLoop {
         if is_job || !selection.agent.agent.info().remembers {
             return false;
         }
-        let owner = self.conversation_owner(&origin.session, &origin.chat, &origin.facts);
+        let owner = self.turn_owner(&origin);
         if self.conversations.knows(&owner) {
             return false;
         }
@@ -64,7 +74,7 @@ impl EventLoop {
         if !agent.agent.info().remembers {
             return (origin.session.clone(), false);
         }
-        let owner = self.conversation_owner(&origin.session, &origin.chat, &origin.facts);
+        let owner = self.turn_owner(origin);
         let workdir = agent.workdir.as_deref().and_then(std::path::Path::to_str);
         let kind = origin.facts.chat_type.as_deref().unwrap_or("chat");
         let used = Use {
@@ -84,7 +94,7 @@ impl EventLoop {
 
     /// The agent gave a conversation a title.
     pub fn entitle_conversation(&mut self, origin: &TurnOrigin, title: &str) {
-        let owner = self.conversation_owner(&origin.session, &origin.chat, &origin.facts);
+        let owner = self.turn_owner(origin);
         if self.conversations.knows(&owner) {
             let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
             self.conversations
