@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use smol_str::SmolStr;
+
 use super::author::Author;
 use super::gate::{EventKind, Reason};
 use super::identity::PersonId;
@@ -36,7 +38,10 @@ const MAX_CHATS: usize = 10_000;
 /// Chats of a person in which their reactions are remembered, and in which they read that they are paused.
 const MAX_CHATS_OF_PERSON: usize = 32;
 
-/// What bots did in a chat since a person wrote there.
+/// A chat by its platform and its id.
+type BotChat = (String, String);
+
+/// What bots did in a chat and its threads since a person wrote there.
 #[derive(Debug, Default)]
 struct BotTurns {
     count: u64,
@@ -152,7 +157,7 @@ pub struct Limits {
     /// Further ids of people, and the one that their use is counted under.
     other_ids: BoundedCache<PersonId, PersonId>,
     max_bot_turns: u64,
-    bot_turns: BoundedCache<(String, String), BotTurns>,
+    bot_turns: BoundedCache<BotChat, BotTurns>,
 }
 
 impl Limits {
@@ -271,24 +276,66 @@ impl Limits {
 
     /// Somebody wrote in a chat: a person, or a bot that may do so only so often without one.
     pub fn check_bot(&mut self, author: &Author) -> Option<Exceeded> {
-        let chat = (author.platform.to_string(), author.chat().to_owned());
+        if !author.is_bot && self.bot_turns.is_empty() {
+            return None;
+        }
+        let chats = bot_chats(author);
         if !author.is_bot {
-            self.bot_turns.remove(&chat);
+            for chat in &chats {
+                self.bot_turns.remove(chat);
+            }
             return None;
         }
-        if self.bot_turns.peek(&chat).is_none() {
-            self.bot_turns.insert(chat.clone(), BotTurns::default());
+        for chat in &chats {
+            if self.bot_turns.peek(chat).is_none() {
+                self.bot_turns.insert(chat.clone(), BotTurns::default());
+            }
         }
-        let turns = self.bot_turns.get_mut(&chat)?;
-        if turns.count < self.max_bot_turns {
-            turns.count += 1;
-            return None;
+        if let Some(full) = chats.iter().find(|chat| self.is_full_of_bots(chat, 0)) {
+            let turns = self.bot_turns.get_mut(full)?;
+            let first = !std::mem::replace(&mut turns.notified, true);
+            return Some(Exceeded {
+                reason: Reason::Loop,
+                notice: first.then_some(PhraseKey::OnlyBots.english()),
+            });
         }
-        let first = !std::mem::replace(&mut turns.notified, true);
-        Some(Exceeded {
-            reason: Reason::Loop,
-            notice: first.then_some(PhraseKey::OnlyBots.english()),
-        })
+        for chat in &chats {
+            self.bot_turns.get_mut(chat)?.count += 1;
+        }
+        None
+    }
+
+    /// Whether bots may do nothing more in a chat until a person writes there, if they did so much else before.
+    fn is_full_of_bots(&self, chat: &BotChat, others: u64) -> bool {
+        let count = self.bot_turns.peek(chat).map_or(0, |turns| turns.count);
+        count.saturating_add(others) >= self.max_bot_turns
+    }
+
+    /// Whether [`Self::check`] or [`Self::check_bot`] would refuse one more message, if so many others came before it. Nothing is
+    /// counted.
+    pub fn would_exceed(
+        &mut self,
+        author: &Author,
+        role: Role,
+        others: u64,
+        time: impl Into<MessageTime>,
+    ) -> bool {
+        let time: MessageTime = time.into();
+        let mut chats = bot_chats(author).into_iter();
+        if author.is_bot && chats.any(|chat| self.is_full_of_bots(&chat, others)) {
+            return true;
+        }
+        let Some(person) = self.person(author) else {
+            return false;
+        };
+        let per_minute = self.settings.per_user_per_minute.as_ref();
+        let per_minute = per_minute.and_then(|limit| limit.of(role));
+        let state = self.state(&person);
+        let minute = state.minute_of(time).count.saturating_add(others);
+        let is_paused = state.is_paused(time.now_ms);
+        is_paused
+            || per_minute.is_some_and(|most| minute >= most)
+            || self.is_day_used_up(&person, role, time.now_ms)
     }
 
     /// A turn of theirs begins.
@@ -331,6 +378,15 @@ impl Limits {
         }
         self.people.get_mut(person).expect("it was inserted")
     }
+}
+
+/// Where a bot's turn counts: in its chat, and in the one that it is a thread of. Each message may start a thread.
+fn bot_chats(author: &Author) -> Vec<BotChat> {
+    let parents = author.chats.iter().skip(1).map(SmolStr::as_str);
+    std::iter::once(author.chat())
+        .chain(parents)
+        .map(|chat| (author.platform.to_string(), chat.to_owned()))
+        .collect()
 }
 
 impl PersonState {
@@ -400,13 +456,16 @@ impl PersonState {
         }
     }
 
+    fn is_paused(&self, now_ms: i64) -> bool {
+        // A clock that went back must not make it longer.
+        self.paused_until
+            .is_some_and(|until| (until - PAUSE_MS..until).contains(&now_ms))
+    }
+
     fn guard(&mut self, role: Role, chat: &str, now_ms: i64) -> Option<Exceeded> {
-        if let Some(until) = self.paused_until {
-            // A clock that went back must not make it longer.
-            if !(until - PAUSE_MS..until).contains(&now_ms) {
-                self.end_pause();
-                self.reactions.clear();
-            }
+        if self.paused_until.is_some() && !self.is_paused(now_ms) {
+            self.end_pause();
+            self.reactions.clear();
         }
         if self.paused_until.is_none() && self.reacts_like_a_program(chat, now_ms) {
             self.paused_until = Some(now_ms.saturating_add(PAUSE_MS));

@@ -980,6 +980,50 @@ fn bots_pause_until_a_person_writes() {
     );
 }
 
+#[test]
+fn bots_that_start_a_thread_each_time_count_in_its_group() {
+    let mut limits = limits(json!({}));
+    let in_thread = |thread: &str, is_bot| Author {
+        is_bot,
+        chats: [thread, "C1"].into_iter().map(Into::into).collect(),
+        ..author("someone", thread)
+    };
+    let mut would_exceed = |author: &Author, others| limits.would_exceed(author, Role::User, others, NOW);
+    assert!(!would_exceed(&in_thread("t1", true), 1) && would_exceed(&in_thread("t1", true), 2));
+    for thread in ["t1", "t2"] {
+        assert_eq!(limits.check_bot(&in_thread(thread, true)), None, "{thread}");
+    }
+    assert!(
+        limits.check_bot(&in_thread("t3", true)).is_some(),
+        "the group is full"
+    );
+    let mut would_exceed = |author: &Author| limits.would_exceed(author, Role::User, 0, NOW);
+    assert!(would_exceed(&in_thread("t3", true)));
+    assert!(!would_exceed(&in_thread("t3", false)), "a person");
+    assert_eq!(limits.check_bot(&in_thread("t9", false)), None);
+    assert_eq!(limits.check_bot(&in_thread("t3", true)), None, "a person wrote");
+}
+
+#[test]
+fn whether_a_limit_would_refuse_is_known_without_counting() {
+    let mut limits = limits(json!({"per_user_per_minute": 2}));
+    let (ann, message) = (author("ann", "C1"), (EventKind::Message, "C1"));
+    for _ in 0..3 {
+        assert!(!limits.would_exceed(&ann, Role::User, 1, NOW));
+    }
+    assert!(limits.would_exceed(&ann, Role::User, 2, NOW), "those that wait");
+    let person = limits.person(&ann).unwrap();
+    for _ in 0..2 {
+        assert!(!limits.would_exceed(&ann, Role::User, 0, NOW));
+        assert_eq!(limits.check(&person, Role::User, message, NOW), None);
+    }
+    assert!(limits.would_exceed(&ann, Role::User, 0, NOW));
+    assert!(
+        !limits.would_exceed(&ann, Role::User, 0, NOW + 60_000),
+        "a new minute"
+    );
+}
+
 /// One step of a walk: what happens to one of four people.
 #[derive(Debug, Clone, Copy)]
 enum Step {

@@ -76,6 +76,19 @@ impl GroupThreads {
         self.waiting.entry(key).or_default().push(message);
     }
 
+    /// How many messages wait that count under the same limits: those of the same author or, for a bot's, those of bots in its group.
+    pub fn alike(&self, event: &MessageEvent) -> u64 {
+        let (own, by) = (&event.source, event.source.user_id.as_ref());
+        let is_alike = |held: &&HeldMessage| {
+            let source = &held.event.source;
+            let is_theirs = by.is_some() && source.user_id.as_ref() == by;
+            let are_bots = own.is_bot && source.is_bot && source.chat_id == own.chat_id;
+            source.platform == own.platform && (is_theirs || are_bots)
+        };
+        let first = self.waiting.values().filter_map(|waiting| waiting.first());
+        first.filter(is_alike).count() as u64
+    }
+
     /// The message that a thread is opened for.
     pub fn first(&self, key: &str) -> Option<&MessageEvent> {
         self.waiting.get(key)?.first().map(|held| &*held.event)

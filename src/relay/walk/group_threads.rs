@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::access::EventKind;
+use crate::access::{EventKind, MessageTime};
 use crate::adapter::stream::Priority;
 use crate::adapter::{ChatFacts, ChatId, move_to_thread};
 use crate::link::Moment;
@@ -49,8 +49,8 @@ impl EventLoop {
     }
 
     /// Whether a message is for an agent, on a platform where it starts a thread. Commands and answers to questions stay where they
-    /// are written, and nobody without access opens anything.
-    fn starts_thread(&self, held: &HeldMessage, now: Moment) -> bool {
+    /// are written, and nobody without access, or over a limit, opens anything.
+    fn starts_thread(&mut self, held: &HeldMessage, now: Moment) -> bool {
         let event = &held.event;
         let is_new = !event.is_edit && !event.is_deleted && !event.is_empty();
         if !is_new || !self.adapters.get(event.source.platform.as_str()).opens_threads() {
@@ -58,9 +58,16 @@ impl EventLoop {
         }
         let author = self.access.author(Starter::Message(&event.source));
         let response = self.response(&held.session, (event, &author), now);
-        response.is_none()
+        let may_start = response.is_none()
             && self.commands.of(event).is_none()
-            && self.access.decide(&author, EventKind::Message).allowed
+            && self.access.decide(&author, EventKind::Message).allowed;
+        let time = MessageTime {
+            now_ms: now.unix_ms,
+            written_ms: event.written_ms(),
+        };
+        // Those that wait for their threads are not counted yet.
+        let others = self.group_threads.alike(event);
+        may_start && !self.access.would_exceed(&author, others, time)
     }
 
     /// Opens a thread for the message that waits for it.

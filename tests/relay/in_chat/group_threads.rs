@@ -3,6 +3,7 @@
 use super::{platform, terse};
 use crate::support::memory_relay::{Running, event, start_answering, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::access::{ByRole, Mode};
 use hermes_relay::agent::{AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::relay::{Record, ReplyMode};
@@ -133,6 +134,40 @@ async fn everything_else_stays_where_it_is_written() {
     deliver(&relay, "b3", inside).await;
     relay.replies("c", 2).await;
     assert!(opened(&relay.stop().await).is_empty());
+}
+
+#[tokio::test]
+async fn bots_and_people_over_their_limits_start_no_threads() {
+    for is_bot in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = ScriptedAgent::new(answer);
+        let relay = start_on(dir.path(), agent, &threaded("discord"), |settings| {
+            terse(settings);
+            settings.chat.group_threads = true;
+            settings.access.mode = Mode::Open;
+            settings.access.is_set = true;
+            if is_bot {
+                settings.access.max_turns_without_human = 1;
+            } else {
+                settings.access.limits.per_user_per_minute = Some(ByRole::All(1));
+            }
+        })
+        .await;
+        let said = |id: &str| {
+            let mut event = in_group("discord", id, "hi");
+            event["source"]["is_bot"] = json!(is_bot);
+            event
+        };
+        deliver(&relay, "b1", said("1")).await;
+        relay.replies("thread-1", 1).await;
+        deliver(&relay, "b2", said("2")).await;
+        let why = relay.replies("c", 1).await;
+        let status = relay
+            .wait_for_status("quiet", |status| status.sessions_active == 0)
+            .await;
+        assert_eq!(status.tally.turns_started, 1, "{why:?}");
+        assert_eq!(opened(&relay.stop().await).len(), 1, "{why:?}");
+    }
 }
 
 #[tokio::test]

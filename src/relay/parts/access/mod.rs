@@ -200,6 +200,12 @@ impl AccessControl {
         (verdict, notice)
     }
 
+    /// Whether the limits would refuse one more message of this author, if so many others were counted before it. None is.
+    pub fn would_exceed(&mut self, author: &Author, others: u64, time: MessageTime) -> bool {
+        let role = self.gate.role(author).filter(|_| self.gate.has_section());
+        role.is_some_and(|role| self.limits.would_exceed(author, role, others, time))
+    }
+
     fn exceeded(
         &mut self,
         author: &Author,
