@@ -282,7 +282,7 @@ fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>, hash: KeyHash) -> O
     // Presses may have the id of the message with the buttons; they differ by who pressed which.
     if let (Some(message), Some(press)) = (message, ButtonPress::from_event(event)) {
         let (chat, by) = (chat.unwrap_or_default(), press.by.id.unwrap_or_default());
-        let parts = [
+        let mut parts = vec![
             "press",
             platform,
             chat,
@@ -291,6 +291,9 @@ fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>, hash: KeyHash) -> O
             &press.prompt_id,
             &press.option_id,
         ];
+        // The same button may be pressed again.
+        let is_of_buttons = press.message_id.as_deref() == Some(message);
+        parts.extend(buffer_id.filter(|_| is_of_buttons));
         return Some(hash.key(&parts));
     }
     if let (Some(chat), Some(message)) = (chat, message) {
@@ -331,6 +334,36 @@ mod tests {
             assert_eq!(inbound.dedupe_key(&event, Some("b")), Some(key));
             assert_eq!(inbound.own_key(&["approved", "x"]), hash.key(&["approved", "x"]));
         }
+    }
+
+    #[test]
+    fn a_press_with_the_id_of_its_buttons_is_told_from_the_next_one_by_its_delivery() {
+        let key = |id: &str, option: &str, buffer_id: Option<&str>| {
+            let wire = serde_json::json!({
+                "text": "/o0", "message_id": id, "source": {"platform": "discord", "chat_id": "c", "user_id": "u"},
+                "prompt_response": {"prompt_id": "p", "option_id": option, "prompt_message_id": "m"},
+            });
+            let event = MessageEvent::from_value(&wire).unwrap();
+            dedupe_key(&event, buffer_id, KeyHash::Blake2s)
+        };
+        assert_eq!(
+            key("m", "o0", Some("1")),
+            key("m", "o0", Some("1")),
+            "delivered again"
+        );
+        assert_ne!(
+            key("m", "o0", Some("1")),
+            key("m", "o0", Some("3")),
+            "pressed again"
+        );
+        assert_ne!(key("m", "o0", Some("1")), key("m", "o1", Some("1")));
+        assert_eq!(key("m", "o0", None), key("m", "o0", None));
+        assert_eq!(
+            key("i1", "o0", Some("1")),
+            key("i1", "o0", Some("3")),
+            "an id of its own"
+        );
+        assert_ne!(key("i1", "o0", None), key("i2", "o0", None));
     }
 
     fn interrupt(after: u64) -> InterruptRequest {
