@@ -624,7 +624,13 @@ impl EventLoop {
         };
         let adapter = self.adapters.get(event.source.platform.as_str());
         let input = super::turn::turn_input(event.clone(), selection.text, &adapter);
-        self.turns.steer(session, met, &selection.agent, &input)
+        let is_taken = self.turns.steer(session, met, &selection.agent, &input);
+        if is_taken {
+            let author = self.access.author(Starter::Message(&event.source));
+            let (agent, now_ms) = (&selection.agent.name, self.clock.unix_ms());
+            self.access.steered(&author, (met, agent), now_ms);
+        }
+        is_taken
     }
 
     /// Stops the turn that a message met, if `sessions.busy_mode` says so and its author may do that. Any other message waits, as one

@@ -2,8 +2,11 @@
 
 use crate::support::memory_relay::start_with;
 use crate::support::scripted_agent::ScriptedAgent;
+use hermes_relay::access::Mode;
 use hermes_relay::agent::TurnEnd;
 use hermes_relay::config::BusyMode;
+use hermes_relay::store::AuditFile;
+use serde_json::Value;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
@@ -33,6 +36,36 @@ fn listener(told: &Arc<Told>) -> ScriptedAgent {
         }
         true
     })
+}
+
+#[tokio::test]
+async fn the_audit_log_says_who_wrote_what_joined_a_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = Arc::default();
+    let relay = start_with(dir.path(), listener(&told), |s| {
+        s.sessions.busy_mode = BusyMode::Steer;
+        s.access.mode = Mode::Open;
+        s.access.is_set = true;
+    })
+    .await;
+    relay.deliver("a", "1", "listen").await;
+    relay.wait_for_turns(1).await;
+    relay.deliver("a", "2", "end").await;
+    relay.replies("a", 1).await;
+    relay.stop().await;
+    let mut written = Vec::new();
+    let read = AuditFile::read(dir.path(), |line| {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        if entry["agent"] == "tested" {
+            let text = |key: &str| entry[key].as_str().unwrap().to_owned();
+            written.push((text("event"), text("person"), entry["turn"].clone()));
+        }
+    });
+    read.unwrap();
+    let (event, person, turn) = &written[0];
+    assert_eq!((event.as_str(), person.as_str()), ("turn", "discord:user-of-a"));
+    let message = ("message".to_owned(), person.clone(), turn.clone());
+    assert_eq!(written[1..], [message]);
 }
 
 #[tokio::test]

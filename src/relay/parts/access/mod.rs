@@ -252,6 +252,19 @@ impl AccessControl {
         Err(verdict.reason)
     }
 
+    /// A message was handed to this turn, which runs: it begins none of its own.
+    pub fn steered(&mut self, author: &Author, (turn, agent): (TurnId, &str), now_ms: i64) {
+        let verdict = self.gate.decide(author, EventKind::Message, Some(agent));
+        let ran = Some((agent, Some(turn.0)));
+        self.write_decision(
+            author,
+            (event_name(EventKind::Message), None),
+            verdict,
+            ran,
+            now_ms,
+        );
+    }
+
     /// What the author of a message gets to read whose turn may not begin with this agent.
     pub fn refusal_notice(&mut self, author: &Author, reason: Reason, agent: &str) -> Option<String> {
         match reason {
