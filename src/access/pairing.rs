@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::gate::{PAIRING, StoredRow};
-use super::identity::PersonId;
+use super::identity::{PersonId, canonical_platform};
 
 /// How long a code can be approved, and how long its person gets no other.
 pub const CODE_LIFETIME_MS: i64 = 3_600_000;
@@ -51,6 +51,9 @@ pub struct KeptMessage {
     /// Whether it is a forwarded request.
     #[serde(default)]
     pub is_forward: bool,
+    /// Its id in its chat. Earlier versions did not store it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
 }
 
 impl KeptMessage {
@@ -127,6 +130,26 @@ impl Pairings {
         rows.push(row(person, Some(&pairing)));
         self.0.insert(person.clone(), pairing);
         PairingStep::Code(code, rows)
+    }
+
+    /// A message in a direct message, by its platform and its chat, was edited or deleted. If it is kept, this is kept in its place;
+    /// returns the row to store.
+    pub fn change_kept(
+        &mut self,
+        (platform, chat): (&str, &str),
+        message_id: &str,
+        message: Option<KeptMessage>,
+    ) -> Option<StoredRow> {
+        let platform = canonical_platform(platform);
+        let is_it = |person: &PersonId, pending: &PendingPairing| {
+            let kept = pending.message.as_ref();
+            let kept_id = kept.and_then(|kept| kept.message_id.as_deref());
+            person.platform() == platform && pending.chat == chat && kept_id == Some(message_id)
+        };
+        let mut pending = self.0.iter_mut();
+        let (person, pending) = pending.find(|(person, pending)| is_it(person, pending))?;
+        pending.message = message;
+        Some(row(person, Some(pending)))
     }
 
     /// The codes that can be approved.

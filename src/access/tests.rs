@@ -490,6 +490,41 @@ fn a_denial_says_when_nobody_known_is_meant() {
 }
 
 #[test]
+fn a_kept_message_is_what_it_says_last_and_one_of_an_earlier_version_stays() {
+    let kept = |line: &str, id: Option<&str>| KeptMessage {
+        line: line.to_owned(),
+        is_forward: false,
+        message_id: id.map(str::to_owned),
+    };
+    for (id, known) in [(Some("m1"), true), (None, false)] {
+        let mut gate = gate(json!({"mode": "pair"}));
+        let request = PairingRequest {
+            chat: "D1".to_owned(),
+            message: Some(kept("first", id)),
+            ..PairingRequest::default()
+        };
+        gate.pairings().request(&person("ann"), request, 3, NOW);
+        let pairings = gate.pairings();
+        let new = kept("second", Some("m1"));
+        for (chat, other) in [
+            (("slack", "D2"), "m1"),
+            (("discord", "D1"), "m1"),
+            (("slack", "D1"), "m2"),
+        ] {
+            assert_eq!(pairings.change_kept(chat, other, Some(new.clone())), None);
+        }
+        let here = ("slack", "D1");
+        let row = pairings.change_kept(here, "m1", Some(new.clone()));
+        let is_stored = |row: &StoredRow| row.value.as_ref().is_some_and(|value| value.contains("second"));
+        assert_eq!(row.as_ref().is_some_and(is_stored), known);
+        assert_eq!(pairings.change_kept(here, "m1", None).is_some(), known);
+        assert_eq!(pairings.change_kept(here, "m1", Some(new)), None, "it is gone");
+        let (_, pending) = pairings.pending(NOW).next().unwrap();
+        assert_eq!(pending.message.is_none(), known);
+    }
+}
+
+#[test]
 fn nobody_is_told_to_be_let_in_whom_a_denial_keeps_out() {
     let mut gate = gate(json!({"mode": "pair", "deny": [{"platform": "slack", "user": "never"}]}));
     let step = (gate.pairings()).request(&person("never"), PairingRequest::default(), 3, NOW);

@@ -336,6 +336,41 @@ async fn a_stranger_is_paired_by_a_code_in_a_direct_message_only() {
 }
 
 #[tokio::test]
+async fn a_stranger_who_deletes_or_edits_what_is_kept_is_answered_as_it_is_now() {
+    for (change_of, answers) in [
+        ("message_is_deleted", &["You have access now."][..]),
+        ("message_is_edit", &["You have access now.", "echo: better"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let pair = |settings: &mut Settings| {
+            settings.access.mode = Mode::Pair;
+            settings.streaming.typing = false;
+        };
+        let relay = start_with(dir.path(), EchoAgent, pair).await;
+        relay.deliver("a", "1", "hello").await;
+        relay.replies("a", 1).await;
+        let mut changed = event("a", "1", "better");
+        changed[change_of] = json!(true);
+        relay.connector.deliver_buffered("b2", changed).await.unwrap();
+        relay.seen("a change", |seen| seen.acked("b2") == 1).await;
+        relay.stop().await;
+        // It is stored.
+        let relay = start_with(dir.path(), EchoAgent, pair).await;
+        let pending = change(&relay, AccessRequest::Pending).await;
+        let code = pending["pending"][0]["code"].as_str().unwrap().to_owned();
+        change(&relay, AccessRequest::Approve { code, role: None }).await;
+        relay.deliver("a", "2", "/whoami").await;
+        let texts = relay.replies("a", answers.len() + 1).await;
+        let mut texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        texts.retain(|text| !text.starts_with("You are "));
+        assert_eq!(texts.len(), answers.len(), "{texts:?}");
+        assert!(texts[0].starts_with("You have access now."), "{texts:?}");
+        assert_eq!(texts[1..], answers[1..], "{change_of}");
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_welcome_at_the_start_and_the_end_of_its_code_are_one_commit() {
     let dir = tempfile::tempdir().unwrap();
     let pair = |settings: &mut Settings| settings.access.mode = Mode::Pair;

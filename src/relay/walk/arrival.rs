@@ -286,6 +286,7 @@ impl EventLoop {
                 message: kept.map(|line| KeptMessage {
                     line,
                     is_forward: inbox_kind == InboxKind::Forward,
+                    message_id: origin.facts.message_id.as_deref().map(str::to_owned),
                 }),
             };
             (Place::None, intent)
@@ -389,6 +390,7 @@ impl EventLoop {
             _ => (self.messages).await_answer(row, arrival.message.kind, &origin.chat, &origin.facts),
         }
         if let Intent::Delete(event) = arrival.intent {
+            self.change_kept(origin, None);
             return self.change_message(session, MessageChange::Deletion(event));
         }
         let now_ms = self.clock.unix_ms();
@@ -491,7 +493,9 @@ impl EventLoop {
         match (arrival.intent, place) {
             // It ended when it was committed.
             (Intent::Refused { name, message }, _) => {
-                let notice = if verdict.reason == Reason::Stranger {
+                let notice = if self.change_kept(&arrival.origin, message.as_ref()) {
+                    None
+                } else if verdict.reason == Reason::Stranger {
                     let request = PairingRequest {
                         chat: chat.chat.to_string(),
                         facts: serde_json::to_value(&**facts).unwrap_or_default(),
@@ -541,6 +545,15 @@ impl EventLoop {
         if let Some(message) = &facts.message_id {
             self.link.answer_privately(&chat.platform, message);
         }
+    }
+
+    /// A stranger's message may be one that is kept for them, edited or deleted; returns whether it is.
+    fn change_kept(&mut self, origin: &TurnOrigin, message: Option<&KeptMessage>) -> bool {
+        let Some(id) = &origin.facts.message_id else {
+            return false;
+        };
+        self.access
+            .change_kept(&origin.chat, id, message.cloned(), &mut self.effects)
     }
 
     /// What a stranger gets to read. An owner is asked about one who got a code.

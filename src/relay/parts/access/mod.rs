@@ -17,8 +17,8 @@ use serde_json::json;
 use smol_str::SmolStr;
 
 use crate::access::{
-    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, JobMaker, Limits,
-    MessageTime, PendingPairing, PersonId, Reason, Role, StoredRow, Verdict,
+    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, JobMaker, KeptMessage,
+    Limits, MessageTime, PendingPairing, PersonId, Reason, Role, StoredRow, Verdict,
 };
 use crate::adapter::ChatId;
 use crate::config::{AliasFiles, Settings};
@@ -446,6 +446,22 @@ impl AccessControl {
         approved
             .map(|(person, pending)| (person.clone(), pending.clone()))
             .collect()
+    }
+
+    /// A message was edited or deleted: if it is kept until its author's code is approved, it is what it says now, or nothing.
+    /// Returns whether it is kept.
+    pub fn change_kept(
+        &mut self,
+        chat: &ChatId,
+        message_id: &str,
+        message: Option<KeptMessage>,
+        effects: &mut Effects,
+    ) -> bool {
+        let pairings = self.gate.pairings();
+        let row = pairings.change_kept((&chat.platform, &chat.chat), message_id, message);
+        let is_kept = row.is_some();
+        write_rows(row.into_iter().collect(), effects);
+        is_kept
     }
 
     /// Somebody was welcomed, and what they wrote is taken: nothing of their code is kept.
