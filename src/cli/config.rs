@@ -84,9 +84,13 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
 fn check(file: Option<&Path>, env: Environment<'_>) -> ExitCode {
     let flags = Flags::of_relay(file.map(Path::to_owned), None);
     let sources = Sources { flags, env };
-    let Some(found) = config::settings_file(&sources) else {
-        let hint = "name one, or write one with `hermes-relay init`";
-        return fail(exit::CONFIGURATION, "there is no settings file", Some(hint));
+    let found = match config::settings_file(&sources) {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            let hint = "name one, or write one with `hermes-relay init`";
+            return fail(exit::CONFIGURATION, "there is no settings file", Some(hint));
+        }
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let user_home = env("HOME").map(PathBuf::from);
     match config::check_file(&found, user_home.as_deref()) {
@@ -119,9 +123,12 @@ fn check_with_variables(sources: &Sources<'_>) -> Result<(), String> {
             check_bot_tokens(&loaded.settings).map_err(|error| error.to_string())?;
             loaded.check_names().map_err(|error| error.to_string())
         }
-        Err(error @ (ConfigError::NoAccessMode { .. } | ConfigError::Exclusive { .. })) => {
-            Err(error.to_string())
-        }
+        Err(
+            error @ (ConfigError::NoAccessMode { .. }
+            | ConfigError::UnreadableRules { .. }
+            | ConfigError::UnreadRule { .. }
+            | ConfigError::Exclusive { .. }),
+        ) => Err(error.to_string()),
         Err(_) => Ok(()),
     }
 }

@@ -5,14 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::secret;
+use super::file::open;
+use super::{env as variables, secret};
 
 /// Maximum size of the file.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -28,15 +28,14 @@ type Values = BTreeMap<String, Option<Zeroizing<String>>>;
 pub struct Dotenv {
     values: Values,
     skipped: Vec<usize>,
+    unread_rule: Option<usize>,
 }
 
 impl Dotenv {
     /// Reads the file at `path`; `None` if it does not exist.
     pub fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> io::Result<Option<Self>> {
-        let file = match File::open(path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
+        let Some(file) = open(path)? else {
+            return Ok(None);
         };
         let bytes = secret::read_all(file, MAX_FILE_BYTES)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
@@ -58,25 +57,34 @@ impl Dotenv {
         let mut read = Self::default();
         let mut room = MAX_EXPANDED_BYTES;
         for binding in bindings(&text) {
-            match binding.kind {
+            let (has_value, is_skipped) = match binding.kind {
                 BindingKind::Assignment { key, value: None } => {
                     read.values.insert(key.to_owned(), None);
+                    (false, false)
                 }
                 BindingKind::Assignment {
                     key,
                     value: Some(mut raw),
                 } => {
-                    if let Some(value) = expand(&raw, &read.values, env, room) {
-                        room -= value.len();
-                        read.values.insert(key.to_owned(), Some(value));
-                    } else {
-                        read.skipped.push(line_at(&text, binding.span.start));
-                    }
+                    let value = expand(&raw, &read.values, env, room);
                     if let Cow::Owned(raw) = &mut raw {
                         raw.zeroize();
                     }
+                    let has_value = value.is_some();
+                    if let Some(value) = value {
+                        room -= value.len();
+                        read.values.insert(key.to_owned(), Some(value));
+                    }
+                    (has_value, !has_value)
                 }
-                BindingKind::Invalid => read.skipped.push(line_at(&text, binding.span.start)),
+                BindingKind::Invalid => (false, true),
+            };
+            let (start, statement) = (binding.span.start, &text[binding.span]);
+            if is_skipped {
+                read.skipped.push(line_at(&text, start));
+            }
+            if !has_value && read.unread_rule.is_none() && variables::names_rule(statement) {
+                read.unread_rule = Some(line_at(&text, start));
             }
         }
         read
@@ -96,6 +104,11 @@ impl Dotenv {
     pub fn skipped_lines(&self) -> &[usize] {
         &self.skipped
     }
+
+    /// Number of the first line that names a variable about who may write, and sets nothing.
+    pub fn unread_rule(&self) -> Option<usize> {
+        self.unread_rule
+    }
 }
 
 impl std::fmt::Debug for Dotenv {
@@ -103,6 +116,7 @@ impl std::fmt::Debug for Dotenv {
         f.debug_struct("Dotenv")
             .field("keys", &self.values.keys().collect::<Vec<_>>())
             .field("skipped", &self.skipped)
+            .field("unread_rule", &self.unread_rule)
             .finish()
     }
 }
@@ -417,6 +431,28 @@ mod tests {
         assert_eq!(read.value("C"), Some("3"));
         assert_eq!(read.value("B"), None);
         assert_eq!(read.skipped_lines(), [2]);
+    }
+
+    #[test]
+    fn a_rule_that_sets_nothing_is_found() {
+        let unread = |text: &str| Dotenv::parse(text, &env).unread_rule();
+        for text in [
+            "A=1\nTELEGRAM_ALLOWED_USERS: 123\n",
+            "A=1\nTELEGRAM_ALLOWED_USERS:123\n",
+            "A=1\nexport GATEWAY_ALLOW_ALL_USERS\n",
+            "A=1\nSLACK_ALLOW_BOTS=\"open\n",
+            "A=1\nB=\"x\nSLACK_ALLOWED_USERS=1\nC=\"y\n",
+        ] {
+            assert_eq!(unread(text), Some(2), "{text}");
+        }
+        for text in [
+            "TELEGRAM_ALLOWED_USERS=123\n",
+            "# TELEGRAM_ALLOWED_USERS: 123\n",
+            "TELEGRAM_ALLOWED_USERS=\n",
+            "A: 1\n",
+        ] {
+            assert_eq!(unread(text), None, "{text}");
+        }
     }
 
     #[test]

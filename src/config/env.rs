@@ -34,6 +34,10 @@ pub(super) const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
 /// Suffix of the variable that allows messages of other bots on a platform.
 const ALLOW_BOTS: &str = "_ALLOW_BOTS";
+/// Suffix of the variable with the people of a platform.
+const ALLOWED_USERS: &str = "_ALLOWED_USERS";
+/// Suffix of the variable that lets everybody on a platform in.
+const ALLOW_ALL_USERS: &str = "_ALLOW_ALL_USERS";
 
 /// The variables that set no setting directly.
 const OTHERS: [Variable; 6] = [
@@ -86,10 +90,14 @@ pub fn allowed_users_variables(platform: &str) -> [String; 2] {
         "*" => "GATEWAY".to_owned(),
         platform => platform.to_uppercase(),
     };
-    [
-        format!("{prefix}_ALLOWED_USERS"),
-        format!("{prefix}_ALLOW_ALL_USERS"),
-    ]
+    [ALLOWED_USERS, ALLOW_ALL_USERS].map(|suffix| format!("{prefix}{suffix}"))
+}
+
+/// Whether a text names a variable that says who may write.
+pub(super) fn names_rule(text: &str) -> bool {
+    [ALLOWED_USERS, ALLOW_ALL_USERS, ALLOW_BOTS]
+        .iter()
+        .any(|suffix| text.contains(suffix))
 }
 
 /// Parses a comma-separated list; drops empty items.

@@ -33,9 +33,27 @@ pub(super) struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
+    /// Opens all files.
     pub(super) fn open(sources: &'a Sources<'_>, system: &Path, etc: &Path) -> Result<Self, ConfigError> {
+        let mut layers = Self::without_files(sources, etc);
+        layers.own = own_path(sources, layers.home.as_deref(), system)?
+            .map(|path| OwnFile::read(&path))
+            .transpose()?;
+        if let Some(own) = &layers.own {
+            file::walk(&own.raw, "", &mut |key, value| {
+                if !value.is_null() {
+                    layers.origins.set(key, Origin::OwnFile(own.path.clone()));
+                }
+            });
+        }
+        layers.read_dotenv()?;
+        layers.hermes = HermesConfig::read(layers.home.as_deref(), &mut layers.warnings);
+        Ok(layers)
+    }
+
+    /// Only the command line and the process environment.
+    pub(super) fn without_files(sources: &'a Sources<'_>, etc: &Path) -> Self {
         let var = |name: &str| (sources.env)(name).and_then(non_empty);
-        let mut warnings = Vec::new();
         let mut origins = Origins::default();
         let user_home = var(env::HOME).map(PathBuf::from);
         let home = var(env::HERMES_HOME).map(PathBuf::from);
@@ -43,46 +61,50 @@ impl<'a> Layers<'a> {
             origins.set("hermes_home", Origin::Env(env::HERMES_HOME.to_owned()));
         }
         let home = home.or_else(|| user_home.as_ref().map(|user| user.join(".hermes")));
-        let own = own_path(sources, home.as_deref(), system, &mut warnings)
-            .map(|path| OwnFile::read(&path))
-            .transpose()?;
-        if let Some(own) = &own {
-            file::walk(&own.raw, "", &mut |key, value| {
-                if !value.is_null() {
-                    origins.set(key, Origin::OwnFile(own.path.clone()));
-                }
-            });
-        }
         let dotenv_path = home.as_deref().unwrap_or(Path::new("")).join(".env");
-        let dotenv = match home.as_ref().map(|_| Dotenv::read(&dotenv_path, sources.env)) {
-            Some(Ok(read)) => read.unwrap_or_default(),
-            Some(Err(error)) => {
-                warnings.push(format!(
-                    "{}: cannot be read ({error}); ignored",
-                    dotenv_path.display()
-                ));
-                Dotenv::default()
-            }
-            None => Dotenv::default(),
-        };
-        for line in dotenv.skipped_lines().iter().take(5) {
-            warnings.push(format!("{}:{line}: invalid line; ignored", dotenv_path.display()));
-        }
-        let hermes = HermesConfig::read(home.as_deref(), &mut warnings);
-        Ok(Self {
+        Self {
             flags: &sources.flags,
             process: sources.env,
             user_home,
             home,
-            own,
+            own: None,
             credential_files: vec![dotenv_path.clone()],
             etc: etc.to_owned(),
             dotenv_path,
-            dotenv,
-            hermes,
+            dotenv: Dotenv::default(),
+            hermes: HermesConfig::read(None, &mut Vec::new()),
             origins,
-            warnings,
-        })
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Reads Hermes' `.env`. It may say who may write, so what cannot be read of it is an error unless our own file says that.
+    fn read_dotenv(&mut self) -> Result<(), ConfigError> {
+        let path = &self.dotenv_path;
+        let has_own_rules = self.own_sets("access.mode");
+        match self.home.as_ref().map(|_| Dotenv::read(path, self.process)) {
+            Some(Ok(read)) => self.dotenv = read.unwrap_or_default(),
+            Some(Err(error)) if has_own_rules => {
+                let shown = path.display();
+                self.warnings
+                    .push(format!("{shown}: cannot be read ({error}); ignored"));
+            }
+            Some(Err(source)) => {
+                let path = path.clone();
+                return Err(ConfigError::UnreadableRules { path, source });
+            }
+            None => {}
+        }
+        if let Some(line) = self.dotenv.unread_rule().filter(|_| !has_own_rules) {
+            let path = self.dotenv_path.clone();
+            return Err(ConfigError::UnreadRule { path, line });
+        }
+        for line in self.dotenv.skipped_lines().iter().take(5) {
+            let path = self.dotenv_path.display();
+            self.warnings
+                .push(format!("{path}:{line}: invalid line; ignored"));
+        }
+        Ok(())
     }
 
     /// The settings of the file, with paths that are relative to its directory; the defaults without a file.
@@ -188,45 +210,33 @@ impl<'a> Layers<'a> {
 }
 
 /// The settings file: the one that the command line or a variable names, else the first that exists.
-pub fn settings_file(sources: &Sources<'_>) -> Option<PathBuf> {
-    let var = |name: &str| (sources.env)(name).and_then(non_empty).map(PathBuf::from);
-    let home = var(env::HERMES_HOME).or_else(|| Some(var(env::HOME)?.join(".hermes")));
-    own_path(
-        sources,
-        home.as_deref(),
-        Path::new(file::SYSTEM_PATH),
-        &mut Vec::new(),
-    )
+pub fn settings_file(sources: &Sources<'_>) -> Result<Option<PathBuf>, ConfigError> {
+    let layers = Layers::without_files(sources, Path::new(""));
+    own_path(sources, layers.home.as_deref(), Path::new(file::SYSTEM_PATH))
 }
 
-fn own_path(
+pub(super) fn own_path(
     sources: &Sources<'_>,
     home: Option<&Path>,
     system: &Path,
-    warnings: &mut Vec<String>,
-) -> Option<PathBuf> {
+) -> Result<Option<PathBuf>, ConfigError> {
     let named = sources.flags.config.clone();
-    named
+    let named = named
         .or_else(|| sources.flags.in_parent(sources.env, env::PARENT_CONFIG))
-        .or_else(|| (sources.env)(env::CONFIG).and_then(non_empty).map(PathBuf::from))
-        .or_else(|| {
-            let candidates = [home.map(|home| home.join("relay.yaml")), Some(system.to_owned())];
-            candidates
-                .into_iter()
-                .flatten()
-                .find(|path| exists(path, warnings))
-        })
-}
-
-/// Whether there is a file at `path`; warns if that cannot be determined.
-fn exists(path: &Path, warnings: &mut Vec<String>) -> bool {
-    path.try_exists().unwrap_or_else(|error| {
-        warnings.push(format!(
-            "{}: cannot be accessed ({error}); ignored",
-            path.display()
-        ));
-        false
-    })
+        .or_else(|| (sources.env)(env::CONFIG).and_then(non_empty).map(PathBuf::from));
+    if named.is_some() {
+        return Ok(named);
+    }
+    let candidates = [home.map(|home| home.join("relay.yaml")), Some(system.to_owned())];
+    for path in candidates.into_iter().flatten() {
+        match file::is_there(&path) {
+            Ok(true) => return Ok(Some(path)),
+            Ok(false) => {}
+            // It may say who may write.
+            Err(source) => return Err(ConfigError::Unreadable { path, source }),
+        }
+    }
+    Ok(None)
 }
 
 /// The trimmed text; `None` if it is empty. The original is wiped if it had white space.

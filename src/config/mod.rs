@@ -301,6 +301,30 @@ pub enum ConfigError {
         /// The variable.
         variable: String,
     },
+    /// Hermes' `.env` cannot be read, and it may say who may write.
+    #[error(
+        "{path}: cannot be read ({source}), and it may say who may write: let this user read it, name another directory with \
+         HERMES_HOME, or say in the settings file who may write (`access.mode`)",
+        path = .path.display()
+    )]
+    UnreadableRules {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A line of Hermes' `.env` about who may write says nothing.
+    #[error(
+        "{path}:{line}: this line names who may write, and is no `NAME=value`: correct it, or say in the settings file who may \
+         write (`access.mode`)",
+        path = .path.display()
+    )]
+    UnreadRule {
+        /// The file.
+        path: PathBuf,
+        /// The line.
+        line: usize,
+    },
     /// A secret file was refused.
     #[error("{0}")]
     Secret(#[from] secret::SecretError),

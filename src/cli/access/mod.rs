@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::Environment;
-use super::exit::{self, finish};
+use super::exit::{self, errln, finish};
 use super::format::{printable, stdout};
 use super::prompt::{SecretInput as _, Stdin};
 use super::remote::{RemoteArgs, RemoteRelay};
@@ -245,6 +245,12 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(code) => return code,
     };
+    if matches!(request, AccessRequest::List) {
+        // Rules may be missing for what they say.
+        for warning in &relay.loaded().warnings {
+            errln!("warning: {warning}");
+        }
+    }
     let done = asked(&relay, request, remote.json).and_then(|request| call(&relay, request));
     match done {
         Ok(answer) if remote.json => exit::print(&answer),

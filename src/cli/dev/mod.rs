@@ -125,7 +125,8 @@ pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
         None => {
             let began = Instant::now();
             let (flags, env) = (args.shared.flags(), process.env);
-            let file = config::settings_file(&Sources { flags, env });
+            // An error is reported when the settings are loaded.
+            let file = config::settings_file(&Sources { flags, env }).ok().flatten();
             let process = &process.with_config(file.as_deref());
             run_locally(
                 &args.shared,

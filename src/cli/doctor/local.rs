@@ -62,8 +62,11 @@ pub(super) fn settings(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
 fn settings_remedy(error: &ConfigError) -> String {
     match error {
         ConfigError::Missing { .. } => "correct --config or HERMES_RELAY_CONFIG, or omit it".to_owned(),
-        ConfigError::Unreadable { path, .. } => {
+        ConfigError::Unreadable { path, .. } | ConfigError::UnreadableRules { path, .. } => {
             format!("let this user read {}", path.display())
+        }
+        ConfigError::UnreadRule { path, line } => {
+            format!("write line {line} of {} as NAME=value", path.display())
         }
         ConfigError::Invalid { path, .. } => format!(
             "correct it, then check with `hermes-relay config check {}`",

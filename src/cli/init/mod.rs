@@ -336,7 +336,8 @@ fn introduce(agent: Option<&ChosenAgent>, bot: Option<&ChosenBot>, pairs: bool) 
 
 /// The text of an existing file that is added to; `None` for a file that is new or replaced.
 fn existing(args: &InitArgs, asks: bool, file: &Path) -> Result<Option<String>, InitFailure> {
-    if !file.exists() || args.force {
+    // A link to nothing is kept, too.
+    if file.symlink_metadata().is_err() || args.force {
         return Ok(None);
     }
     let choice = match (args.add, asks) {

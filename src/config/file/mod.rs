@@ -3,7 +3,8 @@
 //! Parsing is strict. An unknown key, a wrong type or a value out of range is an error with the file, the line and the
 //! nearest valid choice. A literal secret is refused.
 
-use std::io::Read as _;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -218,16 +219,39 @@ fn leave_out_entry(lines: &mut [&str], number: usize) -> bool {
     true
 }
 
+/// Opens a file; `None` if there is none. A link to nothing is an error, as is a path that cannot be followed: whatever the file
+/// forbids would be allowed without it.
+pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(_) if !is_there(path)? => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let text = "it is a link to a file that does not exist";
+            Err(io::Error::new(error.kind(), text))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether there is something at `path`, be it a link to nothing.
+pub(super) fn is_there(path: &Path) -> io::Result<bool> {
+    match path.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 fn text_of(path: &Path) -> Result<String, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable {
         path: path.to_owned(),
         source,
     };
-    let file = std::fs::File::open(path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => ConfigError::Missing {
-            path: path.to_owned(),
-        },
-        _ => unreadable(source),
+    let file = open(path).map_err(unreadable)?;
+    let file = file.ok_or_else(|| ConfigError::Missing {
+        path: path.to_owned(),
     })?;
     let mut bytes = Vec::new();
     file.take(yaml::MAX_BYTES as u64 + 1)

@@ -367,6 +367,55 @@ fn invalid_hermes_files_are_warnings() {
 }
 
 #[test]
+fn rules_that_cannot_be_read_are_no_missing_rules() {
+    let dotenv = |home: &TestHome| home.path(".env");
+    // A directory, and more than is read of a file.
+    let directory = TestHome::new();
+    fs::create_dir(dotenv(&directory)).unwrap();
+    let large = TestHome::new().file(".env", &"#".repeat(1024 * 1024 + 1));
+    let dangling = TestHome::new();
+    std::os::unix::fs::symlink("gone", dotenv(&dangling)).unwrap();
+    for home in [directory, large, dangling] {
+        let error = home.try_load().unwrap_err();
+        assert!(matches!(error, ConfigError::UnreadableRules { .. }), "{error}");
+        // What the settings file says counts instead.
+        let home = home.file("relay.yaml", "access: {mode: pair}\n");
+        assert_eq!(home.load().warnings.len(), 1);
+    }
+    for line in [
+        "TELEGRAM_ALLOWED_USERS: 123",
+        "TELEGRAM_ALLOWED_USERS:123",
+        "SLACK_ALLOW_BOTS='none",
+    ] {
+        let home = TestHome::new().file(".env", &format!("A=1\n{line}\n"));
+        let error = home.try_load().unwrap_err();
+        assert!(
+            matches!(error, ConfigError::UnreadRule { line: 2, .. }),
+            "{error}"
+        );
+        home.file("relay.yaml", "access: {mode: pair}\n").load();
+    }
+    // There is nothing at all where a home is no directory.
+    let home = TestHome::new().file("none", "");
+    let none = home.path("none").display().to_string();
+    let home = home.env("HERMES_HOME", &none).env("HERMES_RELAY_STATE_DIR", "/x");
+    assert_eq!(home.load().settings.access.mode, Mode::Upstream);
+}
+
+#[test]
+fn a_settings_file_that_cannot_be_read_is_no_missing_file() {
+    for name in ["relay.yaml", "etc/config.yaml"] {
+        let home = TestHome::new().file("etc/other", "");
+        std::os::unix::fs::symlink("gone", home.path(name)).unwrap();
+        let error = home.try_load().unwrap_err();
+        assert!(
+            matches!(&error, ConfigError::Unreadable { path, .. } if *path == home.path(name)),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn flags_are_applied_and_a_long_name_is_truncated() {
     let mut home = TestHome::new().file("relay.yaml", "log: {level: debug}\nlink: {stable_secs: 5}\n");
     assert_eq!(home.load().settings.log.level, LogLevel::Debug);
