@@ -357,7 +357,7 @@ fn has_rules(relay: &RemoteRelay) -> bool {
             entries.is_some_and(|rules| !rules.is_empty())
         })
     };
-    relay.settings().access.is_active() || has_entries()
+    relay.unloadable().is_some() || relay.settings().access.is_active() || has_entries()
 }
 
 /// Whether an id is one that stands for a person's or a chat's own (`TurnInput::hide_people`).

@@ -26,7 +26,7 @@ pub(super) struct HealthArgs {
 
 /// Runs the verb.
 pub(super) fn run(args: &HealthArgs, env: Environment<'_>) -> ExitCode {
-    let response = match args.remote.load(env) {
+    let response = match args.remote.load_running(env) {
         Ok(relay) => relay
             .call(&ControlRequest::Health)
             .map_err(|error| error.to_string()),

@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use super::Environment;
 use super::caller::{self, Refusal, TurnVariables};
-use super::exit::{self, ErrorFormat};
+use super::exit::{self, ErrorFormat, errln};
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
-use crate::store::{Holder, InspectError, Inspector, held_by};
+use crate::store::{Holder, InspectError, Inspector, OpenError, held_by};
 
 /// Which relay to call.
 #[derive(Args, Debug, Clone)]
@@ -34,6 +34,8 @@ pub(super) struct RemoteRelay {
     loaded: LoadedConfig,
     errors: ErrorFormat,
     turn: TurnVariables,
+    /// Why its settings cannot be loaded; then `loaded` has only its state directory.
+    unloadable: Option<ConfigError>,
 }
 
 impl RemoteArgs {
@@ -59,16 +61,44 @@ impl RemoteArgs {
         Ok(RemoteRelay::new(loaded, errors, env))
     }
 
+    /// The same for a verb that only asks the relay: one that runs is also found when its settings cannot be loaded any more, which
+    /// is a warning then.
+    pub(super) fn load_running(&self, env: Environment<'_>) -> Result<RemoteRelay, ConfigError> {
+        let error = match self.load(env) {
+            Ok(relay) => return Ok(relay),
+            Err(error) => error,
+        };
+        let flags = Flags::of_relay(self.config.clone(), self.state_dir.clone());
+        let Ok(place) = config::load_place(&Sources { flags, env }) else {
+            return Err(error);
+        };
+        let mut relay = RemoteRelay::new(place, ErrorFormat::new(self.json), env);
+        if !caller::is_served(&relay) {
+            return Err(error);
+        }
+        errln!("warning: {error}");
+        errln!("hint: the relay runs with the settings that it has; correct these before its next start");
+        relay.unloadable = Some(error);
+        Ok(relay)
+    }
+
     /// Finds the relay; reports an error and returns its exit code.
     pub(super) fn relay(&self, env: Environment<'_>) -> Result<RemoteRelay, ExitCode> {
-        let errors = ErrorFormat::new(self.json);
-        self.load(env)
-            .map_err(|error| errors.fail(exit::CONFIGURATION, error, None))
+        self.load(env).map_err(|error| self.refuse(error))
+    }
+
+    /// [`Self::load_running`]; reports an error and returns its exit code.
+    pub(super) fn running(&self, env: Environment<'_>) -> Result<RemoteRelay, ExitCode> {
+        self.load_running(env).map_err(|error| self.refuse(error))
+    }
+
+    fn refuse(&self, error: ConfigError) -> ExitCode {
+        ErrorFormat::new(self.json).fail(exit::CONFIGURATION, error, None)
     }
 
     /// Finds and calls the relay; reports an error and returns its exit code.
     pub(super) fn call(&self, env: Environment<'_>, request: &ControlRequest) -> Result<Value, ExitCode> {
-        let relay = self.relay(env)?;
+        let relay = self.running(env)?;
         relay.call(request).map_err(|error| relay.report(&error, None))
     }
 
@@ -85,8 +115,17 @@ impl RemoteArgs {
 impl RemoteRelay {
     /// The relay with these settings.
     pub(super) fn new(loaded: LoadedConfig, errors: ErrorFormat, env: Environment<'_>) -> Self {
-        let turn = TurnVariables::read(env);
-        Self { loaded, errors, turn }
+        Self {
+            loaded,
+            errors,
+            turn: TurnVariables::read(env),
+            unloadable: None,
+        }
+    }
+
+    /// Why its settings cannot be loaded, although it runs.
+    pub(super) fn unloadable(&self) -> Option<&ConfigError> {
+        self.unloadable.as_ref()
     }
 
     /// Its settings and where they come from.
@@ -122,6 +161,30 @@ impl RemoteRelay {
         self.errors.fail(code, error, hint)
     }
 
+    /// The process that holds the state directory.
+    fn holder(&self) -> Option<u32> {
+        let holder = held_by(&self.loaded.settings.state_dir).ok().flatten();
+        holder.and_then(Holder::pid)
+    }
+
+    /// Reports that a process holds the state directory, and does not listen on its control socket.
+    fn not_ready(&self, code: u8, pid: u32) -> ExitCode {
+        let what = format!("no relay answers here, but process {pid} holds the state directory");
+        let hint = "it is starting or ending, so try again in a moment; its log says what it waits for, such as credentials";
+        self.fail(code, what, Some(hint))
+    }
+
+    /// Reports that another process uses the files that a verb would change; `hint` is for a relay without a control socket, or that
+    /// does not know the request.
+    pub(super) fn in_use(&self, error: &OpenError, hint: &str) -> ExitCode {
+        match self.holder() {
+            Some(pid) if self.loaded.settings.serve.control && !caller::is_served(self) => {
+                self.not_ready(exit::TRY_AGAIN, pid)
+            }
+            _ => self.fail(exit::TRY_AGAIN, error, Some(hint)),
+        }
+    }
+
     /// Reports a failed call; `hint` is for a request that the relay refused.
     pub(super) fn report(&self, error: &ClientError, hint: Option<&str>) -> ExitCode {
         match error {
@@ -131,6 +194,9 @@ impl RemoteRelay {
                 Some("set `serve.control: true` and restart the relay"),
             ),
             ClientError::NotRunning(_) => {
+                if let Some(pid) = self.holder() {
+                    return self.not_ready(exit::UNAVAILABLE, pid);
+                }
                 let dir = self.loaded.settings.state_dir.display();
                 let origin = self.loaded.origins.of("state_dir");
                 let hint = format!(
@@ -145,8 +211,7 @@ impl RemoteRelay {
                 Some("run this as the user that runs the relay"),
             ),
             ClientError::Silent { .. } => {
-                let holder = held_by(&self.loaded.settings.state_dir).ok().flatten();
-                let stopped = holder.and_then(Holder::pid).map(|pid| {
+                let stopped = self.holder().map(|pid| {
                     format!("if process {pid} is stopped, `kill -CONT {pid}` lets it go on; otherwise ")
                 });
                 let hint = format!(

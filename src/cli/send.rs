@@ -43,7 +43,7 @@ pub(super) struct SendArgs {
 
 /// Runs the verb.
 pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.remote.relay(env) {
+    let relay = match args.remote.running(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };

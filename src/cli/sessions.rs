@@ -58,7 +58,7 @@ pub(super) fn run(args: &SessionsArgs, env: Environment<'_>) -> ExitCode {
 
 /// Stops the turn of a session.
 pub(super) fn stop(remote: &RemoteArgs, session: &str, env: Environment<'_>) -> ExitCode {
-    let relay = match remote.relay(env) {
+    let relay = match remote.running(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };

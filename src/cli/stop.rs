@@ -42,7 +42,7 @@ pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
         errln!("note: `hermes-relay stop SESSION` is now `hermes-relay sessions stop SESSION`");
         return sessions::stop(&args.remote, session, env);
     }
-    let relay = match args.remote.relay(env) {
+    let relay = match args.remote.running(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };

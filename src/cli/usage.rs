@@ -38,7 +38,7 @@ pub(super) fn run_former(args: &UsageArgs, env: Environment<'_>) -> ExitCode {
 
 /// Runs the verb.
 pub(super) fn run(args: &UsageArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.remote.relay(env) {
+    let relay = match args.remote.running(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };

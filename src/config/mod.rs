@@ -45,7 +45,7 @@ pub use file::{check_file, nearest};
 pub use layers::settings_file;
 pub use nats::{ClusterConfig, NatsConfig, ServerAbsence, ServerList, WorkerConfig};
 pub use notify::NotifyConfig;
-pub use resolve::load;
+pub use resolve::{load, load_place};
 pub use sections::{
     AuditConfig, BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat,
     LogLevel, OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, ServeConfig, SessionsConfig,

@@ -241,7 +241,7 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
         } => return log(remote, *since, person.as_ref(), env),
         AccessCommand::Usage(args) => return usage::run(args, env),
     };
-    let relay = match remote.relay(env) {
+    let relay = match remote.running(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };
@@ -356,6 +356,9 @@ fn person_of(entry: &Value) -> Option<PersonId> {
 }
 
 fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCode> {
+    if let Some(error) = relay.unloadable() {
+        return Err(relay.fail(exit::CONFIGURATION, error, None));
+    }
     let settings = relay.settings();
     let failed = |error: InspectError| relay.fail(exit::FAILED, error, None);
     let now_ms = now_ms();
@@ -366,11 +369,11 @@ fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCo
             return Ok(handled.answer);
         }
     }
-    let mut files = AccessFiles::open(&settings.state_dir, settings.state_dir_assigned, now_ms).map_err(|error| match error {
-        OpenError::InUse { .. } => relay.fail(
-            exit::TRY_AGAIN,
-            error,
-            Some("set `serve.control: true` so that changes reach the running relay, or stop it and repeat this"),
+    let opened = AccessFiles::open(&settings.state_dir, settings.state_dir_assigned, now_ms);
+    let mut files = opened.map_err(|error| match error {
+        error @ OpenError::InUse { .. } => relay.in_use(
+            &error,
+            "set `serve.control: true` so that changes reach the running relay, or stop it and repeat this",
         ),
         error => relay.fail(exit::CONFIGURATION, error, None),
     })?;
@@ -427,7 +430,7 @@ fn log(
     person: Option<&PersonId>,
     env: Environment<'_>,
 ) -> ExitCode {
-    let relay = match remote.relay(env) {
+    let relay = match remote.running(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };

@@ -282,7 +282,9 @@ impl<'r> JobStore<'r> {
         match self.relay.call(&ControlRequest::JobsChanged) {
             Ok(answer) => RelayAnswer::Notified(answer),
             Err(ClientError::NotRunning(_)) if !self.relay_runs => RelayAnswer::Stopped,
-            Err(ClientError::NotRunning(_)) => RelayAnswer::Unnotified("it has no control socket".to_owned()),
+            Err(ClientError::NotRunning(_)) => {
+                RelayAnswer::Unnotified("it does not listen on a control socket".to_owned())
+            }
             Err(error) => RelayAnswer::Unnotified(error.to_string()),
         }
     }
@@ -344,10 +346,9 @@ impl<'r> JobStore<'r> {
 
     fn not_opened(&self, error: OpenError) -> ExitCode {
         match error {
-            OpenError::InUse { .. } => self.relay.fail(
-                exit::TRY_AGAIN,
-                error,
-                Some("the relay that uses it is of an older version; restart it with this one"),
+            error @ OpenError::InUse { .. } => self.relay.in_use(
+                &error,
+                "the relay that uses it is of an older version; restart it with this one",
             ),
             error => self.relay.fail(exit::CONFIGURATION, error, None),
         }

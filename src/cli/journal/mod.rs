@@ -20,9 +20,9 @@ use super::access::stored;
 use super::caller;
 use super::exit::{self, ErrorFormat};
 use super::format::{printable, stderr, stdout};
-use super::remote::RemoteRelay;
+use super::remote::{RemoteArgs, RemoteRelay};
 use crate::access::{Author, EventKind, Gate};
-use crate::config::{self, AliasFiles, Flags, LoadedConfig, Settings, Sources};
+use crate::config::{AliasFiles, LoadedConfig, Settings};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Repair, Section, held_by};
@@ -202,13 +202,18 @@ impl SectionArg {
 
 /// Runs the verb.
 pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
-    let flags = Flags::of_relay(args.config.clone(), args.state_dir.clone());
     let errors = ErrorFormat::new(args.json);
-    let loaded = match config::load(&Sources { flags, env }) {
-        Ok(loaded) => loaded,
-        Err(error) => return errors.fail(exit::CONFIGURATION, error, None),
+    let mut remote = RemoteArgs::new(args.config.clone(), args.state_dir.clone());
+    remote.json = args.json;
+    let found = match &args.action {
+        // Whether a message may run again depends on the settings.
+        JournalCommand::Retry { .. } => remote.relay(env),
+        _ => remote.running(env),
     };
-    let relay = RemoteRelay::new(loaded, errors, env);
+    let relay = match found {
+        Ok(relay) => relay,
+        Err(code) => return code,
+    };
     if args.action.is_for_owners()
         && let Err(code) = caller::require_owner_where_served(&relay)
     {

@@ -37,7 +37,7 @@ pub(super) struct StatusArgs {
 
 /// Runs the verb.
 pub(super) fn run(args: &StatusArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.remote.relay(env) {
+    let relay = match args.remote.running(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };

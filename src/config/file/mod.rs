@@ -55,6 +55,29 @@ impl OwnFile {
         })
     }
 
+    /// Reads no more of the file at `path` than where the state is.
+    pub(super) fn read_place(path: &Path) -> Result<Self, ConfigError> {
+        let text = text_of(path)?;
+        let raw = yaml::lenient(&text).map_err(|error| explain(path, &text, &error))?;
+        let mut settings = Settings::default();
+        match &raw["state_dir"] {
+            Value::Null => {}
+            Value::String(place) => settings.state_dir = place.into(),
+            _ => {
+                return Err(ConfigError::Invalid {
+                    path: path.to_owned(),
+                    line: line_of(&text, "state_dir"),
+                    what: "`state_dir` is no path".to_owned(),
+                });
+            }
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            settings,
+            raw,
+        })
+    }
+
     /// Whether the file sets a dotted key.
     pub(super) fn sets(&self, key: &str) -> bool {
         self.raw

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use secrecy::SecretString;
+use serde_json::Value;
 
 use super::agents::AgentChoice;
 use super::direct::apply_policy;
 use super::env;
-use super::file::SYSTEM_PATH;
-use super::layers::{Layers, Sourced, non_empty};
+use super::file::{OwnFile, SYSTEM_PATH};
+use super::layers::{Layers, Sourced, non_empty, own_path};
 use super::sections::{BusyMode, SessionsConfig, SleepConfig};
 use super::settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings};
 use crate::access::{ANY, AccessSettings, Mode, PersonRule, Role};
@@ -23,6 +24,8 @@ const MAX_DISPLAY_NAME: usize = 64;
 
 /// Name of systemd's credential.
 const CREDENTIAL: &str = "relay-secret";
+/// The key of the directory of the journal.
+const STATE_DIR: &str = "state_dir";
 /// Hermes' key for the idle time.
 const IDLE_MINUTES: &str = "gateway.scale_to_zero.idle_timeout_minutes";
 /// Maximum idle time from Hermes' file.
@@ -92,6 +95,37 @@ pub(super) fn load_from(
     };
     apply_policy(&mut loaded);
     Ok(loaded)
+}
+
+/// The defaults, with the state directory of these sources: for whoever asks a relay that runs, although its settings cannot be
+/// loaded any more. Fails if what cannot be loaded may name another directory.
+pub fn load_place(sources: &Sources<'_>) -> Result<LoadedConfig, ConfigError> {
+    place_from(sources, Path::new(SYSTEM_PATH))
+}
+
+/// [`load_place`] with another path of the system's file.
+pub(super) fn place_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedConfig, ConfigError> {
+    let mut layers = Layers::without_files(sources, Path::new("/etc"));
+    let mut settings = Settings::default();
+    if !layers.named_state_dir(&mut settings) {
+        let path = own_path(sources, layers.home.as_deref(), system)?;
+        layers.own = path.map(|path| OwnFile::read_place(&path)).transpose()?;
+        if let Some(own) = &layers.own {
+            settings.state_dir.clone_from(&own.settings.state_dir);
+            layers.origins.set(STATE_DIR, Origin::OwnFile(own.path.clone()));
+        }
+        layers.state_dir(&mut settings)?;
+    }
+    settings.hermes_home.clone_from(&layers.home);
+    Ok(LoadedConfig {
+        settings,
+        origins: layers.origins,
+        warnings: Vec::new(),
+        hermes_yaml: Value::Null,
+        own_file: layers.own.map(|own| own.path),
+        credential_files: Vec::new(),
+        allow_bots: BTreeMap::new(),
+    })
 }
 
 impl Layers<'_> {
@@ -370,27 +404,40 @@ impl Layers<'_> {
 
     /// The directory of the journal, and whether the service manager made it for us.
     fn state_dir(&mut self, settings: &mut Settings) -> Result<(), ConfigError> {
-        const KEY: &str = "state_dir";
-        if let Some(path) = self.flags.state_dir.clone() {
-            settings.state_dir = self.record(KEY, Origin::Flag, path);
-        } else if let Some(path) = self.flags.in_parent(self.process, env::PARENT_STATE_DIR) {
-            let origin = Origin::Env(env::PARENT_STATE_DIR.to_owned());
-            settings.state_dir = self.record(KEY, origin, path);
-        } else if let Some((path, origin)) = self.in_process(env::RELAY_STATE_DIR) {
-            settings.state_dir = self.record(KEY, origin, path.into());
-        } else if let Some((list, origin)) = self.in_process(env::STATE_DIRECTORY)
-            && let Some(first) = list.split(':').find(|path| !path.is_empty())
-        {
-            settings.state_dir = self.record(KEY, origin, first.into());
-            settings.state_dir_assigned = true;
-        } else if let Some((path, _)) = self.path_in_own(Some(&settings.state_dir)) {
+        if self.named_state_dir(settings) {
+            return Ok(());
+        }
+        if let Some((path, _)) = self.path_in_own(Some(&settings.state_dir)) {
             settings.state_dir = path;
         } else {
             let home = self.home.as_ref().ok_or(ConfigError::NoStateDir)?;
             settings.state_dir = home.join("relay");
-            self.origins.set(KEY, Origin::Default);
+            self.origins.set(STATE_DIR, Origin::Default);
         }
         Ok(())
+    }
+
+    /// Sets the state directory that the command line or the process environment names; returns whether one does.
+    fn named_state_dir(&mut self, settings: &mut Settings) -> bool {
+        let named = if let Some(path) = self.flags.state_dir.clone() {
+            Some((path, Origin::Flag))
+        } else if let Some(path) = self.flags.in_parent(self.process, env::PARENT_STATE_DIR) {
+            Some((path, Origin::Env(env::PARENT_STATE_DIR.to_owned())))
+        } else if let Some((path, origin)) = self.in_process(env::RELAY_STATE_DIR) {
+            Some((path.into(), origin))
+        } else if let Some((list, origin)) = self.in_process(env::STATE_DIRECTORY)
+            && let Some(first) = list.split(':').find(|path| !path.is_empty())
+        {
+            settings.state_dir_assigned = true;
+            Some((first.into(), origin))
+        } else {
+            None
+        };
+        let is_named = named.is_some();
+        if let Some((path, origin)) = named {
+            settings.state_dir = self.record(STATE_DIR, origin, path);
+        }
+        is_named
     }
 
     fn allow_bots(&self, platforms: impl Iterator<Item = String>) -> BTreeMap<String, String> {

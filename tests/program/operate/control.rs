@@ -96,6 +96,73 @@ async fn clients_that_send_nothing_keep_nobody_else_out_for_long() {
 }
 
 #[tokio::test]
+async fn a_relay_that_runs_is_reached_although_its_settings_cannot_be_loaded_any_more() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let mut relay = connected(&setup).await;
+    setup.write("relay.yaml", "link:\n  backof_min_ms: 5\n");
+    let dir = setup.state_dir();
+    let dir = dir.to_str().unwrap();
+    for args in [
+        &["status", "--json"][..],
+        &["health"],
+        &["sessions"],
+        &["access", "list"],
+        &["access", "deny", "discord:u9"],
+        &["access", "log"],
+        &["journal", "list"],
+        &["wake"],
+        &["status", "--state-dir", dir],
+        &["stop"],
+    ] {
+        let done = verb(&setup, args).await;
+        assert_eq!(done.code, 0, "{args:?}: {done:?}");
+        assert!(
+            done.err.starts_with("warning: ") && done.err.contains("backoff_min_ms"),
+            "{done:?}"
+        );
+    }
+    assert_eq!(relay.exit_code(SOON).await, 0);
+    // Without it, the mistake is what is to be mended.
+    for args in [
+        &["status"][..],
+        &["access", "deny", "discord:u9"],
+        &["journal", "list"],
+    ] {
+        let refused = verb(&setup, args).await;
+        assert_eq!(refused.code, 78, "{refused:?}");
+        assert!(refused.err.contains("backoff_min_ms"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_relay_that_is_not_ready_yet_is_no_missing_one() {
+    // It accepts connections and never answers who asks for credentials.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let setup = Setup::with_url(&url)
+        .env("GATEWAY_RELAY_IDP_TOKEN_URL", &format!("{url}/token"))
+        .env("GATEWAY_RELAY_IDP_CLIENT_ID", "id")
+        .env("GATEWAY_RELAY_IDP_CLIENT_SECRET", "secret");
+    let relay = setup.start();
+    let pid = relay.pid().to_string();
+    let (asked, _) = timeout(SOON, silent.accept()).await.unwrap().unwrap();
+    for (args, code) in [
+        (&["status"][..], 69),
+        (&["stop"], 69),
+        (&["access", "deny", "discord:u9"], 75),
+    ] {
+        let refused = verb(&setup, args).await;
+        assert_eq!(refused.code, code, "{args:?}: {refused:?}");
+        for part in [&format!("process {pid} holds"), "starting or ending"] {
+            assert!(refused.err.contains(part), "{args:?}: {refused:?}");
+        }
+    }
+    drop(asked);
+    relay.terminate();
+}
+
+#[tokio::test]
 async fn a_state_directory_with_a_long_path_works_too() {
     let connector = connector().await;
     let setup = Setup::for_connector(&connector);
