@@ -219,6 +219,16 @@ pub enum Origin {
     Default,
 }
 
+impl Origin {
+    /// Whether a value from here is used in place of one in Hermes' `.env`.
+    pub fn is_before_dotenv(&self) -> bool {
+        match self {
+            Self::Flag | Self::Env(_) | Self::OwnFile(_) | Self::Credential(_) => true,
+            Self::HermesEnv(_) | Self::HermesConfig(_) | Self::System(_) | Self::Default => false,
+        }
+    }
+}
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

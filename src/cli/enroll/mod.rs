@@ -30,7 +30,7 @@ use crate::access::PersonId;
 use crate::config::dotenv_edit::{EditError, EditLock};
 use crate::config::env::comma_list;
 use crate::config::settings::{HIDDEN, misspelt_platform, nearest_platform};
-use crate::config::{self, BotIdentity, Settings, Sources, dotenv_edit};
+use crate::config::{self, BotIdentity, LoadedConfig, Origin, Settings, Sources, dotenv_edit};
 use crate::net::connector_http::{self, Enrolled, Grant, ProvisionError, ProvisionRequest};
 use crate::net::http::{HttpClient, excerpt};
 use crate::net::identity::{IdentityError, IdentitySource, IdpSettings};
@@ -163,12 +163,25 @@ pub struct EnrollContext<'a> {
     pub hostname: Option<String>,
     /// One request per identity, to register a wake URL; gateway id and wake URL are filled in.
     pub identities: Vec<ProvisionRequest>,
+    /// Settings that come before the `.env`.
+    pub pinned: Vec<PinnedSetting>,
     /// Sends the requests.
     pub http: &'a HttpClient,
     /// Performs `--check`.
     pub dial: &'a DialOnce<'a>,
     /// Receives the name and value of every secret for redaction.
     pub add_secret: &'a dyn Fn(&str, &SecretString),
+}
+
+/// A setting of this gateway that comes before Hermes' `.env`: there, the new one would not be used.
+#[derive(Debug, Clone)]
+pub struct PinnedSetting {
+    /// The dotted key.
+    pub key: &'static str,
+    /// Its value, unless that is a secret.
+    pub value: Option<String>,
+    /// Where it is set.
+    pub origin: String,
 }
 
 /// Input and output of an enrollment.
@@ -194,7 +207,7 @@ pub(super) fn run_verb(args: &EnrollVerb, process: &ProcessEnv<'_>) -> ExitCode 
     let log = log::start(&loaded, process, Repeats::Unlimited);
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let code = runtime.block_on(enroll_with(&args.enroll, &loaded.settings, env, &log));
+            let code = runtime.block_on(enroll_with(&args.enroll, &loaded, env, &log));
             match (&args.owner, code) {
                 (Some(owner), Ok(0)) if !args.enroll.dry_run => {
                     access::make_owner(owner, args.shared.config.clone(), env)
@@ -209,10 +222,11 @@ pub(super) fn run_verb(args: &EnrollVerb, process: &ProcessEnv<'_>) -> ExitCode 
 
 async fn enroll_with(
     args: &EnrollArgs,
-    settings: &Settings,
+    loaded: &LoadedConfig,
     env: Environment<'_>,
     log: &LogHandle,
 ) -> Result<u8, ExitCode> {
+    let settings = &loaded.settings;
     let proxies = ProxyRules::from_env(env);
     let http = match http_client(settings, &proxies) {
         Ok(http) => http,
@@ -235,6 +249,7 @@ async fn enroll_with(
         idp: provisioning::idp_settings(settings),
         hostname: hostname(),
         identities: provisioning::provision_requests(settings, ""),
+        pinned: pinned(loaded),
         http: &http,
         dial: &dial,
         add_secret: &|name, value| log.add_secret(name, value),
@@ -246,6 +261,33 @@ async fn enroll_with(
         err: &mut err,
     };
     Ok(run(args, &context, &mut streams).await.exit_code())
+}
+
+/// The settings of this gateway that come before Hermes' `.env`.
+fn pinned(loaded: &LoadedConfig) -> Vec<PinnedSetting> {
+    let connector = &loaded.settings.connector;
+    let of = |key: &'static str, value: Option<&String>| {
+        let origin = loaded.origins.of(key);
+        let shown_key = match (key, origin) {
+            ("connector.secret", Origin::OwnFile(_)) => "connector.secret_file",
+            _ => key,
+        };
+        let setting = PinnedSetting {
+            key: shown_key,
+            value: value.cloned(),
+            origin: origin.to_string(),
+        };
+        origin.is_before_dotenv().then_some(setting)
+    };
+    [
+        of("connector.gateway_id", connector.gateway_id.as_ref()),
+        of("connector.secret", None),
+        of("connector.delivery_key", None),
+        of("connector.url", connector.url.as_ref()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Dials with new credentials and waits for the handshake. The first failure counts, unless it revealed a clock skew: then
@@ -336,6 +378,7 @@ async fn enroll(
             reason,
         })?;
     }
+    let unused = warn_of_pinned(args, context, &connector, &gateway_id, streams.err);
     let source = IdentitySource::choose(context.env, &context.idp, context.home).map_err(identity_failure)?;
     let Some(token) = token else {
         source.check(context.http).await.map_err(identity_failure)?;
@@ -366,7 +409,7 @@ async fn enroll(
         None => write_all(streams.out, &dotenv_edit::render(&entries)),
     }
     let progress: &mut dyn Write = if args.print { streams.err } else { streams.out };
-    report(progress, &enrolled, &entries, destination.as_deref());
+    report(progress, &enrolled, &entries, destination.as_deref(), !unused);
     warn_of_skew(streams.err, enrolled.date);
 
     let credentials = NewCredentials {
@@ -412,6 +455,42 @@ async fn enroll(
         .await?;
     }
     Ok(())
+}
+
+/// Warns of settings that come before what is written to the `.env`; returns whether there are any.
+fn warn_of_pinned(
+    args: &EnrollArgs,
+    context: &EnrollContext<'_>,
+    connector: &ConnectorUrl,
+    gateway_id: &str,
+    err: &mut dyn Write,
+) -> bool {
+    if args.print || args.output.is_some() {
+        return false;
+    }
+    let is_same = |setting: &&PinnedSetting| match (setting.key, &setting.value) {
+        ("connector.gateway_id", Some(id)) => id == gateway_id,
+        ("connector.url", Some(url)) => {
+            let dialled = ConnectorUrl::parse(url).map(|url| url.http_base() == connector.http_base());
+            non_empty(args.connector_url.as_deref()).is_none() || dialled.unwrap_or(false)
+        }
+        _ => false,
+    };
+    let other = context.pinned.iter().filter(|setting| !is_same(setting));
+    let named: Vec<String> = other
+        .map(|setting| format!("`{}` ({})", setting.key, setting.origin))
+        .collect();
+    if named.is_empty() {
+        return false;
+    }
+    let text = format!(
+        "warning: with these settings a relay does not use what is written to {}: {} is used in its place. Remove that there, or \
+         enroll with --output FILE and set the new values there",
+        context.home.join(".env").display(),
+        named.join(", ")
+    );
+    print_line(err, &text);
+    true
 }
 
 fn warn_of_misspelt(platforms: &[String], err: &mut dyn Write) {
@@ -677,7 +756,13 @@ fn entries<'a>(
     .collect()
 }
 
-fn report(out: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], destination: Option<&Path>) {
+fn report(
+    out: &mut dyn Write,
+    enrolled: &Enrolled,
+    entries: &[(&str, &str)],
+    destination: Option<&Path>,
+    is_used: bool,
+) {
     let tenant = enrolled
         .tenant
         .as_deref()
@@ -698,10 +783,12 @@ fn report(out: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], de
         };
         print_line(out, &format!("    {key}={shown}"));
     }
-    print_line(
-        out,
-        "\n  A relay that reads this file uses new credentials within seconds; a new URL needs a restart.",
-    );
+    if is_used {
+        print_line(
+            out,
+            "\n  A relay that reads this file uses new credentials within seconds; a new URL needs a restart.",
+        );
+    }
 }
 
 fn warn_of_skew(err: &mut dyn Write, date: Option<SystemTime>) {

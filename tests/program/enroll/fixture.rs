@@ -11,7 +11,7 @@ use axum::body::Body;
 use axum::http::Response;
 use clap::Parser;
 use hermes_relay::cli::enroll::{
-    DialOutcome, EnrollArgs, EnrollContext, EnrollOutcome, NewCredentials, Streams, run,
+    DialOutcome, EnrollArgs, EnrollContext, EnrollOutcome, NewCredentials, PinnedSetting, Streams, run,
 };
 use hermes_relay::cli::prompt::SecretInput;
 use hermes_relay::net::connector_http::ProvisionRequest;
@@ -67,6 +67,7 @@ pub(crate) struct Fixture {
     /// What the log was told to hide, by name and value.
     pub(crate) hidden: RefCell<Vec<(String, String)>>,
     pub(crate) relay_url: Option<String>,
+    pub(crate) pinned: Vec<PinnedSetting>,
 }
 
 pub(crate) struct EnrollRun {
@@ -95,6 +96,7 @@ impl Fixture {
             dialled: RefCell::default(),
             hidden: RefCell::default(),
             relay_url: None,
+            pinned: Vec::new(),
         }
     }
 
@@ -120,6 +122,7 @@ impl Fixture {
             idp: IdpSettings::default(),
             hostname: Some("box".into()),
             identities: self.identities.clone(),
+            pinned: self.pinned.clone(),
             http: &http,
             dial: &dial,
             add_secret: &|name, value| {

@@ -7,7 +7,7 @@ use std::fs;
 use crate::support::http_stub::{Seen, Stub, nobody, reply, reply_with};
 use clap::Parser;
 use fixture::{ACCEPTED, Cli, EnrollRun, Fixture, Input, OLD_ENV, assert_discreet, connector, mode};
-use hermes_relay::cli::enroll::EnrollOutcome;
+use hermes_relay::cli::enroll::{EnrollOutcome, PinnedSetting};
 use hermes_relay::config::dotenv_edit::lock;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use secrecy::ExposeSecret;
@@ -106,6 +106,39 @@ async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
     fixture
         .fails(&["--dry-run", "--connector-url", &stub.base()], line)
         .await;
+}
+
+#[tokio::test]
+async fn settings_that_come_before_the_file_are_named_before_the_token_is_used() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let url = stub.base();
+    let pinned = |key: &'static str, value: Option<&str>| PinnedSetting {
+        key,
+        value: value.map(str::to_owned),
+        origin: "/home/x/relay.yaml".to_owned(),
+    };
+    let mut fixture = Fixture::new().await;
+    fixture.pinned = vec![
+        pinned("connector.gateway_id", Some("old")),
+        pinned("connector.secret_file", None),
+        pinned("connector.url", Some(&url)),
+    ];
+    let dry = fixture.run(&["--dry-run", "--connector-url", &url]).await;
+    let real = ["--token", "t1", "--connector-url", &url];
+    for output in [dry, fixture.run(&real).await] {
+        assert_eq!(output.outcome.exit_code(), 0, "{}", output.err);
+        let named =
+            "`connector.gateway_id` (/home/x/relay.yaml), `connector.secret_file` (/home/x/relay.yaml)";
+        assert!(output.err.contains(named), "{}", output.err);
+        assert!(!output.err.contains("`connector.url`"), "{}", output.err);
+        assert!(!output.out.contains("within seconds"), "{}", output.out);
+    }
+    let file = fixture.home.path().join("enrolled.env").display().to_string();
+    let elsewhere = fixture.run(&[&real[..], &["--output", &file]].concat()).await;
+    assert!(!elsewhere.err.contains("secret_file"), "{}", elsewhere.err);
+    fixture.pinned = vec![pinned("connector.gateway_id", Some("gw-box"))];
+    let same = fixture.run(&real).await;
+    assert!(!same.err.contains("gateway_id"), "{}", same.err);
 }
 
 #[tokio::test]
