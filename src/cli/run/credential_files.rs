@@ -12,7 +12,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::reload::rotate;
 use crate::cli::ProcessEnv;
 use crate::cli::log::LogHandle;
-use crate::config::{self, Flags, Sources};
+use crate::config::{self, Flags, LoadedConfig, Sources};
 use crate::relay::Credentials;
 
 /// Interval of checks.
@@ -74,15 +74,24 @@ impl CredentialFiles {
             Ok(loaded) => {
                 // Before anything is logged about it.
                 log.add_secrets(&loaded, process);
-                if rotate(credentials, &loaded) {
+                if self.follow(&loaded, credentials) {
                     tracing::info!("found new credentials; using them from the next dial on");
                 }
-                self.watch(&loaded.credential_files);
             }
             Err(error) => {
                 tracing::warn!(%error, "a credential file changed but cannot be used; keeping the old credentials");
             }
         }
+    }
+
+    /// Uses the credentials of these settings, and watches their files from now on; returns whether they are new.
+    pub(super) fn follow(
+        &mut self,
+        loaded: &LoadedConfig,
+        credentials: &watch::Sender<Option<Credentials>>,
+    ) -> bool {
+        self.watch(&loaded.credential_files);
+        rotate(credentials, loaded)
     }
 
     /// Watches these files from now on: the secret may have moved.
@@ -109,7 +118,41 @@ fn stamp(path: &Path) -> Stamp {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use secrecy::ExposeSecret as _;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_reloaded_settings_name_is_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        let home = folder.path().to_str().unwrap().to_owned();
+        let env = |name: &str| (name == "HERMES_HOME").then(|| home.clone());
+        let load = |file: &str| {
+            let text = format!("connector: {{gateway_id: gw, secret_file: {file}}}\n");
+            write("relay.yaml", &text);
+            let flags = Flags::default();
+            config::load(&Sources { flags, env: &env }).unwrap()
+        };
+        write("one", "1\n");
+        write("two", "2\n");
+        let (credentials, watched) = watch::channel(None);
+        let mut files = CredentialFiles::new(&load("one").credential_files);
+        assert!(files.follow(&load("two"), &credentials));
+        assert_eq!(watched.borrow().as_ref().unwrap().secret.expose_secret(), "2");
+        write("two", "new\n");
+        assert!(!files.has_settled());
+        assert!(files.has_settled());
+        write("one", "gone\n");
+        assert!(!files.has_settled());
+        assert!(!files.has_settled(), "nobody uses it any more");
+    }
 
     #[tokio::test]
     async fn a_change_counts_once_the_file_is_stable() {

@@ -28,7 +28,7 @@ use self::cluster::Membership;
 use self::credential_files::CredentialFiles;
 #[cfg(not(feature = "nats"))]
 use self::no_cluster::NoMembership as Membership;
-use self::reload::{Reloaded, StartSettings, reload_for, rotate};
+use self::reload::{Reloaded, StartSettings, reload_for};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit::{self, errln};
 use super::log::{self, FatalErrors, LogHandle, Repeats};
@@ -222,7 +222,7 @@ async fn serve(
     let proxies = ProxyRules::from_env(env);
     let tls = provisioning::tls(&settings);
     let (credentials, watched) = watch::channel(provisioning::pinned_credentials(&settings));
-    rotate(&credentials, &loaded);
+    credential_files.follow(&loaded, &credentials);
     let egress = HttpEgress {
         lease: membership.map(Membership::lease),
         ..egress(&tls, &proxies)
@@ -254,7 +254,7 @@ async fn serve(
         };
         let provisioned = provisioning::self_provision(&settings, url, env, enroll::hostname(), &http);
         let apply = |reloaded: LoadedConfig| {
-            rotate(&credentials, &reloaded);
+            credential_files.follow(&reloaded, &credentials);
             loaded = reloaded;
             credentials.borrow().is_some()
         };
@@ -353,7 +353,7 @@ async fn serve(
         }
         if let Some(asker) = asked {
             let apply = |loaded: LoadedConfig| {
-                rotate(&credentials, &loaded);
+                credential_files.follow(&loaded, &credentials);
                 policy = declare(&loaded);
             };
             reload_for(asker, &manager, reload, apply).await;
