@@ -5,12 +5,13 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Environment;
 use super::exit::{self, errln};
 use super::remote::{RemoteArgs, RemoteRelay};
 use super::sessions;
+use crate::config::ShutdownConfig;
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store;
@@ -54,15 +55,11 @@ pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
         Err(error) => return relay.report(&error, None),
     };
     let pid = answer["pid"].as_u64().unwrap_or(0);
-    let drain = Duration::from_secs(relay.settings().shutdown.drain_secs);
-    if let Some(running) = answer["turns_running"].as_u64().filter(|running| *running > 0) {
-        let turns = if running == 1 { "turn" } else { "turns" };
-        errln!(
-            "waiting up to {} s for {running} running {turns}",
-            drain.as_secs()
-        );
+    let budget = budget(&answer, &relay.settings().shutdown);
+    if let Some(waited_for) = waited_for(&answer) {
+        errln!("waiting up to {} s for {waited_for}", budget.as_secs());
     }
-    let within = drain + MARGIN;
+    let within = budget + MARGIN;
     if !is_gone_within(&relay, within) {
         let what = format!(
             "the relay (process {pid}) has not ended within {} s",
@@ -75,6 +72,24 @@ pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
         &json!({"stopped": true, "pid": pid}),
         format!("stopped the relay (process {pid})"),
     )
+}
+
+/// How long the end may take: as the relay says, which may have other settings than are read here.
+fn budget(answer: &Value, settings: &ShutdownConfig) -> Duration {
+    let known = answer["budget_secs"].as_u64();
+    Duration::from_secs(known.unwrap_or(settings.budget_secs.max(settings.drain_secs)))
+}
+
+/// What is to be finished before the end.
+fn waited_for(answer: &Value) -> Option<String> {
+    let count = |key: &str, one: &str, many: &str| {
+        let number = answer[key].as_u64().filter(|number| *number > 0)?;
+        Some(format!("{number} {}", if number == 1 { one } else { many }))
+    };
+    let turns = count("turns_running", "running turn", "running turns");
+    let unsent = count("ops_unsent", "message to be sent", "messages to be sent");
+    let all: Vec<String> = turns.into_iter().chain(unsent).collect();
+    (!all.is_empty()).then(|| all.join(" and "))
 }
 
 /// Waits until nobody holds the state directory and nobody listens on the socket.
@@ -95,5 +110,30 @@ fn is_gone_within(relay: &RemoteRelay, within: Duration) -> bool {
             return false;
         }
         sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_relay_says_how_long_its_end_may_take_and_what_for() {
+        let settings = ShutdownConfig {
+            budget_secs: 120,
+            ..ShutdownConfig::default()
+        };
+        let secs = |answer: &Value| budget(answer, &settings).as_secs();
+        assert_eq!(secs(&json!({"budget_secs": 40})), 40);
+        assert_eq!(
+            secs(&json!({"budget_secs": null})),
+            120,
+            "an older relay, or a standby"
+        );
+        assert_eq!(waited_for(&json!({"turns_running": 0, "ops_unsent": 0})), None);
+        assert_eq!(waited_for(&json!({"turns_running": null})), None);
+        let both = json!({"turns_running": 1, "ops_unsent": 3});
+        let text = waited_for(&both).unwrap();
+        assert_eq!(text, "1 running turn and 3 messages to be sent");
     }
 }

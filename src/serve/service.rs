@@ -97,6 +97,8 @@ pub struct ControlService {
     started_at_ms: i64,
     reloads: Option<mpsc::Sender<Reload>>,
     stops: Option<mpsc::Sender<()>>,
+    /// How long the end may take.
+    shutdown_budget: Option<Duration>,
     log: Arc<LogCounts>,
     traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
@@ -181,6 +183,7 @@ impl ControlService {
             started_at_ms: now_ms(),
             reloads: None,
             stops: None,
+            shutdown_budget: None,
             log: Arc::default(),
             traces: Arc::default(),
             connector: None,
@@ -247,6 +250,13 @@ impl ControlService {
     #[must_use]
     pub fn reloads(mut self, reloads: mpsc::Sender<Reload>) -> Self {
         self.reloads = Some(reloads);
+        self
+    }
+
+    /// Also says how long the end may take.
+    #[must_use]
+    pub fn shutdown_budget(mut self, budget: Duration) -> Self {
+        self.shutdown_budget = Some(budget);
         self
     }
 
@@ -656,11 +666,17 @@ impl ControlService {
             let message = "this relay runs inside another program, which ends it";
             return Err(ControlError::new("embedded", message));
         };
-        let running = self.status().await.map(|status| status.turns_running);
+        let status = self.status().await;
         if let Err(mpsc::error::TrySendError::Closed(())) = stops.try_send(()) {
             return Err(no_response());
         }
-        Ok(json!({"stopping": true, "pid": std::process::id(), "turns_running": running}))
+        Ok(json!({
+            "stopping": true,
+            "pid": std::process::id(),
+            "turns_running": status.as_ref().map(|status| status.turns_running),
+            "ops_unsent": status.as_ref().map(|status| status.ops_durable),
+            "budget_secs": self.shutdown_budget.map(|budget| budget.as_secs()),
+        }))
     }
 
     async fn reload(&self) -> ControlResult {

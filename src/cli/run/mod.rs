@@ -280,7 +280,10 @@ async fn serve(
     let service = ControlService::new(handle.clone(), &settings.state_dir);
     let (handovers, mut handover_requests) = mpsc::channel::<HandOver>(1);
     let service = service.cluster(membership.map(Membership::report), handovers);
-    let mut service = service.reloads(reloads).stops(stops);
+    let mut service = service
+        .reloads(reloads)
+        .stops(stops)
+        .shutdown_budget(Duration::from_secs(settings.shutdown.budget_secs));
     if let Some(url) = &url {
         service = service.connector(url, watched.clone());
     }
