@@ -54,6 +54,34 @@ impl PersonId {
         Ok(Self::new(&platform, user))
     }
 
+    /// Reads the person whom a rule is to let in: no name, which nobody who writes is known by.
+    pub fn parse_admitted(text: &str) -> Result<Self, String> {
+        let person = Self::parse(text)?;
+        if person.is_name() {
+            return Err(format!(
+                "`{person}` is a name, and names can change: write the number that the platform gave them, such as {}:123456; \
+                 /whoami in a chat shows it",
+                person.platform
+            ));
+        }
+        Ok(person)
+    }
+
+    /// Whether this is a name where the platform gives numbers: a rule about it holds for nobody.
+    pub fn is_name(&self) -> bool {
+        self.should_be_number() && (self.user.starts_with('@') || self.user.contains('#'))
+    }
+
+    /// Whether this is no number where the platform gives numbers. A connector may give others.
+    pub fn is_unusual(&self) -> bool {
+        let number = self.user.strip_prefix('-').unwrap_or(&self.user);
+        self.should_be_number() && !number.bytes().all(|byte| byte.is_ascii_digit())
+    }
+
+    fn should_be_number(&self) -> bool {
+        matches!(self.platform.as_str(), "telegram" | "discord")
+    }
+
     /// The platform.
     pub fn platform(&self) -> &str {
         &self.platform

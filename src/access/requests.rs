@@ -165,7 +165,7 @@ impl Gate {
                 agents,
                 chats,
             } => {
-                let person = PersonId::parse(&person).map_err(AccessError::Person)?;
+                let person = PersonId::parse_admitted(&person).map_err(AccessError::Person)?;
                 if [&agents, &chats].into_iter().flatten().any(Vec::is_empty) {
                     return Err(AccessError::EmptyList);
                 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::identity::{canonical_id, canonical_platform};
+use super::identity::{PersonId, canonical_id, canonical_platform};
 use crate::setting::section;
 use crate::wire::Platform;
 
@@ -389,6 +389,23 @@ impl AccessSettings {
             person(&mut rule.platform, &mut rule.user);
         }
         self
+    }
+}
+
+impl AccessSettings {
+    /// What to know of people who are listed by a name that nobody is known by.
+    pub fn name_warnings(&self) -> impl Iterator<Item = String> {
+        let people = self
+            .people
+            .iter()
+            .map(|rule| PersonId::new(&rule.platform, &rule.user));
+        people.filter(PersonId::is_name).map(|person| {
+            let shown = crate::text::printable(&person.to_string(), 80);
+            format!(
+                "`access.people`: `{shown}` is a name, and holds for nobody: write the number that the platform gave them; \
+                 /whoami in a chat shows it"
+            )
+        })
     }
 }
 

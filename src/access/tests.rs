@@ -343,6 +343,31 @@ fn talks(gate: &Gate, author: &Author) -> bool {
 }
 
 #[test]
+fn nobody_is_let_in_by_a_name_where_people_have_numbers() {
+    let mut gate = gate(json!({"mode": "pair"}));
+    for name in ["telegram:@ann", "Telegram: @ann", "discord:ann#1234"] {
+        let error = gate.handle(allow(name, Some(Role::Owner)), 1).unwrap_err();
+        assert!(error.to_string().contains("write the number"), "{error}");
+        // A denial from before can be taken back.
+        gate.handle(deny(name), 1).unwrap();
+        let person = name.to_owned();
+        gate.handle(AccessRequest::Forget { person }, 1).unwrap();
+    }
+    for id in [
+        "telegram:1",
+        "telegram:-1001",
+        "discord:u-boss",
+        "acme-chat:@ann",
+        "matrix:@ann:h.example",
+    ] {
+        gate.handle(allow(id, None), 1).unwrap();
+    }
+    let is_unusual = |id| PersonId::parse(id).unwrap().is_unusual();
+    assert!(is_unusual("telegram:ann") && is_unusual("discord:u1"));
+    assert!(!is_unusual("telegram:-1001") && !is_unusual("slack:U1"));
+}
+
+#[test]
 fn one_person_in_any_spelling_is_denied_allowed_and_lifted() {
     for (platform, user, other, id) in SAME {
         let name = format!("{platform}:{user}");

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use serde_json::Value;
 
 use super::super::format::{printable, stdout};
+use crate::access::PersonId;
 use crate::text::printable as shortened;
 
 /// Length of a name that a platform shows.
@@ -18,6 +19,16 @@ pub(super) fn show(answer: &Value) -> io::Result<()> {
         if answer[key].is_string() {
             writeln!(out, "{} {what}, as {}", text(&answer[key]), text(&answer["role"]))?;
         }
+    }
+    let allowed = answer["allowed"]
+        .as_str()
+        .and_then(|person| PersonId::parse(person).ok());
+    if allowed.as_ref().is_some_and(PersonId::is_unusual) {
+        writeln!(
+            out,
+            "ids on {} are numbers, so check this one: /whoami in a chat shows it",
+            printable(allowed.as_ref().map_or("", PersonId::platform))
+        )?;
     }
     if answer["denied"].is_string() {
         writeln!(out, "{} may not write any more", text(&answer["denied"]))?;

@@ -73,7 +73,7 @@ pub(super) struct EnrollVerb {
     #[command(flatten)]
     enroll: EnrollArgs,
     /// Also make this person an owner, who may do everything and approves others: see `hermes-relay access`.
-    #[arg(long, value_name = "PLATFORM:ID", value_parser = |text: &str| PersonId::parse(text))]
+    #[arg(long, value_name = "PLATFORM:ID", value_parser = |text: &str| PersonId::parse_admitted(text))]
     owner: Option<PersonId>,
 }
 

@@ -181,6 +181,7 @@ pub fn check_file(path: &Path, user_home: Option<&Path>) -> Result<Vec<String>, 
     let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
     let warnings = misspelt.chain(settings.telemetry.warning());
     let warnings = warnings.chain(notify::warning(settings));
+    let warnings = warnings.chain(settings.access.name_warnings());
     // The bots may be chosen on the command line; what names a connector has none, unless it names them, too.
     let has_bot = own.names("direct.telegram") || own.names("direct.discord");
     let is_useless = settings.chat.group_context > 0 && own.sets("connector.url") && !has_bot;

@@ -304,6 +304,7 @@ impl Layers<'_> {
             access.from_hermes = true;
         }
         *access = std::mem::take(access).normalized();
+        self.warnings.extend(access.name_warnings());
         Ok(())
     }
 

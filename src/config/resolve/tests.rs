@@ -266,6 +266,34 @@ fn the_state_directory_has_its_own_order() {
 }
 
 #[test]
+fn the_state_directory_is_found_without_the_rest_of_the_settings() {
+    let place = |home: &TestHome| {
+        let env = |name: &str| home.env.get(name).cloned();
+        let flags = home.flags.clone();
+        let found = place_from(&Sources { flags, env: &env }, &home.path("etc/config.yaml"));
+        found.map(|loaded| (loaded.settings.state_dir, loaded.settings.access.is_active()))
+    };
+    let mut home = TestHome::new()
+        .file(
+            "relay.yaml",
+            "state_dir: journal\nlink: {backof_min_ms: 5}\naccess: {mode: pair}\n",
+        )
+        .file(".env", "TELEGRAM_ALLOWED_USERS: 1\n");
+    assert!(home.try_load().is_err());
+    assert_eq!(place(&home).unwrap(), (home.path("journal"), false));
+    // Then it may be another directory.
+    for text in ["state_dir: [\n", "state_dir: [a]\n"] {
+        home = home.file("relay.yaml", text);
+        assert!(place(&home).is_err(), "{text}");
+    }
+    home.flags.state_dir = Some("/flag".into());
+    assert_eq!(place(&home).unwrap().0, Path::new("/flag"));
+    home.flags.state_dir = None;
+    home = home.file("relay.yaml", "agent: 5\n");
+    assert_eq!(place(&home).unwrap().0, home.path("relay"));
+}
+
+#[test]
 fn a_command_in_an_agents_shell_finds_the_relay_that_started_it_unless_it_names_another() {
     let home = TestHome::new()
         .file("relay.yaml", "state_dir: own\nagent: noop\n")
@@ -640,4 +668,15 @@ fn sleep_without_a_wake_url_is_a_warning() {
         "{:?}",
         loaded.warnings
     );
+}
+
+#[test]
+fn a_person_who_is_listed_by_a_name_is_a_warning() {
+    let home = TestHome::new().file(
+        "relay.yaml",
+        "access: {mode: list, people: [{platform: telegram, user: '@ann'}, {platform: telegram, user: 7}]}\n",
+    );
+    let warnings = home.load().warnings;
+    assert_eq!(warnings.len(), 1);
+    assert!(warnings[0].contains("telegram:@ann"), "{warnings:?}");
 }
