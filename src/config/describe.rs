@@ -1,6 +1,6 @@
 //! The settings for people: the effective values with their origin, and the reference of all options.
 //!
-//! Secrets are shown as [`HIDDEN`], as are passwords and queries in URLs. The reference is generated from the example file,
+//! Secrets are shown as [`HIDDEN`], as are passwords and queries in URLs, and secrets in command lines. The reference is generated from the example file,
 //! the options of agents and the list of variables.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::agent_options;
 use super::env;
 use super::settings::HIDDEN;
-use super::{LoadedConfig, Origin};
+use super::{LoadedConfig, Origin, shown_argv};
 
 /// One setting, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,24 @@ fn shown_value(key: &str, value: &Value) -> String {
         }
         Value::String(text) if key.ends_with("url") || key.ends_with("endpoint") => without_secrets(text),
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        other => {
+            let mut shown = other.clone();
+            hide_in_argvs(&mut shown);
+            shown.to_string()
+        }
+    }
+}
+
+/// Hides secrets in the command lines of a value: its lists of texts.
+fn hide_in_argvs(value: &mut Value) {
+    match value {
+        Value::Array(items) if items.iter().all(Value::is_string) => {
+            let shown = shown_argv::without_secrets(items.iter().filter_map(Value::as_str));
+            *items = shown.into_iter().map(Value::String).collect();
+        }
+        Value::Array(items) => items.iter_mut().for_each(hide_in_argvs),
+        Value::Object(fields) => fields.values_mut().for_each(hide_in_argvs),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
@@ -289,6 +306,15 @@ mod tests {
         }
         let other = "https://c.example/relay";
         assert_eq!(shown_value("connector.url", &other.into()), other);
+    }
+
+    #[test]
+    fn secrets_in_command_lines_are_hidden() {
+        let argv = serde_json::json!(["agent", "--api-key", "hush"]);
+        let wanted = r#"["agent","--api-key","<hidden>"]"#;
+        assert_eq!(shown_value("agents.a.argv", &argv), wanted);
+        let inside = serde_json::json!([{"argv": argv}]);
+        assert_eq!(shown_value("x", &inside), format!(r#"[{{"argv":{wanted}}}]"#));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod resolve;
 pub mod secret;
 mod sections;
 pub mod settings;
+mod shown_argv;
 mod skills;
 mod telemetry;
 #[cfg(test)]
