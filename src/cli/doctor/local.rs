@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::access::stored;
+use super::super::format::shell_word;
 use super::context::{CheckContext, LoadedSettings, Peer, PeerTarget, is_workers_file};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
@@ -70,7 +71,7 @@ fn settings_remedy(error: &ConfigError) -> String {
         }
         ConfigError::Invalid { path, .. } => format!(
             "correct it, then check with `hermes-relay config check {}`",
-            path.display()
+            shell_word(path)
         ),
         ConfigError::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", path.display()),
         ConfigError::Secret(_) => "correct the secret file, or name another".to_owned(),

@@ -26,7 +26,7 @@ use super::access;
 use super::agents::{self, TEST_MESSAGE};
 use super::enroll::{self, EnrollVerb};
 use super::exit::{self, ErrorFormat, outln, print};
-use super::format::{printable, stdout};
+use super::format::{printable, shell_word, stdout};
 use super::{Environment, ProcessEnv, service};
 use crate::access::{Mode, PersonId};
 use crate::agent::Permission;
@@ -528,7 +528,7 @@ async fn test(
         let retry = format!(
             "the settings are written; try again with `hermes-relay agents test {} --config {}`",
             agent.name(),
-            file.display()
+            shell_word(file)
         );
         InitFailure::new(
             exit::FAILED,
@@ -604,12 +604,12 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
     let file = if prepared.is_default {
         String::new()
     } else {
-        format!(" --config {}", prepared.file.display())
+        format!(" --config {}", shell_word(&prepared.file))
     };
     outln!("Next:");
     outln!(
         "  hermes-relay dev --config {}    # a chat with it on this machine",
-        prepared.file.display()
+        shell_word(&prepared.file)
     );
     if url.is_none() && prepared.bot.is_none() {
         outln!("  hermes-relay enroll --connector-url URL{file}    # credentials from a connector");

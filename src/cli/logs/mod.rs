@@ -188,10 +188,14 @@ fn redact(args: &RedactArgs, state_dir: Option<&Path>, process: &ProcessEnv<'_>)
     })
 }
 
-/// Whether the settings contain a credential of this gateway.
+/// Whether the settings contain a credential of this gateway, or of a bot.
 fn has_gateway_secret(settings: &Settings) -> bool {
     let mut keys = settings.secrets().map(|(key, _)| key);
-    keys.any(|key| key.starts_with("connector.") || key.starts_with("idp."))
+    keys.any(|key| {
+        ["connector.", "idp.", "direct."]
+            .iter()
+            .any(|section| key.starts_with(section))
+    })
 }
 
 enum CopyError {
