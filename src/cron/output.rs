@@ -1,4 +1,4 @@
-//! The files with the outputs of jobs: `cron/output/<job>/<time>_<run>.md` in the state directory, the newest few of each job, and no
+//! The files with the outputs of jobs: `cron/output/<job>/<time>.md` in the state directory, the newest few of each job, and no
 //! more than fit into a budget.
 
 use std::fs;
@@ -83,12 +83,22 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// The file of the run with this number, which ends `now`. The id of a job is a safe file name.
-    pub fn new(job: &Job, run: i64, now: Timestamp, zone: &TimeZone) -> Self {
+    /// The file of the run that ends `now`. The id of a job is a safe file name.
+    pub fn new(job: &Job, now: Timestamp, zone: &TimeZone) -> Self {
         let local = now.to_zoned(job.zone(zone));
         Self {
             job: job.id().to_owned(),
-            name: format!("{}_{run}.md", local.strftime("%Y-%m-%d_%H-%M-%S")),
+            name: format!("{}.md", local.strftime("%Y-%m-%d_%H-%M-%S")),
+        }
+    }
+
+    /// The file of the run with this number, where another run of the job has ended in the same second.
+    #[must_use]
+    pub fn with_number(self, run: i64) -> Self {
+        let time = self.name.trim_end_matches(".md");
+        Self {
+            name: format!("{time}_{run}.md"),
+            ..self
         }
     }
 
@@ -170,7 +180,7 @@ mod tests {
             .unwrap();
         for second in 0..4 {
             let now = Timestamp::from_second(second).unwrap();
-            let file = OutputFile::new(&job, second + 7, now, &TimeZone::UTC);
+            let file = OutputFile::new(&job, now, &TimeZone::UTC);
             let page = page(&job, &second.to_string(), None);
             file.save(dir.path(), &page, &OutputLimits::new(2, u64::MAX))
                 .unwrap();
@@ -181,15 +191,7 @@ mod tests {
             .map(|entry| entry.file_name().into_string().unwrap())
             .collect();
         kept.sort();
-        assert_eq!(kept, ["1970-01-01_09-00-02_9.md", "1970-01-01_09-00-03_10.md"]);
-    }
-
-    #[test]
-    fn runs_that_end_in_the_same_second_have_an_output_each() {
-        let job = Job::from_record(json!({"id": "a1"})).unwrap();
-        let path = |run| OutputFile::new(&job, run, Timestamp::UNIX_EPOCH, &TimeZone::UTC).path();
-        assert_eq!(path(8), "cron/output/a1/1970-01-01_00-00-00_8.md");
-        assert_ne!(path(8), path(9));
+        assert_eq!(kept, ["1970-01-01_09-00-02.md", "1970-01-01_09-00-03.md"]);
     }
 
     #[test]
@@ -211,7 +213,7 @@ mod tests {
             for second in from..from + 47 {
                 let job = Job::from_record(json!({"id": format!("a{}", second % 3), "prompt": "p"})).unwrap();
                 let now = Timestamp::from_second(second).unwrap();
-                let file = OutputFile::new(&job, second, now, &TimeZone::UTC);
+                let file = OutputFile::new(&job, now, &TimeZone::UTC);
                 file.save(dir.path(), &"x".repeat(1_000), &limits).unwrap();
                 let path = dir.path().join(file.path());
                 assert!(path.exists(), "the newest stays");
@@ -232,7 +234,7 @@ mod tests {
         }
         // One that is larger than the budget is kept alone.
         let job = Job::from_record(json!({"id": "b", "prompt": "p"})).unwrap();
-        let file = OutputFile::new(&job, 900, Timestamp::from_second(900).unwrap(), &TimeZone::UTC);
+        let file = OutputFile::new(&job, Timestamp::from_second(900).unwrap(), &TimeZone::UTC);
         let limits = OutputLimits::new(50, BUDGET);
         file.save(dir.path(), &"x".repeat(20_000), &limits).unwrap();
         assert_eq!(stored(&dir.path().join("cron/output")).unwrap().len(), 1);

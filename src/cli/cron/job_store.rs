@@ -282,9 +282,7 @@ impl<'r> JobStore<'r> {
         match self.relay.call(&ControlRequest::JobsChanged) {
             Ok(answer) => RelayAnswer::Notified(answer),
             Err(ClientError::NotRunning(_)) if !self.relay_runs => RelayAnswer::Stopped,
-            Err(ClientError::NotRunning(_)) => {
-                RelayAnswer::Unnotified("it does not listen on a control socket".to_owned())
-            }
+            Err(ClientError::NotRunning(_)) => RelayAnswer::Unnotified("it has no control socket".to_owned()),
             Err(error) => RelayAnswer::Unnotified(error.to_string()),
         }
     }

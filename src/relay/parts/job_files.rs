@@ -1,11 +1,13 @@
 //! The files of scheduled jobs, read and written beside the event loop: the skills that a run begins with, and the output
 //! that it leaves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
 
@@ -51,6 +53,8 @@ pub struct JobFiles {
     writes: JoinSet<Option<String>>,
     /// The runs whose outputs are being written, and their jobs.
     writing: HashMap<tokio::task::Id, (RunSeq, String)>,
+    /// A second, and the outputs of the runs that ended in it.
+    named: (i64, HashSet<String>),
     /// Outputs are written at once: a simulation leaves nothing to threads.
     writes_inline: bool,
 }
@@ -66,6 +70,7 @@ impl JobFiles {
             reading: HashMap::new(),
             writes: JoinSet::new(),
             writing: HashMap::new(),
+            named: (0, HashSet::new()),
         }
     }
 
@@ -102,6 +107,19 @@ impl JobFiles {
             ((run, job), error) = next_of(&mut self.writes, &mut self.writing, unwritten) => {
                 FileDone::Saved(SavedOutput { run, job, error })
             }
+        }
+    }
+
+    /// The file for the output of a run that ends `now`.
+    pub fn output_file(&mut self, run: RunSeq, job: &Job, now: Timestamp, zone: &TimeZone) -> OutputFile {
+        let file = OutputFile::new(job, now, zone);
+        if self.named.0 != now.as_second() {
+            self.named = (now.as_second(), HashSet::new());
+        }
+        if self.named.1.insert(file.path()) {
+            file
+        } else {
+            file.with_number(run.0)
         }
     }
 
@@ -174,8 +192,6 @@ fn with_skills(skills: &dyn SkillStore, names: &[String], own: String) -> JobPro
 mod tests {
     use super::*;
     use crate::cron::output;
-    use jiff::Timestamp;
-    use jiff::tz::TimeZone;
     use serde_json::json;
 
     fn job(record: serde_json::Value) -> Job {
@@ -187,7 +203,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut files = JobFiles::new(&Settings::embedded(dir.path()), false);
         let job = job(json!({"id": "a1", "prompt": "look"}));
-        let file = OutputFile::new(&job, 1, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+        let file = OutputFile::new(&job, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
         let path = file.path();
         let page = output::page(&job, "done", None);
         assert_eq!(files.save(RunSeq(1), &job, file, page), None);
@@ -197,6 +213,30 @@ mod tests {
         assert!(page.contains("look") && page.contains("done"), "{page}");
     }
 
+    #[test]
+    fn runs_of_a_job_that_end_in_the_same_second_have_an_output_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = JobFiles::new(&Settings::embedded(dir.path()), false);
+        let mut path = |job: &str, run, second| {
+            let job = self::job(json!({"id": job}));
+            let now = Timestamp::from_second(second).unwrap();
+            files.output_file(RunSeq(run), &job, now, &TimeZone::UTC).path()
+        };
+        let paths = [
+            path("a1", 7, 0),
+            path("b1", 8, 0),
+            path("a1", 9, 0),
+            path("a1", 10, 1),
+        ];
+        let wanted = [
+            "a1/1970-01-01_00-00-00.md",
+            "b1/1970-01-01_00-00-00.md",
+            "a1/1970-01-01_00-00-00_9.md",
+            "a1/1970-01-01_00-00-01.md",
+        ];
+        assert_eq!(paths, wanted.map(|path| format!("cron/output/{path}")));
+    }
+
     #[tokio::test]
     async fn an_output_that_cannot_be_written_says_so_to_its_run() {
         for writes_inline in [true, false] {
@@ -204,7 +244,7 @@ mod tests {
             std::fs::write(dir.path().join("cron"), "in the way").unwrap();
             let mut files = JobFiles::new(&Settings::embedded(dir.path()), writes_inline);
             let job = job(json!({"id": "a1"}));
-            let file = OutputFile::new(&job, 1, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+            let file = OutputFile::new(&job, Timestamp::UNIX_EPOCH, &TimeZone::UTC);
             let done = match files.save(RunSeq(1), &job, file, "page".to_owned()) {
                 Some(saved) => FileDone::Saved(saved),
                 None => files.next_done().await,

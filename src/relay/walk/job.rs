@@ -15,7 +15,7 @@ use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::RouteInput;
 use crate::cron::fire::FireAdmission;
 use crate::cron::job::{Job, JobOrigin, RunOutcome};
-use crate::cron::output::{self, OutputFile};
+use crate::cron::output;
 use crate::cron::target::{self, Target};
 use crate::relay::effects::{Accepting, AgentWaiter, JobStep, JobTask, Pending, Place, RunSeq, Task, Work};
 use crate::relay::event_loop::EventLoop;
@@ -396,7 +396,7 @@ impl EventLoop {
         let is_only_saved = ops.is_empty();
         self.end_row(ended.row, ended.outcome, ops, None);
         let now = self.clock.now();
-        let file = OutputFile::new(&run.job, run.seq.0, instant(now), self.scheduler.zone());
+        let file = (self.job_files).output_file(run.seq, &run.job, instant(now), self.scheduler.zone());
         let page = output::page(&run.job, text, error.as_deref());
         let outcome = RunOutcome {
             output: Some(file.path()),

@@ -291,6 +291,7 @@ fn the_setting_says_who_decides() {
         may_answer: false,
         ..other
     };
+    let authors = PromptSettings::default();
     let standing = |settings, asker| World::new(settings).approvals.standing(asker);
     for (asker, by_owners, by_authors) in [
         (OWNER, Standing::Always, Standing::Always),
@@ -298,11 +299,7 @@ fn the_setting_says_who_decides() {
         (guest, Standing::Denied, Standing::Denied),
     ] {
         assert_eq!(standing(&owners, asker), by_owners, "{asker:?}");
-        assert_eq!(
-            standing(&PromptSettings::default(), asker),
-            by_authors,
-            "{asker:?}"
-        );
+        assert_eq!(standing(&authors, asker), by_authors, "{asker:?}");
     }
     let chat = |platform: &str| {
         let (chat, facts) = chat();
