@@ -951,7 +951,7 @@ async fn a_job_that_was_made_in_a_groups_thread_answers_there_and_opens_no_other
     };
     let relay = start_on(dir.path(), EchoAgent, &platform, adjust).await;
     let event = |chat: &str, kind: &str, id: &str, text: &str| {
-        let mut event = crate::support::memory_relay::event(chat, id, text);
+        let mut event = event(chat, id, text);
         event["source"]["chat_type"] = kind.into();
         event
     };
@@ -1000,7 +1000,7 @@ async fn a_job_that_is_made_outside_threads_on_slack_answers_in_the_chat_itself(
     for made_in in [None, Some("7")] {
         let dir = tempfile::tempdir().unwrap();
         let relay = start_on(dir.path(), EchoAgent, &platform, plain).await;
-        let mut event = crate::support::memory_relay::event("c", "9", "/cron add every 2h look");
+        let mut event = event("c", "9", "/cron add every 2h look");
         event["source"]["platform"] = "slack".into();
         event["source"]["chat_type"] = "channel".into();
         event["source"]["thread_id"] = made_in.into();
