@@ -167,7 +167,6 @@ impl<K: Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Whether there are no entries.
-    #[cfg(any(test, feature = "internals"))]
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

@@ -26,7 +26,7 @@ pub(super) enum CommandRoute {
 }
 
 /// What a transaction wrote.
-pub(super) struct Written {
+pub(super) struct WrittenCommit {
     /// What the changes of the tables came to.
     changes: Vec<CommandOutcome>,
     /// Bytes that stayed in the log, if it was shortened.
@@ -121,11 +121,11 @@ impl JournalDb<'_> {
         commands: &[Command],
         routes: &[CommandRoute],
         now_ms: i64,
-    ) -> Result<Written> {
+    ) -> Result<WrittenCommit> {
         let writes = |route: &CommandRoute| matches!(route, CommandRoute::Log | CommandRoute::Tables);
         if !routes.iter().any(writes) && !self.has_changes_of_others()? {
             self.batch.begin(self.counters);
-            return Ok(Written {
+            return Ok(WrittenCommit {
                 changes: Vec::new(),
                 stayed: None,
             });
@@ -180,7 +180,7 @@ impl JournalDb<'_> {
         }
         self.tend_index(commands.len() * 2 + 64, now_ms)?;
         self.commit_replicated()?;
-        Ok(Written { changes, stayed })
+        Ok(WrittenCommit { changes, stayed })
     }
 
     /// What the commands of a committed transaction come to. The bytes of ops move into the overlay.
@@ -188,7 +188,7 @@ impl JournalDb<'_> {
         &mut self,
         commands: &mut [Command],
         routes: Vec<CommandRoute>,
-        written: Written,
+        written: WrittenCommit,
     ) -> Vec<CommandOutcome> {
         if let Some(bytes) = written.stayed {
             self.overlay.keep_unfinished(bytes, self.counters);

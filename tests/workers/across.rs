@@ -109,6 +109,8 @@ async fn files_go_both_ways_by_content_and_a_question_is_answered() {
                 assert_eq!(*asked, question());
                 answer.send(PromptAnswer::Chosen("y".to_owned())).unwrap();
             }
+            // Which state of the session is the latest.
+            AgentSignal::LoadState(answer) => answer.send(None).unwrap(),
             AgentSignal::Event(AgentEvent::Media(sent)) => media = Some(sent),
             AgentSignal::Event(AgentEvent::Text(part)) => text.push_str(&part),
             other => panic!("{other:?}"),

@@ -72,12 +72,12 @@ pub(super) struct PlannedRequest {
     /// Whether a refusal changes nothing.
     pub(super) is_optional: bool,
     /// What to do if the message that it edits is gone.
-    pub(super) if_gone: Option<Box<Replacement>>,
+    pub(super) if_gone: Option<Box<TextReplacement>>,
 }
 
 /// A message in the place of one that is gone.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Replacement {
+pub(super) struct TextReplacement {
     /// The message.
     pub(super) message: PlannedRequest,
     /// Deletes the one that it replaces, if it is there although one before it is gone.
@@ -626,7 +626,7 @@ impl RequestPlanner {
                     ..self.by_token(command, RestMethod::Patch, &rest, body.as_object())
                 });
                 let request = self.request(RestMethod::Patch, &rest, "edit", Some(body), kind);
-                let replacement = Replacement {
+                let replacement = TextReplacement {
                     message: self.message(self.send(part, at), Vec::new()),
                     deletion: PlannedRequest {
                         is_optional: true,

@@ -15,7 +15,9 @@ use crate::relay::ops::{DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::{AccessControl, Starter};
 use crate::relay::parts::agents::state_key;
-use crate::relay::parts::approvals::{Approvals, Asker, Asking, KeptTurn, OwnerChat, Questioner, Standing};
+use crate::relay::parts::approvals::{
+    Approvals, Asker, AskerStanding, Asking, KeptTurn, OwnerChat, Questioner,
+};
 use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::voice::voice_key;
@@ -134,18 +136,18 @@ impl EventLoop {
             kept: self.kept_turn(turn, question.resume.take()),
         };
         match self.approvals.standing(from) {
-            Standing::Denied => {
+            AskerStanding::Denied => {
                 let (title, now_ms) = (Approvals::deny(question, reply), self.clock.unix_ms());
                 self.access
                     .record_question(&origin.author, "denied", &title, "role", now_ms);
             }
-            Standing::Once | Standing::Always => {
+            AskerStanding::Once | AskerStanding::Always => {
                 let adapter = self.adapters.get(&origin.chat.platform);
                 let effects = &mut self.effects;
                 self.approvals
                     .ask(&asking, from, question, reply, &adapter, now, effects);
             }
-            Standing::OwnerDecides => {
+            AskerStanding::OwnerDecides => {
                 let owner = self.owner_chat(&origin.author.platform);
                 let job = |run| self.scheduler.run(run).map(|run| run.job.name());
                 let questioner = Questioner::of(&origin.author, self.turns.task(turn), job);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::{
-    Approvals, Asker, Asking, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat, Questioner,
-    QueueEntry, QueueQuestion, Recipient, Standing, Waiting,
+    Approvals, Asker, AskerStanding, Asking, MAX_PERSON_CHARS, MAX_TITLE_CHARS, OwnerAsked, OwnerChat,
+    Questioner, QueueEntry, QueueQuestion, Recipient, Waiting,
 };
 use crate::access::{PersonId, approve_command};
 use crate::adapter::prompt::{
@@ -39,17 +39,17 @@ fn answerer(chat: &ChatId, facts: &ChatFacts) -> Option<String> {
 impl Approvals {
     /// What the author of a turn may decide of what it asks. With access rules, only an owner who alone may answer decides what allows
     /// an action for ever.
-    pub fn standing(&self, asker: Asker) -> Standing {
+    pub fn standing(&self, asker: Asker) -> AskerStanding {
         let is_answered_by_others =
             self.anyone_in_group && !asker.is_direct && self.approvers == Approvers::Author;
         if !asker.may_answer {
-            Standing::Denied
+            AskerStanding::Denied
         } else if self.approvers == Approvers::Owners && !asker.is_owner {
-            Standing::OwnerDecides
+            AskerStanding::OwnerDecides
         } else if asker.has_rules && (!asker.is_owner || is_answered_by_others) {
-            Standing::Once
+            AskerStanding::Once
         } else {
-            Standing::Always
+            AskerStanding::Always
         }
     }
 
@@ -75,7 +75,7 @@ impl Approvals {
         now: Duration,
         effects: &mut Effects,
     ) {
-        if self.standing(asker) < Standing::Always {
+        if self.standing(asker) < AskerStanding::Always {
             question
                 .options
                 .retain(|choice| choice.meaning != Meaning::AllowAlways);
@@ -180,9 +180,9 @@ impl Approvals {
         };
         let is_for_ever = |choice: &Choice| choice.meaning == Meaning::AllowAlways;
         let needs = match owner {
-            Some(_) => Standing::OwnerDecides,
-            None if question.options.iter().any(is_for_ever) => Standing::Always,
-            None => Standing::Once,
+            Some(_) => AskerStanding::OwnerDecides,
+            None if question.options.iter().any(is_for_ever) => AskerStanding::Always,
+            None => AskerStanding::Once,
         };
         let title = printable(&request.text, MAX_TITLE_CHARS);
         let opened = match self.prompts.open(request, adapter, now) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Approvals, Asker, Recipient, Standing, Waiting};
+use super::{Approvals, Asker, AskerStanding, Recipient, Waiting};
 use crate::adapter::prompt::{PromptId, PromptOp, QuestionId, RememberedQuestions, SavedQuestion};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Permission, ResumedTurn};
@@ -77,7 +77,7 @@ pub struct KeptQuestion {
     pub owner: Option<(ChatId, ChatFacts)>,
     /// The standing that its turn's author needs. Earlier versions did not keep it.
     #[serde(default)]
-    needs: Option<Standing>,
+    needs: Option<AskerStanding>,
 }
 
 /// A question to an owner about somebody's code.
@@ -107,7 +107,7 @@ pub(super) struct RestoredTurn {
     question: QuestionId,
     agent: String,
     /// The standing that its author needs.
-    needs: Standing,
+    needs: AskerStanding,
     resumed: ResumedTurn,
 }
 
@@ -210,8 +210,8 @@ impl Approvals {
         let restored = (self.prompts).restore(kept.question, id, since_1970(now), now.mono)?;
         let (resumed, reply) = ResumedTurn::new(kept.turn.state.clone(), false);
         let needs = kept.needs.unwrap_or(match kept.owner {
-            Some(_) => Standing::OwnerDecides,
-            None => Standing::Once,
+            Some(_) => AskerStanding::OwnerDecides,
+            None => AskerStanding::Once,
         });
         let turn = RestoredTurn {
             question: id,

@@ -152,7 +152,7 @@ impl<'a> Questioner<'a> {
 /// withdrawn once they have less: nobody decides what they would not be asked now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum AskerStanding {
     /// Nothing, and nobody else is asked: it is denied.
     Denied,
     /// Nothing: an owner is asked in their place.
@@ -220,7 +220,7 @@ struct Waiting {
     /// The owner who was asked in place of the author.
     owner: Option<(ChatId, ChatFacts)>,
     /// The least standing of its turn's author with which it would be asked so; none if no turn asks.
-    needs: Option<Standing>,
+    needs: Option<AskerStanding>,
     /// The op that shows the question, until it has a result.
     op: Option<OpId>,
     /// What the next process takes its turn up from, if its agent can.

@@ -294,9 +294,9 @@ fn the_setting_says_who_decides() {
     let authors = PromptSettings::default();
     let standing = |settings, asker| World::new(settings).approvals.standing(asker);
     for (asker, by_owners, by_authors) in [
-        (OWNER, Standing::Always, Standing::Always),
-        (other, Standing::OwnerDecides, Standing::Once),
-        (guest, Standing::Denied, Standing::Denied),
+        (OWNER, AskerStanding::Always, AskerStanding::Always),
+        (other, AskerStanding::OwnerDecides, AskerStanding::Once),
+        (guest, AskerStanding::Denied, AskerStanding::Denied),
     ] {
         assert_eq!(standing(&owners, asker), by_owners, "{asker:?}");
         assert_eq!(standing(&authors, asker), by_authors, "{asker:?}");

@@ -336,8 +336,10 @@ async fn what_was_noted_of_handed_items_ends_when_another_member_was_active() {
     use super::super::super::start_marks::{START_MARKS, StartMarks};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(START_MARKS);
+    let open = || Follower::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+    open().0.close();
     StartMarks::open(&path).expect(InboxSeq(10));
-    let (follower, state) = Follower::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+    let (follower, state) = open();
     let own = state.marks.member;
     let term = |seq, author| vec![(seq, StreamContent::Term { author, holder: None })];
     follower.apply(term(1, own), NOW).await.unwrap();
