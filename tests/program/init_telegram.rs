@@ -89,6 +89,31 @@ impl NewHome {
 }
 
 #[tokio::test]
+async fn the_owner_is_made_although_the_agent_does_not_answer() {
+    let (api, server) = (api().await, Stub::always(500, "{}").await);
+    let home = NewHome::new();
+    let (token, model) = (api.base(), server.base());
+    let agent = ["init", "--agent", "openai", "--model", "m", "--base-url", &model];
+    let bot = [
+        "--yes",
+        "--telegram",
+        "--token-file",
+        "-",
+        "--api-base",
+        &token,
+        "--owner",
+        "777",
+    ];
+    let (code, out, err) = home.run(TOKEN, &[&agent[..], &bot].concat()).await;
+    assert_eq!(code, 1, "{out}{err}");
+    for part in ["telegram:777 is an owner.", "Next:", "https://t.me/helper_bot"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let rules = home.verb(&["access", "list", "--json"]).await.to_string();
+    assert!(rules.contains("telegram:777"), "{rules}");
+}
+
+#[tokio::test]
 async fn a_script_makes_a_bot_with_an_owner() {
     let api = api().await;
     let home = NewHome::new();

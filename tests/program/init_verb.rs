@@ -7,7 +7,6 @@ use std::process::{Command, Output, Stdio};
 
 use crate::support::dev::{Connector, ConnectorSettings, text_event};
 
-use crate::newcomer::decline_service;
 use crate::support::executable::write_script;
 use crate::support::http_stub::Stub;
 use crate::support::relay_process::{SOON, Setup};
@@ -235,6 +234,45 @@ async fn an_agent_that_does_not_answer_is_a_failure_and_the_file_stays() {
         err.contains("openai does not answer") && err.contains("agents test openai"),
         "{err}"
     );
+    assert!(!err.contains("not done yet"), "nothing else was asked for: {err}");
+}
+
+#[tokio::test]
+async fn what_was_asked_for_besides_an_agent_that_does_not_answer_is_done_or_named() {
+    let server = Stub::always(500, "{}").await;
+    let url = server.base();
+    tokio::task::spawn_blocking(move || {
+        let agent = ["--agent", "openai", "--model", "m", "--base-url", &url, "--yes"];
+        let home = Home::new();
+        let connector = ["--connector-url", "https://connector.invalid", "--service"];
+        let (code, out, err) = home.init(&[&agent[..], &connector].concat());
+        assert_eq!(code, 1, "{out}{err}");
+        let open = "not done yet: `hermes-relay enroll --connector-url https://connector.invalid`, \
+                    `hermes-relay service install --user --now`";
+        assert!(err.contains(open), "{err}");
+        assert!(
+            out.contains("Next:\n") && out.contains("hermes-relay doctor"),
+            "{out}"
+        );
+        let home = Home::new();
+        let (code, out, _) = home.init(&[&agent[..], &["--json"]].concat());
+        let report: serde_json::Value = serde_json::from_str(&out).expect("one JSON document");
+        assert_eq!((code, &report["error"]["exit_code"]), (1, &1.into()), "{out}");
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn a_service_needs_somebody_to_talk_to() {
+    let home = Home::new();
+    let (code, _, err) = home.init(&["--agent", "echo", "--yes", "--service"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(
+        err.contains("hint: add --telegram, --discord or --connector-url URL"),
+        "{err}"
+    );
+    assert!(!home.file().exists());
 }
 
 #[tokio::test]
@@ -259,8 +297,11 @@ async fn a_person_chooses_in_the_terminal() {
     terminal.reply("Type a number from 1 to 2.", "echo").await;
     terminal.reply("Which one? [1]:", "later").await;
     terminal.shows("It answered after").await;
-    decline_service(&mut terminal).await;
-    terminal.shows("Next:").await;
+    let lines = terminal.shows("Next:").await;
+    assert!(
+        !has(&lines, "service of your user"),
+        "it would reach nobody: {lines:#?}"
+    );
     assert_eq!(terminal.ends().await, (Some(0), true));
     let text = fs::read_to_string(file).unwrap();
     assert!(text.ends_with("agent: echo\n"), "{text}");

@@ -25,12 +25,12 @@ use self::menu::{agrees, ask, list, pick};
 use super::access;
 use super::agents::{self, TEST_MESSAGE};
 use super::enroll::{self, EnrollVerb};
-use super::exit::{self, ErrorFormat, outln, print};
+use super::exit::{self, ErrorFormat, errln, outln, print};
 use super::format::{printable, shell_word, stdout};
 use super::{Environment, ProcessEnv, service};
 use crate::access::{Mode, PersonId};
 use crate::agent::Permission;
-use crate::config::{self, Flags, LoadedConfig, Sources};
+use crate::config::{self, Flags, LoadedConfig, Settings, Sources};
 
 /// Choose an agent, write the settings file, and test one turn.
 ///
@@ -133,11 +133,11 @@ pub(super) fn run(args: &InitArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return errors.fail(exit::INTERNAL, "cannot start the runtime", None);
     };
+    let report = |failure: InitFailure| errors.fail(failure.code, failure.what, failure.hint.as_deref());
     let prepared = match runtime.block_on(prepare(args, process)) {
         Ok(prepared) => prepared,
-        Err(failure) => return errors.fail(failure.code, failure.what, failure.hint.as_deref()),
+        Err(failure) => return report(failure),
     };
-    drop(runtime);
     if let Some(owner) = &prepared.owner {
         let config = Some(prepared.file.clone());
         let made = access::add_owner(owner, config, args.json, process.env);
@@ -147,6 +147,18 @@ pub(super) fn run(args: &InitArgs, process: &ProcessEnv<'_>) -> ExitCode {
         if !args.json {
             outln!("{owner} is an owner.");
         }
+    }
+    let agent = prepared.agent.as_ref().filter(|_| !args.no_test);
+    let tested = agent.map_or(Ok(()), |agent| {
+        runtime.block_on(test(&prepared.file, agent, args.json, process))
+    });
+    drop(runtime);
+    if let Err(failure) = tested {
+        let code = report(failure);
+        if !args.json {
+            leave_open(args, &prepared);
+        }
+        return code;
     }
     if args.json {
         let mut report = json!({
@@ -215,6 +227,19 @@ struct Prepared {
     asks: bool,
     /// Whether `run` finds the file by itself.
     is_default: bool,
+    /// Whether `run` would have somebody to talk to: a connector or a bot.
+    can_serve: bool,
+}
+
+impl Prepared {
+    /// The option that names the file, with a space before it, where `run` would read another one.
+    fn config_option(&self) -> String {
+        if self.is_default {
+            String::new()
+        } else {
+            format!(" --config {}", shell_word(&self.file))
+        }
+    }
 }
 
 async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, InitFailure> {
@@ -256,6 +281,13 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
     };
     let draft = Draft::new(&file, &compose(&settings(false))?, process.env)?;
     let reach = reach(args, asks, &draft.loaded)?;
+    if args.service && reach == Reach::Later && !has_peer(&draft.loaded.settings) {
+        return Err(InitFailure::new(
+            exit::USAGE,
+            "a service would have nobody to talk to: there is no connector and no bot",
+            "add --telegram, --discord or --connector-url URL, or omit --service",
+        ));
+    }
     let bot = match reach {
         Reach::Bot(platform) => {
             Some(bot::choose(platform, args, asks, &file, &draft.loaded, process.env).await?)
@@ -283,6 +315,7 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
     }
     let written = Draft::new(&file, &compose(&text)?, process.env)?;
     let pairs = written.loaded.settings.access.mode == Mode::Pair;
+    let can_serve = has_peer(&written.loaded.settings);
     let copy = written.keep(&file)?;
     if !args.json {
         outln!("Wrote {}.", file.display());
@@ -294,9 +327,6 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         }
         introduce(agent.as_ref(), bot.as_ref(), pairs);
     }
-    if let Some(agent) = agent.as_ref().filter(|_| !args.no_test) {
-        test(&file, agent, args.json, process).await?;
-    }
     Ok(Prepared {
         file,
         agent,
@@ -306,7 +336,12 @@ async fn prepare(args: &InitArgs, process: &ProcessEnv<'_>) -> Result<Prepared, 
         enrolls: matches!(reach, Reach::Connector),
         asks,
         is_default,
+        can_serve,
     })
+}
+
+fn has_peer(settings: &Settings) -> bool {
+    settings.connector.url.is_some() || settings.direct.is_bot()
 }
 
 /// Says who the bot is, and why people have to be approved.
@@ -589,11 +624,12 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
             return code;
         }
     }
-    let can_serve = prepared.is_default && service::has_systemd();
+    let is_offered = prepared.asks
+        && prepared.is_default
+        && (prepared.can_serve || url.is_some())
+        && service::has_systemd();
     let serves = args.service
-        || (prepared.asks
-            && can_serve
-            && agrees("Run the relay as a service of your user, started with the session?"));
+        || (is_offered && agrees("Run the relay as a service of your user, started with the session?"));
     if serves {
         let config = (!prepared.is_default).then_some(&*prepared.file);
         let code = service::install_for_user(config, process.env);
@@ -601,17 +637,36 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
             return code;
         }
     }
-    let file = if prepared.is_default {
-        String::new()
-    } else {
-        format!(" --config {}", shell_word(&prepared.file))
-    };
+    list_next(prepared, url.is_some(), serves);
+    ExitCode::SUCCESS
+}
+
+/// After a failed test: says how to do what was asked for and is not done, and lists what comes next.
+fn leave_open(args: &InitArgs, prepared: &Prepared) {
+    let file = prepared.config_option();
+    let enroll = prepared.enrolls.then(|| {
+        let url = args.connector_url.as_deref().unwrap_or("URL");
+        format!(
+            "`hermes-relay enroll --connector-url {}{file}`",
+            shell_word(Path::new(url))
+        )
+    });
+    let service = (args.service).then(|| format!("`hermes-relay service install --user --now{file}`"));
+    let open: Vec<String> = enroll.into_iter().chain(service).collect();
+    if !open.is_empty() {
+        errln!("hint: not done yet: {}", open.join(", "));
+    }
+    list_next(prepared, prepared.enrolls, false);
+}
+
+fn list_next(prepared: &Prepared, has_enrollment: bool, serves: bool) {
+    let file = prepared.config_option();
     outln!("Next:");
     outln!(
         "  hermes-relay dev --config {}    # a chat with it on this machine",
         shell_word(&prepared.file)
     );
-    if url.is_none() && prepared.bot.is_none() {
+    if !has_enrollment && prepared.bot.is_none() {
         outln!("  hermes-relay enroll --connector-url URL{file}    # credentials from a connector");
         outln!(
             "  hermes-relay init --telegram --add{file}    # or a Telegram bot of your own; --discord for Discord"
@@ -639,5 +694,4 @@ fn go_on(args: &InitArgs, prepared: &Prepared, process: &ProcessEnv<'_>) -> Exit
         }
     }
     outln!("  hermes-relay doctor{file}    # if it does not answer");
-    ExitCode::SUCCESS
 }
