@@ -287,6 +287,20 @@ impl Settings {
         misspelt.collect()
     }
 
+    /// The agents that answer messages without being chosen, each once: the default one, and those of routes and projects.
+    pub(crate) fn answering_agents(&self) -> Vec<&str> {
+        // A route without an agent has its project's, or the default one.
+        let of_routes = self.routes.iter().map(|route| route.agent.as_str());
+        let of_projects = (self.projects.values()).filter_map(|project| project.agent.as_deref());
+        let mut names = vec![self.agent.as_str()];
+        for name in of_routes.chain(of_projects) {
+            if !name.is_empty() && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
     /// What to know when everybody whom the connector lets through may drive an agent that can act on this machine, and how
     /// to narrow that.
     pub fn access_warning(&self) -> Option<String> {
@@ -295,15 +309,9 @@ impl Settings {
         }
         let commands = self.sessions.commands.iter();
         let choosable = commands.into_iter().any(|command| command == "agent");
-        let is_reachable = |name: &str, entry: &AgentEntry| {
-            name == self.agent
-                || self.routes.iter().any(|route| route.agent == name)
-                || self
-                    .projects
-                    .values()
-                    .any(|project| project.agent.as_deref() == Some(name))
-                || (choosable && entry.choosable)
-        };
+        let answering = self.answering_agents();
+        let is_reachable =
+            |name: &str, entry: &AgentEntry| answering.contains(&name) || (choosable && entry.choosable);
         // Everybody finds a bot of one's own, and a model costs money even if it cannot act.
         let is_public = self.direct.is_bot();
         let mut acting: Vec<String> = (self.agents.iter())

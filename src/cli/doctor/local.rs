@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::super::access::stored;
 use super::super::format::shell_word;
+use super::super::run::NO_URL;
 use super::context::{CheckContext, LoadedSettings, Peer, PeerTarget, is_workers_file};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
@@ -101,9 +102,7 @@ pub(super) fn url(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
             .url_veto
             .clone()
             .unwrap_or_else(|| "no connector URL is configured".to_owned());
-        let remedy = "use a Telegram bot of your own (`hermes-relay init --telegram`), enroll with a connector (`hermes-relay enroll \
-                      --connector-url URL`), set GATEWAY_RELAY_URL, or try everything on this machine with `hermes-relay dev`";
-        return vec![ProbeResult::failed(what, remedy)];
+        return vec![ProbeResult::failed(what, NO_URL)];
     };
     let origin = known.loaded.origins.of("connector.url");
     let url = match ConnectorUrl::parse(configured) {
@@ -422,13 +421,7 @@ fn used_agents(settings: &Settings) -> Vec<&str> {
     if let Some(worker) = settings.worker.as_ref().filter(|_| is_workers_file(settings)) {
         return vec![&worker.agent];
     }
-    let mut names = vec![settings.agent.as_str()];
-    for route in &settings.routes {
-        if !names.contains(&route.agent.as_str()) {
-            names.push(&route.agent);
-        }
-    }
-    names
+    settings.answering_agents()
 }
 
 fn unlisted(name: &str) -> ProbeResult {

@@ -37,7 +37,7 @@ use crate::config::Flags;
 /// the handshake, the NATS server of workers and clusters, the agents, jobs, notify targets, the receiver and the service unit, within 30 seconds. A
 /// relay that runs on the same state directory is asked for its status. The connector is dialled once as this gateway, and nothing is acknowledged; while a
 /// relay is connected, and for a member of a cluster, that is skipped unless you pass --dial. Of a worker's file it checks the server and the agent. Of a Telegram bot of your own it checks the token, privacy mode,
-/// and whether a webhook or another program receives its messages; no message is confirmed.
+/// and whether a webhook or another program receives its messages; no message is confirmed. Of a Discord bot it checks the token and Message Content Intent.
 ///
 /// Exit codes: 0 no probe failed, or the file of --bundle is written; 1 a probe failed, or the file is not written.
 #[derive(Args, Debug)]
@@ -66,6 +66,9 @@ pub(super) struct DoctorArgs {
     /// Check the Telegram bot, as `run --telegram` uses it.
     #[arg(long)]
     telegram: bool,
+    /// Check the Discord bot, as `run --discord` uses it.
+    #[arg(long)]
+    discord: bool,
     /// Connector URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -80,6 +83,7 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
         url: args.url.clone(),
         state_dir: (args.state_dir.clone()).or_else(|| args.shared.state_dir.clone()),
         telegram: args.telegram,
+        discord: args.discord,
         ..args.shared.relay_flags()
     };
     let consent = Consent {

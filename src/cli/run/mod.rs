@@ -55,9 +55,9 @@ const MAX_RELOADS: usize = 4;
 /// How long another process may still hold the state directory: a command, or a relay that was just killed.
 const LOCK_WAIT: Duration = Duration::from_secs(3);
 /// The hint without a connector URL.
-const NO_URL: &str = "use a Telegram bot of your own with `hermes-relay run --telegram`, enroll with a connector (`hermes-relay \
-                      enroll --connector-url URL`), set GATEWAY_RELAY_URL, or try everything on this machine with \
-                      `hermes-relay dev`";
+pub(super) const NO_URL: &str = "make a bot of your own with `hermes-relay init --telegram` or `--discord` (with --add if you have a \
+                                 settings file), enroll with `hermes-relay enroll --connector-url URL` or set GATEWAY_RELAY_URL, or try everything on this \
+                                 machine with `hermes-relay dev`";
 
 /// Dial the connector and answer messages with an agent until stopped.
 ///
@@ -72,7 +72,7 @@ const NO_URL: &str = "use a Telegram bot of your own with `hermes-relay run --te
 /// `hermes-relay logs redact` prepares it for sharing.
 ///
 /// Exit codes: 0 stopped or gone to sleep, 1 stopped twice, 70 an internal error, 75 the state directory
-/// or the port is in use or a restart was requested, 77 revoked (enroll again), 78 invalid configuration.
+/// or the port is in use or a restart was requested, 77 revoked (enroll again) or Telegram does not accept the bot's token, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay run --agent echo\n  GATEWAY_RELAY_URL=wss://connector.example GATEWAY_RELAY_ID=gw-1 \\\n    GATEWAY_RELAY_SECRET_FILE=/etc/hermes-relay/secret hermes-relay run"
@@ -546,11 +546,10 @@ pub(super) async fn build_agents(
         .build_agents(settings, |_| true)
         .map_err(|error| unusable(error.to_string()))?;
     let voice = process.voice(settings).map_err(unusable)?;
-    let is_used =
-        |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
+    let answering = settings.answering_agents();
     for (name, slot) in &agents {
         let why = match tokio::time::timeout(HEALTH_TIMEOUT, slot.agent.health()).await {
-            Ok(AgentHealth::NotInstalled(why)) if is_used(name) => {
+            Ok(AgentHealth::NotInstalled(why)) if answering.contains(&name.as_str()) => {
                 return Err(AgentsError {
                     message: format!("the agent `{name}` cannot be used: {why}"),
                     hint: Some("`hermes-relay agents list` shows which agents can be used"),

@@ -59,6 +59,19 @@ async fn a_healthy_bot_is_named_with_its_invitation() {
 }
 
 #[tokio::test]
+async fn a_bot_without_settings_is_checked_on_request() {
+    let setup = Setup::new().env("DISCORD_BOT_TOKEN", "hunter2");
+    let found = doctor(setup, &["--discord"]).await;
+    let wrong = row(&found, "discord_token", None);
+    assert_eq!(wrong["outcome"], "failed", "{wrong}");
+    assert!(
+        found.rows.iter().all(|row| row["id"] != "url"),
+        "{:#?}",
+        found.rows
+    );
+}
+
+#[tokio::test]
 async fn a_bot_that_cannot_work_says_which_switch_or_token_it_needs() {
     let blind = api(0, false).await;
     let found = report(Setup::new().env("DISCORD_BOT_TOKEN", TOKEN), &blind).await;

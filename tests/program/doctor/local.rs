@@ -13,6 +13,11 @@ async fn no_url_is_named_and_everything_toward_the_connector_is_skipped() {
     let report = doctor(Setup::new(), &[]).await;
     report
         .blames("url", "no connector URL is configured", "hermes-relay enroll")
+        .blames(
+            "url",
+            "no connector URL is configured",
+            "`hermes-relay init --telegram` or `--discord`",
+        )
         .skips(&["proxy"])
         .skips(&NETWORK)
         .passes(&["settings", "journal", "agent"]);
@@ -220,6 +225,25 @@ async fn an_agent_that_is_not_installed_is_named() {
         .map(|row| row["subject"].as_str().unwrap())
         .collect();
     assert_eq!(subjects, ["code", "spare"]);
+}
+
+#[tokio::test]
+async fn the_agent_of_a_project_is_used_and_a_route_to_it_needs_no_other() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    setup.write(
+        "relay.yaml",
+        "agents: {code: {kind: command, argv: [no-such-program]}}\nagent: echo\n\
+         projects: {site: {workdir: /, agent: code}}\nroutes:\n- {thread: \"1700000000.000100\", project: site}\n",
+    );
+    let report = doctor(setup, &[]).await;
+    report.blames("agent", "no-such-program", "hermes-relay agents test code");
+    let setup = Setup::for_connector(&connector);
+    setup.write(
+        "relay.yaml",
+        "agent: echo\nprojects: {site: {workdir: /}}\nroutes:\n- {chat: c1, project: site}\n",
+    );
+    doctor(setup, &[]).await.passes(&["agent"]);
 }
 
 #[tokio::test]
