@@ -38,7 +38,7 @@ enum ServiceVerb {
     /// --user also its PATH, so that the service finds the agents that you find.
     ///
     /// Exit codes: 0 written, 1 not written, invalid or not started, 2 conflicting options, 78 the program or the account cannot
-    /// be used.
+    /// be used, or with --now the account or the gateway's secret is missing.
     #[command(
         after_help = "Examples:\n  hermes-relay service install --user               # with your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started at boot\n  sudo hermes-relay service install --profile relay # agents over HTTP only, sandboxed\n  hermes-relay service install --user --now         # and start it\n  hermes-relay service install --user --worker --config worker.yaml   # a worker of a pool\n  hermes-relay service install --dry-run            # print the unit, write nothing"
     )]
@@ -241,6 +241,11 @@ fn install(args: &InstallArgs, env: Environment<'_>) -> ExitCode {
     }
     let next = || {
         if args.now {
+            if let Some(missing) = missing(&rendered, &file) {
+                print_next_steps(location.user, name, &rendered);
+                let what = format!("the service cannot start yet: {missing}");
+                return fail(exit::CONFIGURATION, what, Some("do what is listed under Next"));
+            }
             return start_now(location.user, name);
         }
         print_next_steps(location.user, name, &rendered);
@@ -268,6 +273,24 @@ fn install(args: &InstallArgs, env: Environment<'_>) -> ExitCode {
     }
     outln!("Wrote {}.", file.display());
     verify_and(location.user, &file, next)
+}
+
+/// What a unit needs and does not find: systemd would start it again and again.
+fn missing(rendered: &str, file: &Path) -> Option<String> {
+    if let Some(account) = user_of(rendered).filter(|account| !has_account(account)) {
+        return Some(format!("there is no account `{account}`"));
+    }
+    let secret = secret_of(rendered).filter(|secret| !Path::new(secret).exists())?;
+    (!is_replaced(file, "LoadCredential=")).then(|| format!("there is no {secret}"))
+}
+
+/// Whether a drop-in of a unit has a setting of its own.
+fn is_replaced(file: &Path, setting: &str) -> bool {
+    let mut folder = file.as_os_str().to_owned();
+    folder.push(".d");
+    let drop_ins = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut texts = drop_ins.filter_map(|drop_in| std::fs::read_to_string(drop_in.path()).ok());
+    texts.any(|text| text.lines().any(|line| line.trim_start().starts_with(setting)))
 }
 
 /// Enables the service and starts it, or restarts it with a new unit.
@@ -494,5 +517,47 @@ fn print_next_steps(user: bool, name: &str, rendered: &str) {
 
 fn has_account(name: &str) -> bool {
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    accounts.lines().any(|line| line.split(':').next() == Some(name))
+    let is_local = accounts.lines().any(|line| line.split(':').next() == Some(name));
+    // It knows accounts of a directory server, too.
+    is_local
+        || Command::new("id")
+            .args(["-u", "--", name])
+            .output()
+            .is_ok_and(|id| id.status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_whose_account_or_secret_is_missing_is_not_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, secret) = (folder.path().join("mine.service"), folder.path().join("secret"));
+        let unit = |account: &str| {
+            format!(
+                "User={account}\nLoadCredential=relay-secret:{}\n",
+                secret.display()
+            )
+        };
+        let named = |unit: &str| missing(unit, &file).unwrap_or_default();
+        assert_eq!(
+            named(&unit("no-such-account")),
+            "there is no account `no-such-account`"
+        );
+        assert_eq!(named(&unit("root")), format!("there is no {}", secret.display()));
+        let drop_ins = folder.path().join("mine.service.d");
+        std::fs::create_dir(&drop_ins).unwrap();
+        let own = drop_ins.join("override.conf");
+        std::fs::write(
+            &own,
+            "[Service]\nLoadCredential=\nLoadCredential=telegram-token:/x\n",
+        )
+        .unwrap();
+        assert_eq!(named(&unit("root")), "", "a bot of one's own needs no secret");
+        std::fs::remove_file(own).unwrap();
+        std::fs::write(&secret, "s").unwrap();
+        assert_eq!(named(&unit("root")), "");
+        assert_eq!(named("[Service]\n"), "", "a unit of a user");
+    }
 }
