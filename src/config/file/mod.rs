@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::notify;
 use super::settings::{Settings, misspelt_platform};
 use super::yaml::{self, YamlError, YamlProblem};
-use super::{ConfigError, validate};
+use super::{ConfigError, env, validate};
 use crate::agent::check_workdir;
 use crate::setting;
 
@@ -336,10 +336,21 @@ fn unknown_key(key: &str, known: &[&'static str]) -> String {
                 .to_owned();
         }
         "token" | "bot_token" if known.contains(&"token_file") => {
-            return format!(
-                "`{key}`: this file must not contain secrets; put it in a separate file and name that with `token_file`, or \
-                 set TELEGRAM_BOT_TOKEN"
+            let file = format!(
+                "`{key}`: this file must not contain secrets; put it in a separate file and name that with `token_file`"
             );
+            // The other keys tell the sections apart; a token for NATS has no variable.
+            let variable = if known.contains(&"allowed_updates") {
+                Some(env::TELEGRAM_BOT_TOKEN)
+            } else if known.contains(&"gateway_url") {
+                Some(env::DISCORD_BOT_TOKEN)
+            } else {
+                None
+            };
+            return match variable {
+                Some(variable) => format!("{file}, or set {variable}"),
+                None => file,
+            };
         }
         _ => {}
     }
