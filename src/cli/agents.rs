@@ -230,7 +230,7 @@ async fn test(
     text: &str,
     permission: Permission,
 ) -> ExitCode {
-    if let Err(code) = add_known(&mut settings, name) {
+    if let Err(code) = add_known(&mut settings, name, ErrorFormat::Text) {
         return code;
     }
     let mut show = |text: &str| {
@@ -260,7 +260,7 @@ async fn test(
 }
 
 /// Adds the settings of a built-in agent or a preset, unless the settings have an agent of this name.
-pub(super) fn add_known(settings: &mut Settings, name: &str) -> Result<(), ExitCode> {
+pub(super) fn add_known(settings: &mut Settings, name: &str, errors: ErrorFormat) -> Result<(), ExitCode> {
     if settings.agents.contains_key(name) {
         return Ok(());
     }
@@ -276,7 +276,7 @@ pub(super) fn add_known(settings: &mut Settings, name: &str) -> Result<(), ExitC
             let near = near.map(|near| format!("did you mean `{near}`? "));
             let hint = format!("{}`hermes-relay agents list` lists all", near.unwrap_or_default());
             let what = format!("there is no agent named `{name}`");
-            return Err(fail(exit::CONFIGURATION, what, Some(&hint)));
+            return Err(errors.fail(exit::CONFIGURATION, what, Some(&hint)));
         }
     };
     let entry = serde_json::from_value(entry);

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::relay::{DevRelay, RelayPlan};
 use super::{DevArgs, SMOKE_TIMEOUT, SmokeFailure, millis, owners, port_in_use, smoke};
 use crate::cli::ProcessEnv;
-use crate::cli::exit::{self, errln, fail, outln};
+use crate::cli::exit::{self, errln, outln};
 use crate::cli::run::build_agents;
 use crate::config::{DiscordBotConfig, Settings, TelegramConfig};
 use crate::dev::{
@@ -207,7 +207,7 @@ pub(super) async fn serve(
     let access = owners::admit(&mut settings, &args.platform, ids, args.access);
     let fake = match SimulatedPlatform::start(args).await {
         Ok(fake) => fake,
-        Err(error) => return port_in_use(args.port, &error),
+        Err(error) => return port_in_use(args, &error),
     };
     if args.connector_only {
         fake.print_environment();
@@ -216,7 +216,7 @@ pub(super) async fn serve(
         return ExitCode::SUCCESS;
     }
     match build_agents(&settings, process).await {
-        Err(error) => fail(exit::CONFIGURATION, error.message, error.hint),
+        Err(error) => args.errors().fail(exit::CONFIGURATION, error.message, error.hint),
         Ok((agents, voice)) => {
             let plan = RelayPlan {
                 platforms: vec![args.platform.clone()],
@@ -239,7 +239,7 @@ async fn serve_relay(
     let agent = plan.settings.agent.clone();
     let relay = match DevRelay::start_bot(plan, |settings| fake.configure(settings)) {
         Ok(relay) => relay,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return args.errors().fail(exit::CONFIGURATION, error, None),
     };
     let code = if args.smoke {
         let sent = fake.send(began).await;

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::agents::add_known;
-use super::exit::{self, errln, fail, outln};
+use super::exit::{self, ErrorFormat, errln, fail, outln};
 use super::log::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
@@ -90,12 +90,18 @@ pub(super) struct DevArgs {
     /// Send one message, wait until the agent has finished its answer, print the time since the start, and exit.
     #[arg(long)]
     smoke: bool,
-    /// Print the result of --smoke as one JSON object: `ok`, `reply`, `connected_ms`, `reply_ms`, `total_ms`.
+    /// Print the result of --smoke as one JSON object: `ok`, `reply`, `connected_ms`, `reply_ms`, `total_ms`; on failure `ok`, `error`, `hint`, `total_ms`.
     #[arg(long, requires = "smoke")]
     json: bool,
     /// Record every frame to a new file, one JSON object per line, without secrets.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+}
+
+impl DevArgs {
+    fn errors(&self) -> ErrorFormat {
+        ErrorFormat::new(self.json)
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -114,7 +120,7 @@ const REMOVAL_INTERVAL: Duration = Duration::from_millis(50);
 /// Runs the verb.
 pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
     match &args.verb {
-        None if args.bot_api && !bot_api::PLATFORMS.contains(&args.platform.as_str()) => fail(
+        None if args.bot_api && !bot_api::PLATFORMS.contains(&args.platform.as_str()) => args.errors().fail(
             exit::USAGE,
             format!(
                 "--bot-api simulates Telegram or Discord, and --platform is {}",
@@ -131,7 +137,7 @@ pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
             run_locally(
                 &args.shared,
                 args.agent.as_deref(),
-                process,
+                (process, args.errors()),
                 |settings, ending| serve(args, settings, process, (began, ending)),
             )
         }
@@ -143,12 +149,12 @@ pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
 fn run_locally<F: Future<Output = ExitCode>>(
     shared: &SharedArgs,
     agent: Option<&str>,
-    process: &ProcessEnv<'_>,
+    (process, errors): (&ProcessEnv<'_>, ErrorFormat),
     work: impl FnOnce(Settings, CancellationToken) -> F,
 ) -> ExitCode {
     if shared.state_dir.is_some() {
         let what = "`dev` keeps its state in a temporary directory and removes it at the end";
-        return fail(exit::USAGE, what, Some("leave out --state-dir"));
+        return errors.fail(exit::USAGE, what, Some("leave out --state-dir"));
     }
     let env = process.env;
     let mut flags = Flags {
@@ -159,7 +165,7 @@ fn run_locally<F: Future<Output = ExitCode>>(
     let state = match tempfile::tempdir() {
         Ok(state) => state,
         Err(error) => {
-            return fail(
+            return errors.fail(
                 exit::CONFIGURATION,
                 format!("cannot create a temporary directory: {error}"),
                 None,
@@ -169,10 +175,10 @@ fn run_locally<F: Future<Output = ExitCode>>(
     flags.state_dir = Some(state.path().join("state"));
     let mut loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return errors.fail(exit::CONFIGURATION, error, None),
     };
     if let Some(agent) = agent.filter(|agent| !BUILT_IN.contains(agent))
-        && let Err(code) = add_known(&mut loaded.settings, agent)
+        && let Err(code) = add_known(&mut loaded.settings, agent, errors)
     {
         return code;
     }
@@ -192,7 +198,7 @@ fn run_locally<F: Future<Output = ExitCode>>(
             runtime.shutdown_background();
             code
         }
-        Err(error) => fail(exit::INTERNAL, format!("cannot start the runtime: {error}"), None),
+        Err(error) => errors.fail(exit::INTERNAL, format!("cannot start the runtime: {error}"), None),
     }
 }
 
@@ -265,7 +271,7 @@ async fn serve(
     }
     let connector = match Connector::start(connector_settings).await {
         Ok(connector) => Arc::new(connector),
-        Err(error) => return port_in_use(args.port, &error),
+        Err(error) => return port_in_use(args, &error),
     };
     let recording = match record(args, &connector).await {
         Ok(recording) => recording,
@@ -284,7 +290,7 @@ async fn serve(
                 };
                 serve_both(args, plan, (&connector, &secrets), access, (began, &ending)).await
             }
-            Err(error) => fail(exit::CONFIGURATION, error.message, error.hint),
+            Err(error) => args.errors().fail(exit::CONFIGURATION, error.message, error.hint),
         }
     };
     if let (Some(recording), Some(file)) = (recording, &args.record) {
@@ -303,10 +309,10 @@ async fn serve(
 }
 
 /// The failure to open the port.
-fn port_in_use(port: u16, error: &std::io::Error) -> ExitCode {
-    fail(
+fn port_in_use(args: &DevArgs, error: &std::io::Error) -> ExitCode {
+    args.errors().fail(
         exit::CONFIGURATION,
-        format!("cannot listen on 127.0.0.1:{port}: {error}"),
+        format!("cannot listen on 127.0.0.1:{}: {error}", args.port),
         Some("choose another --port, or leave it out for a free one"),
     )
 }
@@ -322,7 +328,7 @@ async fn record(args: &DevArgs, connector: &Connector) -> Result<Option<Recordin
             _ => "choose a writable directory",
         };
         let what = format!("cannot record to {}: {error}", file.display());
-        fail(exit::CONFIGURATION, what, Some(hint))
+        args.errors().fail(exit::CONFIGURATION, what, Some(hint))
     })
 }
 
@@ -354,7 +360,7 @@ async fn serve_both(
         (None, _) | (_, CronProvider::Off) => None,
         (Some(_), _) => match DevScheduler::start(&plan.settings).await {
             Ok(scheduler) => Some(scheduler),
-            Err(error) => return fail(exit::CONFIGURATION, error, None),
+            Err(error) => return args.errors().fail(exit::CONFIGURATION, error, None),
         },
     };
     if let Some(scheduler) = &scheduler {
@@ -362,7 +368,7 @@ async fn serve_both(
     }
     let relay = match DevRelay::start(connector, plan, secrets, scheduler, status_sender).await {
         Ok(relay) => relay,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return args.errors().fail(exit::CONFIGURATION, error, None),
     };
     let code = match url {
         None => {

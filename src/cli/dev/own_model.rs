@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::DevArgs;
 use crate::cli::Environment;
-use crate::cli::exit::{self, fail};
+use crate::cli::exit::{self, ErrorFormat};
 use crate::cli::model_server::{find, known, models_at, server_of};
 use crate::config::Settings;
 
@@ -22,40 +22,42 @@ pub(super) async fn choose(
     if args.model.is_none() && args.base_url.is_none() {
         return Ok(());
     }
+    let errors = args.errors();
     if let Some(agent) = args.agent.as_deref().filter(|agent| *agent != AGENT) {
         let what = format!("--model and --base-url are for a model server, and --agent is {agent}");
-        return Err(fail(exit::USAGE, what, Some("omit --agent, or the other two")));
+        return Err(errors.fail(exit::USAGE, what, Some("omit --agent, or the other two")));
     }
     let (model, base_url) = match (&args.model, &args.base_url) {
         (Some(model), Some(url)) => (model.clone(), url.clone()),
-        (None, Some(url)) => (only_model(url).await?, url.clone()),
-        (Some(model), None) => (model.clone(), server_with(model, env).await?),
+        (None, Some(url)) => (only_model(url, errors).await?, url.clone()),
+        (Some(model), None) => (model.clone(), server_with(model, env, errors).await?),
         (None, None) => return Ok(()),
     };
     let entry = serde_json::json!({"kind": "openai", "base_url": base_url, "model": model});
     let entry = serde_json::from_value(entry);
-    let entry = entry.map_err(|error| fail(exit::USAGE, format!("invalid model or URL: {error}"), None))?;
+    let entry =
+        entry.map_err(|error| errors.fail(exit::USAGE, format!("invalid model or URL: {error}"), None))?;
     settings.agents.insert(AGENT.to_owned(), entry);
     AGENT.clone_into(&mut settings.agent);
     Ok(())
 }
 
 /// The only model of a server.
-async fn only_model(url: &str) -> Result<String, ExitCode> {
+async fn only_model(url: &str, errors: ErrorFormat) -> Result<String, ExitCode> {
     let models = models_at(url).await;
     match models.as_deref() {
         Ok([only]) => Ok(only.clone()),
-        Ok([]) => Err(fail(
+        Ok([]) => Err(errors.fail(
             exit::CONFIGURATION,
             format!("the server at {url} lists no model"),
             Some("name one with --model"),
         )),
-        Ok(models) => Err(fail(
+        Ok(models) => Err(errors.fail(
             exit::USAGE,
             format!("the server at {url} has several models: {}", named(models)),
             Some("name one with --model"),
         )),
-        Err(why) => Err(fail(
+        Err(why) => Err(errors.fail(
             exit::CONFIGURATION,
             format!("cannot ask the server at {url} for its models: {why}"),
             Some("start the server, or name the model with --model"),
@@ -64,7 +66,7 @@ async fn only_model(url: &str) -> Result<String, ExitCode> {
 }
 
 /// The base URL of the server on this machine that has a model.
-async fn server_with(model: &str, env: Environment<'_>) -> Result<String, ExitCode> {
+async fn server_with(model: &str, env: Environment<'_>, errors: ErrorFormat) -> Result<String, ExitCode> {
     let servers = find(env).await;
     if let Some(server) = server_of(&servers, model) {
         return Ok(server.base_url.clone());
@@ -72,7 +74,7 @@ async fn server_with(model: &str, env: Environment<'_>) -> Result<String, ExitCo
     let models: Vec<String> = servers.iter().flat_map(|server| server.models.clone()).collect();
     let names: Vec<&str> = servers.iter().map(|server| server.name).collect();
     Err(match names.as_slice() {
-        [] => fail(
+        [] => errors.fail(
             exit::CONFIGURATION,
             format!(
                 "no model server runs on this machine: {} do not answer",
@@ -86,7 +88,7 @@ async fn server_with(model: &str, env: Environment<'_>) -> Result<String, ExitCo
                 models => format!("there are {}", named(models)),
             };
             let what = format!("{} has no model `{model}`", names.join(" or "));
-            fail(exit::CONFIGURATION, what, Some(&hint))
+            errors.fail(exit::CONFIGURATION, what, Some(&hint))
         }
     })
 }

@@ -105,6 +105,32 @@ async fn a_stranger_on_the_page_is_let_in_by_the_printed_command() {
 }
 
 #[tokio::test]
+async fn a_smoke_test_that_cannot_begin_prints_its_error_as_json() {
+    let setup = Setup::new();
+    setup.write("wrong.yaml", "lgo: {}\n");
+    let wrong = setup.home().join("wrong.yaml").display().to_string();
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (args, part) in [
+        (["--config", &wrong], "unknown key"),
+        (["--agent", "no-such-agent"], "no agent named"),
+        (["--port", &port], "cannot listen"),
+    ] {
+        let smoke = verb(&setup, &[&["dev", "--smoke", "--json"], &args[..]].concat()).await;
+        let shown: Value = serde_json::from_str(&smoke.out).expect("one JSON document");
+        assert_eq!(
+            (smoke.code, &shown["error"]["exit_code"]),
+            (78, &json!(78)),
+            "{smoke:?}"
+        );
+        assert!(
+            shown["error"]["message"].as_str().unwrap().contains(part),
+            "{smoke:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn only_a_finished_answer_passes_the_smoke_test() {
     let (stub, pieces) = model().await;
     let setup = Setup::new().setting(

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::relay::{DevRelay, RelayPlan, RunSecrets};
 use super::run_locally;
 use crate::access::AccessSettings;
-use crate::cli::exit::{self, fail, outln};
+use crate::cli::exit::{self, ErrorFormat, fail, outln};
 use crate::cli::run::build_agents;
 use crate::cli::{ProcessEnv, SharedArgs};
 use crate::config::Settings;
@@ -73,11 +73,17 @@ pub(super) fn run(args: &ReplayArgs, process: &ProcessEnv<'_>) -> ExitCode {
             return fail(exit::CONFIGURATION, what, Some(hint));
         }
     };
-    run_locally(&args.shared, args.agent.as_deref(), process, |mut settings, _| {
-        // Whoever wrote then may write now.
-        settings.access = AccessSettings::default();
-        replay(trace, settings, process)
-    })
+    let errors = ErrorFormat::Text;
+    run_locally(
+        &args.shared,
+        args.agent.as_deref(),
+        (process, errors),
+        |mut settings, _| {
+            // Whoever wrote then may write now.
+            settings.access = AccessSettings::default();
+            replay(trace, settings, process)
+        },
+    )
 }
 
 async fn replay(trace: Trace, settings: Settings, process: &ProcessEnv<'_>) -> ExitCode {
