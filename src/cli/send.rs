@@ -10,6 +10,7 @@ use super::Environment;
 use super::caller::Caller;
 use super::exit;
 use super::remote::RemoteArgs;
+use crate::config::settings::nearest_platform;
 use crate::serve::client::ClientError;
 use crate::serve::{ControlRequest, MAX_REQUEST_BYTES};
 
@@ -73,16 +74,21 @@ pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
             let json = json!({"accepted": true, "state": state, "chat": args.chat});
             args.remote.print(&json, text)
         }
-        Err(error) => relay.report(&error, hint(&error)),
+        Err(error) => relay.report(&error, hint(&error, args.platform.as_deref()).as_deref()),
     }
 }
 
-fn hint(error: &ClientError) -> Option<&'static str> {
+fn hint(error: &ClientError, platform: Option<&str>) -> Option<String> {
     match error {
         ClientError::Refused(refused) if refused.code == "unknown_chat" => {
-            Some("check the id; a chat is known once somebody has written in it while the relay ran")
+            Some(match platform.and_then(nearest_platform) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => {
+                    "check --chat and --platform; a chat is known once somebody has written in it".to_owned()
+                }
+            })
         }
-        ClientError::TooLong(..) => Some("send it in parts"),
+        ClientError::TooLong(..) => Some("send it in parts".to_owned()),
         _ => None,
     }
 }

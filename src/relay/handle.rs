@@ -76,7 +76,7 @@ pub enum StopOutcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// Nothing is known of that chat, so its tenant cannot be named.
-    #[error("no message ever came from this chat, so this relay does not know whose it is")]
+    #[error("this relay knows no such chat: nobody has written in it yet")]
     UnknownChat,
     /// There is nothing to send.
     #[error("the text is empty")]

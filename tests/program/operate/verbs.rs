@@ -170,8 +170,14 @@ async fn a_message_is_sent_unasked_from_the_command_line_and_from_a_pipe() {
     let unknown = verb(&setup, &["send", "--chat", "c1", "hi"]).await;
     assert_eq!(unknown.code, 1);
     assert!(
-        unknown.err.contains("no message ever came from this chat") && unknown.err.contains("hint:"),
+        unknown.err.contains("this relay knows no such chat") && unknown.err.contains("hint: check --chat"),
         "{unknown:?}"
+    );
+    let misspelt = verb(&setup, &["send", "--chat", "c1", "--platform", "discrod", "hi"]).await;
+    assert_eq!(misspelt.code, 1);
+    assert!(
+        misspelt.err.contains("hint: did you mean `discord`?"),
+        "{misspelt:?}"
     );
     answered(&connector, "m1", "hello").await;
     let sent = verb(
