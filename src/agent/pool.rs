@@ -1,9 +1,9 @@
 //! Settings of an agent whose turns run in a pool of workers.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Settings of an agent of kind `worker`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolSettings {
     /// The pool of workers that run its turns.

@@ -3,14 +3,26 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
+use super::agents::AgentEntry;
+use crate::agent::PoolSettings;
 use crate::agent::acp::AcpSettings;
 use crate::agent::command::CommandSettings;
 use crate::agent::hermes::HermesSettings;
 use crate::agent::openai::OpenAiSettings;
 
-/// The options of the kinds that programs and servers have.
+/// The options of every kind.
+#[rustfmt::skip]
+const COMMON: &[(&str, &str)] = &[
+    ("permission", "Who decides what the agent asks: ask (people in the chat), deny (nobody: it is denied) or allow (nobody: it is allowed)."),
+    ("workdir", "Directory that it works in, unless a route or project names one; its `cwd`, else the relay's, if not set."),
+    ("turn_timeout_secs", "Timeout of a turn, without the time in which it waits for a person; 0 for none. None if not set."),
+    ("max_turns_at_once", "Maximum concurrent turns, at least 1; further turns wait. No limit of its own if not set (`sessions.max_concurrent_turns` counts all agents together)."),
+    ("choosable", "People may choose it with /agent."),
+];
+
+/// The options of the kinds that programs, servers and pools have.
 #[rustfmt::skip]
 const OPTIONS: &[(&str, &[(&str, &str)])] = &[
     (
@@ -96,6 +108,15 @@ const OPTIONS: &[(&str, &[(&str, &str)])] = &[
             ("extra_headers", "Additional headers; not for secrets."),
         ],
     ),
+    (
+        "worker",
+        &[
+            ("pool", "The pool of workers that run its turns (docs/scaling.md). Required; it needs `nats.url`."),
+            ("notice_after_secs", "Seconds without a worker after which the chat gets a line; 0 for never."),
+            ("max_wait_secs", "How long a turn waits for a worker."),
+            ("max_waiting", "Maximum turns that wait for a worker."),
+        ],
+    ),
 ];
 
 /// The defaults of a kind, by option.
@@ -108,6 +129,10 @@ fn defaults(kind: &str) -> Map<String, Value> {
         "command" => shown(&CommandSettings::default()),
         "hermes" => shown(&HermesSettings::default()),
         "openai" => shown(&OpenAiSettings::default()),
+        "worker" => {
+            let least = serde_json::from_value::<PoolSettings>(json!({"pool": ""}));
+            least.map_or(Value::Null, |pool| shown(&pool))
+        }
         _ => Value::Null,
     };
     match defaults {
@@ -116,27 +141,46 @@ fn defaults(kind: &str) -> Map<String, Value> {
     }
 }
 
+/// The defaults of the options of every kind.
+fn common_defaults() -> Map<String, Value> {
+    let Ok(entry) = serde_json::from_value::<AgentEntry>(json!({"kind": "echo"})) else {
+        return Map::new();
+    };
+    let values = [
+        ("permission", json!(entry.permission)),
+        ("workdir", json!(entry.workdir)),
+        ("turn_timeout_secs", json!(entry.turn_timeout_secs)),
+        ("max_turns_at_once", json!(entry.max_turns_at_once)),
+        ("choosable", json!(entry.choosable)),
+    ];
+    values
+        .map(|(name, value)| (name.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
 /// The tables of the reference.
 pub(super) fn tables() -> String {
-    let mut page = String::new();
+    let mut page = table("Every kind", COMMON, &common_defaults());
     for (kind, options) in OPTIONS {
-        let defaults = defaults(kind);
-        let _ = write!(
-            page,
-            "### `kind: {kind}`\n\n| option | default | description |\n|---|---|---|\n"
-        );
-        for (name, about) in *options {
-            let default = match defaults.get(*name) {
-                None | Some(Value::Null) => "not set".to_owned(),
-                Some(Value::String(text)) if text.is_empty() => "not set".to_owned(),
-                Some(Value::String(text)) => format!("`{text}`"),
-                Some(other) => format!("`{other}`"),
-            };
-            let _ = writeln!(page, "| `{name}` | {default} | {about} |");
-        }
-        page.push('\n');
+        page.push_str(&table(&format!("`kind: {kind}`"), options, &defaults(kind)));
     }
     page
+}
+
+fn table(title: &str, options: &[(&str, &str)], defaults: &Map<String, Value>) -> String {
+    let mut table = format!("### {title}\n\n| option | default | description |\n|---|---|---|\n");
+    for (name, about) in options {
+        let default = match defaults.get(*name) {
+            None | Some(Value::Null) => "not set".to_owned(),
+            Some(Value::String(text)) if text.is_empty() => "not set".to_owned(),
+            Some(Value::String(text)) => format!("`{text}`"),
+            Some(other) => format!("`{other}`"),
+        };
+        let _ = writeln!(table, "| `{name}` | {default} | {about} |");
+    }
+    table.push('\n');
+    table
 }
 
 #[cfg(test)]
@@ -160,6 +204,9 @@ mod tests {
             "| `kill_grace_secs` | `3` |",
             "| `cancel_grace_secs` | `5` |",
             "| `turns_per_process` | not set |",
+            "| `permission` | `ask` |",
+            "| `choosable` | `true` |",
+            "| `max_wait_secs` | `3600` |",
         ] {
             assert!(page.contains(row), "{row}");
         }

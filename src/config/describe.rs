@@ -240,6 +240,8 @@ pub fn reference() -> String {
         let about = cell(variable.about);
         let _ = writeln!(page, "| `{}` | {key} | {both} | {about} |", variable.name);
     }
+    page.push_str("| `TZ` | `cron.timezone` |  | the machine's time zone, where no setting names one; else that of the system |\n");
+    page.push_str("| `<PLATFORM>_HOME_CHANNEL` | `cron.home_channels` | yes | home channel of that platform: where jobs go that name no chat |\n");
     page.push_str("| `<PLATFORM>_ALLOWED_USERS` | `access.people` | yes | people who may write, separated by commas; `*` for everybody |\n");
     page.push_str("| `GATEWAY_ALLOWED_USERS` | `access.people` | yes | the same on every platform |\n");
     page.push_str("| `<PLATFORM>_ALLOW_ALL_USERS`, `GATEWAY_ALLOW_ALL_USERS` | `access.mode` | yes | 1, true, yes or on: everybody may write |\n");

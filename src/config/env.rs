@@ -40,7 +40,7 @@ const ALLOWED_USERS: &str = "_ALLOWED_USERS";
 const ALLOW_ALL_USERS: &str = "_ALLOW_ALL_USERS";
 
 /// The variables that set no setting directly.
-const OTHERS: [Variable; 6] = [
+const OTHERS: [Variable; 13] = [
     own(
         FLY_APP_NAME,
         "with FLY_MACHINE_ID: the machine that `sleep.action: suspend` suspends",
@@ -56,6 +56,28 @@ const OTHERS: [Variable; 6] = [
         "set by the relay for its agents' processes: its state directory, by which commands in their shells find it",
     ),
     own(PARENT_CONFIG, "the same for its settings file"),
+    own(
+        "GATEWAY_RELAY_ENROLL_TOKEN",
+        "one-time token for `enroll`, instead of --token",
+    ),
+    own(
+        "HTTPS_PROXY",
+        "proxy for https and wss addresses; never for this machine's own; as https_proxy, too",
+    ),
+    own(
+        "HTTP_PROXY",
+        "the same for http and ws addresses; as http_proxy, too",
+    ),
+    own(
+        "ALL_PROXY",
+        "proxy where the two before name none; as all_proxy, too",
+    ),
+    own(
+        "NO_PROXY",
+        "hosts without a proxy, separated by commas; as no_proxy, too",
+    ),
+    own("RUST_LOG", "filter of the log; overrides `log.level`"),
+    own("NO_COLOR", "no colours in a terminal, if it is set to anything"),
 ];
 
 /// All variables except those of platforms, such as `<PLATFORM>_ALLOW_BOTS`, each with the dotted key of its setting.
