@@ -13,13 +13,13 @@ use super::format::{stderr, stdout};
 pub(super) const FAILED: u8 = 1;
 /// The command line is invalid.
 pub(super) const USAGE: u8 = 2;
-/// No relay is running.
+/// No relay is running, or it does not answer.
 pub(super) const UNAVAILABLE: u8 = 69;
 /// An internal error, or a failure that a restart may solve.
 pub(super) const INTERNAL: u8 = 70;
 /// Try again: another process is in the way, or a restart was requested.
 pub(super) const TRY_AGAIN: u8 = 75;
-/// Refused or revoked: enroll again.
+/// Refused or revoked: enroll again, or get a new token for the bot.
 pub(super) const REFUSED: u8 = 77;
 /// The configuration is invalid.
 pub(super) const CONFIGURATION: u8 = 78;
@@ -32,7 +32,7 @@ pub(super) const CODES: [(u8, &str); 8] = [
         "the answer is no: not ready, not found, not accepted, failed; for `run`: stopped twice",
     ),
     (USAGE, "invalid command line"),
-    (UNAVAILABLE, "no relay is running here"),
+    (UNAVAILABLE, "no relay is running here, or it does not answer"),
     (
         INTERNAL,
         "an internal error, or one that may be temporary: start it again",
@@ -41,7 +41,10 @@ pub(super) const CODES: [(u8, &str); 8] = [
         TRY_AGAIN,
         "the state directory or the port is in use, or a restart was requested",
     ),
-    (REFUSED, "the connector has revoked this gateway: enroll again"),
+    (
+        REFUSED,
+        "the connector has revoked this gateway (enroll again), or Telegram does not accept the bot's token (get a new one)",
+    ),
     (
         CONFIGURATION,
         "the settings, or a file or address on the command line, cannot be used",

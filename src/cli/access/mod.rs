@@ -30,7 +30,7 @@ use show::show;
 /// List and change who may drive an agent. A running relay applies changes immediately; without one they hold from its
 /// next start on.
 ///
-/// Exit codes: 0 done, 1 refused or there is no such code, 2 invalid usage, 75 a relay without a control socket uses the
+/// Exit codes: 0 done, 1 refused or there is no such code, 2 invalid usage, 69 the relay does not answer, 75 a relay without a control socket uses the
 /// state directory, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(
@@ -104,7 +104,7 @@ enum AccessCommand {
         person: PersonArgs,
     },
     /// Delete what is stored about a person: their role or denial, their request for access with its name and message, and what
-    /// they used. What the settings file says about them holds on; the audit log keeps its entries until they are too old.
+    /// they used. Rules in the settings file stay in force; the audit log keeps its entries until they are too old.
     #[command(after_help = "Example:\n  hermes-relay access forget telegram:123456")]
     Forget {
         #[command(flatten)]

@@ -72,9 +72,9 @@ enum LogsCommand {
 /// gateway secret, so the result is unknown.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt\n  \
+    after_help = "Examples:\n  hermes-relay logs -n 2000 | hermes-relay logs redact > log.txt\n  \
                   hermes-relay logs redact relay.log agent.log > both.txt\n  \
-                  journalctl -u hermes-relay -o json | hermes-relay logs redact --keep-ids > log.json\n  \
+                  journalctl --user -u hermes-relay -o json | hermes-relay logs redact --keep-ids > log.json\n  \
                   hermes-relay logs redact --check --strict log.txt && echo 'safe to share'"
 )]
 struct RedactArgs {
