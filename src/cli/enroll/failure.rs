@@ -99,7 +99,10 @@ impl EnrollFailure {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Managed => "the hosting platform provisions the relay's credentials; you need not enroll",
-            Self::NoToken => "the connector's operator issues the token; it works once",
+            Self::NoToken => {
+                "the connector's operator issues the token; it works once. Run this in a terminal, pipe the token in with --token -, or \
+                 set GATEWAY_RELAY_ENROLL_TOKEN"
+            }
             Self::TokenInput(_) => "pipe the token in with --token -, or set GATEWAY_RELAY_ENROLL_TOKEN",
             Self::PlatformInput(_) => {
                 "the credentials are stored; add GATEWAY_RELAY_PLATFORMS=discord,telegram (for instance) to that file"
