@@ -22,7 +22,7 @@ use crate::text::instant;
 /// Keep pieces of text and find them again by their words. They are kept for ever unless you say otherwise. Works with the relay
 /// running or stopped.
 ///
-/// Exit codes: 0 done (also if nothing is found), 1 there is no such item or it cannot be like this, 2 invalid usage, 78 invalid
+/// Exit codes: 0 done (also if nothing is found), 1 there is no such item or the change is not valid, 2 invalid usage, 78 invalid
 /// configuration.
 #[derive(Args, Debug)]
 #[command(

@@ -26,7 +26,7 @@ use crate::text::instant;
 /// Keep playbooks that scheduled jobs run. A new one is a Draft; only an Approved one is run. Works with the relay running or
 /// stopped. Without a command: `list`.
 ///
-/// Exit codes: 0 done, 1 there is no such skill or it cannot be like this, 2 invalid usage, 78 invalid configuration, or a file
+/// Exit codes: 0 done, 1 there is no such skill or the change is not valid, 2 invalid usage, 78 invalid configuration, or a file
 /// that cannot be used.
 #[derive(Args, Debug)]
 #[command(

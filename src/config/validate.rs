@@ -67,7 +67,8 @@ fn shared_address(settings: &Settings) -> Option<Violation> {
     let fires = settings.cron.listen_address().ok()??;
     let monitoring = settings.serve.http_address().ok()??;
     (fires == monitoring && fires.port() != 0).then(|| {
-        let rule = "is the address of `serve.http`, which serves fires too; remove one of them";
+        let rule =
+            "is the address of `serve.http`, which already takes the scheduler's calls; remove one of them";
         ("cron.listen", rule.to_owned())
     })
 }

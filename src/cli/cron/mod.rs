@@ -34,7 +34,7 @@ const MAX_SHOWN: usize = 5;
 /// Schedule prompts: an agent runs them at their time, and the answer goes to a chat. Changes work with the relay running or
 /// stopped. Without a command: `list`.
 ///
-/// Exit codes: 0 done (also if the job is saved and the scheduler has not taken it yet), 1 there is no such job or it cannot be like this,
+/// Exit codes: 0 done (also if the job is saved and the scheduler has not taken it yet), 1 there is no such job or the change is not valid,
 /// 2 invalid usage, 75 a relay of another version uses the state directory, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(

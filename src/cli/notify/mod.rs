@@ -26,7 +26,7 @@ pub(super) use self::targets::{ConnectorsArgs, run_former};
 
 /// Hand an agent a text to take in or a playbook to carry out.
 ///
-/// `notify AGENT TEXT` puts the text into the agent's mailbox without interrupting the agent. `notify AGENT@SESSION TEXT` wakes the
+/// With `notify AGENT TEXT` the text waits for the agent's next turn, without an interruption. `notify AGENT@SESSION TEXT` wakes the
 /// agent in that session. A target of the settings (`notify.targets`) is a way to an agent: a webhook, a directory, a tmux pane, a program,
 /// or this relay for its own agents. Every target that has the agent gets the text. To write into a chat, use `hermes-relay send`.
 ///
