@@ -28,7 +28,7 @@ pub(super) struct Shape {
     pub(super) images: bool,
     /// Largest image that is handed over as such.
     pub(super) image_bytes: u64,
-    /// Whether the text is a command of the agent, which gets nothing else then.
+    /// Whether the text is a command of the agent, which gets nothing else then; none is where a slash is escaped.
     pub(super) is_command: bool,
     /// Whether a leading slash is escaped.
     pub(super) escape_slash: bool,

@@ -441,6 +441,9 @@ impl Agent for AcpAgent {
     }
 
     fn commands(&self) -> Vec<AgentCommand> {
+        if self.launch.escape_slash {
+            return Vec::new();
+        }
         self.commands
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -126,7 +126,16 @@ async fn pictures_are_handed_over_when_the_agent_looks_at_them() {
 #[tokio::test]
 async fn a_slash_is_harmless_where_it_would_command_the_program() {
     let escaping = Rig::with("", |settings| settings.preset = Some("hermes".to_owned()));
-    assert_eq!(escaping.ask("a", "/steer on").await, "heard: \u{200B}/steer on");
+    let refusing = Rig::with("", |settings| settings.slash_commands = Some(false));
+    for rig in [escaping, refusing] {
+        assert_eq!(rig.ask("a", "/steer on").await, "heard: \u{200B}/steer on");
+        assert_eq!(
+            rig.ask("a", "/compact").await,
+            "heard: \u{200B}/compact",
+            "also what the agent offers"
+        );
+        assert!(rig.agent.commands().is_empty());
+    }
     assert_eq!(Rig::new("").ask("a", "/compact").await, "heard: /compact");
 }
 
