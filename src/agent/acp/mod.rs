@@ -184,12 +184,15 @@ impl AcpAgent {
     async fn prompt(&self, turn: &Turn, opened: &OpenedSession, retried: bool) -> Option<TurnEnd> {
         let key = &turn.session;
         let process = &opened.lease.process;
+        let is_command = self.is_own_command(&turn.input.text);
+        // A command goes alone: the message after it has the hint.
+        let is_first = !is_command && self.sessions().is_fresh(key);
         let shape = Shape {
             images: process.capabilities.images,
             image_bytes: self.settings.image_bytes,
-            is_command: self.is_own_command(&turn.input.text),
+            is_command,
             escape_slash: self.launch.escape_slash,
-            hint: self.sessions().take_fresh(key) && self.settings.system_hint,
+            hint: is_first && self.settings.system_hint,
         };
         let blocks = content::blocks(&turn.input, shape).await;
         let prompt = Prompt {
@@ -227,6 +230,9 @@ impl AcpAgent {
             PromptOutcome::Failed(error) => TurnEnd::Failed(self.failed(error, opened).await),
         };
         self.sessions().set_stopped(key, context.stopped);
+        if is_first {
+            self.sessions().set_fresh(key, false);
+        }
         Some(match outcome.stop {
             StopCause::Overflow => TurnEnd::Failed(outcome::overflow(&self.launch)),
             StopCause::Unread => TurnEnd::Failed(outcome::unread(&self.launch)),

@@ -136,7 +136,7 @@ impl AcpAgent {
                     Continued::Other(other) => {
                         notify_lost(turn).await;
                         let opened = self.opened(turn, cwd, lease, other, &answer).await?;
-                        self.sessions().set_fresh(&turn.session);
+                        self.sessions().set_fresh(&turn.session, true);
                         return Ok(opened);
                     }
                     Continued::Lost => {}
@@ -166,7 +166,7 @@ impl AcpAgent {
         let id =
             session_id(&answer).ok_or(SessionError::InvalidResponse("a new session has no usable name"))?;
         let opened = self.opened(turn, cwd, lease, id, &answer).await?;
-        self.sessions().set_fresh(&turn.session);
+        self.sessions().set_fresh(&turn.session, true);
         Ok(opened)
     }
 

@@ -158,7 +158,7 @@ struct AgentSession {
     status: AgentSessionStatus,
     /// Whether the last turn was cancelled; the agent may apply that to the next one.
     stopped: bool,
-    /// Whether the session is new, and was not prompted yet.
+    /// Whether the session is new, and got nothing but commands yet.
     fresh: bool,
     /// Whether the agent did not continue the session in time, the last time that it was asked to.
     slow: bool,
@@ -215,18 +215,16 @@ impl AgentSessions {
         }
     }
 
-    /// Records that the session is new.
-    pub(super) fn set_fresh(&mut self, key: &SessionKey) {
+    /// Records whether the session is new, and got nothing but commands yet.
+    pub(super) fn set_fresh(&mut self, key: &SessionKey, fresh: bool) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.fresh = true;
+            entry.fresh = fresh;
         }
     }
 
-    /// Whether the session is new and is prompted for the first time now.
-    pub(super) fn take_fresh(&mut self, key: &SessionKey) -> bool {
-        self.entries
-            .get_mut(key)
-            .is_some_and(|entry| std::mem::take(&mut entry.fresh))
+    /// Whether the session is new, and got nothing but commands yet.
+    pub(super) fn is_fresh(&self, key: &SessionKey) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.fresh)
     }
 
     /// Records whether the agent did not continue the session in time; returns what was recorded before.

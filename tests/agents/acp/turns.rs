@@ -142,16 +142,23 @@ async fn a_slash_is_harmless_where_it_would_command_the_program() {
 #[tokio::test]
 async fn a_new_session_gets_its_platform_once() {
     let rig = Rig::new("");
-    let say = |hint: &str| {
+    let say = async |chat: &str, text: &str| {
         let mut input = TurnInput {
-            text: "hi".to_owned(),
+            text: text.to_owned(),
             ..TurnInput::default()
         };
-        input.origin.hint = hint.into();
-        rig.start_with("a", input, Permission::Ask)
+        input.origin.hint = "No tables.".into();
+        rig.start_with(chat, input, Permission::Ask).end().await.1.text
     };
-    assert!(say("No tables.").end().await.1.text.contains("No tables."));
-    assert_eq!(say("No tables.").end().await.1.text, "heard: hi");
+    assert!(say("a", "hi").await.contains("No tables."));
+    assert_eq!(say("a", "hi").await, "heard: hi");
+    assert_eq!(
+        say("b", "/compact").await,
+        "heard: /compact",
+        "a command goes alone"
+    );
+    assert!(say("b", "hi").await.contains("No tables."));
+    assert_eq!(say("b", "hi").await, "heard: hi");
 }
 
 #[tokio::test]
