@@ -44,6 +44,11 @@ impl Arming {
         }
     }
 
+    /// The login that it uses.
+    pub fn login(&self) -> PortalLogin {
+        self.login.clone()
+    }
+
     /// Arms what `desired` says, reports after every change, and ends when nobody says any more what is desired.
     pub async fn run(mut self, mut desired: watch::Receiver<DesiredArms>, report: watch::Sender<ArmReport>) {
         if desired.wait_for(|desired| !desired.is_unread).await.is_err() {
@@ -52,7 +57,7 @@ impl Arming {
         loop {
             self.take(&desired.borrow_and_update().clone());
             report.send_replace(self.plan.report());
-            // Dropping a call that is under way is harmless: the next start lists first.
+            // Dropping a call that is under way is harmless: the next start lists first, and a refresh of the login goes on.
             if let Some(call) = self.plan.next_call(self.now_ms()) {
                 let outcome = self.perform(&call).await;
                 log(&call, &outcome);

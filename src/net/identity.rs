@@ -156,6 +156,14 @@ impl IdentitySource {
         }
     }
 
+    /// Waits until no stored login is being refreshed.
+    pub async fn refreshed(&self) {
+        match self {
+            Self::ClientCredentials { .. } | Self::Ambient { .. } => {}
+            Self::Portal(login) => login.refreshed().await,
+        }
+    }
+
     /// Asks the source for a token that is valid now.
     pub async fn token(&self, http: &HttpClient) -> Result<SecretString, IdentityError> {
         match self {

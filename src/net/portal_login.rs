@@ -1,8 +1,8 @@
 //! The Nous Portal login that `hermes` keeps in `auth.json`: read it, and refresh it when it runs out.
 //!
 //! Refresh tokens are single use and shared with `hermes`, so a refresh happens only under the same file
-//! locks that `hermes` takes, after reading again, and what comes back is written before it is used. It
-//! never logs in, never follows a stored portal address outside nousresearch.com, never drops a field.
+//! locks that `hermes` takes, after reading again, and what comes back is written before it is used. A refresh that has
+//! begun goes on when nobody waits for the token any more. It never logs in, never follows a stored portal address outside nousresearch.com, never drops a field.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
+use tokio_util::task::TaskTracker;
 use url::{Url, form_urlencoded};
 
 use super::http::{Body, HttpClient, HttpError, Request, excerpt, sensitive, unix_secs};
@@ -122,6 +123,17 @@ pub struct PortalLogin {
     portal_override: Option<String>,
     /// The origin of the portal that the settings name.
     configured: Option<url::Origin>,
+    /// The refreshes that are under way; always closed, since it counts only what there is.
+    refreshes: TaskTracker,
+}
+
+/// A stored login that nobody else can change.
+struct LockedLogin {
+    path: PathBuf,
+    store: Map<String, Value>,
+    /// The copy shared between profiles.
+    shared: Option<Map<String, Value>>,
+    _locks: (File, Option<File>),
 }
 
 impl PortalLogin {
@@ -134,6 +146,8 @@ impl PortalLogin {
         let root = profiles.and_then(Path::parent);
         let shared_dir =
             var("HERMES_SHARED_AUTH_DIR").map_or_else(|| root.unwrap_or(home).join("shared"), PathBuf::from);
+        let refreshes = TaskTracker::new();
+        refreshes.close();
         Self {
             stores: [Some(home), root]
                 .into_iter()
@@ -143,6 +157,7 @@ impl PortalLogin {
             shared: shared_dir.join("nous_auth.json"),
             portal_override: var("HERMES_PORTAL_BASE_URL").or_else(|| var("NOUS_PORTAL_BASE_URL")),
             configured: None,
+            refreshes,
         }
     }
 
@@ -187,17 +202,16 @@ impl PortalLogin {
         if let Some(token) = login_of(&store).and_then(fresh_token) {
             return Ok(token);
         }
-        let _store_lock = lock(&path.with_extension("lock")).await?;
+        let store_lock = lock(&path.with_extension("lock")).await?;
         let mut store = read_store(&path)?.ok_or(PortalError::NotLoggedIn)?;
         let login = login_of_mut(&mut store).ok_or(PortalError::NotLoggedIn)?;
         if let Some(token) = fresh_token(login) {
             return Ok(token);
         }
         // The order of the two locks is the one `hermes` takes them in.
-        let mut shared = None;
-        let _shared_lock;
+        let (mut shared, mut shared_lock) = (None, None);
         if self.shared.exists() {
-            _shared_lock = lock(&self.shared.with_extension("lock")).await?;
+            shared_lock = Some(lock(&self.shared.with_extension("lock")).await?);
             shared = read_store(&self.shared)?;
         }
         let adopted = shared.as_ref().is_some_and(|shared| adopt(login, shared));
@@ -205,9 +219,38 @@ impl PortalLogin {
             Replacement::prepare(&path)?.commit(&store)?;
             return Ok(token);
         }
+        let locked = LockedLogin {
+            path,
+            store,
+            shared,
+            _locks: (store_lock, shared_lock),
+        };
+        let (login, http) = (self.clone(), http.clone());
+        let rotating = async move { login.rotate(&http, locked, ended).await };
+        match self.refreshes.spawn(rotating).await {
+            Ok(token) => token,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime ends, and with it whoever waits here.
+                Err(_) => std::future::pending().await,
+            },
+        }
+    }
+
+    /// Spends the refresh token and stores what comes back. Whoever drops this loses the login: what was spent is spent.
+    async fn rotate(
+        &self,
+        http: &HttpClient,
+        mut locked: LockedLogin,
+        ended: EndedTokens,
+    ) -> Result<SecretString, PortalError> {
+        let LockedLogin {
+            path, store, shared, ..
+        } = &mut locked;
+        let login = login_of_mut(store).ok_or(PortalError::NotLoggedIn)?;
         let portal = self.portal(login)?;
         // Proves that the rotated token can be stored before the old one is spent.
-        let pending = Replacement::prepare(&path)?;
+        let pending = Replacement::prepare(path)?;
         let pending_shared = shared
             .as_ref()
             .map(|_| Replacement::prepare(&self.shared))
@@ -218,11 +261,13 @@ impl PortalLogin {
             Err(error) => {
                 if let (EndedTokens::Remove, Some(code)) = (ended, error.ended_session()) {
                     end_session(login, code);
-                    pending.commit(&store)?;
-                    let shared = shared.filter(|shared| shared.get("refresh_token") == spent.as_ref());
-                    if let (Some(pending), Some(mut shared)) = (pending_shared, shared) {
-                        end_session(&mut shared, code);
-                        pending.commit(&shared)?;
+                    pending.commit(store)?;
+                    let shared = shared
+                        .as_mut()
+                        .filter(|shared| shared.get("refresh_token") == spent.as_ref());
+                    if let (Some(pending), Some(shared)) = (pending_shared, shared) {
+                        end_session(shared, code);
+                        pending.commit(shared)?;
                     }
                 }
                 return Err(error);
@@ -233,11 +278,16 @@ impl PortalLogin {
                 shared.extend(login.get(field).map(|value| (field.to_owned(), value.clone())));
             }
         }
-        pending.commit(&store)?;
-        if let (Some(pending), Some(shared)) = (pending_shared, &shared) {
+        pending.commit(store)?;
+        if let (Some(pending), Some(shared)) = (pending_shared, shared) {
             pending.commit(shared)?;
         }
         Ok(token)
+    }
+
+    /// Waits until no refresh is under way: at most as long as the client waits for an answer.
+    pub async fn refreshed(&self) {
+        self.refreshes.wait().await;
     }
 
     /// Whether what is stored can give a token: it is good for two more minutes, or can be refreshed. Nothing is asked,

@@ -382,12 +382,19 @@ impl Relay {
             handle: _handle,
             arming,
         } = self;
-        // It ends with this future: the relay's shutdown does not wait for the managed scheduler.
+        // It ends with this future: the relay's shutdown does not wait for the managed scheduler, but for the new refresh token
+        // of a login whose old one is spent.
         let mut tasks = JoinSet::new();
+        let login = arming.as_ref().map(|(arming, ..)| arming.login());
         if let Some((arming, desired, report)) = arming {
             tasks.spawn(arming.run(desired, report));
         }
-        event_loop.run(channels, shutdown).await
+        let ended = event_loop.run(channels, shutdown).await;
+        tasks.shutdown().await;
+        if let Some(login) = login {
+            login.refreshed().await;
+        }
+        ended
     }
 }
 

@@ -17,7 +17,7 @@ use crate::net::connector_http::{
     PolicyError, ProvisionOutcome, ProvisionRequest, declare_policy, provision_all,
 };
 use crate::net::http::HttpClient;
-use crate::net::identity::{IdentitySource, IdpSettings};
+use crate::net::identity::{IdentityError, IdentitySource, IdpSettings};
 use crate::net::tls::Tls;
 use crate::wire::{ConnectorUrl, RelevancePolicy, TOKEN_TTL_SECS, UpgradeToken};
 
@@ -64,12 +64,21 @@ pub fn idp_settings(settings: &Settings) -> IdpSettings {
     }
 }
 
+/// The source of identity tokens that the environment and the settings ask for.
+pub fn identity_source(
+    settings: &Settings,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<IdentitySource, IdentityError> {
+    let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
+    IdentitySource::choose(env, &idp_settings(settings), &home)
+}
+
 /// Asks the connector for credentials, in memory only. Nothing when they are pinned already, or when the
 /// connector gives none; then the log says why.
 pub async fn self_provision(
     settings: &Settings,
     url: &ConnectorUrl,
-    env: &dyn Fn(&str) -> Option<String>,
+    identity: &Result<IdentitySource, IdentityError>,
     hostname: Option<String>,
     http: &HttpClient,
 ) -> Option<Credentials> {
@@ -78,18 +87,11 @@ pub async fn self_provision(
         .gateway_id
         .clone()
         .unwrap_or_else(|| format!("gw-{}", hostname.unwrap_or_else(|| "hermes".to_owned())));
-    let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
-    let token = match IdentitySource::choose(env, &idp_settings(settings), &home) {
-        Ok(source) => source.token(http).await,
-        Err(error) => Err(error),
+    let refused = |error: &IdentityError| {
+        tracing::warn!(%error, "no secret is set, and there is no identity to request one with; dialing without credentials");
     };
-    let token = match token {
-        Ok(token) => token,
-        Err(error) => {
-            tracing::warn!(%error, "no secret is set, and there is no identity to request one with; dialing without credentials");
-            return None;
-        }
-    };
+    let source = identity.as_ref().map_err(refused).ok()?;
+    let token = source.token(http).await.map_err(|error| refused(&error)).ok()?;
     let requests = provision_requests(settings, &gateway_id);
     let provisioning = provision_all(http, url.http_base(), &token, &requests).await;
     for (request, result) in requests.iter().zip(&provisioning.results) {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::backoff::Backoff;
+use crate::cli::enroll;
 use crate::cli::log::LogHandle;
-use crate::cli::{Environment, enroll};
 use crate::config::{LoadedConfig, Settings};
 use crate::net::http::HttpClient;
+use crate::net::identity::{IdentityError, IdentitySource};
 use crate::relay::{Credentials, provisioning};
 use crate::wire::ConnectorUrl;
 
@@ -22,7 +23,7 @@ const MAX_PROVISION_BACKOFF: Duration = Duration::from_secs(300);
 pub(super) async fn provision(
     settings: &Settings,
     url: &ConnectorUrl,
-    env: Environment<'_>,
+    identity: &Result<IdentitySource, IdentityError>,
     http: impl Fn() -> Result<HttpClient, String>,
     credentials: &watch::Sender<Option<Credentials>>,
     log: &LogHandle,
@@ -32,7 +33,7 @@ pub(super) async fn provision(
         loop {
             tokio::time::sleep(backoff.next_delay()).await;
             let Ok(http) = http() else { continue };
-            let asked = provisioning::self_provision(settings, url, env, enroll::hostname(), &http);
+            let asked = provisioning::self_provision(settings, url, identity, enroll::hostname(), &http);
             if let Some(provisioned) = asked.await {
                 return provisioned;
             }

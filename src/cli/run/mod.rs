@@ -38,6 +38,7 @@ use crate::agent::AgentHealth;
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, SleepAction, Sources};
 use crate::cron::arming::Arming;
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
+use crate::net::identity::{IdentityError, IdentitySource};
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::without_keys;
@@ -247,12 +248,13 @@ async fn serve(
     manager.notify(&Notification::Ready).await;
     let http = || http_client_with(&tls, &settings, &proxies);
     let has_credentials = credentials.borrow().is_some();
+    let identity = provisioning::identity_source(&settings, env);
     if let Some(url) = url.as_ref().filter(|_| !has_credentials) {
         let http = match http() {
             Ok(http) => http,
             Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
         };
-        let provisioned = provisioning::self_provision(&settings, url, env, enroll::hostname(), &http);
+        let provisioned = provisioning::self_provision(&settings, url, &identity, enroll::hostname(), &http);
         let apply = |reloaded: LoadedConfig| {
             credential_files.follow(&reloaded, &credentials);
             loaded = reloaded;
@@ -261,12 +263,15 @@ async fn serve(
         match before_serving(Box::pin(provisioned), &mut signals, &manager, reload, apply).await {
             Ok(Some(provisioned)) => use_credentials(&credentials, provisioned, log),
             Ok(None) => {}
-            Err(code) => return code,
+            Err(code) => {
+                refreshed(&identity).await;
+                return code;
+            }
         }
     }
     let mut provisioning = std::pin::pin!(async {
         match &url {
-            Some(url) => provision(&settings, url, env, http, &credentials, log).await,
+            Some(url) => provision(&settings, url, &identity, http, &credentials, log).await,
             None => std::future::pending().await,
         }
     });
@@ -366,13 +371,22 @@ async fn serve(
     if let Some(membership) = membership {
         membership.release().await;
         if is_handing_over && exit_request == Some(SignalRequest::Restart) {
+            refreshed(&identity).await;
             drop(serving);
             match membership.step_back().await {}
         }
     }
+    refreshed(&identity).await;
     drop(serving);
     manager.notify(&Notification::Stopping).await;
     exit_code(ended, exit_request, &settings, &fatal)
+}
+
+/// Waits for the new refresh token of a login whose old one is spent.
+async fn refreshed(identity: &Result<IdentitySource, IdentityError>) {
+    if let Ok(source) = identity {
+        source.refreshed().await;
+    }
 }
 
 /// What this run uses, in the first lines of the log.

@@ -318,6 +318,42 @@ async fn an_ended_session_is_written_down_and_not_tried_again() {
 }
 
 #[tokio::test]
+async fn a_refresh_that_has_begun_is_stored_although_the_relay_stops() {
+    let slowly = Duration::from_millis(300);
+    let portal = Stub::at("127.0.0.1:0", slowly, |_| {
+        let granted = json!({"access_token": "new", "refresh_token": "rotated", "expires_in": 3600});
+        reply(200, granted.to_string())
+    })
+    .await;
+    let home = TempDir::new().unwrap();
+    let file = home.path().join("auth.json");
+    let expired = json!({
+        "access_token": "old",
+        "refresh_token": "single-use",
+        "expires_at": "2020-01-01T00:00:00Z",
+        "portal_base_url": portal.base(),
+    });
+    std::fs::write(&file, json!({"providers": {"nous": expired}}).to_string()).unwrap();
+    let client = ChronosClient::new(&egress(), &portal.base(), CALLBACK).unwrap();
+    let login = PortalLogin::new(home.path(), &|_| None).trusting(&portal.base());
+    login.refreshed().await;
+    let (_desired, watched) = watch::channel(DesiredArms {
+        jobs: arms(&[("a", FAR)]),
+        ..DesiredArms::default()
+    });
+    let (reporting, _report) = watch::channel(ArmReport::default());
+    let task = tokio::spawn(Arming::new(client, login.clone()).run(watched, reporting));
+    eventually("the token is spent", async || !portal.seen().is_empty()).await;
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    login.refreshed().await;
+    let stored: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(stored["providers"]["nous"]["refresh_token"], "rotated");
+    assert_eq!(portal.seen()[0].path(), "/api/oauth/token");
+    assert_eq!(portal.seen().len(), 1);
+}
+
+#[tokio::test]
 async fn nothing_is_asked_or_cancelled_before_the_jobs_are_read() {
     let rig = ArmRig::start(&[("a", FAR)]).await;
     rig.settled().await;
