@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -26,6 +26,8 @@ use super::service::ControlService;
 const MAX_CLIENTS: usize = 16;
 /// Timeout for reading a request and for writing its response.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two looks at whether a client still waits.
+const CLIENT_CHECK: Duration = Duration::from_secs(1);
 
 /// The socket's file, removed when dropped.
 #[derive(Debug)]
@@ -102,7 +104,15 @@ async fn serve_client(mut client: UnixStream, service: Arc<ControlService>) {
             // The client is gone or sent nothing.
             Err(_) | Ok(Ok(None) | Err(_)) => return,
             Ok(Ok(Some(Err(error)))) => Err(error),
-            Ok(Ok(Some(Ok(request)))) => service.handle(request).await,
+            Ok(Ok(Some(Ok(request)))) => {
+                let waits_for_agent = matches!(request, ControlRequest::Hand { wait_ms: Some(_), .. });
+                tokio::select! {
+                    biased;
+                    result = service.handle(request) => result,
+                    // The answer goes elsewhere then. Other requests take effect whoever reads their response.
+                    () = gone(&client), if waits_for_agent => return,
+                }
+            }
         }
     } else {
         tracing::warn!("refused a request of another user on the control socket");
@@ -117,6 +127,17 @@ async fn serve_client(mut client: UnixStream, service: Arc<ControlService>) {
         client.shutdown().await
     })
     .await;
+}
+
+/// Waits until the client is gone. After its request it only reads, so that the end of what it sends says nothing.
+async fn gone(client: &UnixStream) {
+    loop {
+        sleep(CLIENT_CHECK).await;
+        let ready = client.ready(Interest::WRITABLE).await;
+        if ready.is_ok_and(|ready| ready.is_write_closed()) {
+            return;
+        }
+    }
 }
 
 /// Whether the client runs as our own user or as root.

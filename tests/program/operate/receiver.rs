@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::operate::http::{self, address};
-use crate::operate::{answered, connected, connector, verb, verb_with};
+use crate::operate::{answered, connected, connector, status, verb, verb_with};
 use crate::support::raw_http::{self, Answer};
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
 use crate::support::skip::skip;
@@ -514,6 +514,20 @@ async fn an_answer_without_a_chat_goes_to_the_target_in_the_settings() {
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
+    rig.relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_nobody_waits_for_any_more_goes_to_the_target() {
+    let rig = Rig::start("{bearer_file: hook.key, deliver: \"discord:c1\"}").await;
+    let args = ["notify", "echo", "sleep=6000 pong", "--wait", "60"];
+    let mut waiting = rig.setup.verb(&args).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("the turn", async || {
+        status(&rig.setup).await["turns_running"] == 1
+    })
+    .await;
+    waiting.kill().await.unwrap();
+    assert_eq!(rig.texts(1).await, ["echo: pong"]);
     rig.relay.stop().await;
 }
 
