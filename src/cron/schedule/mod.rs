@@ -15,6 +15,7 @@ use std::fmt;
 use jiff::SignedDuration;
 pub use jiff::Timestamp;
 use jiff::civil::DateTime;
+use jiff::tz::AmbiguousOffset;
 pub use jiff::tz::TimeZone;
 use serde_json::{Map, Value, json};
 
@@ -288,9 +289,17 @@ fn next_on_wall(
         wall = fields.next_after(wall)?;
         let ambiguous = zone.to_ambiguous_timestamp(wall);
         let candidates = [ambiguous.compatible(), ambiguous.later()];
-        if let Some(next) = candidates.into_iter().flatten().find(|next| *next > base) {
+        let Some(next) = candidates.into_iter().flatten().find(|next| *next > base) else {
+            continue;
+        };
+        if !matches!(ambiguous.offset(), AmbiguousOffset::Gap { .. }) {
             return Some(next);
         }
+        // A time on the wall after the change can come before one that the change skipped.
+        let change = zone.preceding(plus_secs(next, 1)).next()?.timestamp();
+        let before = zone.to_datetime(change).checked_sub(SignedDuration::from_secs(1));
+        let after = next_on_wall(fields, before.ok()?, base, zone);
+        return after.into_iter().chain([next]).min();
     }
     None
 }

@@ -501,6 +501,17 @@ fn every_time_that_the_clocks_skip_runs_later_by_the_change() {
                 "2012-01-29T18:00:00Z",
             ],
         ),
+        // The first time after the change comes before one that it skipped.
+        (
+            "15,35 2 * * *",
+            "Australia/Lord_Howe",
+            "2026-10-03T15:20:00Z",
+            &[
+                "2026-10-03T15:35:00Z",
+                "2026-10-03T15:45:00Z",
+                "2026-10-04T15:15:00Z",
+            ],
+        ),
     ] {
         let (zone, base) = (zone(name).unwrap(), base.parse().unwrap());
         let schedule = Schedule::parse(text, base, &zone).unwrap();
