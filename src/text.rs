@@ -38,6 +38,17 @@ pub fn last_bytes(text: &str, max_bytes: usize) -> &str {
     &text[start..]
 }
 
+/// Bytes in lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut hex, byte| {
+            // Writing to a String does not fail.
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+}
+
 /// The last line that is not blank, without the space around it; its end, if it is longer than `max_bytes`.
 pub fn last_line(text: &str, max_bytes: usize) -> &str {
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());

@@ -20,6 +20,7 @@ use super::http::router;
 use super::listener::accept;
 use super::state::{ConnectorState, Hub};
 use crate::relay::{RelayHandle, TakenItem};
+use crate::text::hex;
 
 /// A connector on 127.0.0.1. Dropping it ends its sockets.
 pub struct Connector {
@@ -243,11 +244,7 @@ impl Default for ConnectorSettings {
 
 /// 32 random bytes in hex.
 pub fn random_token() -> String {
-    use std::fmt::Write as _;
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).expect("the system has randomness");
-    bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex(&bytes)
 }

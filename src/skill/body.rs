@@ -6,6 +6,7 @@
 use sha2::{Digest as _, Sha256};
 
 use super::types::{ApprovalMode, SkillDetails, SkillStatus, SkillType, SkillWrite};
+use crate::text::hex;
 
 /// Longest text of a skill, in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
@@ -299,13 +300,7 @@ fn list_of(value: &str) -> Option<Vec<String>> {
 
 /// The SHA-256 of a text, in lower-case hex.
 pub(super) fn hex_sha256(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest.iter().fold(String::new(), |mut text, byte| {
-        use std::fmt::Write as _;
-        // Writing to a String does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -10,6 +10,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 use subtle::ConstantTimeEq as _;
 
+use crate::text::hex;
+
 /// Seconds for which every token of the contract is valid.
 pub const TOKEN_TTL_SECS: i64 = 300;
 
@@ -101,16 +103,9 @@ pub fn sign(payload: &str, secret: &str) -> String {
 
 /// [`sign`] of bytes that need not be text.
 pub fn sign_bytes(payload: &[u8], secret: &str) -> String {
-    use std::fmt::Write as _;
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
     mac.update(payload);
-    mac.finalize()
-        .into_bytes()
-        .iter()
-        .fold(String::with_capacity(64), |mut hex, byte| {
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
+    hex(&mac.finalize().into_bytes())
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod event;
 mod run;
 mod start;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use super::{
     PreferenceRequest, TELL_OPERATOR, Turn, TurnEnd,
 };
 use crate::net::http::{HttpEgress, HttpError};
+use crate::text::hex;
 use crate::wire::SessionKey;
 
 /// Timeout of a short request.
@@ -458,13 +458,7 @@ pub(super) fn session_name(key: &SessionKey) -> String {
     if is_taken(key) {
         return key.to_owned();
     }
-    let digest = Sha256::digest(key.as_bytes());
-    let mut name = "relay-".to_owned();
-    for byte in digest {
-        // Writing to a string cannot fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    name
+    format!("relay-{}", hex(&Sha256::digest(key.as_bytes())))
 }
 
 fn is_taken(key: &str) -> bool {

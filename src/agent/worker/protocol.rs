@@ -8,6 +8,7 @@ use super::channel::Packet;
 use crate::agent::{
     AgentEvent, Permission, PreferenceAnswer, PreferenceRequest, PromptAnswer, Question, TurnEnd, TurnInput,
 };
+use crate::text::hex;
 
 /// How often relays and workers show that they are there.
 pub const BEAT: Duration = Duration::from_secs(1);
@@ -257,11 +258,7 @@ pub fn new_id() -> String {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         bytes = now.unwrap_or_default().as_nanos().to_be_bytes();
     }
-    bytes.iter().fold(String::with_capacity(32), |mut id, byte| {
-        use std::fmt::Write as _;
-        let _ = write!(id, "{byte:02x}");
-        id
-    })
+    hex(&bytes)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! The text of a unit: rendered from the shipped units, and parsed again.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
+
+use crate::text::hex;
 
 /// May start agents.
 pub(super) const AGENTS: &str = include_str!("../../../systemd/hermes-relay.service");
@@ -179,12 +180,7 @@ pub(super) fn unit_state(text: &str) -> UnitState {
 }
 
 fn digest(text: &str) -> String {
-    let mut hex = String::new();
-    for byte in Sha256::digest(text.as_bytes()) {
-        // Writing to a String does not fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    hex(&Sha256::digest(text.as_bytes()))
 }
 
 /// The program that a unit starts.
