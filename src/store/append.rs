@@ -110,7 +110,19 @@ impl JournalDb<'_> {
             | Command::Quarantine { .. }
             | Command::SetResume { .. }
             | Command::DropResume { .. } => true,
-            _ => false,
+            Command::Accept { .. }
+            | Command::Ignore { .. }
+            | Command::Handed { .. }
+            | Command::Load { .. }
+            | Command::NextQueued { .. }
+            | Command::NextWaiting { .. }
+            | Command::NextOps { .. }
+            | Command::AddOps { .. }
+            | Command::Repair { .. }
+            | Command::RememberChat(_)
+            | Command::AddUsage(_)
+            | Command::LoadResume { .. }
+            | Command::FindResume { .. } => false,
         }
     }
 

@@ -155,7 +155,20 @@ impl Overlay {
             | Command::AddOps { .. }
             | Command::RememberChat(_)
             | Command::AddUsage(_) => true,
-            _ => false,
+            Command::SetAccess(_)
+            | Command::Cron { .. }
+            | Command::Handed { .. }
+            | Command::Quarantine { .. }
+            | Command::Load { .. }
+            | Command::NextQueued { .. }
+            | Command::NextWaiting { .. }
+            | Command::NextOps { .. }
+            | Command::Repair { .. }
+            | Command::OpDropped { .. }
+            | Command::SetResume { .. }
+            | Command::DropResume { .. }
+            | Command::LoadResume { .. }
+            | Command::FindResume { .. } => false,
         }
     }
 
@@ -251,7 +264,21 @@ impl Overlay {
                 self.usage.push(row.clone());
                 CommandOutcome::Silent
             }
-            _ => CommandOutcome::Silent,
+            // Never logged, as `covers` says.
+            Command::SetAccess(_)
+            | Command::Cron { .. }
+            | Command::Handed { .. }
+            | Command::Quarantine { .. }
+            | Command::Load { .. }
+            | Command::NextQueued { .. }
+            | Command::NextWaiting { .. }
+            | Command::NextOps { .. }
+            | Command::Repair { .. }
+            | Command::OpDropped { .. }
+            | Command::SetResume { .. }
+            | Command::DropResume { .. }
+            | Command::LoadResume { .. }
+            | Command::FindResume { .. } => CommandOutcome::Silent,
         }
     }
 
