@@ -54,7 +54,7 @@ impl Clock {
     /// The time of day, in milliseconds since 1970.
     pub(crate) fn unix_ms(self) -> i64 {
         match self.simulated {
-            None => unix_ms(SystemTime::now()),
+            None => now_ms(),
             Some((start, _)) => {
                 start.saturating_add(i64::try_from(self.mono().as_millis()).unwrap_or(i64::MAX))
             }
@@ -125,6 +125,11 @@ impl LoopClock {
     pub(crate) fn live(&self) -> Clock {
         self.clock
     }
+}
+
+/// The time of day, in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    unix_ms(SystemTime::now())
 }
 
 /// Milliseconds since 1970; zero for a clock that stands before it.

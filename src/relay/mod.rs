@@ -58,6 +58,7 @@ pub use build_agents::{AgentBuildError, AgentEnvironment, agent_keys, build_agen
 #[cfg(feature = "nats")]
 pub(crate) use builder::journal_settings;
 pub use builder::{BuildError, Relay, RelayBuilder, bot_client, check_bot_tokens, discord_client};
+pub(crate) use clock::now_ms;
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};

@@ -4,12 +4,12 @@
 //! it is, and delays nothing.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::clock::unix_ms;
+use super::clock::{now_ms, unix_ms};
 use super::transport::Credentials;
 use crate::backoff::Backoff;
 use crate::config::{LoadedConfig, Settings};
@@ -156,7 +156,7 @@ pub async fn declare_policies(
             let Some(who) = credentials.borrow().clone() else {
                 return;
             };
-            let now_ms = unix_ms(SystemTime::now()).saturating_add(ahead_ms);
+            let now_ms = now_ms().saturating_add(ahead_ms);
             let token = UpgradeToken::mint(&who.gateway_id, &who.secret, TOKEN_TTL_SECS, now_ms / 1000);
             let body = serde_json::to_value(&policy).unwrap_or(Value::Null);
             match declare_policy(&http, url.http_base(), &token, &body).await {
@@ -185,7 +185,7 @@ fn connector_ahead_ms(error: &PolicyError) -> Option<i64> {
             status: 401 | 403,
             date: Some(date),
             ..
-        } => Some(unix_ms(*date).saturating_sub(unix_ms(SystemTime::now()))),
+        } => Some(unix_ms(*date).saturating_sub(now_ms())),
         PolicyError::Status { .. } | PolicyError::Unreachable(_) => None,
     }
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ use crate::config::{DiscordBotConfig, TelegramConfig};
 use crate::cron::chronos::ArmState;
 use crate::relay::{
     AgentStatus, Credentials, HandedItem, NotRunning, RelayHandle, SendError, SessionList, Status,
-    StopOutcome, SubmitError,
+    StopOutcome, SubmitError, now_ms,
 };
 use crate::store::{Inspector, Item, Repair};
 use crate::wire::{ConnectorUrl, SessionKey};
@@ -729,11 +729,6 @@ fn no_response() -> ControlError {
 
 fn to_json(what: &impl Serialize) -> ControlResult {
     serde_json::to_value(what).map_err(|error| ControlError::new("fault", error.to_string()))
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Memory in use, in bytes; `None` where the system does not report it.

@@ -7,7 +7,6 @@ mod show;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
@@ -20,6 +19,7 @@ use super::prompt::{SecretInput as _, Stdin};
 use super::remote::{RemoteArgs, RemoteRelay};
 use super::usage::{self, UsageArgs};
 use crate::access::{AccessRequest, Gate, PersonId, Role, StoredRow};
+use crate::relay::now_ms;
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{AccessFiles, AccessRow, AuditFile, InspectError, OpenError};
@@ -478,11 +478,6 @@ fn log(
         }
     }
     finish(shown.and_then(|()| out.flush()))
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

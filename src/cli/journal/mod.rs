@@ -9,7 +9,6 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -23,6 +22,7 @@ use super::format::{printable, stderr, stdout};
 use super::remote::{RemoteArgs, RemoteRelay};
 use crate::access::{Author, EventKind, Gate};
 use crate::config::{AliasFiles, LoadedConfig, Settings};
+use crate::relay::now_ms;
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Repair, Section, held_by};
@@ -512,11 +512,6 @@ fn read_entry(dir: &Path, id: Item) -> Result<(Listed, Option<Vec<u8>>), Journal
         ),
         other => other.into(),
     })
-}
-
-fn now_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Writes every entry of the sections as a line of JSON, one page in memory at a time.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::reload::{Reloaded, reload_for};
-use super::signals::{SignalRequest, Signals, unix_ms};
+use super::signals::{SignalRequest, Signals};
 use super::{LOCK_WAIT, MAX_RELOADS, build_failure, requested_exit, serve_failure};
 use crate::agent::child::{end_groups, end_leftovers, has_notes};
 use crate::cli::exit;
@@ -23,7 +23,7 @@ use crate::net::send_lease::SendLease;
 use crate::relay::cluster::{
     ANOTHER_HISTORY, ClusterMember, ClusterStatus, MemberSettings, has_copy, remove_copy,
 };
-use crate::relay::{RelayBuilder, journal_settings, nats_settings, provisioning};
+use crate::relay::{RelayBuilder, journal_settings, nats_settings, now_ms, provisioning};
 use crate::serve::{ClusterReport, ControlService, Reload, Serving, TakeOverReply};
 use crate::store::{Holder, JournalSettings, held_by, make_private, while_held};
 
@@ -214,7 +214,7 @@ fn end_own_leftovers(settings: &Settings) {
     if !has_notes(dir) && !has_copy(dir) {
         return;
     }
-    let ended = while_held(dir, settings.state_dir_assigned, LOCK_WAIT, unix_ms(), || {
+    let ended = while_held(dir, settings.state_dir_assigned, LOCK_WAIT, now_ms(), || {
         end_leftovers(dir);
         remove_copy(dir);
     });

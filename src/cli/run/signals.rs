@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::cli::format::{duration, printable};
-use crate::relay::{NotRunning, RelayHandle, SessionStatus, Status};
+use crate::relay::{NotRunning, RelayHandle, SessionStatus, Status, now_ms};
 
 /// Timeout for the relay's event loop.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -127,7 +127,7 @@ pub(super) async fn dump(relay: RelayHandle) {
 }
 
 fn link_words(status: &Status) -> String {
-    let now = unix_ms();
+    let now = now_ms();
     let since = |ms: i64| duration(u64::try_from(now.saturating_sub(ms)).unwrap_or(0));
     let mut words = format!("{} for {}", status.link, since(status.link_since_ms));
     if let Some(at) = status.link_retry_at_ms {
@@ -173,9 +173,4 @@ pub(super) async fn announce_wait(relay: RelayHandle, drain: Duration) {
         "waiting up to {} s for {turns}; press Ctrl-C again to quit now",
         drain.as_secs()
     );
-}
-
-pub(super) fn unix_ms() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

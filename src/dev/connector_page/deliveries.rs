@@ -1,7 +1,5 @@
 //! The page's form that hands something to an agent of the relay in this process, as any other program can.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
@@ -14,7 +12,7 @@ use crate::agent_connector::{new_dispatch_id, wake_payload, wake_receipt};
 use crate::dev::http::reply;
 use crate::dev::page::ActionError;
 use crate::dev::state::Hub;
-use crate::relay::{HandedItem, RelayHandle};
+use crate::relay::{HandedItem, RelayHandle, now_ms};
 
 /// What the form says.
 #[derive(Deserialize)]
@@ -91,15 +89,13 @@ fn delivery(hub: &Hub, command: HandCommand) -> Result<HandedItem, String> {
             ..DeliveryOrigin::default()
         };
         let id = new_dispatch_id().map_err(|error| error.to_string())?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
         DeliveryPayload {
             kind: match command.kind {
                 FormKind::Augment => DeliveryKind::Augment,
                 FormKind::Template | FormKind::Wake => DeliveryKind::Template,
             },
             text: command.text,
-            meta: DeliveryMeta::new(&id, now, &origin),
+            meta: DeliveryMeta::new(&id, now_ms(), &origin),
         }
     };
     Ok(HandedItem {

@@ -7,13 +7,14 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::driver::{DriverEvent, MemberDriver, TERM_ATTEMPTS, open_store};
-use super::follow::{AGAIN, FollowProblem, TERM, check, put_snapshot, unix_ms};
+use super::follow::{AGAIN, FollowProblem, TERM, check, put_snapshot};
 use super::publish::PublishControl;
 use super::{AloneStatus, ClusterStatus, MemberPhase, MemberRequest, MemberSettings};
 use crate::cluster::{Beginning, LeaseTiming, Member, MemberEvent, Tail, WithoutServer};
 use crate::net::nats::{Bus, NatsError, Subscription};
 use crate::net::nats_cluster::{AppendReply, ClusterStore};
 use crate::net::send_lease::now;
+use crate::relay::clock::now_ms;
 use crate::store::{StreamMarks, set_aside, stand_down, stream_marks};
 
 /// How long a member that may go on alone looks for the server first.
@@ -68,7 +69,7 @@ pub(super) async fn begin(
         );
         go_on();
         let alone = AloneSince {
-            since_ms: unix_ms(),
+            since_ms: now_ms(),
             commits: marks.alone.unwrap_or(0),
         };
         status.send_modify(|status| {
@@ -113,7 +114,7 @@ fn opened(
         marks,
         member,
         alone: beginning.returns().then(|| AloneSince {
-            since_ms: unix_ms(),
+            since_ms: now_ms(),
             commits: marks.alone.unwrap_or(0),
         }),
     }
@@ -155,7 +156,7 @@ impl MemberDriver {
         self.control(PublishControl::GoAlone);
         if self.alone.is_none() {
             self.alone = Some(AloneSince {
-                since_ms: unix_ms(),
+                since_ms: now_ms(),
                 commits: 0,
             });
         }
@@ -254,7 +255,7 @@ impl MemberDriver {
         );
         let events = self.events.clone();
         tokio::spawn(async move {
-            let kept = spawn_blocking(move || set_aside(&dir, assigned, unix_ms())).await;
+            let kept = spawn_blocking(move || set_aside(&dir, assigned, now_ms())).await;
             let event = match kept {
                 Ok(Ok(())) => DriverEvent::SetAside,
                 Ok(Err(error)) => DriverEvent::Joined(Err(error.into())),

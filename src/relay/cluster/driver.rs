@@ -11,7 +11,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 use super::alone::{AloneSince, Opening, begin};
 use super::follow::{
     FollowProblem, Followed, HELD, HeldBy, Joined, Source, TERM, TermText, close, follow, join, put_snapshot,
-    unix_ms,
 };
 use super::publish::{CommitRequest, PublishControl, PublishMode, Published, Publisher};
 use super::{ClusterStatus, MemberPhase, MemberRequest, MemberSettings, MemberStatus, StartOver};
@@ -19,6 +18,7 @@ use crate::cluster::{LeaseTiming, Member, MemberAction, MemberEvent, MemberRole,
 use crate::net::nats::{Bus, NatsError, Subscription};
 use crate::net::nats_cluster::{AppendReply, ClusterStore, LeaseReply};
 use crate::net::send_lease::{SendLease, now};
+use crate::relay::clock::now_ms;
 use crate::store::{Follower, StreamContent};
 
 /// Interval of looks at the stream.
@@ -590,7 +590,7 @@ impl MemberDriver {
                 match store.append(&attempt.id, attempt.expected, record.clone()).await {
                     AppendReply::Stored(seq) if tail.stored(&attempt, seq) => {
                         let content = StreamContent::Term { author, holder };
-                        let applied = follower.apply(vec![(seq, content)], unix_ms()).await;
+                        let applied = follower.apply(vec![(seq, content)], now_ms()).await;
                         close_last(follower).await;
                         let _ = events.try_send(match applied {
                             Ok(()) => DriverEvent::Term { term, tail },

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
@@ -10,6 +9,7 @@ use tokio::task::spawn_blocking;
 use super::MemberSettings;
 use crate::net::nats::NatsError;
 use crate::net::nats_cluster::{ClusterStore, StreamBounds};
+use crate::relay::clock::now_ms;
 use crate::store::{
     FollowError, Follower, FollowerState, OpenError, StreamContent, StreamMarks, StreamRecord,
     install_snapshot, snapshot,
@@ -189,7 +189,7 @@ async fn install(
     let has_one = store.get_snapshot(object, &copy.0).await?;
     if has_one {
         let from = copy.0.clone();
-        spawn_blocking(move || install_snapshot(&dir, assigned, &from, position, unix_ms()))
+        spawn_blocking(move || install_snapshot(&dir, assigned, &from, position, now_ms()))
             .await
             .map_err(|error| FollowProblem::Snapshot(error.to_string()))??;
         tracing::info!("began with the cluster's snapshot of the journal");
@@ -213,7 +213,7 @@ async fn restore(
     }
     if joined.marks.position.is_none() {
         let begin = vec![(0, StreamContent::Nothing)];
-        joined.follower.apply(begin, unix_ms()).await?;
+        joined.follower.apply(begin, now_ms()).await?;
     }
     joined.marks.position = Some(position);
     Ok(joined)
@@ -221,7 +221,7 @@ async fn restore(
 
 async fn open(settings: &MemberSettings) -> Result<(Follower, FollowerState), FollowProblem> {
     let (dir, journal) = (settings.state_dir.clone(), settings.journal.clone());
-    let opened = spawn_blocking(move || Follower::open(&dir, journal, unix_ms())).await;
+    let opened = spawn_blocking(move || Follower::open(&dir, journal, now_ms())).await;
     Ok(opened.map_err(|error| FollowProblem::Snapshot(error.to_string()))??)
 }
 
@@ -286,7 +286,7 @@ pub(super) async fn follow(
         }
         if let (Some((seq, _)), None) = (commits.last(), &again) {
             let seq = *seq;
-            follower.apply(commits, unix_ms()).await?;
+            follower.apply(commits, now_ms()).await?;
             position = seq;
         }
     }
@@ -392,12 +392,6 @@ pub fn remove_copy(dir: &Path) {
     for file in copy_files(dir) {
         let _ = std::fs::remove_file(file);
     }
-}
-
-/// Now, in Unix milliseconds.
-pub(super) fn unix_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    i64::try_from(since.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
