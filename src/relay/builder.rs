@@ -372,8 +372,9 @@ impl Relay {
         self.event_loop.link.watch()
     }
 
-    /// Serves until `shutdown` resolves, then ends in order within the shutdown budget. Dropped while it runs, it ends
-    /// like a crash: the next run reports the turns that were interrupted and goes on with the rest.
+    /// Serves until `shutdown` resolves, then ends in order within the shutdown budget; a refresh of the portal login that is under
+    /// way then ends first, after 15 seconds at most. Dropped while it runs, it ends like a crash: the next run reports the turns
+    /// that were interrupted and goes on with the rest.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> ExitReason {
         // Our own handle keeps the channel of requests open for as long as the relay runs.
         let Self {

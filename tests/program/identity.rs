@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::support::http_stub::{Stub, client, nobody, trace};
+use crate::support::http_stub::{Stub, client, nobody, reply, trace};
+use crate::support::relay_process::Setup;
+use crate::support::wait::eventually;
 use hermes_relay::net::identity::{IdentityError, IdentitySource, IdpSettings};
 use hermes_relay::net::portal_login::{PortalError, PortalLogin};
 use secrecy::{ExposeSecret, SecretString};
@@ -411,4 +413,22 @@ async fn no_login_an_empty_one_and_a_broken_file_are_distinguished() {
         "{error:?}"
     );
     assert_discreet(&error);
+}
+
+#[tokio::test]
+async fn a_relay_that_is_stopped_stores_the_new_refresh_token_first() {
+    let slowly = Duration::from_millis(500);
+    let portal = Stub::at("127.0.0.1:0", slowly, |_| {
+        let granted = json!({"access_token": "new", "refresh_token": "rotated", "expires_in": 3600});
+        reply(200, granted.to_string())
+    })
+    .await;
+    let setup = Setup::with_url("ws://127.0.0.1:1/relay").env("HERMES_PORTAL_BASE_URL", &portal.base());
+    let expired = json!({"access_token": "old", "refresh_token": "single-use", "expires_at": 1});
+    setup.write("auth.json", &json!({"providers": {"nous": expired}}).to_string());
+    let relay = setup.start();
+    eventually("the token is spent", async || !portal.seen().is_empty()).await;
+    relay.stop().await;
+    let stored = read(&setup.home().join("auth.json"));
+    assert_eq!(stored["providers"]["nous"]["refresh_token"], "rotated");
 }
