@@ -79,6 +79,28 @@ async fn context_waits_for_the_sessions_next_turn_and_starts_none() {
 async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path()).await;
+#[tokio::test]
+async fn a_command_that_asks_the_agent_nothing_leaves_context_for_the_next_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    let taken = relay
+        .handle
+        .submit(augment("d1", &session("c1"), "the build is red"))
+        .await;
+    taken.unwrap();
+    for (count, command) in ["/diff", "/model", "/mode"].into_iter().enumerate() {
+        relay.deliver("c1", command, command).await;
+        let answer = relay.replies("c1", count + 1).await.pop().unwrap();
+        assert!(!answer.contains("the build is red"), "{answer}");
+    }
+    relay.deliver("c1", "m1", "what is new?").await;
+    assert_eq!(
+        relay.replies("c1", 4).await[3],
+        "echo: the build is red\n\nwhat is new?"
+    );
+    relay.stop().await;
+}
+
     relay.deliver("c1", "m1", "hello").await;
     relay.replies("c1", 1).await;
     let key = session("c1");

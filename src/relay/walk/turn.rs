@@ -365,7 +365,9 @@ impl EventLoop {
         };
         if !is_job && resumed.is_none() {
             self.note_repeatable(row, &selection.agent);
-            // Context waits for the conversation, which a job is not part of.
+        }
+        if !is_job && resumed.is_none() && command.is_none() {
+            // Context waits for the conversation, which a job is not part of, and for a prompt, which a command is not.
             let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
             if !texts.is_empty() {
                 texts.push(&input.text);
