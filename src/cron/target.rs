@@ -170,7 +170,7 @@ pub fn failure_text(job: &Job, reason: &str) -> String {
     if line.chars().count() > MAX_REASON_CHARS {
         line = line.chars().take(MAX_REASON_CHARS).chain(['…']).collect();
     }
-    let line = line.trim_end_matches('.');
+    let line = line.trim_end_matches(['.', '。', '।']);
     format!(
         "The scheduled job `{}` ({}) failed: {line}.",
         job.name(),

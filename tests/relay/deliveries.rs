@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hermes_relay::agent::{Agent as _, AgentInfo, EchoAgent, Permission, Route, TurnEnd};
+use hermes_relay::agent::{
+    Agent as _, AgentEvent, AgentInfo, EchoAgent, Media, MediaLocation, Permission, Route, Truncation,
+    TurnEnd,
+};
 use hermes_relay::agent_connector::contract::{
     AgentActivity, DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload,
 };
@@ -293,6 +296,36 @@ async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
             seen.texts("c1").iter().any(|text| text.contains("small"))
         })
         .await;
+#[tokio::test]
+async fn an_awaited_answer_has_a_line_for_each_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = ScriptedAgent::new(|turn| async move {
+        let chart = Media {
+            location: MediaLocation::File("chart.png".into()),
+            caption: String::new(),
+            kind: None,
+            name: None,
+        };
+        turn.events.text("Here it is:").await;
+        turn.events.emit(AgentEvent::Media(chart)).await;
+        turn.events.text("and half of the rest").await;
+        TurnEnd::Truncated(Truncation::Steps)
+    });
+    let relay = start_with(dir.path(), agent, |settings| settings.streaming.typing = false).await;
+    relay.deliver("c1", "m1", "hello").await;
+    let before = relay.replies("c1", 3).await.len();
+    let request = template("d1", &session("c1"), "the chart");
+    let response = relay.handle.request(request).await.unwrap();
+    let answer = "Here it is:\n\n(could not deliver chart.png)\n\nand half of the rest";
+    assert_eq!(response.content, answer);
+    let texts = relay.replies("c1", before + 1).await;
+    assert_eq!(
+        texts[before],
+        format!("{answer}\n\n[stopped: the turn reached its step limit]")
+    );
+    relay.stop().await;
+}
+
     assert!(relay.handle.submit(augment("d2", &key, &large)).await.is_ok());
     relay.stop().await;
 }

@@ -271,7 +271,7 @@ pub enum FileToSend {
 
 impl FileToSend {
     /// The text that replaces the file.
-    fn replacement(&self) -> String {
+    pub fn replacement(&self) -> String {
         match self {
             Self::Media(media) => replacement(media),
             Self::Code(code) => code.as_text(),

@@ -615,6 +615,14 @@ impl TurnOutput {
     }
 
     fn attach(&mut self, media: Media, now: Duration) {
+        if self.collect {
+            // What is collected becomes a text, which holds no files.
+            let text = FileToSend::Media(media).replacement();
+            let text = self.stream.language().reword(&text).into_owned();
+            self.break_message(now);
+            self.push_text(text, now);
+            return self.break_message(now);
+        }
         let caption = self.fit(&media.caption, now).to_owned();
         let media = Media { caption, ..media };
         self.release_text(now);

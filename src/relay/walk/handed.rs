@@ -34,6 +34,7 @@ use crate::wire::SessionKey;
 
 use super::command::route_input;
 use super::turn::{LeftTurn, ReplyPlace};
+use super::turn_end::whole_answer;
 
 /// An item as its row keeps it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -394,12 +395,9 @@ impl EventLoop {
         let text = report.collected.trim();
         let answer = (ended.outcome == RowState::Done).then_some((&*ended.agent, text));
         let is_answered = self.handed.answer(ended.row, answer, now_ms);
-        let shown = match (&ended.notice, text) {
-            (Some(notice), "") => notice.clone(),
-            (Some(notice), text) => format!("{text}\n\n{notice}"),
-            (None, text) => text.to_owned(),
-        };
         let origin = &ended.origin;
+        let language = self.language(&origin.chat, &origin.facts);
+        let shown = whole_answer(text, report.truncated, ended.notice.as_deref(), language);
         let ops = if shown.is_empty() {
             DurableOps::new()
         } else if origin.has_chat() {

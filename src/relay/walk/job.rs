@@ -32,6 +32,8 @@ use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxRow, InboxSeq, RowState, RunRow};
 use crate::wire::SessionKey;
 
+use super::turn_end::whole_answer;
+
 /// Why a job is paused whose maker lost access.
 pub const NO_ACCESS: &str = "has no access any more";
 
@@ -374,12 +376,18 @@ impl EventLoop {
         let text = report.collected.trim();
         let error = match ended.outcome {
             _ if run.timed_out => Some(format!("it took longer than {} s", run.timeout_secs())),
-            RowState::Done if text.is_empty() => Some("the agent gave no answer".to_owned()),
+            RowState::Done if text.is_empty() => {
+                let why = ended.notice.as_deref().unwrap_or("the agent gave no answer");
+                Some(why.to_owned())
+            }
             RowState::Done => None,
             RowState::Stopped => Some("it was stopped".to_owned()),
             RowState::Interrupted => Some("the relay was stopped while it ran".to_owned()),
             _ => Some(ended.notice.clone().unwrap_or_else(|| "it failed".to_owned())),
         };
+        let language = self.settings.chat.language;
+        let notice = ended.notice.as_deref().filter(|_| error.is_none());
+        let answer = whole_answer(text, report.truncated, notice, language);
         // Whoever stopped it knows.
         let is_silent = ended.outcome == RowState::Stopped && !run.timed_out;
         let message = match &error {
@@ -388,8 +396,7 @@ impl EventLoop {
             None if target::is_silent(text) => None,
             None => {
                 let wrap = self.scheduler.settings().wrap_response;
-                let language = self.settings.chat.language;
-                Some(target::answer_text(&run.job, text, wrap, language))
+                Some(target::answer_text(&run.job, &answer, wrap, language))
             }
         };
         let (ops, delivery_error) = self.plan_answer(&run.job, message.as_deref());
@@ -397,7 +404,7 @@ impl EventLoop {
         self.end_row(ended.row, ended.outcome, ops, None);
         let now = self.clock.now();
         let file = (self.job_files).output_file(run.seq, &run.job, instant(now), self.scheduler.zone());
-        let page = output::page(&run.job, text, error.as_deref());
+        let page = output::page(&run.job, &answer, error.as_deref());
         let outcome = RunOutcome {
             output: Some(file.path()),
             error,
@@ -423,8 +430,9 @@ impl EventLoop {
 
     /// What the targets of a job read when it failed. Nobody has asked for it, so it comes in the language of the settings.
     fn job_failure(&self, job: &Job, why: &str) -> String {
-        let english = target::failure_text(job, why);
-        self.settings.chat.language.reword(&english).into_owned()
+        let language = self.settings.chat.language;
+        let english = target::failure_text(job, &language.reword(why));
+        language.reword(&english).into_owned()
     }
 
     /// Ends a run whose agent did not start, and notifies its targets.

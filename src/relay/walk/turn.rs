@@ -327,8 +327,7 @@ impl EventLoop {
             // Nobody could be asked.
             selection.agent.permission = Permission::Deny;
         }
-        let (mut collect, mut accepts_attachments) = (false, adapter.accepts_attachments());
-        let (mut start_mark, mut is_interaction) = (None, false);
+        let (mut collect, mut start_mark, mut is_interaction) = (false, None, false);
         let mut input = match task {
             Task::Message(event) => {
                 let event = event.take().unwrap_or_default();
@@ -336,7 +335,7 @@ impl EventLoop {
                 turn_input(*event, selection.text, &adapter)
             }
             Task::Job(job) => {
-                (collect, accepts_attachments) = (true, false);
+                collect = true;
                 // Every run is a conversation of its own.
                 self.agents.forget(&origin.session, None, &mut self.effects);
                 let event = empty_event(&self.chats, &origin);
@@ -348,7 +347,6 @@ impl EventLoop {
             }
             Task::Handed(item) => {
                 collect = !has_chat || self.handed.is_awaited(row);
-                accepts_attachments &= has_chat;
                 item.is_collected = collect;
                 item.mark = self.handed.mark(row);
                 start_mark.clone_from(&item.mark);
@@ -374,7 +372,8 @@ impl EventLoop {
                 input.text = texts.join("\n\n");
             }
         }
-        let sends_files = accepts_attachments && !collect && self.media.is_some();
+        let accepts_attachments = !collect && adapter.accepts_attachments();
+        let sends_files = accepts_attachments && self.media.is_some();
         let instead = command.and_then(|command| {
             self.instead_of_answer(command, &conversation, &origin, &selection.agent, sends_files)
                 .map(Box::new)

@@ -1,5 +1,6 @@
 //! The end of a turn: its answer and its end are one commit, after which the ops go out.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -11,9 +12,22 @@ use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
 use crate::relay::parts::turns::{EndedTurn, Finished, Turns};
 use crate::store::{Command, INTERRUPTED_ROWS, InboxSeq, OpSeqs, RowState};
-use crate::words::PhraseKey;
+use crate::words::{Language, PhraseKey};
 
 use super::quiet::TurnSummary;
+
+/// The answer of a turn that was not shown while it ran, and below it what the relay says of its end.
+pub fn whole_answer(text: &str, is_truncated: bool, notice: Option<&str>, language: Language) -> String {
+    let truncated = is_truncated.then(|| language.plain(PhraseKey::CutBySize).into());
+    let below = truncated
+        .into_iter()
+        .chain(notice.map(|notice| language.reword(notice)));
+    let parts = Some(text.into())
+        .filter(|_| !text.is_empty())
+        .into_iter()
+        .chain(below);
+    parts.collect::<Vec<Cow<'_, str>>>().join("\n\n")
+}
 
 impl EventLoop {
     /// A turn has ended: its answer and its end are one commit; the ops go out after it.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hermes_relay::access::{AccessRequest, ByRole, ChatRule, Mode, PersonRule, Role};
-use hermes_relay::agent::{EchoAgent, PromptAnswer};
+use hermes_relay::agent::{AgentEvent, EchoAgent, Media, MediaLocation, PromptAnswer, Truncation, TurnEnd};
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
 use hermes_relay::cron::job::{JobOrigin, JobState, NewJob};
@@ -21,6 +21,7 @@ use jiff::{Timestamp, ToSpan as _};
 
 use crate::prompts::{BUTTONS, Stubborn, press, start_asking};
 use crate::support::memory_relay::{Running, event, start_on, start_with};
+use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 
 fn now() -> Timestamp {
@@ -433,6 +434,100 @@ async fn silence_delivers_nothing_and_a_failure_is_delivered() {
     let texts = relay.replies("home", 1).await;
     let seen = relay.stop().await;
     assert_eq!(seen.texts("home").len(), 1, "{texts:?}");
+}
+
+/// What the targets of a job read, and the saved answer, when its agent says this and ends so.
+async fn answered(says: Vec<AgentEvent>, end: TurnEnd) -> (Vec<String>, RunRow, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let id = add(&mut files, new_job("in 1m", "report"));
+    change(&mut files, JobChange::Run { job: id });
+    let agent = ScriptedAgent::new(move |turn| {
+        let (says, end) = (says.clone(), end.clone());
+        async move {
+            for event in says {
+                turn.events.emit(event).await;
+            }
+            end
+        }
+    });
+    let relay = start_with(dir.path(), agent, plain).await;
+    let run = ended(&mut files, 1).await.remove(0);
+    let output = dir.path().join(run.output.as_deref().unwrap());
+    let page = eventually("the output is saved", async || {
+        std::fs::read_to_string(&output).ok()
+    })
+    .await;
+    let (_, answer) = page.split_once("## Answer\n\n").unwrap();
+    let texts = relay.stop().await;
+    let texts = texts.texts("home").into_iter().map(str::to_owned).collect();
+    (texts, run, answer.trim_end().to_owned())
+}
+
+#[tokio::test]
+async fn the_answer_of_a_job_says_that_it_was_cut_short() {
+    let says = || vec![AgentEvent::Text("half of it".to_owned())];
+    let cut = TurnEnd::Truncated(Truncation::Steps);
+    let whole = "half of it\n\n[stopped: the turn reached its step limit]";
+    let (texts, run, saved) = answered(says(), cut.clone()).await;
+    assert_eq!(
+        (texts, run.status),
+        (vec![whole.to_owned()], JobRunStatus::Completed)
+    );
+    assert_eq!(saved, whole);
+    let silence = vec![AgentEvent::Text("[SILENT]".to_owned())];
+    let (texts, ..) = answered(silence, cut.clone()).await;
+    assert!(texts.is_empty(), "{texts:?}");
+    let (texts, run, _) = answered(Vec::new(), cut).await;
+    assert_eq!(run.status, JobRunStatus::Failed);
+    assert!(texts[0].contains("the turn reached its step limit"), "{texts:?}");
+}
+
+#[tokio::test]
+async fn the_saved_answer_of_a_job_says_that_it_was_too_long() {
+    let long = AgentEvent::Text("x".repeat(2 << 20));
+    let (texts, _, saved) = answered(
+        vec![AgentEvent::Text("[SILENT]\n".to_owned()), long],
+        TurnEnd::Completed,
+    )
+    .await;
+    assert!(texts.is_empty());
+    assert!(saved.ends_with("xx\n\n[truncated: the answer is too long]"));
+}
+
+#[tokio::test]
+async fn a_job_whose_agent_declines_says_so() {
+    let (texts, run, saved) = answered(Vec::new(), TurnEnd::Refused).await;
+    assert_eq!(run.status, JobRunStatus::Failed);
+    assert!(
+        texts[0].ends_with("failed: The agent declined to answer."),
+        "{texts:?}"
+    );
+    assert_eq!(saved, "Failed: The agent declined to answer.");
+    let says = vec![AgentEvent::Text("Not this.".to_owned())];
+    let (texts, ..) = answered(says, TurnEnd::Refused).await;
+    assert_eq!(texts, ["Not this.\n\nThe agent declined to answer."]);
+}
+
+#[tokio::test]
+async fn a_line_of_text_replaces_a_file_of_a_job() {
+    let chart = AgentEvent::Media(Media {
+        location: MediaLocation::File("chart.png".into()),
+        caption: "July".to_owned(),
+        kind: None,
+        name: None,
+    });
+    let line = "July\n(could not deliver chart.png)";
+    let (texts, run, _) = answered(vec![chart.clone()], TurnEnd::Completed).await;
+    assert_eq!(
+        (texts, run.status),
+        (vec![line.to_owned()], JobRunStatus::Completed)
+    );
+    let text = |text: &str| AgentEvent::Text(text.to_owned());
+    let says = vec![text("Here it is:"), chart, text("Anything else?")];
+    let (texts, _, saved) = answered(says, TurnEnd::Completed).await;
+    assert_eq!(texts, [format!("Here it is:\n\n{line}\n\nAnything else?")]);
+    assert_eq!(saved, texts[0]);
 }
 
 #[tokio::test]
