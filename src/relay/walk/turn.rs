@@ -296,6 +296,7 @@ impl EventLoop {
         if self.awaits_conversations(turn, &selection) {
             return;
         }
+        let ran_before = self.turns.ran_before(turn);
         let Some((row, origin, task)) = self.turns.preparing(turn) else {
             return;
         };
@@ -303,7 +304,8 @@ impl EventLoop {
         let agent = Arc::clone(&selection.agent.name);
         let command = turn_command(&self.commands, task);
         let (begins, effects) = ((turn, &*agent), &mut self.effects);
-        let begun = (self.access).begin(&origin.author, begins, command.is_some(), now_ms, effects);
+        let is_free = command.is_some() || ran_before;
+        let begun = (self.access).begin(&origin.author, begins, is_free, now_ms, effects);
         match begun {
             Ok(role) => selection.agent.restrict(role),
             Err(reason) => {

@@ -4,7 +4,7 @@ use super::restart::OVER;
 use super::{BUTTONS, PLAIN, Stubborn, owner, press, question, shown, start_asking};
 use crate::support::memory_relay::{Running, event};
 use crate::support::wait::eventually;
-use hermes_relay::access::{Mode, PersonRule, Role};
+use hermes_relay::access::{ByRole, Mode, PersonRule, Role};
 use hermes_relay::adapter::prompt::Approvers;
 use hermes_relay::agent::{
     Agent, AgentFuture, AgentInfo, Failure, FailureClass, PromptAnswer, Question, Turn, TurnEnd,
@@ -171,6 +171,41 @@ async fn a_question_whose_turn_cannot_go_on_is_closed_and_the_turn_reported() {
         assert_eq!(said(&seen).len(), 1, "{case}: {seen:?}");
         relay.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_turn_that_is_taken_up_counts_once_towards_the_limit_of_the_day() {
+    let (dir, agent) = (tempfile::tempdir().unwrap(), Keeper::default());
+    let start = async || {
+        start_asking(dir.path(), agent.clone(), BUTTONS, |settings| {
+            decided_by_owners(settings, &[("a", Role::Owner)]);
+            settings.access.limits.turns_per_day = Some(ByRole::All(1));
+        })
+        .await
+    };
+    let relay = start().await;
+    relay.deliver("a", "1", "clean up").await;
+    let question = shown(&relay, "a").await;
+    relay
+        .wait_for_status("the question shown", |status| status.tally.ops_applied == 1)
+        .await;
+    relay.crash().await;
+    let relay = start().await;
+    relay.wait_for_turns(1).await;
+    let answer = press(&question, "o0", &owner("a"));
+    relay.connector.deliver_buffered("answer", answer).await.unwrap();
+    relay
+        .seen("the rest of the answer", |seen| {
+            said(seen).contains(&"went on".to_owned())
+        })
+        .await;
+    relay.wait_for_turns(0).await;
+    for (id, text, answer) in [("2", "/usage", "1 of 1"), ("3", "again", "daily limit")] {
+        relay.deliver("a", id, text).await;
+        let is_answered = |seen: &Record| said(seen).iter().any(|said| said.contains(answer));
+        relay.seen(answer, is_answered).await;
+    }
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -220,19 +220,19 @@ impl AccessControl {
     }
 
     /// A turn is about to begin with this agent, whatever its task: whether its author may do that now. The rules may have
-    /// changed since its task came, and limits of the day count turns, not messages, and no turn of a command that is answered in
-    /// place of the agent.
+    /// changed since its task came, and limits of the day count turns, not messages. A turn that `is_free` is not counted: one of a
+    /// command that is answered in place of the agent, or one that goes on and was counted when it began.
     pub fn begin(
         &mut self,
         author: &Author,
         (turn, agent): (TurnId, &str),
-        is_command: bool,
+        is_free: bool,
         now_ms: i64,
         effects: &mut Effects,
     ) -> Result<Option<Role>, Reason> {
         let mut verdict = self.gate.decide(author, EventKind::Message, Some(agent));
         if verdict.allowed
-            && !is_command
+            && !is_free
             && self.gate.has_section()
             && let (Some(person), Some(role)) = (self.limits.person(author), verdict.role)
             && self.limits.is_day_used_up(&person, role, now_ms)
@@ -242,7 +242,7 @@ impl AccessControl {
         if verdict.allowed {
             let turn = Some((agent, Some(turn.0)));
             self.write_decision(author, ("turn", None), verdict, turn, now_ms);
-            if let Some(person) = self.counted(author).filter(|_| !is_command) {
+            if let Some(person) = self.counted(author).filter(|_| !is_free) {
                 self.limits.turn_started(&person, now_ms);
                 effects.write(usage_row(author, &person, agent, 1, 0, now_ms));
             }

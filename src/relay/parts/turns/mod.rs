@@ -64,6 +64,8 @@ struct LiveTurn {
     /// Made when the turn begins or is stopped before that.
     cancel: Option<CancellationToken>,
     stop: Option<StopReason>,
+    /// Whether it began before, in an earlier process.
+    ran_before: bool,
     state: TurnPhase,
 }
 
@@ -293,6 +295,7 @@ impl Turns {
             task,
             cancel: None,
             stop: None,
+            ran_before: false,
             state,
         };
         self.live.insert(turn, live);
@@ -331,7 +334,13 @@ impl Turns {
             tracing::record_all!(span, attempt = row.attempt, waited_ms = waited_ms);
             live.origin = Arc::new(origin);
             live.task = Some(task);
+            live.ran_before = row.attempt > 1;
         }
+    }
+
+    /// Whether a turn goes on that began before.
+    pub fn ran_before(&self, turn: TurnId) -> bool {
+        self.live.get(&turn).is_some_and(|live| live.ran_before)
     }
 
     /// A turn that never ran is over; its task, unless its row was still being read.
