@@ -87,6 +87,11 @@ impl ActionBuilder {
         }
     }
 
+    /// Whether the chat is a direct message.
+    pub(super) fn is_direct(&self) -> bool {
+        self.facts.chat_type.as_deref() == Some("dm")
+    }
+
     /// The message that is answered: what reactions go on.
     pub(super) fn answered(&self) -> Option<SmolStr> {
         self.facts.message_id.clone()

@@ -447,6 +447,11 @@ impl PromptTarget {
         &self.builder.chat
     }
 
+    /// Whether it is a direct message.
+    pub(super) fn is_direct(&self) -> bool {
+        self.builder.is_direct()
+    }
+
     pub(super) fn prompt(
         &self,
         id: &PromptId,

@@ -14,8 +14,8 @@ use super::question::{
 };
 use super::render::{self, MessageFormat, QuestionText};
 use super::types::{
-    Approvers, ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId,
-    PromptOp, PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution, TypedMessage,
+    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOp,
+    PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution, TypedMessage,
 };
 use crate::adapter::{ChatId, RelayAdapter};
 use crate::collections::BoundedCache;
@@ -111,12 +111,9 @@ impl Prompts {
         }
         let direct = request.facts.chat_type.as_deref() == Some("dm");
         let author = request.author.clone().filter(|id| !id.is_empty());
-        let who = Responders::new(
-            author,
-            direct && !request.named_only,
-            self.settings.anyone_in_group && self.settings.approvers == Approvers::Author,
-        )
-        .ok_or(NotOpened::NobodyMayAnswer)?;
+        let anyone = self.settings.anyone_may_answer();
+        let who = Responders::new(author, direct && !request.named_only, anyone)
+            .ok_or(NotOpened::NobodyMayAnswer)?;
         let always = direct || self.settings.allow_always_in_groups;
         let language = adapter.language(&request.facts);
         let offers = offers(&request, always, language)?;
@@ -551,7 +548,7 @@ impl Prompts {
     }
 
     /// Goes on with a question of an earlier process under a new id of the caller's; its chat and its id on the wire, or `None` if its
-    /// time is over or there is no room for it.
+    /// time is over, there is no room for it, or the settings allow it no more as it was asked.
     pub fn restore(
         &mut self,
         saved: SavedQuestion,
@@ -561,7 +558,7 @@ impl Prompts {
     ) -> Option<(ChatId, PromptId)> {
         let mut open = saved.0.on_clock(|at| at.saturating_sub(since_1970));
         let is_known = self.find(open.id.as_str()).is_some();
-        if open.is_over(now) || is_known || self.open.len() >= self.settings.max_open {
+        if open.is_over(now) || is_known || self.open.len() >= self.settings.max_open || !self.allows(&open) {
             return None;
         }
         open.question = id;
@@ -570,6 +567,15 @@ impl Prompts {
         self.ended.retain(|ended| ended.id != open.id);
         self.open.push(open);
         Some(restored)
+    }
+
+    /// Whether a question could be put now to those who may answer it, with its options.
+    fn allows(&self, open: &OpenQuestion) -> bool {
+        let mut meanings = open.offers.iter().map(|offer| offer.meaning);
+        open.target.is_direct()
+            || (self.settings.anyone_may_answer() || !matches!(open.who, Responders::Anyone))
+                && (self.settings.allow_always_in_groups
+                    || !meanings.any(|meaning| meaning == Meaning::AllowAlways))
     }
 
     /// Ends a question; the one place where that happens.

@@ -348,6 +348,11 @@ mod tests {
 
     use super::*;
 
+    /// Whether anyone in a group may answer.
+    pub(crate) fn anyone_may_answer(&self) -> bool {
+        self.anyone_in_group && self.approvers == Approvers::Author
+    }
+
     #[test]
     fn a_press_is_read_from_an_event() {
         let mut event = MessageEvent::from_value(&json!({

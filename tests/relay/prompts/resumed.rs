@@ -11,6 +11,7 @@ use hermes_relay::agent::{
 };
 use hermes_relay::config::Settings;
 use hermes_relay::relay::{Record, SeenOp};
+use serde_json::json;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -206,6 +207,61 @@ async fn a_turn_that_is_taken_up_counts_once_towards_the_limit_of_the_day() {
         relay.seen(answer, is_answered).await;
     }
     relay.stop().await;
+}
+
+/// A question in a group that anyone may answer, left open, and the start after it with these settings.
+async fn left_open_to_anyone(
+    dir: &Path,
+    agent: &Keeper,
+    adjust: impl FnOnce(&mut Settings),
+) -> (Running, SeenOp) {
+    let relay = start_asking(dir, agent.clone(), BUTTONS, |settings| {
+        settings.prompts.anyone_in_group = true;
+    })
+    .await;
+    let mut said = event("a", "1", "clean up");
+    said["source"]["chat_type"] = json!("group");
+    relay.connector.deliver_buffered("b1", said).await.unwrap();
+    let question = shown(&relay, "a").await;
+    relay
+        .wait_for_status("the question shown", |status| status.tally.ops_applied == 1)
+        .await;
+    relay.crash().await;
+    let relay = start_asking(dir, agent.clone(), BUTTONS, |settings| {
+        settings.prompts.anyone_in_group = true;
+        adjust(settings);
+    })
+    .await;
+    (relay, question)
+}
+
+#[tokio::test]
+async fn a_question_that_anyone_may_answer_is_closed_if_not_anyone_may_after_the_restart() {
+    let stricter: [fn(&mut Settings); 2] = [
+        |settings| settings.prompts.anyone_in_group = false,
+        |settings| settings.prompts.approvers = Approvers::Owners,
+    ];
+    for adjust in stricter {
+        let (dir, agent) = (tempfile::tempdir().unwrap(), Keeper::default());
+        let (relay, question) = left_open_to_anyone(dir.path(), &agent, adjust).await;
+        let is_over =
+            |seen: &Record| is_closed(seen) && said(seen).iter().any(|text| text.contains("I was restarted"));
+        relay.seen("the end of the question", is_over).await;
+        let late = press(&question, "o0", "bob");
+        relay.connector.deliver_buffered("late", late).await.unwrap();
+        relay.seen("a press", |seen| seen.acked("late") == 1).await;
+        relay.stop().await;
+        assert_eq!(*agent.answers.lock().unwrap(), []);
+    }
+    let (dir, agent) = (tempfile::tempdir().unwrap(), Keeper::default());
+    let (relay, question) = left_open_to_anyone(dir.path(), &agent, |_| {}).await;
+    relay.wait_for_turns(1).await;
+    let answer = press(&question, "o0", "bob");
+    relay.connector.deliver_buffered("answer", answer).await.unwrap();
+    relay.wait_for_turns(0).await;
+    relay.stop().await;
+    let allowed = PromptAnswer::Chosen("yes".to_owned());
+    assert_eq!(*agent.answers.lock().unwrap(), [allowed]);
 }
 
 #[tokio::test]

@@ -989,6 +989,45 @@ fn a_question_that_goes_on_in_the_next_process_counts_as_open_there() {
 }
 
 #[test]
+fn a_question_goes_on_only_if_the_settings_still_let_the_same_people_answer_the_same() {
+    let strict = PromptSettings::default;
+    let anyone = || PromptSettings {
+        anyone_in_group: true,
+        ..strict()
+    };
+    let always = || PromptSettings {
+        allow_always_in_groups: true,
+        ..strict()
+    };
+    let owners = || PromptSettings {
+        approvers: Approvers::Owners,
+        ..anyone()
+    };
+    let plain = descriptor(&["send"]);
+    for (before, after, chat_type, goes_on) in [
+        (strict(), strict(), "group", true),
+        (strict(), anyone(), "group", true),
+        (anyone(), anyone(), "group", true),
+        (anyone(), strict(), "group", false),
+        (anyone(), owners(), "group", false),
+        (always(), always(), "group", true),
+        (always(), strict(), "group", false),
+        (anyone(), strict(), "dm", true),
+        (always(), strict(), "dm", true),
+    ] {
+        let case = format!("{before:?} {after:?} {chat_type}");
+        let mut prompts = Prompts::new(before, NONCE, 0);
+        prompts
+            .open(request(1, chat_type), &on(Some(&plain)), secs(0))
+            .unwrap();
+        let saved = prompts.save(QuestionId(1), secs(0)).unwrap();
+        let mut next = Prompts::new(after, NONCE, 0);
+        let restored = next.restore(saved, QuestionId(1), secs(0), secs(9));
+        assert_eq!(restored.is_some(), goes_on, "{case}");
+    }
+}
+
+#[test]
 fn so_many_questions_are_remembered_and_the_newest_of_them() {
     let plain = descriptor(&["send"]);
     let mut prompts = prompts();
