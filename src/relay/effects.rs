@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::Value;
+use smol_str::SmolStr;
 use tokio::sync::oneshot;
 
 use super::handle::{RepairError, SendError};
@@ -68,6 +69,8 @@ pub(super) enum Effect {
     Undelivered {
         /// The chat's key.
         chat: Arc<str>,
+        /// The thread there.
+        thread: Option<SmolStr>,
         /// The session.
         session: Arc<str>,
         /// Why.

@@ -48,6 +48,12 @@ impl OpBody {
             action: action.into(),
         }
     }
+
+    /// The thread of its chat that it goes to, if it goes to one.
+    pub(super) fn thread(&self) -> Option<SmolStr> {
+        let tagged: TaggedAction = serde_json::from_str(self.action.as_str()).ok()?;
+        tagged.metadata.thread_id
+    }
 }
 
 /// Ops that belong together: once the connector declines one of them, the rest is not sent.
@@ -149,6 +155,16 @@ struct JournaledOp {
 #[derive(Deserialize)]
 struct NamedAction {
     op: String,
+}
+
+#[derive(Deserialize)]
+struct TaggedAction {
+    metadata: ThreadTag,
+}
+
+#[derive(Deserialize)]
+struct ThreadTag {
+    thread_id: Option<SmolStr>,
 }
 
 impl DurableOp {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use smol_str::SmolStr;
 use tokio::sync::oneshot;
 
 use crate::adapter::prompt::PromptOp;
@@ -186,12 +187,13 @@ impl EventLoop {
                 Effect::Declined(group) => self.decline(group),
                 Effect::Undelivered {
                     chat,
+                    thread,
                     session,
                     reason,
                     notify,
                 } => {
                     if notify {
-                        self.notify_undelivered(&chat, &session);
+                        self.notify_undelivered(&chat, thread, &session);
                     }
                     self.job_undelivered(&chat, &session, &reason);
                 }
@@ -235,13 +237,16 @@ impl EventLoop {
         self.add_ops(ops, None);
     }
 
-    /// Notifies a chat that an answer was not delivered. If the notice is not delivered either, the log and the journal show it.
-    fn notify_undelivered(&mut self, chat: &str, session: &Arc<str>) {
+    /// Notifies a chat, in the thread of the answer, that an answer was not delivered. If the notice is not delivered either, the log
+    /// and the journal show it.
+    fn notify_undelivered(&mut self, chat: &str, thread_id: Option<SmolStr>, session: &Arc<str>) {
         let known = ChatId::from_key(chat).and_then(|chat| self.chats.known(chat));
         if let (Some(notice), Some(KnownChat { chat, facts })) =
             (self.settings.undelivered_notice.clone(), known)
         {
             let session = SessionKey::from_text(Arc::clone(session));
+            // Somebody else may have written in another thread since.
+            let facts = ChatFacts { thread_id, ..facts };
             self.notify(&notice, &session, &chat, &facts);
         }
     }

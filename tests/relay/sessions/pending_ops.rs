@@ -1,6 +1,7 @@
 //! Pending ops: refused, unknown, not sent; and their order.
 
 use super::{HANG, start};
+use crate::support::memory_relay::event;
 use crate::support::wait::eventually;
 use hermes_relay::config::ResendUnknown::{Answers, Never};
 use hermes_relay::config::ServeConfig;
@@ -66,6 +67,45 @@ async fn an_answer_that_is_refused_for_good_is_reported_and_kept_for_a_retry() {
     assert_eq!(dropped(dir.path()), None);
     let relay = start(dir.path(), |_| {}).await;
     assert_eq!(relay.replies("a", 1).await, ["echo: two"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_thread_whose_answer_is_refused_for_good_reads_that_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |settings| settings.sessions.refused_retries = 0).await;
+    relay.connector.set_reply_mode(ReplyMode::Hold);
+    for (thread, text) in [("t1", "one"), ("t2", "two")] {
+        let mut said = event("a", text, text);
+        said["source"]["thread_id"] = json!(thread);
+        relay.connector.deliver_buffered(text, said).await.unwrap();
+    }
+    relay
+        .wait_for_status("two answers", |status| {
+            status.tally.turns_done == 2 && status.ops_durable == 2
+        })
+        .await;
+    let seen = relay
+        .seen("the first of them", |seen| seen.texts("a").len() == 1)
+        .await;
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    let refused = json!({"success": false, "error": "no"});
+    assert!(relay.connector.answer(seen.ops.back().unwrap().id, &refused));
+    let seen = relay.seen("the notice", |seen| seen.texts("a").len() == 3).await;
+    let threads = seen.ops.iter().filter(|op| op.kind() == Some("send"));
+    let mut threads: Vec<_> = threads
+        .map(|op| (op.text().unwrap(), op.action["metadata"]["thread_id"].as_str()))
+        .collect();
+    threads.sort_unstable();
+    let notice = "An answer could not be delivered here. Please ask again.";
+    assert_eq!(
+        threads,
+        [
+            (notice, Some("t1")),
+            ("echo: one", Some("t1")),
+            ("echo: two", Some("t2"))
+        ]
+    );
     relay.stop().await;
 }
 

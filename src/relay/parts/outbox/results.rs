@@ -221,6 +221,7 @@ impl Outbox {
         let group = op.group;
         effects.push(Effect::Undelivered {
             chat: Arc::clone(&op.body.lane),
+            thread: op.body.thread(),
             session: Arc::clone(&op.session),
             reason: reason.to_owned(),
             notify: matches!(group, OpGroup::Message(_)) && !is_closed,
