@@ -12,8 +12,9 @@ use hermes_relay::agent_connector::contract::{
 };
 use hermes_relay::config::{ReceiverConfig, Settings};
 use hermes_relay::relay::{HandedItem, SubmitError};
+use serde_json::json;
 
-use crate::support::memory_relay::{Running, session, start_with};
+use crate::support::memory_relay::{Running, event, session, start_with};
 use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::wait::eventually;
 
@@ -79,10 +80,6 @@ async fn context_waits_for_the_sessions_next_turn_and_starts_none() {
 }
 
 #[tokio::test]
-async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path()).await;
-#[tokio::test]
 async fn a_command_that_asks_the_agent_nothing_leaves_context_for_the_next_message() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path()).await;
@@ -104,6 +101,10 @@ async fn a_command_that_asks_the_agent_nothing_leaves_context_for_the_next_messa
     relay.stop().await;
 }
 
+#[tokio::test]
+async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
     relay.deliver("c1", "m1", "hello").await;
     relay.replies("c1", 1).await;
     let key = session("c1");
@@ -120,6 +121,24 @@ async fn a_command_that_asks_the_agent_nothing_leaves_context_for_the_next_messa
     let status = relay.handle.status().await.unwrap();
     assert_eq!(status.tally.turns_started, 3, "the second delivery did nothing");
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_item_is_answered_in_the_thread_of_its_session_wherever_somebody_wrote_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    for thread in ["t1", "t2"] {
+        let mut said = event("c1", thread, "hello");
+        said["source"]["thread_id"] = json!(thread);
+        relay.connector.deliver_buffered(thread, said).await.unwrap();
+    }
+    relay.replies("c1", 2).await;
+    let key = format!("{}:t1", session("c1"));
+    assert!(relay.handle.submit(template("d1", &key, "review")).await.is_ok());
+    relay.replies("c1", 3).await;
+    let seen = relay.stop().await;
+    let answer = seen.ops.iter().find(|op| op.text() == Some("echo: review"));
+    assert_eq!(answer.unwrap().action["metadata"]["thread_id"], "t1");
 }
 
 #[tokio::test]
@@ -278,25 +297,6 @@ async fn a_request_gets_the_agents_answer_also_without_a_chat() {
 }
 
 #[tokio::test]
-async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
-    let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path()).await;
-    let key = session("c1");
-    let large = "x".repeat(200 << 10);
-    assert!(relay.handle.submit(augment("d1", &key, &large)).await.is_ok());
-    let refused = relay.handle.submit(augment("d2", &key, &large)).await;
-    assert_eq!(refused, Err(SubmitError::Full));
-    let endless = "x".repeat(300 << 10);
-    let refused = relay.handle.submit(augment("d4", &key, &endless)).await;
-    assert_eq!(refused, Err(SubmitError::TooLarge), "it never fits");
-    assert!(relay.handle.submit(augment("d3", &key, "small")).await.is_ok());
-    relay.deliver("c1", "m1", "go").await;
-    relay
-        .seen("what was kept", |seen| {
-            seen.texts("c1").iter().any(|text| text.contains("small"))
-        })
-        .await;
-#[tokio::test]
 async fn an_awaited_answer_has_a_line_for_each_file() {
     let dir = tempfile::tempdir().unwrap();
     let agent = ScriptedAgent::new(|turn| async move {
@@ -326,6 +326,25 @@ async fn an_awaited_answer_has_a_line_for_each_file() {
     relay.stop().await;
 }
 
+#[tokio::test]
+async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    let key = session("c1");
+    let large = "x".repeat(200 << 10);
+    assert!(relay.handle.submit(augment("d1", &key, &large)).await.is_ok());
+    let refused = relay.handle.submit(augment("d2", &key, &large)).await;
+    assert_eq!(refused, Err(SubmitError::Full));
+    let endless = "x".repeat(300 << 10);
+    let refused = relay.handle.submit(augment("d4", &key, &endless)).await;
+    assert_eq!(refused, Err(SubmitError::TooLarge), "it never fits");
+    assert!(relay.handle.submit(augment("d3", &key, "small")).await.is_ok());
+    relay.deliver("c1", "m1", "go").await;
+    relay
+        .seen("what was kept", |seen| {
+            seen.texts("c1").iter().any(|text| text.contains("small"))
+        })
+        .await;
     assert!(relay.handle.submit(augment("d2", &key, &large)).await.is_ok());
     relay.stop().await;
 }

@@ -163,15 +163,36 @@ impl Chats {
                 Some((length, rest, chat, facts))
             })
             .max_by_key(|(length, ..)| *length)?;
-        let thread = facts.thread_id.clone();
+        let last = facts.thread_id.clone();
+        let last = last.filter(|thread| rest.split(':').any(|part| part == thread));
         Some(KnownChat {
             chat: chat.clone(),
             facts: ChatFacts {
                 message_id: None,
-                thread_id: thread.filter(|thread| rest.split(':').any(|part| part == thread)),
+                thread_id: last.or_else(|| self.thread_of(session, &rest, (chat, facts))),
                 ..facts.clone()
             },
         })
+    }
+
+    /// The thread that a session is of, if what follows its chat in its key can be nothing else.
+    fn thread_of(
+        &self,
+        session: &SessionKey,
+        rest: &str,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) -> Option<SmolStr> {
+        let id = rest.strip_prefix(':').filter(|id| !id.contains(':'));
+        let id = SmolStr::from(id?);
+        let is_of = |user_id: Option<&SmolStr>, thread_id: Option<&SmolStr>| {
+            let facts = ChatFacts {
+                user_id: user_id.cloned(),
+                thread_id: thread_id.cloned(),
+                ..facts.clone()
+            };
+            self.session(chat, &facts) == *session
+        };
+        (is_of(None, Some(&id)) && !is_of(Some(&id), None)).then_some(id)
     }
 
     /// The chat of a session with the thread and the person that the session belongs to, for routes and projects: whoever wrote last
