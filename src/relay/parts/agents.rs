@@ -558,10 +558,14 @@ impl AgentRegistry {
             });
         }
         while self.forget_tasks.try_join_next().is_some() {}
+        // Not every session has a next turn.
+        self.forgetting.retain(|_, forgotten| !forgotten.is_cancelled());
         let forgotten = CancellationToken::new();
         self.forgetting.insert(session.clone(), forgotten.clone());
         let session = session.clone();
         self.forget_tasks.spawn(async move {
+            // Also when an agent panics.
+            let _forgotten = forgotten.drop_guard();
             if let Some(running) = running {
                 running.cancelled().await;
             }
@@ -576,7 +580,6 @@ impl AgentRegistry {
                     "timed out while an agent forgets a conversation"
                 );
             }
-            forgotten.cancel();
         });
     }
 
@@ -629,7 +632,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::EchoAgent;
+    use crate::agent::{AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 
     /// Agents `code` and `ops`, and `root`, which nobody may choose; `code` answers what no route takes.
     fn registry(routes: Vec<Route>) -> AgentRegistry {
@@ -1060,5 +1063,44 @@ mod tests {
         assert!(agents.pending_forget(&session()).is_none(), "once");
         assert_eq!(&*state_key(&session(), "code"), "s#memory:code");
         assert_eq!(&*choice_key(&session()), "s#agent");
+    }
+
+    #[tokio::test]
+    async fn what_is_forgotten_is_not_remembered_until_the_sessions_next_turn() {
+        let (mut agents, mut effects) = (registry(Vec::new()), Effects::default());
+        for number in 0..5 {
+            let session = SessionKey::from_text(format!("s{number}"));
+            agents.forget(&session, None, &mut effects);
+            assert_eq!(agents.forgetting.len(), 1);
+            let forgotten = agents.forgetting[&session].clone();
+            forgotten.cancelled().await;
+        }
+    }
+
+    /// Has a bug.
+    struct Panicking;
+
+    impl Agent for Panicking {
+        fn info(&self) -> AgentInfo {
+            AgentInfo::default()
+        }
+
+        fn run(&self, _turn: Turn) -> AgentFuture<'_, TurnEnd> {
+            Box::pin(async { TurnEnd::Completed })
+        }
+
+        fn forget<'a>(&'a self, _session: &'a SessionKey) -> AgentFuture<'a, ()> {
+            panic!("a test")
+        }
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_panics_while_it_forgets_holds_up_no_turn() {
+        let slots = vec![("code".to_owned(), AgentSlot::new(Arc::new(Panicking)))];
+        let mut settings = Settings::embedded("/nowhere");
+        settings.agent = "code".to_owned();
+        let mut agents = AgentRegistry::new(&settings, slots).unwrap();
+        agents.forget(&session(), None, &mut Effects::default());
+        agents.pending_forget(&session()).unwrap().cancelled().await;
     }
 }
