@@ -10,7 +10,7 @@ use hermes_relay::relay::SeenOp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::prompts::{BUTTONS, PLAIN, ask, owner, platform, start as start_asking, terse};
+use crate::prompts::{BUTTONS, PLAIN, ask, owner, platform, shown, start as start_asking, terse};
 use crate::support::memory_relay::{Running, event, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
 
@@ -67,6 +67,33 @@ async fn what_is_selected_in_a_menu_answers_the_question_or_reaches_the_agent() 
     let data = json!({"custom_id": "priority", "component_type": 3, "values": ["high", "now"]});
     forwarded(&relay, "f2", &component("i2", "a", &data)).await;
     assert_eq!(relay.replies("a", 4).await[3], "echo: priority high now");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_press_in_a_thread_answers_the_question_in_the_channel_of_the_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |_| {}).await;
+    let mut said = event("c1", "m1", "ask hi");
+    said["source"]["chat_type"] = json!("thread");
+    said["source"]["thread_id"] = json!("m9");
+    said["source"]["scope_id"] = json!("g1");
+    said["source"]["user_id"] = json!("u1");
+    relay.connector.deliver_buffered("b1", said).await.unwrap();
+    let question = shown(&relay, "c1").await;
+    let id = question.action["prompt_id"].as_str().unwrap();
+    let press = json!({"type": 3, "id": "i1", "guild_id": "g1", "channel_id": "m9",
+        "channel": {"id": "m9", "type": 11, "parent_id": "c1"},
+        "member": {"user": {"id": "u1", "username": "ann"}}, "message": {"id": "pm1"},
+        "data": {"custom_id": format!("hp1:{id}:o0")}});
+    forwarded(&relay, "f1", &press).await;
+    relay
+        .seen("the answer", |seen| {
+            seen.texts("c1")
+                .iter()
+                .any(|text| text.starts_with("echo: allowed"))
+        })
+        .await;
     relay.stop().await;
 }
 

@@ -217,7 +217,7 @@ impl Prompts {
             return self.press_after_end(press);
         };
         let open = &mut self.open[at];
-        if *open.target.chat() != press.chat {
+        if !press.is_in(open.target.chat()) {
             return PressResult::NotAllowed(None);
         }
         if !open.who.includes(&press.by) {
@@ -493,7 +493,7 @@ impl Prompts {
         let late = self.ended.iter_mut().find(|ended| {
             ended.id.as_str() == press.prompt_id
                 && ended.notifies_late(&press.option_id)
-                && *ended.target.chat() == press.chat
+                && press.is_in(ended.target.chat())
                 && ended.who.includes(&press.by)
         });
         match late {

@@ -246,6 +246,8 @@ pub struct ButtonPress {
     pub private_reply: Option<String>,
     /// The chat that has the button.
     pub chat: ChatId,
+    /// The chat that this one is a thread of, if it is one.
+    pub parent: Option<ChatId>,
     /// The person who pressed it.
     pub by: Person,
 }
@@ -261,14 +263,26 @@ impl ButtonPress {
                 .map(text_of)
                 .filter(|text| !text.is_empty())
         };
+        let chat = ChatId::from_source(&event.source);
+        let thread = event.source.thread_id.as_ref();
+        let parent = thread.and(event.source.parent_chat_id.as_ref());
         Some(Self {
             prompt_id: field("prompt_id")?,
             option_id: field("option_id")?,
             message_id: field("prompt_message_id"),
             private_reply: field(PRIVATE_REPLY),
-            chat: ChatId::from_source(&event.source),
+            parent: parent.map(|parent| ChatId {
+                platform: chat.platform.clone(),
+                chat: parent.to_smolstr(),
+            }),
+            chat,
             by: Person::from_source(&event.source),
         })
+    }
+
+    /// Whether it is of a message in this chat. A message in a thread may name the thread as its chat, or the chat of the thread.
+    pub(super) fn is_in(&self, chat: &ChatId) -> bool {
+        self.chat == *chat || self.parent.as_ref() == Some(chat)
     }
 }
 
@@ -334,6 +348,11 @@ section! {
 }
 
 impl PromptSettings {
+    /// Whether anyone in a group may answer.
+    pub(crate) fn anyone_may_answer(&self) -> bool {
+        self.anyone_in_group && self.approvers == Approvers::Author
+    }
+
     /// How long a question stays open if the agent has this timeout; `None` for ever.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> Option<Duration> {
         let max = (self.timeout_secs > 0).then(|| Duration::from_secs(self.timeout_secs));
@@ -347,11 +366,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    /// Whether anyone in a group may answer.
-    pub(crate) fn anyone_may_answer(&self) -> bool {
-        self.anyone_in_group && self.approvers == Approvers::Author
-    }
 
     #[test]
     fn a_press_is_read_from_an_event() {

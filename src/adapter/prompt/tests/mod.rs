@@ -94,6 +94,7 @@ fn press(prompt: &PromptId, option: &str, by: &str) -> ButtonPress {
         message_id: None,
         private_reply: None,
         chat: chat(),
+        parent: None,
         by: person(by),
     }
 }
@@ -1024,6 +1025,32 @@ fn a_question_goes_on_only_if_the_settings_still_let_the_same_people_answer_the_
         let mut next = Prompts::new(after, NONCE, 0);
         let restored = next.restore(saved, QuestionId(1), secs(0), secs(9));
         assert_eq!(restored.is_some(), goes_on, "{case}");
+    }
+}
+
+#[test]
+fn a_press_in_a_thread_may_name_the_thread_as_its_chat() {
+    let native = descriptor(&["send", "prompt"]);
+    let thread = ChatId {
+        chat: "m9".into(),
+        ..chat()
+    };
+    let elsewhere = ChatId {
+        chat: "elsewhere".into(),
+        ..chat()
+    };
+    for (parent, may) in [(Some(chat()), true), (Some(elsewhere), false), (None, false)] {
+        let mut prompts = prompts();
+        let opened = prompts
+            .open(request(1, "group"), &on(Some(&native)), secs(0))
+            .unwrap();
+        let press = ButtonPress {
+            chat: thread.clone(),
+            parent: parent.clone(),
+            ..press(&opened.prompt, "o0", "ann")
+        };
+        let pressed = prompts.press(&press, secs(1));
+        assert_eq!(matches!(pressed, PressResult::Resolved(_)), may, "{parent:?}");
     }
 }
 

@@ -128,6 +128,7 @@ impl World {
             message_id: None,
             private_reply: None,
             chat: chat().0,
+            parent: None,
             by: Person {
                 id: Some("ann".to_owned()),
                 ..Person::default()
