@@ -98,6 +98,27 @@ async fn a_press_in_a_thread_answers_the_question_in_the_channel_of_the_thread()
 }
 
 #[tokio::test]
+async fn an_interaction_without_words_starts_no_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_on(dir.path(), EchoAgent, &platform(PLAIN), terse).await;
+    let said = |kind: u8, data: &Value| {
+        json!({"type": kind, "id": format!("i{kind}"), "channel_id": "a",
+            "user": {"id": owner("a"), "username": "ann"}, "data": data})
+    };
+    let typing = json!({"name": "hello", "options": [{"name": "to", "value": "b", "focused": true}]});
+    for (kind, data) in [(1, json!({})), (2, json!({})), (3, json!({})), (4, typing)] {
+        forwarded(&relay, &format!("f{kind}"), &said(kind, &data)).await;
+    }
+    let field = json!({"type": 4, "custom_id": "note", "value": ""});
+    let modal = json!({"custom_id": "form", "components": [{"type": 1, "components": [field]}]});
+    forwarded(&relay, "f5", &said(5, &modal)).await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: note="]);
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!((status.tally.turns_started, status.tally.empty), (1, 4));
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_rule_about_a_chat_holds_for_messages_and_commands_alike() {
     let channel = json!({"id": "c1", "type": 0, "parent_id": "category"});
     let thread = json!({"id": "t1", "type": 11, "parent_id": "c1"});

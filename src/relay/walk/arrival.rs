@@ -263,8 +263,7 @@ impl EventLoop {
         let name = command.as_ref().map(SlashCommand::name);
         let (place, intent) = if event.is_deleted {
             (self.turns.await_change(session), Intent::Delete(event))
-        } else if inbox_kind == InboxKind::Inbound && event.is_empty() {
-            // An interaction is something to act on by itself.
+        } else if event.is_empty() {
             self.note_empty(event.source.platform.as_str());
             (Place::None, Intent::Empty)
         } else if verdict.allowed {
@@ -384,7 +383,7 @@ impl EventLoop {
         };
         let origin = &arrival.origin;
         match &arrival.intent {
-            Intent::Empty => return,
+            Intent::Empty => return self.leave_unanswered(&origin.chat, &origin.facts),
             // They ended when they were committed.
             Intent::Delete(_) | Intent::Refused { .. } => {}
             _ => (self.messages).await_answer(row, arrival.message.kind, &origin.chat, &origin.facts),
