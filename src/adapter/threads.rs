@@ -102,13 +102,11 @@ pub(super) fn open_thread(event: &MessageEvent, project: Option<&str>, unnamed: 
         Some(project) => thread_name(&format!("{project}: {name}")).unwrap_or(name),
         None => name,
     };
-    let mut metadata = ChatFacts::from_source(&event.source).tags();
-    // Where the platform opens threads under messages, it is this one.
-    metadata.insert("message_id", text(&event.message_id));
     Action::ThreadCreate {
         chat_id: text(&event.source.chat_id).into(),
         thread_name: name,
-        metadata,
+        metadata: ChatFacts::from_source(&event.source).tags(),
+        message_id: event.message_id.as_ref().map(Scalar::to_smolstr),
     }
 }
 

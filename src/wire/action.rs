@@ -175,6 +175,9 @@ pub enum Action {
         /// Hints for the connector, such as the thread.
         #[serde(default)]
         metadata: Metadata,
+        /// The message that the thread is opened on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message_id: Option<SmolStr>,
     },
     /// Renames a thread.
     ThreadRename {

@@ -628,16 +628,15 @@ mod tests {
     #[test]
     fn a_thread_is_opened_under_the_message_that_is_named() {
         let mut sent = SentMessages::default();
-        for (metadata, path, kind) in [
-            (
-                json!({"message_id": "3"}),
-                "channels/5/messages/3/threads",
-                Value::Null,
-            ),
-            (json!({}), "channels/5/threads", json!(11)),
+        let under = "channels/5/messages/3/threads";
+        for (message, metadata, path, kind) in [
+            (json!("3"), json!({}), under, Value::Null),
+            (json!("3"), json!({"message_id": "4"}), under, Value::Null),
+            (Value::Null, json!({"message_id": "3"}), under, Value::Null),
+            (Value::Null, json!({}), "channels/5/threads", json!(11)),
         ] {
-            let op =
-                json!({"op": "thread_create", "chat_id": "5", "thread_name": "plans", "metadata": metadata});
+            let op = json!({"op": "thread_create", "chat_id": "5", "thread_name": "plans", "metadata": metadata,
+                "message_id": message});
             let mut calls = begin(op, &mut sent).unwrap();
             let request = calls.request().unwrap().clone();
             let body = request.body.unwrap();
@@ -651,7 +650,7 @@ mod tests {
     #[test]
     fn a_thread_that_is_there_already_has_the_id_of_its_message() {
         let mut sent = SentMessages::default();
-        let op = json!({"op": "thread_create", "chat_id": "5", "thread_name": "plans", "metadata": {"message_id": "3"}});
+        let op = json!({"op": "thread_create", "chat_id": "5", "thread_name": "plans", "message_id": "3"});
         let mut calls = begin(op, &mut sent).unwrap();
         let there = RestAnswer::Error {
             status: 400,

@@ -17,7 +17,7 @@ use super::markup::discord_parts;
 use super::request::{RestFile, RestMethod, RestRequest};
 use crate::direct::flood::CallKind;
 use crate::text::{one_line, truncate};
-use crate::wire::{Action, AlbumFile, MAX_ALBUM, OpId, OpResult, PROMPT_TOKEN, PromptButton};
+use crate::wire::{Action, AlbumFile, MAX_ALBUM, Metadata, OpId, OpResult, PROMPT_TOKEN, PromptButton};
 
 /// Longest name of a thread, and longest label of a button, in characters.
 const MAX_THREAD_NAME: usize = 100;
@@ -204,8 +204,9 @@ impl RequestPlanner {
             Action::ThreadCreate {
                 thread_name,
                 metadata,
+                message_id,
                 ..
-            } => self.open_thread(thread_name, metadata.get("message_id")),
+            } => self.open_thread(thread_name, message_id.as_deref(), metadata),
             Action::ThreadRename {
                 only_if_connector_created: Some(true),
                 ..
@@ -268,9 +269,15 @@ impl RequestPlanner {
     }
 
     /// Opens a thread, under a message if one is named.
-    fn open_thread(&self, name: &str, under: Option<&Value>) -> Result<RequestPlan, OpResult> {
+    fn open_thread(
+        &self,
+        name: &str,
+        under: Option<&str>,
+        hints: &Metadata,
+    ) -> Result<RequestPlan, OpResult> {
+        // Ops of earlier versions name it in the hints.
+        let under = under.or_else(|| hints.get("message_id")?.as_str());
         let mut body = json!({ "name": thread_title(name)?, "auto_archive_duration": 1440 });
-        let under = under.and_then(Value::as_str);
         let path = if let Some(id) = under {
             format!("messages/{}/threads", snowflake(id)?)
         } else {

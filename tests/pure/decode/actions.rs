@@ -50,7 +50,11 @@ const OPS: &[(&str, &[&str], &[&str])] = &[
         &["chat_id", "message_id", "emoji", "remove", "metadata"],
         &[],
     ),
-    ("thread_create", &["chat_id", "thread_name", "metadata"], &[]),
+    (
+        "thread_create",
+        &["chat_id", "thread_name", "metadata"],
+        &["message_id"],
+    ),
     (
         "thread_rename",
         &["chat_id", "message_id", "thread_name", "metadata"],

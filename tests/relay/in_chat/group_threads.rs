@@ -59,10 +59,8 @@ fn opened(seen: &Record) -> Vec<(String, String)> {
         .filter(|op| op.kind() == Some("thread_create"))
         .map(|op| {
             assert_eq!(op.action["chat_id"], "c");
-            (
-                text(&op.action["thread_name"]),
-                text(&op.action["metadata"]["message_id"]),
-            )
+            assert_eq!(op.action["metadata"].get("message_id"), None);
+            (text(&op.action["thread_name"]), text(&op.action["message_id"]))
         })
         .collect()
 }
