@@ -67,7 +67,7 @@ pub fn labelled_interaction(forward: &PassthroughForward, labels: &LabelMemory) 
 /// belongs to, so that a rule about a chat holds for both.
 pub(super) fn keep_parent_of_threads(source: &mut SessionSource) {
     let is_thread =
-        source.thread_id.is_some() || source.chat_type.as_ref().map(Scalar::as_str) == Some("thread");
+        source.thread().is_some() || source.chat_type.as_ref().map(Scalar::as_str) == Some("thread");
     if source.platform == Platform::DISCORD && !is_thread {
         source.parent_chat_id = None;
     }

@@ -47,7 +47,7 @@ impl SessionNames {
         self.commands.rewrite(event);
         keep_parent_of_threads(&mut event.source);
         let source = &mut event.source;
-        if source.thread_id.is_none() && self.separates_messages_of(source) {
+        if source.thread().is_none() && self.separates_messages_of(source) {
             source.thread_id.clone_from(&event.message_id);
         }
         let profile = source
@@ -129,6 +129,11 @@ mod tests {
                 false,
             ),
             (
+                json!({"platform": "slack", "chat_id": "D1", "scope_id": "T1", "thread_id": ""}),
+                "agent:main:slack:dm:T1:D1:m1",
+                true,
+            ),
+            (
                 json!({"platform": "discord", "chat_id": "D1"}),
                 "agent:main:discord:dm:D1",
                 false,
@@ -181,6 +186,10 @@ mod tests {
         for (source, parent) in [
             (
                 json!({"platform": "discord", "chat_id": "c1", "chat_type": "group", "parent_chat_id": "category"}),
+                None,
+            ),
+            (
+                json!({"platform": "discord", "chat_id": "c1", "chat_type": "group", "thread_id": "", "parent_chat_id": "category"}),
                 None,
             ),
             (

@@ -33,14 +33,14 @@ impl ThreadRegistry {
     /// Registers a message's thread if the connector opened it.
     pub fn learn(&mut self, source: &SessionSource) {
         let text = |field: &Option<Scalar>| field.as_ref().map(|text| text.as_str().to_owned());
-        let Some(thread) = text(&source.thread_id).filter(|_| source.auto_thread_created) else {
+        let Some(thread) = source.thread().filter(|_| source.auto_thread_created) else {
             return;
         };
         let parent = text(&source.parent_chat_id)
             .or_else(|| text(&source.chat_id))
             .unwrap_or_default();
         let name = text(&source.auto_thread_initial_name);
-        self.opened(source.platform.as_str(), thread, parent, name);
+        self.opened(source.platform.as_str(), thread.as_str().to_owned(), parent, name);
     }
 
     /// Registers a thread that the connector opened for an op.

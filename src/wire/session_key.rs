@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::scalar::Scalar;
-use super::source::Platform;
-use super::source::SessionSource;
+use super::source::{Platform, SessionSource, named};
 
 /// A conversation's name: `agent:<profile>:<platform>:<chat type>[:scope][:chat][:thread][:person]`.
 /// Clones share the text.
@@ -59,14 +58,9 @@ impl Grouping {
         if source.chat_type.as_ref().map(Scalar::as_str) == Some("dm") {
             return true;
         }
-        let [thread, prospective, person, alternative] = [
-            &source.thread_id,
-            &source.prospective_thread_id,
-            &source.user_id,
-            &source.user_id_alt,
-        ]
-        .map(|id| set(id.as_ref()).is_some());
-        (person || alternative) && self.isolates(thread || prospective)
+        let thread = source.thread().or(source.prospective_thread());
+        let person = named(source.user_id.as_ref()).or(named(source.user_id_alt.as_ref()));
+        person.is_some() && self.isolates(thread.is_some())
     }
 
     /// Whether people outside direct messages have conversations of their own.
@@ -132,10 +126,9 @@ impl SessionKey {
         let person = set(source.user_id_alt.as_ref())
             .or(set(source.user_id.as_ref()))
             .map(canonical);
-        let real_thread = set(source.thread_id.as_ref());
-        let prospective =
-            set(source.prospective_thread_id.as_ref()).filter(|_| !is_dm && real_thread.is_none());
-        let thread = real_thread.or(prospective);
+        let real_thread = source.thread();
+        let prospective = (source.prospective_thread()).filter(|_| !is_dm && real_thread.is_none());
+        let thread = real_thread.or(prospective).map(Scalar::as_str);
 
         let slot = if prospective.is_some() {
             "thread"
@@ -190,7 +183,7 @@ impl fmt::Display for SessionKey {
 }
 
 fn set(id: Option<&Scalar>) -> Option<&str> {
-    id.map(Scalar::as_str).filter(|id| !id.is_empty())
+    named(id).map(Scalar::as_str)
 }
 
 /// The shortest, then first, of all names of a WhatsApp identity, stripped of device and domain.

@@ -61,6 +61,16 @@ pub struct SessionSource {
 }
 
 impl SessionSource {
+    /// The thread that it is in; an empty id names none.
+    pub fn thread(&self) -> Option<&Scalar> {
+        named(self.thread_id.as_ref())
+    }
+
+    /// The thread that a reply will open.
+    pub fn prospective_thread(&self) -> Option<&Scalar> {
+        named(self.prospective_thread_id.as_ref())
+    }
+
     /// Reads a `source` object that is already a JSON value.
     pub fn from_value(value: &Value) -> Result<Self, DecodeError> {
         match Object::<Box<SourceParts>>::deserialize(value).map_err(|error| DecodeError::json(&error))? {
@@ -80,6 +90,11 @@ impl Default for SessionSource {
             .assemble(None)
             .expect("an empty source is a source")
     }
+}
+
+/// An id that names something: the empty one does not.
+pub(super) fn named(id: Option<&Scalar>) -> Option<&Scalar> {
+    id.filter(|id| !id.as_str().is_empty())
 }
 
 object_parts! {

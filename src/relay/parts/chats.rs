@@ -70,7 +70,7 @@ impl Chats {
 
     /// Names a message: its platform, its thread, and its session, which is returned.
     pub fn name(&mut self, event: &mut MessageEvent) -> SessionKey {
-        let is_in_thread = event.source.thread_id.is_some();
+        let is_in_thread = event.source.thread().is_some();
         let session = self.session_of(event);
         if is_in_thread {
             self.threads.learn(&event.source);

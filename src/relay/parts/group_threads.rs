@@ -126,7 +126,7 @@ impl GroupThreads {
 fn message_key(event: &MessageEvent) -> Option<Arc<str>> {
     let source = &event.source;
     let chat_type = source.chat_type.as_ref().map(Scalar::as_str);
-    let is_outside = source.thread_id.is_none() && source.prospective_thread_id.is_none();
+    let is_outside = source.thread().is_none() && source.prospective_thread().is_none();
     let id = event.message_id.as_ref().map(Scalar::as_str)?;
     let is_named = matches!(chat_type, Some("group" | "channel")) && is_outside && !id.is_empty();
     is_named.then(|| format!("{}\0{id}", ChatId::from_source(source).key()).into())
@@ -154,6 +154,7 @@ mod tests {
             ("channel", "1", None, true),
             ("group", "", None, false),
             ("group", "1", Some("t"), false),
+            ("group", "1", Some(""), true),
             ("thread", "1", None, false),
             ("dm", "1", None, false),
         ] {
