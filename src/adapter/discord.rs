@@ -172,7 +172,7 @@ impl InteractionContent {
 
     fn component(data: &Map<String, Value>, body: &Map<String, Value>) -> Self {
         let message = body.get("message").and_then(Value::as_object);
-        let custom_id = data.get("custom_id").map(text_of).unwrap_or_default();
+        let custom_id = name_of(data, "custom_id");
         let selected = values(data).unwrap_or_default();
         let Some((prompt_id, option_id)) = answer(&custom_id, &selected) else {
             let words = std::iter::once(custom_id.as_str()).chain(selected.iter().map(String::as_str));
@@ -245,17 +245,18 @@ fn is_token_part(part: &str) -> bool {
 
 /// Sub-commands and groups (types 1 and 2) add their name and go deeper; values add their text.
 fn collect_options(options: Option<&Value>, words: &mut Vec<String>) {
-    for option in options.and_then(Value::as_array).into_iter().flatten() {
-        if let Some(1 | 2) = option.get("type").and_then(Value::as_u64) {
-            words.extend(option.get("name").map(text_of).filter(|name| !name.is_empty()));
-            collect_options(option.get("options"), words);
+    let options = options.and_then(Value::as_array).into_iter().flatten();
+    for option in options.filter_map(Value::as_object) {
+        let is_command = matches!(option.get("type").and_then(Value::as_u64), Some(1 | 2));
+        let word = if is_command {
+            name_of(option, "name")
         } else {
-            let value = option.get("value").filter(|value| !value.is_null()).map(text_of);
-            words.extend(
-                value
-                    .map(|value| value.trim().to_owned())
-                    .filter(|value| !value.is_empty()),
-            );
+            let value = option.get("value").filter(|value| !value.is_null());
+            value.map(text_of).unwrap_or_default()
+        };
+        words.extend(Some(word.trim().to_owned()).filter(|word| !word.is_empty()));
+        if is_command {
+            collect_options(option.get("options"), words);
         }
     }
 }
@@ -267,13 +268,16 @@ fn collect_fields(components: Option<&Value>, fields: &mut Vec<(String, String)>
 }
 
 fn collect_field(component: &Value, fields: &mut Vec<(String, String)>) {
+    let Some(component) = component.as_object() else {
+        return;
+    };
     let value = match component.get("value") {
         Some(Value::Null) => Some(String::new()),
         Some(value) => Some(text_of(value)),
-        None => (component.as_object().and_then(values)).map(|selected| selected.join(", ")),
+        None => values(component).map(|selected| selected.join(", ")),
     };
-    if let (Some(id), Some(value)) = (component.get("custom_id"), value) {
-        fields.push((text_of(id), value));
+    if let Some(value) = value.filter(|_| component.contains_key("custom_id")) {
+        fields.push((name_of(component, "custom_id"), value));
     }
     collect_fields(component.get("components"), fields);
     if let Some(inner) = component.get("component") {
@@ -287,6 +291,11 @@ fn text(object: &Map<String, Value>, key: &str) -> Option<Scalar> {
         .get(key)
         .filter(|value| is_truthy(value))
         .map(|value| text_of(value).into())
+}
+
+/// [`text`], empty when there is none.
+fn name_of(object: &Map<String, Value>, key: &str) -> String {
+    text(object, key).map_or_else(String::new, Scalar::into_string)
 }
 
 /// A slash command to offer.
@@ -375,6 +384,8 @@ mod tests {
                 None,
             ),
             (json!({"custom_id": "menu", "values": "no list"}), "menu", None),
+            (json!({"custom_id": null}), "", None),
+            (json!({"custom_id": null, "values": ["low"]}), "low", None),
             (
                 json!({"custom_id": "menu", "values": ["hp1:q1:o2"]}),
                 "/o2",
@@ -417,21 +428,34 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_null_is_no_word_of_a_command() {
+        let inner =
+            json!([{"name": " run ", "type": 1, "options": [{"name": null, "type": 3, "value": " x "}]}]);
+        let options = json!([{"name": null, "type": 2, "options": inner}, {"type": 1}, null, 7]);
+        let event = read(
+            &json!({"data": {"name": "skill", "options": options}}),
+            &LabelMemory::default(),
+        );
+        assert_eq!(event.text(), "/skill run x");
+    }
+
+    #[test]
     fn a_modal_field_has_a_value_or_several() {
         let components = json!([
             {"type": 18, "component": {"type": 3, "custom_id": "team", "values": ["red", "blue"]}},
             {"type": 1, "components": [{"type": 4, "custom_id": "why", "value": "because"}]},
             {"type": 18, "component": {"type": 3, "custom_id": "none", "values": []}},
+            {"type": 18, "component": {"type": 4, "custom_id": null, "value": "unnamed"}},
             {"type": 10, "content": "no field"},
         ]);
         let event = read(
             &json!({"type": 5, "data": {"custom_id": "m", "components": components}}),
             &LabelMemory::default(),
         );
-        assert_eq!(event.text(), "team=red, blue\nwhy=because\nnone=");
+        assert_eq!(event.text(), "team=red, blue\nwhy=because\nnone=\n=unnamed");
         assert_eq!(
             event.metadata["discord_modal_fields"].as_array().unwrap().len(),
-            3
+            4
         );
     }
 
