@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use smol_str::SmolStr;
+
 use super::spans::MessageSpan;
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::wire::{SessionKey, SessionSource};
+use crate::wire::{Scalar, SessionKey, SessionSource};
 
 /// Where a message or a turn belongs, and who it is from.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub struct TurnOrigin {
     pub session: SessionKey,
     pub chat: Arc<ChatId>,
     pub facts: Arc<ChatFacts>,
+    /// The thread that the connector will open for the answer.
+    pub prospective_thread: Option<SmolStr>,
     /// Whether the session belongs to one person.
     pub personal: bool,
     /// Who wrote the message or made the job; the operator for a handed-over item.
@@ -33,6 +37,7 @@ impl TurnOrigin {
             session,
             chat: Arc::new(ChatId::from_source(source)),
             facts: Arc::new(ChatFacts::from_source(source)),
+            prospective_thread: source.prospective_thread().map(Scalar::to_smolstr),
             personal,
             author,
             span,

@@ -10,17 +10,22 @@ use smol_str::SmolStr;
 
 use crate::access::{Author, PersonId};
 use crate::adapter::{Adapters, ChatFacts, ChatId, ChatMemory, LabelMemory, SessionNames, ThreadRegistry};
+use crate::collections::BoundedCache;
 use crate::config::{AliasFiles, Settings};
 use crate::cron::job::JobOrigin;
 use crate::cron::target::Target;
 use crate::relay::effects::Effects;
+use crate::relay::origin::TurnOrigin;
 use crate::store::{ChatRow, Command};
+use crate::text::truncate;
 use crate::wire::{
     Action, MessageEvent, NoAliases, Platform, Scalar, SessionKey, SessionSource, WhatsAppAliases,
 };
 
 /// Threads of the connector's own that are remembered.
 const MAX_THREADS: usize = 1024;
+/// Longest title that is kept for a thread, in characters; its name has fewer.
+const MAX_TITLE: usize = 400;
 
 /// What is known of chats.
 #[derive(Debug)]
@@ -32,6 +37,8 @@ pub struct Chats {
     aliases: Option<Arc<AliasFiles>>,
     memory: ChatMemory,
     threads: ThreadRegistry,
+    /// Titles for threads that the connector has yet to open.
+    titles: BoundedCache<ChatId, (KnownChat, String)>,
 }
 
 /// A chat, and what an op to it has to name.
@@ -50,6 +57,7 @@ impl Chats {
             aliases: home.map(|home| Arc::new(AliasFiles::new(home))),
             memory: ChatMemory::new(settings.journal.chat_memory),
             threads: ThreadRegistry::new(MAX_THREADS),
+            titles: BoundedCache::new(MAX_THREADS),
         }
     }
 
@@ -317,15 +325,57 @@ impl Chats {
         person
     }
 
-    /// The connector opened a thread for an op to the chat with this key.
-    pub fn thread_opened(&mut self, chat: &str, thread: String, name: Option<String>) {
-        if let Some(ChatId { platform, chat }) = ChatId::from_key(chat) {
-            self.threads.opened(&platform, thread, chat.into(), name);
-        }
+    /// The connector opened a thread for an op to the chat with this key. Returns the op that gives it the title that waits for it.
+    pub fn thread_opened(
+        &mut self,
+        adapters: &Adapters,
+        chat: &str,
+        thread: String,
+        name: Option<String>,
+    ) -> Option<(ChatId, Action)> {
+        let ChatId { platform, chat } = ChatId::from_key(chat)?;
+        let id = ChatId {
+            platform: platform.clone(),
+            chat: thread.as_str().into(),
+        };
+        self.threads.opened(&platform, thread, chat.into(), name);
+        let (KnownChat { chat, facts }, title) = self.titles.remove(&id)?;
+        let action = self.rename_thread(adapters, &chat, &facts, &title)?;
+        Some((chat, action))
     }
 
-    /// Renames a thread of the connector's own, once.
-    pub fn rename_thread(
+    /// Gives a turn's thread a title: the op that renames it, once, if it is the connector's own. A thread that the connector will
+    /// open for the answer gets its title then.
+    pub fn entitle_thread(
+        &mut self,
+        adapters: &Adapters,
+        origin: &TurnOrigin,
+        title: &str,
+    ) -> Option<Action> {
+        let prospective = origin.prospective_thread.as_ref();
+        let Some(thread) = prospective.filter(|_| origin.facts.thread_id.is_none()) else {
+            return self.rename_thread(adapters, &origin.chat, &origin.facts, title);
+        };
+        let facts = ChatFacts {
+            thread_id: Some(thread.clone()),
+            ..(*origin.facts).clone()
+        };
+        let renamed = self.rename_thread(adapters, &origin.chat, &facts, title);
+        if renamed.is_none() {
+            let id = ChatId {
+                platform: origin.chat.platform.clone(),
+                chat: thread.clone(),
+            };
+            let chat = (*origin.chat).clone();
+            self.titles.insert(
+                id,
+                (KnownChat { chat, facts }, truncate(title, MAX_TITLE).to_owned()),
+            );
+        }
+        renamed
+    }
+
+    fn rename_thread(
         &mut self,
         adapters: &Adapters,
         chat: &ChatId,

@@ -220,7 +220,12 @@ impl EventLoop {
                     let op = self.decide_pairing(code, approved, *end);
                     self.deliver_about(op);
                 }
-                Effect::ThreadOpened { chat, thread, name } => self.chats.thread_opened(&chat, thread, name),
+                Effect::ThreadOpened { chat, thread, name } => {
+                    let renamed = self.chats.thread_opened(&self.adapters, &chat, thread, name);
+                    if let Some((chat, action)) = renamed {
+                        self.queue_rename(&chat, &action);
+                    }
+                }
                 Effect::GroupThread(key, thread) => self.thread_answered(key, thread),
             }
         }

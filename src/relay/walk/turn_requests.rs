@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::access::Author;
+use crate::adapter::ChatId;
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{OpOutcome, Priority};
 use crate::agent::{PromptAnswer, Question};
@@ -23,6 +24,7 @@ use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::voice::voice_key;
 use crate::session::TurnId;
 use crate::store::{Command, InboxSeq};
+use crate::wire::Action;
 
 /// The least time that the answer to an op is waited for.
 const MIN_OP_TIMEOUT: Duration = Duration::from_millis(50);
@@ -88,18 +90,8 @@ impl EventLoop {
             }
             TurnRequest::Title(title) => {
                 self.entitle_conversation(&origin, &title);
-                let (chat, facts) = (&origin.chat, &origin.facts);
-                if let Some(action) = self.chats.rename_thread(&self.adapters, chat, facts, &title) {
-                    let adapter = self.adapters.get(&origin.chat.platform);
-                    let op = EphemeralOp {
-                        id: self.outbox.next_id(),
-                        body: OpBody::new(&adapter, chat.key().into(), &action),
-                        priority: Priority::Indicator,
-                        timeout: None,
-                        owner: OpOwner::Nobody,
-                    };
-                    let live = self.link.is_live();
-                    self.outbox.queue(op, live, now, &mut self.effects);
+                if let Some(action) = self.chats.entitle_thread(&self.adapters, &origin, &title) {
+                    self.queue_rename(&origin.chat, &action);
                 }
             }
             TurnRequest::Attach(attachments, queued) => {
@@ -110,6 +102,20 @@ impl EventLoop {
                 }
             }
         }
+    }
+
+    /// Queues the op that renames a thread of a chat.
+    pub fn queue_rename(&mut self, chat: &ChatId, action: &Action) {
+        let adapter = self.adapters.get(&chat.platform);
+        let op = EphemeralOp {
+            id: self.outbox.next_id(),
+            body: OpBody::new(&adapter, chat.key().into(), action),
+            priority: Priority::Indicator,
+            timeout: None,
+            owner: OpOwner::Nobody,
+        };
+        let (live, now) = (self.link.is_live(), self.clock.mono());
+        self.outbox.queue(op, live, now, &mut self.effects);
     }
 
     /// Puts the question of a turn to whoever may decide it.

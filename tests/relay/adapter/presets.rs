@@ -1,13 +1,17 @@
 //! The same answer on every platform, as each of them can show it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::rig::{Rig, start, streams};
-use crate::support::dev::FrameKinds as _;
+use crate::support::dev::{FrameKinds as _, OpAnswer, ResultRule};
 use crate::support::scripted_agent::ScriptedAgent;
+use crate::support::wait::eventually;
 use hermes_relay::adapter::OfferedCommand;
+use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::{AgentEvent, StepState, ToolCall, ToolKind, TurnEnd};
 
 const WORDS: usize = 40;
@@ -249,6 +253,70 @@ async fn a_title_renames_a_thread_that_the_connector_opened_and_no_other() {
     assert_eq!(renames[0]["chat_id"], "c1");
     assert_eq!(renames[0]["thread_name"], "Plans for May");
     assert_eq!(renames[0]["only_if_current_name"], "hi");
+    rig.stop().await;
+}
+
+#[tokio::test]
+async fn a_title_renames_the_thread_that_the_connector_opens_for_the_answer_and_no_sibling() {
+    let may_answer = Arc::new(Notify::new());
+    let player = ScriptedAgent::sharing(&may_answer, |turn, may_answer| async move {
+        let title = turn.input.text.to_string();
+        turn.events.progress(AgentEvent::Title(title.clone()));
+        if title == "Notes" {
+            may_answer.notified().await;
+        }
+        turn.events.text("ok").await;
+        TurnEnd::Completed
+    });
+    let rig = start("discord", player, |settings| {
+        settings.streaming.mode = StreamMode::Off;
+    })
+    .await;
+    let ask = |message: &str, title: &str| {
+        rig.deliver_event(&json!({
+            "text": title, "message_id": message,
+            "source": {"platform": "discord", "chat_id": "c1", "chat_type": "group", "user_id": "u1",
+                       "prospective_thread_id": message},
+        }));
+    };
+    let opens = |thread: &str| {
+        let opened = json!({"success": true, "message_id": "a", "thread_id": thread});
+        rig.connector
+            .script(ResultRule::on("send", OpAnswer::Result(opened)).once());
+    };
+    ask("m8", "Notes");
+    opens("m9");
+    ask("m9", "Plans");
+    let renamed = || {
+        (rig.ops("thread_rename").len() == 1)
+            .then_some(())
+            .ok_or("no rename")
+    };
+    eventually("the first thread has its title", async || renamed()).await;
+    opens("m8");
+    may_answer.notify_one();
+    rig.is_quiet(2).await;
+    let renames = rig.ops("thread_rename");
+    let renamed: Vec<_> = renames
+        .iter()
+        .map(|op| {
+            (
+                op["message_id"].as_str().unwrap(),
+                op["thread_name"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(renamed, [("m9", "Plans"), ("m8", "Notes")]);
+    for rename in &renames {
+        assert_eq!(rename["chat_id"], "c1");
+        assert_eq!(rename["only_if_connector_created"], true);
+    }
+    let names = names(&rig);
+    let ops = names
+        .iter()
+        .filter(|name| ["send", "thread_rename"].contains(&name.as_str()));
+    let ops: Vec<_> = ops.collect();
+    assert_eq!(ops, ["send", "thread_rename", "send", "thread_rename"]);
     rig.stop().await;
 }
 
