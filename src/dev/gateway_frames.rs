@@ -73,7 +73,8 @@ impl ReceivedFrame {
             Ok(GatewayFrame::InboundAck { buffer_id }) => FrameKind::Ack { buffer_id },
             Ok(GatewayFrame::GoingIdle) => FrameKind::GoingIdle,
             Ok(GatewayFrame::Interrupt { session_key, .. }) => FrameKind::Interrupt { session_key },
-            Err(_) => FrameKind::Undecodable,
+            // Nothing is requested here.
+            Ok(GatewayFrame::LinkResult { .. }) | Err(_) => FrameKind::Undecodable,
         };
         Self {
             line: String::from_utf8_lossy(line).into_owned().into(),

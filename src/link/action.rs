@@ -148,6 +148,11 @@ pub enum ControlFrame {
     },
     /// The connector buffers deliveries from now on.
     GoingIdleAck,
+    /// A request to something that this relay does not serve.
+    LinkRequest {
+        /// The id of the request.
+        request_id: String,
+    },
 }
 
 /// Returns every other frame.
@@ -161,6 +166,7 @@ impl TryFrom<ConnectorFrame> for ControlFrame {
                 Ok(Self::OutboundResult { request_id, result })
             }
             ConnectorFrame::GoingIdleAck => Ok(Self::GoingIdleAck),
+            ConnectorFrame::LinkRequest { request_id } => Ok(Self::LinkRequest { request_id }),
             other @ (ConnectorFrame::Inbound { .. }
             | ConnectorFrame::InterruptInbound { .. }
             | ConnectorFrame::PassthroughForward { .. }

@@ -6,6 +6,7 @@ use super::close_reason::{CloseReason, DialFailure, End};
 use super::state::{Generation, IdleRequest, Link, LinkState, Live, Liveness, ReaderState};
 use super::transitions::{CloseFrame, GOING_AWAY};
 use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult, close_code};
+use serde_json::json;
 use std::time::Duration;
 
 /// For a socket that the other end has closed.
@@ -73,6 +74,14 @@ impl Link {
                     self.take_result(&request_id, result.map(|result| *result));
                 }
                 ControlFrame::GoingIdleAck => self.take_idle_ack(),
+                ControlFrame::LinkRequest { request_id } => self.write(
+                    generation,
+                    &GatewayFrame::LinkResult {
+                        request_id,
+                        ok: false,
+                        body: json!({ "error": "this gateway serves no link requests" }),
+                    },
+                ),
             }
         }
         self.dial_if_due(now);

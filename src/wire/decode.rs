@@ -38,6 +38,9 @@ pub enum DecodeError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// Its type is unknown.
+    #[error("no frame from a connector has this type")]
+    UnknownType,
     /// The platform is not the connector's: the relay is a bot there itself.
     #[error("{platform} is served by the relay's own bot")]
     OwnPlatform {

@@ -1,12 +1,13 @@
 //! Frames from the connector: one JSON object per line, with a `type`.
 //!
 //! Decoding never panics. A frame of an unknown type decodes as [`ConnectorFrame::Unknown`]; a known one that cannot be
-//! decoded is [`Undecodable`] and keeps its `bufferId`, so that it can be quarantined and acknowledged instead of being
+//! decoded is [`Undecodable`]. Both keep their `bufferId`, so that they can be quarantined and acknowledged instead of being
 //! delivered forever.
 
 use super::decode::{self, DecodeError, Filled, Object, object_parts};
 use super::descriptor::CapabilityDescriptor;
 use super::event::{EventParts, MessageEvent};
+use super::gateway_frame::GatewayFrame;
 use super::json_reader;
 use super::op::OpResult;
 use super::scalar::{Loose, Scalar, is_truthy, text_of};
@@ -17,6 +18,9 @@ use serde::de::DeserializeSeed as _;
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+
+/// Longest id of a link request, in bytes.
+const MAX_REQUEST_ID: usize = 256;
 
 /// A frame from the connector.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,10 +57,17 @@ pub enum ConnectorFrame {
     },
     /// The connector buffers deliveries from now on.
     GoingIdleAck,
-    /// An unknown type, to be ignored.
+    /// A request to something beside the chats that some gateways serve; this one serves nothing.
+    LinkRequest {
+        /// The id of the request.
+        request_id: String,
+    },
+    /// An unknown type or none, to be ignored.
     Unknown {
         /// The type, if it is text.
         kind: Option<String>,
+        /// The id to acknowledge, so that the connector does not deliver it forever.
+        buffer_id: Option<String>,
     },
 }
 
@@ -138,7 +149,8 @@ impl ConnectorFrame {
             Self::InterruptInbound { .. } => "interrupt_inbound",
             Self::PassthroughForward { .. } => "passthrough_forward",
             Self::GoingIdleAck => "going_idle_ack",
-            Self::Unknown { kind } => kind.as_deref().unwrap_or("unknown"),
+            Self::LinkRequest { .. } => "link_request",
+            Self::Unknown { kind, .. } => kind.as_deref().unwrap_or("unknown"),
         }
     }
 }
@@ -161,13 +173,18 @@ object_parts! {
 
 impl FrameParts {
     fn assemble(self) -> Result<ConnectorFrame, Undecodable> {
-        let kind = match self.kind {
-            Loose::Scalar(kind) if kind.is_text() => kind,
-            _ => return Ok(ConnectorFrame::Unknown { kind: None }),
-        };
         let buffer_id = match self.buffer_id {
             Value::String(id) if !id.is_empty() => Some(id),
             other => is_truthy(&other).then(|| text_of(&other)),
+        };
+        let kind = match self.kind {
+            Loose::Scalar(kind) if kind.is_text() => kind,
+            _ => {
+                return Ok(ConnectorFrame::Unknown {
+                    kind: None,
+                    buffer_id,
+                });
+            }
         };
         let undecodable = |kind: Scalar, buffer_id, error| Undecodable {
             kind: Some(kind.into_string()),
@@ -207,9 +224,13 @@ impl FrameParts {
             "descriptor" => CapabilityDescriptor::from_value(&self.descriptor)
                 .map(|descriptor| ConnectorFrame::Descriptor(Box::new(descriptor))),
             "going_idle_ack" => Ok(ConnectorFrame::GoingIdleAck),
-            _ => {
+            "link_request" => link_request(self.request_id),
+            kind => {
+                // A peer that echoes what it gets would be sent acknowledgements of acknowledgements.
+                let is_echo = GatewayFrame::KINDS.contains(&kind);
                 return Ok(ConnectorFrame::Unknown {
-                    kind: Some(kind.into_string()),
+                    kind: Some(kind.to_owned()),
+                    buffer_id: buffer_id.filter(|_| !is_echo),
                 });
             }
         };
@@ -221,17 +242,31 @@ fn outbound_result(
     request_id: Loose,
     result: Option<Object<Box<OpResult>>>,
 ) -> Result<ConnectorFrame, DecodeError> {
-    let request_id =
-        id_field(request_id, "requestId")?.ok_or_else(|| DecodeError::Missing("requestId".to_owned()))?;
+    let request_id = required_request_id(request_id)?;
     let result = match result {
         Some(Object::Is(result)) => Some(result),
         None => Some(Box::default()),
         Some(Object::Null | Object::Not(_)) => None,
     };
-    Ok(ConnectorFrame::OutboundResult {
-        request_id: request_id.into_string(),
-        result,
-    })
+    Ok(ConnectorFrame::OutboundResult { request_id, result })
+}
+
+fn required_request_id(request_id: Loose) -> Result<String, DecodeError> {
+    let request_id = id_field(request_id, "requestId")?;
+    let request_id = request_id.ok_or_else(|| DecodeError::Missing("requestId".to_owned()))?;
+    Ok(request_id.into_string())
+}
+
+fn link_request(request_id: Loose) -> Result<ConnectorFrame, DecodeError> {
+    let request_id = required_request_id(request_id)?;
+    // The answer repeats it.
+    if request_id.len() > MAX_REQUEST_ID {
+        return Err(DecodeError::WrongType {
+            field: "requestId",
+            wanted: "a short text",
+        });
+    }
+    Ok(ConnectorFrame::LinkRequest { request_id })
 }
 
 fn interrupt_inbound(session_key: Loose, chat_id: Loose) -> Result<ConnectorFrame, DecodeError> {
@@ -264,6 +299,7 @@ impl Serialize for ConnectorFrame {
                 out.serialize_entry("requestId", request_id)?;
                 out.serialize_entry("result", result)?;
             }
+            Self::LinkRequest { request_id } => out.serialize_entry("requestId", request_id)?,
             Self::InterruptInbound { session_key, chat_id } => {
                 out.serialize_entry("session_key", session_key)?;
                 out.serialize_entry("chat_id", chat_id)?;
@@ -272,7 +308,12 @@ impl Serialize for ConnectorFrame {
                 out.serialize_entry("forward", forward)?;
                 out.serialize_entry("bufferId", buffer_id)?;
             }
-            Self::GoingIdleAck | Self::Unknown { .. } => {}
+            Self::Unknown { buffer_id, .. } => {
+                if let Some(buffer_id) = buffer_id {
+                    out.serialize_entry("bufferId", buffer_id)?;
+                }
+            }
+            Self::GoingIdleAck => {}
         }
         out.end()
     }

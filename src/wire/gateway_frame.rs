@@ -52,11 +52,28 @@ pub enum GatewayFrame {
         #[serde(rename = "bufferId")]
         buffer_id: String,
     },
+    /// Answers a link request.
+    LinkResult {
+        /// The id of the request.
+        #[serde(rename = "requestId")]
+        request_id: String,
+        /// Whether the request was served.
+        ok: bool,
+        /// The answer, or an `error`.
+        body: Value,
+    },
 }
 
 impl GatewayFrame {
     /// Every frame's wire name.
-    pub const KINDS: [&'static str; 5] = ["hello", "outbound", "interrupt", "going_idle", "inbound_ack"];
+    pub const KINDS: [&'static str; 6] = [
+        "hello",
+        "outbound",
+        "interrupt",
+        "going_idle",
+        "inbound_ack",
+        "link_result",
+    ];
 
     /// The frame's wire name.
     pub fn kind(&self) -> &'static str {
@@ -66,6 +83,7 @@ impl GatewayFrame {
             Self::Interrupt { .. } => "interrupt",
             Self::GoingIdle => "going_idle",
             Self::InboundAck { .. } => "inbound_ack",
+            Self::LinkResult { .. } => "link_result",
         }
     }
 
@@ -79,7 +97,7 @@ impl GatewayFrame {
                 bot_id,
             } => outbound(request_id, action.get(), platform.as_deref(), bot_id.as_deref()),
             Self::InboundAck { buffer_id } => inbound_ack(buffer_id),
-            Self::Hello { .. } | Self::Interrupt { .. } | Self::GoingIdle => {
+            Self::Hello { .. } | Self::Interrupt { .. } | Self::GoingIdle | Self::LinkResult { .. } => {
                 serde_json::to_string(self).expect("frames have text keys and no failing values")
             }
         };
@@ -139,6 +157,11 @@ impl GatewayFrame {
             "going_idle" => Self::GoingIdle,
             "inbound_ack" => Self::InboundAck {
                 buffer_id: text("bufferId")?,
+            },
+            "link_result" => Self::LinkResult {
+                request_id: text("requestId")?,
+                ok: value.get("ok") == Some(&Value::Bool(true)),
+                body: value.get("body").cloned().unwrap_or_default(),
             },
             _ => {
                 return Err(DecodeError::WrongType {

@@ -94,6 +94,11 @@ fn gateway_frames() -> Vec<GatewayFrame> {
         GatewayFrame::InboundAck {
             buffer_id: "b1".to_owned(),
         },
+        GatewayFrame::LinkResult {
+            request_id: "l1".to_owned(),
+            ok: false,
+            body: json!({"error": "e"}),
+        },
     ]
 }
 
@@ -120,6 +125,9 @@ fn connector_frames() -> Vec<ConnectorFrame> {
             buffer_id: None,
         },
         ConnectorFrame::GoingIdleAck,
+        ConnectorFrame::LinkRequest {
+            request_id: "l1".to_owned(),
+        },
     ]
 }
 

@@ -290,7 +290,7 @@ fn well_formed(seen: &Seen, is_meant: fn(&str) -> bool) -> CheckOutcome {
 /// A frame of a type that a newer contract may have.
 fn is_newer(frame: &Value) -> bool {
     let decoded = ConnectorFrame::decode(frame.to_string().as_bytes());
-    matches!(decoded, Ok(ConnectorFrame::Unknown { kind: Some(_) }))
+    matches!(decoded, Ok(ConnectorFrame::Unknown { kind: Some(_), .. }))
 }
 
 fn unknown_op(seen: &Seen) -> CheckOutcome {

@@ -236,9 +236,27 @@ fn an_interrupt_goes_out_only_on_a_live_link() {
 }
 
 #[test]
+fn a_link_request_is_answered_that_nothing_serves_it() {
+    let mut world = World::new();
+    let generation = world.go_live();
+    world.drain();
+    let request = json!({"type": "link_request", "requestId": "l1", "link": "sync", "body": {"a": 1}});
+    let request = ConnectorFrame::decode(request.to_string().as_bytes()).unwrap();
+    world.frame(generation, ControlFrame::try_from(request).unwrap());
+    let body = json!({"error": "this gateway serves no link requests"});
+    assert_eq!(
+        world.lines(),
+        [json!({"type": "link_result", "requestId": "l1", "ok": false, "body": body})]
+    );
+}
+
+#[test]
 fn only_the_links_own_frames_are_taken() {
     let ack = ConnectorFrame::GoingIdleAck;
     assert_eq!(ControlFrame::try_from(ack), Ok(ControlFrame::GoingIdleAck));
-    let other = ConnectorFrame::Unknown { kind: None };
+    let other = ConnectorFrame::Unknown {
+        kind: None,
+        buffer_id: None,
+    };
     assert_eq!(ControlFrame::try_from(other.clone()), Err(other));
 }

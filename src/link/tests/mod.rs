@@ -281,5 +281,6 @@ fn kind(line: &str) -> &'static str {
         GatewayFrame::Interrupt { .. } => "interrupt",
         GatewayFrame::GoingIdle => "going_idle",
         GatewayFrame::InboundAck { .. } => "inbound_ack",
+        GatewayFrame::LinkResult { .. } => "link_result",
     }
 }

@@ -15,8 +15,8 @@ use super::websocket::{Credentials, DriverCommand, USER_AGENT, WebSocketSettings
 use super::{FrameCounters, InboundSender, LinkStatus, ResultSender};
 use crate::collections::IdMap;
 use crate::link::{
-    DialFailure, End, Generation, Keyring, Link, LinkAction, LinkEvent, LinkState, Loss, Moment, NotSent,
-    SendResult,
+    ControlFrame, DialFailure, End, Generation, Keyring, Link, LinkAction, LinkEvent, LinkState, Loss,
+    Moment, NotSent, SendResult,
 };
 use crate::net::socket::{DialError, DialRequest, Dialed};
 use crate::relay::clock::{Clock, unix_ms};
@@ -194,8 +194,12 @@ impl Driving {
         match event {
             Some(ReaderEvent::Control { frames, until_known }) => {
                 self.link.handle_traffic(generation, now);
+                // Whoever asks faster than it reads is not answered.
+                let is_crowded = self.unwritten.len() >= MAX_UNWRITTEN;
                 for frame in frames {
-                    self.link.handle_frame(generation, frame, now);
+                    if !is_crowded || !matches!(frame, ControlFrame::LinkRequest { .. }) {
+                        self.link.handle_frame(generation, frame, now);
+                    }
                 }
                 if let Some(until_known) = until_known {
                     self.perform();

@@ -35,15 +35,18 @@ use super::metrics::{LabelCounts, LinkMetrics};
 use super::not_running::NotRunning;
 use crate::adapter::stream::ShownDraft;
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
+use crate::text::truncate;
 use crate::wire::{
-    Action, ActionText, CapabilityDescriptor, ConnectorFrame, GatewayFrame, MessageEvent, Metadata, OpId,
-    OpIds, Outcome, OwnPlatforms, PassthroughForward, Scalar, Undecodable,
+    Action, ActionText, CapabilityDescriptor, ConnectorFrame, DecodeError, GatewayFrame, MessageEvent,
+    Metadata, OpId, OpIds, Outcome, OwnPlatforms, PassthroughForward, Scalar, Undecodable,
 };
 
 /// Batches of frames that may wait for the relay.
 const MAX_FRAME_BATCHES: usize = 4;
 /// Interrupts that may wait for the relay.
 const MAX_INTERRUPTS: usize = 1024;
+/// Longest unknown type of a frame that is shown, in characters.
+const MAX_KIND: usize = 40;
 
 /// What a transport's asynchronous methods return.
 pub type TransportFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -158,10 +161,22 @@ impl FrameSorter {
                 let target = InterruptTarget::Session(session_key);
                 return Some(RelayFrame::Interrupt(self.interrupt(target)));
             }
+            ConnectorFrame::Unknown {
+                kind,
+                buffer_id: buffer_id @ Some(_),
+            } => {
+                let first = Undecodable {
+                    kind: kind.map(|kind| truncate(&kind, MAX_KIND).to_owned()),
+                    buffer_id,
+                    error: DecodeError::UnknownType,
+                };
+                FrameBody::Undecodable { first, lines: 1 }
+            }
             ConnectorFrame::Descriptor(_)
             | ConnectorFrame::OutboundResult { .. }
             | ConnectorFrame::GoingIdleAck
-            | ConnectorFrame::Unknown { .. } => return None,
+            | ConnectorFrame::LinkRequest { .. }
+            | ConnectorFrame::Unknown { buffer_id: None, .. } => return None,
         };
         Some(RelayFrame::Inbound(self.frame(body, line)))
     }
@@ -460,7 +475,7 @@ impl ChatInfo {
 }
 
 /// Types of frames that arrive, and lines that cannot be decoded.
-const RECEIVED: [&str; 8] = [
+const RECEIVED: [&str; 9] = [
     "descriptor",
     "inbound",
     "outbound_result",
@@ -469,6 +484,7 @@ const RECEIVED: [&str; 8] = [
     "going_idle_ack",
     "undecodable",
     "unknown",
+    "link_request",
 ];
 
 /// How many frames of each type passed: plain counters that several tasks raise.
@@ -490,6 +506,7 @@ impl FrameCounters {
             Some(ConnectorFrame::GoingIdleAck) => 5,
             None => 6,
             Some(ConnectorFrame::Unknown { .. }) => 7,
+            Some(ConnectorFrame::LinkRequest { .. }) => 8,
         };
         self.received[index].fetch_add(1, Ordering::Relaxed);
     }

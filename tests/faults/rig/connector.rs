@@ -245,7 +245,7 @@ fn take_bytes(hub: &Arc<Hub>, connection: u64, kept: &mut Vec<u8>, bytes: &[u8])
             Ok(GatewayFrame::Outbound {
                 request_id, action, ..
             }) => outbound(hub, connection, &request_id, action.get()),
-            Ok(GatewayFrame::Interrupt { .. }) => {}
+            Ok(GatewayFrame::Interrupt { .. } | GatewayFrame::LinkResult { .. }) => {}
             Err(error) => panic!("a gateway said something that is no frame: {error}"),
         }
     }

@@ -54,7 +54,10 @@ fn deep_nesting_that_nobody_reads_harms_nothing() {
     let typed = format!(r#"{{"type":{deep}}}"#);
     assert_eq!(
         ConnectorFrame::decode(typed.as_bytes()),
-        Ok(ConnectorFrame::Unknown { kind: None })
+        Ok(ConnectorFrame::Unknown {
+            kind: None,
+            buffer_id: None
+        })
     );
 }
 
@@ -213,6 +216,33 @@ fn known_frames_of_the_wrong_shape_say_which_field_and_keep_their_buffer_id() {
     ] {
         assert_eq!(refused(line.as_bytes()).error, DecodeError::NotAnObject(what));
         assert!(GatewayFrame::decode(line.as_bytes()).is_err());
+    }
+}
+
+#[test]
+fn a_frame_of_an_unknown_type_keeps_its_buffer_id_unless_it_is_an_echo() {
+    for (line, kind, buffer_id) in [
+        (
+            r#"{"type":"reaction_inbound","bufferId":"b9","event":{}}"#,
+            Some("reaction_inbound"),
+            Some("b9"),
+        ),
+        (r#"{"type":"reaction_inbound"}"#, Some("reaction_inbound"), None),
+        (r#"{"bufferId":5}"#, None, Some("5")),
+        (r#"{"bufferId":""}"#, None, None),
+        (r#"{"type":7,"bufferId":"b"}"#, None, Some("b")),
+        (
+            r#"{"type":"inbound_ack","bufferId":"b"}"#,
+            Some("inbound_ack"),
+            None,
+        ),
+    ] {
+        let (kind, buffer_id) = (kind.map(str::to_owned), buffer_id.map(str::to_owned));
+        assert_eq!(
+            ConnectorFrame::decode(line.as_bytes()),
+            Ok(ConnectorFrame::Unknown { kind, buffer_id }),
+            "{line}"
+        );
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::dev::{Connector, ConnectorSettings, text_event};
+use crate::support::dev::{Connector, ConnectorSettings, FrameKinds as _, text_event};
 use hermes_relay::store::{Inspector, Section};
 use serde_json::{Value, json};
 
@@ -52,6 +52,7 @@ fn loose() -> Vec<String> {
         "{\"type\":17}",
         "{\"type\":\"never heard of\"}",
         "{\"type\":\"hello\",\"platform\":\"discord\",\"botId\":\"\"}",
+        "{\"type\":\"inbound_ack\",\"bufferId\":\"echoed\"}",
         "{}",
     ];
     let deep = [1_500, 20_000].map(|depth| format!("{{\"type\":\"inbound\",\"event\":{}}}", nested(depth)));
@@ -160,6 +161,52 @@ async fn a_buffered_poison_is_quarantined_and_acknowledged_so_that_what_is_behin
             .iter()
             .all(|listed| listed.name.is_some() && listed.reason.is_some())
     );
+}
+
+#[tokio::test]
+async fn a_buffered_frame_of_an_unknown_type_is_quarantined_and_acknowledged() {
+    let connector = strict().await;
+    let setup = Setup::for_connector(&connector);
+    let mut relay = setup.start();
+    reconnected(&connector, &mut relay, 1).await;
+    for frame in [
+        json!({ "type": "reaction_inbound", "bufferId": "b9", "event": {} }),
+        json!({ "bufferId": "b10" }),
+        json!({ "type": 17, "bufferId": 11 }),
+    ] {
+        assert!(connector.send_raw(&format!("{frame}\n")));
+    }
+    let (id, event) = good(0);
+    assert!(connector.deliver_live(&event));
+    answered_once(&connector, &[id]).await;
+    let names: Vec<_> = connector.acks().into_iter().map(|ack| ack.buffer_id).collect();
+    assert_eq!(names, ["b9", "b10", "11"]);
+    one_at_a_time(&connector, 1);
+    relay.stop().await;
+    let inspector = Inspector::open(&setup.state_dir()).unwrap();
+    assert_eq!(inspector.list(Section::Quarantine, 0, 100).unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_link_request_is_refused_so_that_nobody_waits_for_it() {
+    let connector = strict().await;
+    let mut relay = Setup::for_connector(&connector).start();
+    reconnected(&connector, &mut relay, 1).await;
+    let request = json!({ "type": "link_request", "requestId": "l1", "link": "sync", "body": {} });
+    assert!(connector.send_raw(&format!("{request}\n")));
+    let answer = connector.until("an answer", SOON, |connector| {
+        let mut frames = connector.frames().into_iter();
+        frames.find(|frame| frame.is_from_gateway("link_result"))
+    });
+    let frame = answer.await.unwrap();
+    let answer = frame.json();
+    assert_eq!(
+        (&answer["requestId"], &answer["ok"]),
+        (&json!("l1"), &json!(false))
+    );
+    assert!(answer["body"]["error"].is_string());
+    one_at_a_time(&connector, 1);
+    relay.stop().await;
 }
 
 #[tokio::test]
