@@ -233,8 +233,10 @@ impl EventParts {
 
 /// Pairs URLs with mime types by URL, not by position, so that an invalid entry shifts nothing.
 fn media(urls: Value, media: &Value) -> (Vec<Value>, Vec<String>) {
-    let Value::Array(urls) = urls else {
-        return (Vec::new(), Vec::new());
+    let urls = match urls {
+        Value::Array(urls) => urls,
+        Value::String(url) if !url.is_empty() => vec![url.into()],
+        _ => Vec::new(),
     };
     let described = media.as_array().map_or(&[][..], Vec::as_slice);
     // A map, because a peer may send long lists. The last entry of equal URLs wins.

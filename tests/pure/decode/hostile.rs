@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hermes_relay::wire::{ConnectorFrame, DecodeError, GatewayFrame, MessageEvent, Undecodable};
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::json;
+use serde_json::{Value, json};
 
 fn refused(line: &[u8]) -> Undecodable {
     ConnectorFrame::decode(line).expect_err("the line is not usable")
@@ -243,6 +243,28 @@ fn a_frame_of_an_unknown_type_keeps_its_buffer_id_unless_it_is_an_echo() {
             Ok(ConnectorFrame::Unknown { kind, buffer_id }),
             "{line}"
         );
+    }
+}
+
+#[test]
+fn one_address_of_a_file_is_a_list_of_one() {
+    let with = |urls: Value| {
+        let media = json!([{"url": "https://x/a.png", "mime": "image/png"}]);
+        let event = json!({"type": "inbound", "event": {"media_urls": urls, "media": media}});
+        self::event(event.to_string().as_bytes())
+    };
+    let one = with(json!("https://x/a.png"));
+    assert_eq!(one, with(json!(["https://x/a.png"])));
+    assert_eq!(one.media_types, ["image/png"]);
+    assert!(!one.is_empty());
+    for nothing in [
+        json!(""),
+        json!(null),
+        json!(7),
+        json!({"url": "https://x/a.png"}),
+    ] {
+        let event = with(nothing);
+        assert!(event.media_urls.is_empty() && event.is_empty());
     }
 }
 
