@@ -9,6 +9,8 @@ use crate::setting::{self, Variable, own};
 
 pub(super) const SECRET: &str = "GATEWAY_RELAY_SECRET";
 pub(super) const SECRET_FILE: &str = "GATEWAY_RELAY_SECRET_FILE";
+/// How the upgrade is authenticated: `token`, or `raw`, which is not supported.
+pub(super) const AUTH_MODE: &str = "GATEWAY_RELAY_AUTH_MODE";
 pub(super) const PLATFORMS: &str = "GATEWAY_RELAY_PLATFORMS";
 pub(super) const BOT_IDS: &str = "GATEWAY_RELAY_BOT_IDS";
 pub(super) const ROUTE_KEYS: &str = "GATEWAY_RELAY_ROUTE_KEYS";

@@ -206,6 +206,16 @@ impl<'a> Layers<'a> {
                     .push(format!("{old} is no longer read; set {new} instead"));
             }
         }
+        let mode = self
+            .in_process(env::AUTH_MODE)
+            .or_else(|| self.in_dotenv(env::AUTH_MODE));
+        if mode.is_some_and(|(mode, _)| mode.eq_ignore_ascii_case("raw")) {
+            self.warnings.push(format!(
+                "{}=raw is not supported: the relay sends tokens that it signs with the gateway secret, never the secret itself; \
+                 use a connector that accepts tokens",
+                env::AUTH_MODE
+            ));
+        }
     }
 }
 

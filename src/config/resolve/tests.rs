@@ -581,6 +581,20 @@ fn no_secret_is_ever_shown() {
 }
 
 #[test]
+fn the_secret_itself_as_the_bearer_is_not_supported_which_is_a_warning() {
+    for (mode, warned) in [("raw", true), (" RAW ", true), ("token", false), ("", false)] {
+        for home in [
+            TestHome::new().env("GATEWAY_RELAY_AUTH_MODE", mode),
+            TestHome::new().file(".env", &format!("GATEWAY_RELAY_AUTH_MODE='{mode}'\n")),
+        ] {
+            let warnings = home.load().warnings;
+            assert_eq!(warnings.len(), usize::from(warned), "{mode}: {warnings:?}");
+            assert!(!warned || warnings[0].contains("GATEWAY_RELAY_AUTH_MODE=raw"));
+        }
+    }
+}
+
+#[test]
 fn a_token_url_in_the_environment_overrides_the_files() {
     let hermes = "gateway: {idp: {token_url: 'https://yaml', client_id: yaml-id, client_secret: yaml-secret, scope: s}}\n";
     let mut home = TestHome::new()
