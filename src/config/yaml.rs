@@ -61,7 +61,32 @@ pub fn lenient(text: &str) -> Result<Value, YamlError> {
     options.duplicate_keys = DuplicateKeyPolicy::LastWins;
     options.non_finite_float_policy = NonFiniteFloatPolicy::AsString;
     options.legacy_octal_numbers = true;
-    read(text, options)
+    let mut value = read(text, options.clone())?;
+    options.strict_booleans = true;
+    if let Ok(texts) = read(text, options) {
+        restore_letters(&mut value, texts);
+    }
+    Ok(value)
+}
+
+/// Hermes takes `y` and `n` for texts, the YAML crate for booleans, unless it takes every YAML 1.1 boolean for a text.
+fn restore_letters(value: &mut Value, texts: Value) {
+    match (value, texts) {
+        (value @ Value::Bool(_), Value::String(text)) if text.trim().len() == 1 => *value = text.into(),
+        (Value::Array(values), Value::Array(texts)) => {
+            for (value, text) in values.iter_mut().zip(texts) {
+                restore_letters(value, text);
+            }
+        }
+        (Value::Object(values), Value::Object(texts)) => {
+            for (key, text) in texts {
+                if let Some(value) = values.get_mut(&key) {
+                    restore_letters(value, text);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Parses a file of ours into a type; an empty text is the default.
@@ -163,7 +188,8 @@ mod tests {
         let text = "\
 a: yes\nb: No\nc: on\nd: OFF\ne: \"yes\"\nf: 010\ng: 1.5\nh: ~\nj: 12345678901234567890\n\
 base: &base\n  require_mention: true\n  free: [1]\nuser:\n  <<: *base\n  free: [2]\n\
-twice: 1\ntwice: 2\n1: one\ninf: .inf\ndate: 2026-01-02\n";
+twice: 1\ntwice: 2\n1: one\ninf: .inf\ndate: 2026-01-02\n\
+letters: [n, Y, \"y\", {n: N}]\n";
         let read = lenient(text).unwrap();
         for (key, wanted) in [
             ("a", json!(true)),
@@ -180,6 +206,7 @@ twice: 1\ntwice: 2\n1: one\ninf: .inf\ndate: 2026-01-02\n";
             ("1", json!("one")),
             ("inf", json!(".inf")),
             ("date", json!("2026-01-02")),
+            ("letters", json!(["n", "Y", "y", {"n": "N"}])),
         ] {
             assert_eq!(read[key], wanted, "{key}");
         }
