@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use hermes_relay::wire::{Grouping, NoAliases, Platform, SessionKey, SessionSource};
 use serde_json::{Value, json};
 
 /// Reads one list of a vector file and insists that it holds something.
@@ -105,6 +106,13 @@ fn descriptors_are_normalised_alike() {
             "{}",
             name(vector)
         );
+        let unit = serde_json::to_value(descriptor.length_unit()).unwrap();
+        let wanted = vector["derived"]["len_fn"].as_str().unwrap();
+        assert!(
+            unit.as_str().unwrap().eq_ignore_ascii_case(wanted),
+            "{}",
+            name(vector)
+        );
         for (op, supported) in vector["supports_op_newest"].as_object().unwrap() {
             assert_eq!(descriptor.supports_op(op), *supported, "{}: {op}", name(vector));
         }
@@ -139,6 +147,31 @@ fn events_are_read_alike() {
         };
         assert_eq!(answer["ok"], expected, "{}", name(vector));
     }
+}
+
+#[test]
+fn events_belong_to_the_same_sessions() {
+    let mut asked = 0;
+    for vector in vectors("event", "vectors") {
+        let Some(source) = vector.get("out_newest").map(|event| &event["source"]) else {
+            continue;
+        };
+        let source = SessionSource::from_value(source).unwrap();
+        let key = SessionKey::build(&source, Grouping::default(), None, &NoAliases);
+        let expected = match vector["adapter_session_key"].as_str() {
+            // The recorded keys are those of a version that did not name the workspace.
+            Some(recorded) if source.platform == Platform::SLACK => {
+                let scope = source.scope_id.as_ref().unwrap().as_str();
+                recorded.replace(":slack:group:", &format!(":slack:group:{scope}:"))
+            }
+            Some(recorded) => recorded.to_owned(),
+            // That version failed where there is no chat type.
+            None => "agent:main:discord:None:c1".to_owned(),
+        };
+        assert_eq!(key.as_str(), expected, "{}", name(&vector));
+        asked += 1;
+    }
+    assert!(asked > 40, "{asked}");
 }
 
 #[test]
