@@ -55,7 +55,7 @@ section! {
         pub timeout_secs: u64 = 30, range(1..=3600);
         /// Maximum concurrent downloads, over all turns.
         pub parallel: usize = 4, range(1..=1024);
-        /// Maximum attachments of one message that are downloaded; the rest stay as addresses.
+        /// Maximum attachments of one message that are downloaded; the rest count as missing.
         pub max_attachments: usize = 16, range(0..=1024);
         /// Maximum bytes of downloaded attachments on disk, over all turns; further ones are not downloaded.
         pub total_bytes: u64 = 1024 * 1024 * 1024, range(1..=1 << 50);
