@@ -52,6 +52,12 @@ impl DirectConfig {
         !self.platforms().is_empty()
     }
 
+    /// The number of the Telegram bot that the relay is; 0 if it is none.
+    pub fn telegram_bot(&self) -> i64 {
+        let bot = self.telegram.as_ref().and_then(TelegramConfig::bot_id);
+        bot.unwrap_or_default()
+    }
+
     /// The first violated rule.
     pub(super) fn violation(&self) -> Option<Violation> {
         if let Some(discord) = &self.discord {

@@ -414,6 +414,7 @@ pub(crate) fn journal_settings(settings: &Settings) -> JournalSettings {
         resume_bytes: journal.resume_bytes,
         chat_memory: small(journal.chat_memory as u64),
         assigned_dir: settings.state_dir_assigned,
+        telegram_bot: settings.direct.telegram_bot(),
         ..JournalSettings::default()
     }
 }

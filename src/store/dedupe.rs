@@ -15,6 +15,9 @@ use std::fmt;
 /// What a journal notes its [`KeyHash`] under.
 pub(super) const KEY_HASH: &str = "key_hash";
 
+/// What a journal notes under this name: see [`Recovered::telegram_bot`](super::Recovered::telegram_bot).
+pub(super) const TELEGRAM_BOT: &str = "telegram_bot";
+
 /// How a journal makes its keys. It stays with the way that it began with, so that it knows its keys again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyHash {

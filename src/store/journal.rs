@@ -323,6 +323,8 @@ pub struct JournalSettings {
     pub fresh_on_corruption: bool,
     /// The service manager made the state directory for this relay: it may hold anything.
     pub assigned_dir: bool,
+    /// The number of the Telegram bot that the relay is; 0 if it is none.
+    pub telegram_bot: i64,
 }
 
 impl Default for JournalSettings {
@@ -345,6 +347,7 @@ impl Default for JournalSettings {
             recover_rows: 4096,
             fresh_on_corruption: false,
             assigned_dir: false,
+            telegram_bot: 0,
         }
     }
 }

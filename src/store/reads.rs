@@ -8,7 +8,7 @@ use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState
 use super::completion::{InboxSeq, OpSeq};
 use super::cron;
 use super::days::Calendar;
-use super::dedupe::{DedupeKey, KEY_HASH, KeyHash, RecentKeys};
+use super::dedupe::{DedupeKey, KEY_HASH, KeyHash, RecentKeys, TELEGRAM_BOT};
 use super::finished;
 use super::handed::{self, HandedCommand, HandedReply};
 use super::journal::JournalSettings;
@@ -275,6 +275,8 @@ pub struct Recovered {
     pub quiet_people: Option<Vec<Arc<str>>>,
     /// How it makes the keys of messages.
     pub key_hash: KeyHash,
+    /// The first [`JournalSettings::telegram_bot`] that it was opened with: keys of messages to that one do not name it.
+    pub telegram_bot: i64,
 }
 
 /// Where the questions that are shown are kept, among what sessions resume with.
@@ -316,6 +318,7 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
             })
             .optional()?
             .unwrap_or_default(),
+        telegram_bot: telegram_bot(db, settings.telegram_bot)?,
     };
     let writer_state = WriterState {
         recent: recent(db)?,
@@ -334,6 +337,21 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         },
     };
     Ok((recovered, writer_state))
+}
+
+/// The first Telegram bot of the journal, which is noted if this is the first time.
+fn telegram_bot(db: &Connection, now: i64) -> Result<i64> {
+    let noted = db
+        .query_row("SELECT value FROM meta WHERE name = ?1", [TELEGRAM_BOT], |row| {
+            row.get(0)
+        })
+        .optional()?;
+    if let Some(noted) = noted {
+        return Ok(noted);
+    }
+    let note = params![TELEGRAM_BOT, now];
+    db.execute("INSERT INTO meta (name, value) VALUES (?1, ?2)", note)?;
+    Ok(now)
 }
 
 /// What a session resumes with.

@@ -159,7 +159,7 @@ impl EventLoop {
             adapters: adapters(&loop_settings, &LinkStatus::default()),
             chats: Chats::new(settings),
             access: AccessControl::new(settings, &recovered.access, &recovered.usage, clock.unix_ms()),
-            inbound: Inbound::new(settings, recovered.key_hash),
+            inbound: Inbound::new(settings, recovered.key_hash, recovered.telegram_bot),
             turns: Turns::new(
                 limits,
                 turn_sender,

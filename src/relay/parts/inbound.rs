@@ -37,6 +37,8 @@ pub struct InboundCounters {
 pub struct Inbound {
     /// How the journal makes the keys of messages.
     key_hash: KeyHash,
+    /// How keys name Telegram; set if the journal began with another bot there.
+    telegram: Option<String>,
     /// Platforms that this relay announces.
     announced: Vec<String>,
     /// Platforms of messages that are not among those, up to [`MAX_UNDECLARED`].
@@ -51,10 +53,14 @@ pub struct Inbound {
 }
 
 impl Inbound {
-    pub fn new(settings: &Settings, key_hash: KeyHash) -> Self {
+    /// `first_bot` is the Telegram bot that the journal began with.
+    pub fn new(settings: &Settings, key_hash: KeyHash, first_bot: i64) -> Self {
         let announced = settings.identities();
+        let bot = settings.direct.telegram_bot();
         Self {
             key_hash,
+            // Every bot counts the messages of its private chats from 1.
+            telegram: (bot != first_bot).then(|| format!("{}:{bot}", Platform::TELEGRAM.as_str())),
             announced: announced.map(|identity| identity.platform.clone()).collect(),
             undeclared: BTreeSet::new(),
             taken: None,
@@ -207,7 +213,12 @@ impl Inbound {
 
     /// The key of a message that came in a frame.
     pub fn dedupe_key(&self, event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
-        dedupe_key(event, buffer_id, self.key_hash)
+        let platform = event.source.platform.as_str();
+        let platform = match &self.telegram {
+            Some(telegram) if platform == Platform::TELEGRAM.as_str() => telegram,
+            _ => platform,
+        };
+        dedupe_key(platform, event, buffer_id, self.key_hash)
     }
 
     /// The key of a message that the relay makes, by what it is made from.
@@ -272,11 +283,15 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
 }
 
 /// What makes a message the same when it comes again: its id in its chat, else the frame's buffer id.
-fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>, hash: KeyHash) -> Option<DedupeKey> {
+fn dedupe_key(
+    platform: &str,
+    event: &MessageEvent,
+    buffer_id: Option<&str>,
+    hash: KeyHash,
+) -> Option<DedupeKey> {
     fn text(field: Option<&Scalar>) -> Option<&str> {
         field.map(Scalar::as_str).filter(|text| !text.is_empty())
     }
-    let platform = event.source.platform.as_str();
     let chat = text(event.source.chat_id.as_ref());
     let message = text(event.message_id.as_ref());
     // Presses may have the id of the message with the buttons; they differ by who pressed which.
@@ -321,6 +336,7 @@ mod tests {
     use super::*;
     use crate::adapter::ChatId;
     use crate::adapter::stream::ShownDraft;
+    use crate::config::TelegramConfig;
 
     #[test]
     fn a_message_has_the_key_that_its_journal_makes() {
@@ -329,11 +345,34 @@ mod tests {
         });
         let event = MessageEvent::from_value(&wire).unwrap();
         for hash in [KeyHash::Sha256, KeyHash::Blake2s] {
-            let inbound = Inbound::new(&Settings::embedded("/nowhere"), hash);
+            let inbound = Inbound::new(&Settings::embedded("/nowhere"), hash, 0);
             let key = hash.key(&["message", "discord", "c", "m"]);
             assert_eq!(inbound.dedupe_key(&event, Some("b")), Some(key));
             assert_eq!(inbound.own_key(&["approved", "x"]), hash.key(&["approved", "x"]));
         }
+    }
+
+    #[test]
+    fn the_bot_that_a_journal_began_with_keeps_its_keys_and_another_one_has_its_own() {
+        let wire = |platform| {
+            let source = serde_json::json!({"platform": platform, "chat_id": "100"});
+            let wire = serde_json::json!({"text": "/start", "message_id": "1", "source": source});
+            MessageEvent::from_value(&wire).unwrap()
+        };
+        let key = |bot: i64, first_bot, platform| {
+            let mut settings = Settings::embedded("/nowhere");
+            let token = format!("{bot}:secret");
+            settings.direct.telegram = (bot != 0).then(|| TelegramConfig::new(Some(token.into())));
+            Inbound::new(&settings, KeyHash::Blake2s, first_bot).dedupe_key(&wire(platform), Some("7"))
+        };
+        let plain = KeyHash::Blake2s.key(&["message", "telegram", "100", "1"]);
+        assert_eq!(key(5, 5, "telegram"), Some(plain));
+        assert_eq!(key(0, 0, "telegram"), Some(plain), "a connector's");
+        for (bot, first_bot) in [(6, 5), (5, 0), (0, 5)] {
+            assert_ne!(key(bot, first_bot, "telegram"), Some(plain), "{bot} after {first_bot}");
+            assert_eq!(key(bot, first_bot, "discord"), key(0, 0, "discord"));
+        }
+        assert_ne!(key(6, 5, "telegram"), key(7, 5, "telegram"));
     }
 
     #[test]
@@ -344,7 +383,7 @@ mod tests {
                 "prompt_response": {"prompt_id": "p", "option_id": option, "prompt_message_id": "m"},
             });
             let event = MessageEvent::from_value(&wire).unwrap();
-            dedupe_key(&event, buffer_id, KeyHash::Blake2s)
+            dedupe_key("discord", &event, buffer_id, KeyHash::Blake2s)
         };
         assert_eq!(
             key("m", "o0", Some("1")),
@@ -376,7 +415,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_that_passed_its_message_is_applied_once_more_when_that_is_taken() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s, 0);
         inbound.interrupted(interrupt(2), false);
         assert!(inbound.taken(Generation::first()).is_empty(), "the first of two");
         assert_eq!(inbound.taken(Generation::first()), [SessionKey::from_text("s")]);
@@ -385,7 +424,7 @@ mod tests {
 
     #[test]
     fn everything_that_arrives_is_counted_by_what_it_is() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s, 0);
         for kind in [
             InboxKind::Inbound,
             InboxKind::Forward,
@@ -410,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_platform_that_is_not_announced_is_noted_once_and_only_some_are() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s, 0);
         assert!(!inbound.note_undeclared(Platform::RELAY.as_str()));
         for number in 0..MAX_UNDECLARED {
             let name = format!("platform-{number}");
@@ -423,7 +462,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_that_stopped_a_turn_or_passed_nothing_is_not_kept() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s, 0);
         inbound.interrupted(interrupt(2), true);
         inbound.interrupted(interrupt(0), false);
         for _ in 0..3 {
@@ -433,7 +472,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_that_names_a_draft_waits_for_no_later_turn() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s, 0);
         let chat = ChatId {
             platform: "telegram".into(),
             chat: "1".into(),
@@ -452,7 +491,7 @@ mod tests {
 
     #[test]
     fn an_interrupt_of_an_earlier_connection_does_not_wait_for_ever() {
-        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s);
+        let mut inbound = Inbound::new(&Settings::embedded("/nowhere"), KeyHash::Blake2s, 0);
         inbound.interrupted(interrupt(9), false);
         assert_eq!(
             inbound.taken(Generation::first().next()),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::dev::PersonMessage;
+use crate::support::dev::{BotApiSettings, PersonMessage};
 use hermes_relay::config::Settings;
 use serde_json::json;
 
@@ -81,6 +81,34 @@ async fn what_came_while_nobody_polled_is_answered_once_also_after_a_restart() {
     world.confirmed().await;
     assert_eq!(agent.texts(), ["while away", "while away"]);
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn messages_to_another_bot_are_answered_though_they_have_the_ids_of_those_to_the_first() {
+    let bot = |token: &str| BotApiSettings {
+        token: token.into(),
+        ..BotApiSettings::default()
+    };
+    let mut world = World::new().await;
+    for token in ["5:first", "6:second"] {
+        let state = world.state;
+        world = World { state, ..World::with(bot(token)).await };
+        let relay = world.start().await;
+        assert_eq!(world.api.say(ADA, ADA, "hello"), 1);
+        world.answer(ADA, "echo: hello").await;
+        world.confirmed().await;
+        relay.stop().await;
+    }
+    // What the server delivers again is still known.
+    for token in ["5:first", "6:second"] {
+        let state = world.state;
+        world = World { state, ..World::with(bot(token)).await };
+        let relay = world.start().await;
+        assert_eq!(world.api.say(ADA, ADA, "hello"), 1);
+        world.settle("new").await;
+        assert_eq!(world.texts(ADA), ["echo: new"], "{token}");
+        relay.stop().await;
+    }
 }
 
 #[tokio::test]
