@@ -369,7 +369,11 @@ mod tests {
         assert_eq!(key(5, 5, "telegram"), Some(plain));
         assert_eq!(key(0, 0, "telegram"), Some(plain), "a connector's");
         for (bot, first_bot) in [(6, 5), (5, 0), (0, 5)] {
-            assert_ne!(key(bot, first_bot, "telegram"), Some(plain), "{bot} after {first_bot}");
+            assert_ne!(
+                key(bot, first_bot, "telegram"),
+                Some(plain),
+                "{bot} after {first_bot}"
+            );
             assert_eq!(key(bot, first_bot, "discord"), key(0, 0, "discord"));
         }
         assert_ne!(key(6, 5, "telegram"), key(7, 5, "telegram"));
