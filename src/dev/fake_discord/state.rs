@@ -307,9 +307,11 @@ impl FakeDiscordState {
         } else {
             json!([])
         };
+        let roles = text.split("<@&").skip(1).filter_map(|rest| rest.split_once('>'));
+        let roles: Vec<&str> = roles.map(|(role, _)| role).collect();
         json!({"id": id.to_string(), "channel_id": room, "type": 0, "content": text, "mentions": mentions, "author": author,
             "timestamp": "2026-01-01T00:00:00.000000+00:00", "edited_timestamp": null, "tts": false, "pinned": false, "flags": 0,
-            "mention_everyone": false, "mention_roles": [], "attachments": [], "embeds": [], "components": []})
+            "mention_everyone": false, "mention_roles": roles, "attachments": [], "embeds": [], "components": []})
     }
 
     pub(super) fn keep(&mut self, room: &str, message: RoomMessage) {

@@ -1,5 +1,7 @@
 //! The bot's own account and its capability descriptor.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -12,6 +14,9 @@ pub const INTENTS: u64 = 1 | 1 << 9 | 1 << 12 | 1 << 15;
 /// What the bot needs in a server: add reactions, view channels, send messages, embed links, attach files, read the history, open
 /// threads, and send messages in them.
 const PERMISSIONS: u64 = 1 << 6 | 1 << 10 | 1 << 11 | 1 << 14 | 1 << 15 | 1 << 16 | 1 << 35 | 1 << 38;
+
+/// Roles of the bot that are remembered: one connection has fewer servers.
+const MAX_ROLES: usize = 2500;
 
 /// The flags of an application that may read the content of messages: in many servers, and in few.
 const CONTENT_FLAGS: u64 = 1 << 18 | 1 << 19;
@@ -54,6 +59,10 @@ pub struct DiscordBot {
     /// The id of its application; for a bot of today it is the user id.
     #[serde(default)]
     pub application: String,
+    /// Its own roles, one in each server: people choose them for the bot, because they have its name. Roles that others hold too are
+    /// none of them.
+    #[serde(default)]
+    pub roles: BTreeSet<String>,
 }
 
 impl DiscordBot {
@@ -64,7 +73,19 @@ impl DiscordBot {
             id: id.to_owned(),
             application: id.to_owned(),
             name: field::text(user, "username").unwrap_or_default().to_owned(),
+            roles: BTreeSet::new(),
         })
+    }
+
+    /// Learns of a role of a server.
+    pub fn learn_role(&mut self, role: &Value) {
+        let of_bot = field::object(role, "tags").and_then(|tags| field::text(tags, "bot_id"));
+        if let Some(id) = field::text(role, "id")
+            && of_bot == Some(&self.id)
+            && self.roles.len() < MAX_ROLES
+        {
+            self.roles.insert(id.to_owned());
+        }
     }
 }
 

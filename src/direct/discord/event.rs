@@ -160,6 +160,15 @@ impl EventReader {
                 {
                     self.learn(channel);
                 }
+                for role in field::list(data, "roles") {
+                    self.bot.learn_role(role);
+                }
+            }
+            "GUILD_ROLE_CREATE" | "GUILD_ROLE_UPDATE" => self.bot.learn_role(&data["role"]),
+            "GUILD_ROLE_DELETE" => {
+                if let Some(id) = field::text(data, "role_id") {
+                    self.bot.roles.remove(id);
+                }
             }
             "CHANNEL_CREATE" | "CHANNEL_UPDATE" | "THREAD_CREATE" | "THREAD_UPDATE" => self.learn(data),
             "THREAD_LIST_SYNC" => field::list(data, "threads")
@@ -269,7 +278,8 @@ impl EventReader {
             .is_some_and(|id| id == self.bot.id);
         let is_mention = field::list(message, "mentions")
             .iter()
-            .any(|user| field::text(user, "id") == Some(&self.bot.id));
+            .any(|user| field::text(user, "id") == Some(&self.bot.id))
+            || self.own_roles(message).next().is_some();
         let channel = self.channels.get(chat).cloned().unwrap_or_default();
         let in_guild = field::has(message, "guild_id");
         let is_own_thread = channel.is_thread() && channel.owner.as_deref() == Some(&self.bot.id);
@@ -281,10 +291,14 @@ impl EventReader {
         if required && !is_mention && !is_reply_to_us && !is_own_thread && !is_free {
             return passed(NOT_ADDRESSED);
         }
-        let text = self.text(message);
+        let mut text = self.text(message);
         let media = media(message);
         if text.is_empty() && media.is_empty() {
-            return passed("a message without content; is Message Content Intent on?");
+            if field::text(message, "content").is_none_or(|content| content.trim().is_empty()) {
+                return passed("a message without content; is Message Content Intent on?");
+            }
+            // Whoever says nothing else calls the bot to what was said before.
+            text = format!("@{}", self.bot.name);
         }
         let mut event = Map::new();
         event.insert("text".to_owned(), text.as_str().into());
@@ -413,42 +427,42 @@ impl EventReader {
         })
     }
 
-    /// The text for the agent: without the mention of the bot at its start, with what a forward, a sticker or an embed says.
+    /// The bot's own roles that a message mentions.
+    fn own_roles<'m>(&'m self, message: &'m Value) -> impl Iterator<Item = &'m str> {
+        let mentioned = field::list(message, "mention_roles").iter();
+        let mentioned = mentioned.filter_map(Value::as_str);
+        mentioned.filter(|role| self.bot.roles.contains(*role))
+    }
+
+    /// The text for the agent: without mentions of the bot at its start and its end, with what a forward, a sticker or an embed says.
     fn text(&self, message: &Value) -> String {
         let content = field::text(message, "content").unwrap_or_default();
+        let by_role = self.own_roles(message).map(|role| format!("<@&{role}>"));
+        let mentions: Vec<String> = [format!("<@{}>", self.bot.id), format!("<@!{}>", self.bot.id)]
+            .into_iter()
+            .chain(by_role)
+            .collect();
         let mut text = content.trim();
-        for mention in [format!("<@{}>", self.bot.id), format!("<@!{}>", self.bot.id)] {
-            text = text.strip_prefix(&*mention).unwrap_or(text).trim_start();
-            text = text.strip_suffix(&*mention).unwrap_or(text).trim_end();
+        while let Some(rest) = mentions.iter().find_map(|mention| {
+            let rest = text.strip_prefix(&**mention);
+            rest.or_else(|| text.strip_suffix(&**mention))
+        }) {
+            text = rest.trim();
         }
-        let mut lines = vec![text.to_owned()];
-        for snapshot in field::list(message, "message_snapshots") {
-            let forwarded =
-                field::object(snapshot, "message").and_then(|message| field::text(message, "content"));
-            let quoted: Vec<String> = forwarded
-                .into_iter()
-                .flat_map(str::lines)
+        let mut lines = said(text, message);
+        for forwarded in forwards(message) {
+            let content = field::text(forwarded, "content").unwrap_or_default();
+            let quoted = said(content, forwarded);
+            let quoted: Vec<String> = quoted
+                .iter()
+                .flat_map(|text| text.lines())
                 .map(|line| format!("> {line}"))
                 .collect();
-            if !quoted.is_empty() {
-                lines.push(format!("[forwarded]\n{}", quoted.join("\n")));
+            if !quoted.is_empty() || !field::list(forwarded, "attachments").is_empty() {
+                lines.push("[forwarded]".to_owned());
+                lines.extend(quoted);
             }
         }
-        for sticker in field::list(message, "sticker_items") {
-            lines.push(format!(
-                "[sticker: {}]",
-                field::text(sticker, "name").unwrap_or("unnamed")
-            ));
-        }
-        if text.is_empty() {
-            for embed in field::list(message, "embeds") {
-                let parts = ["title", "description"]
-                    .into_iter()
-                    .filter_map(|key| field::text(embed, key));
-                lines.extend(parts.map(str::to_owned));
-            }
-        }
-        lines.retain(|line| !line.is_empty());
         lines.join("\n")
     }
 
@@ -583,10 +597,35 @@ fn name_of<'v>(user: &'v Value, member: Option<&'v Value>) -> &'v str {
         .unwrap_or_default()
 }
 
-/// The attachments of a message.
+/// The messages that a message forwards.
+fn forwards(message: &Value) -> impl Iterator<Item = &Value> {
+    let snapshots = field::list(message, "message_snapshots").iter();
+    snapshots.filter_map(|snapshot| field::object(snapshot, "message"))
+}
+
+/// What a message says with this text, or by an embed without one, and by its stickers.
+fn said(text: &str, message: &Value) -> Vec<String> {
+    let mut lines = vec![text.to_owned()];
+    for sticker in field::list(message, "sticker_items") {
+        let name = field::text(sticker, "name").unwrap_or("unnamed");
+        lines.push(format!("[sticker: {name}]"));
+    }
+    if text.is_empty() {
+        for embed in field::list(message, "embeds") {
+            let parts = ["title", "description"];
+            let parts = parts.into_iter().filter_map(|key| field::text(embed, key));
+            lines.extend(parts.map(str::to_owned));
+        }
+    }
+    lines.retain(|line| !line.is_empty());
+    lines
+}
+
+/// The attachments of a message, and of those that it forwards.
 fn media(message: &Value) -> Vec<Value> {
-    let attachments = field::list(message, "attachments").iter();
-    attachments
+    let messages = std::iter::once(message).chain(forwards(message));
+    messages
+        .flat_map(|message| field::list(message, "attachments"))
         .filter_map(|attachment| {
             let url = field::text(attachment, "url")?;
             let mime = field::text(attachment, "content_type").unwrap_or("application/octet-stream");
@@ -623,6 +662,7 @@ mod tests {
         let mut reader = EventReader::new(DiscordBot::default(), relevance, 0);
         reader.read("READY", &json!({"user": {"id": "1", "username": "relay"}}), 0);
         let guild = json!({"id": "9", "channels": [{"id": "5", "type": 0, "name": "talk"}, {"id": "50", "type": 15, "name": "forum"}],
+            "roles": [{"id": "80", "tags": {"bot_id": "1"}}, {"id": "81"}, {"id": "82", "tags": {"bot_id": "4"}}],
             "threads": [{"id": "6", "type": 11, "parent_id": "5", "name": "t"}, {"id": "51", "type": 11, "parent_id": "50", "name": "post"},
                 {"id": "7", "type": 11, "parent_id": "5", "name": "mine", "owner_id": "1"}]});
         reader.read("GUILD_CREATE", &guild, 0);
@@ -819,6 +859,27 @@ mod tests {
                 Some("hi"),
             ),
             (
+                json!({"guild_id": "9", "channel_id": "5", "content": "<@&80> <@1> hi <@1>", "mention_roles": ["80"]}),
+                Some("hi"),
+            ),
+            (
+                json!({"guild_id": "9", "channel_id": "5", "content": "<@&81> hi <@&82>", "mention_roles": ["81", "82"]}),
+                None,
+            ),
+            (
+                json!({"guild_id": "9", "channel_id": "5", "content": "<@&80>", "mention_roles": ["80"]}),
+                Some("@relay"),
+            ),
+            (
+                json!({"guild_id": "9", "channel_id": "5", "type": 19, "content": "<@1>", "mentions": mention,
+                    "referenced_message": {"id": "91", "content": "look", "author": {"id": "3", "username": "bob"}}}),
+                Some("@relay"),
+            ),
+            (
+                json!({"guild_id": "9", "channel_id": "5", "content": "", "mentions": mention}),
+                None,
+            ),
+            (
                 json!({"guild_id": "9", "channel_id": "5", "type": 19, "referenced_message": own}),
                 Some("hi"),
             ),
@@ -841,6 +902,37 @@ mod tests {
                 text,
                 "{more}"
             );
+        }
+    }
+
+    #[test]
+    fn a_role_is_the_bots_own_as_long_as_its_server_has_it() {
+        let mut reader = reader();
+        let role = json!({"id": "83", "tags": {"bot_id": "1"}});
+        for (kind, data, own) in [
+            (
+                "GUILD_ROLE_CREATE",
+                json!({"guild_id": "8", "role": role}),
+                &["80", "83"][..],
+            ),
+            (
+                "GUILD_ROLE_UPDATE",
+                json!({"guild_id": "8", "role": role}),
+                &["80", "83"],
+            ),
+            (
+                "GUILD_ROLE_DELETE",
+                json!({"guild_id": "9", "role_id": "80"}),
+                &["83"],
+            ),
+        ] {
+            reader.read(kind, &data, 0);
+            for role in ["80", "83"] {
+                let called = json!({"guild_id": "9", "channel_id": "5", "mention_roles": [role]});
+                let meaning = reader.read("MESSAGE_CREATE", &message(&called), 0);
+                let is_called = matches!(meaning, DiscordMeaning::Message { .. });
+                assert_eq!(is_called, own.contains(&role), "{kind}: {role}");
+            }
         }
     }
 
@@ -873,6 +965,17 @@ mod tests {
         let forward =
             event_of(json!({"content": "", "message_snapshots": [{"message": {"content": "a\nb"}}]}));
         assert_eq!(forward["text"], "[forwarded]\n> a\n> b");
+        let forwarded = json!([{"message": {"content": "", "attachments": file}}]);
+        let forward = event_of(json!({"content": "", "message_snapshots": forwarded}));
+        assert_eq!(
+            (&forward["text"], &forward["message_type"], &forward["media_urls"]),
+            (&json!("[forwarded]"), &json!("photo"), &with_file["media_urls"])
+        );
+        let shown = json!({"content": "", "sticker_items": [{"name": "wave"}], "embeds": [{"title": "t", "description": "d\ne"}]});
+        let forward = event_of(json!({"content": "", "message_snapshots": [{"message": shown}]}));
+        assert_eq!(forward["text"], "[forwarded]\n> [sticker: wave]\n> t\n> d\n> e");
+        let empty = json!({"content": "", "message_snapshots": [{"message": {"content": ""}}]});
+        assert_eq!(event(&empty), None);
         let sticker = event_of(json!({"content": "", "sticker_items": [{"name": "wave"}]}));
         assert_eq!(sticker["text"], "[sticker: wave]");
     }

@@ -225,6 +225,30 @@ async fn in_a_channel_only_what_addresses_the_bot_is_answered_after_a_restart_to
 }
 
 #[tokio::test]
+async fn a_mention_of_the_bots_own_role_calls_it_after_a_restart_too() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let mut relay = started(&setup).await;
+    let roles = json!([{"id": "500", "tags": {"bot_id": "1"}}, {"id": "501"}]);
+    fake.happens("GUILD_CREATE", &json!({"id": "9", "roles": roles}));
+    fake.say_in(CHANNEL, "<@&500> one");
+    answered(&fake, "echo: one").await;
+    // Discord sends what was committed to no session again.
+    eventually("the position is stored", async || {
+        stored(&setup)["session"]["seq"].as_u64() >= Some(3)
+    })
+    .await;
+    relay.kill().await;
+    fake.say_in(CHANNEL, "<@&501> noise");
+    fake.say_in(CHANNEL, "<@&500> two");
+    let relay = started(&setup).await;
+    answered(&fake, "echo: two").await;
+    relay.stop().await;
+    assert_eq!(fake.answers(), ["echo: one", "echo: two"]);
+    assert_eq!(fake.sessions(), (1, 1), "the session was resumed");
+}
+
+#[tokio::test]
 async fn what_was_said_before_is_context_once_when_the_bot_is_called() {
     let fake = FakeDiscord::start().await;
     let setup = setup(&fake)

@@ -204,6 +204,11 @@ impl FakeDiscord {
         self.inner.hub.change(|state| state.happens(kind, &deleted));
     }
 
+    /// Something happens in the server.
+    pub(crate) fn happens(&self, kind: &str, data: &Value) {
+        self.inner.hub.change(|state| state.happens(kind, data));
+    }
+
     /// Answers no heartbeats from now on, or answers them again.
     pub(crate) fn mute(&self, is_mute: bool) {
         self.inner.hub.change(|state| state.faults.is_mute = is_mute);
