@@ -27,6 +27,9 @@ const MAX_UNSETTLED: u32 = 2;
 /// Shortest and longest heartbeat interval that is believed.
 const INTERVALS: (u64, u64) = (100, 600_000);
 
+/// A connection that brought no event for this long may have become deaf, although it answers heartbeats. To resume costs nothing.
+const DEAF_AFTER: Duration = Duration::from_secs(4 * 3600);
+
 /// The system that the bot names to Discord.
 const SYSTEM: &str = if cfg!(target_os = "macos") {
     "macos"
@@ -65,6 +68,8 @@ pub struct DiscordGateway {
     next_beat: Option<Duration>,
     /// Nothing came since the last heartbeat.
     is_silent: bool,
+    /// When the last event came, or else when the socket was opened.
+    heard_at: Duration,
     /// By when the handshake must be over.
     handshake_by: Option<Duration>,
     backoff: Backoff,
@@ -85,6 +90,7 @@ impl DiscordGateway {
             interval: None,
             next_beat: None,
             is_silent: false,
+            heard_at: Duration::ZERO,
             handshake_by: None,
             backoff: Backoff::new(DELAYS.0, DELAYS.1),
             is_settled: false,
@@ -116,6 +122,7 @@ impl DiscordGateway {
             self.seq = Some(committed);
         }
         (self.interval, self.next_beat, self.is_silent) = (None, None, false);
+        self.heard_at = now;
         self.handshake_by = Some(now + HANDSHAKE);
     }
 
@@ -128,7 +135,8 @@ impl DiscordGateway {
     pub fn gives_up(&self, now: Duration) -> bool {
         let is_due = |at: Option<Duration>| at.is_some_and(|at| now >= at);
         // Sending succeeds on a dead socket: only what does not come shows it.
-        is_due(self.handshake_by) || self.is_silent && is_due(self.next_beat)
+        let is_deaf = now >= self.heard_at + DEAF_AFTER;
+        is_due(self.handshake_by) || (self.is_silent || is_deaf) && is_due(self.next_beat)
     }
 
     /// A deadline has passed.
@@ -159,6 +167,7 @@ impl DiscordGateway {
         self.is_silent = false;
         match field::integer(payload, "op") {
             Some(0) => {
+                self.heard_at = now;
                 self.handshake_by = self.handshake_by.map(|_| now + HANDSHAKE);
                 self.event(payload, data)
             }
@@ -341,6 +350,50 @@ mod tests {
         assert!(!gateway.gives_up(second));
         assert_eq!(gateway.timer(second).len(), 1);
         assert_eq!(gateway.timer(second + SECOND), [GatewayStep::Drop]);
+    }
+
+    #[test]
+    fn a_connection_that_answers_heartbeats_and_brings_no_events_is_resumed_once_in_a_while() {
+        let mut gateway = gateway(Some(stored()));
+        let mut now = Duration::ZERO;
+        let quiet = |gateway: &mut DiscordGateway, now: &mut Duration| {
+            let begun = *now;
+            gateway.received(
+                &json!({"op": 10, "d": {"heartbeat_interval": 600_000}}),
+                *now,
+                0,
+                3,
+            );
+            gateway.received(&json!({"op": 0, "s": 8, "t": "RESUMED", "d": {}}), *now, 0, 1);
+            loop {
+                *now = gateway.deadline().unwrap();
+                if gateway.timer(*now) == [GatewayStep::Drop] {
+                    return *now - begun;
+                }
+                gateway.received(&json!({"op": 11}), *now, 0, 1);
+            }
+        };
+        for _ in 0..3 {
+            let lasted = quiet(&mut gateway, &mut now);
+            assert!(
+                lasted >= DEAF_AFTER && lasted <= DEAF_AFTER + 600 * SECOND,
+                "{lasted:?}"
+            );
+            gateway.closed(None, 0, 1).unwrap();
+            assert_eq!(gateway.resume_url(), Some("wss://r"));
+            gateway.connected(8, now);
+        }
+        hello(&mut gateway);
+        // An event is a proof.
+        let heard = now + DEAF_AFTER;
+        gateway.received(
+            &json!({"op": 0, "s": 9, "t": "TYPING_START", "d": {}}),
+            heard,
+            0,
+            1,
+        );
+        assert!(!gateway.gives_up(heard + SECOND));
+        assert!(gateway.gives_up(heard + DEAF_AFTER));
     }
 
     #[test]
