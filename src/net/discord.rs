@@ -108,7 +108,10 @@ impl DiscordClient {
 
     async fn answer_to(&self, request: &RestRequest, form: Option<Form>) -> (RestAnswer, u16, RateHeaders) {
         match self.exchange(request, form).await {
-            Ok((status, headers, body)) => (RestAnswer::read(status, &body, &headers), status, headers),
+            Ok((status, mut headers, body)) => {
+                let answer = RestAnswer::read(status, &body, &mut headers);
+                (answer, status, headers)
+            }
             Err(error) => (failed(&error), 0, RateHeaders::default()),
         }
     }

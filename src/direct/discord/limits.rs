@@ -70,6 +70,11 @@ impl RestLimits {
         }
     }
 
+    /// Until when no route may be used.
+    pub fn silent_until(&self) -> Duration {
+        self.silent_until
+    }
+
     /// A request of this route goes out.
     pub fn took(&mut self, route: &str) {
         if let Some(bucket) = self.routes.get_mut(&route.to_owned()) {
@@ -144,6 +149,7 @@ mod tests {
         };
         limits.learn("a", 429, &global, SECOND);
         assert_eq!(limits.room("b", Required, SECOND), FloodPermit::At(2 * SECOND));
+        assert_eq!(limits.silent_until(), 2 * SECOND);
         for _ in 0..MAX_INVALID {
             limits.learn("c", 403, &RateHeaders::default(), 700 * SECOND);
         }

@@ -117,8 +117,8 @@ pub enum RestAnswer {
 }
 
 impl RestAnswer {
-    /// Reads a response.
-    pub fn read(status: u16, body: &[u8], headers: &RateHeaders) -> Self {
+    /// Reads a response. A limit that is not Discord's own bans the address: it becomes one of the whole bot.
+    pub fn read(status: u16, body: &[u8], headers: &mut RateHeaders) -> Self {
         let json: Option<Value> = serde_json::from_slice(body).ok();
         if (200..300).contains(&status) {
             return match json {
@@ -135,6 +135,16 @@ impl RestAnswer {
         let is_discords = json.get("code").is_some() || json.get("message").is_some();
         if matches!(status, 401 | 403 | 404) && !is_discords {
             return Self::Unknown;
+        }
+        if status == 429 && !is_discords {
+            let wait = headers.retry_after.unwrap_or_default().max(BAN);
+            (headers.retry_after, headers.is_global) = (Some(wait), true);
+            return Self::Error {
+                status,
+                code: 0,
+                message: "Discord takes no requests from this address for now".to_owned(),
+                retry_after: Some(wait),
+            };
         }
         let message = field::text(&json, "message").map_or_else(|| format!("status {status}"), str::to_owned);
         let named = json.get("retry_after").and_then(Value::as_f64);
@@ -226,7 +236,8 @@ mod tests {
 
     #[test]
     fn answers_are_read_and_what_is_none_stays_unknown() {
-        let read = |status, body: &str| RestAnswer::read(status, body.as_bytes(), &RateHeaders::default());
+        let read =
+            |status, body: &str| RestAnswer::read(status, body.as_bytes(), &mut RateHeaders::default());
         assert_eq!(read(204, ""), RestAnswer::Ok(Value::Null));
         assert_eq!(read(200, "<html>"), RestAnswer::Unknown);
         assert_eq!(read(502, "{}"), RestAnswer::Unknown);
@@ -240,10 +251,24 @@ mod tests {
             panic!("an error");
         };
         assert_eq!(retry_after, Some(Duration::from_millis(1500)));
-        let RestAnswer::Error { retry_after, .. } = read(429, "<html>") else {
-            panic!("an error")
-        };
-        assert_eq!(retry_after, Some(BAN), "a ban");
+    }
+
+    #[test]
+    fn a_limit_that_is_not_discords_own_bans_the_whole_bot_for_ten_minutes_or_more() {
+        for (asked, wanted) in [(None, BAN), (Some(BAN / 2), BAN), (Some(2 * BAN), 2 * BAN)] {
+            let mut headers = RateHeaders {
+                retry_after: asked,
+                ..RateHeaders::default()
+            };
+            let RestAnswer::Error { retry_after, .. } = RestAnswer::read(429, b"<html>", &mut headers) else {
+                panic!("an error")
+            };
+            assert_eq!((retry_after, headers.retry_after), (Some(wanted), Some(wanted)));
+            assert!(headers.is_global);
+        }
+        let mut headers = RateHeaders::default();
+        RestAnswer::read(429, br#"{"retry_after": 1.5, "message": "x"}"#, &mut headers);
+        assert!(!headers.is_global);
     }
 
     #[test]

@@ -70,6 +70,24 @@ async fn a_message_of_a_channel_that_cannot_be_described_at_once_is_not_taken_fo
 }
 
 #[tokio::test]
+async fn a_limit_that_is_not_discords_own_silences_the_whole_bot() {
+    let fake = FakeDiscord::start().await;
+    let setup = setup(&fake);
+    let mut relay = started(&setup).await;
+    fake.refuse_requests(1, "POST", "/messages", 429, &json!("banned"));
+    fake.say("one");
+    eventually("the ban", async || fake.refusals_left() == 0).await;
+    relay.wait_for_log("takes no requests").await;
+    // The bot would have to ask about this channel.
+    fake.refuse_requests(1, "GET", "/channels/", 503, &Value::Null);
+    fake.say_in(CHANNEL, "<@1> two");
+    relay.wait_for_log("does not describe the channel").await;
+    assert_eq!(fake.refusals_left(), 1, "it did not ask");
+    assert!(fake.answers().is_empty(), "{:?}", fake.answers());
+    relay.kill().await;
+}
+
+#[tokio::test]
 async fn a_session_goes_on_where_discord_names_when_its_own_address_is_gone() {
     let fake = FakeDiscord::start().await;
     // Discord names the gateway.

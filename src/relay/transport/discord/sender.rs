@@ -32,6 +32,9 @@ const ACKNOWLEDGED_BEFORE: i64 = 40_060;
 const MAX_ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// A silence of the whole bot that is worth a line in the log.
+const LONG_SILENCE: Duration = Duration::from_secs(60);
+
 /// Why a request failed.
 #[derive(Debug)]
 pub(super) struct FailedRequest {
@@ -125,7 +128,17 @@ impl DiscordApi {
             headers.retry_after = *retry_after;
         }
         let now = self.clock.mono();
-        self.lock().limits.learn(&request.route, status, &headers, now);
+        let limits = &mut self.lock().limits;
+        let before = limits.silent_until().max(now);
+        limits.learn(&request.route, status, &headers, now);
+        let silent = limits.silent_until().saturating_sub(before);
+        if silent >= LONG_SILENCE {
+            let secs = silent.as_secs();
+            tracing::warn!(
+                secs,
+                "Discord takes no requests of this bot or from this address for now"
+            );
+        }
         answer
     }
 
@@ -140,8 +153,11 @@ impl DiscordApi {
         })
     }
 
-    /// Reads something.
+    /// Reads something, unless the bot has to be silent.
     pub(super) async fn get(&self, path: &str, route: &str) -> RestAnswer {
+        if self.clock.mono() < self.lock().limits.silent_until() {
+            return RestAnswer::NotSent("Discord takes no requests of this bot for now".to_owned());
+        }
         self.request(&RestRequest::get(path, route)).await
     }
 
