@@ -171,6 +171,29 @@ async fn a_cut_of_one_leaves_the_other_alone_and_nothing_is_lost() {
 }
 
 #[tokio::test]
+async fn an_edit_whose_acknowledgement_was_lost_is_known_when_it_comes_again() {
+    let both = Both::new().await;
+    let relay = both.started().await;
+    both.say_there("m1", "one");
+    both.answered_there("one").await;
+    eventually("the acknowledgement", async || both.acks() == 1).await;
+    both.connector.ignore_acks();
+    let mut edit = text_event("discord", "c1", "m1", "two");
+    edit["message_is_edit"] = json!(true);
+    both.connector.deliver(&edit).unwrap();
+    eventually("the edit is taken", async || {
+        both.status().await["tally"]["acks"] == 2
+    })
+    .await;
+    both.connector.drop_sockets();
+    eventually("it is known", async || {
+        both.status().await["tally"]["duplicates"] == 1
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn what_a_killed_turn_showed_is_put_away_when_its_platform_is_there_again() {
     let both = Both::new().await;
     let reactions = || {

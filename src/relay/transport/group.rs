@@ -193,6 +193,10 @@ impl RelayTransport for TransportGroup {
         }
     }
 
+    fn own_name<'n>(&self, buffer_id: &'n str) -> &'n str {
+        buffer_id.splitn(3, ':').nth(2).unwrap_or(buffer_id)
+    }
+
     fn send_interrupt(&self, session_key: String, reason: Option<String>) {
         if let Some(connector) = self.connector() {
             connector.transport.send_interrupt(session_key, reason);

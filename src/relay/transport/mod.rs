@@ -338,6 +338,11 @@ pub trait RelayTransport: Send + Sync + 'static {
     /// Confirms a frame, on the connection that brought it.
     fn acknowledge(&self, generation: Generation, buffer_id: String);
 
+    /// The name that a frame has at whoever sent it: the same when it comes again.
+    fn own_name<'n>(&self, buffer_id: &'n str) -> &'n str {
+        buffer_id
+    }
+
     /// Asks the connector to stop a session's turn, wherever it runs.
     fn send_interrupt(&self, session_key: String, reason: Option<String>);
 

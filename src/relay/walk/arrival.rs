@@ -99,9 +99,10 @@ impl EventLoop {
         self.inbound.count(kind);
         let session = self.chats.name(&mut event);
         self.warn_if_undeclared(event.source.platform.as_str());
+        let own_name = buffer_id.as_deref().map(|id| self.link.transport().own_name(id));
         let message = NewMessage {
             kind,
-            dedupe: self.inbound.dedupe_key(&event, buffer_id.as_deref()),
+            dedupe: self.inbound.dedupe_key(&event, own_name),
             buffer_id,
             line,
             start: false,
