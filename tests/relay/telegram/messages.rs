@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::dev::{BotApiSettings, PersonMessage};
+use crate::support::dev::{BotApiAnswer, BotApiRule, BotApiSettings, PersonMessage};
 use hermes_relay::config::Settings;
 use serde_json::json;
 
@@ -92,7 +92,10 @@ async fn messages_to_another_bot_are_answered_though_they_have_the_ids_of_those_
     let mut world = World::new().await;
     for token in ["5:first", "6:second"] {
         let state = world.state;
-        world = World { state, ..World::with(bot(token)).await };
+        world = World {
+            state,
+            ..World::with(bot(token)).await
+        };
         let relay = world.start().await;
         assert_eq!(world.api.say(ADA, ADA, "hello"), 1);
         world.answer(ADA, "echo: hello").await;
@@ -102,7 +105,10 @@ async fn messages_to_another_bot_are_answered_though_they_have_the_ids_of_those_
     // What the server delivers again is still known.
     for token in ["5:first", "6:second"] {
         let state = world.state;
-        world = World { state, ..World::with(bot(token)).await };
+        world = World {
+            state,
+            ..World::with(bot(token)).await
+        };
         let relay = world.start().await;
         assert_eq!(world.api.say(ADA, ADA, "hello"), 1);
         world.settle("new").await;
@@ -250,6 +256,23 @@ async fn what_the_journal_could_not_hold_is_taken_once_it_can() {
     world.confirmed().await;
     assert_eq!(agent.texts(), ["before", "held"]);
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_menu_that_telegram_did_not_take_is_sent_again() {
+    let world = World::new().await;
+    for fate in [BotApiAnswer::BadGateway, BotApiAnswer::too_many(1)] {
+        world.api.script(BotApiRule::on("setMyCommands", fate).once());
+    }
+    let relay = world.start().await;
+    world
+        .until("the menu", |api| {
+            (api.calls_of("setMyCommands").len() == 3).then_some(())
+        })
+        .await;
+    world.settle("after").await;
+    relay.stop().await;
+    assert_eq!(world.api.calls_of("setMyCommands").len(), 3);
 }
 
 #[tokio::test]

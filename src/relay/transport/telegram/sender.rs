@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::backoff::Backoff;
 use crate::direct::telegram::{
     ApiAnswer, Call, CallFile, CallbackKey, FLOOD_RATES, FileAddress, Observation, OpCalls, OpRefusal,
     OpStep, OutboundCache, PressAnswer, PressNext, Presses, RichMessages, after_press, command_menu,
@@ -24,6 +25,9 @@ const MAX_PRESSES: usize = 64;
 const PRESS_WAIT: Duration = Duration::from_secs(3);
 /// Presses that are answered or wait for it. Presses beyond it stay unanswered, but take effect all the same.
 const MAX_WAITING_PRESSES: usize = 1024;
+/// Attempts to send the command menu, and the first and the longest pause between two of them.
+const MENU_ATTEMPTS: usize = 6;
+const MENU_PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// The purpose for which the key of callback data is derived.
 const CALLBACK_PURPOSE: &str = "hermes-relay callback data";
 
@@ -287,26 +291,44 @@ impl OpSender {
 
     /// Sends the command menu to Telegram if it has changed. `connected` says that calls can be made now.
     pub(super) fn announce_commands(self: &Arc<Self>, connected: bool) {
-        let body = {
+        {
             let mut state = self.api.lock();
             state.connected |= connected;
             let is_connected = state.connected;
-            let Some((commands, told)) = &mut state.commands else {
+            let Some((_, told)) = &mut state.commands else {
                 return;
             };
             if !is_connected || std::mem::replace(told, true) {
                 return;
             }
-            Map::from_iter([("commands".to_owned(), Value::from(commands.clone()))])
-        };
+        }
         let sender = Arc::clone(self);
-        tokio::spawn(async move {
-            if !matches!(
-                sender.api.client.call("setMyCommands", &body).await,
-                ApiAnswer::Ok(_)
-            ) {
-                tracing::info!("the bot's command menu was not changed");
+        tokio::spawn(async move { sender.send_menu().await });
+    }
+
+    /// Sends the command menu until Telegram takes it. One that it does not take waits for the next connection.
+    async fn send_menu(&self) {
+        let mut backoff = Backoff::new(MENU_PAUSES.0, MENU_PAUSES.1);
+        for _ in 0..MENU_ATTEMPTS {
+            let commands = self.api.lock().commands.clone();
+            let commands = commands.map(|(commands, _)| commands).unwrap_or_default();
+            let body = Map::from_iter([("commands".to_owned(), Value::from(commands))]);
+            let wait = match self.api.client.call("setMyCommands", &body).await {
+                ApiAnswer::Ok(_) => return,
+                ApiAnswer::Error {
+                    retry_after: Some(secs),
+                    ..
+                } => Duration::from_secs(secs),
+                ApiAnswer::Error { code: 400, .. } => break,
+                ApiAnswer::Error { .. } | ApiAnswer::NotSent(_) | ApiAnswer::Unknown => backoff.next_delay(),
+            };
+            if !self.wait_until(self.now() + wait).await {
+                return;
             }
-        });
+        }
+        tracing::info!("the bot's command menu was not changed");
+        if let Some((_, told)) = &mut self.api.lock().commands {
+            *told = false;
+        }
     }
 }
