@@ -198,8 +198,8 @@ impl Limits {
     pub fn restore(&mut self, person: &PersonId, day: i64, turns: u64, tokens: u64) {
         let state = self.state(person);
         if state.day == day {
-            state.turns += turns;
-            state.tokens += tokens;
+            state.turns = state.turns.saturating_add(turns);
+            state.tokens = state.tokens.saturating_add(tokens);
         } else {
             (state.day, state.turns, state.tokens) = (day, turns, tokens);
         }
@@ -342,7 +342,7 @@ impl Limits {
     pub fn turn_started(&mut self, person: &PersonId, now_ms: i64) {
         let state = self.state(person);
         state.roll(now_ms);
-        state.turns += 1;
+        state.turns = state.turns.saturating_add(1);
     }
 
     /// A turn of theirs has ended, with so many tokens. Only what follows the answer to a message, in the chat of that answer, may be an
@@ -350,7 +350,7 @@ impl Limits {
     pub fn turn_ended(&mut self, person: &PersonId, tokens: u64, replied_in: Option<&str>, now_ms: i64) {
         let state = self.state(person);
         state.roll(now_ms);
-        state.tokens += tokens;
+        state.tokens = state.tokens.saturating_add(tokens);
         if let Some(chat) = replied_in {
             state.answered(chat, now_ms);
         }
@@ -395,8 +395,8 @@ impl PersonState {
         self.minute.absorb(&other.minute);
         self.late_minute.absorb(&other.late_minute);
         if other.day == self.day {
-            self.turns += other.turns;
-            self.tokens += other.tokens;
+            self.turns = self.turns.saturating_add(other.turns);
+            self.tokens = self.tokens.saturating_add(other.tokens);
         } else if other.day > self.day {
             (self.day, self.turns, self.tokens) = (other.day, other.turns, other.tokens);
         }

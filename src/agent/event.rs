@@ -92,6 +92,19 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
+impl Usage {
+    /// No turn uses more tokens than this: an agent that reports more is wrong.
+    const MAX_TOKENS: u64 = 1_000_000_000_000;
+
+    /// What may be true of it, so that sums of it stay numbers.
+    pub(crate) fn capped(self) -> Self {
+        Self {
+            input_tokens: self.input_tokens.min(Self::MAX_TOKENS),
+            output_tokens: self.output_tokens.min(Self::MAX_TOKENS),
+        }
+    }
+}
+
 /// A file or picture for the chat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Media {

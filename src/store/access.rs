@@ -132,7 +132,8 @@ pub(super) fn set(db: &Connection, row: &AccessRow) -> Result<()> {
     Ok(())
 }
 
-/// Adds to what a person has used; the first of a day deletes what is too old.
+/// Adds to what a person has used, up to the largest number of a column: beyond it SQLite computes with reals, which the table
+/// refuses. The first of a day deletes what is too old.
 pub(super) fn add_usage(db: &Connection, row: &UsageRow) -> Result<()> {
     let known: bool = db
         .prepare_cached("SELECT EXISTS (SELECT 1 FROM usage WHERE day = ?1)")?
@@ -143,7 +144,8 @@ pub(super) fn add_usage(db: &Connection, row: &UsageRow) -> Result<()> {
     db.prepare_cached(
         "INSERT INTO usage (day, platform, person, chat, agent, turns, tokens) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
          ON CONFLICT (day, platform, person, chat, agent)
-         DO UPDATE SET turns = turns + excluded.turns, tokens = tokens + excluded.tokens",
+         DO UPDATE SET turns = turns + min(excluded.turns, 9223372036854775807 - turns),
+                       tokens = tokens + min(excluded.tokens, 9223372036854775807 - tokens)",
     )?
     .execute(params![
         row.day,

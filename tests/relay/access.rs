@@ -2,7 +2,7 @@
 
 use hermes_relay::access::{AccessRequest, Denial, Mode, PersonRule, Role, Strangers};
 use hermes_relay::adapter::prompt::Approvers;
-use hermes_relay::agent::{EchoAgent, PromptAnswer};
+use hermes_relay::agent::{AgentEvent, EchoAgent, PromptAnswer, Turn, TurnEnd, Usage};
 use hermes_relay::config::Settings;
 use hermes_relay::relay::{MemoryTransport, Relay, SeenOp};
 use hermes_relay::store::{AccessFiles, AuditFile, Inspector, Journal, JournalSettings, Section};
@@ -17,6 +17,7 @@ use crate::prompts::{
     BUTTONS, Stubborn, ask, press, start as start_asking, start_asking as start_asking_with,
 };
 use crate::support::memory_relay::{Running, event, start_with};
+use crate::support::scripted_agent::ScriptedAgent;
 use crate::support::torn_disk::DiskImage;
 
 fn rule(user: &str, role: Role) -> PersonRule {
@@ -487,6 +488,35 @@ async fn a_person_over_the_limit_is_told_once() {
     let rows = Inspector::open(dir.path()).unwrap().usage(0).unwrap();
     let used: Vec<(&str, i64)> = rows.iter().map(|row| (row.person.as_str(), row.turns)).collect();
     assert_eq!(used, [("u", 2), ("v", 1)]);
+}
+
+#[tokio::test]
+async fn an_absurd_number_of_tokens_stops_neither_the_journal_nor_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = ScriptedAgent::new(|turn: Turn| async move {
+        let usage = Usage {
+            input_tokens: u64::MAX,
+            output_tokens: u64::MAX,
+        };
+        turn.events.emit(AgentEvent::Usage(usage)).await;
+        turn.events.text("done").await;
+        TurnEnd::Completed
+    });
+    for run in 0..2 {
+        let relay = start_with(dir.path(), agent.clone(), |settings| {
+            only(settings, vec![rule("user-of-a", Role::User)]);
+        })
+        .await;
+        for number in 0..2 {
+            relay.deliver("a", &format!("{run}{number}"), "hello").await;
+            assert_eq!(relay.replies("a", number + 1).await.last().unwrap(), "done");
+        }
+        relay.stop().await;
+    }
+    let rows = Inspector::open(dir.path()).unwrap().usage(0).unwrap();
+    assert_eq!(rows.iter().map(|row| row.turns).sum::<i64>(), 4);
+    let tokens: i64 = rows.iter().map(|row| row.tokens).sum();
+    assert_eq!(tokens, 8_000_000_000_000, "each number is capped");
 }
 
 #[tokio::test]

@@ -545,7 +545,7 @@ impl TurnOutput {
                 self.stream.notice(&text, now);
             }
             AgentEvent::Title(title) => self.request(TurnRequest::Title(title)),
-            AgentEvent::Usage(usage) => self.usage = usage,
+            AgentEvent::Usage(usage) => self.usage = usage.capped(),
             AgentEvent::Media(media) => self.attach(media, now),
             AgentEvent::Changed(change) => self.changes.add(&change.path, change.old, change.new),
             AgentEvent::Thought(_) => {}

@@ -6,7 +6,7 @@
 use super::replay;
 use rusqlite::{Connection, Result, params};
 
-/// Makes the temporary tables and views of a connection, empty.
+/// Makes the temporary tables and views of a connection, empty. `total` and not `sum`, which fails on a sum that is too large.
 pub(in crate::store) fn create(db: &Connection) -> Result<()> {
     db.execute_batch(
         "CREATE TEMP TABLE log_inbox AS SELECT * FROM main.inbox LIMIT 0;
@@ -18,7 +18,8 @@ pub(in crate::store) fn create(db: &Connection) -> Result<()> {
          CREATE TEMP VIEW done AS SELECT * FROM main.done UNION ALL SELECT * FROM temp.log_done;
          CREATE TEMP VIEW outbox AS SELECT * FROM main.outbox UNION ALL SELECT * FROM temp.log_outbox;
          CREATE TEMP VIEW usage AS
-             SELECT day, platform, person, chat, agent, sum(turns) AS turns, sum(tokens) AS tokens
+             SELECT day, platform, person, chat, agent,
+                 CAST(total(turns) AS INTEGER) AS turns, CAST(total(tokens) AS INTEGER) AS tokens
              FROM (SELECT * FROM main.usage UNION ALL SELECT * FROM temp.log_usage)
              GROUP BY day, platform, person, chat, agent;
          CREATE TEMP VIEW chats AS

@@ -485,3 +485,41 @@ fn the_text_of_a_message_that_ended_is_nowhere_in_the_files() {
         assert!(!found, "{}", path.display());
     }
 }
+
+/// So many turns and tokens that one more is too many for a column.
+fn absurd_usage() -> Command {
+    Command::AddUsage(UsageRow {
+        day: 20_000,
+        platform: "p".to_owned(),
+        person: "u".to_owned(),
+        chat: "c".to_owned(),
+        agent: "a".to_owned(),
+        turns: i64::MAX,
+        tokens: i64::MAX,
+    })
+}
+
+#[test]
+fn usage_beyond_the_largest_number_stops_neither_the_journal_nor_its_readers_nor_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let used = || {
+        let rows = Inspector::open(dir.path()).unwrap().usage(0).unwrap();
+        rows.iter().map(|row| (row.turns, row.tokens)).collect::<Vec<_>>()
+    };
+    for _ in 0..2 {
+        let db = open_held(dir.path(), &settings);
+        let (_, state) = reads::recover(&db, &settings).unwrap();
+        let mut journal = JournalDb::new(&db, state).unwrap();
+        for _ in 0..2 {
+            journal.transact(&[absurd_usage()], NOW).unwrap();
+            journal.materialise().unwrap();
+        }
+        journal
+            .transact(&[absurd_usage(), absurd_usage()], NOW)
+            .unwrap();
+        assert_eq!(used(), [(i64::MAX, i64::MAX)], "with what is in the log");
+    }
+    drop(open_held(dir.path(), &settings));
+    assert_eq!(used(), [(i64::MAX, i64::MAX)]);
+}

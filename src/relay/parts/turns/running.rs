@@ -211,8 +211,9 @@ impl Turns {
         }
         let took = now.saturating_sub(running.started);
         self.metrics.ended(took, report.first_text);
-        self.counters.input_tokens += report.usage.input_tokens;
-        self.counters.output_tokens += report.usage.output_tokens;
+        let counters = &mut self.counters;
+        counters.input_tokens = counters.input_tokens.saturating_add(report.usage.input_tokens);
+        counters.output_tokens = counters.output_tokens.saturating_add(report.usage.output_tokens);
         let (outcome, result, notice) = self.conclude(report, live.stop);
         // A turn that was stopped before it said anything stays silent, because whoever stopped it reads something else in its place.
         // A program that woke the session says nothing to the author of a message.

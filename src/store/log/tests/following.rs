@@ -355,6 +355,29 @@ async fn what_was_noted_of_handed_items_ends_when_another_member_was_active() {
     follower.close();
 }
 
+#[test]
+fn usage_beyond_the_largest_number_does_not_stop_a_standby() {
+    let (active, standby) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let settings = JournalSettings::default();
+    let (db, other_db) = (
+        open_held(active.path(), &settings),
+        open_held(standby.path(), &settings),
+    );
+    let open = |db| JournalDb::new(db, reads::recover(db, &settings).unwrap().1).unwrap();
+    let (mut journal, mut follower) = (open(&db), open(&other_db));
+    let stream = Stream::default();
+    journal.replicate_to(Box::new(stream.clone())).unwrap();
+    for _ in 0..2 {
+        journal.transact(&[absurd_usage()], NOW).unwrap();
+        journal.materialise().unwrap();
+    }
+    follower.begin_following().unwrap();
+    let records = stream.records.lock().unwrap().clone();
+    follower.follow(&records, NOW).unwrap();
+    assert_eq!(dump(&other_db, "usage"), dump(&db, "usage"));
+    assert_eq!(dump(&db, "usage")[0].last(), Some(&Value::Integer(i64::MAX)));
+}
+
 fn a_rule() -> Command {
     Command::SetAccess(AccessRow {
         kind: "rule".to_owned(),
