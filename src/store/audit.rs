@@ -1,11 +1,13 @@
 //! The audit log: one JSON line per entry in `audit.jsonl` of the state directory, owner-only, rotated and bounded.
 //!
-//! Entries go to a thread of its own, so that a slow disk delays nobody. When that is too far behind, entries are dropped, and
-//! the next line that is written says how many.
+//! Entries go to a thread of its own, so that a slow disk delays nobody. When that is too far behind, or the disk is full, entries
+//! are dropped, and the next line that is written says how many. A line of which only a part was written stays; the next one begins
+//! on a line of its own.
 
+use std::borrow::Cow;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
@@ -53,7 +55,7 @@ impl AuditLog {
         let Some(lines) = &self.lines else { return };
         let line = match self.dropped {
             0 => line,
-            dropped => format!("{{\"event\":\"dropped\",\"entries\":{dropped}}}\n{line}"),
+            dropped => format!("{}\n{line}", dropped_line(dropped)),
         };
         if lines.try_send(line).is_ok() {
             self.dropped = 0;
@@ -93,12 +95,31 @@ fn write_all(mut file: AuditFile, mut waiting: mpsc::Receiver<String>) {
     }
 }
 
+/// What is around the number in the line about dropped entries.
+const DROPPED: (&str, &str) = ("{\"event\":\"dropped\",\"entries\":", "}");
+
+/// Says how many entries are missing before it.
+fn dropped_line(entries: u64) -> String {
+    format!("{}{entries}{}", DROPPED.0, DROPPED.1)
+}
+
+/// How many entries these lines are, with those that they say are missing.
+fn entries(lines: &str) -> u64 {
+    let missing = |line: &str| -> Option<u64> {
+        let number = line.strip_prefix(DROPPED.0)?.strip_suffix(DROPPED.1)?;
+        number.parse().ok()
+    };
+    lines.lines().map(|line| missing(line).unwrap_or(1)).sum()
+}
+
 /// The files of an audit log.
 #[derive(Debug)]
 pub struct AuditFile {
     dir: PathBuf,
     keep: Duration,
     open: Option<OpenFile>,
+    /// Entries that could not be written since the last one that was.
+    dropped: u64,
 }
 
 #[derive(Debug)]
@@ -115,37 +136,76 @@ impl AuditFile {
             dir: dir.to_owned(),
             keep: DAY * u32::try_from(keep_days).unwrap_or(u32::MAX).clamp(1, 36_500),
             open: None,
+            dropped: 0,
         }
     }
 
-    /// Appends complete lines.
+    /// Appends complete lines. After an error, the next lines that are written follow one that says how many entries are missing.
     pub fn append(&mut self, lines: &str) -> io::Result<()> {
+        let lines = match self.dropped {
+            0 => Cow::Borrowed(lines),
+            dropped => Cow::Owned(format!("{}\n{lines}", dropped_line(dropped))),
+        };
+        let (whole, result) = self.append_some(&lines);
+        self.dropped = entries(&lines[whole..]);
+        if result.is_err() {
+            self.open = None;
+        }
+        result
+    }
+
+    /// Appends lines; returns how many bytes of them are whole lines in the file.
+    fn append_some(&mut self, lines: &str) -> (usize, io::Result<()>) {
+        let open = match self.open_file() {
+            Ok(open) => open,
+            Err(error) => return (0, Err(error)),
+        };
+        if let Err(error) = open.file.write_all(lines.as_bytes()) {
+            let size = open.file.metadata().map_or(0, |found| found.len());
+            let written = usize::try_from(size.saturating_sub(open.size)).unwrap_or(0);
+            let written = &lines.as_bytes()[..written.min(lines.len())];
+            let whole = written.iter().rposition(|byte| *byte == b'\n');
+            return (whole.map_or(0, |end| end + 1), Err(error));
+        }
+        open.size += lines.len() as u64;
+        (lines.len(), Ok(()))
+    }
+
+    /// The current file, at the beginning of a line.
+    fn open_file(&mut self) -> io::Result<&mut OpenFile> {
         // A file that has been open for a day may be old enough to be rotated.
         let is_due = |open: &OpenFile| {
             open.size >= MAX_FILE_BYTES || open.since.elapsed().is_ok_and(|open| open > DAY)
         };
-        if self.open.as_ref().is_some_and(is_due) {
-            self.open = None;
+        let open = match self.open.take().filter(|open| !is_due(open)) {
+            Some(open) => open,
+            None => self.open_new()?,
+        };
+        Ok(self.open.insert(open))
+    }
+
+    fn open_new(&self) -> io::Result<OpenFile> {
+        self.rotate();
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(self.dir.join(NAME))?;
+        let mut size = file.metadata()?.len();
+        let mut last = [b'\n'];
+        if let Some(at) = size.checked_sub(1) {
+            file.read_exact_at(&mut last, at)?;
         }
-        if self.open.is_none() {
-            self.rotate();
-            let path = self.dir.join(NAME);
-            let file = OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o600)
-                .open(path)?;
-            let size = file.metadata()?.len();
-            self.open = Some(OpenFile {
-                file,
-                size,
-                since: SystemTime::now(),
-            });
+        if last != [b'\n'] {
+            file.write_all(b"\n")?;
+            size += 1;
         }
-        let Some(open) = &mut self.open else { return Ok(()) };
-        open.file.write_all(lines.as_bytes())?;
-        open.size += lines.len() as u64;
-        Ok(())
+        Ok(OpenFile {
+            file,
+            size,
+            since: SystemTime::now(),
+        })
     }
 
     /// Moves the current file aside when it is large or old, and deletes what is too old or too much.
@@ -260,6 +320,22 @@ mod tests {
         );
         log.write("f".to_owned());
         assert_eq!(waiting.blocking_recv().unwrap(), "f");
+    }
+
+    #[test]
+    fn what_a_full_disk_lost_is_counted_and_the_next_entry_has_a_line_of_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(NAME);
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let mut file = AuditFile::new(dir.path(), 90);
+        assert!(file.append("a\nb\n").is_err());
+        assert!(file.append(&format!("{}\nc\n", dropped_line(3))).is_err());
+        fs::remove_file(&path).unwrap();
+        // A part of what came before was written.
+        fs::write(&path, "x\nhal").unwrap();
+        file.append("d\n").unwrap();
+        file.append("e\n").unwrap();
+        assert_eq!(lines(dir.path()), ["x", "hal", &dropped_line(6), "d", "e"]);
     }
 
     #[test]
