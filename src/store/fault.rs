@@ -1,5 +1,6 @@
 //! The journal's errors. They never contain message text.
 
+use super::log::BatchError;
 use super::replication::NotReplicated;
 use rusqlite::ErrorCode;
 use std::path::PathBuf;
@@ -35,6 +36,8 @@ pub enum FaultKind {
     Refused,
     /// The stream of the cluster did not take it.
     NotReplicated,
+    /// A newer program wrote what it is about.
+    Newer,
 }
 
 /// A failed commit or command.
@@ -57,13 +60,18 @@ impl Fault {
     }
 
     pub(super) fn from_error(error: &rusqlite::Error) -> Self {
-        if let rusqlite::Error::ToSqlConversionFailure(cause) = error
-            && let Some(cause) = cause.downcast_ref::<NotReplicated>()
-        {
-            return Self {
-                kind: FaultKind::NotReplicated,
-                detail: cause.to_string().into(),
+        if let rusqlite::Error::ToSqlConversionFailure(cause) = error {
+            let own = if cause.is::<NotReplicated>() {
+                Some(FaultKind::NotReplicated)
+            } else if cause.is::<BatchError>() {
+                Some(FaultKind::Newer)
+            } else {
+                None
             };
+            if let Some(kind) = own {
+                let detail = cause.to_string().into();
+                return Self { kind, detail };
+            }
         }
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => FaultKind::Full,
@@ -102,6 +110,7 @@ impl Fault {
             FaultKind::Busy => "another program keeps the journal locked, close it",
             FaultKind::Refused => "the journal refused the record",
             FaultKind::NotReplicated => "the cluster did not take the record",
+            FaultKind::Newer => "a newer version of this program wrote it, upgrade this one",
         }
     }
 }
@@ -171,6 +180,14 @@ pub enum OpenError {
         found: i64,
         /// The newest known here.
         known: i64,
+    },
+    /// A newer program wrote its log.
+    #[error("journal {} cannot be read: {detail}; upgrade this program", path.display())]
+    NewerLog {
+        /// The file.
+        path: PathBuf,
+        /// What this program does not know.
+        detail: String,
     },
     /// It is part of a cluster, and no active member uses it.
     #[error(

@@ -376,7 +376,7 @@ mod following {
             if batch.is_empty() {
                 return Ok(());
             }
-            let (ids, commands) = read_batch(batch).map_err(|error| damaged(&error.to_string()))?;
+            let (ids, commands) = read_batch(batch)?;
             self.counters = ids;
             for command in &commands {
                 self.replay_command(command)?;

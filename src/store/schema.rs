@@ -197,6 +197,10 @@ pub(super) fn to_open_error(path: &Path, error: &rusqlite::Error) -> OpenError {
             detail: fault.detail.to_string(),
         },
         FaultKind::ReadOnly => OpenError::ReadOnly { path },
+        FaultKind::Newer => OpenError::NewerLog {
+            path,
+            detail: fault.detail.to_string(),
+        },
         FaultKind::Full | FaultKind::Io | FaultKind::Busy | FaultKind::Refused | FaultKind::NotReplicated => {
             OpenError::Database { path, fault }
         }

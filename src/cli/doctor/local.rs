@@ -321,7 +321,9 @@ pub(super) fn journal(context: &CheckContext<'_>) -> Vec<ProbeResult> {
                 InspectError::Open(OpenError::Corrupt { .. }) => {
                     "copy the journal, then start once with --fresh-journal-if-corrupt"
                 }
-                InspectError::Open(OpenError::Newer { .. }) => "run the doctor of the relay's version",
+                InspectError::Open(OpenError::Newer { .. } | OpenError::NewerLog { .. }) => {
+                    "run the doctor of the relay's version"
+                }
                 InspectError::Open(OpenError::Directory { .. } | OpenError::ReadOnly { .. }) => {
                     "run the doctor as the user that runs the relay"
                 }

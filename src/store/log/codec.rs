@@ -23,9 +23,26 @@ pub enum BatchError {
     /// It is of another version.
     #[error("the journal's log has format {0}, which this version does not know")]
     Version(u8),
+    /// It has a command of another version.
+    #[error("the journal's log has command {0}, which this version does not know")]
+    UnknownCommand(u8),
     /// It ends early, or holds a value that does not exist.
     #[error("the journal's log is damaged")]
     Damaged,
+}
+
+impl From<BatchError> for rusqlite::Error {
+    fn from(error: BatchError) -> Self {
+        match error {
+            BatchError::Version(_) | BatchError::UnknownCommand(_) => {
+                Self::ToSqlConversionFailure(Box::new(error))
+            }
+            BatchError::Damaged => {
+                let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+                Self::SqliteFailure(corrupt, Some(error.to_string()))
+            }
+        }
+    }
 }
 
 /// The kinds of commands, as they are written.
@@ -395,6 +412,8 @@ struct LogReader<'b> {
 impl<'b> LogReader<'b> {
     fn command(&mut self) -> Result<Command, BatchError> {
         Ok(match self.byte()? {
+            // No program has written it.
+            0 => return Err(BatchError::Damaged),
             tag::ACCEPT => {
                 let (kind, session, dedupe, buffer_id, now_ms) = self.message()?;
                 let flags = self.byte()?;
@@ -544,7 +563,7 @@ impl<'b> LogReader<'b> {
                 reason: self.text()?.to_owned(),
                 now_ms: self.signed()?,
             },
-            _ => return Err(BatchError::Damaged),
+            other => return Err(BatchError::UnknownCommand(other)),
         })
     }
 

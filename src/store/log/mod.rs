@@ -26,9 +26,9 @@ mod shadow;
 #[cfg(test)]
 mod tests;
 
-pub(super) use codec::LogWriter;
 #[cfg(feature = "nats")]
 pub(super) use codec::read as read_batch;
+pub(super) use codec::{BatchError, LogWriter};
 #[cfg(feature = "internals")]
 pub use codec::{decode_batch, encode_batch};
 pub(super) use overlay::{FreedPages, Overlay};
@@ -47,10 +47,7 @@ fn replay(db: &Connection) -> Result<Overlay> {
     let mut rows = batches.query([])?;
     while let Some(row) = rows.next()? {
         let bytes = row.get_ref(0)?.as_blob()?;
-        let (mut ids, mut commands) = codec::read(bytes).map_err(|error| {
-            let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-            rusqlite::Error::SqliteFailure(corrupt, Some(error.to_string()))
-        })?;
+        let (mut ids, mut commands) = codec::read(bytes)?;
         overlay.logged(bytes.len());
         for command in &mut commands {
             overlay.apply(command, &mut ids);

@@ -304,7 +304,11 @@ fn a_batch_is_read_as_it_was_written_and_damage_is_noticed() {
     }
     assert!(matches!(codec::read(&[]), Err(BatchError::Damaged)));
     assert!(matches!(codec::read(&[2, 2, 2]), Err(BatchError::Version(2))));
-    assert!(matches!(codec::read(&[1, 2, 2, 99]), Err(BatchError::Damaged)));
+    assert!(matches!(codec::read(&[1, 2, 2, 0]), Err(BatchError::Damaged)));
+    assert!(matches!(
+        codec::read(&[1, 2, 2, 99]),
+        Err(BatchError::UnknownCommand(99))
+    ));
 }
 
 #[test]
@@ -321,6 +325,29 @@ fn a_log_that_cannot_be_read_is_damage_and_not_loss() {
         matches!(error, super::super::OpenError::Corrupt { .. }),
         "{error:?}"
     );
+}
+
+#[test]
+fn a_log_of_a_newer_program_asks_for_an_upgrade_and_stays_where_it_is() {
+    use super::super::{Journal, OpenError};
+    for (batch, unknown) in [("x'020202'", "format 2"), ("x'010202c8'", "command 200")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, settings) = (schema::path_in(dir.path()), JournalSettings::default());
+        let db = schema::open(&path, &settings).unwrap();
+        let insert = format!("INSERT INTO log (batch) VALUES ({batch})");
+        db.execute(&insert, []).unwrap();
+        drop(db);
+        let fresh = JournalSettings {
+            fresh_on_corruption: true,
+            ..settings.clone()
+        };
+        let error = Journal::open(dir.path(), fresh, NOW).unwrap_err();
+        let said = error.to_string();
+        assert!(matches!(error, OpenError::NewerLog { .. }), "{error:?}");
+        assert!(said.contains(unknown) && said.contains("upgrade"), "{said}");
+        let db = schema::open(&path, &settings).unwrap();
+        assert_eq!(dump(&db, "log").len(), 1, "it was not moved");
+    }
 }
 
 #[test]
