@@ -31,6 +31,13 @@ pub struct AccessRow {
     pub value: Option<String>,
 }
 
+impl AccessRow {
+    /// Whether it deletes what a person has used.
+    pub(super) fn deletes_usage(&self) -> bool {
+        self.kind == USAGE && self.value.is_none()
+    }
+}
+
 /// What a person has used on a day, in a chat, of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRow {
@@ -117,7 +124,7 @@ pub(super) fn rows(db: &Connection) -> Result<Vec<AccessRow>> {
 /// Writes or deletes one row; a row of this kind without a value deletes what a person has used.
 pub(super) fn set(db: &Connection, row: &AccessRow) -> Result<()> {
     match &row.value {
-        None if row.kind == USAGE => db
+        None if row.deletes_usage() => db
             .prepare_cached("DELETE FROM usage WHERE platform = ?1 AND person = ?2")?
             .execute(params![row.platform, row.person]),
         Some(value) => db

@@ -105,8 +105,9 @@ impl JournalDb<'_> {
             | Command::OpChanged { op, .. }
             | Command::OpSettled { op }
             | Command::OpDropped { op, .. } => op.0 < self.counters.op && !self.overlay.has_op(*op),
-            Command::SetAccess(_)
-            | Command::Cron { .. }
+            // What the log has of it, or gets in this commit, is written to the tables later.
+            Command::SetAccess(row) => !row.deletes_usage(),
+            Command::Cron { .. }
             | Command::Quarantine { .. }
             | Command::SetResume { .. }
             | Command::DropResume { .. } => true,

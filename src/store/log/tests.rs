@@ -4,7 +4,7 @@
 mod following;
 mod power_cut;
 
-use super::super::access::UsageRow;
+use super::super::access::{AccessRow, UsageRow};
 use super::super::apply::JournalDb;
 use super::super::command::Command;
 use super::super::completion::{ChatRow, InboxKind, InboxSeq, NewOp, NewOps, OpSeq, RowState};
@@ -161,12 +161,23 @@ fn command(dice: &mut Dice, token: u64, rows: u64, ops: u64) -> Command {
                 reason: "why".to_owned(),
                 now_ms,
             },
+            2..4 => forget_usage(&dice.below(2).to_string()),
             _ => Command::LoadResume {
                 token,
                 session: session(),
             },
         },
     }
+}
+
+/// Deletes what a person has used.
+fn forget_usage(person: &str) -> Command {
+    Command::SetAccess(AccessRow {
+        kind: "usage".to_owned(),
+        platform: "p".to_owned(),
+        person: person.to_owned(),
+        value: None,
+    })
 }
 
 const TABLES: [&str; 8] = [
@@ -542,11 +553,31 @@ fn usage_beyond_the_largest_number_stops_neither_the_journal_nor_its_readers_nor
             journal.transact(&[absurd_usage()], NOW).unwrap();
             journal.materialise().unwrap();
         }
-        journal
-            .transact(&[absurd_usage(), absurd_usage()], NOW)
-            .unwrap();
+        journal.transact(&[absurd_usage(), absurd_usage()], NOW).unwrap();
         assert_eq!(used(), [(i64::MAX, i64::MAX)], "with what is in the log");
     }
     drop(open_held(dir.path(), &settings));
     assert_eq!(used(), [(i64::MAX, i64::MAX)]);
+}
+
+#[test]
+fn forgotten_usage_is_not_back_when_the_log_is_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let db = open_held(dir.path(), &settings);
+    let (_, state) = reads::recover(&db, &settings).unwrap();
+    let mut journal = JournalDb::new(&db, state).unwrap();
+    journal.transact(&[absurd_usage()], NOW).unwrap();
+    journal.transact(&[forget_usage("u")], NOW).unwrap();
+    // Both in one commit.
+    journal
+        .transact(&[absurd_usage(), forget_usage("u")], NOW)
+        .unwrap();
+    journal.materialise().unwrap();
+    assert!(dump(&db, "usage").is_empty());
+    journal
+        .transact(&[forget_usage("u"), absurd_usage()], NOW)
+        .unwrap();
+    journal.materialise().unwrap();
+    assert_eq!(dump(&db, "usage").len(), 1, "what came after it stays");
 }

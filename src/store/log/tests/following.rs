@@ -1,6 +1,5 @@
 //! A journal that follows the stream of another comes to the same.
 
-use super::super::super::access::AccessRow;
 use super::super::super::cron::{CronReply, JobChange};
 use super::super::super::follower::{StreamContent, StreamRecord};
 use super::super::super::handed::{HandedBody, HandedCommand, NewHandedItem};
@@ -75,7 +74,8 @@ fn at(ms: i64) -> Timestamp {
 fn other(dice: &mut Dice, token: u64) -> Command {
     let now_ms = NOW + i64::try_from(token).unwrap();
     let zone = TimeZone::UTC;
-    match dice.below(9) {
+    match dice.below(10) {
+        9 => forget_usage(&dice.below(2).to_string()),
         0 => Command::SetAccess(AccessRow {
             kind: "rule".to_owned(),
             platform: "p".to_owned(),

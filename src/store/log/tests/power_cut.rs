@@ -14,7 +14,6 @@ mod skip;
 #[path = "../../../../tests/support/torn_disk.rs"]
 mod torn_disk;
 
-use super::super::super::access::AccessRow;
 use super::super::super::retention::vacuum_slice;
 use super::super::super::wal_space::WalSpace;
 use super::super::super::writer::{checkpoint_fully, checkpoint_now};
@@ -112,6 +111,7 @@ impl PowerWalk {
             commands.push(command(&mut self.dice, *token, rows, ops));
         }
         match self.dice.below(20) {
+            5 => commands.push(forget_usage(&self.dice.below(2).to_string())),
             0 => commands.push(Command::SetAccess(AccessRow {
                 kind: "rule".to_owned(),
                 platform: "p".to_owned(),
