@@ -220,12 +220,16 @@ fn took_effect(outcome: &CommandOutcome) -> bool {
     }
 }
 
+/// The rows of jobs that are noted as changed: table and key.
+fn changed_jobs(db: &Connection) -> Result<Vec<(String, String)>> {
+    let mut find = db.prepare_cached("SELECT tbl, id FROM cron_changed ORDER BY tbl, id")?;
+    let keys = find.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    keys.collect()
+}
+
 /// The changed rows of jobs, as JSON: table, key, and the columns or null. They count as sent.
 fn take_jobs(db: &Connection) -> Result<Vec<u8>> {
-    let mut find = db.prepare_cached("SELECT tbl, id FROM cron_changed ORDER BY tbl, id")?;
-    let keys: Vec<(String, String)> = find
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<Result<_>>()?;
+    let keys = changed_jobs(db)?;
     if keys.is_empty() {
         return Ok(Vec::new());
     }
@@ -316,7 +320,7 @@ mod following {
     use super::super::start_marks;
     use super::super::stream_marks::{self, StreamMarks, adopt, name_journal, set_holder};
     use super::super::writer::free_bytes;
-    use super::{ACTIVE, put_jobs, set_position, watch_jobs};
+    use super::{ACTIVE, changed_jobs, put_jobs, set_position, watch_jobs};
     use rusqlite::{Connection, OpenFlags, Result};
     use std::fs::{self, File};
     use std::path::Path;
@@ -329,8 +333,33 @@ mod following {
         rusqlite::Error::SqliteFailure(corrupt, Some(why.to_owned()))
     }
 
+    /// Jobs that were removed here, which the stream does not know yet.
+    fn removed_jobs(db: &Connection) -> Result<Vec<String>> {
+        let mut find = db.prepare_cached(
+            "SELECT id FROM cron_changed WHERE tbl = 'cron_jobs' AND id NOT IN (SELECT id FROM cron_jobs)",
+        )?;
+        let ids = find.query_map([], |row| row.get(0))?;
+        ids.collect()
+    }
+
+    /// Of what is noted as changed, only this is not in the stream. A job that was removed stays removed, whatever became of it
+    /// elsewhere since.
+    fn keep_unsent(db: &Connection, unsent: &[(String, String)], removed: &[String]) -> Result<()> {
+        for id in removed {
+            db.prepare_cached("DELETE FROM cron_jobs WHERE id = ?1")?
+                .execute([id])?;
+        }
+        db.prepare_cached("DELETE FROM cron_changed")?.execute([])?;
+        for (table, id) in unsent {
+            db.prepare_cached("INSERT INTO cron_changed VALUES (?1, ?2)")?
+                .execute([table, id])?;
+        }
+        Ok(())
+    }
+
     impl JournalDb<'_> {
-        /// Applies records of the stream, in order; those without a commit only count.
+        /// Applies records of the stream, in order; those without a commit only count. A change of jobs that was made here and is not
+        /// in the stream stays noted: this member sends it when it is active again.
         pub(in crate::store) fn follow(
             &mut self,
             records: &[StreamRecord],
@@ -340,6 +369,8 @@ mod following {
                 return Ok(());
             };
             self.upkeep(|journal_db| {
+                let unsent = changed_jobs(journal_db.db)?;
+                let removed = removed_jobs(journal_db.db)?;
                 for (_, content) in records {
                     match content {
                         StreamContent::Nothing => {}
@@ -348,10 +379,7 @@ mod following {
                     }
                 }
                 journal_db.tend_index(records.len() * 64, now_ms)?;
-                journal_db
-                    .db
-                    .prepare_cached("DELETE FROM cron_changed")?
-                    .execute([])?;
+                keep_unsent(journal_db.db, &unsent, &removed)?;
                 set_position(journal_db.db, *last)
             })
         }

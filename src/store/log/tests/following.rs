@@ -1,6 +1,6 @@
 //! A journal that follows the stream of another comes to the same.
 
-use super::super::super::cron::{CronReply, JobChange};
+use super::super::super::cron::{CronReply, JobChange, apply as apply_to_jobs};
 use super::super::super::follower::{StreamContent, StreamRecord};
 use super::super::super::handed::{HandedBody, HandedCommand, NewHandedItem};
 use super::super::super::process::current_owner;
@@ -353,6 +353,89 @@ async fn what_was_noted_of_handed_items_ends_when_another_member_was_active() {
         .unwrap();
     assert!(!StartMarks::open(&path).is_left(InboxSeq(10)));
     follower.close();
+}
+
+#[test]
+fn a_change_of_jobs_that_the_stream_does_not_have_is_sent_when_its_member_is_active_again() {
+    let settings = JournalSettings::default();
+    let stream = Stream::default();
+    let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let databases = dirs.each_ref().map(|dir| open_held(dir.path(), &settings));
+    let open = |number: usize| {
+        let db = &databases[number];
+        JournalDb::new(db, reads::recover(db, &settings).unwrap().1).unwrap()
+    };
+    let jobs = |number: usize| dump(&databases[number], "cron_jobs").len();
+    let follow = |number: usize, after: usize| {
+        let mut follower = open(number);
+        follower.begin_following().unwrap();
+        let records = stream.records.lock().unwrap().clone();
+        follower.follow(&records[after..], NOW).unwrap();
+    };
+    let change = |change| {
+        cron(CronCommand::Change {
+            change,
+            maker: None,
+            zone: TimeZone::UTC,
+            now: at(NOW),
+        })
+    };
+    let add = |name: &str, random| {
+        change(JobChange::Add {
+            new: Box::new(NewJob {
+                schedule: "every 5m".to_owned(),
+                prompt: "hello".to_owned(),
+                name: Some(name.to_owned()),
+                ..NewJob::default()
+            }),
+            random,
+        })
+    };
+    let job = || "removed".to_owned();
+    let mut journal = open(0);
+    journal.replicate_to(Box::new(stream.clone())).unwrap();
+    journal.transact(&[add("removed", 7)], NOW).unwrap();
+    follow(1, 0);
+    // Another process changes jobs while the server is away, and this member becomes a standby.
+    drop(journal);
+    for command in [change(JobChange::Remove { job: job() }), add("added", 8)] {
+        let Command::Cron { command, .. } = command else {
+            unreachable!("a change of jobs")
+        };
+        apply_to_jobs(&databases[0], &command).unwrap();
+    }
+    assert_eq!((jobs(0), jobs(1)), (1, 1));
+    let term = StreamContent::Term {
+        author: None,
+        holder: None,
+    };
+    stream.records.lock().unwrap().push((2, term));
+    follow(0, 1);
+    // The job goes on elsewhere.
+    let mut other = open(1);
+    other.replicate_to(Box::new(stream.clone())).unwrap();
+    let pause = JobChange::Pause {
+        job: job(),
+        reason: None,
+    };
+    other.transact(&[change(pause)], NOW).unwrap();
+    assert_eq!(stream.records.lock().unwrap().len(), 3);
+    follow(0, 2);
+    let names = |number: usize| {
+        let mut find = databases[number]
+            .prepare("SELECT id FROM cron_jobs ORDER BY id")
+            .unwrap();
+        let names = find.query_map([], |row| row.get(0)).unwrap();
+        names.map(Result::unwrap).collect::<Vec<String>>()
+    };
+    assert_eq!(jobs(0), 1, "it stays removed");
+    let mut journal = open(0);
+    journal.replicate_to(Box::new(stream.clone())).unwrap();
+    journal.transact(&[a_rule()], NOW).unwrap();
+    journal.transact(&[a_rule()], NOW).unwrap();
+    follow(2, 0);
+    follow(1, 3);
+    assert_eq!((names(1), names(2)), (names(0), names(0)));
 }
 
 #[test]
