@@ -34,6 +34,8 @@ pub(super) struct JournalDb<'c> {
     pub(super) resume: ResumeStates,
     /// None until the time is known.
     pub(super) calendar: Option<Calendar>,
+    /// The earliest and the latest time of what was written since the last upkeep.
+    pub(super) written_ms: Option<(i64, i64)>,
     pub(super) statements: Statements<'c>,
     pub(super) counters: NextIds,
     pub(super) overlay: Overlay,
@@ -91,6 +93,7 @@ impl<'c> JournalDb<'c> {
             quarantine,
             resume,
             calendar,
+            written_ms: None,
             statements,
             counters,
             overlay: Overlay::default(),
@@ -110,6 +113,9 @@ impl<'c> JournalDb<'c> {
         let before = self.counters;
         let mut at = None;
         self.calendar.get_or_insert_with(|| Calendar::new(now_ms));
+        for command in &*commands {
+            self.note_time(command);
+        }
         let result = match self.route_in_one_read(commands, &mut at) {
             Ok(Some(routes)) => {
                 let written = self.write(commands, &routes, now_ms);
@@ -132,6 +138,14 @@ impl<'c> JournalDb<'c> {
             fault: Fault::from_error(&error),
             at,
         })
+    }
+
+    /// Notes the time of a command that is written.
+    pub(super) fn note_time(&mut self, command: &Command) {
+        if let Some(at_ms) = command.now_ms() {
+            let (earliest, latest) = self.written_ms.unwrap_or((at_ms, at_ms));
+            self.written_ms = Some((earliest.min(at_ms), latest.max(at_ms)));
+        }
     }
 
     /// The same with commands that are needed again.

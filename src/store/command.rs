@@ -406,12 +406,15 @@ impl Command {
             | Self::OpDropped { now_ms, .. }
             | Self::SetResume { now_ms, .. } => Some(*now_ms),
             Self::RememberChat(chat) => Some(chat.last_used),
+            Self::Handed { command, .. } => match &**command {
+                HandedCommand::Take(new) => Some(new.now_ms),
+                HandedCommand::Contexts | HandedCommand::Taken(_) | HandedCommand::PutBack(_) => None,
+            },
             Self::SetAccess(_)
             | Self::SetRepeatable { .. }
             | Self::SetLine { .. }
             | Self::SetShown { .. }
             | Self::Cron { .. }
-            | Self::Handed { .. }
             | Self::AddUsage(_)
             | Self::Load { .. }
             | Self::NextQueued { .. }

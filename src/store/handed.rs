@@ -4,10 +4,10 @@
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::completion::InboxSeq;
-use crate::store::days::DAY_MS;
+use std::ops::RangeInclusive;
 
-/// How long a delivery is recognised.
-const KEEP_MS: i64 = 7 * DAY_MS;
+/// Days for which a delivery is recognised.
+pub(super) const KEEP_DAYS: i64 = 7;
 /// Maximum deliveries that are recognised; beyond it the oldest are forgotten before their time.
 pub(super) const MAX_KEPT: i64 = 100_000;
 /// Maximum bytes of context that wait for one session's next turn.
@@ -144,7 +144,7 @@ pub(super) fn has_room(db: &Connection, session: &str, text: &str, meta: &str) -
     Ok(waiting < MAX_WAITING && fits_in_all && with_text(own) <= MAX_CONTEXT_BYTES)
 }
 
-/// Stores a delivery, and forgets those that are too old.
+/// Stores a delivery.
 pub(super) fn insert(db: &Connection, new: &NewHandedItem) -> Result<()> {
     let (context, meta) = match &new.body {
         HandedBody::Context { text, meta } => (Some(text), Some(meta)),
@@ -163,9 +163,16 @@ pub(super) fn insert(db: &Connection, new: &NewHandedItem) -> Result<()> {
         context,
         meta
     ])?;
-    db.prepare_cached("DELETE FROM deliveries WHERE context IS NULL AND received_at < ?1")?
-        .execute([new.now_ms - KEEP_MS])?;
     Ok(())
+}
+
+/// Forgets deliveries that came at none of these times, at most so many of them; returns how many. Context that waits stays.
+pub(super) fn forget_old(db: &Connection, kept: &RangeInclusive<i64>, at_most: i64) -> Result<usize> {
+    db.prepare_cached(
+        "DELETE FROM deliveries WHERE dispatch_id IN
+         (SELECT dispatch_id FROM deliveries WHERE context IS NULL AND (received_at < ?1 OR received_at > ?2) LIMIT ?3)",
+    )?
+    .execute(params![kept.start(), kept.end(), at_most])
 }
 
 /// Forgets the oldest deliveries if more than `max` are known, at most so many of them; returns how many. Context that waits stays.

@@ -407,6 +407,7 @@ mod following {
             let (ids, commands) = read_batch(batch)?;
             self.counters = ids;
             for command in &commands {
+                self.note_time(command);
                 self.replay_command(command)?;
             }
             Ok(())

@@ -6,7 +6,7 @@
 use super::apply::JournalDb;
 use super::chats;
 use super::completion::RowState;
-use super::days::Calendar;
+use super::days::{Calendar, ShownDays};
 use super::finished;
 use super::handed;
 use super::journal::JournalSettings;
@@ -14,6 +14,7 @@ use super::key_index::{EntryDays, KeyIndex};
 use super::reads::indexed_upto;
 use crate::store::days::DAY_MS;
 use rusqlite::{Connection, OptionalExtension, Result, params};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// Finished messages per slice.
@@ -27,9 +28,10 @@ const VACUUM_SLICE: i64 = 128;
 /// Free pages that are not worth a vacuum.
 const VACUUM_FLOOR: i64 = 1024;
 
-/// State of the upkeep: the sweep through the dedupe index.
+/// State of the upkeep: what the wall clock showed, and the sweep through the dedupe index.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
+    shown: Option<ShownDays>,
     sweep: Option<Sweep>,
     swept_before: Option<i64>,
     days_cut: i64,
@@ -64,15 +66,22 @@ impl Upkeep {
         now: SliceContext,
     ) -> Result<bool> {
         let SliceContext { now_ms, mono, idle } = now;
-        let today = follow_calendar(journal_db, now_ms, mono)?;
+        let keep_days = i64::from(settings.keep_days);
+        let before = journal_db.calendar;
+        let today = follow_calendar(journal_db, (now_ms, mono), self.shown.is_none())?;
+        let shown = self.follow_clock(journal_db, (before, today), now_ms, keep_days)?;
+        let handed_since = shown.since(today.day - handed::KEEP_DAYS, now_ms);
+        let kept = shown.since(today.day - keep_days, now_ms);
         let mut more = idle && (journal_db.recent.idle_round() || journal_db.index.is_passing());
         if more {
             journal_db.tend_index(1024, now_ms)?;
         }
         let db = journal_db.db;
         let over_limit = used_bytes(db)? > settings.max_bytes;
-        let older_than = keep_since(settings, now_ms, over_limit);
-        let removed = delete_finished(db, older_than, now_ms)?;
+        // Nothing is kept when there is too much.
+        let older_than = if over_limit { i64::MAX } else { *kept.start() };
+        let kept = older_than..=*kept.end();
+        let removed = delete_finished(db, &kept)?;
         more |= removed > 0;
         more |= finished::pack_rows(db, indexed_upto(db)?)?;
         if over_limit && removed == 0 {
@@ -81,14 +90,44 @@ impl Upkeep {
             self.days_cut = 0;
         }
         more |= self.sweep_keys(db, &mut journal_db.index, settings, today.day)?;
-        more |= delete_dropped(db, older_than)? > 0;
+        more |= delete_dropped(db, &kept)? > 0;
         more |= chats::forget_oldest(db, settings.chat_memory, DONE_SLICE)? > 0;
+        more |= handed::forget_old(db, &handed_since, DONE_SLICE)? > 0;
         more |= handed::forget_oldest(db, handed::MAX_KEPT, DONE_SLICE)? > 0;
         if settings.resume_days > 0 {
             let older_than = today.now_ms(now_ms) - i64::from(settings.resume_days) * DAY_MS;
             more |= journal_db.resume.delete_older(db, older_than)? > 0;
         }
         Ok(more)
+    }
+
+    /// What the wall clock showed on the days that anything is kept for, noted when it changes.
+    fn follow_clock(
+        &mut self,
+        journal_db: &mut JournalDb<'_>,
+        (before, today): (Option<Calendar>, Calendar),
+        now_ms: i64,
+        keep_days: i64,
+    ) -> Result<&ShownDays> {
+        let mut find = (journal_db.db).prepare_cached("SELECT value FROM meta WHERE name = 'shown_days'")?;
+        let noted: Option<String> = find.query_row([], |row| row.get(0)).optional()?;
+        let before = before.unwrap_or(today);
+        let shown = (self.shown).get_or_insert_with(|| ShownDays::restore(noted.as_deref(), before));
+        // It was written before this look at the calendar.
+        if let Some((earliest, latest)) = journal_db.written_ms.take() {
+            shown.observe(before.day, earliest);
+            shown.observe(before.day, latest);
+        }
+        shown.observe(today.day, now_ms);
+        shown.forget_before(today.day - keep_days.max(handed::KEEP_DAYS));
+        let text = shown.to_text();
+        if noted.as_ref() != Some(&text) {
+            journal_db
+                .db
+                .prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES ('shown_days', ?1)")?
+                .execute([text])?;
+        }
+        Ok(shown)
     }
 
     fn sweep_keys(
@@ -148,9 +187,13 @@ impl Upkeep {
     }
 }
 
-/// Today, noted when it changes.
-fn follow_calendar(journal_db: &mut JournalDb<'_>, now_ms: i64, mono: Duration) -> Result<Calendar> {
-    let noted = journal_db.calendar;
+/// Today, noted when it changes, and once by each process.
+fn follow_calendar(
+    journal_db: &mut JournalDb<'_>,
+    (now_ms, mono): (i64, Duration),
+    is_first: bool,
+) -> Result<Calendar> {
+    let noted = journal_db.calendar.filter(|_| !is_first);
     let calendar = journal_db.calendar.get_or_insert_with(|| Calendar::new(now_ms));
     calendar.observe(now_ms, mono);
     if noted != Some(*calendar) {
@@ -218,23 +261,13 @@ fn pragma(db: &Connection, name: &str) -> Result<i64> {
         .query_row([], |row| row.get(0))
 }
 
-/// The time before which records are deleted: all of them when there is too much.
-fn keep_since(settings: &JournalSettings, now_ms: i64, over_limit: bool) -> i64 {
-    if over_limit {
-        i64::MAX
-    } else {
-        now_ms.saturating_sub(i64::from(settings.keep_days) * DAY_MS)
-    }
-}
-
-/// Keeps the newest record whatever its age: the next row id is derived from it.
-fn delete_finished(db: &Connection, older_than: i64, now_ms: i64) -> Result<usize> {
+/// Deletes records that ended at none of these times. Keeps the newest one whatever its age: the next row id is derived from it.
+fn delete_finished(db: &Connection, kept: &RangeInclusive<i64>) -> Result<usize> {
+    let (older_than, latest) = (*kept.start(), *kept.end());
     let mut delete = db.prepare_cached(
         "DELETE FROM done WHERE seq IN (SELECT seq FROM done ORDER BY seq LIMIT ?1)
          AND (ended_at < ?2 OR ended_at > ?4) AND seq <= ?3 AND seq <> ?5",
     )?;
-    // An end in the future was written under a clock that was ahead.
-    let latest = now_ms.saturating_add(DAY_MS);
     let newest = db
         .prepare_cached("SELECT ifnull(max(seq), 0) FROM done")?
         .query_row([], |row| row.get(0))?;
@@ -249,11 +282,12 @@ fn delete_finished(db: &Connection, older_than: i64, now_ms: i64) -> Result<usiz
 }
 
 /// Ops that were dropped are kept as long as finished messages.
-fn delete_dropped(db: &Connection, older_than: i64) -> Result<usize> {
+fn delete_dropped(db: &Connection, kept: &RangeInclusive<i64>) -> Result<usize> {
     let mut delete = db.prepare_cached(
-        "DELETE FROM dropped WHERE seq IN (SELECT seq FROM dropped ORDER BY seq LIMIT ?1) AND dropped_at < ?2",
+        "DELETE FROM dropped WHERE seq IN (SELECT seq FROM dropped ORDER BY seq LIMIT ?1)
+         AND (dropped_at < ?2 OR dropped_at > ?3)",
     )?;
-    delete.execute(params![DONE_SLICE, older_than])
+    delete.execute(params![DONE_SLICE, kept.start(), kept.end()])
 }
 
 /// What conversations are resumed with, and its size.

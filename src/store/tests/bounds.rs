@@ -265,6 +265,88 @@ fn a_clock_that_jumps_neither_empties_nor_freezes_the_dedupe_index() {
     });
 }
 
+/// An interrupted message, an op that was dropped, an item that was handed over, and the newest record.
+fn keep_one_of_each(journal_db: &mut JournalDb<'_>, now_ms: i64) {
+    let interrupted = Command::End {
+        seq: InboxSeq(1),
+        state: RowState::Interrupted,
+        ops: NewOps::new(),
+        now_ms,
+    };
+    let dropped = Command::OpDropped {
+        op: OpSeq(1),
+        body: b"{}".to_vec(),
+        reason: "why".to_owned(),
+        now_ms,
+    };
+    // As many as move to the index.
+    let messages: Vec<_> = (1..=3000).map(|n| accept(n, "s", Some(&n.to_string()))).collect();
+    let newest = end(3000, now_ms);
+    let others = [interrupted, end_with_op(2), dropped, newest, handed("X", now_ms)];
+    journal_db.transact(&messages, now_ms).unwrap();
+    for command in others {
+        journal_db.transact(&[command], now_ms).unwrap();
+    }
+    journal_db.materialise().unwrap();
+}
+
+fn handed(dispatch_id: &str, now_ms: i64) -> Command {
+    Command::Handed {
+        token: 1,
+        command: Box::new(HandedCommand::Take(NewHandedItem {
+            dispatch_id: dispatch_id.to_owned(),
+            agent: "a".to_owned(),
+            session: "s".to_owned(),
+            has_session: true,
+            body: HandedBody::Turn(b"line".to_vec()),
+            now_ms,
+        })),
+    }
+}
+
+/// The texts of interrupted messages, dropped ops, and items that are recognised.
+fn kept(db: &Connection) -> [i64; 3] {
+    ["inbox WHERE state = 5", "dropped", "deliveries"].map(|from| count(db, from))
+}
+
+#[test]
+fn a_clock_that_jumps_deletes_nothing_that_may_be_retried_and_keeps_nothing_for_ever() {
+    const YEARS: i64 = 5 * 365 * DAY_MS;
+    assert_eq!(RowState::Interrupted.code(), 5);
+    let settings = JournalSettings::default();
+    // Written under a right clock, one that is ahead, and one that is behind.
+    for error in [0, YEARS, -YEARS] {
+        let dir = tempfile::tempdir().unwrap();
+        with_ledger(dir.path(), &settings, |journal_db| {
+            let mut days = Days::new(&settings);
+            days.tidy(journal_db);
+            keep_one_of_each(journal_db, NOW + error);
+            for jump in [0, YEARS, -YEARS, -YEARS, YEARS, 9 * DAY_MS, -9 * DAY_MS] {
+                days.wall_ms += jump;
+                days.tidy(journal_db);
+                assert_eq!(kept(journal_db.db), [1; 3], "after a jump by {jump} ms");
+            }
+            let again = journal_db.transact(&[handed("Y", NOW), handed("X", NOW)], NOW);
+            let known = |outcome: &CommandOutcome| {
+                let text = format!("{outcome:?}");
+                (text.contains("Stored"), text.contains("Known"))
+            };
+            let again: Vec<_> = again.unwrap().iter().map(known).collect();
+            assert_eq!(again, [(true, false), (false, true)], "it acts once");
+        });
+        // A restart far from there.
+        with_ledger(dir.path(), &settings, |journal_db| {
+            let mut days = Days::new(&settings);
+            days.wall_ms += 2 * YEARS;
+            days.tidy(journal_db);
+            days.pass(journal_db, 5);
+            assert_eq!(kept(journal_db.db), [1, 1, 2]);
+            days.pass(journal_db, 4);
+            assert_eq!(kept(journal_db.db), [0; 3]);
+        });
+    }
+}
+
 #[test]
 fn an_index_that_a_clock_ahead_left_behind_is_swept_again() {
     let dir = tempfile::tempdir().unwrap();
