@@ -92,7 +92,7 @@ fn source(body: &Map<String, Value>, profile: Option<&str>, labels: &LabelMemory
     let scope = guild.as_ref().map_or("", Scalar::as_str);
     let known = labels.channel(scope, chat_id.as_str());
     let user_id = user.and_then(|user| text(user, "id"));
-    // A nickname that is null was taken off; one that is absent was only not told.
+    // `null` means that the nickname was removed; an absent field, that it is unchanged.
     let nick = match guild.as_ref().and(member).map(|member| member.get("nick")) {
         None => None,
         Some(Some(nick)) => is_truthy(nick).then(|| text_of(nick)),

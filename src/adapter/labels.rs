@@ -58,8 +58,7 @@ impl Default for LabelMemory {
 }
 
 impl LabelMemory {
-    /// Learns from a message or an interaction. A topic that is not there any more was removed; anything else that is missing
-    /// was only not told.
+    /// Learns from a message or an interaction. A missing topic was removed; any other missing field keeps its value.
     pub fn learn(&mut self, source: &SessionSource) {
         if source.platform != Platform::DISCORD {
             return;

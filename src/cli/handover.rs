@@ -91,7 +91,7 @@ const DANGER: &str = "Take over only if the active relay is stopped or gone. If 
                       the same people until it reaches the server again; then it stops, and what it did since it lost the server \
                       is not in the journal of this one (it keeps it as `journal.stale-*`).";
 
-/// Takes over at a standby, by a person's word.
+/// Takes over at a standby.
 fn take(args: &HandoverArgs, relay: &RemoteRelay) -> ExitCode {
     let refused = "pass --yes to take over without confirmation";
     // Whoever is asked shall not learn afterwards that there is nothing here to take over with.

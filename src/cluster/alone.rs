@@ -10,11 +10,11 @@ pub enum WithoutServer {
     /// It stops; another member may become active.
     #[default]
     Stop,
-    /// It goes on alone; no other member becomes active without a person's word.
+    /// It goes on alone; no other member becomes active but by `handover --take`.
     Continue,
 }
 
-/// Whose the active role is without a limit of time, by what the stream says.
+/// Who holds the active role without a lease, according to the stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hold {
     /// Nobody's: whoever has the lease may become active.
@@ -65,9 +65,9 @@ impl Beginning {
 /// What became of a member that is alone.
 pub(super) enum AloneStep {
     Stays,
-    /// The stream has what it has.
+    /// The stream has all of this member's journal.
     InSync(Lease),
-    /// Somebody else is active by a person's word.
+    /// Another member took over by `handover --take`.
     Taken,
     /// It ends as it is.
     Left,

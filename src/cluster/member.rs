@@ -88,7 +88,7 @@ pub enum MemberEvent {
         /// The last record.
         last: u64,
     },
-    /// Another member has become active, by a person's word.
+    /// Another member took over by `handover --take`.
     Taken,
     /// The stream could not be read, or did not get what it lacks.
     NotInSync,
@@ -197,8 +197,8 @@ pub struct Member {
     without_server: WithoutServer,
     state: State,
     hold: Hold,
-    /// A person's word that the member whose the role is without a limit is gone.
-    has_word: bool,
+    /// `handover --take`: the member that holds the role without a lease is gone.
+    is_taking: bool,
 }
 
 impl Member {
@@ -209,7 +209,7 @@ impl Member {
             without_server,
             state: State::Standby(Some(ask_at)),
             hold: Hold::Nobody,
-            has_word: false,
+            is_taking: false,
         }
     }
 
@@ -227,9 +227,9 @@ impl Member {
         }
     }
 
-    /// Whether it takes over by a person's word.
+    /// Whether it takes over by `handover --take`.
     pub fn is_taking(&self) -> bool {
-        self.has_word
+        self.is_taking
     }
 
     /// What it is.
@@ -274,7 +274,7 @@ impl Member {
         match (self.state, event) {
             (State::Alone(_), event) => self.handle_alone(now, event, &mut actions),
             (State::Standby(_), MemberEvent::Take) => {
-                (self.has_word, self.state) = (true, State::Standby(None));
+                (self.is_taking, self.state) = (true, State::Standby(None));
                 actions.push(MemberAction::Acquire);
             }
             (State::Standby(_), MemberEvent::Granted { asked, revision }) => {
@@ -311,7 +311,7 @@ impl Member {
             (State::TakingOver(_), MemberEvent::Fenced) => actions.push(MemberAction::CatchUp),
             (State::TakingOver(lease), MemberEvent::TermStored { term }) if term == lease.term => {
                 self.state = State::Active(lease);
-                self.has_word = false;
+                self.is_taking = false;
                 actions.push(MemberAction::Activate);
             }
             // The stream decides whether somebody else is active.
@@ -341,13 +341,13 @@ impl Member {
         Lease::new(&self.timing, now, asked, revision, term)
     }
 
-    /// Whether it may become active: never when another member may be going on alone, except by a person's word.
+    /// Whether it may become active: when another member may be going on alone, only by `handover --take`.
     fn may_take_over(&self) -> bool {
-        self.hold != Hold::Other || self.has_word
+        self.hold != Hold::Other || self.is_taking
     }
 
     fn stand_by(&mut self, now: Duration) {
-        self.has_word = false;
+        self.is_taking = false;
         self.state = State::Standby(Some(now + self.timing.acquire));
     }
 

@@ -99,7 +99,7 @@ pub enum ServerAbsence {
     /// It stops; another member may become active.
     #[default]
     Stop,
-    /// It goes on alone; no other member becomes active without a person's word.
+    /// It goes on alone; no other member becomes active but by `handover --take`.
     Continue,
 }
 

@@ -66,7 +66,7 @@ impl ServerCertVerifier for SelfSignedVerifier {
                 .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
         let is_own = || self.own.iter().any(|own| own.as_ref() == end_entity.as_ref());
         match verified {
-            // Dates are checked before the use as an authority, which is what else can be wrong with it.
+            // Dates were checked before that; what is left is its use as an authority.
             Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_own() => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())

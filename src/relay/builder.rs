@@ -127,7 +127,7 @@ pub struct RelayBuilder {
 /// # }
 /// ```
 pub struct Relay {
-    /// Boxed: a future keeps a place for everything that is moved into it, and copies it there.
+    /// Boxed, so that the future that runs it stays small.
     event_loop: Box<EventLoop>,
     channels: Channels,
     handle: RelayHandle,

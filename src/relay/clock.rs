@@ -61,7 +61,7 @@ impl Clock {
         }
     }
 
-    /// Chance; the time of day where the system has none.
+    /// A random number; the time of day where the system has no randomness.
     pub(crate) fn seed(self) -> u64 {
         if let Some((_, seed)) = self.simulated {
             let passed = u64::try_from(self.mono().as_nanos()).unwrap_or(u64::MAX);

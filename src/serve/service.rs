@@ -68,7 +68,7 @@ pub struct TraceCounts {
 /// A request to hand over to another member; answered with the name of the one that can take over, or why none can.
 pub type HandOver = oneshot::Sender<Result<String, String>>;
 
-/// A request to a standby to take over by a person's word; answered when it is active, or with why it is not.
+/// A request to a standby to take over (`handover --take`); answered when it is active, or with why it is not.
 pub type TakeOverReply = oneshot::Sender<Result<(), String>>;
 
 /// Reports the cluster that the relay is a member of, as JSON.

@@ -6,9 +6,9 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 use super::completion::InboxSeq;
 use std::ops::RangeInclusive;
 
-/// Days for which a delivery is recognised.
+/// Days for which a handed-over item is recognised.
 pub(super) const KEEP_DAYS: i64 = 7;
-/// Maximum deliveries that are recognised; beyond it the oldest are forgotten before their time.
+/// Maximum items that are recognised; beyond it the oldest are forgotten before their time.
 pub(super) const MAX_KEPT: i64 = 100_000;
 /// Maximum bytes of context that wait for one session's next turn.
 pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
@@ -35,7 +35,7 @@ pub(super) const META: &str = "
     ALTER TABLE deliveries ADD COLUMN meta TEXT;
 ";
 
-/// A delivery to store.
+/// An item to store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewHandedItem {
     /// Its id.
@@ -52,7 +52,7 @@ pub struct NewHandedItem {
     pub now_ms: i64,
 }
 
-/// What a delivery does.
+/// What an item does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandedBody {
     /// It waits for the session's next turn.
@@ -66,7 +66,7 @@ pub enum HandedBody {
     Turn(Vec<u8>),
 }
 
-/// What is done to deliveries.
+/// What is done to items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandedCommand {
     /// Store one: [`HandedReply::Stored`], [`HandedReply::Known`] or [`HandedReply::Full`].
@@ -75,7 +75,7 @@ pub enum HandedCommand {
     Contexts,
     /// A turn has taken this context: [`HandedReply::Done`].
     Taken(Vec<String>),
-    /// The turn of a delivery has not begun and waits again: [`HandedReply::Done`].
+    /// The turn of an item has not begun and waits again: [`HandedReply::Done`].
     PutBack(InboxSeq),
 }
 
@@ -104,7 +104,7 @@ pub enum HandedReply {
 /// Context that waits for an agent's next turn in a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingContext {
-    /// The delivery's id.
+    /// The item's id.
     pub dispatch_id: String,
     /// The session.
     pub session: String,
@@ -114,7 +114,7 @@ pub struct PendingContext {
     pub text: String,
 }
 
-/// The delivery that came before under this id.
+/// The item that came before under this id.
 pub(super) fn find(db: &Connection, dispatch_id: &str) -> Result<Option<HandedReply>> {
     db.prepare_cached(
         "SELECT received_at, session, has_session, agent FROM deliveries WHERE dispatch_id = ?1",
@@ -144,7 +144,7 @@ pub(super) fn has_room(db: &Connection, session: &str, text: &str, meta: &str) -
     Ok(waiting < MAX_WAITING && fits_in_all && with_text(own) <= MAX_CONTEXT_BYTES)
 }
 
-/// Stores a delivery.
+/// Stores an item.
 pub(super) fn insert(db: &Connection, new: &NewHandedItem) -> Result<()> {
     let (context, meta) = match &new.body {
         HandedBody::Context { text, meta } => (Some(text), Some(meta)),
@@ -166,7 +166,7 @@ pub(super) fn insert(db: &Connection, new: &NewHandedItem) -> Result<()> {
     Ok(())
 }
 
-/// Forgets deliveries that came at none of these times, at most so many of them; returns how many. Context that waits stays.
+/// Forgets items that came at none of these times, at most so many of them; returns how many. Context that waits stays.
 pub(super) fn forget_old(db: &Connection, kept: &RangeInclusive<i64>, at_most: i64) -> Result<usize> {
     db.prepare_cached(
         "DELETE FROM deliveries WHERE dispatch_id IN
@@ -175,7 +175,7 @@ pub(super) fn forget_old(db: &Connection, kept: &RangeInclusive<i64>, at_most: i
     .execute(params![kept.start(), kept.end(), at_most])
 }
 
-/// Forgets the oldest deliveries if more than `max` are known, at most so many of them; returns how many. Context that waits stays.
+/// Forgets the oldest items if more than `max` are known, at most so many of them; returns how many. Context that waits stays.
 pub(super) fn forget_oldest(db: &Connection, max: i64, at_most: i64) -> Result<usize> {
     let known: i64 = db
         .prepare_cached("SELECT count(*) FROM deliveries WHERE context IS NULL")?

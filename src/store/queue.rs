@@ -34,7 +34,7 @@ struct QueueState {
     urgent: usize,
     oldest_lazy: Option<Instant>,
     closed: bool,
-    /// When the writer looks again by itself; none while it works, which it does not end without looking.
+    /// When the writer's timer fires; none while it works, because it looks at the queue before it sleeps.
     looks_at: Option<Instant>,
     /// Something was taken since the writer last slept.
     is_busy: bool,

@@ -144,7 +144,7 @@ impl StartMarks {
         place[..8].copy_from_slice(&row.0.to_le_bytes());
         place[8] = WAITS;
         if let Err(error) = notes.file.write_all_at(&place, offset(number)) {
-            tracing::warn!(%error, "cannot note that an item waits: a crash while it begins reports it as interrupted");
+            tracing::warn!(%error, "cannot write the start marks: after a crash, an item that was about to begin is reported as interrupted");
             return self.give_up();
         }
         self.places.insert(
@@ -210,7 +210,7 @@ impl StartMark {
     pub fn note(&self) {
         self.is_given.store(true, Ordering::SeqCst);
         if let Err(error) = (self.notes.file).write_all_at(&[GIVEN], offset(self.place) + STATE) {
-            tracing::warn!(%error, "cannot note that an item has begun: after a crash all count as begun");
+            tracing::warn!(%error, "cannot write the start marks: after a crash, every item counts as begun");
             let _ = fs::remove_file(&self.notes.path);
         }
     }

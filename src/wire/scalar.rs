@@ -163,7 +163,7 @@ impl Loose {
         }
     }
 
-    /// The scalar, or nothing for anything else. One copy, as `id_field`.
+    /// The scalar, or nothing for anything else. Not inlined, as `id_field`.
     #[inline(never)]
     pub fn into_scalar(self) -> Option<Scalar> {
         match self {

@@ -198,8 +198,8 @@ impl SourceParts {
     }
 }
 
-/// An id field: text, number, boolean or nothing; a container is an error. One copy: with one for each field, decoding is more code than
-/// the processor's first cache has room for.
+/// An id field: text, number, boolean or nothing; a container is an error. Not inlined, so that the code of
+/// decoding stays in the processor's first-level cache.
 #[inline(never)]
 pub(super) fn id_field(value: Loose, field: &'static str) -> Result<Option<Scalar>, DecodeError> {
     match value {

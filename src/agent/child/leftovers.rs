@@ -304,7 +304,7 @@ fn end(noter: Noter, groups: &[NotedGroup], own: Noter) {
                 let relay = noter.pid;
                 tracing::warn!(
                     relay,
-                    "another relay that still runs has noted these processes of agents: they are left alone"
+                    "these agent processes belong to another relay that runs: they are left alone"
                 );
                 return;
             }

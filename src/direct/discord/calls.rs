@@ -514,7 +514,7 @@ impl DiscordCalls {
                     ..done()
                 }
             }
-            // That it is there already is said without its id.
+            // Discord's answer that the thread exists has no id.
             CallsEnd::Thread { under } => OpResult {
                 thread_id: text("id").or(under.as_deref()).map(Into::into),
                 ..done()

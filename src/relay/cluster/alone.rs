@@ -289,7 +289,7 @@ impl MemberDriver {
                 let _ = controls.try_send(PublishControl::Release { record, done });
                 if !matches!(timeout(RELEASED_WITHIN, appended).await, Ok(Ok(Some(_)))) {
                     tracing::warn!(
-                        "cannot give the active role back: no standby takes over until this relay is back, or a person says so there"
+                        "cannot give the active role back: no standby takes over until this relay is back, or one is told to by `handover --take`"
                     );
                 }
             }

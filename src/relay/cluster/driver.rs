@@ -297,7 +297,7 @@ impl MemberDriver {
             MemberAction::SetAside => self.set_aside(),
             MemberAction::Leave => {
                 tracing::warn!(
-                    "ending without the server: no standby takes over until this relay is back, or a person says so there"
+                    "ending without the NATS server: no standby takes over until this relay is back, or one is told to by `handover --take`"
                 );
                 self.lease.end();
                 self.send(DriverEvent::Released);
@@ -619,7 +619,7 @@ impl MemberDriver {
                 if let Some(why) = self.take_refusal() {
                     return drop(reply.send(Err(why)));
                 }
-                tracing::warn!("taking the active role over by a person's word");
+                tracing::warn!("taking the active role over, as asked by `handover --take`");
                 self.taking = Some(reply);
                 self.member_event(MemberEvent::Take);
             }

@@ -14,7 +14,7 @@ const GONE_AFTER: Duration = Duration::from_secs(4);
 const MAX_MEMBERS: usize = 64;
 
 impl MemberDriver {
-    /// Why a person's word is not needed or does not help.
+    /// Why `handover --take` is not needed or does not help.
     pub(super) fn take_refusal(&self) -> Option<String> {
         let held = self.hold() == Hold::Other;
         match (self.member.role(), &self.problem) {

@@ -147,7 +147,7 @@ impl ClusterStatus {
 enum MemberRequest {
     /// Give the lease back: everything is done. Answered when it is back.
     Release(oneshot::Sender<()>),
-    /// Take over by a person's word. Answered when this member is active, or with why it is not.
+    /// Take over (`handover --take`). Answered when this member is active, or with why it is not.
     Take(oneshot::Sender<Result<(), String>>),
 }
 
@@ -161,7 +161,7 @@ pub struct ClusterMember {
     lease: SendLease,
 }
 
-/// Asks a standby to take over by a person's word.
+/// Asks a standby to take over (`handover --take`).
 #[derive(Clone, Debug)]
 pub struct TakeOver(mpsc::Sender<MemberRequest>);
 
@@ -235,7 +235,7 @@ impl ClusterMember {
         Box::new(CommitSender::new(self.appends.clone(), self.without_server))
     }
 
-    /// For a person's word.
+    /// For `handover --take`.
     pub fn take_over(&self) -> TakeOver {
         TakeOver(self.requests.clone())
     }

@@ -56,13 +56,12 @@ use crate::session::TurnId;
 use crate::store::{Batch, Health};
 use crate::wire::OpId;
 
-/// Messages that take one step before the first of them takes the next: all that happens to a message is more code than the
-/// processor's first cache has room for, one step is not. Seven, because glibc keeps as many free blocks of
-/// each size at hand for a thread.
-pub const IN_A_ROW: usize = 7;
+/// Messages that take a step together, so that its code stays in the processor's first-level cache. Seven is how many free blocks of a
+/// size glibc keeps for a thread. Only speed depends on it.
+pub const STEP_BATCH: usize = 7;
 /// Requests of turns that may wait for the loop.
 const MAX_TURN_REQUESTS: usize = 1024;
-/// The longest time without a look around.
+/// Maximum time between two rounds of the loop.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Why the relay ended.
@@ -258,8 +257,8 @@ impl EventLoop {
         self.run_effects();
     }
 
-    /// Takes what has come beside that which woke the loop, so that one round of writes serves all of it. Each channel is
-    /// bounded, and so is what a round takes.
+    /// Handles whatever else has come, so that one write of the journal serves all of it. Each channel is bounded, and so is what a
+    /// round takes.
     fn drain(
         &mut self,
         channels: &mut Channels,

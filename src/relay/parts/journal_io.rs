@@ -113,6 +113,11 @@ impl JournalIo {
         self.pending.remove(&token)
     }
 
+    /// Whether a message waits for the completion with this token whose turn can begin.
+    pub fn starts_turn(&self, token: u64) -> bool {
+        matches!(self.pending.get(&token), Some(Pending::Accept(accepting)) if accepting.work.starts_turn())
+    }
+
     /// The connection whose frame waits for the completion with this token.
     pub fn frame_from(&self, token: u64) -> Option<Generation> {
         match self.pending.get(&token)? {

@@ -112,7 +112,7 @@ impl Lifecycle {
         self.exit_when_revoked
     }
 
-    /// When something is due by itself.
+    /// When the next timer is due.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         match self.phase {
             Phase::Serving => self.reconnect.deadline(now),

@@ -90,14 +90,14 @@ fn canonical(kept: &str) -> Option<SmolStr> {
     Some(key_of(&PersonId::new(platform, id)))
 }
 
-/// Who is not rung when.
+/// The quiet hours of people.
 #[derive(Debug)]
 pub struct Quiet {
     everybodys: Option<QuietHours>,
     people: BoundedCache<QuietKey, QuietChoice>,
     /// Those of whom the journal may have hours; `None` if they are too many to know them.
     kept: Option<HashSet<QuietKey>>,
-    /// Under what the journal has the hours of whoever chose them under an id in another form.
+    /// The key that the journal has for a person who chose their hours under an id in another form.
     spellings: HashMap<QuietKey, QuietKey>,
     /// Whether anybody chose hours since the start.
     is_chosen: bool,
@@ -141,7 +141,7 @@ impl Quiet {
         self.everybodys.is_some() || self.is_chosen
     }
 
-    /// Whether the journal has hours of nobody.
+    /// Whether the journal has no quiet hours.
     pub fn is_empty(&self) -> bool {
         self.kept.as_ref().is_some_and(HashSet::is_empty)
     }

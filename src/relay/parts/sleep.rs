@@ -201,7 +201,7 @@ impl Sleeper {
         }
         if let Some(bot) = settings.direct.platforms().first() {
             tracing::warn!(
-                "nobody buffers for the bot of `direct.{bot}`, so the relay stays awake: `sleep` does not count beside it"
+                "`sleep` has no effect with `direct.{bot}`: no connector buffers the messages of that bot"
             );
             return None;
         }

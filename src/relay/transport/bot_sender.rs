@@ -294,8 +294,9 @@ impl<A: PlatformApi> BotSender<A> {
 
     /// Reads which ops were applied in earlier runs. The platform knows no op ids and would show an op twice that is sent twice.
     pub(super) fn load_applied(&self, path: &Path) {
-        let applied = AppliedOps::open(path)
-            .inspect_err(|error| tracing::warn!(%error, "a kill may make the bot repeat an answer"));
+        let applied = AppliedOps::open(path).inspect_err(
+            |error| tracing::warn!(%error, "cannot read which answers the bot has sent; it may repeat one"),
+        );
         self.lock().applied = applied.ok();
     }
 
@@ -306,7 +307,7 @@ impl<A: PlatformApi> BotSender<A> {
         if let Some(applied) = state.applied.as_mut().filter(|_| is_recorded(action))
             && let Err(error) = applied.note(op, message)
         {
-            tracing::warn!(%error, "a kill may make the bot repeat an answer");
+            tracing::warn!(%error, "cannot record what the bot sends; after a crash it may repeat an answer");
             state.applied = None;
         }
     }

@@ -13,7 +13,7 @@ use crate::relay::effects::{
     AboutTurn, Accepting, Arrival, HeldMessage, Intent, MessageChange, NewMessage, OwnMessage, Place,
     QuestionResponse, SelectedAgent, Task, Work,
 };
-use crate::relay::event_loop::{EventLoop, IN_A_ROW};
+use crate::relay::event_loop::{EventLoop, STEP_BATCH};
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
@@ -47,12 +47,12 @@ impl EventLoop {
         let now = self.clock.now();
         self.note_activity(now);
         let mut frames = frames.into_iter();
-        let mut slice = Vec::with_capacity(frames.len().min(IN_A_ROW));
+        let mut slice = Vec::with_capacity(frames.len().min(STEP_BATCH));
         while frames.len() > 0 {
             slice.extend(
                 frames
                     .by_ref()
-                    .take(IN_A_ROW)
+                    .take(STEP_BATCH)
                     .map(|frame| (frame.generation, self.hold_message(frame, now))),
             );
             for (generation, held) in slice.drain(..) {

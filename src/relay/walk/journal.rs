@@ -3,13 +3,13 @@
 
 use crate::link::Generation;
 use crate::relay::effects::{Accepting, Pending, Work};
-use crate::relay::event_loop::{EventLoop, IN_A_ROW};
+use crate::relay::event_loop::{EventLoop, STEP_BATCH};
 use crate::relay::handle::{RepairError, SendError};
 use crate::relay::parts::outbox::OpsCommit;
 use crate::store::{Batch, Committed, Completion, Failed, Fault, Subject};
 
 impl EventLoop {
-    /// Acknowledges the frames of a commit. Whether there are any: they may leave before what they brought is acted on.
+    /// Acknowledges the frames of a commit; returns whether there are any. They may leave before their messages are acted on.
     pub fn acknowledge_batch(&mut self, batch: &mut Batch) -> bool {
         let mut is_any = false;
         for completion in &mut batch.completions {
@@ -33,7 +33,7 @@ impl EventLoop {
         for completion in batch.completions {
             self.handle_completion(completion);
             self.run_effects();
-            if self.turns.committed_count() >= IN_A_ROW {
+            if self.turns.committed_count() >= STEP_BATCH {
                 self.step_turns();
                 self.journal.submit_early(&mut self.effects);
             }
@@ -43,10 +43,7 @@ impl EventLoop {
     }
 
     pub fn handle_completion(&mut self, completion: Completion) {
-        if !matches!(
-            completion,
-            Completion::Accepted { .. } | Completion::Started { .. } | Completion::Ended { .. }
-        ) {
+        if !self.joins_step(&completion) {
             // It may be about the turn of a message right before it.
             self.step_turns();
         }
@@ -142,6 +139,28 @@ impl EventLoop {
                 drop(reply.send(blob));
             }
             (_, waiter) => self.waiter_mismatched(waiter),
+        }
+    }
+
+    /// Whether a completion is about none of the turns whose messages are committed and that have not taken their step yet.
+    fn joins_step(&self, completion: &Completion) -> bool {
+        match completion {
+            Completion::Accepted { token, .. } => self.journal.starts_turn(*token),
+            Completion::Started { .. } | Completion::Ended { .. } => true,
+            Completion::Duplicate { .. }
+            | Completion::Quarantined { .. }
+            | Completion::Cron { .. }
+            | Completion::Handed { .. }
+            | Completion::Repaired { .. }
+            | Completion::OpsAdded { .. }
+            | Completion::Queued { .. }
+            | Completion::Waiting { .. }
+            | Completion::Resume { .. }
+            | Completion::Found { .. }
+            | Completion::Ops { .. }
+            | Completion::Loaded(_)
+            | Completion::Missing { .. }
+            | Completion::Failed(_) => false,
         }
     }
 

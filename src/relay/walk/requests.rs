@@ -115,9 +115,8 @@ impl EventLoop {
         }
     }
 
-    /// Changes who may drive an agent. Turns of people who may not any more are stopped, and what people may not decide any more is
-    /// withdrawn.
-    /// Returns the answer, and whether it must wait until the change is stored.
+    /// Changes who may drive an agent: turns of people who lost access are stopped, and questions that people may no longer decide are
+    /// withdrawn. Returns the answer, and whether it must wait until the change is stored.
     pub fn change_access(&mut self, request: AccessRequest) -> Result<(Value, bool), AccessError> {
         let now_ms = self.clock.unix_ms();
         let asked = self.approvals.codes().filter_map(|code| {

@@ -61,10 +61,6 @@ impl EventLoop {
     /// The journal has taken work: it begins, or waits for its session.
     pub fn work_accepted(&mut self, accepting: Accepting, row: InboxSeq) {
         let Accepting { session, place, work } = accepting;
-        if !work.starts_turn() {
-            // It may be about the turn of a message right before it.
-            self.step_turns();
-        }
         match work {
             Work::Message(_, arrival) => self.act_on_message(&session, place, arrival, row),
             Work::Job(_) => match place {

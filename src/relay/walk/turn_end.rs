@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::relay::effects::Task;
-use crate::relay::event_loop::{EventLoop, IN_A_ROW};
+use crate::relay::event_loop::{EventLoop, STEP_BATCH};
 use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::parts::outbox::{FinalIndicators, OpsCommit};
 use crate::relay::parts::turn_task::TurnReport;
@@ -40,7 +40,7 @@ impl EventLoop {
 
     /// The same for all turns that have ended inline, each step for all of them before the next one.
     pub fn finish_inline(&mut self) {
-        let mut turns = SmallVec::<[_; IN_A_ROW]>::new();
+        let mut turns = SmallVec::<[_; STEP_BATCH]>::new();
         while let Some(finished) = self.turns.next_inline() {
             turns.extend(self.end_turn(finished));
         }

@@ -187,7 +187,7 @@ impl EventLoop {
         })
     }
 
-    /// The direct message of an owner, best on this platform: one who has written there.
+    /// The direct chat of an owner who has written in it, preferably on this platform.
     pub fn owner_chat(&self, platform: &str) -> Option<OwnerChat> {
         let access = &self.access;
         let owners = (self.chats).direct(|source| access.is_owner(&access.author(Starter::Message(source))));

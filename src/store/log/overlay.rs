@@ -475,7 +475,7 @@ impl Overlay {
         empty_log(db, freed)
     }
 
-    /// Whether what is not finished can stay in the log: it is little, and none of it did so before.
+    /// Whether what is not finished may stay in the log: it is little, and none of it has stayed before.
     pub(in crate::store) fn can_carry(&self) -> bool {
         let (row, op) = self.carried.map_or((0, 0), |ids| (ids.inbox, ids.op));
         let is_young = |logged: &LoggedRow| {

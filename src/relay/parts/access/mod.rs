@@ -375,7 +375,7 @@ impl AccessControl {
     /// Whoever's agent lists or changes jobs; nobody where that is the operator, or where there are no rules.
     pub fn maker(&self, author: &Author) -> Option<JobMaker> {
         let is_person = self.gate.is_active() && !author.is_operator();
-        // Whoever may nothing any more is at most a guest.
+        // Somebody who lost access counts as a guest.
         is_person.then(|| JobMaker::through_agent(author, self.gate.role(author).unwrap_or(Role::Guest)))
     }
 
@@ -390,7 +390,7 @@ impl AccessControl {
         self.gate.is_active()
     }
 
-    /// Whether somebody may what only owners may; everybody, without rules.
+    /// Whether somebody may act as an owner. Without rules, everybody may.
     pub fn acts_as_owner(&self, author: &Author) -> bool {
         !self.is_active() || self.is_owner(author)
     }

@@ -157,7 +157,7 @@ pub enum AskerStanding {
     Denied,
     /// Nothing: an owner is asked in their place.
     OwnerDecides,
-    /// Everything but what allows an action for ever, they and whoever else may answer in the chat.
+    /// Anything but "always"; others in the chat may answer, too.
     Once,
     /// Everything.
     Always,
@@ -458,7 +458,7 @@ impl Approvals {
         }
     }
 
-    /// Ends the lists of which nothing waits any more.
+    /// Closes the lists of `/queue` whose messages no longer wait.
     pub fn end_lists(&mut self, waits: impl Fn(&SessionKey, InboxSeq) -> bool, effects: &mut Effects) {
         if self.waiting.is_empty() {
             return;

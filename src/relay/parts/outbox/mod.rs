@@ -63,8 +63,8 @@ const RESERVED_FOR_TEXT: usize = 256;
 const MAX_DURABLE: usize = 20_000;
 /// How long an op may be in flight before its row is marked as sent; a shorter life is not worth a write.
 const MARK_AFTER: Duration = Duration::from_millis(5);
-/// Looks at whether an op has left, each after twice the time of the one before; the last one again and again.
-const LOOKS: usize = 6;
+/// Checks of whether an op has left, each after twice the time of the one before; the last delay repeats.
+const SENT_CHECKS: usize = 6;
 
 /// What has happened to ops so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -133,7 +133,7 @@ pub struct Outbox {
     durable: usize,
     in_flight: usize,
     /// Durable ops that went out and whose rows are not marked as sent, by their next look, with when they went out or were looked at last.
-    unmarked: [VecDeque<(Duration, OpId)>; LOOKS],
+    unmarked: [VecDeque<(Duration, OpId)>; SENT_CHECKS],
     /// When lanes retry what the link would not take.
     retry_at: Option<Duration>,
     ids: OpIds,
@@ -265,7 +265,7 @@ impl Outbox {
         &self.metrics
     }
 
-    /// When something is due by itself.
+    /// When the next timer is due.
     pub fn deadline(&self) -> Option<Duration> {
         let held = self.held.first().map(|(until, _)| *until);
         let fronts = self.unmarked.iter().map(VecDeque::front).enumerate();
@@ -406,7 +406,7 @@ impl Outbox {
         has_left: impl Fn(OpId, Option<&str>) -> bool,
         effects: &mut Effects,
     ) {
-        for look in 0..LOOKS {
+        for look in 0..SENT_CHECKS {
             let due = |(since, _): &mut (Duration, OpId)| all || *since + look_after(look) <= now;
             for _ in 0..self.unmarked[look].len() {
                 let Some((_, id)) = self.unmarked[look].pop_front_if(due) else {
@@ -422,7 +422,7 @@ impl Outbox {
                 if has_left(id, op.body.platform.as_deref()) {
                     effects.write(Command::OpSent { op: *row });
                 } else if !all {
-                    self.unmarked[(look + 1).min(LOOKS - 1)].push_back((now, id));
+                    self.unmarked[(look + 1).min(SENT_CHECKS - 1)].push_back((now, id));
                 }
             }
         }

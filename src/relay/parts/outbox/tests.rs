@@ -493,7 +493,7 @@ fn an_op_that_does_not_leave_is_looked_at_less_and_less_and_others_as_usual() {
     let mut waits = Vec::new();
     let since = world.now.mono;
     let mut at = since;
-    while at < since + look_after(LOOKS) * 2 {
+    while at < since + look_after(SENT_CHECKS) * 2 {
         let next = world.outbox.deadline().unwrap();
         waits.push(next.checked_sub(at).unwrap().as_millis());
         at = next;
