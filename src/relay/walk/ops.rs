@@ -41,9 +41,21 @@ impl EventLoop {
         let adapter = self.adapters.get(&chat.platform);
         let mut actions = adapter.reply(text, chat, facts);
         self.hush(&mut actions, chat, facts);
+        self.plan_actions(&actions, session, chat, group)
+    }
+
+    /// Durable ops of no turn's span.
+    pub fn plan_actions(
+        &mut self,
+        actions: &[DurableAction],
+        session: &SessionKey,
+        chat: &ChatId,
+        group: OpGroup,
+    ) -> DurableOps {
+        let adapter = self.adapters.get(&chat.platform);
         let span = tracing::Span::none();
         self.outbox
-            .plan(&adapter, &session.shared(), chat, &actions, group, &span)
+            .plan(&adapter, &session.shared(), chat, actions, group, &span)
     }
 
     /// Durable ops that say something of the relay's own to a chat, in its reader's language.
@@ -72,9 +84,7 @@ impl EventLoop {
         let adapter = self.adapters.get(&chat.platform);
         let notice = notice.map(|notice| adapter.language(facts).reword(notice));
         let actions = adapter.close_half_written(half, notice.as_deref(), chat, facts);
-        let span = tracing::Span::none();
-        self.outbox
-            .plan(&adapter, &session.shared(), chat, &actions, group, &span)
+        self.plan_actions(&actions, session, chat, group)
     }
 
     /// Ops that deliver a text of a session to targets.
@@ -233,12 +243,9 @@ impl EventLoop {
 
     /// Delivers an op about a question, whether there is a connection or not.
     pub fn deliver_about(&mut self, op: PromptOp) {
-        let adapter = self.adapters.get(&op.chat.platform);
-        let (actions, span) = ([DurableAction::from(op.action)], tracing::Span::none());
+        let actions = [DurableAction::from(op.action)];
         let group = self.outbox.notice_group();
-        let ops = self
-            .outbox
-            .plan(&adapter, &op.session.shared(), &op.chat, &actions, group, &span);
+        let ops = self.plan_actions(&actions, &op.session, &op.chat, group);
         self.add_ops(ops, None);
     }
 

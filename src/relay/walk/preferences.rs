@@ -158,9 +158,7 @@ impl EventLoop {
     ) {
         let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
         let actions = self.show_list(text, entries, asked_by, (session, of_chat), place);
-        let adapter = self.adapters.get(&place.0.platform);
-        let (group, span) = (OpGroup::Message(row), tracing::Span::none());
-        let ops = (self.outbox).plan(&adapter, &session.shared(), place.0, &actions, group, &span);
+        let ops = self.plan_actions(&actions, session, place.0, OpGroup::Message(row));
         self.end_row(row, RowState::Done, ops, None);
     }
 

@@ -230,9 +230,6 @@ impl EventLoop {
         let of_chat = self.chats.session_of_chat(chat, facts);
         let shown_in = (session, of_chat);
         let actions = self.show_list(&text, entries.collect(), asked_by, shown_in, (chat, facts));
-        let adapter = self.adapters.get(&chat.platform);
-        let span = tracing::Span::none();
-        self.outbox
-            .plan(&adapter, &session.shared(), chat, &actions, group, &span)
+        self.plan_actions(&actions, session, chat, group)
     }
 }

@@ -288,11 +288,7 @@ impl EventLoop {
                 action.action.silence();
             }
         }
-        let session = SessionKey::from_text("");
-        let span = tracing::Span::none();
-        Ok(self
-            .outbox
-            .plan(&adapter, &session.shared(), &chat, &actions, group, &span))
+        Ok(self.plan_actions(&actions, &SessionKey::from_text(""), &chat, group))
     }
 }
 
