@@ -233,7 +233,8 @@ impl EventLoop {
                 Effect::ThreadOpened { chat, thread, name } => {
                     let renamed = self.chats.thread_opened(&self.adapters, &chat, thread, name);
                     if let Some((chat, action)) = renamed {
-                        self.queue_rename(&chat, &action);
+                        // Right after an answer a chat is busy, which an indicator would not survive.
+                        self.queue_rename(&chat, &action, Priority::Text);
                     }
                 }
                 Effect::GroupThread(key, thread) => self.thread_answered(key, thread),

@@ -28,6 +28,8 @@ use crate::wire::Action;
 
 /// The least time that the answer to an op is waited for.
 const MIN_OP_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long the renaming of a thread may keep what is behind it in its chat.
+const RENAME_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of what an agent may save for a session.
 const MAX_STATE_BYTES: usize = 1024 * 1024;
 
@@ -91,7 +93,7 @@ impl EventLoop {
             TurnRequest::Title(title) => {
                 self.entitle_conversation(&origin, &title);
                 if let Some(action) = self.chats.entitle_thread(&self.adapters, &origin, &title) {
-                    self.queue_rename(&origin.chat, &action);
+                    self.queue_rename(&origin.chat, &action, Priority::Indicator);
                 }
             }
             TurnRequest::Attach(attachments, queued) => {
@@ -105,13 +107,13 @@ impl EventLoop {
     }
 
     /// Queues the op that renames a thread of a chat.
-    pub fn queue_rename(&mut self, chat: &ChatId, action: &Action) {
+    pub fn queue_rename(&mut self, chat: &ChatId, action: &Action, priority: Priority) {
         let adapter = self.adapters.get(&chat.platform);
         let op = EphemeralOp {
             id: self.outbox.next_id(),
             body: OpBody::new(&adapter, chat.key().into(), action),
-            priority: Priority::Indicator,
-            timeout: None,
+            priority,
+            timeout: Some(RENAME_TIMEOUT),
             owner: OpOwner::Nobody,
         };
         let (live, now) = (self.link.is_live(), self.clock.mono());
