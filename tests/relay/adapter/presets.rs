@@ -260,7 +260,7 @@ async fn a_title_renames_a_thread_that_the_connector_opened_and_no_other() {
 async fn a_title_renames_the_thread_that_the_connector_opens_for_the_answer_and_no_sibling() {
     let may_answer = Arc::new(Notify::new());
     let player = ScriptedAgent::sharing(&may_answer, |turn, may_answer| async move {
-        let title = turn.input.text.to_string();
+        let title = turn.input.text.clone();
         turn.events.progress(AgentEvent::Title(title.clone()));
         if title == "Notes" {
             may_answer.notified().await;
@@ -287,17 +287,17 @@ async fn a_title_renames_the_thread_that_the_connector_opens_for_the_answer_and_
     ask("m8", "Notes");
     opens("m9");
     ask("m9", "Plans");
-    let renamed = || {
+    let is_titled = || {
         (rig.ops("thread_rename").len() == 1)
             .then_some(())
             .ok_or("no rename")
     };
-    eventually("the first thread has its title", async || renamed()).await;
+    eventually("the first thread has its title", async || is_titled()).await;
     opens("m8");
     may_answer.notify_one();
     rig.is_quiet(2).await;
     let renames = rig.ops("thread_rename");
-    let renamed: Vec<_> = renames
+    let titles: Vec<_> = renames
         .iter()
         .map(|op| {
             (
@@ -306,7 +306,7 @@ async fn a_title_renames_the_thread_that_the_connector_opens_for_the_answer_and_
             )
         })
         .collect();
-    assert_eq!(renamed, [("m9", "Plans"), ("m8", "Notes")]);
+    assert_eq!(titles, [("m9", "Plans"), ("m8", "Notes")]);
     for rename in &renames {
         assert_eq!(rename["chat_id"], "c1");
         assert_eq!(rename["only_if_connector_created"], true);
