@@ -364,11 +364,7 @@ impl EventLoop {
         }
         if !is_job && resumed.is_none() && command.is_none() {
             // Context waits for the conversation, which a job is not part of, and for a prompt, which a command is not.
-            let mut texts = self.handed.give(turn, origin.session.as_str(), &agent);
-            if !texts.is_empty() {
-                texts.push(&input.text);
-                input.text = texts.join("\n\n");
-            }
+            self.add_context((turn, &agent), &origin.session, &mut input);
         }
         let accepts_attachments = !collect && adapter.accepts_attachments();
         let sends_files = accepts_attachments && self.media.is_some();
@@ -395,6 +391,15 @@ impl EventLoop {
         };
         self.turns
             .begin(turn, row, selection.agent, input, conversation, context);
+    }
+
+    /// Puts what waits for the agent in a session before the text of a turn.
+    fn add_context(&mut self, (turn, agent): (TurnId, &str), session: &SessionKey, input: &mut TurnInput) {
+        let mut texts = self.handed.give(turn, session.as_str(), agent);
+        if !texts.is_empty() {
+            texts.push(&input.text);
+            input.text = texts.join("\n\n");
+        }
     }
 
     /// Notes that a turn can be run again after a crash: its agent does nothing but answer. Where that holds for every agent, its start
