@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest, Ready};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -134,7 +134,7 @@ async fn gone(client: &UnixStream) {
     loop {
         sleep(CLIENT_CHECK).await;
         let ready = client.ready(Interest::WRITABLE).await;
-        if ready.is_ok_and(|ready| ready.is_write_closed()) {
+        if ready.is_ok_and(Ready::is_write_closed) {
             return;
         }
     }

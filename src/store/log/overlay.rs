@@ -141,21 +141,8 @@ impl Overlay {
             Command::End {
                 state: RowState::Interrupted,
                 ..
-            } => false,
-            Command::Start { seq, .. }
-            | Command::End { seq, .. }
-            | Command::SetRepeatable { seq }
-            | Command::SetLine { seq, .. }
-            | Command::SetShown { seq, .. } => self.rows.contains_key(seq),
-            Command::OpSent { op } | Command::OpChanged { op, .. } | Command::OpSettled { op } => {
-                self.ops.contains_key(op)
             }
-            Command::Accept { .. }
-            | Command::Ignore { .. }
-            | Command::AddOps { .. }
-            | Command::RememberChat(_)
-            | Command::AddUsage(_) => true,
-            Command::SetAccess(_)
+            | Command::SetAccess(_)
             | Command::Cron { .. }
             | Command::Handed { .. }
             | Command::Quarantine { .. }
@@ -169,10 +156,24 @@ impl Overlay {
             | Command::DropResume { .. }
             | Command::LoadResume { .. }
             | Command::FindResume { .. } => false,
+            Command::Start { seq, .. }
+            | Command::End { seq, .. }
+            | Command::SetRepeatable { seq }
+            | Command::SetLine { seq, .. }
+            | Command::SetShown { seq, .. } => self.rows.contains_key(seq),
+            Command::OpSent { op } | Command::OpChanged { op, .. } | Command::OpSettled { op } => {
+                self.ops.contains_key(op)
+            }
+            Command::Accept { .. }
+            | Command::Ignore { .. }
+            | Command::AddOps { .. }
+            | Command::RememberChat(_)
+            | Command::AddUsage(_) => true,
         }
     }
 
     /// Applies a logged command, and takes the bytes of its ops, or of what is known about its chat. A command about what is not here has no effect.
+    #[expect(clippy::too_many_lines, reason = "one arm for each kind of command")]
     pub(in crate::store) fn apply(&mut self, command: &mut Command, ids: &mut NextIds) -> CommandOutcome {
         match command {
             Command::Accept { .. } => self.accept(command, ids),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::operate::cron::{added, cron, cron_json, jobs};
 use crate::operate::{answered, connected, connector, verb};
 use crate::support::executable::write_script;
+use crate::support::http_stub::{Stub, reply};
 use crate::support::raw_http::ask;
 use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually;
@@ -375,6 +376,36 @@ async fn a_scheduler_that_does_not_answer_keeps_nobody_waiting_for_long() {
     // Chats do not wait for it either.
     answered(&connector, "m1", "hello").await;
     relay.terminate();
+}
+
+#[tokio::test]
+async fn a_relay_that_stops_while_it_refreshes_the_login_keeps_the_login() {
+    let connector = connector().await;
+    let slowly = Duration::from_secs(1);
+    let portal = Stub::at("127.0.0.1:0", slowly, |_| {
+        let granted = json!({"access_token": "new", "refresh_token": "rotated", "expires_in": 3600});
+        reply(200, granted.to_string())
+    })
+    .await;
+    let chronos = json!({
+        "portal_url": portal.base(), "callback_url": "http://127.0.0.1:9",
+        "expected_audience": "agent:x", "nas_jwks_url": portal.url("/keys"),
+    });
+    let setup = Setup::for_connector(&connector)
+        .setting("cron.provider", "chronos")
+        .setting("cron.chronos", &chronos.to_string());
+    let expired = json!({
+        "access_token": "old", "refresh_token": "single-use", "expires_at": 1, "portal_base_url": portal.base(),
+    });
+    setup.write("auth.json", &json!({"providers": {"nous": expired}}).to_string());
+    let relay = setup.start();
+    eventually("the token is spent", async || {
+        portal.seen().iter().any(|seen| seen.path() == "/api/oauth/token")
+    })
+    .await;
+    relay.stop().await;
+    let stored = fs::read_to_string(setup.home().join("auth.json")).unwrap();
+    assert!(stored.contains("rotated"), "{stored}");
 }
 
 /// The id in the answer to `/cron add`.
