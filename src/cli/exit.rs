@@ -43,7 +43,7 @@ pub(super) const CODES: [(u8, &str); 8] = [
     ),
     (
         REFUSED,
-        "the connector has revoked this gateway (enroll again), or Telegram does not accept the bot's token (get a new one)",
+        "the connector has revoked this gateway (enroll again), or Telegram refuses the bot's token",
     ),
     (
         CONFIGURATION,

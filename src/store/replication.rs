@@ -315,7 +315,7 @@ mod following {
     use super::super::follower::{StreamContent, StreamRecord};
     use super::super::handed::HandedCommand;
     use super::super::lock::{StateLock, private_file};
-    use super::super::log::read_batch;
+    use super::super::log::{BatchError, read_batch};
     use super::super::schema;
     use super::super::start_marks;
     use super::super::stream_marks::{self, StreamMarks, adopt, name_journal, set_holder};
@@ -404,7 +404,7 @@ mod following {
             if batch.is_empty() {
                 return Ok(());
             }
-            let (ids, commands) = read_batch(batch)?;
+            let (ids, commands) = read_batch(batch).map_err(BatchError::into_sql)?;
             self.counters = ids;
             for command in &commands {
                 self.note_time(command);

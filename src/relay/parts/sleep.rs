@@ -201,7 +201,7 @@ impl Sleeper {
         }
         if let Some(bot) = settings.direct.platforms().first() {
             tracing::warn!(
-                "`sleep` has no effect with `direct.{bot}`: no connector buffers the messages of that bot"
+                "`sleep` has no effect with `direct.{bot}`, whose messages no connector buffers: the relay stays awake"
             );
             return None;
         }

@@ -31,15 +31,16 @@ pub enum BatchError {
     Damaged,
 }
 
-impl From<BatchError> for rusqlite::Error {
-    fn from(error: BatchError) -> Self {
-        match error {
-            BatchError::Version(_) | BatchError::UnknownCommand(_) => {
-                Self::ToSqlConversionFailure(Box::new(error))
+impl BatchError {
+    /// The same as an error of the database.
+    pub(in crate::store) fn into_sql(self) -> rusqlite::Error {
+        match self {
+            Self::Version(_) | Self::UnknownCommand(_) => {
+                rusqlite::Error::ToSqlConversionFailure(Box::new(self))
             }
-            BatchError::Damaged => {
+            Self::Damaged => {
                 let corrupt = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-                Self::SqliteFailure(corrupt, Some(error.to_string()))
+                rusqlite::Error::SqliteFailure(corrupt, Some(self.to_string()))
             }
         }
     }

@@ -47,7 +47,7 @@ fn replay(db: &Connection) -> Result<Overlay> {
     let mut rows = batches.query([])?;
     while let Some(row) = rows.next()? {
         let bytes = row.get_ref(0)?.as_blob()?;
-        let (mut ids, mut commands) = codec::read(bytes)?;
+        let (mut ids, mut commands) = codec::read(bytes).map_err(BatchError::into_sql)?;
         overlay.logged(bytes.len());
         for command in &mut commands {
             overlay.apply(command, &mut ids);
