@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::collections::BoundedCache;
-use crate::direct::flood::{CallKind, FloodPermit};
+use crate::direct::flood::{CallKind, FloodPermit, MAX_RETRY_AFTER};
 
 /// Routes that are tracked; the least recently used starts afresh.
 const MAX_ROUTES: usize = 4096;
@@ -87,11 +87,12 @@ impl RestLimits {
         if let (Some(remaining), Some(reset)) = (headers.remaining, headers.reset_after) {
             let bucket = RouteBucket {
                 remaining,
-                reset_at: now + reset,
+                reset_at: now + reset.min(MAX_RETRY_AFTER),
             };
             self.routes.insert(route.to_owned(), bucket);
         }
         if let (429, Some(wait)) = (status, headers.retry_after) {
+            let wait = wait.min(MAX_RETRY_AFTER);
             if headers.is_global {
                 self.silent_until = self.silent_until.max(now + wait);
             } else {
@@ -137,6 +138,23 @@ mod tests {
         assert_eq!(limits.room("a", Droppable, SECOND), FloodPermit::Drop);
         assert_eq!(limits.room("b", Required, SECOND), FloodPermit::Now);
         assert_eq!(limits.room("a", Required, 2 * SECOND), FloodPermit::Now);
+    }
+
+    #[test]
+    fn a_wait_that_is_absurd_is_a_day() {
+        let absurd = |is_global| RateHeaders {
+            remaining: Some(0),
+            reset_after: Some(Duration::MAX),
+            retry_after: Some(Duration::MAX),
+            is_global,
+            ..RateHeaders::default()
+        };
+        let mut limits = RestLimits::default();
+        limits.learn("a", 429, &absurd(false), SECOND);
+        let until = FloodPermit::At(SECOND + MAX_RETRY_AFTER);
+        assert_eq!(limits.room("a", Required, SECOND), until);
+        limits.learn("a", 429, &absurd(true), SECOND);
+        assert_eq!(limits.room("b", Required, SECOND), until);
     }
 
     #[test]

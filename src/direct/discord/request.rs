@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::limits::RateHeaders;
 use crate::direct::field;
-use crate::direct::flood::CallKind;
+use crate::direct::flood::{CallKind, MAX_RETRY_AFTER};
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +149,7 @@ impl RestAnswer {
         let message = field::text(&json, "message").map_or_else(|| format!("status {status}"), str::to_owned);
         let named = json.get("retry_after").and_then(Value::as_f64);
         let named = named.and_then(|secs| Duration::try_from_secs_f64(secs).ok());
+        let named = named.map(|wait| wait.min(MAX_RETRY_AFTER));
         Self::Error {
             status,
             code: field::integer(&json, "code").unwrap_or_default(),
@@ -251,6 +252,11 @@ mod tests {
             panic!("an error");
         };
         assert_eq!(retry_after, Some(Duration::from_millis(1500)));
+        let RestAnswer::Error { retry_after, .. } = read(429, r#"{"retry_after": 1e19, "message": "x"}"#)
+        else {
+            panic!("an error");
+        };
+        assert_eq!(retry_after, Some(MAX_RETRY_AFTER));
     }
 
     #[test]

@@ -19,7 +19,7 @@ const MAX_CHATS: usize = 16 * 1024;
 /// Extra time on top of every wait that the server names.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Longest wait of the server that is respected.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// How long required calls wait for the budget after the server limited the chat, or the bot.
 const STRICT_PERIOD: Duration = Duration::from_secs(600);
 /// This many chats limited within this time mean that the bot is limited.

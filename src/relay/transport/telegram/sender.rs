@@ -8,6 +8,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
+use crate::direct::flood::MAX_RETRY_AFTER;
 use crate::direct::telegram::{
     ApiAnswer, Call, CallFile, CallbackKey, FLOOD_RATES, FileAddress, Observation, OpCalls, OpRefusal,
     OpStep, OutboundCache, PressAnswer, PressNext, Presses, RichMessages, after_press, command_menu,
@@ -318,7 +319,7 @@ impl OpSender {
                 ApiAnswer::Error {
                     retry_after: Some(secs),
                     ..
-                } => Duration::from_secs(secs),
+                } => Duration::from_secs(secs).min(MAX_RETRY_AFTER),
                 ApiAnswer::Error { code: 400, .. } => break,
                 ApiAnswer::Error { .. } | ApiAnswer::NotSent(_) | ApiAnswer::Unknown => backoff.next_delay(),
             };
