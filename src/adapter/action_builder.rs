@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 use smol_str::SmolStr;
 
-use super::chats::{ChatFacts, ChatId};
+use super::chats::{Chat, ChatFacts, ChatId};
 use super::slack::{SlackConfig, has_new_link, is_slack};
 use super::split::{fits, split};
 use super::stream::StreamSettings;
@@ -26,12 +26,9 @@ pub(super) enum TextKind {
 }
 
 /// Builds the ops of one chat.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub(super) struct ActionBuilder {
-    #[serde(with = "shared")]
-    pub(super) chat: Arc<ChatId>,
-    #[serde(with = "shared")]
-    facts: Arc<ChatFacts>,
+    pub(super) chat: Arc<Chat>,
     /// Whether what people read names the answered message.
     is_anchored: bool,
     /// Hints of ops that carry text: how it is formatted.
@@ -45,56 +42,73 @@ pub(super) struct ActionBuilder {
     pub(super) language: Language,
 }
 
-/// What is shared, as itself.
-mod shared {
-    use std::sync::Arc;
+/// An [`ActionBuilder`] as the journal keeps it.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "ActionBuilder")]
+pub(super) struct KeptBuilder {
+    #[serde(getter = "ActionBuilder::chat_id")]
+    chat: ChatId,
+    #[serde(getter = "ActionBuilder::facts")]
+    facts: ChatFacts,
+    is_anchored: bool,
+    formats: Metadata,
+    previews: Metadata,
+    limit: usize,
+    unit: LenUnit,
+    language: Language,
+}
 
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<T: Serialize, S: Serializer>(value: &Arc<T>, to: S) -> Result<S::Ok, S::Error> {
-        T::serialize(value, to)
-    }
-
-    pub(super) fn deserialize<'de, T, D>(from: D) -> Result<Arc<T>, D::Error>
-    where
-        T: Deserialize<'de>,
-        D: Deserializer<'de>,
-    {
-        T::deserialize(from).map(Arc::new)
+impl From<KeptBuilder> for ActionBuilder {
+    fn from(kept: KeptBuilder) -> Self {
+        Self {
+            chat: Arc::new((kept.chat, kept.facts).into()),
+            is_anchored: kept.is_anchored,
+            formats: kept.formats,
+            previews: kept.previews,
+            limit: kept.limit,
+            unit: kept.unit,
+            language: kept.language,
+        }
     }
 }
 
 impl ActionBuilder {
     pub(super) fn new(
-        chat: Arc<ChatId>,
-        facts: Arc<ChatFacts>,
+        chat: Arc<Chat>,
         descriptor: Option<&CapabilityDescriptor>,
         settings: &StreamSettings,
         slack: &SlackConfig,
         language: Language,
     ) -> Self {
         let (limit, unit) = CapabilityDescriptor::message_limit(descriptor);
-        let is_anchored = !is_slack(&chat) || facts.thread_id.is_some() || slack.anchors(&chat, &facts);
+        let is_anchored = !is_slack(&chat.id) || chat.facts.thread_id.is_some() || slack.anchors(&chat);
         Self {
             formats: formats(settings, descriptor),
-            previews: previews(settings, &chat),
+            previews: previews(settings, &chat.id),
             is_anchored,
             chat,
-            facts,
             limit,
             unit,
             language,
         }
     }
 
+    fn chat_id(&self) -> &ChatId {
+        &self.chat.id
+    }
+
+    fn facts(&self) -> &ChatFacts {
+        &self.chat.facts
+    }
+
     /// Whether the chat is a direct message.
     pub(super) fn is_direct(&self) -> bool {
-        self.facts.chat_type.as_deref() == Some("dm")
+        self.chat.facts.is_direct()
     }
 
     /// The message that is answered: what reactions go on.
     pub(super) fn answered(&self) -> Option<SmolStr> {
-        self.facts.message_id.clone()
+        self.chat.facts.message_id.clone()
     }
 
     /// The message that a reply names.
@@ -104,18 +118,20 @@ impl ActionBuilder {
 
     /// Tags of typing and reactions, which belong to the answered message wherever the reply goes.
     pub(super) fn indicator_tags(&self) -> Metadata {
-        self.threaded(self.facts.message_id.as_ref())
+        self.threaded(self.chat.facts.message_id.as_ref())
     }
 
     /// Tags of an op that people read.
     pub(super) fn tags(&self) -> Metadata {
-        self.threaded(self.facts.message_id.as_ref().filter(|_| self.is_anchored))
+        self.threaded(self.chat.facts.message_id.as_ref().filter(|_| self.is_anchored))
     }
 
     /// Slack ignores `reply_to`: a reply is a message in the thread of the message that it answers.
     fn threaded(&self, anchor: Option<&SmolStr>) -> Metadata {
-        let mut tags = self.facts.tags();
-        if let Some(anchor) = anchor.filter(|_| is_slack(&self.chat) && self.facts.thread_id.is_none()) {
+        let mut tags = self.chat.facts.tags();
+        if let Some(anchor) =
+            anchor.filter(|_| is_slack(&self.chat.id) && self.chat.facts.thread_id.is_none())
+        {
             tags.insert("thread_id", anchor.as_str());
         }
         tags
@@ -138,7 +154,7 @@ impl ActionBuilder {
         let mut metadata = self.text_tags(kind);
         metadata.extend(self.previews.clone());
         Action::Send {
-            chat_id: self.chat.chat.clone(),
+            chat_id: self.chat.id.chat.clone(),
             content,
             reply_to,
             metadata,
@@ -166,7 +182,7 @@ impl ActionBuilder {
     /// A message's new text.
     pub(super) fn edit(&self, message_id: &str, content: String, kind: TextKind) -> Action {
         Action::Edit {
-            chat_id: self.chat.chat.clone(),
+            chat_id: self.chat.id.chat.clone(),
             message_id: message_id.into(),
             content,
             metadata: self.text_tags(kind),
@@ -176,7 +192,7 @@ impl ActionBuilder {
     /// Removes a message.
     pub(super) fn delete(&self, message_id: SmolStr) -> Action {
         Action::Delete {
-            chat_id: self.chat.chat.clone(),
+            chat_id: self.chat.id.chat.clone(),
             message_id,
             metadata: self.tags(),
         }
@@ -185,7 +201,7 @@ impl ActionBuilder {
     /// A native draft's new text.
     pub(super) fn draft(&self, draft_id: u64, content: String, sealed: bool, kind: TextKind) -> Action {
         Action::Draft {
-            chat_id: self.chat.chat.clone(),
+            chat_id: self.chat.id.chat.clone(),
             draft_id,
             content,
             r#final: sealed,

@@ -48,6 +48,52 @@ impl ChatId {
     }
 }
 
+/// A chat, and what is known about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(ChatId, ChatFacts)", into = "(ChatId, ChatFacts)")]
+pub struct Chat {
+    /// Its platform and id.
+    pub id: ChatId,
+    /// What an op to it has to name.
+    pub facts: ChatFacts,
+}
+
+impl Chat {
+    /// The chat of a message.
+    pub fn from_source(source: &SessionSource) -> Self {
+        Self {
+            id: ChatId::from_source(source),
+            facts: ChatFacts::from_source(source),
+        }
+    }
+
+    /// The same chat with other facts.
+    pub fn with_facts(&self, facts: ChatFacts) -> Self {
+        let id = self.id.clone();
+        Self { id, facts }
+    }
+}
+
+/// A chat of which nothing else is known.
+impl From<ChatId> for Chat {
+    fn from(id: ChatId) -> Self {
+        let facts = ChatFacts::default();
+        Self { id, facts }
+    }
+}
+
+impl From<(ChatId, ChatFacts)> for Chat {
+    fn from((id, facts): (ChatId, ChatFacts)) -> Self {
+        Self { id, facts }
+    }
+}
+
+impl From<Chat> for (ChatId, ChatFacts) {
+    fn from(Chat { id, facts }: Chat) -> Self {
+        (id, facts)
+    }
+}
+
 /// What is known about a chat; ops to it are tagged with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -124,6 +170,11 @@ impl ChatFacts {
         known
     }
 
+    /// Whether the chat is a direct message.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.chat_type.as_deref() == Some("dm")
+    }
+
     /// Everything but the last message.
     fn lasting(&self) -> [&Option<SmolStr>; 6] {
         [
@@ -157,9 +208,10 @@ impl ChatMemory {
     }
 
     /// Updates a chat from a message; returns whether the journal's copy should be written again.
-    pub fn learn(&mut self, chat: &ChatId, facts: &ChatFacts, now_ms: i64) -> bool {
-        let Some(known) = self.0.get_mut(chat) else {
-            self.restore(chat.clone(), facts.clone(), now_ms);
+    pub fn learn(&mut self, chat: &Chat, now_ms: i64) -> bool {
+        let Chat { id, facts } = chat;
+        let Some(known) = self.0.get_mut(id) else {
+            self.restore(chat.clone(), now_ms);
             return true;
         };
         let changed = known.facts.lasting() != facts.lasting();
@@ -178,8 +230,8 @@ impl ChatMemory {
     }
 
     /// Takes a chat from the journal; call it for the least recently used chat first.
-    pub fn restore(&mut self, chat: ChatId, facts: ChatFacts, written_at_ms: i64) {
-        self.0.insert(chat, RememberedChat { facts, written_at_ms });
+    pub fn restore(&mut self, Chat { id, facts }: Chat, written_at_ms: i64) {
+        self.0.insert(id, RememberedChat { facts, written_at_ms });
     }
 
     /// What is known about a chat.
@@ -192,16 +244,22 @@ impl ChatMemory {
         self.0.recent_keys().find(|known| known.chat == chat)
     }
 
-    /// Every chat, the most recently used first, with what is known about it.
-    pub fn all(&self) -> impl Iterator<Item = (&ChatId, &ChatFacts)> {
-        let keys = self.0.recent_keys();
-        keys.filter_map(|chat| Some((chat, self.facts(chat)?)))
+    /// Every chat, the most recently used first.
+    pub fn all(&self) -> impl Iterator<Item = Chat> {
+        self.those(|_| true)
     }
 
-    /// Every direct message, the most recently used first, with what is known about it.
-    pub fn direct(&self) -> impl Iterator<Item = (&ChatId, &ChatFacts)> {
-        self.all()
-            .filter(|(_, facts)| facts.chat_type.as_deref() == Some("dm"))
+    /// Every direct message, the most recently used first.
+    pub fn direct(&self) -> impl Iterator<Item = Chat> {
+        self.those(ChatFacts::is_direct)
+    }
+
+    fn those(&self, which: impl Fn(&ChatFacts) -> bool) -> impl Iterator<Item = Chat> {
+        let known = self.0.recent_keys();
+        known.filter_map(move |id| {
+            let facts = self.facts(id).filter(|facts| which(facts))?;
+            Some(Chat::from((id.clone(), facts.clone())))
+        })
     }
 
     /// Number of known chats.
@@ -229,13 +287,17 @@ mod tests {
         }
     }
 
+    fn said(chat_id: &str, user: &str, message: &str) -> Chat {
+        (chat(chat_id), facts(user, message)).into()
+    }
+
     #[test]
     fn the_least_recently_used_chat_is_dropped_first() {
         let mut memory = ChatMemory::new(2);
-        memory.learn(&chat("a"), &facts("u", "1"), 0);
-        memory.learn(&chat("b"), &facts("u", "1"), 0);
-        memory.learn(&chat("a"), &facts("u", "2"), 0);
-        memory.learn(&chat("c"), &facts("u", "1"), 0);
+        memory.learn(&said("a", "u", "1"), 0);
+        memory.learn(&said("b", "u", "1"), 0);
+        memory.learn(&said("a", "u", "2"), 0);
+        memory.learn(&said("c", "u", "1"), 0);
         assert!(memory.facts(&chat("b")).is_none() && memory.facts(&chat("a")).is_some());
         assert_eq!(memory.count(), 2);
         assert_eq!(memory.find("a"), Some(&chat("a")));
@@ -244,10 +306,10 @@ mod tests {
     #[test]
     fn facts_are_written_immediately_and_the_last_message_now_and_then() {
         let mut memory = ChatMemory::new(8);
-        assert!(memory.learn(&chat("a"), &facts("u", "1"), 0));
-        assert!(!memory.learn(&chat("a"), &facts("u", "2"), 1_000));
-        assert!(memory.learn(&chat("a"), &facts("v", "3"), 2_000));
-        assert!(memory.learn(&chat("a"), &facts("v", "4"), 62_000));
+        assert!(memory.learn(&said("a", "u", "1"), 0));
+        assert!(!memory.learn(&said("a", "u", "2"), 1_000));
+        assert!(memory.learn(&said("a", "v", "3"), 2_000));
+        assert!(memory.learn(&said("a", "v", "4"), 62_000));
     }
 
     #[test]

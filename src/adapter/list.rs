@@ -1,9 +1,7 @@
 //! A list that people choose from: buttons where the platform has them, and numbers everywhere.
 
-use std::sync::Arc;
-
 use super::RelayAdapter;
-use super::chats::{ChatFacts, ChatId};
+use super::chats::Chat;
 use super::stream::DurableAction;
 use crate::wire::{Action, PromptButton};
 
@@ -29,9 +27,9 @@ pub struct ListMessage<'t> {
 
 impl RelayAdapter {
     /// The ops that show a list. Where the platform refuses the buttons, the text alone is sent.
-    pub(crate) fn list(&self, list: ListMessage<'_>, chat: &ChatId, facts: &ChatFacts) -> Vec<DurableAction> {
-        let text = self.reply(list.text, chat, facts);
-        let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
+    pub(crate) fn list(&self, list: ListMessage<'_>, chat: &Chat) -> Vec<DurableAction> {
+        let text = self.reply(list.text, &chat.id, &chat.facts);
+        let builder = self.builder_of(&chat.id, &chat.facts);
         let fits = builder.unit.measure(list.text) <= builder.limit;
         if list.buttons.is_empty() || !fits || !self.supports("prompt") {
             return text;
@@ -42,7 +40,7 @@ impl RelayAdapter {
             style: None,
         };
         let prompt = Action::Prompt {
-            chat_id: chat.chat.clone(),
+            chat_id: chat.id.chat.clone(),
             content: list.text.to_owned(),
             prompt_kind: "choice".to_owned(),
             prompt_id: list.id,

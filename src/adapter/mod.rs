@@ -23,7 +23,7 @@ mod threads;
 pub use answer_shaper::AnswerShaper;
 pub use changes::{TurnChanges, TurnDiff};
 pub use chat_settings::{ChatSettings, NoHours, QuietHours};
-pub use chats::{ChatFacts, ChatId, ChatMemory};
+pub use chats::{Chat, ChatFacts, ChatId, ChatMemory};
 pub use discord::{
     MANIFEST_PLATFORM, OfferedCommand, interaction_event, labelled_interaction, manifest, prompt_token,
 };

@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 use super::action_builder::{ActionBuilder, TextKind};
 use super::answer_shaper::AnswerShaper;
 use super::chat_settings::ChatSettings;
-use super::chats::{ChatFacts, ChatId};
+use super::chats::{Chat, ChatFacts, ChatId};
 use super::long_code::CodeShaper;
 use super::media::{OutgoingAttachment, attachments_ops};
 use super::slack::SlackConfig;
@@ -110,10 +110,14 @@ impl RelayAdapter {
     }
 
     /// Builds the ops of a chat on this platform.
-    pub(super) fn builder(&self, chat: Arc<ChatId>, facts: Arc<ChatFacts>) -> ActionBuilder {
-        let language = self.language(&facts);
+    pub(super) fn builder(&self, chat: Arc<Chat>) -> ActionBuilder {
+        let language = self.language(&chat.facts);
         let (settings, slack) = (&self.0.settings, &self.0.slack);
-        ActionBuilder::new(chat, facts, self.descriptor(), settings, slack, language)
+        ActionBuilder::new(chat, self.descriptor(), settings, slack, language)
+    }
+
+    pub(super) fn builder_of(&self, chat: &ChatId, facts: &ChatFacts) -> ActionBuilder {
+        self.builder(Arc::new((chat.clone(), facts.clone()).into()))
     }
 
     /// Whether nothing of an answer is shown before its end.
@@ -218,7 +222,7 @@ impl RelayAdapter {
     /// The sends that deliver a text; none for a blank one. Every part replies to the same message, because a send
     /// that replies to nothing is read as progress.
     pub fn reply(&self, text: &str, chat: &ChatId, facts: &ChatFacts) -> Vec<DurableAction> {
-        let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
+        let builder = self.builder_of(chat, facts);
         let text = match self.table_shaper() {
             Some(tables) => tables.shape(text),
             None => text.to_owned(),
@@ -242,14 +246,22 @@ impl RelayAdapter {
         ids: OpIds,
         now: Duration,
     ) -> ReplyStream {
-        let builder = self.builder(Arc::clone(&chat), Arc::clone(&facts));
-        let target = StreamTarget {
-            chat,
-            facts,
-            session,
-            descriptor: self.0.descriptor.clone(),
-            follow_up,
-        };
+        let chat = (Arc::unwrap_or_clone(chat), Arc::unwrap_or_clone(facts)).into();
+        self.stream_to(Arc::new(chat), session, follow_up, draft_id, ids, now)
+    }
+
+    /// [`Self::stream`] to a chat that is shared already.
+    pub(crate) fn stream_to(
+        &self,
+        chat: Arc<Chat>,
+        session: Arc<str>,
+        follow_up: Option<String>,
+        draft_id: u64,
+        ids: OpIds,
+        now: Duration,
+    ) -> ReplyStream {
+        let builder = self.builder(Arc::clone(&chat));
+        let target = self.target(chat, session, follow_up);
         let stream = ReplyStream::new(Arc::clone(&self.0.settings), builder, target, draft_id, ids, now);
         match self.0.chat.progress_after_secs {
             0 => stream,
@@ -257,17 +269,19 @@ impl RelayAdapter {
         }
     }
 
+    fn target(&self, chat: Arc<Chat>, session: Arc<str>, follow_up: Option<String>) -> StreamTarget {
+        StreamTarget {
+            chat,
+            session,
+            descriptor: self.0.descriptor.clone(),
+            follow_up,
+        }
+    }
+
     /// The indicators that take back what a turn has shown that ended with its process.
     pub fn left_indicators(&self, chat: &ChatId, facts: &ChatFacts) -> Vec<Action> {
-        let (chat, facts) = (Arc::new(chat.clone()), Arc::new(facts.clone()));
-        let builder = self.builder(Arc::clone(&chat), Arc::clone(&facts));
-        let target = StreamTarget {
-            chat,
-            facts,
-            session: "".into(),
-            descriptor: self.0.descriptor.clone(),
-            follow_up: None,
-        };
+        let builder = self.builder_of(chat, facts);
+        let target = self.target(Arc::clone(&builder.chat), "".into(), None);
         left_indicators(&self.0.settings, &builder, &target)
     }
 
@@ -280,7 +294,7 @@ impl RelayAdapter {
         chat: &ChatId,
         facts: &ChatFacts,
     ) -> Vec<DurableAction> {
-        let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
+        let builder = self.builder_of(chat, facts);
         let edit = |text: String| match half.draft_id {
             Some(draft) => builder.draft(draft, text, true, TextKind::Final),
             None => builder.edit(&half.message_id, text, TextKind::Final),
@@ -318,7 +332,7 @@ impl RelayAdapter {
         chat: &ChatId,
         facts: &ChatFacts,
     ) -> Vec<DurableAction> {
-        let builder = self.builder(Arc::new(chat.clone()), Arc::new(facts.clone()));
+        let builder = self.builder_of(chat, facts);
         attachments_ops(attachments, &builder, self.descriptor(), self.language(facts))
     }
 

@@ -1,6 +1,6 @@
 //! How a message is named: its platform, its thread and its session. The relay and the embedded connector name alike.
 
-use super::chats::{ChatFacts, ChatId};
+use super::chats::Chat;
 use super::discord::keep_parent_of_threads;
 use super::slack::SlackConfig;
 use crate::wire::{
@@ -74,9 +74,9 @@ impl SessionNames {
         event.source.thread_id == event.message_id && self.separates_messages_of(&event.source)
     }
 
-    /// [`Self::is_separate`] of the message that these facts are of.
-    pub fn is_separate_in(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        facts.thread_id == facts.message_id && self.separates(&chat.platform, &chat.chat)
+    /// [`Self::is_separate`] of the message that the chat's facts are of.
+    pub fn is_separate_in(&self, Chat { id, facts }: &Chat) -> bool {
+        facts.thread_id == facts.message_id && self.separates(&id.platform, &id.chat)
     }
 
     /// Whether the session of a message, as [`Self::name`] names it, belongs to one person.
@@ -105,11 +105,8 @@ mod tests {
         let mut event = MessageEvent::from_value(&event).unwrap();
         let key = names.name(&mut event, &NoAliases).as_str().to_owned();
         let is_separate = names.is_separate(&event);
-        let (chat, facts) = (
-            ChatId::from_source(&event.source),
-            ChatFacts::from_source(&event.source),
-        );
-        assert_eq!(names.is_separate_in(&chat, &facts), is_separate);
+        let chat = Chat::from_source(&event.source);
+        assert_eq!(names.is_separate_in(&chat), is_separate);
         (key, is_separate, event)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::chats::{ChatFacts, ChatId};
+use super::chats::{Chat, ChatId};
 use crate::setting::section;
 use crate::wire::Platform;
 
@@ -35,10 +35,10 @@ section! {
 
 impl SlackConfig {
     /// Whether the reply to a message outside a thread names that message. Only a direct message is flat by the switch alone.
-    pub(super) fn anchors(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        match self.channel_reply_modes.get(chat.chat.as_str()) {
+    pub(super) fn anchors(&self, Chat { id, facts }: &Chat) -> bool {
+        match self.channel_reply_modes.get(id.chat.as_str()) {
             Some(mode) => *mode == SlackReplyMode::Thread,
-            None => self.reply_in_thread || facts.chat_type.as_deref() != Some("dm"),
+            None => self.reply_in_thread || !facts.is_direct(),
         }
     }
 
@@ -106,12 +106,10 @@ mod tests {
                 platform: "slack".into(),
                 chat: chat.into(),
             };
-            let facts = ChatFacts {
-                chat_type: Some(chat_type.into()),
-                ..ChatFacts::default()
-            };
+            let mut known = Chat::from(id);
+            known.facts.chat_type = Some(chat_type.into());
             assert_eq!(
-                (slack.anchors(&id, &facts), slack.separates(chat)),
+                (slack.anchors(&known), slack.separates(chat)),
                 (anchored, separate),
                 "{switch} {chat}"
             );

@@ -21,8 +21,8 @@ use super::parts::slash_commands::SlashCommand;
 use crate::access::{
     AccessError, Author, EventKind, JobMaker, KeptMessage, PendingPairing, PersonId, Role, Verdict,
 };
+use crate::adapter::Chat;
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer, UnsaidEnd};
-use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, ListedSession, Permission};
 use crate::cron::chat::JobCommand;
 use crate::cron::fire::FireAdmission;
@@ -176,8 +176,7 @@ pub(super) enum QuietWaiter {
     Command {
         session: SessionKey,
         row: InboxSeq,
-        chat: Box<ChatId>,
-        facts: Box<ChatFacts>,
+        chat: Box<Chat>,
     },
 }
 
@@ -232,8 +231,7 @@ pub(super) struct ChatJobRequest {
     pub(super) command: JobCommand,
     pub(super) session: SessionKey,
     pub(super) row: InboxSeq,
-    pub(super) chat: ChatId,
-    pub(super) facts: ChatFacts,
+    pub(super) chat: Chat,
     pub(super) maker: JobMaker,
 }
 
@@ -244,8 +242,7 @@ pub(super) struct WaitingCommand {
     pub(super) about: AboutTurn,
     pub(super) session: SessionKey,
     pub(super) row: InboxSeq,
-    pub(super) chat: ChatId,
-    pub(super) facts: ChatFacts,
+    pub(super) chat: Chat,
     pub(super) author: Author,
 }
 

@@ -6,15 +6,14 @@ use smol_str::SmolStr;
 
 use super::spans::MessageSpan;
 use crate::access::Author;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::Chat;
 use crate::wire::{Scalar, SessionKey, SessionSource};
 
 /// Where a message or a turn belongs, and who it is from.
 #[derive(Debug)]
 pub struct TurnOrigin {
     pub session: SessionKey,
-    pub chat: Arc<ChatId>,
-    pub facts: Arc<ChatFacts>,
+    pub chat: Arc<Chat>,
     /// The thread that the connector will open for the answer.
     pub prospective_thread: Option<SmolStr>,
     /// Whether the session belongs to one person.
@@ -35,8 +34,7 @@ impl TurnOrigin {
     ) -> Self {
         Self {
             session,
-            chat: Arc::new(ChatId::from_source(source)),
-            facts: Arc::new(ChatFacts::from_source(source)),
+            chat: Arc::new(Chat::from_source(source)),
             prospective_thread: source.prospective_thread().map(Scalar::to_smolstr),
             personal,
             author,
@@ -46,6 +44,6 @@ impl TurnOrigin {
 
     /// Whether people read along who could be asked.
     pub fn has_chat(&self) -> bool {
-        !self.chat.chat.is_empty()
+        !self.chat.id.chat.is_empty()
     }
 }

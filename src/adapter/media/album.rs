@@ -134,7 +134,7 @@ mod tests {
             platform: platform.into(),
             chat: "c".into(),
         };
-        let builder = adapter.builder(Arc::new(chat), Arc::new(ChatFacts::default()));
+        let builder = adapter.builder_of(&chat, &ChatFacts::default());
         let files: Vec<&OutgoingAttachment> = files.iter().collect();
         let ops = attachments_ops(&files, &builder, Some(&descriptor), Language::En);
         let names = ops.iter().map(|op| {

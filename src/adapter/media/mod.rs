@@ -100,7 +100,7 @@ pub(super) fn attachment_ops(
     let mut ops = vec![DurableAction {
         fallback: lost(&content),
         action: Action::SendMedia {
-            chat_id: builder.chat.chat.clone(),
+            chat_id: builder.chat.id.chat.clone(),
             media_kind: kind.as_str().to_owned(),
             source_url: source_url.clone(),
             content,
@@ -200,7 +200,7 @@ mod tests {
             Some(Arc::new(descriptor.clone())),
             Arc::default(),
         );
-        adapter.builder(Arc::new(chat), Arc::new(facts))
+        adapter.builder_of(&chat, &facts)
     }
 
     fn descriptor(platform: &str, limit: u64) -> CapabilityDescriptor {

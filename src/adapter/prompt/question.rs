@@ -9,7 +9,7 @@ use smol_str::SmolStr;
 
 use super::render::{self, MessageFormat};
 use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind, TypedMessage};
-use crate::adapter::action_builder::{ActionBuilder, TextKind};
+use crate::adapter::action_builder::{ActionBuilder, KeptBuilder, TextKind};
 use crate::adapter::chats::ChatId;
 use crate::wire::{Action, PromptButton, SessionKey};
 use crate::words::{ChatPhrase, Language, PhraseKey};
@@ -167,6 +167,7 @@ pub struct SavedQuestion(pub(super) OpenQuestion);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PromptTarget {
     pub(super) session: SessionKey,
+    #[serde(with = "KeptBuilder")]
     pub(super) builder: ActionBuilder,
 }
 
@@ -444,7 +445,7 @@ impl OpenQuestion {
 
 impl PromptTarget {
     pub(super) fn chat(&self) -> &ChatId {
-        &self.builder.chat
+        &self.builder.chat.id
     }
 
     /// Whether it is a direct message.

@@ -109,15 +109,15 @@ impl Prompts {
         if self.open.len() >= self.settings.max_open {
             return Err(NotOpened::Full);
         }
-        let direct = request.facts.chat_type.as_deref() == Some("dm");
+        let direct = request.chat.facts.is_direct();
         let author = request.author.clone().filter(|id| !id.is_empty());
         let anyone = self.settings.anyone_may_answer();
         let who = Responders::new(author, direct && !request.named_only, anyone)
             .ok_or(NotOpened::NobodyMayAnswer)?;
         let always = direct || self.settings.allow_always_in_groups;
-        let language = adapter.language(&request.facts);
+        let language = adapter.language(&request.chat.facts);
         let offers = offers(&request, always, language)?;
-        let number = self.next_code(&request.chat).ok_or(NotOpened::Full)?;
+        let number = self.next_code(&request.chat.id).ok_or(NotOpened::Full)?;
         let code = QuestionCode::nth(number);
         let format = MessageFormat::new(adapter.descriptor(), language);
         let text = language.reword(&request.text);
@@ -130,7 +130,7 @@ impl Prompts {
         let wait = self.settings.wait(request.timeout);
         let target = PromptTarget {
             session: request.session,
-            builder: adapter.builder(Arc::new(request.chat), Arc::new(request.facts)),
+            builder: adapter.builder(Arc::new(request.chat)),
         };
         let id = self.next_id();
         let (mut op, shape) = if native {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::question::UnsaidEnd;
-use crate::adapter::chats::{ChatFacts, ChatId};
+use crate::adapter::chats::{Chat, ChatId};
 use crate::setting::{MAX_SECS, section};
 use crate::wire::{Action, MessageEvent, PRIVATE_REPLY, Scalar, SessionKey, SessionSource, text_of};
 
@@ -39,10 +39,8 @@ pub struct PromptRequest {
     pub id: QuestionId,
     /// The conversation whose turn asks.
     pub session: SessionKey,
-    /// The chat to ask in.
-    pub chat: ChatId,
-    /// Tags of ops to that chat; its type says whether it is a direct message.
-    pub facts: ChatFacts,
+    /// The chat to ask in; its type says whether it is a direct message.
+    pub chat: Chat,
     /// Who may answer: the author of the message that the turn answers.
     pub author: Option<String>,
     /// Whether an answer without a person's id counts for nothing, also in a direct message.

@@ -111,7 +111,7 @@ impl Indicators {
         edits: bool,
         now: Duration,
     ) -> Self {
-        let reacts = settings.reactions && target.supports("react") && target.facts.message_id.is_some();
+        let reacts = settings.reactions && target.supports("react") && target.chat.facts.message_id.is_some();
         let soon = now + Duration::from_millis(settings.typing_after_ms);
         Self {
             reaction: if reacts {
@@ -134,7 +134,7 @@ impl Indicators {
             stale: false,
             pace: EditPace::new(settings.interval_ms, settings.max_interval_ms, soon),
             in_flight: None,
-            has_status: settings.status_text.is_some() && is_slack(&target.chat),
+            has_status: settings.status_text.is_some() && is_slack(&target.chat.id),
             held_until: Duration::ZERO,
             watch: None,
             settings: Arc::clone(settings),
@@ -356,7 +356,7 @@ const RUNNING: &str = "\u{1f440}";
 /// The reaction at the end of a turn.
 fn result_emoji(result: TurnResult, builder: &ActionBuilder) -> Option<&'static str> {
     // Telegram allows only reactions of its own list.
-    let telegram = builder.chat.platform == Platform::TELEGRAM.as_str();
+    let telegram = builder.chat.id.platform == Platform::TELEGRAM.as_str();
     match result {
         TurnResult::Done if telegram => Some("\u{1f44d}"),
         TurnResult::Failed if telegram => Some("\u{1f44e}"),
@@ -368,7 +368,7 @@ fn result_emoji(result: TurnResult, builder: &ActionBuilder) -> Option<&'static 
 
 fn react(builder: &ActionBuilder, emoji: &str, remove: bool) -> Option<Action> {
     Some(Action::React {
-        chat_id: builder.chat.chat.clone(),
+        chat_id: builder.chat.id.chat.clone(),
         message_id: builder.answered()?,
         emoji: emoji.to_owned(),
         remove,
@@ -378,7 +378,7 @@ fn react(builder: &ActionBuilder, emoji: &str, remove: bool) -> Option<Action> {
 
 fn typing(builder: &ActionBuilder, content: Option<String>) -> Action {
     Action::Typing {
-        chat_id: builder.chat.chat.clone(),
+        chat_id: builder.chat.id.chat.clone(),
         metadata: builder.indicator_tags(),
         content,
     }

@@ -45,7 +45,7 @@ impl Strategies {
     pub(super) fn new(settings: &StreamSettings, target: &StreamTarget, builder: &ActionBuilder) -> Self {
         let descriptor = target.descriptor.as_deref();
         let edits = descriptor.is_some_and(|descriptor| descriptor.supports_edit) && target.supports("edit");
-        let slack = is_slack(&target.chat);
+        let slack = is_slack(&target.chat.id);
         let unfurls = settings.unfurl_links.is_some() || settings.unfurl_media.is_some();
         let drafts = if slack { Drafts::Sealed } else { Drafts::Preview };
         let drafts = (target.supports("draft") && !(slack && unfurls)).then_some(Strategy::Drafts(drafts));

@@ -6,16 +6,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::adapter::chats::{ChatFacts, ChatId};
+use crate::adapter::chats::Chat;
 use crate::wire::{Action, CapabilityDescriptor, OpId};
 
 /// The chat that a reply is streamed to.
 #[derive(Debug, Clone)]
 pub struct StreamTarget {
-    /// The chat's platform and id.
-    pub chat: Arc<ChatId>,
-    /// Tags of its ops; its message is the one that is answered and that reactions go on.
-    pub facts: Arc<ChatFacts>,
+    /// The chat. Its facts are the tags of its ops; their message is the one that is answered and that reactions go on.
+    pub chat: Arc<Chat>,
     /// The session key's text.
     pub session: Arc<str>,
     /// What the platform can do; only plain sends when unknown.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use smol_str::SmolStr;
 
 use crate::access::{Author, PersonId};
-use crate::adapter::{Adapters, ChatFacts, ChatId, ChatMemory, LabelMemory, SessionNames, ThreadRegistry};
+use crate::adapter::{
+    Adapters, Chat, ChatFacts, ChatId, ChatMemory, LabelMemory, SessionNames, ThreadRegistry,
+};
 use crate::collections::BoundedCache;
 use crate::config::{AliasFiles, Settings};
 use crate::cron::job::JobOrigin;
@@ -38,14 +40,7 @@ pub struct Chats {
     memory: ChatMemory,
     threads: ThreadRegistry,
     /// Titles for threads that the connector has yet to open.
-    titles: BoundedCache<ChatId, (KnownChat, String)>,
-}
-
-/// A chat, and what an op to it has to name.
-#[derive(Clone, Debug)]
-pub struct KnownChat {
-    pub chat: ChatId,
-    pub facts: ChatFacts,
+    titles: BoundedCache<ChatId, (Chat, String)>,
 }
 
 impl Chats {
@@ -102,9 +97,9 @@ impl Chats {
         self.names.is_separate(event)
     }
 
-    /// [`Self::is_separate`] of the message that these facts are of: what is said there is for the chat.
-    pub fn is_separate_in(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        self.names.is_separate_in(chat, facts)
+    /// [`Self::is_separate`] of the message that the chat's facts are of: what is said there is for the chat.
+    pub fn is_separate_in(&self, chat: &Chat) -> bool {
+        self.names.is_separate_in(chat)
     }
 
     /// Whether the session of a message, as [`Self::name`] names it, belongs to one person.
@@ -113,11 +108,11 @@ impl Chats {
     }
 
     /// The source of a message in a chat, as far as the chat is known.
-    pub fn source(&self, chat: &ChatId, facts: &ChatFacts) -> SessionSource {
+    pub fn source(&self, Chat { id, facts }: &Chat) -> SessionSource {
         let text = |field: &Option<SmolStr>| field.as_deref().map(Scalar::from);
         SessionSource {
-            platform: self.platform(&chat.platform),
-            chat_id: Some(chat.chat.as_str().into()),
+            platform: self.platform(&id.platform),
+            chat_id: Some(id.chat.as_str().into()),
             chat_type: text(&facts.chat_type),
             user_id: text(&facts.user_id),
             thread_id: text(&facts.thread_id),
@@ -129,93 +124,75 @@ impl Chats {
     }
 
     /// The session of a message in a chat.
-    pub fn session(&self, chat: &ChatId, facts: &ChatFacts) -> SessionKey {
+    pub fn session(&self, chat: &Chat) -> SessionKey {
         let mut event = MessageEvent {
-            source: self.source(chat, facts),
+            source: self.source(chat),
             ..MessageEvent::default()
         };
         self.session_of(&mut event)
     }
 
     /// The chat itself, for a message that is outside threads where each such message is a session of its own.
-    pub fn outside_of(&self, chat: &ChatId, facts: &ChatFacts) -> Option<ChatFacts> {
-        self.is_separate_in(chat, facts).then(|| ChatFacts {
-            thread_id: None,
-            message_id: None,
-            ..facts.clone()
+    pub fn outside_of(&self, chat: &Chat) -> Option<Chat> {
+        self.is_separate_in(chat).then(|| {
+            chat.with_facts(ChatFacts {
+                thread_id: None,
+                message_id: None,
+                ..chat.facts.clone()
+            })
         })
     }
 
     /// The session of a chat itself, for such a message.
-    pub fn session_of_chat(&self, chat: &ChatId, facts: &ChatFacts) -> Option<SessionKey> {
-        let outside = self.outside_of(chat, facts)?;
-        Some(self.session(chat, &outside))
+    pub fn session_of_chat(&self, chat: &Chat) -> Option<SessionKey> {
+        Some(self.session(&self.outside_of(chat)?))
     }
 
     /// The chat of a session, as far as one is known: the one whose own key the session's begins with.
-    pub fn of_session(&self, session: &SessionKey) -> Option<KnownChat> {
+    pub fn of_session(&self, session: &SessionKey) -> Option<Chat> {
         let key = session.as_str();
-        let own = |chat: &ChatId, facts: &ChatFacts| {
-            let anybody = ChatFacts {
-                user_id: None,
-                thread_id: None,
-                ..facts.clone()
-            };
-            let own = self.session(chat, &anybody);
+        let own = |chat: &Chat| {
+            let own = self.session(&of_anybody(chat));
             let rest = key.strip_prefix(own.as_str())?;
             (rest.is_empty() || rest.starts_with(':')).then(|| (own.as_str().len(), rest.to_owned()))
         };
-        let (_, rest, chat, facts) = (self.memory.all())
-            .filter_map(|(chat, facts)| {
-                let (length, rest) = own(chat, facts)?;
-                Some((length, rest, chat, facts))
+        let (_, rest, mut chat) = (self.memory.all())
+            .filter_map(|chat| {
+                let (length, rest) = own(&chat)?;
+                Some((length, rest, chat))
             })
             .max_by_key(|(length, ..)| *length)?;
-        let last = facts.thread_id.clone();
+        let last = chat.facts.thread_id.clone();
         let last = last.filter(|thread| rest.split(':').any(|part| part == thread));
-        Some(KnownChat {
-            chat: chat.clone(),
-            facts: ChatFacts {
-                message_id: None,
-                thread_id: last.or_else(|| self.thread_of(session, &rest, (chat, facts))),
-                ..facts.clone()
-            },
-        })
+        chat.facts.thread_id = last.or_else(|| self.thread_of(session, &rest, &chat));
+        chat.facts.message_id = None;
+        Some(chat)
     }
 
     /// The thread that a session is of, if what follows its chat in its key can be nothing else.
-    fn thread_of(
-        &self,
-        session: &SessionKey,
-        rest: &str,
-        (chat, facts): (&ChatId, &ChatFacts),
-    ) -> Option<SmolStr> {
+    fn thread_of(&self, session: &SessionKey, rest: &str, chat: &Chat) -> Option<SmolStr> {
         let id = rest.strip_prefix(':').filter(|id| !id.contains(':'));
         let id = SmolStr::from(id?);
         let is_of = |user_id: Option<&SmolStr>, thread_id: Option<&SmolStr>| {
-            let facts = ChatFacts {
+            let there = chat.with_facts(ChatFacts {
                 user_id: user_id.cloned(),
                 thread_id: thread_id.cloned(),
-                ..facts.clone()
-            };
-            self.session(chat, &facts) == *session
+                ..chat.facts.clone()
+            });
+            self.session(&there) == *session
         };
         (is_of(None, Some(&id)) && !is_of(Some(&id), None)).then_some(id)
     }
 
     /// The chat of a session with the thread and the person that the session belongs to, for routes and projects: whoever wrote last
     /// in the chat may have done so elsewhere in it.
-    pub fn terms_of_session(&self, session: &SessionKey) -> Option<KnownChat> {
-        let KnownChat { chat, facts } = self.of_session(session)?;
-        let anybody = ChatFacts {
-            user_id: None,
-            thread_id: None,
-            ..facts.clone()
-        };
-        let is_direct = facts.chat_type.as_deref() == Some("dm");
-        let own = self.session(&chat, &anybody);
+    pub fn terms_of_session(&self, session: &SessionKey) -> Option<Chat> {
+        let chat = self.of_session(session)?;
+        let is_direct = chat.facts.is_direct();
+        let anybody = of_anybody(&chat);
+        let own = self.session(&anybody);
         let rest = session.as_str().strip_prefix(own.as_str()).unwrap_or_default();
-        let user = facts.user_id.as_deref().unwrap_or_default();
+        let user = chat.facts.user_id.as_deref().unwrap_or_default();
         let in_thread = rest.strip_suffix(user).filter(|_| !is_direct && !user.is_empty());
         let in_thread = in_thread.filter(|rest| rest.ends_with(':'));
         // Where the person is not known, what follows the chat is a thread or a person: it is compared as both.
@@ -223,63 +200,48 @@ impl Chats {
         let is_user_known = is_direct || in_thread.is_some();
         let user = if is_user_known { user } else { thread };
         let [user_id, thread_id] = [user, thread].map(|id| (!id.is_empty()).then(|| SmolStr::from(id)));
-        Some(KnownChat {
+        Some(Chat {
             facts: ChatFacts {
                 user_id,
                 thread_id,
-                ..anybody
+                ..anybody.facts
             },
-            chat,
+            id: chat.id,
         })
     }
 
     /// The chat of a session that belongs to one person, with that person, if they are known.
-    pub fn person_of_session(&self, session: &SessionKey) -> Option<KnownChat> {
-        let KnownChat { chat, facts } = self.terms_of_session(session)?;
-        let outside = ChatFacts {
-            thread_id: None,
-            ..facts.clone()
-        };
-        let mut places = [facts, outside].into_iter();
-        let facts = places.find(|facts| self.session(&chat, facts) == *session)?;
-        let is_personal = self.is_personal(&self.source(&chat, &facts));
-        is_personal.then_some(KnownChat { chat, facts })
+    pub fn person_of_session(&self, session: &SessionKey) -> Option<Chat> {
+        let chat = self.terms_of_session(session)?;
+        let outside = outside_of_threads(chat.clone());
+        let mut places = [chat, outside].into_iter();
+        let chat = places.find(|chat| self.session(chat) == *session)?;
+        self.is_personal(&self.source(&chat)).then_some(chat)
     }
 
     /// The chat that gets a job's answer; it need not have spoken before.
-    pub fn of_target(&self, target: &Target) -> KnownChat {
-        let chat = ChatId {
+    pub fn of_target(&self, target: &Target) -> Chat {
+        let id = ChatId {
             platform: self.platform(&target.platform).as_str().into(),
             chat: target.chat.as_str().into(),
         };
-        let known = self.memory.facts(&chat).cloned().unwrap_or_default();
-        KnownChat {
-            facts: ChatFacts {
-                message_id: None,
-                thread_id: target.thread.as_deref().map(SmolStr::from),
-                ..known
-            },
-            chat,
-        }
+        let mut chat = self.known(id.clone()).unwrap_or_else(|| id.into());
+        chat.facts.thread_id = target.thread.as_deref().map(SmolStr::from);
+        chat
     }
 
     /// A chat that wrote before, for text that answers none of its messages.
-    pub fn known(&self, chat: ChatId) -> Option<KnownChat> {
+    pub fn known(&self, id: ChatId) -> Option<Chat> {
         let facts = ChatFacts {
             message_id: None,
-            ..self.memory.facts(&chat)?.clone()
+            ..self.memory.facts(&id)?.clone()
         };
-        Some(KnownChat { chat, facts })
+        Some(Chat { id, facts })
     }
 
     /// A chat that wrote before, for text that is for the chat itself: not for the thread that somebody wrote in last.
-    pub fn outside_threads(&self, chat: ChatId) -> Option<KnownChat> {
-        let KnownChat { chat, facts } = self.known(chat)?;
-        let facts = ChatFacts {
-            thread_id: None,
-            ..facts
-        };
-        Some(KnownChat { chat, facts })
+    pub fn outside_threads(&self, id: ChatId) -> Option<Chat> {
+        self.known(id).map(outside_of_threads)
     }
 
     /// The chat with that id on any platform, the most recently used one if there are several.
@@ -288,22 +250,18 @@ impl Chats {
     }
 
     /// The direct messages of those for whom `is_wanted` holds, the most recently used first.
-    pub fn direct(&self, is_wanted: impl Fn(&SessionSource) -> bool) -> impl Iterator<Item = KnownChat> {
+    pub fn direct(&self, is_wanted: impl Fn(&SessionSource) -> bool) -> impl Iterator<Item = Chat> {
         let direct = self.memory.direct();
-        let wanted = direct.filter(move |(chat, facts)| is_wanted(&self.source(chat, facts)));
-        wanted.map(|(chat, facts)| KnownChat {
-            chat: chat.clone(),
-            facts: facts.clone(),
-        })
+        direct.filter(move |chat| is_wanted(&self.source(chat)))
     }
 
     /// Remembers what a message tells about its chat.
-    pub fn learn(&mut self, chat: &ChatId, facts: &ChatFacts, now_ms: i64, effects: &mut Effects) {
-        if self.memory.learn(chat, facts, now_ms) {
+    pub fn learn(&mut self, chat: &Chat, now_ms: i64, effects: &mut Effects) {
+        if self.memory.learn(chat, now_ms) {
             effects.write(Command::RememberChat(ChatRow {
-                platform: chat.platform.clone(),
-                chat_id: chat.chat.clone(),
-                memory: facts.to_json().into_bytes(),
+                platform: chat.id.platform.clone(),
+                chat_id: chat.id.chat.clone(),
+                memory: chat.facts.to_json().into_bytes(),
                 last_used: now_ms,
             }));
         }
@@ -316,11 +274,11 @@ impl Chats {
         let user = facts.as_ref().and_then(|facts| facts.user_id.as_deref());
         let person = user.map(|user| PersonId::new(&row.platform, user));
         if let Some(facts) = facts {
-            let chat = ChatId {
+            let id = ChatId {
                 platform: row.platform.clone(),
                 chat: row.chat_id.clone(),
             };
-            self.memory.restore(chat, facts, row.last_used);
+            self.memory.restore(Chat { id, facts }, row.last_used);
         }
         person
     }
@@ -339,9 +297,9 @@ impl Chats {
             chat: thread.as_str().into(),
         };
         self.threads.opened(&platform, thread, chat.into(), name);
-        let (KnownChat { chat, facts }, title) = self.titles.remove(&id)?;
-        let action = self.rename_thread(adapters, &chat, &facts, &title)?;
-        Some((chat, action))
+        let (chat, title) = self.titles.remove(&id)?;
+        let action = self.rename_thread(adapters, &chat, &title)?;
+        Some((chat.id, action))
     }
 
     /// Gives a turn's thread a title: the op that renames it, once, if it is the connector's own. A thread that the connector will
@@ -353,48 +311,53 @@ impl Chats {
         title: &str,
     ) -> Option<Action> {
         let prospective = origin.prospective_thread.as_ref();
-        let Some(thread) = prospective.filter(|_| origin.facts.thread_id.is_none()) else {
-            return self.rename_thread(adapters, &origin.chat, &origin.facts, title);
+        let Some(thread) = prospective.filter(|_| origin.chat.facts.thread_id.is_none()) else {
+            return self.rename_thread(adapters, &origin.chat, title);
         };
-        let facts = ChatFacts {
+        let chat = origin.chat.with_facts(ChatFacts {
             thread_id: Some(thread.clone()),
-            ..(*origin.facts).clone()
-        };
-        let renamed = self.rename_thread(adapters, &origin.chat, &facts, title);
+            ..origin.chat.facts.clone()
+        });
+        let renamed = self.rename_thread(adapters, &chat, title);
         if renamed.is_none() {
             let id = ChatId {
-                platform: origin.chat.platform.clone(),
+                platform: chat.id.platform.clone(),
                 chat: thread.clone(),
             };
-            let chat = (*origin.chat).clone();
-            self.titles.insert(
-                id,
-                (KnownChat { chat, facts }, truncate(title, MAX_TITLE).to_owned()),
-            );
+            self.titles
+                .insert(id, (chat, truncate(title, MAX_TITLE).to_owned()));
         }
         renamed
     }
 
-    fn rename_thread(
-        &mut self,
-        adapters: &Adapters,
-        chat: &ChatId,
-        facts: &ChatFacts,
-        title: &str,
-    ) -> Option<Action> {
-        adapters
-            .get(&chat.platform)
-            .rename_thread(&mut self.threads, chat, facts, title)
+    fn rename_thread(&mut self, adapters: &Adapters, chat: &Chat, title: &str) -> Option<Action> {
+        let adapter = adapters.get(&chat.id.platform);
+        adapter.rename_thread(&mut self.threads, &chat.id, &chat.facts, title)
     }
+}
+
+/// A chat, whoever writes there in whichever thread.
+fn of_anybody(chat: &Chat) -> Chat {
+    chat.with_facts(ChatFacts {
+        user_id: None,
+        thread_id: None,
+        ..chat.facts.clone()
+    })
+}
+
+/// A chat itself, whichever of its threads was written in.
+fn outside_of_threads(mut chat: Chat) -> Chat {
+    chat.facts.thread_id = None;
+    chat
 }
 
 /// Where a job is made that the agent of this author's turn makes: in the author's chat; for the operator's turns in the chat
 /// of the turn.
-pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<JobOrigin> {
+pub fn job_origin(author: &Author, Chat { id, facts }: &Chat) -> Option<JobOrigin> {
     let made_in = if author.is_operator() {
         JobOrigin {
-            platform: chat.platform.to_string(),
-            chat_id: chat.chat.to_string(),
+            platform: id.platform.to_string(),
+            chat_id: id.chat.to_string(),
             ..JobOrigin::default()
         }
     } else {
@@ -409,7 +372,7 @@ pub fn job_origin(author: &Author, chat: &ChatId, facts: &ChatFacts) -> Option<J
             ..JobOrigin::default()
         }
     };
-    let is_here = made_in.platform == chat.platform && made_in.chat_id == chat.chat;
+    let is_here = made_in.platform == id.platform && made_in.chat_id == id.chat;
     let origin = JobOrigin {
         thread_id: facts
             .thread_id
@@ -435,32 +398,28 @@ mod tests {
         SessionSource::from_value(&source).unwrap()
     }
 
-    fn parts(source: &SessionSource) -> (ChatId, ChatFacts) {
-        (ChatId::from_source(source), ChatFacts::from_source(source))
-    }
-
     #[test]
     fn a_chat_is_remembered_found_and_restored() {
         let settings = Settings::embedded("/nowhere");
         let (mut chats, mut effects) = (Chats::new(&settings), Effects::default());
         assert_eq!((chats.len(), chats.find("D1")), (0, None));
         for (user, chat, kind) in [("ann", "D1", "dm"), ("bob", "C1", "channel")] {
-            let (chat, facts) = parts(&source(user, chat, kind));
-            chats.learn(&chat, &facts, NOW, &mut effects);
+            let chat = Chat::from_source(&source(user, chat, kind));
+            chats.learn(&chat, NOW, &mut effects);
         }
         let (commands, _) = effects.take_commands();
         assert_eq!((chats.len(), commands.len()), (2, 2));
-        let (chat, facts) = parts(&source("ann", "D1", "dm"));
-        chats.learn(&chat, &facts, NOW, &mut effects);
+        let chat = Chat::from_source(&source("ann", "D1", "dm"));
+        chats.learn(&chat, NOW, &mut effects);
         assert_eq!(effects.commands(), 0, "that is known");
         let known = chats.known(chats.find("D1").unwrap()).unwrap();
-        assert_eq!((known.chat.chat.as_str(), known.facts.message_id), ("D1", None));
+        assert_eq!((known.id.chat.as_str(), known.facts.message_id), ("D1", None));
         let direct: Vec<_> = chats.direct(|_| true).collect();
-        assert_eq!((direct.len(), direct[0].chat.chat.as_str()), (1, "D1"));
+        assert_eq!((direct.len(), direct[0].id.chat.as_str()), (1, "D1"));
         let is_bob = |source: &SessionSource| source.user_id.as_ref().map(Scalar::as_str) == Some("bob");
         assert_eq!(chats.direct(is_bob).count(), 0);
-        let session = chats.session(&chat, &facts);
-        assert_eq!(chats.of_session(&session).unwrap().chat.chat, "D1");
+        let session = chats.session(&chat);
+        assert_eq!(chats.of_session(&session).unwrap().id.chat, "D1");
         assert!(chats.of_session(&SessionKey::from_text("elsewhere")).is_none());
         let mut next = Chats::new(&settings);
         let people: Vec<_> = (commands.into_iter())
@@ -492,9 +451,9 @@ mod tests {
             });
             let mut event = MessageEvent::from_value(&said).unwrap();
             chats.name(&mut event);
-            let (chat, facts) = parts(&event.source);
-            chats.learn(&chat, &facts, NOW, &mut Effects::default());
-            let itself = chats.outside_threads(chat).unwrap().facts;
+            let chat = Chat::from_source(&event.source);
+            chats.learn(&chat, NOW, &mut Effects::default());
+            let itself = chats.outside_threads(chat.id).unwrap().facts;
             assert_eq!((itself.thread_id, itself.message_id), (None, None));
             assert_eq!(itself.scope_id.as_deref(), Some("T1"), "what is known of it");
         }
@@ -515,7 +474,7 @@ mod tests {
                 platform: Platform::TELEGRAM,
                 ..source(user, chat, kind)
             };
-            parts(&source)
+            Chat::from_source(&source)
         };
         let sessions = [
             named("ann", "D1", "dm", None),
@@ -525,9 +484,9 @@ mod tests {
             named("cid", "C1", "group", Some("t2")),
             named("dan", "C1", "group", None),
         ]
-        .map(|(chat, facts)| {
-            chats.learn(&chat, &facts, NOW, &mut effects);
-            chats.session(&chat, &facts)
+        .map(|chat| {
+            chats.learn(&chat, NOW, &mut effects);
+            chats.session(&chat)
         });
         let terms = sessions.map(|session| {
             let facts = chats.terms_of_session(&session).unwrap().facts;
@@ -550,10 +509,10 @@ mod tests {
 
     #[test]
     fn a_job_is_made_in_the_chat_of_its_author_or_of_the_operators_turn() {
-        let (chat, mut facts) = parts(&source("ann", "C1", "channel"));
-        facts.thread_id = Some("t".into());
+        let mut chat = Chat::from_source(&source("ann", "C1", "channel"));
+        chat.facts.thread_id = Some("t".into());
         let author = |chat: &str, kind: &str| Author::from_source(&source("ann", chat, kind), &NoAliases);
-        let here = job_origin(&author("C1", "channel"), &chat, &facts).unwrap();
+        let here = job_origin(&author("C1", "channel"), &chat).unwrap();
         assert_eq!(
             (here.chat_id.as_str(), here.thread_id.as_deref()),
             ("C1", Some("t"))
@@ -562,15 +521,12 @@ mod tests {
             (here.user_id.as_deref(), here.chat_type.as_deref()),
             (Some("ann"), Some("group"))
         );
-        let away = job_origin(&author("D1", "dm"), &chat, &facts).unwrap();
+        let away = job_origin(&author("D1", "dm"), &chat).unwrap();
         assert_eq!((away.chat_id.as_str(), away.thread_id), ("D1", None));
         assert_eq!(away.chat_type.as_deref(), Some("dm"));
-        let operator = job_origin(&Author::operator(), &chat, &facts).unwrap();
+        let operator = job_origin(&Author::operator(), &chat).unwrap();
         assert_eq!((operator.chat_id.as_str(), operator.user_id), ("C1", None));
-        let nowhere = ChatId {
-            chat: "".into(),
-            ..chat
-        };
-        assert_eq!(job_origin(&Author::operator(), &nowhere, &facts), None);
+        chat.id.chat = "".into();
+        assert_eq!(job_origin(&Author::operator(), &chat), None);
     }
 }

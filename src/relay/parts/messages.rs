@@ -8,7 +8,7 @@ use std::hash::BuildHasher as _;
 use smol_str::SmolStr;
 
 use crate::access::{Author, PersonId};
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{Chat, ChatId};
 use crate::collections::BoundedCache;
 use crate::store::{InboxKind, InboxSeq};
 use crate::text::one_line;
@@ -149,9 +149,9 @@ impl Messages {
         Some(ChatWriter(self.hasher.hash_one((platform, chat, user))))
     }
 
-    /// Whoever wrote a message with these facts in a chat.
-    pub fn writer_in(&self, chat: &ChatId, facts: &ChatFacts) -> Option<ChatWriter> {
-        self.writer(&chat.platform, &chat.chat, facts.user_id.as_deref())
+    /// Whoever wrote the message that a chat's facts are of.
+    pub fn writer_in(&self, Chat { id, facts }: &Chat) -> Option<ChatWriter> {
+        self.writer(&id.platform, &id.chat, facts.user_id.as_deref())
     }
 
     /// Whether a message that waits was written by them, in their chat.
@@ -196,9 +196,10 @@ impl Messages {
     }
 
     /// A message of this kind has a row. Whoever sent an interaction sees that an answer is coming, until the row ends.
-    pub fn await_answer(&mut self, row: InboxSeq, kind: InboxKind, chat: &ChatId, facts: &ChatFacts) {
-        if let (InboxKind::Forward, Some(message)) = (kind, &facts.message_id) {
-            self.awaited.insert(row, (chat.platform.clone(), message.clone()));
+    pub fn await_answer(&mut self, row: InboxSeq, kind: InboxKind, chat: &Chat) {
+        if let (InboxKind::Forward, Some(message)) = (kind, &chat.facts.message_id) {
+            let platform = chat.id.platform.clone();
+            self.awaited.insert(row, (platform, message.clone()));
         }
     }
 
@@ -549,11 +550,10 @@ mod tests {
     #[test]
     fn only_whoever_sent_an_interaction_sees_that_an_answer_is_coming() {
         let mut messages = Messages::new();
-        let source = event("7", "a").source;
-        let (chat, mut facts) = (ChatId::from_source(&source), ChatFacts::default());
-        facts.message_id = Some("7".into());
-        messages.await_answer(InboxSeq(1), InboxKind::Forward, &chat, &facts);
-        messages.await_answer(InboxSeq(2), InboxKind::Inbound, &chat, &facts);
+        let mut chat = Chat::from(chat("c"));
+        chat.facts.message_id = Some("7".into());
+        messages.await_answer(InboxSeq(1), InboxKind::Forward, &chat);
+        messages.await_answer(InboxSeq(2), InboxKind::Inbound, &chat);
         assert_eq!(messages.settle(InboxSeq(1)), Some(("discord".into(), "7".into())));
         assert_eq!(
             (messages.settle(InboxSeq(1)), messages.settle(InboxSeq(2))),

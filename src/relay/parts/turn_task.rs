@@ -807,20 +807,20 @@ pub mod tests {
 
     use super::*;
     use crate::adapter::stream::Priority;
-    use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
+    use crate::adapter::{Chat, ChatId, RelayAdapter};
     use crate::agent::{AgentFuture, AgentInfo, QuestionKind, TurnInput};
     use crate::wire::OpIds;
 
     /// The context of a turn that is shown in a chat without anything else.
     pub fn context() -> TurnContext {
         let adapter = RelayAdapter::new("slack", None, None, Arc::default());
-        let chat = ChatId {
+        let chat = Chat::from(ChatId {
             platform: "slack".into(),
             chat: "C1".into(),
-        };
-        let (facts, ids) = (Arc::new(ChatFacts::default()), OpIds::new(7));
+        });
+        let ids = OpIds::new(7);
         let clock = Clock::start();
-        let stream = adapter.stream(Arc::new(chat), facts, "s1".into(), None, 1, ids, clock.mono());
+        let stream = adapter.stream_to(Arc::new(chat), "s1".into(), None, 1, ids, clock.mono());
         TurnContext {
             stream: Box::new(stream),
             collect: false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::access::{
     Author, EventKind, KeptMessage, MessageTime, PairingRequest, PendingPairing, PersonId, Reason, Verdict,
 };
-use crate::adapter::{ChatFacts, ChatId, labelled_interaction};
+use crate::adapter::{Chat, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
@@ -188,7 +188,7 @@ impl EventLoop {
             Intent::Start { .. } | Intent::Wait { .. } | Intent::Edit(_)
         ) {
             // Read together with the commit of the message, so that its turn need not wait.
-            self.ask_quiet_hours(&arrival.origin.chat, &arrival.origin.facts);
+            self.ask_quiet_hours(&arrival.origin.chat);
         }
         let accepting = Accepting {
             session,
@@ -286,7 +286,7 @@ impl EventLoop {
                 message: kept.map(|line| KeptMessage {
                     line,
                     is_forward: inbox_kind == InboxKind::Forward,
-                    message_id: origin.facts.message_id.as_deref().map(str::to_owned),
+                    message_id: origin.chat.facts.message_id.as_deref().map(str::to_owned),
                 }),
             };
             (Place::None, intent)
@@ -322,16 +322,15 @@ impl EventLoop {
         let TurnOrigin {
             session,
             chat,
-            facts,
             author,
             ..
         } = &**origin;
         // What is about the agent's conversation takes its turn, as a message does.
-        let is_for_agent = (command.as_ref()).is_some_and(|command| self.takes_turn(command, chat, facts));
+        let is_for_agent = (command.as_ref()).is_some_and(|command| self.takes_turn(command, chat));
         if let Some(command) = command.filter(|_| !is_for_agent) {
             let about = if command == SlashCommand::Stop && self.chats.is_separate(&event) {
                 // Nothing else runs in a session of its own: the writer means what they started in this chat.
-                self.turns.started_by(author, chat)
+                self.turns.started_by(author, &chat.id)
             } else {
                 let running = self.turns.sessions().turn_of(session);
                 running.map(|turn| (turn, session.clone())).into_iter().collect()
@@ -384,10 +383,10 @@ impl EventLoop {
         };
         let origin = &arrival.origin;
         match &arrival.intent {
-            Intent::Empty => return self.leave_unanswered(&origin.chat, &origin.facts),
+            Intent::Empty => return self.leave_unanswered(&origin.chat),
             // They ended when they were committed.
             Intent::Delete(_) | Intent::Refused { .. } => {}
-            _ => (self.messages).await_answer(row, arrival.message.kind, &origin.chat, &origin.facts),
+            _ => (self.messages).await_answer(row, arrival.message.kind, &origin.chat),
         }
         if let Intent::Delete(event) = arrival.intent {
             self.change_kept(origin, None);
@@ -404,24 +403,22 @@ impl EventLoop {
             return self.refuse_message(session, place, arrival, (verdict, notice), row);
         }
         let Arrival { origin, message, .. } = arrival;
-        let TurnOrigin {
-            chat, facts, author, ..
-        } = &*origin;
+        let TurnOrigin { chat, author, .. } = &*origin;
         let is_command = arrival.command.is_some();
         match arrival.intent {
             Intent::Start { key } => {
                 self.messages.learn(key, session, row, None);
                 if !is_command {
                     self.messages
-                        .set_last(session, (chat, author), key, (row, 1), message);
+                        .set_last(session, (&chat.id, author), key, (row, 1), message);
                 }
                 if let Place::Turn(turn) = place {
-                    self.learn_chat(chat, facts);
+                    self.learn_chat(chat);
                     self.turns.note_committed(turn, row);
                 }
             }
             Intent::Edit(event) => {
-                self.learn_chat(chat, facts);
+                self.learn_chat(chat);
                 let key = self.messages.key(&event);
                 self.messages.edit_last(session, author, key, message.clone());
                 let change = MessageChange::Edit { row, event, message };
@@ -429,7 +426,7 @@ impl EventLoop {
             }
             Intent::Wait { key, waiting, event } => {
                 self.messages.learn(key, session, row, Some(waiting));
-                self.learn_chat(chat, facts);
+                self.learn_chat(chat);
                 let met = match place {
                     Place::Queue(behind) => behind.zip(event),
                     Place::Turn(_) | Place::Change | Place::None => None,
@@ -439,21 +436,21 @@ impl EventLoop {
                 {
                     self.turns.release(session, place);
                     self.messages
-                        .set_last(session, (chat, author), key, (row, 1), message);
+                        .set_last(session, (&chat.id, author), key, (row, 1), message);
                     return self.end_row(row, RowState::Done, DurableOps::new(), None);
                 }
                 if self.turns.enqueue(session, row)
                     && let Some(notice) = self.settings.overflow_notice.clone()
                 {
-                    self.notify(&notice, session, chat, facts);
+                    self.notify(&notice, session, chat);
                 }
                 if let Some((turn, event)) = &met {
                     self.supersede(session, *turn, event);
                 }
             }
             Intent::Command { command, about } => {
-                self.learn_chat(chat, facts);
-                self.run_command(command, about, session, row, (chat, facts), author);
+                self.learn_chat(chat);
+                self.run_command(command, about, session, row, chat, author);
             }
             Intent::Refused { .. } | Intent::Empty | Intent::Delete(_) => {}
             Intent::Answer(response) => {
@@ -484,9 +481,7 @@ impl EventLoop {
         (verdict, limit): (Verdict, Option<&'static str>),
         row: InboxSeq,
     ) {
-        let TurnOrigin {
-            chat, facts, author, ..
-        } = &*arrival.origin;
+        let TurnOrigin { chat, author, .. } = &*arrival.origin;
         let is_command = matches!(arrival.kind, EventKind::Stop | EventKind::Command);
         let by_role = (is_command && verdict.reason == Reason::Role).then_some(NOT_YOUR_ROLE);
         let notice = limit.or(by_role);
@@ -497,26 +492,26 @@ impl EventLoop {
                     None
                 } else if verdict.reason == Reason::Stranger {
                     let request = PairingRequest {
-                        chat: chat.chat.to_string(),
-                        facts: serde_json::to_value(&**facts).unwrap_or_default(),
+                        chat: chat.id.chat.to_string(),
+                        facts: serde_json::to_value(&chat.facts).unwrap_or_default(),
                         name,
                         message,
                     };
-                    self.answer_stranger(author, request, (chat, facts))
+                    self.answer_stranger(author, request, chat)
                 } else {
                     notice.map(str::to_owned)
                 };
                 match notice {
                     Some(notice) => {
-                        self.answer_privately(chat, facts);
-                        self.notify(&notice, session, chat, facts);
+                        self.answer_privately(chat);
+                        self.notify(&notice, session, chat);
                     }
-                    None => self.leave_unanswered(chat, facts),
+                    None => self.leave_unanswered(chat),
                 }
             }
             (_, Place::Turn(turn)) => {
                 if notice.is_some() {
-                    self.answer_privately(chat, facts);
+                    self.answer_privately(chat);
                 }
                 let notice = notice.map(str::to_owned);
                 self.end_unstarted(turn, row, RowState::Ignored, "", notice);
@@ -524,47 +519,42 @@ impl EventLoop {
             (_, Place::Queue(_) | Place::Change | Place::None) => {
                 self.turns.release(session, place);
                 if notice.is_some() {
-                    self.answer_privately(chat, facts);
+                    self.answer_privately(chat);
                 }
                 let group = OpGroup::Message(row);
-                let ops = notice.map(|notice| self.plan_words(notice, session, chat, facts, group));
+                let ops = notice.map(|notice| self.plan_words(notice, session, chat, group));
                 self.end_row(row, RowState::Ignored, ops.unwrap_or_default(), None);
             }
         }
     }
 
     /// Whoever wrote a message that has no row any more reads nothing, not even that it is being answered.
-    fn leave_unanswered(&self, chat: &ChatId, facts: &ChatFacts) {
-        if let Some(message) = &facts.message_id {
-            self.link.leave_unanswered(&chat.platform, message);
+    fn leave_unanswered(&self, chat: &Chat) {
+        if let Some(message) = &chat.facts.message_id {
+            self.link.leave_unanswered(&chat.id.platform, message);
         }
     }
 
     /// Whoever wrote a message that is refused reads why, alone where the platform can do that.
-    fn answer_privately(&self, chat: &ChatId, facts: &ChatFacts) {
-        if let Some(message) = &facts.message_id {
-            self.link.answer_privately(&chat.platform, message);
+    fn answer_privately(&self, chat: &Chat) {
+        if let Some(message) = &chat.facts.message_id {
+            self.link.answer_privately(&chat.id.platform, message);
         }
     }
 
     /// A stranger's message may be one that is kept for them, edited or deleted; returns whether it is.
     fn change_kept(&mut self, origin: &TurnOrigin, message: Option<&KeptMessage>) -> bool {
-        let Some(id) = &origin.facts.message_id else {
+        let Some(id) = &origin.chat.facts.message_id else {
             return false;
         };
         self.access
-            .change_kept(&origin.chat, id, message.cloned(), &mut self.effects)
+            .change_kept(&origin.chat.id, id, message.cloned(), &mut self.effects)
     }
 
     /// What a stranger gets to read. An owner is asked about one who got a code.
-    fn answer_stranger(
-        &mut self,
-        author: &Author,
-        request: PairingRequest,
-        (chat, facts): (&ChatId, &ChatFacts),
-    ) -> Option<String> {
+    fn answer_stranger(&mut self, author: &Author, request: PairingRequest, chat: &Chat) -> Option<String> {
         let (random, now_ms) = (self.clock.live().seed(), self.clock.unix_ms());
-        let language = self.language(chat, facts);
+        let language = self.language(chat);
         let effects = &mut self.effects;
         let reply = self
             .access
@@ -578,7 +568,7 @@ impl EventLoop {
     /// Asks an owner with a button whether somebody is let in; without one who can be reached the command line is left.
     fn ask_owner_about(&mut self, platform: &str, person: &PersonId, code: String) {
         if let Some(owner) = self.owner_chat(platform) {
-            let adapter = self.adapters.get(&owner.chat.platform);
+            let adapter = self.adapters.get(&owner.chat.id.platform);
             let (now, effects) = (self.clock.mono(), &mut self.effects);
             self.approvals
                 .ask_about_pairing(&owner, person, code, &adapter, now, effects);
@@ -685,9 +675,9 @@ impl EventLoop {
     }
 
     /// Remembers what a message tells about its chat.
-    pub fn learn_chat(&mut self, chat: &ChatId, facts: &ChatFacts) {
+    pub fn learn_chat(&mut self, chat: &Chat) {
         let now_ms = self.clock.unix_ms();
-        self.chats.learn(chat, facts, now_ms, &mut self.effects);
+        self.chats.learn(chat, now_ms, &mut self.effects);
     }
 }
 

@@ -38,7 +38,7 @@ impl EventLoop {
         agent: &SelectedAgent,
         sends_files: bool,
     ) -> InsteadOfAnswer {
-        let language = self.language(&origin.chat, &origin.facts);
+        let language = self.language(&origin.chat);
         let last = self.changes.last(conversation);
         let Some(mut diff) = last
             .clone()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sha2::{Digest as _, Sha256};
 
 use crate::access::Author;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::Chat;
 use crate::agent::RouteInput;
 use crate::cron::chat::{self, HELP, JobCommand};
 use crate::cron::job::{JobError, NewJob};
@@ -35,42 +35,42 @@ impl EventLoop {
         about: AboutTurn,
         session: &SessionKey,
         row: InboxSeq,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
     ) {
-        if self.chats.is_separate_in(chat, facts) && command.needs_thread(facts.thread_id.is_some()) {
+        if self.chats.is_separate_in(chat) && command.needs_thread(chat.facts.thread_id.is_some()) {
             let command = format!("/{}", command.name());
             let hint = ChatPhrase::OutsideThreads { command: &command };
-            let answer = self.language(chat, facts).say(hint);
-            return self.answer_command(&answer, session, row, (chat, facts));
+            let answer = self.language(chat).say(hint);
+            return self.answer_command(&answer, session, row, chat);
         }
-        if command.is_about_agent()
-            && self.awaits_agent(&command, &about, session, row, (chat, facts), author)
-        {
+        if command.is_about_agent() && self.awaits_agent(&command, &about, session, row, chat, author) {
             return;
         }
         if command.is_about_conversations() {
-            return self.run_conversation_command(command, about, session, row, (chat, facts), author);
+            return self.run_conversation_command(command, about, session, row, chat, author);
         }
-        let language = self.language(chat, facts);
+        let language = self.language(chat);
         if command == SlashCommand::Agent(None) {
-            let (input, allowed) = (route_input(chat, facts), self.access.agents(author));
-            let of_chat = self.chats.session_of_chat(chat, facts);
+            let (input, allowed) = (route_input(chat), self.access.agents(author));
+            let of_chat = self.chats.session_of_chat(chat);
             let chosen_for = of_chat.as_ref().unwrap_or(session);
             let offered = self.agents.offered(chosen_for, allowed.as_deref(), &input);
             if let Some((current, names)) = offered {
-                return self.show_agents(&current, &names, session, row, (chat, facts));
+                return self.show_agents(&current, &names, session, row, chat);
             }
         }
         let answer = match command {
             SlashCommand::Cron(text) => {
-                return self.run_job_command(&text, session, row, (chat, facts), author);
+                return self.run_job_command(&text, session, row, chat, author);
             }
             SlashCommand::Stop => match about {
                 AboutTurn::Running(turns) if self.stop_turns(&turns) => PhraseKey::Stopped,
                 AboutTurn::Running(turns)
                     if turns.is_empty()
-                        && self.link.stop_elsewhere(session.as_str(), Some(&chat.platform)) =>
+                        && self
+                            .link
+                            .stop_elsewhere(session.as_str(), Some(&chat.id.platform)) =>
                 {
                     PhraseKey::StopAskedElsewhere
                 }
@@ -78,12 +78,12 @@ impl EventLoop {
             }
             .english()
             .to_owned(),
-            SlashCommand::Status => self.describe_session(session, (chat, facts), author, language),
+            SlashCommand::Status => self.describe_session(session, chat, author, language),
             SlashCommand::Agent(name) => {
                 let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
-                let input = route_input(chat, facts);
+                let input = route_input(chat);
                 let allowed = self.access.agents(author);
-                let of_chat = self.chats.session_of_chat(chat, facts);
+                let of_chat = self.chats.session_of_chat(chat);
                 let answer = self.agents.choose(
                     of_chat.as_ref().unwrap_or(session),
                     name.as_deref(),
@@ -103,16 +103,16 @@ impl EventLoop {
                 let now_ms = self.clock.unix_ms();
                 self.access.describe_usage(author, language, now_ms)
             }
-            SlashCommand::Quiet(text) => match self.run_quiet_command(&text, session, row, (chat, facts)) {
+            SlashCommand::Quiet(text) => match self.run_quiet_command(&text, session, row, chat) {
                 Some(answer) => answer,
                 None => return,
             },
-            SlashCommand::Retry => match self.retry(session, row, (chat, facts), author) {
+            SlashCommand::Retry => match self.retry(session, row, chat, author) {
                 Some(answer) => answer,
                 None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
             },
             SlashCommand::Queue => {
-                let Some(answer) = self.show_queue(session, (chat, facts), author) else {
+                let Some(answer) = self.show_queue(session, chat, author) else {
                     // The question answers it.
                     self.messages.settle(row);
                     return self.end_row(row, RowState::Done, DurableOps::new(), None);
@@ -120,13 +120,13 @@ impl EventLoop {
                 answer
             }
             SlashCommand::Voice(on) => {
-                let of_chat = self.chats.session_of_chat(chat, facts);
+                let of_chat = self.chats.session_of_chat(chat);
                 // For the chat, and for what is replied to the command.
                 let sessions = of_chat.iter().chain([session]);
                 self.switch_voice(sessions, on, language)
             }
             SlashCommand::Help => {
-                let agent = self.answering(session, (chat, facts), author).agent.name;
+                let agent = self.answering(session, chat, author).agent.name;
                 let offered = self.agents.commands_of(&agent);
                 self.commands.help(&agent, &offered, language)
             }
@@ -138,29 +138,24 @@ impl EventLoop {
             | SlashCommand::Resume(_)
             | SlashCommand::Project(_) => return,
         };
-        self.answer_command(&answer, session, row, (chat, facts));
+        self.answer_command(&answer, session, row, chat);
     }
 
     /// Whether a command takes a turn in its session, as a message does. Outside threads where each message is a session of its own,
     /// there is none that it could be about.
-    pub fn takes_turn(&self, command: &SlashCommand, chat: &ChatId, facts: &ChatFacts) -> bool {
-        command.is_for_agent() && !self.chats.is_separate_in(chat, facts)
+    pub fn takes_turn(&self, command: &SlashCommand, chat: &Chat) -> bool {
+        command.is_for_agent() && !self.chats.is_separate_in(chat)
     }
 
     /// The sessions that a command is about: its own; outside threads where each message is a session of its own, those of what its
     /// author began in the chat, or has written there and waits for a free slot.
-    pub fn sessions_about(
-        &self,
-        session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
-        author: &Author,
-    ) -> Vec<SessionKey> {
-        if !self.chats.is_separate_in(chat, facts) {
+    pub fn sessions_about(&self, session: &SessionKey, chat: &Chat, author: &Author) -> Vec<SessionKey> {
+        if !self.chats.is_separate_in(chat) {
             return vec![session.clone()];
         }
-        let started = self.turns.started_by(author, chat).into_iter();
+        let started = self.turns.started_by(author, &chat.id).into_iter();
         let started = started.map(|(_, session)| session);
-        let Some(writer) = self.messages.writer_in(chat, facts) else {
+        let Some(writer) = self.messages.writer_in(chat) else {
             return started.collect();
         };
         let sessions = self.turns.sessions();
@@ -179,12 +174,12 @@ impl EventLoop {
         about: &AboutTurn,
         session: &SessionKey,
         row: InboxSeq,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
     ) -> bool {
-        let of_chat = self.chats.session_of_chat(chat, facts);
+        let of_chat = self.chats.session_of_chat(chat);
         let chosen_for = of_chat.as_ref().unwrap_or(session);
-        let Some(unknown) = self.agents.unknown(chosen_for, &route_input(chat, facts)) else {
+        let Some(unknown) = self.agents.unknown(chosen_for, &route_input(chat)) else {
             return false;
         };
         let waiter = AgentWaiter::Command(Box::new(WaitingCommand {
@@ -193,7 +188,6 @@ impl EventLoop {
             session: session.clone(),
             row,
             chat: chat.clone(),
-            facts: facts.clone(),
             author: author.clone(),
         }));
         self.turns.answer_later(row);
@@ -205,15 +199,10 @@ impl EventLoop {
     }
 
     /// The agent that answers what an author writes where a command of theirs is written.
-    pub fn answering(
-        &mut self,
-        session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
-        author: &Author,
-    ) -> Selection {
+    pub fn answering(&mut self, session: &SessionKey, chat: &Chat, author: &Author) -> Selection {
         let allowed = self.access.agents(author);
-        let input = route_input(chat, facts);
-        let of_chat = self.chats.session_of_chat(chat, facts);
+        let input = route_input(chat);
+        let of_chat = self.chats.session_of_chat(chat);
         let chosen_for = of_chat.as_ref().unwrap_or(session);
         self.agents.answering(chosen_for, &input, allowed.as_deref())
     }
@@ -226,14 +215,8 @@ impl EventLoop {
     }
 
     /// Answers a message that was for the relay itself.
-    pub fn answer_command(
-        &mut self,
-        answer: &str,
-        session: &SessionKey,
-        row: InboxSeq,
-        (chat, facts): (&ChatId, &ChatFacts),
-    ) {
-        let ops = self.plan_words(answer, session, chat, facts, OpGroup::Message(row));
+    pub fn answer_command(&mut self, answer: &str, session: &SessionKey, row: InboxSeq, chat: &Chat) {
+        let ops = self.plan_words(answer, session, chat, OpGroup::Message(row));
         self.end_row(row, RowState::Done, ops, None);
     }
 
@@ -271,12 +254,12 @@ impl EventLoop {
     fn describe_session(
         &mut self,
         session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
         language: Language,
     ) -> String {
-        let agent = &self.answering(session, (chat, facts), author).agent.name;
-        let about = self.sessions_about(session, (chat, facts), author);
+        let agent = &self.answering(session, chat, author).agent.name;
+        let about = self.sessions_about(session, chat, author);
         let sessions = self.turns.sessions();
         let is_working = about.iter().any(|session| sessions.turn_of(session).is_some());
         let count: usize = about.iter().map(|session| sessions.waiting(session)).sum();
@@ -287,7 +270,7 @@ impl EventLoop {
             (false, count) => ChatPhrase::StatusIdleWaiting { agent, count },
             (true, count) => ChatPhrase::StatusWorkingWaiting { agent, count },
         });
-        match self.agents.project(&route_input(chat, facts)) {
+        match self.agents.project(&route_input(chat)) {
             Some((project, _)) => format!(
                 "{status} {}",
                 language.say(ChatPhrase::StatusProject { project: &project })
@@ -312,30 +295,30 @@ impl EventLoop {
         text: &str,
         session: &SessionKey,
         row: InboxSeq,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
     ) {
         let now = self.clock.now();
         let command = match JobCommand::parse(text, instant(now), self.scheduler.zone()) {
-            Err(why) => return self.answer_command(&why, session, row, (chat, facts)),
+            Err(why) => return self.answer_command(&why, session, row, chat),
             Ok(command) => command,
         };
         let change = match &command {
-            JobCommand::Help => return self.answer_command(HELP, session, row, (chat, facts)),
+            JobCommand::Help => return self.answer_command(HELP, session, row, chat),
             JobCommand::List => {
-                let maker = self.access.maker_in(author, chat);
+                let maker = self.access.maker_in(author, &chat.id);
                 let jobs = chat::list(self.scheduler.jobs_of(&maker), self.scheduler.zone());
-                return self.answer_command(&jobs, session, row, (chat, facts));
+                return self.answer_command(&jobs, session, row, chat);
             }
-            _ if self.scheduler.is_off() => return self.answer_command(OFF, session, row, (chat, facts)),
+            _ if self.scheduler.is_off() => return self.answer_command(OFF, session, row, chat),
             JobCommand::Add { schedule, prompt } => {
                 // Its answers go where it was made: outside threads into the chat itself.
-                let outside = self.chats.outside_of(chat, facts);
+                let outside = self.chats.outside_of(chat);
                 let new = NewJob {
                     schedule: schedule.clone(),
                     prompt: prompt.clone(),
-                    agent: self.agent_for_new_job(session, (chat, facts), author),
-                    origin: job_origin(author, chat, outside.as_ref().unwrap_or(facts)),
+                    agent: self.agent_for_new_job(session, chat, author),
+                    origin: job_origin(author, outside.as_ref().unwrap_or(chat)),
                     ..NewJob::default()
                 };
                 JobChange::Add {
@@ -356,21 +339,15 @@ impl EventLoop {
             session: session.clone(),
             row,
             chat: chat.clone(),
-            facts: facts.clone(),
-            maker: self.access.maker_in(author, chat),
+            maker: self.access.maker_in(author, &chat.id),
         };
         self.turns.answer_later(row);
         self.scheduler.change(change, request, now, &mut self.effects);
     }
 
     /// The agent that a job from this chat asks, if it is not the default one.
-    fn agent_for_new_job(
-        &mut self,
-        session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
-        author: &Author,
-    ) -> Option<String> {
-        let answering = self.answering(session, (chat, facts), author).agent.name;
+    fn agent_for_new_job(&mut self, session: &SessionKey, chat: &Chat, author: &Author) -> Option<String> {
+        let answering = self.answering(session, chat, author).agent.name;
         let default = self.agents.of_job(None, None)?.agent.name;
         (answering != default).then(|| answering.to_string())
     }
@@ -401,19 +378,18 @@ impl EventLoop {
     }
 
     pub fn answer_job_request(&mut self, request: &ChatJobRequest, answer: &str) {
-        let chat = (&request.chat, &request.facts);
-        self.answer_command(answer, &request.session, request.row, chat);
+        self.answer_command(answer, &request.session, request.row, &request.chat);
     }
 }
 
 /// What routes look at, of a message that is one of the relay's own commands.
-pub fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c> {
+pub fn route_input(chat: &Chat) -> RouteInput<'_> {
     RouteInput {
-        platform: &chat.platform,
-        chat: &chat.chat,
-        thread: facts.thread_id.as_deref().unwrap_or_default(),
-        user: facts.user_id.as_deref().unwrap_or_default(),
-        profile: facts.profile.as_deref().unwrap_or_default(),
+        platform: &chat.id.platform,
+        chat: &chat.id.chat,
+        thread: chat.facts.thread_id.as_deref().unwrap_or_default(),
+        user: chat.facts.user_id.as_deref().unwrap_or_default(),
+        profile: chat.facts.profile.as_deref().unwrap_or_default(),
         text: "",
     }
 }

@@ -1,13 +1,12 @@
 //! Conversations: which one a turn belongs to, and `/new`.
 
 use crate::access::Author;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::Chat;
 use crate::relay::effects::{AboutTurn, Listing, OwnerKey, Pending, SelectedAgent, Task, WaitingCommand};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
-use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::conversations::{Use, book_key};
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::session::TurnId;
@@ -18,8 +17,8 @@ use crate::words::ChatPhrase;
 
 impl EventLoop {
     /// Whose conversations those of a session are: a person's, or those of a chat that several people share.
-    fn conversation_owner(&self, session: &SessionKey, chat: &ChatId, facts: &ChatFacts) -> OwnerKey {
-        let source = self.chats.source(chat, facts);
+    fn conversation_owner(&self, session: &SessionKey, chat: &Chat) -> OwnerKey {
+        let source = self.chats.source(chat);
         let author = self.access.author(Starter::Message(&source));
         match author.person().filter(|_| self.chats.is_personal(&source)) {
             Some(person) => person.to_string().into(),
@@ -31,8 +30,8 @@ impl EventLoop {
     fn turn_owner(&self, origin: &TurnOrigin) -> OwnerKey {
         let handed_to = Some(&origin.session).filter(|_| origin.author.is_operator());
         match handed_to.and_then(|session| self.chats.person_of_session(session)) {
-            Some(KnownChat { chat, facts }) => self.conversation_owner(&origin.session, &chat, &facts),
-            None => self.conversation_owner(&origin.session, &origin.chat, &origin.facts),
+            Some(chat) => self.conversation_owner(&origin.session, &chat),
+            None => self.conversation_owner(&origin.session, &origin.chat),
         }
     }
 
@@ -76,13 +75,13 @@ impl EventLoop {
         }
         let owner = self.turn_owner(origin);
         let workdir = agent.workdir.as_deref().and_then(std::path::Path::to_str);
-        let kind = origin.facts.chat_type.as_deref().unwrap_or("chat");
+        let kind = origin.chat.facts.chat_type.as_deref().unwrap_or("chat");
         let used = Use {
             session: &origin.session,
             agent: &agent.name,
             workdir,
             text: said.map_or("", String::as_str),
-            place: &format!("{} {kind}", origin.chat.platform),
+            place: &format!("{} {kind}", origin.chat.id.platform),
             now_ms: self.clock.unix_ms(),
         };
         let entered = self.conversations.begin(&owner, used, &mut self.effects);
@@ -109,12 +108,12 @@ impl EventLoop {
         about: AboutTurn,
         session: &SessionKey,
         row: InboxSeq,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
     ) {
-        let owner = self.conversation_owner(session, chat, facts);
+        let owner = self.conversation_owner(session, chat);
         // An agent that remembers nothing has no conversations that would have to be read.
-        let answering = self.answering(session, (chat, facts), author);
+        let answering = self.answering(session, chat, author);
         let remembers = answering.agent.agent.info().remembers;
         let waiting = |command, about| {
             Box::new(WaitingCommand {
@@ -123,7 +122,6 @@ impl EventLoop {
                 session: session.clone(),
                 row,
                 chat: chat.clone(),
-                facts: facts.clone(),
                 author: author.clone(),
             })
         };
@@ -143,18 +141,18 @@ impl EventLoop {
             }
             SlashCommand::New(title) => {
                 self.new_conversation(&owner, &title, about, session, author);
-                let language = self.language(chat, facts);
+                let language = self.language(chat);
                 let answer = match title.as_str() {
                     "" => language.say(ChatPhrase::NewConversation),
                     title => language.say(ChatPhrase::NewConversationNamed {
                         title: &printable(title, 60),
                     }),
                 };
-                self.answer_command(&answer, session, row, (chat, facts));
+                self.answer_command(&answer, session, row, chat);
             }
             SlashCommand::Project(name) => {
                 let name = name.as_deref();
-                self.run_project_command(&owner, name, session, row, (chat, facts), author);
+                self.run_project_command(&owner, name, session, row, chat, author);
             }
             _ => {}
         }
@@ -174,10 +172,9 @@ impl EventLoop {
             session,
             row,
             chat,
-            facts,
             author,
         } = deferred;
-        self.run_conversation_command(command, about, &session, row, (&chat, &facts), &author);
+        self.run_conversation_command(command, about, &session, row, &chat, &author);
     }
 
     fn new_conversation(

@@ -1,7 +1,7 @@
 //! Messages that are edited or deleted after they came, `/retry` and `/queue`.
 
 use crate::access::Author;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::Chat;
 use crate::relay::effects::{MessageChange, NewMessage, OwnMessage};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
@@ -170,11 +170,11 @@ impl EventLoop {
         &mut self,
         session: &SessionKey,
         row: InboxSeq,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
     ) -> Option<String> {
-        let last = if self.chats.is_separate_in(chat, facts) {
-            self.messages.last_in(chat, author)
+        let last = if self.chats.is_separate_in(chat) {
+            self.messages.last_in(&chat.id, author)
         } else {
             self.messages.last(session, author)
         };
@@ -183,7 +183,7 @@ impl EventLoop {
             Some((last, Box::new(event)))
         });
         let Some((last, mut event)) = decoded else {
-            return Some(self.language(chat, facts).say(ChatPhrase::NothingToRetry));
+            return Some(self.language(chat).say(ChatPhrase::NothingToRetry));
         };
         let now = self.clock.now();
         let session = self.chats.name(&mut event);
@@ -206,14 +206,9 @@ impl EventLoop {
 
     /// `/queue`: shows what waits, in the order in which it runs in its session, and asks which of it to drop. Returns what is answered
     /// instead.
-    pub fn show_queue(
-        &mut self,
-        session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
-        author: &Author,
-    ) -> Option<String> {
-        let language = self.language(chat, facts);
-        let about = self.sessions_about(session, (chat, facts), author);
+    pub fn show_queue(&mut self, session: &SessionKey, chat: &Chat, author: &Author) -> Option<String> {
+        let language = self.language(chat);
+        let about = self.sessions_about(session, chat, author);
         let sessions = self.turns.sessions();
         let count: usize = about.iter().map(|session| sessions.waiting(session)).sum();
         let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -243,12 +238,11 @@ impl EventLoop {
         let question = QueueQuestion {
             session: session.clone(),
             chat: chat.clone(),
-            facts: facts.clone(),
             text: language.say(ChatPhrase::MessagesWait { count }),
             entries: rows.into_iter().take(MAX_LISTED).map(entry).collect(),
-            is_quiet: self.is_quiet(chat, facts),
+            is_quiet: self.is_quiet(chat),
         };
-        let adapter = self.adapters.get(&chat.platform);
+        let adapter = self.adapters.get(&chat.id.platform);
         let (now, effects) = (self.clock.mono(), &mut self.effects);
         self.approvals
             .ask_about_queue(question, &adapter, now, effects)

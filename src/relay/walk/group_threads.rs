@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::access::{EventKind, MessageTime};
 use crate::adapter::stream::Priority;
-use crate::adapter::{ChatFacts, ChatId, move_to_thread};
+use crate::adapter::{Chat, ChatId, move_to_thread};
 use crate::link::Moment;
 use crate::relay::effects::{AgentWaiter, Effect, HeldMessage, PlaceKey};
 use crate::relay::event_loop::EventLoop;
@@ -36,7 +36,7 @@ impl EventLoop {
                 None
             }
             ThreadPlace::Unknown(key) if self.starts_thread(&held, now) => {
-                let chat = ChatId::from_source(&held.event.source);
+                let chat = Chat::from(ChatId::from_source(&held.event.source));
                 self.group_threads.hold(Arc::clone(&key), held);
                 match self.unknown_project(&chat) {
                     Some(place) => self.read_project(place, AgentWaiter::Thread(key)),
@@ -75,14 +75,13 @@ impl EventLoop {
         let Some(event) = self.group_threads.first(&key) else {
             return;
         };
-        let chat = ChatId::from_source(&event.source);
-        let facts = ChatFacts::default();
-        let project = self.agents.shown_project(&route_input(&chat, &facts));
-        let adapter = self.adapters.get(&chat.platform);
+        let chat = Chat::from(ChatId::from_source(&event.source));
+        let project = self.agents.shown_project(&route_input(&chat));
+        let adapter = self.adapters.get(&chat.id.platform);
         let action = adapter.open_thread(event, project.as_deref());
         self.effects.push(Effect::Queue(EphemeralOp {
             id: self.outbox.next_id(),
-            body: OpBody::new(&adapter, chat.key().into(), &action),
+            body: OpBody::new(&adapter, chat.id.key().into(), &action),
             priority: Priority::Text,
             timeout: Some(OPEN_TIMEOUT),
             owner: OpOwner::GroupThread(key),
@@ -121,21 +120,21 @@ impl EventLoop {
     }
 
     /// The place of a group whose project is not known.
-    fn unknown_project(&self, group: &ChatId) -> Option<PlaceKey> {
-        self.agents
-            .unknown_place(&route_input(group, &ChatFacts::default()))
+    fn unknown_project(&self, group: &Chat) -> Option<PlaceKey> {
+        self.agents.unknown_place(&route_input(group))
     }
 
     /// A thread that a message started has the project of its group. `false` while that is not known; it is read then, and the
     /// turn comes here again.
-    pub fn inherit_project(&mut self, turn: TurnId, place: &PlaceKey, group: &ChatId) -> bool {
+    pub fn inherit_project(&mut self, turn: TurnId, place: &PlaceKey, group: &Chat) -> bool {
         if let Some(unknown) = self.unknown_project(group) {
             self.read_project(unknown, AgentWaiter::Turn(turn));
             return false;
         }
-        let facts = ChatFacts::default();
-        let input = route_input(group, &facts);
-        let project = self.agents.project(&input).filter(|(_, is_routed)| !is_routed);
+        let project = self
+            .agents
+            .project(&route_input(group))
+            .filter(|(_, is_routed)| !is_routed);
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         let project = project.map(|(name, _)| name);
         self.agents.bind(Arc::clone(place), project, now_ms, effects);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::adapter::ChatFacts;
 use crate::agent_connector::DispatchRoute;
 use crate::agent_connector::contract::{AgentActivity, DeliveryKind, DeliveryReceipt};
 use crate::relay::effects::{
@@ -156,12 +155,9 @@ impl EventLoop {
 
     /// Where an item belongs: to the operator, in the chat that its session has.
     fn item_origin(&self, session: SessionKey, span: MessageSpan) -> TurnOrigin {
-        let source = self.chats.of_session(&session).map(|known| {
-            let facts = ChatFacts {
-                user_id: None,
-                ..known.facts
-            };
-            self.chats.source(&known.chat, &facts)
+        let source = self.chats.of_session(&session).map(|mut chat| {
+            chat.facts.user_id = None;
+            self.chats.source(&chat)
         });
         let source = source.unwrap_or_default();
         TurnOrigin::new(session, &source, true, self.access.author(Starter::Program), span)
@@ -208,7 +204,7 @@ impl EventLoop {
     /// The agent of an item, on the terms that the chat of its session has for it; the place whose project is to be read first.
     pub fn item_agent(&self, session: &SessionKey, agent: &str) -> Result<Option<Selection>, PlaceKey> {
         let chat = self.chats.terms_of_session(session);
-        let input = chat.as_ref().map(|known| route_input(&known.chat, &known.facts));
+        let input = chat.as_ref().map(route_input);
         match input.as_ref().and_then(|input| self.agents.unknown_place(input)) {
             Some(place) => Err(place),
             None => Ok(self.agents.called(agent, input.as_ref())),
@@ -396,13 +392,13 @@ impl EventLoop {
         let answer = (ended.outcome == RowState::Done).then_some((&*ended.agent, text));
         let is_answered = self.handed.answer(ended.row, answer, now_ms);
         let origin = &ended.origin;
-        let language = self.language(&origin.chat, &origin.facts);
+        let language = self.language(&origin.chat);
         let shown = whole_answer(text, report.truncated, ended.notice.as_deref(), language);
         let ops = if shown.is_empty() {
             DurableOps::new()
         } else if origin.has_chat() {
             let group = OpGroup::Message(ended.row);
-            self.plan_text(&shown, &origin.session, &origin.chat, &origin.facts, group)
+            self.plan_text(&shown, &origin.session, &origin.chat, group)
         } else if let Some(deliver) = item.deliver.clone().filter(|_| !is_answered) {
             self.plan_deliver(&deliver, &origin.session, &shown)
         } else {

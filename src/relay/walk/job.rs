@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::access::{Author, Reason};
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::ChatId;
 use crate::agent::RouteInput;
 use crate::cron::fire::FireAdmission;
 use crate::cron::job::{Job, JobOrigin, RunOutcome};
@@ -22,7 +22,6 @@ use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::{MadeIn, Starter};
-use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::job_files::{JobPrompt, SavedOutput};
 use crate::relay::parts::scheduler::{JobRun, instant, job_session};
 use crate::relay::parts::turn_task::TurnReport;
@@ -150,19 +149,17 @@ impl EventLoop {
         let made_in = self.made_in(job);
         let author = self.access.author(Starter::Job(made_in.as_ref()));
         let source = self.targets(job).0.first().map(|target| {
-            let KnownChat { chat, facts } = self.chats.of_target(target);
+            let mut chat = self.chats.of_target(target);
             let maker = made_in
                 .as_ref()
-                .filter(|made_in| made_in.platform.as_str() == chat.platform);
-            let made_here = maker.filter(|made_in| made_in.chat_id == chat.chat);
+                .filter(|made_in| made_in.platform.as_str() == chat.id.platform);
+            let made_here = maker.filter(|made_in| made_in.chat_id == chat.id.chat);
             let kind = made_here.and_then(|made_in| made_in.chat_type.as_deref());
-            let facts = ChatFacts {
-                user_id: maker.and_then(|made_in| made_in.user_id.as_deref().map(SmolStr::from)),
-                // A chat of which that is not known may be a group.
-                chat_type: facts.chat_type.or_else(|| kind.map(SmolStr::from)),
-                ..facts
-            };
-            self.chats.source(&chat, &facts)
+            chat.facts.user_id = maker.and_then(|made_in| made_in.user_id.as_deref().map(SmolStr::from));
+            // A chat of which that is not known may be a group.
+            let known = chat.facts.chat_type.take();
+            chat.facts.chat_type = known.or_else(|| kind.map(SmolStr::from));
+            self.chats.source(&chat)
         });
         TurnOrigin::new(session, &source.unwrap_or_default(), true, author, span)
     }
@@ -196,8 +193,8 @@ impl EventLoop {
         }
         // Read while the job runs, so that its answer rings as its reader wants.
         for target in self.targets(&job).0 {
-            let KnownChat { chat, facts } = self.chats.of_target(&target);
-            self.ask_quiet_hours(&chat, &facts);
+            let chat = self.chats.of_target(&target);
+            self.ask_quiet_hours(&chat);
         }
         if let Some(prompt) = self.job_files.prompt(turn, &job) {
             self.prompt_read(turn, prompt);

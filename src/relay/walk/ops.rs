@@ -8,14 +8,13 @@ use tokio::sync::oneshot;
 
 use crate::adapter::prompt::PromptOp;
 use crate::adapter::stream::{DurableAction, HalfWritten, OpOutcome, Priority};
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{Chat, ChatId};
 use crate::cron::target::{self, Target};
 use crate::link::SendResult;
 use crate::relay::effects::{Effect, Pending};
 use crate::relay::event_loop::{EventLoop, adapters};
 use crate::relay::handle::SendError;
 use crate::relay::ops::{DurableOps, EphemeralOp, OpBody, OpGroup, OpOwner};
-use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::outbox::OpsCommit;
 use crate::relay::transport::LinkStatus;
 use crate::store::{Command, Health};
@@ -30,18 +29,11 @@ const FINAL_INDICATOR_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Planning and queueing.
 impl EventLoop {
     /// Durable ops that deliver a text to a chat.
-    pub fn plan_text(
-        &mut self,
-        text: &str,
-        session: &SessionKey,
-        chat: &ChatId,
-        facts: &ChatFacts,
-        group: OpGroup,
-    ) -> DurableOps {
-        let adapter = self.adapters.get(&chat.platform);
-        let mut actions = adapter.reply(text, chat, facts);
-        self.hush(&mut actions, chat, facts);
-        self.plan_actions(&actions, session, chat, group)
+    pub fn plan_text(&mut self, text: &str, session: &SessionKey, chat: &Chat, group: OpGroup) -> DurableOps {
+        let adapter = self.adapters.get(&chat.id.platform);
+        let mut actions = adapter.reply(text, &chat.id, &chat.facts);
+        self.hush(&mut actions, chat);
+        self.plan_actions(&actions, session, &chat.id, group)
     }
 
     /// Durable ops of no turn's span.
@@ -63,12 +55,11 @@ impl EventLoop {
         &mut self,
         english: &str,
         session: &SessionKey,
-        chat: &ChatId,
-        facts: &ChatFacts,
+        chat: &Chat,
         group: OpGroup,
     ) -> DurableOps {
-        let text = self.language(chat, facts).reword(english);
-        self.plan_text(&text, session, chat, facts, group)
+        let text = self.language(chat).reword(english);
+        self.plan_text(&text, session, chat, group)
     }
 
     /// Ops that close a message which an earlier process left half-written.
@@ -77,23 +68,22 @@ impl EventLoop {
         half: &HalfWritten,
         notice: Option<&str>,
         session: &SessionKey,
-        known: &KnownChat,
+        chat: &Chat,
         group: OpGroup,
     ) -> DurableOps {
-        let KnownChat { chat, facts } = known;
-        let adapter = self.adapters.get(&chat.platform);
-        let notice = notice.map(|notice| adapter.language(facts).reword(notice));
-        let actions = adapter.close_half_written(half, notice.as_deref(), chat, facts);
-        self.plan_actions(&actions, session, chat, group)
+        let adapter = self.adapters.get(&chat.id.platform);
+        let notice = notice.map(|notice| adapter.language(&chat.facts).reword(notice));
+        let actions = adapter.close_half_written(half, notice.as_deref(), &chat.id, &chat.facts);
+        self.plan_actions(&actions, session, &chat.id, group)
     }
 
     /// Ops that deliver a text of a session to targets.
     pub fn plan_targets(&mut self, targets: &[Target], session: &SessionKey, text: &str) -> DurableOps {
         let mut ops = DurableOps::new();
         for target in targets {
-            let KnownChat { chat, facts } = self.chats.of_target(target);
+            let chat = self.chats.of_target(target);
             let group = self.outbox.notice_group();
-            ops.extend(self.plan_text(text, session, &chat, &facts, group));
+            ops.extend(self.plan_text(text, session, &chat, group));
         }
         ops
     }
@@ -114,18 +104,16 @@ impl EventLoop {
     /// Ops that tell people what became of a turn.
     pub fn plan_reply(&mut self, place: &ReplyPlace, text: &str, group: OpGroup) -> DurableOps {
         match place {
-            ReplyPlace::Chat(session, KnownChat { chat, facts }) => {
-                self.plan_words(text, session, chat, facts, group)
-            }
+            ReplyPlace::Chat(session, chat) => self.plan_words(text, session, chat, group),
             ReplyPlace::Targets(session, deliver) => self.plan_deliver(deliver, session, text),
             ReplyPlace::Nowhere => DurableOps::new(),
         }
     }
 
     /// Says something of the relay's own to a chat that answers none of its messages.
-    pub fn notify(&mut self, text: &str, session: &SessionKey, chat: &ChatId, facts: &ChatFacts) {
+    pub fn notify(&mut self, text: &str, session: &SessionKey, chat: &Chat) {
         let group = self.outbox.notice_group();
-        let ops = self.plan_words(text, session, chat, facts, group);
+        let ops = self.plan_words(text, session, chat, group);
         self.add_ops(ops, None);
     }
 
@@ -254,13 +242,11 @@ impl EventLoop {
     /// and the journal show it.
     fn notify_undelivered(&mut self, chat: &str, thread_id: Option<SmolStr>, session: &Arc<str>) {
         let known = ChatId::from_key(chat).and_then(|chat| self.chats.known(chat));
-        if let (Some(notice), Some(KnownChat { chat, facts })) =
-            (self.settings.undelivered_notice.clone(), known)
-        {
+        if let (Some(notice), Some(mut chat)) = (self.settings.undelivered_notice.clone(), known) {
             let session = SessionKey::from_text(Arc::clone(session));
             // Somebody else may have written in another thread since.
-            let facts = ChatFacts { thread_id, ..facts };
-            self.notify(&notice, &session, &chat, &facts);
+            chat.facts.thread_id = thread_id;
+            self.notify(&notice, &session, &chat);
         }
     }
 

@@ -6,9 +6,8 @@ use serde_json::Value;
 
 use smol_str::SmolStr;
 
-use crate::adapter::ChatId;
 use crate::adapter::stream::DurableAction;
-use crate::adapter::{ChatFacts, ListMessage};
+use crate::adapter::{Chat, ListMessage};
 use crate::agent::{Preference, PreferenceAnswer, PreferenceOffer};
 use crate::link::Moment;
 use crate::relay::effects::NewMessage;
@@ -33,9 +32,11 @@ impl EventLoop {
         if message.kind != InboxKind::Inbound || event.is_edit || event.is_deleted {
             return;
         }
-        let at = |source| (ChatId::from_source(source), ChatFacts::from_source(source));
-        let of_chat = self.chats.is_separate(event).then(|| at(&event.source));
-        let of_chat = of_chat.and_then(|(chat, facts)| self.chats.session_of_chat(&chat, &facts));
+        let chat = self
+            .chats
+            .is_separate(event)
+            .then(|| Chat::from_source(&event.source));
+        let of_chat = chat.and_then(|chat| self.chats.session_of_chat(&chat));
         // Few messages need it.
         let author = || self.access.author(Starter::Message(&event.source));
         // A question in a thread of the chat comes first.
@@ -71,7 +72,7 @@ impl EventLoop {
         answer: &PreferenceAnswer,
         agent: &str,
         session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
     ) -> Vec<DurableAction> {
         let (phrase, offer) = match (answer, preference) {
             (PreferenceAnswer::Changed(option), Preference::Model) => {
@@ -99,10 +100,13 @@ impl EventLoop {
                 (ChatPhrase::ModeUnknown { agent }, Some(offer))
             }
         };
-        let text = self.language(chat, facts).say(phrase);
+        let text = self.language(chat).say(phrase);
         match offer {
-            Some(offer) => self.show_offer(preference.name(), &text, offer, session, (chat, facts)),
-            None => self.adapters.get(&chat.platform).reply(&text, chat, facts),
+            Some(offer) => self.show_offer(preference.name(), &text, offer, session, chat),
+            None => self
+                .adapters
+                .get(&chat.id.platform)
+                .reply(&text, &chat.id, &chat.facts),
         }
     }
 
@@ -112,17 +116,17 @@ impl EventLoop {
         head: &str,
         offer: &PreferenceOffer,
         session: &SessionKey,
-        place: (&ChatId, &ChatFacts),
+        chat: &Chat,
     ) -> Vec<DurableAction> {
         let entries = offer.shown().iter();
         let entries = entries.map(|option| (option.name.clone(), format!("/{name} {}", option.id)));
-        let language = self.language(place.0, place.1);
+        let language = self.language(chat);
         let how = language.say(ChatPhrase::ChooseByNumber {
             command: &format!("/{name}"),
         });
         let text = format!("{head}\n{}\n{how}", offer.list(language));
-        let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
-        self.show_list(&text, entries.collect(), asked_by, (session, None), place)
+        let asked_by = chat.facts.user_id.as_ref().map(SmolStr::to_string);
+        self.show_list(&text, entries.collect(), asked_by, (session, None), chat)
     }
 
     /// `/agent`: the agents that somebody may choose from.
@@ -132,9 +136,9 @@ impl EventLoop {
         names: &[Arc<str>],
         session: &SessionKey,
         row: InboxSeq,
-        place: (&ChatId, &ChatFacts),
+        chat: &Chat,
     ) {
-        let language = self.language(place.0, place.1);
+        let language = self.language(chat);
         let head = language.say(ChatPhrase::AgentHere { agent: current });
         let lines = names.iter().zip(1..);
         let lines: Vec<String> = lines.map(|(name, number)| format!("{number}. {name}")).collect();
@@ -143,8 +147,8 @@ impl EventLoop {
         let entries = names
             .iter()
             .map(|name| (name.to_string(), format!("/agent {name}")));
-        let of_chat = self.chats.session_of_chat(place.0, place.1);
-        self.answer_with_list(&text, entries.collect(), (session, of_chat), row, place);
+        let of_chat = self.chats.session_of_chat(chat);
+        self.answer_with_list(&text, entries.collect(), (session, of_chat), row, chat);
     }
 
     /// Answers a command with a list that whoever wrote it chooses from.
@@ -154,11 +158,11 @@ impl EventLoop {
         entries: Vec<(String, String)>,
         (session, of_chat): (&SessionKey, Option<SessionKey>),
         row: InboxSeq,
-        place: (&ChatId, &ChatFacts),
+        chat: &Chat,
     ) {
-        let asked_by = place.1.user_id.as_ref().map(SmolStr::to_string);
-        let actions = self.show_list(text, entries, asked_by, (session, of_chat), place);
-        let ops = self.plan_actions(&actions, session, place.0, OpGroup::Message(row));
+        let asked_by = chat.facts.user_id.as_ref().map(SmolStr::to_string);
+        let actions = self.show_list(text, entries, asked_by, (session, of_chat), chat);
+        let ops = self.plan_actions(&actions, session, &chat.id, OpGroup::Message(row));
         self.end_row(row, RowState::Done, ops, None);
     }
 
@@ -171,11 +175,11 @@ impl EventLoop {
         entries: Vec<(String, String)>,
         asked_by: Option<String>,
         (session, of_chat): (&SessionKey, Option<SessionKey>),
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
     ) -> Vec<DurableAction> {
-        let (id, buttons) = (self.pickers).open((session, of_chat), chat, asked_by, entries);
+        let (id, buttons) = (self.pickers).open((session, of_chat), &chat.id, asked_by, entries);
         let list = ListMessage { id, text, buttons };
-        self.adapters.get(&chat.platform).list(list, chat, facts)
+        self.adapters.get(&chat.id.platform).list(list, chat)
     }
 }
 

@@ -4,7 +4,7 @@
 use smol_str::SmolStr;
 
 use crate::access::Author;
-use crate::adapter::{AnswerShaper, ChatFacts, ChatId, RelayAdapter};
+use crate::adapter::{AnswerShaper, Chat, ChatId, RelayAdapter};
 use crate::relay::effects::{AgentWaiter, OwnerKey, Pending, PlaceKey, WaitingCommand};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
@@ -55,7 +55,7 @@ impl EventLoop {
         }
         if let AgentWaiter::Turn(turn) = &waiter
             && let Some(origin) = self.turns.origin(*turn)
-            && let Some(of_chat) = self.chats.session_of_chat(&origin.chat, &origin.facts)
+            && let Some(of_chat) = self.chats.session_of_chat(&origin.chat)
         {
             if self.agents.is_choice_unknown(&of_chat) {
                 return self.read_choice(of_chat, waiter);
@@ -76,10 +76,9 @@ impl EventLoop {
                     session,
                     row,
                     chat,
-                    facts,
                     author,
                 } = *waiting;
-                self.run_command(command, about, &session, row, (&chat, &facts), &author);
+                self.run_command(command, about, &session, row, &chat, &author);
             }
             AgentWaiter::Thread(key) => self.open_thread(key),
         }
@@ -91,17 +90,18 @@ impl EventLoop {
         let Some(origin) = self.turns.origin(turn) else {
             return;
         };
-        let (platform, thread) = (&origin.chat.platform, origin.facts.thread_id.as_deref());
+        let (platform, thread) = (&origin.chat.id.platform, origin.chat.facts.thread_id.as_deref());
         let group = thread.and_then(|thread| self.group_threads.parent(platform, thread));
         let group = group.map(|chat| ChatId {
             platform: platform.clone(),
             chat: chat.into(),
         });
-        let starts_it = self.chats.is_separate_in(&origin.chat, &origin.facts);
-        match group.or_else(|| starts_it.then(|| ChatId::clone(&origin.chat))) {
+        let starts_it = self.chats.is_separate_in(&origin.chat);
+        let group = group.or_else(|| starts_it.then(|| origin.chat.id.clone()));
+        match group.map(Chat::from) {
             Some(group) if !self.inherit_project(turn, place, &group) => return,
             Some(_) => {}
-            None => self.ask_about_project(place, &origin.session, (&origin.chat, &origin.facts)),
+            None => self.ask_about_project(place, &origin.session, &origin.chat),
         }
         self.prepare_again(turn);
     }
@@ -114,7 +114,7 @@ impl EventLoop {
         sends_files: bool,
         is_first: bool,
     ) -> AnswerShaper {
-        let mut shaper = adapter.answer_shaper(&origin.facts, sends_files);
+        let mut shaper = adapter.answer_shaper(&origin.chat.facts, sends_files);
         if let Some(header) = self.project_header(origin).filter(|_| is_first) {
             shaper.set_header(header);
         }
@@ -123,21 +123,21 @@ impl EventLoop {
 
     /// The line above the first answer of a conversation: its project, where there are several and no name of a thread says it.
     fn project_header(&self, origin: &TurnOrigin) -> Option<String> {
-        let (platform, thread) = (&origin.chat.platform, origin.facts.thread_id.as_deref());
+        let (platform, thread) = (&origin.chat.id.platform, origin.chat.facts.thread_id.as_deref());
         let is_named = |thread: &str| self.group_threads.parent(platform, thread).is_some();
         if thread.is_some_and(is_named) {
             return None;
         }
-        let project = (self.agents).shown_project(&route_input(&origin.chat, &origin.facts))?;
+        let project = (self.agents).shown_project(&route_input(&origin.chat))?;
         Some(format!("[{project}]"))
     }
 
-    fn ask_about_project(&mut self, place: &PlaceKey, session: &SessionKey, at: (&ChatId, &ChatFacts)) {
+    fn ask_about_project(&mut self, place: &PlaceKey, session: &SessionKey, chat: &Chat) {
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         self.agents.bind(place.clone(), None, now_ms, effects);
-        let text = self.language(at.0, at.1).say(ChatPhrase::ProjectAsked);
+        let text = self.language(chat).say(ChatPhrase::ProjectAsked);
         let group = self.outbox.notice_group();
-        let ops = self.plan_projects(&text, None, session, at, group);
+        let ops = self.plan_projects(&text, None, session, chat, group);
         self.add_ops(ops, None);
     }
 
@@ -148,22 +148,22 @@ impl EventLoop {
         name: Option<&str>,
         session: &SessionKey,
         row: InboxSeq,
-        at: (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
     ) {
-        let input = route_input(at.0, at.1);
+        let input = route_input(chat);
         let current = self.agents.project(&input).map(|(name, _)| name);
         let Some(name) = name else {
-            let text = self.language(at.0, at.1).say(match &current {
+            let text = self.language(chat).say(match &current {
                 Some(project) => ChatPhrase::ProjectHere { project },
                 None => ChatPhrase::ProjectNone,
             });
-            let asked_by = at.1.user_id.as_ref().map(SmolStr::to_string);
-            let ops = self.plan_projects(&text, asked_by, session, at, OpGroup::Message(row));
+            let asked_by = chat.facts.user_id.as_ref().map(SmolStr::to_string);
+            let ops = self.plan_projects(&text, asked_by, session, chat, OpGroup::Message(row));
             return self.end_row(row, RowState::Done, ops, None);
         };
-        let answer = self.set_project(owner, name, session, at, author);
-        self.answer_command(&answer, session, row, at);
+        let answer = self.set_project(owner, name, session, chat, author);
+        self.answer_command(&answer, session, row, chat);
     }
 
     fn set_project(
@@ -171,14 +171,14 @@ impl EventLoop {
         owner: &OwnerKey,
         name: &str,
         session: &SessionKey,
-        at: (&ChatId, &ChatFacts),
+        chat: &Chat,
         author: &Author,
     ) -> String {
-        let language = self.language(at.0, at.1);
+        let language = self.language(chat);
         if !self.access.acts_as_owner(author) {
             return language.say(ChatPhrase::ProjectOwnersOnly);
         }
-        let input = route_input(at.0, at.1);
+        let input = route_input(chat);
         if self.agents.is_routed(&input) {
             return language.say(ChatPhrase::ProjectRouted);
         }
@@ -194,7 +194,7 @@ impl EventLoop {
             return language.say(ChatPhrase::ProjectBusy);
         }
         // Outside threads it is for the chat, and for what is replied to the command.
-        let is_for_chat = self.chats.is_separate_in(at.0, at.1);
+        let is_for_chat = self.chats.is_separate_in(chat);
         let count = if is_for_chat { usize::MAX } else { 1 };
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         for place in places(&input).take(count) {
@@ -204,7 +204,7 @@ impl EventLoop {
         if self.conversations.knows(owner) {
             self.conversations.leave(owner, session, "", now_ms, effects);
         }
-        let agent = &self.answering(session, at, author).agent.name;
+        let agent = &self.answering(session, chat, author).agent.name;
         language.say(match &project {
             Some(project) => ChatPhrase::ProjectSet { project, agent },
             None => ChatPhrase::ProjectUnset { agent },
@@ -216,7 +216,7 @@ impl EventLoop {
         text: &str,
         asked_by: Option<String>,
         session: &SessionKey,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
         group: OpGroup,
     ) -> crate::relay::ops::DurableOps {
         let names: Vec<String> = self.agents.projects().cloned().collect();
@@ -227,9 +227,9 @@ impl EventLoop {
         let entries = names
             .into_iter()
             .map(|name| (name.clone(), format!("/project {name}")));
-        let of_chat = self.chats.session_of_chat(chat, facts);
+        let of_chat = self.chats.session_of_chat(chat);
         let shown_in = (session, of_chat);
-        let actions = self.show_list(&text, entries.collect(), asked_by, shown_in, (chat, facts));
-        self.plan_actions(&actions, session, chat, group)
+        let actions = self.show_list(&text, entries.collect(), asked_by, shown_in, chat);
+        self.plan_actions(&actions, session, &chat.id, group)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use smol_str::SmolStr;
 
 use crate::adapter::stream::{DurableAction, DurableActions, TurnResult};
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{Chat, ChatFacts};
 use crate::relay::effects::{Pending, QuietWaiter};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::origin::TurnOrigin;
@@ -31,25 +31,25 @@ pub struct TurnSummary<'t> {
 
 impl EventLoop {
     /// The language in which a chat is spoken to.
-    pub fn language(&self, chat: &ChatId, facts: &ChatFacts) -> Language {
-        self.adapters.get(&chat.platform).language(facts)
+    pub fn language(&self, chat: &Chat) -> Language {
+        self.adapters.get(&chat.id.platform).language(&chat.facts)
     }
 
     /// Whether nothing rings now for the author of a chat's last message.
-    pub fn is_quiet(&self, chat: &ChatId, facts: &ChatFacts) -> bool {
-        self.quiet.has_hours() && self.is_quiet_for(&self.quiet_person(chat, facts))
+    pub fn is_quiet(&self, chat: &Chat) -> bool {
+        self.quiet.has_hours() && self.is_quiet_for(&self.quiet_person(chat))
     }
 
     /// The author of a chat's last message, as far as the journal may have hours of theirs.
-    fn quiet_person(&self, chat: &ChatId, facts: &ChatFacts) -> QuietPerson {
+    fn quiet_person(&self, chat: &Chat) -> QuietPerson {
         if self.quiet.is_empty() {
             return QuietPerson::default();
         }
-        self.author_of_hours(chat, facts)
+        self.author_of_hours(chat)
     }
 
-    fn author_of_hours(&self, chat: &ChatId, facts: &ChatFacts) -> QuietPerson {
-        let source = self.chats.source(chat, facts);
+    fn author_of_hours(&self, chat: &Chat) -> QuietPerson {
+        let source = self.chats.source(chat);
         QuietPerson::new(&self.access.author(Starter::Message(&source)))
     }
 
@@ -63,8 +63,8 @@ impl EventLoop {
     }
 
     /// Has messages ring nobody if nothing rings now.
-    pub fn hush(&self, actions: &mut [DurableAction], chat: &ChatId, facts: &ChatFacts) {
-        if self.is_quiet(chat, facts) {
+    pub fn hush(&self, actions: &mut [DurableAction], chat: &Chat) {
+        if self.is_quiet(chat) {
             silence(actions);
         }
     }
@@ -98,7 +98,7 @@ impl EventLoop {
         if !is_told || !origin.has_chat() {
             return Vec::new();
         }
-        let language = self.language(&origin.chat, &origin.facts);
+        let language = self.language(&origin.chat);
         let time = language.duration(summary.took);
         let whole = one_line(summary.gist, GIST_CHARS + 1);
         let short = one_line(&whole, GIST_CHARS);
@@ -113,8 +113,8 @@ impl EventLoop {
             _ if gist.is_empty() => ChatPhrase::DoneAfterSilently { time },
             TurnResult::Done | TurnResult::Stopped => ChatPhrase::DoneAfter { time, gist },
         });
-        let adapter = self.adapters.get(&origin.chat.platform);
-        adapter.reply(&text, &origin.chat, &origin.facts)
+        let adapter = self.adapters.get(&origin.chat.id.platform);
+        adapter.reply(&text, &origin.chat.id, &origin.chat.facts)
     }
 
     /// Reminds people of questions whose time is half over.
@@ -128,7 +128,7 @@ impl EventLoop {
                 user_id: user.map(SmolStr::from),
                 ..ChatFacts::default()
             };
-            if self.is_quiet(&reminder.chat, &facts) {
+            if self.is_quiet(&(reminder.chat.clone(), facts).into()) {
                 reminder.action.silence();
             }
             let effects = &mut self.effects;
@@ -137,8 +137,8 @@ impl EventLoop {
     }
 
     /// Asks the journal for the hours of the author of a chat's last message, unless they are known or asked for.
-    pub fn ask_quiet_hours(&mut self, chat: &ChatId, facts: &ChatFacts) {
-        let person = self.quiet_person(chat, facts);
+    pub fn ask_quiet_hours(&mut self, chat: &Chat) {
+        let person = self.quiet_person(chat);
         for key in self.quiet.ask(&person) {
             self.load_quiet_hours(key, QuietWaiter::Message);
         }
@@ -168,24 +168,14 @@ impl EventLoop {
                     self.prepare_turn(turn, row);
                 }
             }
-            QuietWaiter::Command {
-                session,
-                row,
-                chat,
-                facts,
-            } => {
-                let person = self.author_of_hours(&chat, &facts);
+            QuietWaiter::Command { session, row, chat } => {
+                let person = self.author_of_hours(&chat);
                 let Some(choice) = self.quiet.choice(&person) else {
-                    let waiter = QuietWaiter::Command {
-                        session,
-                        row,
-                        chat,
-                        facts,
-                    };
+                    let waiter = QuietWaiter::Command { session, row, chat };
                     return self.load_unknown(&person, waiter);
                 };
-                let answer = self.describe_quiet_hours(choice, self.language(&chat, &facts));
-                self.answer_command(&answer, &session, row, (&chat, &facts));
+                let answer = self.describe_quiet_hours(choice, self.language(&chat));
+                self.answer_command(&answer, &session, row, &chat);
             }
         }
     }
@@ -218,10 +208,10 @@ impl EventLoop {
         text: &str,
         session: &SessionKey,
         row: InboxSeq,
-        (chat, facts): (&ChatId, &ChatFacts),
+        chat: &Chat,
     ) -> Option<String> {
-        let language = self.language(chat, facts);
-        let person = self.author_of_hours(chat, facts);
+        let language = self.language(chat);
+        let person = self.author_of_hours(chat);
         if person.is_nobody() {
             return Some(language.say(ChatPhrase::QuietUsage));
         }
@@ -235,7 +225,6 @@ impl EventLoop {
                     session: session.clone(),
                     row,
                     chat: Box::new(chat.clone()),
-                    facts: Box::new(facts.clone()),
                 };
                 self.load_unknown(&person, waiter);
                 return None;

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use crate::access::{AccessError, AccessRequest, PendingPairing, PersonId};
 use crate::adapter::prompt::{PromptOp, UnsaidEnd};
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{Chat, ChatFacts, ChatId};
 use crate::cron::fire::FireAdmission;
 use crate::link::Moment;
 use crate::relay::effects::Pending;
@@ -15,7 +15,7 @@ use crate::relay::handle::{HandleRequest, SendError, SendTarget, StopOutcome, Tu
 use crate::relay::ops::DurableOps;
 use crate::relay::parts::access::{AccessControl, Starter};
 use crate::relay::parts::approvals::MAX_PERSON_CHARS;
-use crate::relay::parts::chats::{Chats, KnownChat, job_origin};
+use crate::relay::parts::chats::{Chats, job_origin};
 use crate::relay::parts::scheduler::ArmWaiter;
 use crate::relay::parts::sleep::SleepStep;
 use crate::relay::reports;
@@ -54,7 +54,7 @@ impl EventLoop {
                     StopOutcome::Stopped
                 } else {
                     let known = self.chats.of_session(&session);
-                    let platform = known.as_ref().map(|known| known.chat.platform.as_str());
+                    let platform = known.as_ref().map(|known| known.id.platform.as_str());
                     if self.link.stop_elsewhere(session.as_str(), platform) {
                         StopOutcome::Elsewhere
                     } else {
@@ -88,7 +88,7 @@ impl EventLoop {
                     None => self.turns.only_origin(),
                 };
                 let author = origin.map(|at| TurnAuthor {
-                    origin: job_origin(&at.author, &at.chat, &at.facts),
+                    origin: job_origin(&at.author, &at.chat),
                     maker: self.access.maker(&at.author),
                 });
                 let _ = reply.send(author);
@@ -132,7 +132,7 @@ impl EventLoop {
             self.stop_turn(&session, Some(turn), StopReason::Asked);
         }
         let (access, chats) = (&self.access, &self.chats);
-        let is_gone = |chat: &ChatId, facts: &ChatFacts| !is_owner(access, chats, chat, facts);
+        let is_gone = |chat: &Chat| !is_owner(access, chats, chat);
         self.approvals.withdraw_from_owners(is_gone, &mut self.effects);
         let turns = &self.turns;
         let author_of = |turn| turns.origin(turn).map(|origin| asker(access, &origin.author));
@@ -194,8 +194,8 @@ impl EventLoop {
     }
 
     /// Whether the owner who is asked something is one.
-    pub fn may_decide(&self, (chat, facts): &(ChatId, ChatFacts)) -> bool {
-        is_owner(&self.access, &self.chats, chat, facts)
+    pub fn may_decide(&self, chat: &Chat) -> bool {
+        is_owner(&self.access, &self.chats, chat)
     }
 
     /// Welcomes the people whose codes were approved while no relay ran, and takes what they wrote.
@@ -222,8 +222,8 @@ impl EventLoop {
     /// Does this for everybody whose code is approved, unless the rules deny them by now.
     fn take_approved(&mut self, take: impl Fn(&mut Self, PersonId, PendingPairing)) {
         for (person, pending) in self.access.approved() {
-            let (chat, facts) = self.chat_of(&person, &pending);
-            let source = self.chats.source(&chat, &facts);
+            let chat = self.chat_of(&person, &pending);
+            let source = self.chats.source(&chat);
             if self
                 .access
                 .may_talk(&self.access.author(Starter::Message(&source)))
@@ -236,20 +236,20 @@ impl EventLoop {
 
     /// Somebody's code was approved: says so in their chat, and takes what they wrote.
     fn welcome(&mut self, person: PersonId, pending: PendingPairing) {
-        let (chat, facts) = self.chat_of(&person, &pending);
+        let chat = self.chat_of(&person, &pending);
         let welcome = WELCOME[usize::from(pending.message.is_some())];
-        self.notify(welcome, &SessionKey::from_text(""), &chat, &facts);
+        self.notify(welcome, &SessionKey::from_text(""), &chat);
         self.accept_kept(person, pending);
     }
 
     /// The direct message in which somebody got their code.
-    fn chat_of(&self, person: &PersonId, pending: &PendingPairing) -> (ChatId, ChatFacts) {
-        let chat = ChatId {
+    fn chat_of(&self, person: &PersonId, pending: &PendingPairing) -> Chat {
+        let id = ChatId {
             platform: self.chats.platform(person.platform()).as_str().into(),
             chat: pending.chat.as_str().into(),
         };
         let facts = ChatFacts::deserialize(&pending.facts).unwrap_or_default();
-        (chat, facts)
+        Chat { id, facts }
     }
 
     /// Answers once everything that was written before is stored.
@@ -279,20 +279,20 @@ impl EventLoop {
             None => self.chats.find(&target.chat),
         };
         let known = chat.and_then(|chat| self.chats.outside_threads(chat));
-        let KnownChat { chat, facts } = known.ok_or(SendError::UnknownChat)?;
+        let chat = known.ok_or(SendError::UnknownChat)?;
         let group = self.outbox.notice_group();
-        let adapter = self.adapters.get(&chat.platform);
-        let mut actions = adapter.reply(text, &chat, &facts);
+        let adapter = self.adapters.get(&chat.id.platform);
+        let mut actions = adapter.reply(text, &chat.id, &chat.facts);
         if target.silent {
             for action in &mut actions {
                 action.action.silence();
             }
         }
-        Ok(self.plan_actions(&actions, &SessionKey::from_text(""), &chat, group))
+        Ok(self.plan_actions(&actions, &SessionKey::from_text(""), &chat.id, group))
     }
 }
 
 /// Whether whoever writes in this chat is an owner.
-fn is_owner(access: &AccessControl, chats: &Chats, chat: &ChatId, facts: &ChatFacts) -> bool {
-    access.is_owner(&access.author(Starter::Message(&chats.source(chat, facts))))
+fn is_owner(access: &AccessControl, chats: &Chats, chat: &Chat) -> bool {
+    access.is_owner(&access.author(Starter::Message(&chats.source(chat))))
 }

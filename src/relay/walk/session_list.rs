@@ -41,7 +41,7 @@ impl EventLoop {
 
     /// Whether somebody sees sessions that were begun without the relay: an owner, in a conversation of their own.
     fn sees_all_sessions(&self, Listing { command, .. }: &Listing) -> bool {
-        let source = self.chats.source(&command.chat, &command.facts);
+        let source = self.chats.source(&command.chat);
         self.chats.is_personal(&source) && self.access.acts_as_owner(&command.author)
     }
 
@@ -81,16 +81,11 @@ impl EventLoop {
             }
         };
         let command = &listing.command;
-        self.answer_command(
-            &answer,
-            &command.session,
-            command.row,
-            (&command.chat, &command.facts),
-        );
+        self.answer_command(&answer, &command.session, command.row, &command.chat);
     }
 
     fn reader_language(&self, Listing { command, .. }: &Listing) -> Language {
-        self.language(&command.chat, &command.facts)
+        self.language(&command.chat)
     }
 
     /// The agent that answers here, and the last conversations with it.
@@ -98,8 +93,9 @@ impl EventLoop {
         &mut self,
         Listing { owner, command }: &Listing,
     ) -> (SelectedAgent, Vec<Conversation>) {
-        let at = (&command.chat, &command.facts);
-        let selected = self.answering(&command.session, at, &command.author).agent;
+        let selected = self
+            .answering(&command.session, &command.chat, &command.author)
+            .agent;
         let workdir = selected.workdir.as_deref().and_then(std::path::Path::to_str);
         let recent = self.conversations.recent(owner, &selected.name, workdir);
         (selected, recent)
@@ -138,10 +134,9 @@ impl EventLoop {
             let choice = format!("/resume ={}", other.id);
             (listed_title(other, language).to_owned(), choice)
         });
-        let place = (&command.chat, &command.facts);
         let entries = own.chain(others).collect();
         let shown_in = (&command.session, None);
-        self.answer_with_list(&text, entries, shown_in, command.row, place);
+        self.answer_with_list(&text, entries, shown_in, command.row, &command.chat);
     }
 
     fn is_busy(&self, session: &SessionKey) -> bool {
@@ -170,14 +165,14 @@ impl EventLoop {
         if self.is_busy(session) {
             return language.say(ChatPhrase::ConversationsBusy);
         }
-        let kind = command.facts.chat_type.as_deref().unwrap_or("chat");
+        let kind = command.chat.facts.chat_type.as_deref().unwrap_or("chat");
         let now_ms = self.clock.unix_ms();
         let used = Use {
             session,
             agent: &agent.name,
             workdir: agent.workdir.as_deref().and_then(std::path::Path::to_str),
             text: &chosen.title,
-            place: &format!("{} {kind}", command.chat.platform),
+            place: &format!("{} {kind}", command.chat.id.platform),
             now_ms,
         };
         let adopted = self.conversations.adopt(&listing.owner, used, &mut self.effects);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::adapter::stream::{HalfWritten, ReplyStream, first_draft_id};
-use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
+use crate::adapter::{Chat, RelayAdapter};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
 use crate::relay::effects::{
@@ -15,7 +15,7 @@ use crate::relay::ops::{DurableOps, OpGroup, OpOwner};
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::{Selection, Unknown};
-use crate::relay::parts::chats::{Chats, KnownChat};
+use crate::relay::parts::chats::Chats;
 use crate::relay::parts::handed::SubmitError;
 use crate::relay::parts::messages::{MessageKey, MessageLine};
 use crate::relay::parts::slash_commands::{SlashCommand, SlashCommands};
@@ -50,7 +50,7 @@ pub struct LeftTurn {
 /// Where people learn what became of a turn.
 pub enum ReplyPlace {
     /// The chat of its session.
-    Chat(SessionKey, KnownChat),
+    Chat(SessionKey, Chat),
     /// Targets in the settings, for a session without a chat.
     Targets(SessionKey, String),
     Nowhere,
@@ -151,10 +151,10 @@ impl EventLoop {
         let span = self.turns.span(turn, &session);
         let personal = self.chats.is_personal(&event.source);
         let origin = TurnOrigin::new(session, &event.source, personal, author, span);
-        let own = (command.clone()).filter(|command| !self.takes_turn(command, &origin.chat, &origin.facts));
+        let own = (command.clone()).filter(|command| !self.takes_turn(command, &origin.chat));
         if let Some(command) = own {
             self.turns.abandon(turn);
-            let (chat, about) = ((&*origin.chat, &*origin.facts), AboutTurn::Forgotten);
+            let (chat, about) = (&origin.chat, AboutTurn::Forgotten);
             self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
             return None;
         }
@@ -164,7 +164,7 @@ impl EventLoop {
             self.set_last(&origin, key, row);
         }
         // A kill may have come between the message and what it tells about its chat.
-        self.learn_chat(&origin.chat, &origin.facts);
+        self.learn_chat(&origin.chat);
         Some((origin, Task::Message(Some(Box::new(event)))))
     }
 
@@ -175,7 +175,7 @@ impl EventLoop {
             let turn = (row.seq, row.attempt);
             self.messages.set_last(
                 &origin.session,
-                (&origin.chat, &origin.author),
+                (&origin.chat.id, &origin.author),
                 key,
                 turn,
                 message,
@@ -185,11 +185,8 @@ impl EventLoop {
 
     /// The message of a row was read back.
     fn note_awaited(&mut self, row: &InboxRow, event: &MessageEvent) {
-        let (chat, facts) = (
-            ChatId::from_source(&event.source),
-            ChatFacts::from_source(&event.source),
-        );
-        self.messages.await_answer(row.seq, row.kind, &chat, &facts);
+        let chat = Chat::from_source(&event.source);
+        self.messages.await_answer(row.seq, row.kind, &chat);
     }
 
     /// Rows of a session that wait were read, because they were not in memory.
@@ -313,7 +310,7 @@ impl EventLoop {
                 return self.end_unstarted(turn, row, RowState::Ignored, "", notice);
             }
         }
-        let adapter = self.adapters.get(&origin.chat.platform);
+        let adapter = self.adapters.get(&origin.chat.id.platform);
         let asked = (&selection.agent, asker(&self.access, &origin.author));
         let Ok(resumed) = (self.approvals).begin_restored(row, turn, asked, adapter.holds_answers()) else {
             let notice = self.settings.interrupted_notice.clone();
@@ -418,9 +415,8 @@ impl EventLoop {
         row: InboxSeq,
         is_interaction: bool,
     ) -> ReplyStream {
-        adapter.stream(
+        adapter.stream_to(
             Arc::clone(&origin.chat),
-            Arc::clone(&origin.facts),
             origin.session.shared(),
             is_interaction.then(|| FOLLOW_UP.to_owned()),
             first_draft_id(row.0.unsigned_abs()),
@@ -446,7 +442,7 @@ impl EventLoop {
             Some(Task::Message(_)) => {
                 if let (Some(notice), Some(origin)) = (notice, origin) {
                     let group = OpGroup::Message(row);
-                    ops = self.plan_words(&notice, &origin.session, &origin.chat, &origin.facts, group);
+                    ops = self.plan_words(&notice, &origin.session, &origin.chat, group);
                 }
             }
             Some(Task::Job(job)) => self.fail_run(job.run, why),
@@ -471,7 +467,7 @@ impl EventLoop {
             InboxKind::Handed => self.left_item(row),
         };
         if let ReplyPlace::Chat(_, known) = &left.reply_to {
-            self.turns.leave_shown(known.chat.clone(), known.facts.clone());
+            self.turns.leave_shown(known.clone());
             self.put_away_left();
         }
         let shown = row.shown.as_deref();
@@ -524,9 +520,12 @@ impl EventLoop {
         if !self.link.is_live() {
             return;
         }
-        for (chat, facts) in self.turns.take_left_shown(&self.link.status().undescribed) {
-            let actions = self.adapters.get(&chat.platform).left_indicators(&chat, &facts);
-            self.queue_indicators(&chat, &actions, || OpOwner::LeftTurn);
+        for chat in self.turns.take_left_shown(&self.link.status().undescribed) {
+            let actions = self
+                .adapters
+                .get(&chat.id.platform)
+                .left_indicators(&chat.id, &chat.facts);
+            self.queue_indicators(&chat.id, &actions, || OpOwner::LeftTurn);
         }
     }
 
@@ -551,12 +550,8 @@ impl EventLoop {
                 reply_to: ReplyPlace::Nowhere,
             };
         };
-        self.messages
-            .await_answer(row.seq, row.kind, &origin.chat, &origin.facts);
-        let chat = KnownChat {
-            chat: (*origin.chat).clone(),
-            facts: (*origin.facts).clone(),
-        };
+        self.messages.await_answer(row.seq, row.kind, &origin.chat);
+        let chat = Chat::clone(&origin.chat);
         LeftTurn {
             is_repeatable: row.repeatable,
             may_read: self.access.may_talk(&origin.author),
@@ -576,7 +571,7 @@ fn turn_command(commands: &SlashCommands, task: &Task) -> Option<SlashCommand> {
 /// A message of nobody, in the chat of a turn.
 fn empty_event(chats: &Chats, origin: &TurnOrigin) -> MessageEvent {
     MessageEvent {
-        source: chats.source(&origin.chat, &origin.facts),
+        source: chats.source(&origin.chat),
         ..MessageEvent::default()
     }
 }

@@ -57,7 +57,7 @@ impl EventLoop {
             Err(turn) => {
                 let origin = self.turns.origin(turn)?;
                 let row = self.turns.row_of(turn).unwrap_or(InboxSeq(0));
-                let adapter = self.adapters.get(&origin.chat.platform);
+                let adapter = self.adapters.get(&origin.chat.id.platform);
                 let stream = Box::new(self.stream(&adapter, &origin, row, false));
                 TurnReport::without_text(turn, stream, Turns::panicked(turn))
             }
@@ -113,7 +113,7 @@ impl EventLoop {
             return self.end_row(ended.row, ended.outcome, DurableOps::new(), None);
         }
         let now = self.clock.mono();
-        let language = self.language(&ended.origin.chat, &ended.origin.facts);
+        let language = self.language(&ended.origin.chat);
         let mut stream = report.stream;
         if report.truncated {
             stream.push_text("\n\n", now);
@@ -126,18 +126,18 @@ impl EventLoop {
             stream.push_text(&language.reword(notice), now);
         }
         let origin = ended.origin;
-        let adapter = self.adapters.get(&origin.chat.platform);
+        let adapter = self.adapters.get(&origin.chat.id.platform);
         let mut last = stream.finish(ended.result, now);
         for together in report.attachments.chunk_by(|(here, _), (there, _)| here == there) {
             let files: Vec<_> = together.iter().map(|(_, file)| file).collect();
-            let actions = adapter.attachments(&files, &origin.chat, &origin.facts);
+            let actions = adapter.attachments(&files, &origin.chat.id, &origin.chat.facts);
             if let [(position, _), ..] = together {
                 last.insert(*position, actions);
             }
         }
         if let Some((preference, answer)) = report.preference {
-            let place = (&*origin.chat, &*origin.facts);
-            let shown = self.show_preference(preference, &answer, &ended.agent, &origin.session, place);
+            let shown =
+                self.show_preference(preference, &answer, &ended.agent, &origin.session, &origin.chat);
             last.durable.extend(shown);
         }
         let summary = TurnSummary {
@@ -149,13 +149,13 @@ impl EventLoop {
             },
         };
         self.sum_up(&summary, &mut last.durable, &origin);
-        self.hush(&mut last.durable, &origin.chat, &origin.facts);
+        self.hush(&mut last.durable, &origin.chat);
         let group = OpGroup::Message(ended.row);
         let session = origin.session.shared();
         let span = origin.span.get();
         let ops = self
             .outbox
-            .plan(&adapter, &session, &origin.chat, &last.durable, group, &span);
+            .plan(&adapter, &session, &origin.chat.id, &last.durable, group, &span);
         if ended.is_traced {
             span.record("ops", ops.len());
         }
@@ -181,7 +181,7 @@ impl EventLoop {
         if ops.is_empty()
             && let Some((chat, actions)) = indicators.take()
         {
-            self.send_indicators(&chat, &actions);
+            self.send_indicators(&chat.id, &actions);
         }
         let now_ms = self.clock.unix_ms();
         self.turns.end_row(row, outcome, &ops, now_ms, &mut self.effects);
@@ -206,7 +206,7 @@ impl EventLoop {
             .outbox
             .committed(OpsCommit::End(row), rows, &mut self.effects);
         if let Some((chat, actions)) = indicators {
-            self.send_indicators(&chat, &actions);
+            self.send_indicators(&chat.id, &actions);
         }
     }
 }

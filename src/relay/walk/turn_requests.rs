@@ -19,7 +19,6 @@ use crate::relay::parts::agents::state_key;
 use crate::relay::parts::approvals::{
     Approvals, Asker, AskerStanding, Asking, KeptTurn, OwnerChat, Questioner,
 };
-use crate::relay::parts::chats::KnownChat;
 use crate::relay::parts::turn_task::TurnRequest;
 use crate::relay::voice::voice_key;
 use crate::session::TurnId;
@@ -46,11 +45,11 @@ impl EventLoop {
                     let _ = outcomes.try_send((op.id, OpOutcome::Declined));
                     return;
                 }
-                let adapter = self.adapters.get(&origin.chat.platform);
+                let adapter = self.adapters.get(&origin.chat.id.platform);
                 let timeout = op.deadline.map(|at| at.saturating_sub(now).max(MIN_OP_TIMEOUT));
                 let ephemeral = EphemeralOp {
                     id: op.id,
-                    body: OpBody::new(&adapter, origin.chat.key().into(), &op.action),
+                    body: OpBody::new(&adapter, origin.chat.id.key().into(), &op.action),
                     priority: op.priority,
                     timeout,
                     owner: OpOwner::Turn(turn, outcomes),
@@ -69,7 +68,7 @@ impl EventLoop {
             TurnRequest::SaveState(state) => self.save_state(turn, state),
             TurnRequest::LoadVoice(reply) => {
                 // A message outside threads has what was set for the chat, and its thread keeps that.
-                let of_chat = self.chats.session_of_chat(&origin.chat, &origin.facts);
+                let of_chat = self.chats.session_of_chat(&origin.chat);
                 let of_chat = of_chat.filter(|_| self.turns.is_message(turn));
                 let read = voice_key(of_chat.as_ref().unwrap_or(&origin.session));
                 let kept = vec![Arc::clone(&read), voice_key(&origin.session)];
@@ -93,7 +92,7 @@ impl EventLoop {
             TurnRequest::Title(title) => {
                 self.entitle_conversation(&origin, &title);
                 if let Some(action) = self.chats.entitle_thread(&self.adapters, &origin, &title) {
-                    self.queue_rename(&origin.chat, &action, Priority::Indicator);
+                    self.queue_rename(&origin.chat.id, &action, Priority::Indicator);
                 }
             }
             TurnRequest::Attach(attachments, queued) => {
@@ -138,9 +137,8 @@ impl EventLoop {
             turn,
             session: origin.session.clone(),
             chat: Arc::clone(&origin.chat),
-            facts: Arc::clone(&origin.facts),
             personal: origin.personal,
-            is_quiet: self.is_quiet(&origin.chat, &origin.facts),
+            is_quiet: self.is_quiet(&origin.chat),
             kept: self.kept_turn(turn, question.resume.take()),
         };
         match self.approvals.standing(from) {
@@ -150,7 +148,7 @@ impl EventLoop {
                     .record_question(&origin.author, "denied", &title, "role", now_ms);
             }
             AskerStanding::Once | AskerStanding::Always => {
-                let adapter = self.adapters.get(&origin.chat.platform);
+                let adapter = self.adapters.get(&origin.chat.id.platform);
                 let effects = &mut self.effects;
                 self.approvals
                     .ask(&asking, from, question, reply, &adapter, now, effects);
@@ -173,7 +171,7 @@ impl EventLoop {
                 let (decision, reason) = asked.recorded;
                 self.access
                     .record_question(&origin.author, decision, &asked.title, reason, now_ms);
-                self.notify(asked.notice, &origin.session, &origin.chat, &origin.facts);
+                self.notify(asked.notice, &origin.session, &origin.chat);
             }
         }
     }
@@ -193,13 +191,11 @@ impl EventLoop {
     pub fn owner_chat(&self, platform: &str) -> Option<OwnerChat> {
         let access = &self.access;
         let owners = (self.chats).direct(|source| access.is_owner(&access.author(Starter::Message(source))));
-        let owners = owners.map(|KnownChat { chat, facts }| (chat, facts));
-        let (chat, facts) = OwnerChat::best(owners, platform)?;
+        let chat = OwnerChat::best(owners, platform)?;
         Some(OwnerChat {
-            session: self.chats.session(&chat, &facts),
-            is_quiet: self.is_quiet(&chat, &facts),
+            session: self.chats.session(&chat),
+            is_quiet: self.is_quiet(&chat),
             chat,
-            facts,
         })
     }
 
@@ -209,16 +205,16 @@ impl EventLoop {
         origin: &TurnOrigin,
         row: InboxSeq,
     ) -> DurableOps {
-        let adapter = self.adapters.get(&origin.chat.platform);
+        let adapter = self.adapters.get(&origin.chat.id.platform);
         let attachments: Vec<&OutgoingAttachment> = attachments.iter().collect();
-        let mut actions = adapter.attachments(&attachments, &origin.chat, &origin.facts);
-        self.hush(&mut actions, &origin.chat, &origin.facts);
+        let mut actions = adapter.attachments(&attachments, &origin.chat.id, &origin.chat.facts);
+        self.hush(&mut actions, &origin.chat);
         let group = OpGroup::Message(row);
         let session = origin.session.shared();
         self.outbox.plan(
             &adapter,
             &session,
-            &origin.chat,
+            &origin.chat.id,
             &actions,
             group,
             &origin.span.get(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
+use crate::adapter::{Chat, ChatFacts, ChatId, RelayAdapter};
 use crate::wire::{Action, CapabilityDescriptor, OpResult, Outcome, SessionKey};
 use crate::words::PhraseKey;
 
@@ -66,12 +66,14 @@ fn request(id: u64, chat_type: &str) -> PromptRequest {
     PromptRequest {
         id: QuestionId(id),
         session: session(),
-        chat: chat(),
-        facts: ChatFacts {
-            chat_type: Some(chat_type.into()),
-            message_id: Some("m0".into()),
-            user_id: Some("ann".into()),
-            ..ChatFacts::default()
+        chat: Chat {
+            id: chat(),
+            facts: ChatFacts {
+                chat_type: Some(chat_type.into()),
+                message_id: Some("m0".into()),
+                user_id: Some("ann".into()),
+                ..ChatFacts::default()
+            },
         },
         author: Some("ann".to_owned()),
         named_only: false,
@@ -858,7 +860,7 @@ fn codes_are_unique_among_the_open_questions_of_a_chat_and_come_again_late() {
     let mut prompts = prompts();
     let mut code_of = |id: u64, chat_id: &str| {
         let mut asked = request(id, "dm");
-        asked.chat.chat = chat_id.into();
+        asked.chat.id.chat = chat_id.into();
         let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
         if id != 1 {
             prompts.withdraw(QuestionId(id));
@@ -947,7 +949,7 @@ fn no_chat_gets_a_code_of_an_earlier_process_soon() {
     let plain = descriptor(&["send"]);
     let ask = |prompts: &mut Prompts, id: u64, chat_id: &str| {
         let mut asked = request(id, "dm");
-        asked.chat.chat = chat_id.into();
+        asked.chat.id.chat = chat_id.into();
         let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
         prompts.withdraw(QuestionId(id));
         code(&opened.op.action)
@@ -1179,7 +1181,7 @@ fn how_to_answer_by_a_code_is_said_in_the_language_of_the_reader() {
     let plain = descriptor(&["send"]);
     let mut prompts = prompts();
     let mut german = request(1, "dm");
-    german.facts.language = Some("de".into());
+    german.chat.facts.language = Some("de".into());
     let opened = prompts.open(german, &on(Some(&plain)), secs(0)).unwrap();
     prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
     let matched = match_text(&prompts, &session(), "ann", "/approve", None, secs(1));

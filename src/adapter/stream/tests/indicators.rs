@@ -94,7 +94,7 @@ fn a_reaction_that_was_not_added_is_not_removed() {
         );
     }
     let mut nameless = target(descriptor("discord"));
-    Arc::make_mut(&mut nameless.facts).message_id = None;
+    Arc::make_mut(&mut nameless.chat).facts.message_id = None;
     Scene::new(reactions(), nameless).quiet();
     Scene::new(reactions(), target(descriptor("legacy"))).quiet();
 }

@@ -17,7 +17,7 @@ use super::{
     ToolLine, TurnResult, left_indicators,
 };
 use crate::adapter::action_builder::ActionBuilder;
-use crate::adapter::{ChatFacts, ChatId, RelayAdapter, SlackConfig};
+use crate::adapter::{Chat, ChatFacts, ChatId, RelayAdapter, SlackConfig};
 use crate::wire::{Action, CapabilityDescriptor, OpId, OpIds};
 
 /// A platform's descriptor, as its connectors declare it.
@@ -63,15 +63,17 @@ fn bare() -> StreamSettings {
 
 fn target(descriptor: CapabilityDescriptor) -> StreamTarget {
     StreamTarget {
-        chat: Arc::new(ChatId {
-            platform: descriptor.platform.as_str().into(),
-            chat: "c".into(),
-        }),
-        facts: Arc::new(ChatFacts {
-            scope_id: Some("s".into()),
-            user_id: Some("u".into()),
-            message_id: Some("m0".into()),
-            ..ChatFacts::default()
+        chat: Arc::new(Chat {
+            id: ChatId {
+                platform: descriptor.platform.as_str().into(),
+                chat: "c".into(),
+            },
+            facts: ChatFacts {
+                scope_id: Some("s".into()),
+                user_id: Some("u".into()),
+                message_id: Some("m0".into()),
+                ..ChatFacts::default()
+            },
         }),
         session: "agent:main:x".into(),
         descriptor: Some(Arc::new(descriptor)),
@@ -80,10 +82,10 @@ fn target(descriptor: CapabilityDescriptor) -> StreamTarget {
 }
 
 fn builder(settings: &StreamSettings, slack: SlackConfig, target: &StreamTarget) -> ActionBuilder {
-    let (platform, settings) = (&target.chat.platform, Arc::new(settings.clone()));
+    let (platform, settings) = (&target.chat.id.platform, Arc::new(settings.clone()));
     let descriptor = target.descriptor.clone();
     let adapter = RelayAdapter::with_slack(platform, None, descriptor, settings, Arc::new(slack));
-    adapter.builder(Arc::clone(&target.chat), Arc::clone(&target.facts))
+    adapter.builder(Arc::clone(&target.chat))
 }
 
 fn tool(id: &str, title: &str, state: StepState) -> ToolLine {

@@ -9,15 +9,10 @@ fn message_in(chat: &str, chat_type: &str, thread: Option<&str>, ops: &[&str]) -
     let mut able = descriptor("slack");
     able.supported_ops.extend(ops.iter().map(|op| (*op).to_owned()));
     let mut target = target(able);
-    target.chat = Arc::new(ChatId {
-        platform: "slack".into(),
-        chat: chat.into(),
-    });
-    target.facts = Arc::new(ChatFacts {
-        chat_type: Some(chat_type.into()),
-        thread_id: thread.map(Into::into),
-        ..(*target.facts).clone()
-    });
+    let known = Arc::make_mut(&mut target.chat);
+    known.id.chat = chat.into();
+    known.facts.chat_type = Some(chat_type.into());
+    known.facts.thread_id = thread.map(Into::into);
     target
 }
 
@@ -87,8 +82,8 @@ fn replies_of_every_form_are_anchored_as_the_chat_wants_it() {
             is_public: true,
             instead: None,
         };
-        let media = adapter.attachment(&file, &target.chat, &target.facts);
-        let text = adapter.reply("hi", &target.chat, &target.facts);
+        let media = adapter.attachment(&file, &target.chat.id, &target.chat.facts);
+        let text = adapter.reply("hi", &target.chat.id, &target.chat.facts);
         for op in media.iter().chain(&text) {
             let ops = std::iter::once(&op.action).chain(&op.fallback);
             for op in ops {
@@ -103,10 +98,7 @@ fn replies_of_every_form_are_anchored_as_the_chat_wants_it() {
 #[test]
 fn elsewhere_a_direct_message_keeps_its_anchor() {
     let mut elsewhere = target(descriptor("discord"));
-    elsewhere.facts = Arc::new(ChatFacts {
-        chat_type: Some("dm".into()),
-        ..(*elsewhere.facts).clone()
-    });
+    Arc::make_mut(&mut elsewhere.chat).facts.chat_type = Some("dm".into());
     let mut scene = Scene::with_slack(bare(), slack(false), elsewhere);
     scene.push_text("Five.");
     assert_eq!(anchors(&scene.op()), [Some("m0"), None]);
@@ -180,7 +172,7 @@ fn previews_are_asked_for_on_new_messages_only_and_on_slack_only() {
         };
         let (descriptor, settings) = (target.descriptor.clone(), Arc::new(settings.clone()));
         let adapter = RelayAdapter::new(platform, None, descriptor, settings);
-        let media = adapter.attachment(&file, &chat, &target.facts);
+        let media = adapter.attachment(&file, &chat, &target.chat.facts);
         let media = serde_json::to_value(&media[0].action).unwrap();
         assert_eq!((&media["op"], hints(&media)), (&json!("send_media"), wanted));
     }

@@ -14,7 +14,7 @@ use crate::adapter::prompt::{
     Approvers, NotOpened, PromptId, PromptOp, PromptOption, PromptRequest, QuestionId,
 };
 use crate::adapter::stream::Priority;
-use crate::adapter::{Adapters, ChatFacts, ChatId, RelayAdapter};
+use crate::adapter::{Adapters, Chat, RelayAdapter};
 use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
 use crate::relay::effects::{Effect, Effects};
 use crate::relay::ops::{EphemeralOp, OpBody, OpOwner};
@@ -29,9 +29,9 @@ const ASKED_OWNER: &str = PhraseKey::OwnerAsked.english();
 const NO_OWNER: &str = PhraseKey::NoOwner.english();
 
 /// The author of a chat's last message, in the form that ids are compared in: they answer with any of theirs.
-fn answerer(chat: &ChatId, facts: &ChatFacts) -> Option<String> {
-    let id = facts.user_id.as_deref()?;
-    let person = PersonId::new(&chat.platform, id);
+fn answerer(chat: &Chat) -> Option<String> {
+    let id = chat.facts.user_id.as_deref()?;
+    let person = PersonId::new(&chat.id.platform, id);
     let known = Some(person.user()).filter(|user| !user.is_empty());
     Some(known.unwrap_or(id).to_owned())
 }
@@ -108,8 +108,8 @@ impl Approvals {
             Questioner::Person(author) => printable(&author.name(), MAX_PERSON_CHARS),
             Questioner::Job(name) | Questioner::Handed(name) => printable(name, MAX_PERSON_CHARS),
         };
-        let adapter = adapters.get(&owner.chat.platform);
-        let language = adapter.language(&owner.facts);
+        let adapter = adapters.get(&owner.chat.id.platform);
+        let language = adapter.language(&owner.chat.facts);
         let (name, asked) = (name.as_str(), language.reword(&question.text));
         let asked = match questioner {
             Questioner::Person(_) => ChatPhrase::PersonAsks {
@@ -129,11 +129,10 @@ impl Approvals {
         let there = Asking {
             session: owner.session,
             chat: Arc::new(owner.chat.clone()),
-            facts: Arc::new(owner.facts.clone()),
             is_quiet: owner.is_quiet,
             ..asking.clone()
         };
-        let who = (Some((owner.chat, owner.facts)), true);
+        let who = (Some(owner.chat), true);
         self.open(&there, who, question, reply, &adapter, now, effects);
         OwnerAsked {
             notice: ASKED_OWNER,
@@ -148,7 +147,7 @@ impl Approvals {
     pub(super) fn open(
         &mut self,
         asking: &Asking,
-        (owner, named_only): (Option<(ChatId, ChatFacts)>, bool),
+        (owner, named_only): (Option<Chat>, bool),
         question: Question,
         reply: oneshot::Sender<PromptAnswer>,
         adapter: &RelayAdapter,
@@ -165,8 +164,7 @@ impl Approvals {
             id,
             session: asking.session.clone(),
             chat: (*asking.chat).clone(),
-            facts: (*asking.facts).clone(),
-            author: answerer(&asking.chat, &asking.facts),
+            author: answerer(&asking.chat),
             named_only,
             personal: asking.personal,
             kind: question.kind,
@@ -223,7 +221,7 @@ impl Approvals {
         self.last_question += 1;
         let id = QuestionId(self.last_question);
         let person = printable(&person.to_string(), MAX_PERSON_CHARS);
-        let language = adapter.language(&owner.facts);
+        let language = adapter.language(&owner.chat.facts);
         let option = |label: &str, meaning| PromptOption {
             label: label.to_owned(),
             meaning,
@@ -232,8 +230,7 @@ impl Approvals {
             id,
             session: owner.session.clone(),
             chat: owner.chat.clone(),
-            facts: owner.facts.clone(),
-            author: answerer(&owner.chat, &owner.facts),
+            author: answerer(&owner.chat),
             named_only: true,
             personal: true,
             kind: QuestionKind::Approval,
@@ -260,7 +257,7 @@ impl Approvals {
         let waiting = Waiting {
             recipient: Recipient::Pairing(code),
             title,
-            owner: Some((owner.chat.clone(), owner.facts.clone())),
+            owner: Some(owner.chat.clone()),
             needs: None,
             op: None,
             kept: None,
@@ -279,7 +276,7 @@ impl Approvals {
     ) -> Result<(), NotOpened> {
         self.last_question += 1;
         let id = QuestionId(self.last_question);
-        let language = adapter.language(&queue.facts);
+        let language = adapter.language(&queue.chat.facts);
         let option = |(entry, number): (&QueueEntry, u64)| PromptOption {
             label: language.say(ChatPhrase::DropMessage {
                 number,
@@ -290,9 +287,8 @@ impl Approvals {
         let request = PromptRequest {
             id,
             session: queue.session,
-            author: answerer(&queue.chat, &queue.facts),
+            author: answerer(&queue.chat),
             chat: queue.chat,
-            facts: queue.facts,
             named_only: false,
             personal: true,
             kind: QuestionKind::Choice,

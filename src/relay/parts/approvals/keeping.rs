@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Approvals, Asker, AskerStanding, Recipient, Waiting};
 use crate::adapter::prompt::{PromptId, PromptOp, QuestionId, RememberedQuestions, SavedQuestion};
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{Chat, ChatId};
 use crate::agent::{Permission, ResumedTurn};
 use crate::link::Moment;
 use crate::relay::effects::SelectedAgent;
@@ -74,7 +74,7 @@ pub struct KeptQuestion {
     choices: Vec<String>,
     title: String,
     /// The owner who was asked in place of the author.
-    pub owner: Option<(ChatId, ChatFacts)>,
+    pub owner: Option<Chat>,
     /// The standing that its turn's author needs. Earlier versions did not keep it.
     #[serde(default)]
     needs: Option<AskerStanding>,
@@ -85,7 +85,7 @@ pub struct KeptQuestion {
 pub struct KeptPairing {
     pub code: String,
     /// The owner who is asked.
-    pub owner: (ChatId, ChatFacts),
+    pub owner: Chat,
     question: SavedQuestion,
     title: String,
 }

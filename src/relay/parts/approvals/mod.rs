@@ -34,7 +34,7 @@ use crate::adapter::prompt::{
     Prompts, QuestionId, Resolution, TypedMatch, TypedMessage,
 };
 use crate::adapter::stream::Priority;
-use crate::adapter::{Adapters, ChatFacts, ChatId};
+use crate::adapter::{Adapters, Chat, ChatId};
 use crate::agent::PromptAnswer;
 use crate::collections::IdMap;
 use crate::link::SendResult;
@@ -64,21 +64,17 @@ pub struct ApprovalCounters {
 #[derive(Debug)]
 pub struct OwnerChat {
     pub session: SessionKey,
-    pub chat: ChatId,
-    pub facts: ChatFacts,
+    pub chat: Chat,
     /// Whether nothing rings there now.
     pub is_quiet: bool,
 }
 
 impl OwnerChat {
     /// The owner to ask about something on this platform: one who wrote there, else whoever wrote last.
-    pub fn best(
-        owners: impl Iterator<Item = (ChatId, ChatFacts)>,
-        platform: &str,
-    ) -> Option<(ChatId, ChatFacts)> {
+    pub fn best(owners: impl Iterator<Item = Chat>, platform: &str) -> Option<Chat> {
         let mut elsewhere = None;
         for owner in owners {
-            if owner.0.platform == platform {
+            if owner.id.platform == platform {
                 return Some(owner);
             }
             elsewhere.get_or_insert(owner);
@@ -92,8 +88,7 @@ impl OwnerChat {
 pub struct QueueQuestion {
     /// Where it is asked.
     pub session: SessionKey,
-    pub chat: ChatId,
-    pub facts: ChatFacts,
+    pub chat: Chat,
     pub text: String,
     pub entries: Vec<QueueEntry>,
     /// Whether nothing rings there now.
@@ -179,8 +174,7 @@ pub struct OwnerAsked {
 pub struct Asking {
     pub turn: TurnId,
     pub session: SessionKey,
-    pub chat: Arc<ChatId>,
-    pub facts: Arc<ChatFacts>,
+    pub chat: Arc<Chat>,
     /// Whether the session belongs to one person.
     pub personal: bool,
     /// Whether nothing rings there now.
@@ -218,7 +212,7 @@ struct Waiting {
     /// What it is about, for the audit log.
     title: String,
     /// The owner who was asked in place of the author.
-    owner: Option<(ChatId, ChatFacts)>,
+    owner: Option<Chat>,
     /// The least standing of its turn's author with which it would be asked so; none if no turn asks.
     needs: Option<AskerStanding>,
     /// The op that shows the question, until it has a result.
@@ -490,17 +484,8 @@ impl Approvals {
     }
 
     /// Withdraws the questions that were put to owners who are none any more.
-    pub fn withdraw_from_owners(
-        &mut self,
-        is_gone: impl Fn(&ChatId, &ChatFacts) -> bool,
-        effects: &mut Effects,
-    ) {
-        self.withdraw_where(effects, |waiting| {
-            waiting
-                .owner
-                .as_ref()
-                .is_some_and(|(chat, facts)| is_gone(chat, facts))
-        });
+    pub fn withdraw_from_owners(&mut self, is_gone: impl Fn(&Chat) -> bool, effects: &mut Effects) {
+        self.withdraw_where(effects, |waiting| waiting.owner.as_ref().is_some_and(&is_gone));
     }
 
     /// Withdraws the questions of turns whose authors may decide less now than when they were asked; `asker` knows the authors of

@@ -88,7 +88,7 @@ impl World {
 
     fn ask_in(&mut self, asking: &Asking, asker: Asker) -> Asked {
         let (reply, answer) = oneshot::channel();
-        let adapter = self.adapters.get(&asking.chat.platform);
+        let adapter = self.adapters.get(&asking.chat.id.platform);
         self.approvals.ask(
             asking,
             asker,
@@ -127,7 +127,7 @@ impl World {
             option_id: option.to_owned(),
             message_id: None,
             private_reply: None,
-            chat: chat().0,
+            chat: chat().id,
             parent: None,
             by: Person {
                 id: Some("ann".to_owned()),
@@ -143,19 +143,17 @@ fn session() -> SessionKey {
     SessionKey::from_text("s")
 }
 
-fn chat() -> (ChatId, ChatFacts) {
+fn chat() -> Chat {
     let source = json!({"platform": "discord", "chat_id": "c", "chat_type": "dm", "user_id": "ann"});
     let source = SessionSource::from_value(&source).unwrap();
-    (ChatId::from_source(&source), ChatFacts::from_source(&source))
+    Chat::from_source(&source)
 }
 
 fn asking(turn: u64) -> Asking {
-    let (chat, facts) = chat();
     Asking {
         turn: TurnId(turn),
         session: session(),
-        chat: Arc::new(chat),
-        facts: Arc::new(facts),
+        chat: Arc::new(chat()),
         personal: true,
         is_quiet: false,
         kept: None,
@@ -221,8 +219,7 @@ fn whoever_is_asked_on_whatsapp_answers_in_every_spelling_and_by_every_alias() {
                 let mut world = World::new(&PromptSettings::default());
                 let source = message(asked_by, None).source;
                 let asking = Asking {
-                    chat: Arc::new(ChatId::from_source(&source)),
-                    facts: Arc::new(ChatFacts::from_source(&source)),
+                    chat: Arc::new(Chat::from_source(&source)),
                     ..asking(1)
                 };
                 let mut asked = world.ask_in(&asking, OWNER);
@@ -303,13 +300,13 @@ fn the_setting_says_who_decides() {
         assert_eq!(standing(&authors, asker), by_authors, "{asker:?}");
     }
     let chat = |platform: &str| {
-        let (chat, facts) = chat();
-        let platform = platform.into();
-        (ChatId { platform, ..chat }, facts)
+        let mut chat = chat();
+        chat.id.platform = platform.into();
+        chat
     };
     let best = |platforms: &[&str]| {
         let best = OwnerChat::best(platforms.iter().map(|name| chat(name)), "slack");
-        best.map(|(chat, _)| chat.platform.to_string())
+        best.map(|chat| chat.id.platform.to_string())
     };
     assert_eq!(best(&["discord", "slack", "signal"]).as_deref(), Some("slack"));
     assert_eq!(best(&["discord", "signal"]).as_deref(), Some("discord"));
@@ -344,11 +341,9 @@ fn a_question_without_an_owner_is_denied() {
         assert_eq!(answer.try_recv(), Ok(wanted));
     }
     assert_eq!(world.approvals.count(), 0);
-    let (chat, facts) = chat();
     let owner = OwnerChat {
         session: session(),
-        chat,
-        facts,
+        chat: chat(),
         is_quiet: false,
     };
     let (reply, mut answer) = oneshot::channel();
@@ -365,11 +360,9 @@ fn a_question_without_an_owner_is_denied() {
     world.effects();
     world
         .approvals
-        .withdraw_from_owners(|_, _| false, &mut world.effects);
+        .withdraw_from_owners(|_| false, &mut world.effects);
     assert!(answer.try_recv().is_err(), "the owner is still one");
-    world
-        .approvals
-        .withdraw_from_owners(|_, _| true, &mut world.effects);
+    world.approvals.withdraw_from_owners(|_| true, &mut world.effects);
     assert_eq!(answer.try_recv(), Ok(PromptAnswer::Cancelled));
     assert_eq!(world.approvals.count(), 0);
 }
@@ -437,11 +430,9 @@ fn an_owner_reads_whose_question_it_is() {
     ] {
         let questioner = Questioner::of(author, Some(&task), |run| (run == RunSeq(7)).then_some("report"));
         let mut world = World::new(&PromptSettings::default());
-        let (chat, facts) = chat();
         let owner = OwnerChat {
             session: session(),
-            chat,
-            facts,
+            chat: chat(),
             is_quiet: false,
         };
         let (reply, _answer) = oneshot::channel();
@@ -554,7 +545,6 @@ fn a_question_that_cannot_be_shown_is_cancelled() {
 
 /// A list of two messages, in rows 5 and 6.
 fn show_queue(world: &mut World) -> Asked {
-    let (chat, facts) = chat();
     let entry = |row, gist: &str| QueueEntry {
         session: session(),
         row: InboxSeq(row),
@@ -562,8 +552,7 @@ fn show_queue(world: &mut World) -> Asked {
     };
     let queue = QueueQuestion {
         session: session(),
-        chat,
-        facts,
+        chat: chat(),
         text: "2 messages wait.".to_owned(),
         entries: vec![entry(5, "one"), entry(6, "two")],
         is_quiet: false,
@@ -638,11 +627,9 @@ fn a_choice_from_a_list_names_the_row_to_drop_and_what_is_said_then() {
 
 /// An owner is asked about somebody's code.
 fn ask_about_pairing(world: &mut World) -> Asked {
-    let (chat, facts) = chat();
     let owner = OwnerChat {
         session: session(),
-        chat,
-        facts,
+        chat: chat(),
         is_quiet: false,
     };
     let person = crate::access::PersonId::parse("discord:bob").unwrap();
@@ -722,6 +709,23 @@ fn the_next_process_goes_on_with_a_question_about_a_code() {
         let effects = next.effects();
         let is_decided = matches!(&effects[..], [Effect::PairingDecided { code, .. }] if code == "K7QWXP2M");
         assert_eq!(is_decided, goes_on, "{effects:?}");
+    }
+}
+
+#[test]
+fn what_is_kept_of_a_question_has_its_chat_and_its_owner_in_full() {
+    let mut world = World::new(&PromptSettings::default());
+    ask_about_pairing(&mut world);
+    let now = Moment {
+        mono: world.now,
+        unix_ms: 0,
+    };
+    let left = serde_json::to_string(&world.approvals.take_changed(now).unwrap()).unwrap();
+    for kept in [
+        r#""owner":[{"platform":"discord","chat":"c"},{"user_id":"ann","chat_type":"dm"}],"question":"#,
+        r#""builder":{"chat":{"platform":"discord","chat":"c"},"facts":{"user_id":"ann","chat_type":"dm"},"is_anchored":true,"formats":{},"previews":{},"limit":"#,
+    ] {
+        assert!(left.contains(kept), "{left}");
     }
 }
 

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapter::stream::{OpOutcome, Priority};
-use crate::adapter::{ChatId, Permit, RateLimiter};
+use crate::adapter::{Chat, Permit, RateLimiter};
 use crate::collections::IdMap;
 use crate::config::{ResendUnknown, SessionsConfig};
 use crate::link::{Moment, Op};
@@ -110,7 +110,7 @@ pub enum OpsCommit {
 }
 
 /// Indicators that follow the ops of an answer.
-pub type FinalIndicators = (Arc<ChatId>, Vec<Action>);
+pub type FinalIndicators = (Arc<Chat>, Vec<Action>);
 
 /// Ops that wait for their commit.
 #[derive(Debug)]

@@ -96,7 +96,7 @@ impl Turns {
     /// The turn that shows a draft, while it runs, and its session.
     pub fn showing(&self, draft: &ShownDraft) -> Option<(TurnId, SessionKey)> {
         let (turn, live) = self.live.iter().find(|(_, live)| match &live.state {
-            TurnPhase::Running(running) => draft.is_of(&live.origin.chat, running.row.0.unsigned_abs()),
+            TurnPhase::Running(running) => draft.is_of(&live.origin.chat.id, running.row.0.unsigned_abs()),
             TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Preparing(_) => false,
         })?;
         Some((*turn, live.origin.session.clone()))
@@ -115,7 +115,7 @@ impl Turns {
     pub fn started_by(&self, author: &Author, chat: &ChatId) -> Vec<(TurnId, SessionKey)> {
         let is_theirs = |origin: &TurnOrigin| {
             let is_message = !origin.author.is_operator() && !origin.session.is_job();
-            is_message && *origin.chat == *chat && origin.author.person() == author.person()
+            is_message && origin.chat.id == *chat && origin.author.person() == author.person()
         };
         let live = self.live.iter().filter(|(_, live)| is_theirs(&live.origin));
         live.map(|(turn, live)| (*turn, live.origin.session.clone()))

@@ -32,7 +32,7 @@ use tokio_util::sync::{CancellationToken, ReusableBoxFuture};
 
 use super::turn_task::{TurnReport, TurnRequest};
 use crate::adapter::stream::TurnResult;
-use crate::adapter::{ChatFacts, ChatId, LabelMemory, labelled_interaction};
+use crate::adapter::{Chat, LabelMemory, labelled_interaction};
 use crate::agent::{SignalChannel, TurnInput};
 use crate::collections::IdMap;
 use crate::relay::effects::{Effects, MessageChange, Place, SelectedAgent, Task};
@@ -174,7 +174,7 @@ pub struct Turns {
     /// Turns that an earlier run left and whose message is still to be read, one after the other.
     interrupted: VecDeque<InboxSeq>,
     /// Where such turns were shown, until there is a connection.
-    left_shown: Vec<(ChatId, ChatFacts)>,
+    left_shown: Vec<Chat>,
     /// What the journal could not read and is asked for again.
     unread: Vec<Unread>,
     /// When that is.

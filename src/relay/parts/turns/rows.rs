@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Loaded, RowWait, TurnPhase, Turns, Unread};
 use crate::access::Author;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::Chat;
 use crate::relay::effects::{Effects, MessageChange, Pending};
 use crate::relay::ops::DurableOp;
 use crate::relay::origin::TurnOrigin;
@@ -178,15 +178,15 @@ impl Turns {
     }
 
     /// A turn that an earlier run left was shown in this chat. There are as many as ran at a time.
-    pub fn leave_shown(&mut self, chat: ChatId, facts: ChatFacts) {
-        self.left_shown.push((chat, facts));
+    pub fn leave_shown(&mut self, chat: Chat) {
+        self.left_shown.push(chat);
     }
 
     /// Where turns were shown that an earlier run left, on platforms that are described.
-    pub fn take_left_shown(&mut self, undescribed: &[String]) -> Vec<(ChatId, ChatFacts)> {
-        let is_described = |(chat, _): &mut (ChatId, ChatFacts)| {
+    pub fn take_left_shown(&mut self, undescribed: &[String]) -> Vec<Chat> {
+        let is_described = |chat: &mut Chat| {
             let mut undescribed = undescribed.iter();
-            undescribed.all(|platform| *platform != *chat.platform)
+            undescribed.all(|platform| *platform != *chat.id.platform)
         };
         self.left_shown.extract_if(.., is_described).collect()
     }

@@ -49,7 +49,7 @@ impl Turns {
                 "turn",
                 turn = id.0,
                 agent = &*agent.name,
-                platform = live.origin.chat.platform.as_str(),
+                platform = live.origin.chat.id.platform.as_str(),
                 failure = Empty,
                 first_text_ms = Empty,
                 input_tokens = Empty,
@@ -234,7 +234,7 @@ impl Turns {
             // Else its span names it.
             session = span.is_none().then_some(live.origin.session.as_str()),
             agent = &*running.agent.name,
-            platform = live.origin.chat.platform.as_str(),
+            platform = live.origin.chat.id.platform.as_str(),
             outcome = outcome_name,
             ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             "turn ended"

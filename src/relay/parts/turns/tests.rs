@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::access::Author;
+use crate::adapter::ChatId;
 use crate::agent::{EchoAgent, Permission, TurnInput};
 use crate::relay::effects::{JobTask, Pending, RunSeq, SelectedAgent};
 use crate::relay::parts::turn_task::tests::context;
