@@ -18,10 +18,7 @@ use super::parts::handed::{HandedItem, SubmissionReply};
 use super::parts::messages::{MessageKey, MessageLine, WaitingMessage};
 use super::parts::quiet::QuietKey;
 use super::parts::slash_commands::SlashCommand;
-use crate::access::{
-    AccessError, Author, EventKind, JobMaker, KeptMessage, PendingPairing, PersonId, Role, Verdict,
-};
-use crate::adapter::Chat;
+use crate::access::{AccessError, EventKind, JobMaker, KeptMessage, PendingPairing, PersonId, Role, Verdict};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer, UnsaidEnd};
 use crate::agent::{Agent, ListedSession, Permission};
 use crate::cron::chat::JobCommand;
@@ -137,7 +134,7 @@ pub(super) enum Pending {
     /// A turn waits to learn the conversations of this owner.
     Conversations(TurnId, OwnerKey),
     /// One of the relay's own commands waits to learn them.
-    CommandConversations(OwnerKey, Box<WaitingCommand>),
+    CommandConversations(OwnerKey, Box<CommandCall>),
     /// A command waits to learn which of the sessions that an agent lists are conversations of the relay.
     ListedSessions(Box<Listing>, Vec<ListedSession>),
     /// A command line waits until its change of the rules is stored; then it gets this answer.
@@ -160,7 +157,7 @@ pub(super) enum AgentWaiter {
     /// A turn.
     Turn(TurnId),
     /// One of the relay's own commands.
-    Command(Box<WaitingCommand>),
+    Command(Box<CommandCall>),
     /// The message with this key, which waits for a thread whose name begins with the project of its group.
     Thread(Arc<str>),
 }
@@ -173,11 +170,7 @@ pub(super) enum QuietWaiter {
     /// A turn of theirs.
     Turn(TurnId),
     /// `/quiet`, which shows them.
-    Command {
-        session: SessionKey,
-        row: InboxSeq,
-        chat: Box<Chat>,
-    },
+    Command(Box<CommandCall>),
 }
 
 impl Pending {
@@ -229,28 +222,24 @@ pub(super) enum JobStep {
 #[derive(Debug)]
 pub(super) struct ChatJobRequest {
     pub(super) command: JobCommand,
-    pub(super) session: SessionKey,
-    pub(super) row: InboxSeq,
-    pub(super) chat: Chat,
+    pub(super) call: CommandCall,
     pub(super) maker: JobMaker,
 }
 
-/// One of the relay's own commands that waits for the journal, and where its answer goes.
-#[derive(Debug)]
-pub(super) struct WaitingCommand {
+/// One of the relay's own commands that is committed as this row: who wrote it, and where its answer goes.
+#[derive(Clone, Debug)]
+pub(super) struct CommandCall {
     pub(super) command: SlashCommand,
     pub(super) about: AboutTurn,
-    pub(super) session: SessionKey,
     pub(super) row: InboxSeq,
-    pub(super) chat: Chat,
-    pub(super) author: Author,
+    pub(super) origin: Arc<TurnOrigin>,
 }
 
 /// One of the relay's own commands that waits for an agent's list of sessions, and whose conversations it is about.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) owner: OwnerKey,
-    pub(super) command: Box<WaitingCommand>,
+    pub(super) call: Box<CommandCall>,
 }
 
 /// The number of a run of a job, as the journal keeps it.

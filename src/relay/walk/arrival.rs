@@ -10,8 +10,8 @@ use crate::adapter::{Chat, labelled_interaction};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment};
 use crate::relay::effects::{
-    AboutTurn, Accepting, Arrival, HeldMessage, Intent, MessageChange, NewMessage, OwnMessage, Place,
-    QuestionResponse, SelectedAgent, Task, Work,
+    AboutTurn, Accepting, Arrival, CommandCall, HeldMessage, Intent, MessageChange, NewMessage, OwnMessage,
+    Place, QuestionResponse, SelectedAgent, Task, Work,
 };
 use crate::relay::event_loop::{EventLoop, STEP_BATCH};
 use crate::relay::ops::{DurableOps, OpGroup};
@@ -450,7 +450,12 @@ impl EventLoop {
             }
             Intent::Command { command, about } => {
                 self.learn_chat(chat);
-                self.run_command(command, about, session, row, chat, author);
+                self.run_command(&CommandCall {
+                    command,
+                    about,
+                    row,
+                    origin,
+                });
             }
             Intent::Refused { .. } | Intent::Empty | Intent::Delete(_) => {}
             Intent::Answer(response) => {

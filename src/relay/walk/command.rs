@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::access::Author;
 use crate::adapter::Chat;
 use crate::agent::RouteInput;
 use crate::cron::chat::{self, HELP, JobCommand};
 use crate::cron::job::{JobError, NewJob};
-use crate::relay::effects::{AboutTurn, AgentWaiter, ChatJobRequest, WaitingCommand};
+use crate::relay::effects::{AboutTurn, AgentWaiter, ChatJobRequest, CommandCall};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup};
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::agents::{Selection, Unknown};
 use crate::relay::parts::chats::job_origin;
 use crate::relay::parts::scheduler::{ArmWaiter, instant};
@@ -29,43 +29,45 @@ const NOT_STORED: &str = PhraseKey::NotStored.english();
 
 impl EventLoop {
     /// Runs one of the relay's own commands, now that it is committed, and answers it.
-    pub fn run_command(
-        &mut self,
-        command: SlashCommand,
-        about: AboutTurn,
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-        author: &Author,
-    ) {
+    pub fn run_command(&mut self, call: &CommandCall) {
+        let CommandCall {
+            command,
+            about,
+            row,
+            origin,
+        } = call;
+        let TurnOrigin {
+            session,
+            chat,
+            author,
+            ..
+        } = &**origin;
         if self.chats.is_separate_in(chat) && command.needs_thread(chat.facts.thread_id.is_some()) {
             let command = format!("/{}", command.name());
             let hint = ChatPhrase::OutsideThreads { command: &command };
             let answer = self.language(chat).say(hint);
-            return self.answer_command(&answer, session, row, chat);
+            return self.answer_command(&answer, call);
         }
-        if command.is_about_agent() && self.awaits_agent(&command, &about, session, row, chat, author) {
+        if command.is_about_agent() && self.awaits_agent(call) {
             return;
         }
         if command.is_about_conversations() {
-            return self.run_conversation_command(command, about, session, row, chat, author);
+            return self.run_conversation_command(call);
         }
         let language = self.language(chat);
-        if command == SlashCommand::Agent(None) {
+        if *command == SlashCommand::Agent(None) {
             let (input, allowed) = (route_input(chat), self.access.agents(author));
             let of_chat = self.chats.session_of_chat(chat);
             let chosen_for = of_chat.as_ref().unwrap_or(session);
             let offered = self.agents.offered(chosen_for, allowed.as_deref(), &input);
             if let Some((current, names)) = offered {
-                return self.show_agents(&current, &names, session, row, chat);
+                return self.show_agents(&current, &names, call);
             }
         }
         let answer = match command {
-            SlashCommand::Cron(text) => {
-                return self.run_job_command(&text, session, row, chat, author);
-            }
+            SlashCommand::Cron(text) => return self.run_job_command(text, call),
             SlashCommand::Stop => match about {
-                AboutTurn::Running(turns) if self.stop_turns(&turns) => PhraseKey::Stopped,
+                AboutTurn::Running(turns) if self.stop_turns(turns) => PhraseKey::Stopped,
                 AboutTurn::Running(turns)
                     if turns.is_empty()
                         && self
@@ -78,7 +80,7 @@ impl EventLoop {
             }
             .english()
             .to_owned(),
-            SlashCommand::Status => self.describe_session(session, chat, author, language),
+            SlashCommand::Status => self.describe_session(origin, language),
             SlashCommand::Agent(name) => {
                 let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
                 let input = route_input(chat);
@@ -103,19 +105,19 @@ impl EventLoop {
                 let now_ms = self.clock.unix_ms();
                 self.access.describe_usage(author, language, now_ms)
             }
-            SlashCommand::Quiet(text) => match self.run_quiet_command(&text, session, row, chat) {
+            SlashCommand::Quiet(text) => match self.run_quiet_command(text, call) {
                 Some(answer) => answer,
                 None => return,
             },
-            SlashCommand::Retry => match self.retry(session, row, chat, author) {
+            SlashCommand::Retry => match self.retry(call) {
                 Some(answer) => answer,
-                None => return self.end_row(row, RowState::Done, DurableOps::new(), None),
+                None => return self.end_row(*row, RowState::Done, DurableOps::new(), None),
             },
             SlashCommand::Queue => {
-                let Some(answer) = self.show_queue(session, chat, author) else {
+                let Some(answer) = self.show_queue(origin) else {
                     // The question answers it.
-                    self.messages.settle(row);
-                    return self.end_row(row, RowState::Done, DurableOps::new(), None);
+                    self.messages.settle(*row);
+                    return self.end_row(*row, RowState::Done, DurableOps::new(), None);
                 };
                 answer
             }
@@ -123,10 +125,10 @@ impl EventLoop {
                 let of_chat = self.chats.session_of_chat(chat);
                 // For the chat, and for what is replied to the command.
                 let sessions = of_chat.iter().chain([session]);
-                self.switch_voice(sessions, on, language)
+                self.switch_voice(sessions, *on, language)
             }
             SlashCommand::Help => {
-                let agent = self.answering(session, chat, author).agent.name;
+                let agent = self.answering(origin).agent.name;
                 let offered = self.agents.commands_of(&agent);
                 self.commands.help(&agent, &offered, language)
             }
@@ -138,7 +140,7 @@ impl EventLoop {
             | SlashCommand::Resume(_)
             | SlashCommand::Project(_) => return,
         };
-        self.answer_command(&answer, session, row, chat);
+        self.answer_command(&answer, call);
     }
 
     /// Whether a command takes a turn in its session, as a message does. Outside threads where each message is a session of its own,
@@ -149,9 +151,10 @@ impl EventLoop {
 
     /// The sessions that a command is about: its own; outside threads where each message is a session of its own, those of what its
     /// author began in the chat, or has written there and waits for a free slot.
-    pub fn sessions_about(&self, session: &SessionKey, chat: &Chat, author: &Author) -> Vec<SessionKey> {
+    pub fn sessions_about(&self, origin: &TurnOrigin) -> Vec<SessionKey> {
+        let TurnOrigin { chat, author, .. } = origin;
         if !self.chats.is_separate_in(chat) {
-            return vec![session.clone()];
+            return vec![origin.session.clone()];
         }
         let started = self.turns.started_by(author, &chat.id).into_iter();
         let started = started.map(|(_, session)| session);
@@ -168,29 +171,15 @@ impl EventLoop {
     }
 
     /// Whether a command has to wait until it is known which agent answers in its chat; then that is read.
-    fn awaits_agent(
-        &mut self,
-        command: &SlashCommand,
-        about: &AboutTurn,
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-        author: &Author,
-    ) -> bool {
+    fn awaits_agent(&mut self, call: &CommandCall) -> bool {
+        let TurnOrigin { session, chat, .. } = &*call.origin;
         let of_chat = self.chats.session_of_chat(chat);
         let chosen_for = of_chat.as_ref().unwrap_or(session);
         let Some(unknown) = self.agents.unknown(chosen_for, &route_input(chat)) else {
             return false;
         };
-        let waiter = AgentWaiter::Command(Box::new(WaitingCommand {
-            command: command.clone(),
-            about: about.clone(),
-            session: session.clone(),
-            row,
-            chat: chat.clone(),
-            author: author.clone(),
-        }));
-        self.turns.answer_later(row);
+        let waiter = AgentWaiter::Command(Box::new(call.clone()));
+        self.turns.answer_later(call.row);
         match unknown {
             Unknown::Project(place) | Unknown::NewThread(place) => self.read_project(place, waiter),
             Unknown::Choice => self.read_choice(chosen_for.clone(), waiter),
@@ -199,7 +188,13 @@ impl EventLoop {
     }
 
     /// The agent that answers what an author writes where a command of theirs is written.
-    pub fn answering(&mut self, session: &SessionKey, chat: &Chat, author: &Author) -> Selection {
+    pub fn answering(&mut self, origin: &TurnOrigin) -> Selection {
+        let TurnOrigin {
+            session,
+            chat,
+            author,
+            ..
+        } = origin;
         let allowed = self.access.agents(author);
         let input = route_input(chat);
         let of_chat = self.chats.session_of_chat(chat);
@@ -215,9 +210,10 @@ impl EventLoop {
     }
 
     /// Answers a message that was for the relay itself.
-    pub fn answer_command(&mut self, answer: &str, session: &SessionKey, row: InboxSeq, chat: &Chat) {
-        let ops = self.plan_words(answer, session, chat, OpGroup::Message(row));
-        self.end_row(row, RowState::Done, ops, None);
+    pub fn answer_command(&mut self, answer: &str, CommandCall { row, origin, .. }: &CommandCall) {
+        let group = OpGroup::Message(*row);
+        let ops = self.plan_words(answer, &origin.session, &origin.chat, group);
+        self.end_row(*row, RowState::Done, ops, None);
     }
 
     /// Remembers whether conversations want spoken answers.
@@ -251,15 +247,9 @@ impl EventLoop {
         });
     }
 
-    fn describe_session(
-        &mut self,
-        session: &SessionKey,
-        chat: &Chat,
-        author: &Author,
-        language: Language,
-    ) -> String {
-        let agent = &self.answering(session, chat, author).agent.name;
-        let about = self.sessions_about(session, chat, author);
+    fn describe_session(&mut self, origin: &TurnOrigin, language: Language) -> String {
+        let agent = &self.answering(origin).agent.name;
+        let about = self.sessions_about(origin);
         let sessions = self.turns.sessions();
         let is_working = about.iter().any(|session| sessions.turn_of(session).is_some());
         let count: usize = about.iter().map(|session| sessions.waiting(session)).sum();
@@ -270,7 +260,7 @@ impl EventLoop {
             (false, count) => ChatPhrase::StatusIdleWaiting { agent, count },
             (true, count) => ChatPhrase::StatusWorkingWaiting { agent, count },
         });
-        match self.agents.project(&route_input(chat)) {
+        match self.agents.project(&route_input(&origin.chat)) {
             Some((project, _)) => format!(
                 "{status} {}",
                 language.say(ChatPhrase::StatusProject { project: &project })
@@ -290,41 +280,35 @@ impl EventLoop {
     }
 
     /// `/cron` in a chat.
-    fn run_job_command(
-        &mut self,
-        text: &str,
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-        author: &Author,
-    ) {
+    fn run_job_command(&mut self, text: &str, call: &CommandCall) {
+        let TurnOrigin { chat, author, .. } = &*call.origin;
         let now = self.clock.now();
         let command = match JobCommand::parse(text, instant(now), self.scheduler.zone()) {
-            Err(why) => return self.answer_command(&why, session, row, chat),
+            Err(why) => return self.answer_command(&why, call),
             Ok(command) => command,
         };
         let change = match &command {
-            JobCommand::Help => return self.answer_command(HELP, session, row, chat),
+            JobCommand::Help => return self.answer_command(HELP, call),
             JobCommand::List => {
                 let maker = self.access.maker_in(author, &chat.id);
                 let jobs = chat::list(self.scheduler.jobs_of(&maker), self.scheduler.zone());
-                return self.answer_command(&jobs, session, row, chat);
+                return self.answer_command(&jobs, call);
             }
-            _ if self.scheduler.is_off() => return self.answer_command(OFF, session, row, chat),
+            _ if self.scheduler.is_off() => return self.answer_command(OFF, call),
             JobCommand::Add { schedule, prompt } => {
                 // Its answers go where it was made: outside threads into the chat itself.
                 let outside = self.chats.outside_of(chat);
                 let new = NewJob {
                     schedule: schedule.clone(),
                     prompt: prompt.clone(),
-                    agent: self.agent_for_new_job(session, chat, author),
+                    agent: self.agent_for_new_job(&call.origin),
                     origin: job_origin(author, outside.as_ref().unwrap_or(chat)),
                     ..NewJob::default()
                 };
                 JobChange::Add {
                     new: Box::new(new),
                     // A message that is read again after a crash makes the job that it made before.
-                    random: stable_number(session, row),
+                    random: stable_number(&call.origin.session, call.row),
                 }
             }
             JobCommand::Pause(job) => JobChange::Pause {
@@ -336,18 +320,16 @@ impl EventLoop {
         };
         let request = ChatJobRequest {
             command,
-            session: session.clone(),
-            row,
-            chat: chat.clone(),
+            call: call.clone(),
             maker: self.access.maker_in(author, &chat.id),
         };
-        self.turns.answer_later(row);
+        self.turns.answer_later(call.row);
         self.scheduler.change(change, request, now, &mut self.effects);
     }
 
     /// The agent that a job from this chat asks, if it is not the default one.
-    fn agent_for_new_job(&mut self, session: &SessionKey, chat: &Chat, author: &Author) -> Option<String> {
-        let answering = self.answering(session, chat, author).agent.name;
+    fn agent_for_new_job(&mut self, origin: &TurnOrigin) -> Option<String> {
+        let answering = self.answering(origin).agent.name;
         let default = self.agents.of_job(None, None)?.agent.name;
         (answering != default).then(|| answering.to_string())
     }
@@ -378,7 +360,7 @@ impl EventLoop {
     }
 
     pub fn answer_job_request(&mut self, request: &ChatJobRequest, answer: &str) {
-        self.answer_command(answer, &request.session, request.row, &request.chat);
+        self.answer_command(answer, &request.call);
     }
 }
 

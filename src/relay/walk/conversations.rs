@@ -1,8 +1,7 @@
 //! Conversations: which one a turn belongs to, and `/new`.
 
-use crate::access::Author;
 use crate::adapter::Chat;
-use crate::relay::effects::{AboutTurn, Listing, OwnerKey, Pending, SelectedAgent, Task, WaitingCommand};
+use crate::relay::effects::{AboutTurn, CommandCall, Listing, OwnerKey, Pending, SelectedAgent, Task};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
@@ -10,7 +9,7 @@ use crate::relay::parts::agents::Selection;
 use crate::relay::parts::conversations::{Use, book_key};
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::session::TurnId;
-use crate::store::{Command, InboxSeq};
+use crate::store::Command;
 use crate::text::printable;
 use crate::wire::SessionKey;
 use crate::words::ChatPhrase;
@@ -102,58 +101,36 @@ impl EventLoop {
     }
 
     /// `/new`, `/sessions` and `/resume`, once the conversations are known.
-    pub fn run_conversation_command(
-        &mut self,
-        command: SlashCommand,
-        about: AboutTurn,
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-        author: &Author,
-    ) {
-        let owner = self.conversation_owner(session, chat);
+    pub fn run_conversation_command(&mut self, call: &CommandCall) {
+        let origin = &*call.origin;
+        let owner = self.conversation_owner(&origin.session, &origin.chat);
         // An agent that remembers nothing has no conversations that would have to be read.
-        let answering = self.answering(session, chat, author);
-        let remembers = answering.agent.agent.info().remembers;
-        let waiting = |command, about| {
-            Box::new(WaitingCommand {
-                command,
-                about,
-                session: session.clone(),
-                row,
-                chat: chat.clone(),
-                author: author.clone(),
-            })
-        };
+        let remembers = self.answering(origin).agent.agent.info().remembers;
         if remembers && !self.conversations.knows(&owner) {
-            let deferred = waiting(command, about);
-            self.turns.answer_later(row);
+            self.turns.answer_later(call.row);
             let key = book_key(&owner);
-            let pending = Pending::CommandConversations(owner, deferred);
+            let pending = Pending::CommandConversations(owner, Box::new(call.clone()));
             self.effects
                 .request(pending, |token| Command::LoadResume { token, session: key });
             return;
         }
-        match command {
+        match &call.command {
             SlashCommand::Resume(_) | SlashCommand::Sessions => {
-                let command = waiting(command, about);
-                self.choose_conversation(Listing { owner, command });
+                let call = Box::new(call.clone());
+                self.choose_conversation(Listing { owner, call });
             }
             SlashCommand::New(title) => {
-                self.new_conversation(&owner, &title, about, session, author);
-                let language = self.language(chat);
+                self.new_conversation(&owner, title, call);
+                let language = self.language(&origin.chat);
                 let answer = match title.as_str() {
                     "" => language.say(ChatPhrase::NewConversation),
                     title => language.say(ChatPhrase::NewConversationNamed {
                         title: &printable(title, 60),
                     }),
                 };
-                self.answer_command(&answer, session, row, chat);
+                self.answer_command(&answer, call);
             }
-            SlashCommand::Project(name) => {
-                let name = name.as_deref();
-                self.run_project_command(&owner, name, session, row, chat, author);
-            }
+            SlashCommand::Project(name) => self.run_project_command(&owner, name.as_deref(), call),
             _ => {}
         }
     }
@@ -162,31 +139,17 @@ impl EventLoop {
     pub fn command_conversations_known(
         &mut self,
         owner: &OwnerKey,
-        deferred: WaitingCommand,
+        call: &CommandCall,
         saved: Option<Vec<u8>>,
     ) {
         self.conversations.learn(owner, saved);
-        let WaitingCommand {
-            command,
-            about,
-            session,
-            row,
-            chat,
-            author,
-        } = deferred;
-        self.run_conversation_command(command, about, &session, row, &chat, &author);
+        self.run_conversation_command(call);
     }
 
-    fn new_conversation(
-        &mut self,
-        owner: &OwnerKey,
-        title: &str,
-        about: AboutTurn,
-        session: &SessionKey,
-        author: &Author,
-    ) {
-        if let AboutTurn::Running(turns) = about {
-            self.stop_turns(&turns);
+    fn new_conversation(&mut self, owner: &OwnerKey, title: &str, call: &CommandCall) {
+        let TurnOrigin { session, author, .. } = &*call.origin;
+        if let AboutTurn::Running(turns) = &call.about {
+            self.stop_turns(turns);
         }
         self.access.resume(author);
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);

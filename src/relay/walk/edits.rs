@@ -1,10 +1,9 @@
 //! Messages that are edited or deleted after they came, `/retry` and `/queue`.
 
-use crate::access::Author;
-use crate::adapter::Chat;
-use crate::relay::effects::{MessageChange, NewMessage, OwnMessage};
+use crate::relay::effects::{CommandCall, MessageChange, NewMessage, OwnMessage};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::DurableOps;
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::approvals::{QueueEntry, QueueQuestion};
 use crate::relay::parts::messages::MessageLine;
 use crate::relay::parts::turns::decode_line;
@@ -166,17 +165,12 @@ impl EventLoop {
     }
 
     /// `/retry`: runs again the last message of its author that had its turn. Returns what is answered instead.
-    pub fn retry(
-        &mut self,
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-        author: &Author,
-    ) -> Option<String> {
+    pub fn retry(&mut self, CommandCall { row, origin, .. }: &CommandCall) -> Option<String> {
+        let TurnOrigin { chat, author, .. } = &**origin;
         let last = if self.chats.is_separate_in(chat) {
             self.messages.last_in(&chat.id, author)
         } else {
-            self.messages.last(session, author)
+            self.messages.last(&origin.session, author)
         };
         let decoded = last.and_then(|last| {
             let event = decode_line(last.kind, &last.line, self.chats.labels())?;
@@ -206,9 +200,10 @@ impl EventLoop {
 
     /// `/queue`: shows what waits, in the order in which it runs in its session, and asks which of it to drop. Returns what is answered
     /// instead.
-    pub fn show_queue(&mut self, session: &SessionKey, chat: &Chat, author: &Author) -> Option<String> {
+    pub fn show_queue(&mut self, origin: &TurnOrigin) -> Option<String> {
+        let chat = &*origin.chat;
         let language = self.language(chat);
-        let about = self.sessions_about(session, chat, author);
+        let about = self.sessions_about(origin);
         let sessions = self.turns.sessions();
         let count: usize = about.iter().map(|session| sessions.waiting(session)).sum();
         let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -236,7 +231,7 @@ impl EventLoop {
             }
         };
         let question = QueueQuestion {
-            session: session.clone(),
+            session: origin.session.clone(),
             chat: chat.clone(),
             text: language.say(ChatPhrase::MessagesWait { count }),
             entries: rows.into_iter().take(MAX_LISTED).map(entry).collect(),

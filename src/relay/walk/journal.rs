@@ -116,8 +116,8 @@ impl EventLoop {
             (Completion::Resume { blob, .. }, Pending::Conversations(turn, owner)) => {
                 self.conversations_known(turn, &owner, blob);
             }
-            (Completion::Resume { blob, .. }, Pending::CommandConversations(owner, command)) => {
-                self.command_conversations_known(&owner, *command, blob);
+            (Completion::Resume { blob, .. }, Pending::CommandConversations(owner, call)) => {
+                self.command_conversations_known(&owner, &call, blob);
             }
             (Completion::Found { found, .. }, Pending::ListedSessions(listing, mut listed)) => {
                 let mut found = found.into_iter();
@@ -236,8 +236,8 @@ impl EventLoop {
             // Nobody is asked about a place whose project cannot be read.
             Pending::Project(place, waiter) => self.project_known(&place, waiter, Some(Vec::new())),
             Pending::Conversations(turn, owner) => self.conversations_known(turn, &owner, None),
-            Pending::CommandConversations(owner, command) => {
-                self.command_conversations_known(&owner, *command, None);
+            Pending::CommandConversations(owner, call) => {
+                self.command_conversations_known(&owner, &call, None);
             }
             // Nobody is shown a session that may be somebody else's.
             Pending::ListedSessions(listing, _) => self.sessions_sorted(&listing, &[]),

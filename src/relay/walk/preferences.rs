@@ -10,12 +10,13 @@ use crate::adapter::stream::DurableAction;
 use crate::adapter::{Chat, ListMessage};
 use crate::agent::{Preference, PreferenceAnswer, PreferenceOffer};
 use crate::link::Moment;
-use crate::relay::effects::NewMessage;
+use crate::relay::effects::{CommandCall, NewMessage};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::pickers::PickedEntry;
-use crate::store::{InboxKind, InboxSeq, RowState};
+use crate::store::{InboxKind, RowState};
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 use crate::words::ChatPhrase;
 
@@ -71,9 +72,9 @@ impl EventLoop {
         preference: Preference,
         answer: &PreferenceAnswer,
         agent: &str,
-        session: &SessionKey,
-        chat: &Chat,
+        origin: &TurnOrigin,
     ) -> Vec<DurableAction> {
+        let chat = &*origin.chat;
         let (phrase, offer) = match (answer, preference) {
             (PreferenceAnswer::Changed(option), Preference::Model) => {
                 (ChatPhrase::ModelChanged { name: &option.name }, None)
@@ -102,7 +103,7 @@ impl EventLoop {
         };
         let text = self.language(chat).say(phrase);
         match offer {
-            Some(offer) => self.show_offer(preference.name(), &text, offer, session, chat),
+            Some(offer) => self.show_offer(preference.name(), &text, offer, origin),
             None => self
                 .adapters
                 .get(&chat.id.platform)
@@ -115,9 +116,9 @@ impl EventLoop {
         name: &str,
         head: &str,
         offer: &PreferenceOffer,
-        session: &SessionKey,
-        chat: &Chat,
+        origin: &TurnOrigin,
     ) -> Vec<DurableAction> {
+        let chat = &*origin.chat;
         let entries = offer.shown().iter();
         let entries = entries.map(|option| (option.name.clone(), format!("/{name} {}", option.id)));
         let language = self.language(chat);
@@ -126,18 +127,12 @@ impl EventLoop {
         });
         let text = format!("{head}\n{}\n{how}", offer.list(language));
         let asked_by = chat.facts.user_id.as_ref().map(SmolStr::to_string);
-        self.show_list(&text, entries.collect(), asked_by, (session, None), chat)
+        self.show_list(&text, entries.collect(), asked_by, None, origin)
     }
 
     /// `/agent`: the agents that somebody may choose from.
-    pub fn show_agents(
-        &mut self,
-        current: &str,
-        names: &[Arc<str>],
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-    ) {
+    pub fn show_agents(&mut self, current: &str, names: &[Arc<str>], call: &CommandCall) {
+        let chat = &*call.origin.chat;
         let language = self.language(chat);
         let head = language.say(ChatPhrase::AgentHere { agent: current });
         let lines = names.iter().zip(1..);
@@ -148,7 +143,7 @@ impl EventLoop {
             .iter()
             .map(|name| (name.to_string(), format!("/agent {name}")));
         let of_chat = self.chats.session_of_chat(chat);
-        self.answer_with_list(&text, entries.collect(), (session, of_chat), row, chat);
+        self.answer_with_list(&text, entries.collect(), of_chat, call);
     }
 
     /// Answers a command with a list that whoever wrote it chooses from.
@@ -156,14 +151,14 @@ impl EventLoop {
         &mut self,
         text: &str,
         entries: Vec<(String, String)>,
-        (session, of_chat): (&SessionKey, Option<SessionKey>),
-        row: InboxSeq,
-        chat: &Chat,
+        of_chat: Option<SessionKey>,
+        CommandCall { row, origin, .. }: &CommandCall,
     ) {
+        let TurnOrigin { session, chat, .. } = &**origin;
         let asked_by = chat.facts.user_id.as_ref().map(SmolStr::to_string);
-        let actions = self.show_list(text, entries, asked_by, (session, of_chat), chat);
-        let ops = self.plan_actions(&actions, session, &chat.id, OpGroup::Message(row));
-        self.end_row(row, RowState::Done, ops, None);
+        let actions = self.show_list(text, entries, asked_by, of_chat, origin);
+        let ops = self.plan_actions(&actions, session, &chat.id, OpGroup::Message(*row));
+        self.end_row(*row, RowState::Done, ops, None);
     }
 
     /// A numbered list that people choose from; each entry has a label and the command that it stands for. Only whoever asked for
@@ -174,8 +169,8 @@ impl EventLoop {
         text: &str,
         entries: Vec<(String, String)>,
         asked_by: Option<String>,
-        (session, of_chat): (&SessionKey, Option<SessionKey>),
-        chat: &Chat,
+        of_chat: Option<SessionKey>,
+        TurnOrigin { session, chat, .. }: &TurnOrigin,
     ) -> Vec<DurableAction> {
         let (id, buttons) = (self.pickers).open((session, of_chat), &chat.id, asked_by, entries);
         let list = ListMessage { id, text, buttons };

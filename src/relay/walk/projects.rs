@@ -3,15 +3,14 @@
 
 use smol_str::SmolStr;
 
-use crate::access::Author;
 use crate::adapter::{AnswerShaper, Chat, ChatId, RelayAdapter};
-use crate::relay::effects::{AgentWaiter, OwnerKey, Pending, PlaceKey, WaitingCommand};
+use crate::relay::effects::{AgentWaiter, CommandCall, OwnerKey, Pending, PlaceKey};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::OpGroup;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::agents::{choice_key, places, project_key};
 use crate::session::TurnId;
-use crate::store::{Command, InboxSeq, RowState};
+use crate::store::{Command, RowState};
 use crate::text::printable;
 use crate::wire::SessionKey;
 use crate::words::ChatPhrase;
@@ -69,17 +68,7 @@ impl EventLoop {
     fn go_on(&mut self, waiter: AgentWaiter) {
         match waiter {
             AgentWaiter::Turn(turn) => self.prepare_again(turn),
-            AgentWaiter::Command(waiting) => {
-                let WaitingCommand {
-                    command,
-                    about,
-                    session,
-                    row,
-                    chat,
-                    author,
-                } = *waiting;
-                self.run_command(command, about, &session, row, &chat, &author);
-            }
+            AgentWaiter::Command(call) => self.run_command(&call),
             AgentWaiter::Thread(key) => self.open_thread(key),
         }
     }
@@ -101,7 +90,7 @@ impl EventLoop {
         match group.map(Chat::from) {
             Some(group) if !self.inherit_project(turn, place, &group) => return,
             Some(_) => {}
-            None => self.ask_about_project(place, &origin.session, &origin.chat),
+            None => self.ask_about_project(place, &origin),
         }
         self.prepare_again(turn);
     }
@@ -132,48 +121,39 @@ impl EventLoop {
         Some(format!("[{project}]"))
     }
 
-    fn ask_about_project(&mut self, place: &PlaceKey, session: &SessionKey, chat: &Chat) {
+    fn ask_about_project(&mut self, place: &PlaceKey, origin: &TurnOrigin) {
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         self.agents.bind(place.clone(), None, now_ms, effects);
-        let text = self.language(chat).say(ChatPhrase::ProjectAsked);
+        let text = self.language(&origin.chat).say(ChatPhrase::ProjectAsked);
         let group = self.outbox.notice_group();
-        let ops = self.plan_projects(&text, None, session, chat, group);
+        let ops = self.plan_projects(&text, None, origin, group);
         self.add_ops(ops, None);
     }
 
     /// `/project`: lists the projects, or sets the one of this place; an owner's alone.
-    pub fn run_project_command(
-        &mut self,
-        owner: &OwnerKey,
-        name: Option<&str>,
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-        author: &Author,
-    ) {
-        let input = route_input(chat);
-        let current = self.agents.project(&input).map(|(name, _)| name);
+    pub fn run_project_command(&mut self, owner: &OwnerKey, name: Option<&str>, call: &CommandCall) {
+        let chat = &call.origin.chat;
         let Some(name) = name else {
+            let current = self.agents.project(&route_input(chat)).map(|(name, _)| name);
             let text = self.language(chat).say(match &current {
                 Some(project) => ChatPhrase::ProjectHere { project },
                 None => ChatPhrase::ProjectNone,
             });
             let asked_by = chat.facts.user_id.as_ref().map(SmolStr::to_string);
-            let ops = self.plan_projects(&text, asked_by, session, chat, OpGroup::Message(row));
-            return self.end_row(row, RowState::Done, ops, None);
+            let ops = self.plan_projects(&text, asked_by, &call.origin, OpGroup::Message(call.row));
+            return self.end_row(call.row, RowState::Done, ops, None);
         };
-        let answer = self.set_project(owner, name, session, chat, author);
-        self.answer_command(&answer, session, row, chat);
+        let answer = self.set_project(owner, name, &call.origin);
+        self.answer_command(&answer, call);
     }
 
-    fn set_project(
-        &mut self,
-        owner: &OwnerKey,
-        name: &str,
-        session: &SessionKey,
-        chat: &Chat,
-        author: &Author,
-    ) -> String {
+    fn set_project(&mut self, owner: &OwnerKey, name: &str, origin: &TurnOrigin) -> String {
+        let TurnOrigin {
+            session,
+            chat,
+            author,
+            ..
+        } = origin;
         let language = self.language(chat);
         if !self.access.acts_as_owner(author) {
             return language.say(ChatPhrase::ProjectOwnersOnly);
@@ -204,7 +184,7 @@ impl EventLoop {
         if self.conversations.knows(owner) {
             self.conversations.leave(owner, session, "", now_ms, effects);
         }
-        let agent = &self.answering(session, chat, author).agent.name;
+        let agent = &self.answering(origin).agent.name;
         language.say(match &project {
             Some(project) => ChatPhrase::ProjectSet { project, agent },
             None => ChatPhrase::ProjectUnset { agent },
@@ -215,10 +195,10 @@ impl EventLoop {
         &mut self,
         text: &str,
         asked_by: Option<String>,
-        session: &SessionKey,
-        chat: &Chat,
+        origin: &TurnOrigin,
         group: OpGroup,
     ) -> crate::relay::ops::DurableOps {
+        let TurnOrigin { session, chat, .. } = origin;
         let names: Vec<String> = self.agents.projects().cloned().collect();
         let lines: Vec<String> = (names.iter().zip(1..))
             .map(|(name, number)| format!("{number}. {name}"))
@@ -228,8 +208,7 @@ impl EventLoop {
             .into_iter()
             .map(|name| (name.clone(), format!("/project {name}")));
         let of_chat = self.chats.session_of_chat(chat);
-        let shown_in = (session, of_chat);
-        let actions = self.show_list(&text, entries.collect(), asked_by, shown_in, chat);
+        let actions = self.show_list(&text, entries.collect(), asked_by, of_chat, origin);
         self.plan_actions(&actions, session, &chat.id, group)
     }
 }

@@ -7,15 +7,15 @@ use smol_str::SmolStr;
 
 use crate::adapter::stream::{DurableAction, DurableActions, TurnResult};
 use crate::adapter::{Chat, ChatFacts};
-use crate::relay::effects::{Pending, QuietWaiter};
+use crate::relay::effects::{CommandCall, Pending, QuietWaiter};
 use crate::relay::event_loop::EventLoop;
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::quiet::{QuietChoice, QuietKey, QuietPerson};
 use crate::relay::parts::scheduler::instant;
-use crate::store::{Command, InboxSeq};
+use crate::store::Command;
 use crate::text::one_line;
-use crate::wire::{Action, SessionKey};
+use crate::wire::Action;
 use crate::words::{ChatPhrase, Language};
 
 /// Characters of an answer in the message that says that a turn is done.
@@ -168,14 +168,14 @@ impl EventLoop {
                     self.prepare_turn(turn, row);
                 }
             }
-            QuietWaiter::Command { session, row, chat } => {
-                let person = self.author_of_hours(&chat);
+            QuietWaiter::Command(call) => {
+                let chat = &call.origin.chat;
+                let person = self.author_of_hours(chat);
                 let Some(choice) = self.quiet.choice(&person) else {
-                    let waiter = QuietWaiter::Command { session, row, chat };
-                    return self.load_unknown(&person, waiter);
+                    return self.load_unknown(&person, QuietWaiter::Command(call));
                 };
-                let answer = self.describe_quiet_hours(choice, self.language(&chat));
-                self.answer_command(&answer, &session, row, &chat);
+                let answer = self.describe_quiet_hours(choice, self.language(chat));
+                self.answer_command(&answer, &call);
             }
         }
     }
@@ -203,13 +203,8 @@ impl EventLoop {
     }
 
     /// `/quiet` in a chat; what it answers, unless that has to be read first.
-    pub fn run_quiet_command(
-        &mut self,
-        text: &str,
-        session: &SessionKey,
-        row: InboxSeq,
-        chat: &Chat,
-    ) -> Option<String> {
+    pub fn run_quiet_command(&mut self, text: &str, call: &CommandCall) -> Option<String> {
+        let chat = &call.origin.chat;
         let language = self.language(chat);
         let person = self.author_of_hours(chat);
         if person.is_nobody() {
@@ -220,13 +215,8 @@ impl EventLoop {
                 if let Some(choice) = self.quiet.choice(&person) {
                     return Some(self.describe_quiet_hours(choice, language));
                 }
-                self.turns.answer_later(row);
-                let waiter = QuietWaiter::Command {
-                    session: session.clone(),
-                    row,
-                    chat: Box::new(chat.clone()),
-                };
-                self.load_unknown(&person, waiter);
+                self.turns.answer_later(call.row);
+                self.load_unknown(&person, QuietWaiter::Command(Box::new(call.clone())));
                 return None;
             }
             "off" => QuietChoice::Off,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::agent::ListedSession;
 use crate::relay::effects::{Listing, Pending, SelectedAgent};
 use crate::relay::event_loop::EventLoop;
+use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::agents::state_key;
 use crate::relay::parts::conversations::{Conversation, MAX_LISTED, Use, describe_listed, listed_title};
 use crate::relay::parts::slash_commands::SlashCommand;
@@ -26,7 +27,7 @@ impl EventLoop {
     /// what they chose is a conversation of theirs.
     pub fn choose_conversation(&mut self, listing: Listing) {
         let (selected, recent) = self.recent_conversations(&listing);
-        let is_found = match &listing.command.command {
+        let is_found = match &listing.call.command {
             SlashCommand::Resume(choice) => {
                 find(choice, &recent, &[], self.reader_language(&listing)).is_some()
             }
@@ -35,14 +36,14 @@ impl EventLoop {
         if is_found || !selected.agent.info().remembers || !self.sees_all_sessions(&listing) {
             return self.sessions_sorted(&listing, &[]);
         }
-        self.turns.answer_later(listing.command.row);
+        self.turns.answer_later(listing.call.row);
         self.listings.ask(listing, selected.agent, selected.workdir);
     }
 
     /// Whether somebody sees sessions that were begun without the relay: an owner, in a conversation of their own.
-    fn sees_all_sessions(&self, Listing { command, .. }: &Listing) -> bool {
-        let source = self.chats.source(&command.chat);
-        self.chats.is_personal(&source) && self.access.acts_as_owner(&command.author)
+    fn sees_all_sessions(&self, Listing { call, .. }: &Listing) -> bool {
+        let source = self.chats.source(&call.origin.chat);
+        self.chats.is_personal(&source) && self.access.acts_as_owner(&call.origin.author)
     }
 
     /// An agent has listed its sessions: which of them are not conversations of the relay?
@@ -69,7 +70,7 @@ impl EventLoop {
         } else if recent.is_empty() && others.is_empty() {
             language.say(ChatPhrase::NoConversationsYet { agent })
         } else {
-            match &listing.command.command {
+            match &listing.call.command {
                 SlashCommand::Resume(choice) => match find(choice, &recent, others, language) {
                     Some(ChosenConversation::Own(chosen)) => self.resume_conversation(listing, chosen),
                     Some(ChosenConversation::Listed(chosen)) => {
@@ -80,22 +81,19 @@ impl EventLoop {
                 _ => return self.show_conversations(listing, agent, &recent, others),
             }
         };
-        let command = &listing.command;
-        self.answer_command(&answer, &command.session, command.row, &command.chat);
+        self.answer_command(&answer, &listing.call);
     }
 
-    fn reader_language(&self, Listing { command, .. }: &Listing) -> Language {
-        self.language(&command.chat)
+    fn reader_language(&self, Listing { call, .. }: &Listing) -> Language {
+        self.language(&call.origin.chat)
     }
 
     /// The agent that answers here, and the last conversations with it.
     fn recent_conversations(
         &mut self,
-        Listing { owner, command }: &Listing,
+        Listing { owner, call }: &Listing,
     ) -> (SelectedAgent, Vec<Conversation>) {
-        let selected = self
-            .answering(&command.session, &command.chat, &command.author)
-            .agent;
+        let selected = self.answering(&call.origin).agent;
         let workdir = selected.workdir.as_deref().and_then(std::path::Path::to_str);
         let recent = self.conversations.recent(owner, &selected.name, workdir);
         (selected, recent)
@@ -108,11 +106,11 @@ impl EventLoop {
         recent: &[Conversation],
         others: &[ListedSession],
     ) {
-        let command = &listing.command;
+        let session = &listing.call.origin.session;
         let (language, now_ms) = (self.reader_language(listing), self.clock.unix_ms());
         let own = recent
             .iter()
-            .map(|known| known.describe(&command.session, language, now_ms));
+            .map(|known| known.describe(session, language, now_ms));
         let all = own.chain(
             others
                 .iter()
@@ -135,8 +133,7 @@ impl EventLoop {
             (listed_title(other, language).to_owned(), choice)
         });
         let entries = own.chain(others).collect();
-        let shown_in = (&command.session, None);
-        self.answer_with_list(&text, entries, shown_in, command.row, &command.chat);
+        self.answer_with_list(&text, entries, None, &listing.call);
     }
 
     fn is_busy(&self, session: &SessionKey) -> bool {
@@ -144,7 +141,7 @@ impl EventLoop {
     }
 
     fn resume_conversation(&mut self, listing: &Listing, chosen: &Conversation) -> String {
-        let (language, session) = (self.reader_language(listing), &listing.command.session);
+        let (language, session) = (self.reader_language(listing), &listing.call.origin.session);
         let title = chosen.title(language);
         if chosen.is_in(session) {
             return language.say(ChatPhrase::ConversationHere { title });
@@ -160,19 +157,19 @@ impl EventLoop {
 
     /// This chat goes on with a session that was begun without the relay.
     fn adopt_session(&mut self, listing: &Listing, agent: &SelectedAgent, chosen: &ListedSession) -> String {
-        let (language, command) = (self.reader_language(listing), &listing.command);
-        let session = &command.session;
+        let language = self.reader_language(listing);
+        let TurnOrigin { session, chat, .. } = &*listing.call.origin;
         if self.is_busy(session) {
             return language.say(ChatPhrase::ConversationsBusy);
         }
-        let kind = command.chat.facts.chat_type.as_deref().unwrap_or("chat");
+        let kind = chat.facts.chat_type.as_deref().unwrap_or("chat");
         let now_ms = self.clock.unix_ms();
         let used = Use {
             session,
             agent: &agent.name,
             workdir: agent.workdir.as_deref().and_then(std::path::Path::to_str),
             text: &chosen.title,
-            place: &format!("{} {kind}", command.chat.id.platform),
+            place: &format!("{} {kind}", chat.id.platform),
             now_ms,
         };
         let adopted = self.conversations.adopt(&listing.owner, used, &mut self.effects);

@@ -8,7 +8,7 @@ use crate::adapter::{Chat, RelayAdapter};
 use crate::agent::{Permission, TurnInput};
 use crate::cron::target;
 use crate::relay::effects::{
-    AboutTurn, Accepting, AgentWaiter, OwnMessage, Place, QuietWaiter, SelectedAgent, Task, Work,
+    AboutTurn, Accepting, AgentWaiter, CommandCall, OwnMessage, Place, QuietWaiter, SelectedAgent, Task, Work,
 };
 use crate::relay::event_loop::EventLoop;
 use crate::relay::ops::{DurableOps, OpGroup, OpOwner};
@@ -154,8 +154,12 @@ impl EventLoop {
         let own = (command.clone()).filter(|command| !self.takes_turn(command, &origin.chat));
         if let Some(command) = own {
             self.turns.abandon(turn);
-            let (chat, about) = (&origin.chat, AboutTurn::Forgotten);
-            self.run_command(command, about, &origin.session, row.seq, chat, &origin.author);
+            self.run_command(&CommandCall {
+                command,
+                about: AboutTurn::Forgotten,
+                row: row.seq,
+                origin: Arc::new(origin),
+            });
             return None;
         }
         let key = self.messages.key(&event);

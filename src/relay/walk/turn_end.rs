@@ -136,8 +136,7 @@ impl EventLoop {
             }
         }
         if let Some((preference, answer)) = report.preference {
-            let shown =
-                self.show_preference(preference, &answer, &ended.agent, &origin.session, &origin.chat);
+            let shown = self.show_preference(preference, &answer, &ended.agent, &origin);
             last.durable.extend(shown);
         }
         let summary = TurnSummary {
