@@ -148,6 +148,12 @@ impl Chats {
         Some(self.session(&self.outside_of(chat)?))
     }
 
+    /// The session that a choice counts for: that of the chat itself for such a message, else the own one of the message.
+    pub fn chosen_for(&self, origin: &TurnOrigin) -> SessionKey {
+        let of_chat = self.session_of_chat(&origin.chat);
+        of_chat.unwrap_or_else(|| origin.session.clone())
+    }
+
     /// The chat of a session, as far as one is known: the one whose own key the session's begins with.
     pub fn of_session(&self, session: &SessionKey) -> Option<Chat> {
         let key = session.as_str();

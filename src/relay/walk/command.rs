@@ -57,9 +57,8 @@ impl EventLoop {
         let language = self.language(chat);
         if *command == SlashCommand::Agent(None) {
             let (input, allowed) = (route_input(chat), self.access.agents(author));
-            let of_chat = self.chats.session_of_chat(chat);
-            let chosen_for = of_chat.as_ref().unwrap_or(session);
-            let offered = self.agents.offered(chosen_for, allowed.as_deref(), &input);
+            let chosen_for = self.chats.chosen_for(origin);
+            let offered = self.agents.offered(&chosen_for, allowed.as_deref(), &input);
             if let Some((current, names)) = offered {
                 return self.show_agents(&current, &names, call);
             }
@@ -172,34 +171,25 @@ impl EventLoop {
 
     /// Whether a command has to wait until it is known which agent answers in its chat; then that is read.
     fn awaits_agent(&mut self, call: &CommandCall) -> bool {
-        let TurnOrigin { session, chat, .. } = &*call.origin;
-        let of_chat = self.chats.session_of_chat(chat);
-        let chosen_for = of_chat.as_ref().unwrap_or(session);
-        let Some(unknown) = self.agents.unknown(chosen_for, &route_input(chat)) else {
+        let chosen_for = self.chats.chosen_for(&call.origin);
+        let input = route_input(&call.origin.chat);
+        let Some(unknown) = self.agents.unknown(&chosen_for, &input) else {
             return false;
         };
         let waiter = AgentWaiter::Command(Box::new(call.clone()));
         self.turns.answer_later(call.row);
         match unknown {
             Unknown::Project(place) | Unknown::NewThread(place) => self.read_project(place, waiter),
-            Unknown::Choice => self.read_choice(chosen_for.clone(), waiter),
+            Unknown::Choice => self.read_choice(chosen_for, waiter),
         }
         true
     }
 
     /// The agent that answers what an author writes where a command of theirs is written.
     pub fn answering(&mut self, origin: &TurnOrigin) -> Selection {
-        let TurnOrigin {
-            session,
-            chat,
-            author,
-            ..
-        } = origin;
-        let allowed = self.access.agents(author);
-        let input = route_input(chat);
-        let of_chat = self.chats.session_of_chat(chat);
-        let chosen_for = of_chat.as_ref().unwrap_or(session);
-        self.agents.answering(chosen_for, &input, allowed.as_deref())
+        let allowed = self.access.agents(&origin.author);
+        let (chosen_for, input) = (self.chats.chosen_for(origin), route_input(&origin.chat));
+        self.agents.answering(&chosen_for, &input, allowed.as_deref())
     }
 
     /// Stops turns; returns whether one of them was not stopping already.
