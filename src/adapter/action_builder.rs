@@ -61,7 +61,10 @@ pub(super) struct KeptBuilder {
 impl From<KeptBuilder> for ActionBuilder {
     fn from(kept: KeptBuilder) -> Self {
         Self {
-            chat: Arc::new((kept.chat, kept.facts).into()),
+            chat: Arc::new(Chat {
+                id: kept.chat,
+                facts: kept.facts,
+            }),
             is_anchored: kept.is_anchored,
             formats: kept.formats,
             previews: kept.previews,

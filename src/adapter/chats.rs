@@ -1,7 +1,7 @@
 //! Chats: their ids, the tags of ops to them, and the bounded memory of both, so that replies and unsolicited messages
 //! reach the right tenant, also after a restart.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smol_str::{SmolStr, SmolStrBuilder};
 
 use crate::collections::BoundedCache;
@@ -49,8 +49,7 @@ impl ChatId {
 }
 
 /// A chat, and what is known about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "(ChatId, ChatFacts)", into = "(ChatId, ChatFacts)")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chat {
     /// Its platform and id.
     pub id: ChatId,
@@ -82,15 +81,17 @@ impl From<ChatId> for Chat {
     }
 }
 
-impl From<(ChatId, ChatFacts)> for Chat {
-    fn from((id, facts): (ChatId, ChatFacts)) -> Self {
-        Self { id, facts }
+/// Written as a pair, as the journal keeps it.
+impl Serialize for Chat {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (&self.id, &self.facts).serialize(serializer)
     }
 }
 
-impl From<Chat> for (ChatId, ChatFacts) {
-    fn from(Chat { id, facts }: Chat) -> Self {
-        (id, facts)
+impl<'de> Deserialize<'de> for Chat {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (id, facts) = Deserialize::deserialize(deserializer)?;
+        Ok(Self { id, facts })
     }
 }
 
@@ -258,7 +259,10 @@ impl ChatMemory {
         let known = self.0.recent_keys();
         known.filter_map(move |id| {
             let facts = self.facts(id).filter(|facts| which(facts))?;
-            Some(Chat::from((id.clone(), facts.clone())))
+            Some(Chat {
+                id: id.clone(),
+                facts: facts.clone(),
+            })
         })
     }
 
@@ -288,7 +292,10 @@ mod tests {
     }
 
     fn said(chat_id: &str, user: &str, message: &str) -> Chat {
-        (chat(chat_id), facts(user, message)).into()
+        Chat {
+            id: chat(chat_id),
+            facts: facts(user, message),
+        }
     }
 
     #[test]

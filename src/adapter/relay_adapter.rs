@@ -117,7 +117,8 @@ impl RelayAdapter {
     }
 
     pub(super) fn builder_of(&self, chat: &ChatId, facts: &ChatFacts) -> ActionBuilder {
-        self.builder(Arc::new((chat.clone(), facts.clone()).into()))
+        let (id, facts) = (chat.clone(), facts.clone());
+        self.builder(Arc::new(Chat { id, facts }))
     }
 
     /// Whether nothing of an answer is shown before its end.
@@ -246,8 +247,15 @@ impl RelayAdapter {
         ids: OpIds,
         now: Duration,
     ) -> ReplyStream {
-        let chat = (Arc::unwrap_or_clone(chat), Arc::unwrap_or_clone(facts)).into();
-        self.stream_to(Arc::new(chat), session, follow_up, draft_id, ids, now)
+        let (id, facts) = (Arc::unwrap_or_clone(chat), Arc::unwrap_or_clone(facts));
+        self.stream_to(
+            Arc::new(Chat { id, facts }),
+            session,
+            follow_up,
+            draft_id,
+            ids,
+            now,
+        )
     }
 
     /// [`Self::stream`] to a chat that is shared already.

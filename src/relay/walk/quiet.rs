@@ -124,11 +124,9 @@ impl EventLoop {
                 Action::Send { metadata, .. } => metadata.get("user_id").and_then(|id| id.as_str()),
                 _ => None,
             };
-            let facts = ChatFacts {
-                user_id: user.map(SmolStr::from),
-                ..ChatFacts::default()
-            };
-            if self.is_quiet(&(reminder.chat.clone(), facts).into()) {
+            let mut chat = Chat::from(reminder.chat.clone());
+            chat.facts.user_id = user.map(SmolStr::from);
+            if self.is_quiet(&chat) {
                 reminder.action.silence();
             }
             let effects = &mut self.effects;
