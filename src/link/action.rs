@@ -206,7 +206,7 @@ pub struct Counters {
     pub stale_events: u64,
     /// Acknowledgements written.
     pub acks_sent: u64,
-    /// Acknowledgements dropped because their connection is gone.
+    /// Acknowledgements dropped because their connection is gone or too slow.
     pub acks_dropped: u64,
 }
 

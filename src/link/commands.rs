@@ -8,7 +8,7 @@ use super::action::{LinkEvent, NotSent, SendResult};
 use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, Doubt, End};
 use super::pending::{Completed, Op};
-use super::state::{Generation, IdleRequest, Link, LinkState, WaitReason};
+use super::state::{Generation, IdleRequest, Link, LinkState, WaitReason, WriterLoad};
 use super::transitions::GOING_AWAY;
 use crate::wire::GatewayFrame;
 
@@ -71,8 +71,8 @@ impl Link {
         true
     }
 
-    /// Acknowledges a delivery on the connection that brought it; `false` if that connection is gone, in which case the
-    /// connector delivers again.
+    /// Acknowledges a delivery on the connection that brought it; `false` if that connection is gone or too slow, in which case
+    /// the connector delivers again on the next one.
     pub fn acknowledge(&mut self, generation: Generation, buffer_id: String) -> bool {
         let open = match &self.state {
             LinkState::Greeting { generation, .. } | LinkState::Closing { generation, .. } => {
@@ -84,7 +84,7 @@ impl Link {
             | LinkState::Dormant { .. }
             | LinkState::Ended(_) => None,
         };
-        if open == Some(generation) {
+        if open == Some(generation) && self.writer == WriterLoad::Normal {
             if let LinkState::Live(live) = &mut self.state {
                 live.worked = true;
             }

@@ -3,7 +3,7 @@
 use super::action::{ControlFrame, LinkEvent};
 use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, DialFailure, End};
-use super::state::{Generation, IdleRequest, Link, LinkState, Live, Liveness, ReaderState};
+use super::state::{Generation, IdleRequest, Link, LinkState, Live, Liveness, ReaderState, WriterLoad};
 use super::transitions::{CloseFrame, GOING_AWAY};
 use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult, close_code};
 use serde_json::json;
@@ -74,17 +74,31 @@ impl Link {
                     self.take_result(&request_id, result.map(|result| *result));
                 }
                 ControlFrame::GoingIdleAck => self.take_idle_ack(),
-                ControlFrame::LinkRequest { request_id } => self.write(
-                    generation,
-                    &GatewayFrame::LinkResult {
-                        request_id,
-                        ok: false,
-                        body: json!({ "error": "this gateway serves no link requests" }),
-                    },
-                ),
+                ControlFrame::LinkRequest { request_id } => self.refuse_request(generation, request_id),
             }
         }
         self.dial_if_due(now);
+    }
+
+    /// Nothing here serves requests of the connector. One that asks faster than it reads is not answered.
+    fn refuse_request(&mut self, generation: Generation, request_id: String) {
+        if self.writer == WriterLoad::Normal {
+            let refusal = GatewayFrame::LinkResult {
+                request_id,
+                ok: false,
+                body: json!({ "error": "this gateway serves no link requests" }),
+            };
+            self.write(generation, &refusal);
+        }
+    }
+
+    /// So many lines wait to be written to the current socket.
+    pub fn note_unwritten(&mut self, lines: usize) {
+        self.writer = if lines >= self.settings.max_unwritten {
+            WriterLoad::Crowded
+        } else {
+            WriterLoad::Normal
+        };
     }
 
     /// The socket closed, with the connector's close frame or without one.

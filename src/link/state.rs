@@ -136,6 +136,14 @@ pub(super) enum ReaderState {
     Blocked,
 }
 
+/// What the socket's writer still has to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WriterLoad {
+    Normal,
+    /// So many lines wait for a slow connector that nothing is added that it can do without.
+    Crowded,
+}
+
 /// How the token of the current dial was minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mint {
@@ -163,6 +171,7 @@ pub struct Link {
     pub(super) handshaken: bool,
     pub(super) doubt: Doubt,
     pub(super) reader: ReaderState,
+    pub(super) writer: WriterLoad,
     pub(super) counters: Counters,
 }
 
@@ -196,6 +205,7 @@ impl Link {
             handshaken: false,
             doubt: Doubt::None,
             reader: ReaderState::Reading,
+            writer: WriterLoad::Normal,
             counters: Counters::default(),
         };
         link.dial_if_due(now);
@@ -330,6 +340,9 @@ pub struct LinkSettings {
     pub glance: Duration,
     /// Maximum clock difference that is corrected.
     pub max_correction: Duration,
+    /// Lines that wait for a slow connector at which acknowledgements are left to the next connection and requests of the
+    /// connector are not answered.
+    pub max_unwritten: usize,
     /// Maximum platforms whose descriptors are kept; more are ignored.
     pub max_platforms: usize,
 }
@@ -355,6 +368,7 @@ impl Default for LinkSettings {
             freeze_jump: Duration::from_secs(5),
             glance: Duration::from_secs(1),
             max_correction: Duration::from_secs(24 * 60 * 60),
+            max_unwritten: 16 * 1024,
             max_platforms: 64,
         }
     }

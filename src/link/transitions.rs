@@ -6,7 +6,9 @@ use super::action::{LinkAction, LinkEvent, NotSent, SendResult};
 use super::clock::{ClockDrift, Deadline, Moment};
 use super::close_reason::{AfterClose, CloseReason, ConnectionRecord, End, decide};
 use super::pending::Completed;
-use super::state::{Generation, IdleRequest, Link, LinkState, Liveness, Mint, ReaderState, WaitReason};
+use super::state::{
+    Generation, IdleRequest, Link, LinkState, Liveness, Mint, ReaderState, WaitReason, WriterLoad,
+};
 use crate::wire::{GatewayFrame, Outcome, close_code};
 
 /// A close code and its reason.
@@ -56,6 +58,7 @@ impl Link {
         }
         self.hold = None;
         self.reader = ReaderState::Reading;
+        self.writer = WriterLoad::Normal;
         let generation = self.next_generation();
         self.mint = Mint {
             correction_ms: self.clock.correction_ms(),

@@ -251,6 +251,47 @@ fn a_link_request_is_answered_that_nothing_serves_it() {
 }
 
 #[test]
+fn while_many_lines_wait_for_a_slow_connector_ops_are_written_and_nothing_else() {
+    let settings = LinkSettings {
+        max_unwritten: 2,
+        ..LinkSettings::default()
+    };
+    let mut world = World::with(settings, vec![identity("discord", "b1")]);
+    let generation = world.go_live();
+    world.drain();
+    let written = |world: &mut World, id: u64| {
+        let request_id = format!("l{id}");
+        world.frame(generation, ControlFrame::LinkRequest { request_id });
+        let acked = world.link.acknowledge(generation, id.to_string());
+        world.link.request(op(id), world.now);
+        let lines = world.lines();
+        let kinds = lines.iter().map(|line| line["type"].as_str().unwrap().to_owned());
+        (acked, kinds.collect::<Vec<_>>())
+    };
+    let all = ["link_result", "inbound_ack", "outbound"]
+        .map(str::to_owned)
+        .to_vec();
+    world.link.note_unwritten(1);
+    assert_eq!(written(&mut world, 1), (true, all.clone()));
+    world.link.note_unwritten(2);
+    assert_eq!(written(&mut world, 2), (false, vec!["outbound".to_owned()]));
+    let counters = *world.link.counters();
+    assert_eq!((counters.acks_sent, counters.acks_dropped), (1, 1));
+    world.link.note_unwritten(0);
+    assert_eq!(written(&mut world, 3), (true, all));
+}
+
+#[test]
+fn a_new_connection_is_not_as_slow_as_the_one_before() {
+    let mut world = World::live();
+    world.link.note_unwritten(usize::MAX);
+    world.close(1001, "");
+    world.run_to_dial();
+    let generation = world.go_live();
+    assert!(world.link.acknowledge(generation, "1".to_owned()));
+}
+
+#[test]
 fn only_the_links_own_frames_are_taken() {
     let ack = ConnectorFrame::GoingIdleAck;
     assert_eq!(ControlFrame::try_from(ack), Ok(ControlFrame::GoingIdleAck));

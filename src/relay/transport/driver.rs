@@ -15,8 +15,8 @@ use super::websocket::{Credentials, DriverCommand, USER_AGENT, WebSocketSettings
 use super::{FrameCounters, InboundSender, LinkStatus, ResultSender};
 use crate::collections::IdMap;
 use crate::link::{
-    ControlFrame, DialFailure, End, Generation, Keyring, Link, LinkAction, LinkEvent, LinkState, Loss,
-    Moment, NotSent, SendResult,
+    DialFailure, End, Generation, Keyring, Link, LinkAction, LinkEvent, LinkState, Loss, Moment, NotSent,
+    SendResult,
 };
 use crate::net::socket::{DialError, DialRequest, Dialed};
 use crate::relay::clock::{Clock, unix_ms};
@@ -25,8 +25,6 @@ use crate::wire::{OpId, Outcome, TOKEN_TTL_SECS, UpgradeToken};
 
 /// Commands taken together.
 const BATCH: usize = 512;
-/// Lines that wait for a slow connector; acknowledgements beyond it are left to the next connection.
-const MAX_UNWRITTEN: usize = 16 * 1024;
 
 type DialResult = (Generation, Result<Dialed, DialError>);
 
@@ -194,12 +192,8 @@ impl Driving {
         match event {
             Some(ReaderEvent::Control { frames, until_known }) => {
                 self.link.handle_traffic(generation, now);
-                // Whoever asks faster than it reads is not answered.
-                let is_crowded = self.unwritten.len() >= MAX_UNWRITTEN;
                 for frame in frames {
-                    if !is_crowded || !matches!(frame, ControlFrame::LinkRequest { .. }) {
-                        self.link.handle_frame(generation, frame, now);
-                    }
+                    self.link.handle_frame(generation, frame, now);
                 }
                 if let Some(until_known) = until_known {
                     self.perform();
@@ -259,9 +253,7 @@ impl Driving {
                 self.link.request(op, now);
             }
             DriverCommand::Acknowledge(generation, buffer_id) => {
-                if self.unwritten.len() < MAX_UNWRITTEN {
-                    self.link.acknowledge(generation, buffer_id);
-                }
+                self.link.acknowledge(generation, buffer_id);
             }
             DriverCommand::Interrupt(session_key, reason) => {
                 self.link.interrupt(session_key, reason);
@@ -291,7 +283,7 @@ impl Driving {
         }
     }
 
-    /// Does everything that the link wants done.
+    /// Does everything that the link wants done, and tells it what of that is still to be written.
     fn perform(&mut self) {
         while let Some(action) = self.link.poll_action() {
             match action {
@@ -322,6 +314,7 @@ impl Driving {
                 LinkAction::Event(event) => self.publish(&event),
             }
         }
+        self.link.note_unwritten(self.unwritten.len());
     }
 
     /// Reports an op's result. The link counts an op as sent when it hands out its line; only the connection knows
