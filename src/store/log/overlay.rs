@@ -26,6 +26,27 @@ const MAX_CARRIED: usize = 256 << 10;
 /// Starts of a message that may stay.
 const MAX_CARRIED_STARTS: u32 = 2;
 
+/// Commands that no log holds: those that only read, and those about what only the tables have. A pattern, so that every command is
+/// either here or in each match that this is in.
+macro_rules! never_logged {
+    () => {
+        Command::SetAccess(_)
+            | Command::Cron { .. }
+            | Command::Handed { .. }
+            | Command::Quarantine { .. }
+            | Command::Load { .. }
+            | Command::NextQueued { .. }
+            | Command::NextWaiting { .. }
+            | Command::NextOps { .. }
+            | Command::Repair { .. }
+            | Command::OpDropped { .. }
+            | Command::SetResume { .. }
+            | Command::DropResume { .. }
+            | Command::LoadResume { .. }
+            | Command::FindResume { .. }
+    };
+}
+
 /// The state since the tables were last brought up to date.
 #[derive(Debug, Default)]
 pub(in crate::store) struct Overlay {
@@ -137,30 +158,13 @@ impl Overlay {
     /// Whether a command can be logged: it is about nothing that is in the tables.
     pub(in crate::store) fn covers(&self, command: &Command) -> bool {
         match command {
-            // The line of an interrupted message is kept in its row.
-            Command::End {
-                state: RowState::Interrupted,
-                ..
-            }
-            | Command::SetAccess(_)
-            | Command::Cron { .. }
-            | Command::Handed { .. }
-            | Command::Quarantine { .. }
-            | Command::Load { .. }
-            | Command::NextQueued { .. }
-            | Command::NextWaiting { .. }
-            | Command::NextOps { .. }
-            | Command::Repair { .. }
-            | Command::OpDropped { .. }
-            | Command::SetResume { .. }
-            | Command::DropResume { .. }
-            | Command::LoadResume { .. }
-            | Command::FindResume { .. } => false,
+            never_logged!() => false,
             Command::Start { seq, .. }
-            | Command::End { seq, .. }
             | Command::SetRepeatable { seq }
             | Command::SetLine { seq, .. }
             | Command::SetShown { seq, .. } => self.rows.contains_key(seq),
+            // The line of an interrupted message is kept in its row.
+            Command::End { seq, state, .. } => *state != RowState::Interrupted && self.rows.contains_key(seq),
             Command::OpSent { op } | Command::OpChanged { op, .. } | Command::OpSettled { op } => {
                 self.ops.contains_key(op)
             }
@@ -173,7 +177,6 @@ impl Overlay {
     }
 
     /// Applies a logged command, and takes the bytes of its ops, or of what is known about its chat. A command about what is not here has no effect.
-    #[expect(clippy::too_many_lines, reason = "one arm for each kind of command")]
     pub(in crate::store) fn apply(&mut self, command: &mut Command, ids: &mut NextIds) -> CommandOutcome {
         match command {
             Command::Accept { .. } => self.accept(command, ids),
@@ -265,21 +268,7 @@ impl Overlay {
                 self.usage.push(row.clone());
                 CommandOutcome::Silent
             }
-            // Never logged, as `covers` says.
-            Command::SetAccess(_)
-            | Command::Cron { .. }
-            | Command::Handed { .. }
-            | Command::Quarantine { .. }
-            | Command::Load { .. }
-            | Command::NextQueued { .. }
-            | Command::NextWaiting { .. }
-            | Command::NextOps { .. }
-            | Command::Repair { .. }
-            | Command::OpDropped { .. }
-            | Command::SetResume { .. }
-            | Command::DropResume { .. }
-            | Command::LoadResume { .. }
-            | Command::FindResume { .. } => CommandOutcome::Silent,
+            never_logged!() => CommandOutcome::Silent,
         }
     }
 
