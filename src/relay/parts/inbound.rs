@@ -32,6 +32,14 @@ pub struct InboundCounters {
     pub empty: u64,
 }
 
+/// What whoever sent a frame calls it: the same when it comes again.
+#[derive(Clone, Copy, Debug)]
+pub struct SentFrame<'f> {
+    pub name: &'f str,
+    /// The bot that sent it, beside others that send frames.
+    pub bot: Option<&'static str>,
+}
+
 /// Accepts messages.
 #[derive(Debug)]
 pub struct Inbound {
@@ -212,13 +220,13 @@ impl Inbound {
     }
 
     /// The key of a message that came in a frame.
-    pub fn dedupe_key(&self, event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
+    pub fn dedupe_key(&self, event: &MessageEvent, frame: Option<SentFrame<'_>>) -> Option<DedupeKey> {
         let platform = event.source.platform.as_str();
         let platform = match &self.telegram {
             Some(telegram) if platform == Platform::TELEGRAM.as_str() => telegram,
             _ => platform,
         };
-        dedupe_key(platform, event, buffer_id, self.key_hash)
+        dedupe_key(platform, event, frame, self.key_hash)
     }
 
     /// The key of a message that the relay makes, by what it is made from.
@@ -282,11 +290,11 @@ pub fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) 
     });
 }
 
-/// What makes a message the same when it comes again: its id in its chat, else the frame's buffer id.
+/// What makes a message the same when it comes again: its id in its chat, else the name of its frame.
 fn dedupe_key(
     platform: &str,
     event: &MessageEvent,
-    buffer_id: Option<&str>,
+    frame: Option<SentFrame<'_>>,
     hash: KeyHash,
 ) -> Option<DedupeKey> {
     fn text(field: Option<&Scalar>) -> Option<&str> {
@@ -308,7 +316,7 @@ fn dedupe_key(
         ];
         // The same button may be pressed again.
         let is_of_buttons = press.message_id.as_deref() == Some(message);
-        parts.extend(buffer_id.filter(|_| is_of_buttons));
+        parts.extend(frame.filter(|_| is_of_buttons).map(|frame| frame.name));
         return Some(hash.key(&parts));
     }
     if let (Some(chat), Some(message)) = (chat, message) {
@@ -317,17 +325,18 @@ fn dedupe_key(
         }
         if event.is_edit {
             // The same text may come back with a later edit.
-            let (kind, which) = match buffer_id {
-                Some(buffer_id) => ("edit", buffer_id),
+            let (kind, which) = match frame {
+                Some(frame) => ("edit", frame.name),
                 None => ("edit to", event.text()),
             };
             return Some(hash.key(&[kind, platform, chat, message, which]));
         }
     }
-    match (chat, message, buffer_id) {
+    match (chat, message, frame) {
         (Some(chat), Some(message), _) => Some(hash.key(&["message", platform, chat, message])),
-        (_, _, Some(buffer_id)) => Some(hash.key(&["delivery", buffer_id])),
-        _ => None,
+        (_, _, Some(SentFrame { name, bot: None })) => Some(hash.key(&["delivery", name])),
+        (_, _, Some(SentFrame { name, bot: Some(bot) })) => Some(hash.key(&["delivery of a bot", bot, name])),
+        (_, _, None) => None,
     }
 }
 
@@ -338,6 +347,29 @@ mod tests {
     use crate::adapter::stream::ShownDraft;
     use crate::config::TelegramConfig;
 
+    fn frame(name: &str) -> SentFrame<'_> {
+        SentFrame { name, bot: None }
+    }
+
+    #[test]
+    fn what_has_no_id_of_its_own_is_known_by_who_sent_it_and_its_frame() {
+        let wire = serde_json::json!({"text": "hi", "source": {"platform": "discord", "chat_id": "c"}});
+        let event = MessageEvent::from_value(&wire).unwrap();
+        let key = |bot| {
+            let sent_as = Some(SentFrame { name: "7", bot });
+            dedupe_key("discord", &event, sent_as, KeyHash::Blake2s).unwrap()
+        };
+        let earlier = KeyHash::Blake2s.key(&["delivery", "7"]);
+        assert_eq!(
+            key(None),
+            earlier,
+            "a connector's key is that of earlier versions"
+        );
+        assert_eq!(key(Some("discord")), key(Some("discord")));
+        assert_ne!(key(Some("discord")), earlier);
+        assert_ne!(key(Some("discord")), key(Some("telegram")));
+    }
+
     #[test]
     fn a_message_has_the_key_that_its_journal_makes() {
         let wire = serde_json::json!({
@@ -347,7 +379,7 @@ mod tests {
         for hash in [KeyHash::Sha256, KeyHash::Blake2s] {
             let inbound = Inbound::new(&Settings::embedded("/nowhere"), hash, 0);
             let key = hash.key(&["message", "discord", "c", "m"]);
-            assert_eq!(inbound.dedupe_key(&event, Some("b")), Some(key));
+            assert_eq!(inbound.dedupe_key(&event, Some(frame("b"))), Some(key));
             assert_eq!(inbound.own_key(&["approved", "x"]), hash.key(&["approved", "x"]));
         }
     }
@@ -363,7 +395,7 @@ mod tests {
             let mut settings = Settings::embedded("/nowhere");
             let token = format!("{bot}:secret");
             settings.direct.telegram = (bot != 0).then(|| TelegramConfig::new(Some(token.into())));
-            Inbound::new(&settings, KeyHash::Blake2s, first_bot).dedupe_key(&wire(platform), Some("7"))
+            Inbound::new(&settings, KeyHash::Blake2s, first_bot).dedupe_key(&wire(platform), Some(frame("7")))
         };
         let plain = KeyHash::Blake2s.key(&["message", "telegram", "100", "1"]);
         assert_eq!(key(5, 5, "telegram"), Some(plain));
@@ -387,7 +419,7 @@ mod tests {
                 "prompt_response": {"prompt_id": "p", "option_id": option, "prompt_message_id": "m"},
             });
             let event = MessageEvent::from_value(&wire).unwrap();
-            dedupe_key("discord", &event, buffer_id, KeyHash::Blake2s)
+            dedupe_key("discord", &event, buffer_id.map(frame), KeyHash::Blake2s)
         };
         assert_eq!(
             key("m", "o0", Some("1")),

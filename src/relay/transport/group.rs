@@ -197,6 +197,14 @@ impl RelayTransport for TransportGroup {
         buffer_id.splitn(3, ':').nth(2).unwrap_or(buffer_id)
     }
 
+    fn bot_of(&self, buffer_id: &str) -> Option<&'static str> {
+        let (place, _) = buffer_id.split_once(':')?;
+        match self.members.get(place.parse::<usize>().ok()?)?.kind {
+            MemberKind::Bot(platform) => Some(platform),
+            MemberKind::Connector(_) => None,
+        }
+    }
+
     fn send_interrupt(&self, session_key: String, reason: Option<String>) {
         if let Some(connector) = self.connector() {
             connector.transport.send_interrupt(session_key, reason);
@@ -654,6 +662,21 @@ mod tests {
         ]);
         assert!(group.has_left(OpId(1), Some("telegram")));
         assert!(!group.has_left(OpId(1), Some("slack")) && !group.has_left(OpId(1), None));
+    }
+
+    #[test]
+    fn frames_of_bots_name_their_bot() {
+        let group = TransportGroup::new(vec![
+            (MemberKind::Connector(Vec::new()), Fake::new(false)),
+            (MemberKind::Bot("telegram"), Fake::new(false)),
+        ]);
+        let named = |place: usize| group.members[place].name(place, Generation::first(), "a:7");
+        assert_eq!((named(0), named(1)), ("0:1:a:7".to_owned(), "1:1:a:7".to_owned()));
+        for (place, bot) in [(0, None), (1, Some("telegram"))] {
+            let name = named(place);
+            assert_eq!((group.own_name(&name), group.bot_of(&name)), ("a:7", bot));
+        }
+        assert_eq!(group.bot_of("2:1:7"), None);
     }
 
     #[tokio::test]

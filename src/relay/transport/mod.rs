@@ -343,6 +343,11 @@ pub trait RelayTransport: Send + Sync + 'static {
         buffer_id
     }
 
+    /// The bot that sent a frame, if others send frames here, too: their names for frames may be the same as its own.
+    fn bot_of(&self, _buffer_id: &str) -> Option<&'static str> {
+        None
+    }
+
     /// Asks the connector to stop a session's turn, wherever it runs.
     fn send_interrupt(&self, session_key: String, reason: Option<String>);
 

@@ -18,7 +18,7 @@ use crate::relay::ops::{DurableOps, OpGroup};
 use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::agents::Selection;
-use crate::relay::parts::inbound::accept;
+use crate::relay::parts::inbound::{SentFrame, accept};
 use crate::relay::parts::messages::MessageLine;
 use crate::relay::parts::slash_commands::SlashCommand;
 use crate::relay::parts::turns::decode_line;
@@ -99,10 +99,14 @@ impl EventLoop {
         self.inbound.count(kind);
         let session = self.chats.name(&mut event);
         self.warn_if_undeclared(event.source.platform.as_str());
-        let own_name = buffer_id.as_deref().map(|id| self.link.transport().own_name(id));
+        let transport = self.link.transport();
+        let sent_as = buffer_id.as_deref().map(|id| SentFrame {
+            name: transport.own_name(id),
+            bot: transport.bot_of(id),
+        });
         let message = NewMessage {
             kind,
-            dedupe: self.inbound.dedupe_key(&event, own_name),
+            dedupe: self.inbound.dedupe_key(&event, sent_as),
             buffer_id,
             line,
             start: false,
