@@ -10,6 +10,7 @@ use hermes_relay::relay::SeenOp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::chat::{Scripted, list, start as start_agent};
 use crate::prompts::{BUTTONS, PLAIN, ask, owner, platform, shown, start as start_asking, terse};
 use crate::support::memory_relay::{Running, event, start_on};
 use crate::support::scripted_agent::ScriptedAgent;
@@ -95,6 +96,99 @@ async fn a_press_in_a_thread_answers_the_question_in_the_channel_of_the_thread()
         })
         .await;
     relay.stop().await;
+}
+
+/// A press of a button of this list in the thread `m9` of the channel `c1`, by somebody.
+fn press_in_thread(id: &str, list: &SeenOp, option: &str, by: &str) -> Value {
+    let prompt = list.action["prompt_id"].as_str().unwrap();
+    json!({"type": 3, "id": id, "guild_id": "g1", "channel_id": "m9",
+        "channel": {"id": "m9", "type": 11, "parent_id": "c1"},
+        "member": {"user": {"id": by, "username": by}, "roles": ["700"]}, "message": {"id": "pm1"},
+        "data": {"custom_id": format!("hp1:{prompt}:{option}")}})
+}
+
+#[tokio::test]
+async fn a_forwarded_press_chooses_from_a_list_also_while_a_turn_runs() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let agent = Scripted::new(store.path(), "models");
+    let relay = start_agent(dir.path(), agent, BUTTONS, |_| {}).await;
+    relay.deliver("a", "1", "/mode").await;
+    let shown = list(&relay, "a").await;
+    let press = |id: &str, option: &str| {
+        let prompt = shown.action["prompt_id"].as_str().unwrap();
+        component(id, "a", &json!({"custom_id": format!("hp1:{prompt}:{option}")}))
+    };
+    forwarded(&relay, "f1", &press("i1", "o1")).await;
+    let plan = "The mode is Plan from now on, in this conversation.";
+    relay
+        .seen("the change", |seen| seen.texts("a").contains(&plan))
+        .await;
+    // What waits is read from the journal.
+    relay.deliver("a", "2", "hang").await;
+    relay.wait_for_turns(1).await;
+    forwarded(&relay, "f2", &press("i2", "o0")).await;
+    relay.deliver("a", "3", "/stop").await;
+    let ask = "The mode is Ask from now on, in this conversation.";
+    relay
+        .seen("the next change", |seen| seen.texts("a").contains(&ask))
+        .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_press_in_a_thread_chooses_from_a_list_in_the_channel_of_the_thread_for_its_conversation() {
+    let (dir, store) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let agent = Scripted::new(store.path(), "models");
+    let relay = start_agent(dir.path(), agent, BUTTONS, |_| {}).await;
+    let mut said = event("c1", "m9", "/mode");
+    said["source"]["chat_type"] = json!("group");
+    said["source"]["prospective_thread_id"] = json!("m9");
+    said["source"]["scope_id"] = json!("g1");
+    said["source"]["user_id"] = json!("u1");
+    relay
+        .connector
+        .deliver_buffered("b1", said.clone())
+        .await
+        .unwrap();
+    let shown = list(&relay, "c1").await;
+    forwarded(&relay, "f1", &press_in_thread("i1", &shown, "o1", "u2")).await;
+    forwarded(&relay, "f2", &press_in_thread("i2", &shown, "o1", "u1")).await;
+    let plan = "The mode is Plan from now on, in this conversation.";
+    relay
+        .seen("the change", |seen| seen.texts("c1").contains(&plan))
+        .await;
+    // In the thread, as the connector writes it from now on.
+    said["source"]["chat_type"] = json!("thread");
+    said["source"]["thread_id"] = json!("m9");
+    said["source"]["prospective_thread_id"] = Value::Null;
+    said["message_id"] = json!("m10");
+    said["text"] = json!("mode");
+    relay.connector.deliver_buffered("b2", said).await.unwrap();
+    relay
+        .seen("the mode of the thread", |seen| {
+            seen.texts("c1").iter().any(|text| text.starts_with("plan "))
+        })
+        .await;
+
+    // A list of the channel itself is not one of the thread.
+    let mut said = event("c1", "m11", "/mode");
+    said["source"]["chat_type"] = json!("group");
+    said["source"]["user_id"] = json!("u1");
+    relay.connector.deliver_buffered("b3", said).await.unwrap();
+    relay
+        .seen("another list", |seen| {
+            let lists = seen.ops.iter().filter(|op| op.kind() == Some("prompt"));
+            lists.count() == 2
+        })
+        .await;
+    let shown = list(&relay, "c1").await;
+    forwarded(&relay, "f3", &press_in_thread("i3", &shown, "o0", "u1")).await;
+    let seen = relay.stop().await;
+    let changes = seen
+        .texts("c1")
+        .into_iter()
+        .filter(|text| text.contains("from now on"));
+    assert_eq!(changes.count(), 1, "{seen:?}");
 }
 
 #[tokio::test]

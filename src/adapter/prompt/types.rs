@@ -279,7 +279,7 @@ impl ButtonPress {
     }
 
     /// Whether it is of a message in this chat. A message in a thread may name the thread as its chat, or the chat of the thread.
-    pub(super) fn is_in(&self, chat: &ChatId) -> bool {
+    pub(crate) fn is_in(&self, chat: &ChatId) -> bool {
         self.chat == *chat || self.parent.as_ref() == Some(chat)
     }
 }

@@ -44,6 +44,15 @@ pub struct PickedEntry {
     pub command: String,
     /// Whether it is for the chat, wherever it was chosen.
     pub is_for_chat: bool,
+    /// Where the list was shown, if a button of it was pressed in a thread that is a chat of its own.
+    pub elsewhere: Option<ListPlace>,
+}
+
+/// Where a list was shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPlace {
+    pub chat: ChatId,
+    pub session: SessionKey,
 }
 
 /// The lists that were shown last.
@@ -111,20 +120,18 @@ impl Pickers {
         event: &MessageEvent,
         is_own: impl FnOnce(&str) -> bool,
     ) -> Option<PickedEntry> {
-        let (picker, number) = if event.prompt_response.is_some() {
+        let (picker, number, is_elsewhere) = if event.prompt_response.is_some() {
             let press = ButtonPress::from_event(event)?;
             let mut lists = self.lists.iter();
-            let picker = lists.find(|list| list.id == press.prompt_id && list.chat == press.chat)?;
+            let picker = lists.find(|list| list.id == press.prompt_id && press.is_in(&list.chat))?;
             let mut numbers = 0..picker.commands.len();
-            (
-                picker,
-                numbers.find(|number| option_id(*number) == press.option_id)?,
-            )
+            let number = numbers.find(|number| option_id(*number) == press.option_id)?;
+            (picker, number, picker.chat != press.chat)
         } else {
             let number: usize = event.text().trim().parse().ok()?;
             let mut lists = self.lists.iter();
             let picker = lists.find(|list| list.is_last && list.is_in(session))?;
-            (picker, number.checked_sub(1)?)
+            (picker, number.checked_sub(1)?, false)
         };
         let may_choose = picker
             .asked_by
@@ -134,6 +141,10 @@ impl Pickers {
         Some(PickedEntry {
             command: command.clone(),
             is_for_chat: picker.of_chat.is_some(),
+            elsewhere: is_elsewhere.then(|| ListPlace {
+                chat: picker.chat.clone(),
+                session: picker.session.clone(),
+            }),
         })
     }
 
@@ -206,6 +217,7 @@ mod tests {
             let choice = PickedEntry {
                 command: "/project a".to_owned(),
                 is_for_chat: true,
+                elsewhere: None,
             };
             for place in [&session, &of_chat] {
                 assert_eq!(chosen(&pickers, place), Some(choice.clone()));
@@ -246,6 +258,30 @@ mod tests {
         assert_eq!(chosen("bob", press(&id, "o0")), None);
         assert_eq!(chosen("ann", press(&id, "o2")), None);
         assert_eq!(chosen("ann", press("other", "o0")), None);
+    }
+
+    #[test]
+    fn a_button_is_known_in_a_thread_of_the_chat_of_its_list() {
+        let (pickers, session, id) = opened();
+        let pressed = |source: Value| {
+            let press = json!({"prompt_id": id, "option_id": "o1"});
+            let event = json!({"text": "", "source": source, "prompt_response": press});
+            let event = MessageEvent::from_value(&event).unwrap();
+            pickers.choice(&SessionKey::from_text("t"), &event, |id| id == "ann")
+        };
+        let in_thread = |parent: &str| json!({"platform": "discord", "chat_id": "m9", "thread_id": "m9", "chat_type": "thread", "parent_chat_id": parent});
+        let choice = pressed(in_thread("c")).unwrap();
+        let place = ListPlace {
+            chat: pickers.lists[0].chat.clone(),
+            session,
+        };
+        assert_eq!(
+            (choice.command.as_str(), choice.elsewhere),
+            ("/model b", Some(place))
+        );
+        assert_eq!(pressed(in_thread("d")), None);
+        let in_chat = pressed(json!({"platform": "discord", "chat_id": "c"})).unwrap();
+        assert_eq!(in_chat.elsewhere, None);
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl EventLoop {
 
     /// Takes a message, once it is where it belongs.
     pub fn take_message(&mut self, mut held: HeldMessage, now: Moment) {
-        self.take_choice(&held.session, &mut held.event, &mut held.message, now);
+        self.take_choice(&mut held.session, &mut held.event, &mut held.message, now);
         let Some(held) = self.in_its_thread(held, now) else {
             return;
         };

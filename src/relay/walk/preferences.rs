@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use smol_str::SmolStr;
 
@@ -17,20 +17,21 @@ use crate::relay::origin::TurnOrigin;
 use crate::relay::parts::access::Starter;
 use crate::relay::parts::pickers::PickedEntry;
 use crate::store::{InboxKind, RowState};
-use crate::wire::{MessageEvent, Scalar, SessionKey};
+use crate::wire::{MessageEvent, Scalar, SessionKey, SessionSource};
 use crate::words::ChatPhrase;
 
 impl EventLoop {
     /// A button of a list, or a number under it, becomes the command that it stands for, also in the journal. Anything else that
-    /// is written ends the time of bare numbers.
+    /// is said ends the time of bare numbers.
     pub fn take_choice(
         &mut self,
-        session: &SessionKey,
+        session: &mut SessionKey,
         event: &mut MessageEvent,
         message: &mut NewMessage,
         now: Moment,
     ) {
-        if message.kind != InboxKind::Inbound || event.is_edit || event.is_deleted {
+        let is_interaction = message.kind == InboxKind::Forward;
+        if event.is_edit || event.is_deleted || is_interaction && event.is_empty() {
             return;
         }
         let chat = self
@@ -45,24 +46,49 @@ impl EventLoop {
         if is_typed && self.response(session, (event, &author()), now).is_some() {
             return;
         }
-        let session = of_chat.as_ref().unwrap_or(session);
-        if let Some(PickedEntry { command, is_for_chat }) =
-            self.pickers.choice(session, event, |id| author().has_id(id))
-        {
-            // What is chosen for the chat is said where the thread of the list starts.
-            let start = event.source.thread_id.clone().filter(|_| is_for_chat);
-            if let Some(line) = with_text(&message.line, &command, start.as_ref()) {
-                event.text = Some(Scalar::from(command));
-                event.prompt_response = None;
-                if start.is_some() {
-                    event.source.message_id.clone_from(&start);
-                    event.message_id = start;
-                }
-                message.line = line.into();
-            }
+        let asked_in = of_chat.unwrap_or_else(|| session.clone());
+        let is_choice = !is_interaction || event.prompt_response.is_some();
+        let picked = is_choice
+            .then(|| self.pickers.choice(&asked_in, event, |id| author().has_id(id)))
+            .flatten();
+        if let Some(picked) = picked {
+            self.choose(picked, session, event, message);
         }
         if event.prompt_response.is_none() {
-            self.pickers.passed(session);
+            self.pickers.passed(&asked_in);
+        }
+    }
+
+    /// Makes a message the command that it chose. A press stays one if it does not belong to the conversation of the list.
+    fn choose(
+        &mut self,
+        picked: PickedEntry,
+        session: &mut SessionKey,
+        event: &mut MessageEvent,
+        message: &mut NewMessage,
+    ) {
+        let (mut chosen, mut chosen_in) = (event.clone(), session.clone());
+        chosen.text = Some(Scalar::from(picked.command));
+        chosen.prompt_response = None;
+        // What is chosen for the chat is said where the thread of the list starts.
+        let start = event.source.thread_id.clone().filter(|_| picked.is_for_chat);
+        if start.is_some() {
+            chosen.source.message_id.clone_from(&start);
+            chosen.message_id = start;
+        }
+        if let Some(place) = picked.elsewhere {
+            // What is typed there names the chat of the list, and the thread.
+            let source = &mut chosen.source;
+            source.chat_id = Some(place.chat.chat.as_str().into());
+            (source.chat_name, source.parent_chat_id) = (None, None);
+            chosen_in = self.chats.name(&mut chosen);
+            if chosen_in != place.session {
+                return;
+            }
+        }
+        if let Some(line) = frame_with(&chosen, message) {
+            (message.kind, message.line) = (InboxKind::Inbound, line.into());
+            (*session, *event) = (chosen_in, chosen);
         }
     }
 
@@ -178,16 +204,32 @@ impl EventLoop {
     }
 }
 
-/// The same frame with another text and no button, as the message with this id if one is given.
-fn with_text(line: &[u8], text: &str, id: Option<&Scalar>) -> Option<Vec<u8>> {
-    let mut frame: Value = serde_json::from_slice(line).ok()?;
+/// The frame of a message that became a command. That of an interaction is made anew.
+fn frame_with(chosen: &MessageEvent, message: &NewMessage) -> Option<Vec<u8>> {
+    let mut wire = serde_json::to_value(chosen).ok()?;
+    if message.kind == InboxKind::Forward {
+        let SessionSource {
+            user_roles,
+            language_code,
+            is_bot,
+            ..
+        } = &chosen.source;
+        // What the contract's form leaves out, or says in its own way.
+        let source = wire.get_mut("source")?.as_object_mut()?;
+        source.insert("user_roles".to_owned(), json!(user_roles));
+        source.insert("language_code".to_owned(), json!(language_code));
+        source.insert("is_bot".to_owned(), json!(is_bot));
+        return serde_json::to_vec(&json!({ "type": "inbound", "event": wire })).ok();
+    }
+    let mut frame: Value = serde_json::from_slice(&message.line).ok()?;
     let event = frame.get_mut("event")?.as_object_mut()?;
-    event.insert("text".to_owned(), text.into());
     event.remove("prompt_response");
-    if let Some(id) = id.map(Scalar::as_str) {
-        event.insert("message_id".to_owned(), id.into());
-        let source = event.get_mut("source")?.as_object_mut()?;
-        source.insert("message_id".to_owned(), id.into());
+    for key in ["text", "message_id"] {
+        event.insert(key.to_owned(), wire[key].take());
+    }
+    let source = event.get_mut("source")?.as_object_mut()?;
+    for key in ["message_id", "chat_id", "chat_name", "parent_chat_id"] {
+        source.insert(key.to_owned(), wire["source"][key].take());
     }
     serde_json::to_vec(&frame).ok()
 }
