@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use hermes_relay::chat::CapabilityDescriptor;
 use hermes_relay::transport::{
-    Descriptors, DormancyRefused, FrameBody, Generation, InboundFrame, InboundSender, LinkStatus,
-    MessageEvent, Op, OpResult, Outcome, RelayTransport, ResultSender, SendResult, TransportFuture,
+    DormancyRefused, FrameBody, Generation, InboundFrame, InboundSender, LinkStatus, MessageEvent, Op,
+    OpResult, Outcome, RelayTransport, ResultSender, SendResult, TransportFuture,
 };
 use hermes_relay::{EchoAgent, Relay, Settings};
 use serde_json::{Value, json};
@@ -25,11 +25,9 @@ struct OneMessage {
 impl RelayTransport for OneMessage {
     fn connect(&self, inbound: InboundSender) {
         let generation = Generation::first();
-        self.status.send_modify(|status| {
-            status.live = Some(generation);
-            status.state = "live".to_owned();
-            status.descriptors = Descriptors::new(generation, [CapabilityDescriptor::placeholder("discord")]);
-        });
+        let descriptor = CapabilityDescriptor::placeholder("discord");
+        self.status
+            .send_modify(|status| status.went_live(generation, [descriptor]));
         let line = json!({"type": "inbound", "event": self.event, "bufferId": "b1"});
         let frame = InboundFrame {
             generation,

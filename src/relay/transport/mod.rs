@@ -303,6 +303,51 @@ impl LinkStatus {
             ..Self::default()
         }
     }
+
+    /// A handshake is complete, and this is what it declared.
+    pub fn went_live(
+        &mut self,
+        generation: Generation,
+        descriptors: impl IntoIterator<Item = CapabilityDescriptor>,
+    ) {
+        self.live = Some(generation);
+        self.descriptors = Descriptors::new(generation, descriptors);
+        "live".clone_into(&mut self.state);
+        self.retry_at_ms = None;
+        self.ended = None;
+        self.counters.handshakes += 1;
+    }
+
+    /// Something failed, for this reason, and is tried again at this time.
+    pub fn failed(&mut self, why: String, retry_at_ms: i64) {
+        self.last_loss = Some(why);
+        self.retry_at_ms = Some(retry_at_ms);
+    }
+
+    /// There is no connection any more, or still none, for this reason; the next dial is at this time.
+    pub fn lost(&mut self, why: String, retry_at_ms: i64) {
+        self.disconnected("waiting");
+        self.failed(why, retry_at_ms);
+    }
+
+    /// The credentials are not accepted: somebody has to mend the settings. What is lost by it was reported by [`Self::lost`].
+    pub fn revoked(&mut self, reason: String) {
+        "revoked".clone_into(&mut self.state);
+        self.ended = Some(End::Revoked { reason });
+    }
+
+    /// The relay closed the connection for good.
+    pub fn closed(&mut self) {
+        self.live = None;
+        "closed".clone_into(&mut self.state);
+        self.ended = Some(End::Closed);
+    }
+
+    /// There is no connection any more, or still none; `state` says for people what there is.
+    fn disconnected(&mut self, state: &str) {
+        self.counters.losses += u64::from(self.live.take().is_some());
+        state.clone_into(&mut self.state);
+    }
 }
 
 /// A connection to a connector.

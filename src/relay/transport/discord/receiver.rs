@@ -24,7 +24,7 @@ use crate::direct::discord::{
     DeferredCommand, DiscordBot, DiscordGateway, DiscordMeaning, DiscordRelevance, EventReader, GatewayEnd,
     GatewayStep, HeldEvent, RestAnswer, StoredSession, TakenEvents, deletions, descriptor,
 };
-use crate::link::{Descriptors, End, Generation};
+use crate::link::{Descriptors, Generation};
 use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, split};
 use crate::relay::clock::Clock;
 use crate::relay::not_running::NotRunning;
@@ -193,11 +193,7 @@ impl GatewayLoop {
                 }
                 GatewayOver::Close(done) => {
                     self.store();
-                    self.status.send_modify(|status| {
-                        status.live = None;
-                        "closed".clone_into(&mut status.state);
-                        status.ended = Some(End::Closed);
-                    });
+                    self.status.send_modify(LinkStatus::closed);
                     let _ = done.send(());
                     return;
                 }
@@ -419,14 +415,8 @@ impl GatewayLoop {
         let descriptor = descriptor();
         self.sorter.declare(&descriptor);
         let generation = self.generation;
-        self.status.send_modify(|status| {
-            status.live = Some(generation);
-            status.descriptors = Descriptors::new(generation, [descriptor]);
-            "live".clone_into(&mut status.state);
-            status.retry_at_ms = None;
-            status.ended = None;
-            status.counters.handshakes += 1;
-        });
+        self.status
+            .send_modify(|status| status.went_live(generation, [descriptor]));
         tracing::info!(
             resumed = !is_new,
             api = self.sender.api.client.host(),
@@ -623,16 +613,11 @@ impl GatewayLoop {
         tracing::warn!(retry_ms, "{why}");
         let retry_at_ms = now_ms + i64::try_from(retry_ms).unwrap_or_default();
         self.status.send_modify(|status| {
-            status.counters.losses += u64::from(status.live.is_some());
-            status.live = None;
-            status.last_loss = Some(why.clone());
-            status.retry_at_ms = Some(retry_at_ms);
-            "waiting".clone_into(&mut status.state);
+            status.lost(why.clone(), retry_at_ms);
             if let Err(GatewayEnd::Token | GatewayEnd::Sharding | GatewayEnd::Version | GatewayEnd::Intents) =
                 closed
             {
-                "revoked".clone_into(&mut status.state);
-                status.ended = Some(End::Revoked { reason: why });
+                status.revoked(why);
             }
         });
         self.clock.mono() + after

@@ -26,7 +26,7 @@ use super::{
     TransportFuture,
 };
 use crate::collections::IdMap;
-use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
+use crate::link::{DormancyRefused, Generation, NotSent, Op, SendResult};
 use crate::wire::{CapabilityDescriptor, ConnectorFrame, OpId, Outcome};
 
 /// Frames that wait for the relay on one connection.
@@ -298,7 +298,7 @@ impl Pipe {
         let mut state = self.lock();
         self.end(&mut state, MemoryConnection::Closed, "closed");
         state.relay = None;
-        self.status.send_modify(|status| status.ended = Some(End::Closed));
+        self.status.send_modify(LinkStatus::closed);
         self.record.send_modify(|record| record.closed = true);
     }
 
@@ -486,11 +486,8 @@ impl Pipe {
             (record.connected, record.buffering) = (true, false);
         });
         self.status.send_modify(|status| {
-            status.live = Some(generation);
-            status.descriptors = Descriptors::new(generation, self.descriptors.iter().cloned());
-            "live".clone_into(&mut status.state);
             status.counters.dials += 1;
-            status.counters.handshakes += 1;
+            status.went_live(generation, self.descriptors.iter().cloned());
         });
         let pump = runtime.spawn(pump(queue, inbound.clone())).abort_handle();
         state.connection = MemoryConnection::Live(LiveConnection { sorter, frames, pump });
@@ -506,10 +503,8 @@ impl Pipe {
             self.complete(state, op, SendResult::Lost);
         }
         self.status.send_modify(|status| {
-            status.live = None;
-            name.clone_into(&mut status.state);
+            status.disconnected(name);
             status.last_loss = Some("the connection broke".to_owned());
-            status.counters.losses += 1;
         });
         self.record.send_modify(|record| {
             (record.connected, record.buffering) = (false, false);

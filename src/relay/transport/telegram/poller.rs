@@ -21,7 +21,7 @@ use crate::direct::telegram::{
     ReceivedUpdates, RecentInTopics, Relevance, TakenMessages, TopicNames, UpdateMeaning, descriptor,
     read_batch,
 };
-use crate::link::{Descriptors, End, Generation};
+use crate::link::Generation;
 use crate::net::telegram::BotClient;
 use crate::relay::clock::Clock;
 use crate::relay::not_running::NotRunning;
@@ -383,14 +383,8 @@ impl PollLoop {
         }
         self.sorter.declare(&descriptor);
         let generation = self.generation;
-        self.status.send_modify(|status| {
-            status.live = Some(generation);
-            status.descriptors = Descriptors::new(generation, [descriptor]);
-            "live".clone_into(&mut status.state);
-            status.retry_at_ms = None;
-            status.ended = None;
-            status.counters.handshakes += 1;
-        });
+        self.status
+            .send_modify(|status| status.went_live(generation, [descriptor]));
     }
 
     /// A poll failed.
@@ -410,19 +404,12 @@ impl PollLoop {
         self.has_webhook |= trouble == PollTrouble::Webhook;
         let retry_at_ms = self.clock.unix_ms() + i64::try_from(after.as_millis()).unwrap_or_default();
         self.status.send_modify(|status| {
-            status.last_loss = Some(trouble.to_string());
-            status.retry_at_ms = Some(retry_at_ms);
             if !is_offline {
-                return;
+                return status.failed(trouble.to_string(), retry_at_ms);
             }
-            status.counters.losses += u64::from(status.live.is_some());
-            status.live = None;
-            "waiting".clone_into(&mut status.state);
+            status.lost(trouble.to_string(), retry_at_ms);
             if let PollTrouble::Refused(_) = &trouble {
-                "revoked".clone_into(&mut status.state);
-                status.ended = Some(End::Revoked {
-                    reason: trouble.to_string(),
-                });
+                status.revoked(trouble.to_string());
             }
         });
     }
@@ -527,11 +514,7 @@ impl PollLoop {
             )
             .await;
         }
-        self.status.send_modify(|status| {
-            status.live = None;
-            "closed".clone_into(&mut status.state);
-            status.ended = Some(End::Closed);
-        });
+        self.status.send_modify(LinkStatus::closed);
     }
 }
 
